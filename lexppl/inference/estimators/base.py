@@ -1,0 +1,150 @@
+"""What every gradient estimator is: a way to draw masks and a term that carries their gradient."""
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from lexppl.inference.program import Program, Run, Site, particle_mean, without_particles
+from lexppl.models.effects import IMPUTATION_DIM, MASK_DIM
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is to be maximised: the bound's particles and the weights of its other terms.
+
+    Args:
+        masks: `L`, the masks inside the log; `math.inf` for the log-likelihood itself.
+        imputations: `K`, imputations a mask inside the log.
+        samples: `S`, independent copies of the bound that are averaged.
+        entropy: nats of bonus a nat of entropy of the mask laws.
+        penalty: factor of all penalties.
+        random_masks: draw masks from the uniform law of their family (the predictor's warm-up).
+    """
+
+    masks: float
+    imputations: int = 1
+    samples: int = 1
+    entropy: float = 0.0
+    penalty: float = 1.0
+    random_masks: bool = False
+
+    @property
+    def particles(self) -> int:
+        """Masks that a run draws for each row, `S·L`."""
+        return self.samples * int(self.masks)
+
+    def log_means(self, run: Run) -> Tensor:
+        """`log 1/K Σ_k w_{lk}` of each mask: `(…, S, L, B)`."""
+        weight = self.grouped(run)
+        return torch.logsumexp(weight, -4) - math.log(weight.shape[-4])
+
+    def grouped(self, run: Run) -> Tensor:
+        """The log-weights by bound, mask and row: `(…, K, S, L, B)`."""
+        weight = run.log_weight
+        if weight is None:
+            raise ValueError(
+                "the program observes nothing inside mask_particles(); give y to the model, and "
+                "sample it from the predictor inside the particle plates"
+            )
+        weight = weight.reshape((1,) * (3 - weight.dim()) + tuple(weight.shape))
+        masks = self.particles
+        if weight.shape[MASK_DIM] != masks:
+            weight = weight.expand(*weight.shape[:MASK_DIM], masks, weight.shape[-1])
+        return weight.unflatten(MASK_DIM, (self.samples, int(self.masks)))
+
+    def around(self, run: Run) -> Tensor | float:
+        """The terms that no mask draw enters: global latents, and the entropy bonus."""
+        total = run.outside
+        if self.entropy != 0.0 and not self.random_masks:
+            for site in run.mask_sites:
+                total = total + self.entropy * (run.row_scale * _entropy(site)).sum()
+        return total
+
+
+def _entropy(site: Site) -> Tensor:
+    """Exact entropy of a mask site's law by row, in nats: `(…, B)`."""
+    try:
+        entropy: Tensor = site.law.entropy()
+    except NotImplementedError as error:
+        raise ValueError(
+            f"an entropy bonus needs a law with an exact entropy, and {type(site.law).__name__} "
+            f"of site {site.name!r} has none; set entropy=0 or use KSubset or Bernoulli masks"
+        ) from error
+    return particle_mean(entropy, (MASK_DIM,))
+
+
+class GradientEstimator(ABC):
+    """Estimate the objective of a program, with a gradient.
+
+    `unbiased` says whether the expected gradient is that of the expected objective.
+    """
+
+    unbiased: ClassVar[bool]
+
+    @abstractmethod
+    def estimate(self, program: Program, target: Target) -> Tensor:
+        """A scalar whose value estimates the objective (to maximise, in nats over the data) and
+        whose gradient estimates the objective's gradient."""
+
+
+class SampledEstimator(GradientEstimator):
+    """An estimator that draws `S·L` masks and adds, for each site, a term of value zero whose
+    gradient is what differentiating the weights alone would miss.
+
+    A subclass gives :meth:`check`, :meth:`surrogate` and, where masks are not drawn from their
+    law as it is, :meth:`draw`. A site's own `infer={"estimator": …}` takes the place of the
+    objective's.
+    """
+
+    def check(self, site: Site, target: Target) -> None:
+        """Refuse, before the program goes on, a site that cannot be estimated so."""
+
+    def draw(self, site: Site) -> Tensor | None:
+        """The site's value; None leaves it to its law."""
+        return None
+
+    @abstractmethod
+    def surrogate(self, site: Site, run: Run, target: Target) -> Tensor | float:
+        """A term of value zero with the site's share of the gradient."""
+
+    def estimate(self, program: Program, target: Target) -> Tensor:
+        if math.isinf(target.masks):
+            raise ValueError(
+                "masks=inf is the exact log-likelihood, which only Enumerate() computes; "
+                f"{type(self).__name__} draws a finite number of masks"
+            )
+
+        def draw(site: Site) -> Tensor | None:
+            estimator = self._for(site)
+            estimator.check(site, target)
+            return estimator.draw(site)
+
+        run = program.run(target.particles, target.imputations, draw, target.random_masks)
+        total = target.around(run) + sampled_bound(run, target)
+        for site in run.drawn:
+            total = total + self._for(site).surrogate(site, run, target)
+        return total
+
+    def _for(self, site: Site) -> "SampledEstimator":
+        estimator = site.infer.get("estimator", self)
+        if not isinstance(estimator, SampledEstimator):
+            raise ValueError(
+                f"site {site.name!r} asks for the estimator {estimator!r}; a site can choose among "
+                "the sampled ones, such as LeaveOneOut(); Enumerate() is chosen for the whole "
+                "objective"
+            )
+        return estimator
+
+
+def sampled_bound(run: Run, target: Target) -> Tensor:
+    """`Σ_n 1/S Σ_s log 1/(LK) Σ_{lk} w − penalties`, from the particles of one run."""
+    bound = torch.logsumexp(target.log_means(run), -2) - math.log(int(target.masks))
+    total = (without_particles(run.scale, 1) * bound).sum() / target.samples
+    for value in run.penalties:
+        mean = particle_mean(value, (IMPUTATION_DIM, MASK_DIM))
+        total = total - target.penalty * (run.row_scale * mean).sum()
+    return total

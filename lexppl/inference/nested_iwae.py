@@ -1,0 +1,168 @@
+"""The nested importance-weighted bound on a masked predictor's likelihood."""
+
+import copy
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from pyro.infer import ELBO
+from torch import Tensor
+
+from lexppl.inference.estimators import GradientEstimator, LeaveOneOut, Target
+from lexppl.inference.program import Program
+from lexppl.inference.schedules import Schedule, at, settles
+
+
+class NestedIWAE(ELBO):
+    """Importance-weighted bound with `L` masks and `K` imputations a mask, as a Pyro ELBO.
+
+    For rows `x_n` with masks `z_{n,l} ~ q(z|x_n)` and imputations `x̃_{n,l,k} ~ p(x̃|x_n, z_{n,l})`
+    (LEX, Senetaire et al. 2023, eq. 8)
+
+        ℒ_{L,K} = Σ_n E[ log 1/(LK) Σ_{l,k} w_{n,l,k} ]  −  c_R Σ_n E[R]  +  β Σ_n H(q(z|x_n)),
+        w = p(y|x̃) p(z|x) p(x̃|x,z) / (q(z|x,y) q(x̃|…)),
+
+    with `ℒ_{1,1} ≤ ℒ_{L,K} → Σ_n log p(y_n|x_n)`. A site that the guide does not cover is proposed
+    from the model and cancels from `w`, so that without a guide `w = p(y|x̃)`. Penalties `R`
+    (:func:`lexppl.models.penalty`) and the entropy bonus stand outside the log, and so do latents
+    outside the particle plates, with their own `log p − log q`. Plates entered before
+    `mask_particles()` stand outside the log, plates entered inside it are summed inside. The
+    mini-batch scale `N/B` stands outside the log.
+
+    Use it as `loss = NestedIWAE(masks=10)(model, guide)` with a torch optimizer (the guide may be
+    None), through `pyro.infer.SVI`, or in :func:`lexppl.inference.fit`. The value is in nats,
+    summed over rows. Schedules are functions of a fit's progress; outside `fit` they stand at
+    their end (see :meth:`at`).
+
+    Args:
+        masks: `L ≥ 1`, or `math.inf` for the exact log-likelihood with `Enumerate()`.
+        imputations: `K ≥ 1`.
+        samples: `S ≥ 1` independent copies of the bound, averaged: the same bound, less noise.
+            `masks=1, samples=S` is the average of `S` single-mask bounds.
+        estimator: how gradients of discrete masks are estimated; a site's own
+            `infer={"estimator": …}` takes its place.
+        entropy: weight β of the mask laws' exact entropy (a constant or a schedule); fading to 0
+            it anneals the selector and keeps it from saturating early.
+        penalty: factor `c_R` of all penalties (a constant or a schedule).
+        random_masks: share of the fit, in [0, 1), in which masks come from the uniform law of
+            their family, so that the predictor learns before the selector does.
+
+    Raises:
+        ValueError: a count below 1, a negative factor at the start or end of its schedule.
+
+    Example:
+        >>> import pyro, pyro.distributions as dist, torch
+        >>> from lexppl.inference import Enumerate
+        >>> from lexppl.models import mask_particles
+        >>> def model(y):
+        ...     with pyro.plate("data", 1, dim=-1), mask_particles():
+        ...         mask = pyro.sample("mask", dist.Bernoulli(torch.full((1,), 0.5)).to_event(1))
+        ...         pyro.sample("y", dist.Bernoulli(0.2 + 0.6 * mask[..., 0]), obs=y)
+        >>> exact = NestedIWAE(masks=math.inf, estimator=Enumerate())
+        >>> round(exact.loss(model, None, torch.ones(1)), 6) == round(-math.log(0.5), 6)
+        True
+
+    Reference:
+        Senetaire, Garreau, Frellsen, Mattei. Explainability as statistical inference. ICML 2023.
+        Burda, Grosse, Salakhutdinov. Importance weighted autoencoders. ICLR 2016.
+    """
+
+    def __init__(
+        self,
+        masks: float = 10,
+        imputations: int = 1,
+        *,
+        samples: int = 1,
+        estimator: GradientEstimator | None = None,
+        entropy: float | Schedule = 0.0,
+        penalty: float | Schedule = 1.0,
+        random_masks: float = 0.0,
+    ) -> None:
+        super().__init__(max_plate_nesting=3)
+        for name, count in (("masks", masks), ("imputations", imputations), ("samples", samples)):
+            endless = name == "masks" and count == math.inf
+            if not endless and not (isinstance(count, int) and count >= 1):
+                raise ValueError(f"{name} must be a whole number of at least 1; it is {count!r}")
+        for name, schedule in (("entropy", entropy), ("penalty", penalty)):
+            ends = (at(schedule, 0.0), at(schedule, 1.0))
+            if not all(math.isfinite(value) and value >= 0.0 for value in ends):
+                raise ValueError(f"{name} must be finite and at least 0; it goes {ends}")
+        if not 0.0 <= random_masks < 1.0:
+            raise ValueError(f"random_masks is a share of the fit in [0, 1); it is {random_masks}")
+        if estimator is None:
+            estimator = LeaveOneOut()
+        if not isinstance(estimator, GradientEstimator):
+            raise TypeError(f"estimator must be a GradientEstimator; it is {estimator!r}")
+        self.masks = masks
+        self.imputations = imputations
+        self.samples = samples
+        self.estimator = estimator
+        self.entropy = entropy
+        self.penalty = penalty
+        self.random_masks = random_masks
+        self.progress = 1.0
+
+    def at(self, progress: float) -> "NestedIWAE":
+        """The objective as it stands at a point of the fit, from 0 (start) to 1 (end)."""
+        other = copy.copy(self)
+        other.progress = float(progress)
+        return other
+
+    @property
+    def settled(self) -> float:
+        """The progress from which no schedule changes any more."""
+        return max(settles(self.entropy), settles(self.penalty), self.random_masks)
+
+    @property
+    def target(self) -> Target:
+        """What is maximised at the present progress."""
+        return Target(
+            masks=self.masks,
+            imputations=self.imputations,
+            samples=self.samples,
+            entropy=at(self.entropy, self.progress),
+            penalty=at(self.penalty, self.progress),
+            random_masks=self.progress < self.random_masks,
+        )
+
+    def differentiable_loss(
+        self,
+        model: Callable[..., Any],
+        guide: Callable[..., Any] | None,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Tensor:
+        """Minus the bound, a scalar whose gradient is the estimator's.
+
+        Raises:
+            ValueError: the program is not one that the objective can read.
+        """
+        return -self.estimator.estimate(Program(model, guide, args, kwargs), self.target)
+
+    def loss(
+        self,
+        model: Callable[..., Any],
+        guide: Callable[..., Any] | None,
+        *args: Any,
+        **kwargs: Any,
+    ) -> float:
+        """Minus the bound, as a number."""
+        with torch.no_grad():
+            return float(self.differentiable_loss(model, guide, *args, **kwargs))
+
+    def loss_and_grads(
+        self,
+        model: Callable[..., Any],
+        guide: Callable[..., Any] | None,
+        *args: Any,
+        **kwargs: Any,
+    ) -> float:
+        """Minus the bound, as a number; gradients are added to the parameters'."""
+        loss = self.differentiable_loss(model, guide, *args, **kwargs)
+        if loss.requires_grad:
+            loss.backward()
+        return float(loss.detach())
+
+    def _get_trace(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError("NestedIWAE runs model and guide itself, all particles at once")

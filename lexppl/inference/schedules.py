@@ -1,0 +1,95 @@
+"""Values that change as a fit goes on."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+Schedule = Callable[[float], float]
+"""A value as a function of the progress of a fit, from 0 (start) to 1 (end)."""
+
+
+@dataclass(frozen=True)
+class Linear:
+    """Move linearly from one value to another between two points of the fit; constant outside.
+
+        value(t) = first + (last − first) · clip((t − begin) / (end − begin), 0, 1)
+
+    Args:
+        first: value up to `begin`.
+        last: value from `end` on.
+        begin: progress at which the change begins, in [0, 1).
+        end: progress at which it ends, in (begin, 1].
+
+    Raises:
+        ValueError: not 0 ≤ begin < end ≤ 1.
+
+    Example:
+        >>> fading = Linear(0.1, 0.0, end=0.6)
+        >>> fading(0.0), fading(0.3), fading(0.6), fading(1.0)
+        (0.1, 0.05, 0.0, 0.0)
+    """
+
+    first: float
+    last: float
+    begin: float = 0.0
+    end: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.begin < self.end <= 1.0:
+            raise ValueError(
+                "a schedule needs 0 <= begin < end <= 1, as shares of the fit; "
+                f"it has begin={self.begin}, end={self.end}"
+            )
+
+    def __call__(self, progress: float) -> float:
+        share = min(max((progress - self.begin) / (self.end - self.begin), 0.0), 1.0)
+        return self.first + (self.last - self.first) * share
+
+
+@dataclass(frozen=True)
+class Geometric:
+    """Move geometrically from one positive value to another: `first^(1−s) · last^s`.
+
+    Args:
+        first: value up to `begin`.
+        last: value from `end` on.
+        begin: progress at which the change begins.
+        end: progress at which it ends.
+
+    Raises:
+        ValueError: a value that is not positive, or not 0 ≤ begin < end ≤ 1.
+
+    Example:
+        >>> round(Geometric(1.0, 0.01)(0.5), 6)
+        0.1
+    """
+
+    first: float
+    last: float
+    begin: float = 0.0
+    end: float = 1.0
+
+    def __post_init__(self) -> None:
+        Linear(self.first, self.last, self.begin, self.end)
+        if not (self.first > 0.0 and self.last > 0.0):
+            raise ValueError(
+                f"a geometric schedule needs positive values; it has {self.first} and {self.last}"
+            )
+
+    def __call__(self, progress: float) -> float:
+        share = Linear(0.0, 1.0, self.begin, self.end)(progress)
+        return float(self.first ** (1.0 - share) * self.last**share)
+
+
+def at(schedule: float | Schedule, progress: float) -> float:
+    """The value of a constant or a schedule at a point of the fit.
+
+    Example:
+        >>> at(0.5, 0.0), at(Linear(1.0, 0.0), 0.75)
+        (0.5, 0.25)
+    """
+    return schedule(progress) if callable(schedule) else float(schedule)
+
+
+def settles(schedule: float | Schedule) -> float:
+    """The progress from which the value no longer changes: 0 for a constant, 1 if unknown."""
+    return float(getattr(schedule, "end", 1.0)) if callable(schedule) else 0.0

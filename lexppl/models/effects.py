@@ -1,0 +1,162 @@
+"""What an explainer's program tells the objective: particles, penalties, expectations over labels.
+
+Each is an ordinary Pyro statement. An objective that knows them (`lexppl.inference.NestedIWAE`)
+gives them their full meaning; any other Pyro inference reads them as a plate of size one, a log
+factor and a weighted plate.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pyro
+import pyro.distributions as dist
+import torch
+from pyro.poutine.messenger import Messenger
+from pyro.poutine.runtime import effectful
+from torch import Tensor
+
+MASK_PLATE = "mask_particles"
+IMPUTATION_PLATE = "imputation_particles"
+LABEL_PLATE = "label_expectation"
+PENALTY = "penalty"
+
+MASK_DIM = -2
+IMPUTATION_DIM = -3
+LABEL_DIM = -4
+
+
+@effectful(type="particle_count")
+def _particle_count(default: int) -> int:
+    return default
+
+
+class ParticleCounts(Messenger):
+    """Size the particle plates of the program that runs inside this context.
+
+    Args:
+        masks: number of masks `L` that :func:`mask_particles` stands for.
+        imputations: number of imputations a mask, `K`, that :func:`imputation_particles`
+            stands for.
+
+    Example:
+        >>> def model():
+        ...     with mask_particles() as index:
+        ...         return len(index)
+        >>> with ParticleCounts(masks=10, imputations=1):
+        ...     model()
+        10
+        >>> model()
+        1
+    """
+
+    def __init__(self, masks: int, imputations: int = 1) -> None:
+        super().__init__()
+        for name, count in (("masks", masks), ("imputations", imputations)):
+            if not isinstance(count, int) or count < 1:
+                raise ValueError(f"{name} must be a whole number of at least 1; it is {count!r}")
+        self._counts = {MASK_PLATE: masks, IMPUTATION_PLATE: imputations}
+
+    def _pyro_particle_count(self, msg: Any) -> None:
+        if not msg["done"]:
+            msg["value"] = self._counts[msg["name"]]
+            msg["done"] = True
+
+
+def mask_particles() -> pyro.plate:
+    """Plate over the `L` masks of a row, at dimension −2; one mask where no objective sizes it.
+
+    Sites inside have batch shape `(L, B)`. The objective averages over this plate inside its log:
+    `log 1/L Σ_l w_l` (LEX, Senetaire et al. 2023, eq. 8).
+
+    Example:
+        >>> with pyro.plate("data", 3, dim=-1), mask_particles():
+        ...     pyro.sample("mask", dist.Bernoulli(torch.full((3, 2), 0.5)).to_event(1)).shape
+        torch.Size([1, 3, 2])
+    """
+    return pyro.plate(MASK_PLATE, _particle_count(1, name=MASK_PLATE), dim=MASK_DIM)
+
+
+def imputation_particles() -> pyro.plate:
+    """Plate over the `K` imputations of a mask, at dimension −3, entered inside
+    :func:`mask_particles`; one imputation where no objective sizes it.
+
+    Sites inside have batch shape `(K, L, B)`.
+
+    Example:
+        >>> with ParticleCounts(masks=4, imputations=2):
+        ...     with pyro.plate("data", 3, dim=-1), mask_particles(), imputation_particles():
+        ...         pyro.sample("x_imputed", dist.Normal(0.0, 1.0)).shape
+        torch.Size([2, 4, 3])
+    """
+    size = _particle_count(1, name=IMPUTATION_PLATE)
+    return pyro.plate(IMPUTATION_PLATE, size, dim=IMPUTATION_DIM)
+
+
+def penalty(name: str, value: Tensor) -> None:
+    """Subtract `value` from the objective, outside its log: `− E_p[R(z)]` (LEX, eq. 6).
+
+    Inside :func:`mask_particles` the value is averaged over the masks. In a plain Pyro ELBO it is
+    the log factor `−value`.
+
+    Args:
+        name: the site's name, unique in the program.
+        value: the penalty in nats, with the batch shape of the enclosing plates, `(L, B)` or
+            broadcastable to it.
+
+    Raises:
+        TypeError: the value is not a tensor.
+
+    Example:
+        >>> mask = torch.tensor([[1.0, 0.0, 1.0]])
+        >>> tracer = pyro.poutine.trace(lambda: penalty("size", 0.1 * mask.sum(-1)))
+        >>> round(float(tracer.get_trace().log_prob_sum()), 4)
+        -0.2
+    """
+    if not isinstance(value, Tensor):
+        raise TypeError(f"penalty {name!r} must be a tensor of nats; it is {type(value).__name__}")
+    observed = value.new_empty((*value.shape, 0))
+    pyro.sample(name, dist.Unit(-value), obs=observed, infer={PENALTY: True})
+
+
+class _Weighted(Messenger):
+    """Multiply the scale of the sites inside by weights that may be zero.
+
+    `poutine.scale` refuses zeros, and a black box may be certain.
+    """
+
+    def __init__(self, weight: Tensor) -> None:
+        super().__init__()
+        self._weight = weight
+
+    def _process_message(self, msg: Any) -> None:
+        if msg["type"] == "sample":
+            msg["scale"] = self._weight * msg["scale"]
+
+
+@contextmanager
+def label_expectation(probabilities: Tensor) -> Iterator[Tensor]:
+    """Observe every label with its probability: the exact expectation `Σ_c p(c|x) log(…)_c`.
+
+    In the post-hoc regimes `y` is what a black box `p_m(y|x)` would say (LEX, § 2.5). Instead of
+    one draw of it, each label is observed once, weighted outside the objective's log; the masks
+    and imputations are shared by the labels.
+
+    Args:
+        probabilities: `(B, C)`, rows summing to one.
+
+    Yields:
+        the labels `0 … C−1`, of shape `(C, 1, 1, 1)`: a plate at dimension −4.
+
+    Example:
+        >>> p = torch.tensor([[0.25, 0.75]])
+        >>> def model():
+        ...     with pyro.plate("data", 1, dim=-1), label_expectation(p) as y:
+        ...         pyro.sample("y", dist.Categorical(torch.tensor([0.5, 0.5])), obs=y)
+        >>> round(float(pyro.poutine.trace(model).get_trace().log_prob_sum()), 4)
+        -0.6931
+    """
+    classes = probabilities.shape[-1]
+    weight = probabilities.movedim(-1, 0)[:, None, None, :]
+    with pyro.plate(LABEL_PLATE, classes, dim=LABEL_DIM), _Weighted(weight):
+        yield torch.arange(classes, device=probabilities.device).reshape(-1, 1, 1, 1)
