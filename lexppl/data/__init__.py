@@ -1,1 +1,38 @@
+"""Data sets: synthetic ones with known truth, shipped ones, tables from files."""
 
+from lexppl.data.dataset import Dataset
+from lexppl.data.encoding import (
+    CategoricalColumn,
+    NumericColumn,
+    TableEncoding,
+    TargetColumn,
+)
+from lexppl.data.shipped import load, shipped_names
+from lexppl.data.synthetic import (
+    AdditiveBranch,
+    ProductBranch,
+    SyntheticSet,
+    synthetic,
+    synthetic_names,
+    synthetic_set,
+)
+from lexppl.data.tables import dataset_from_frame, read_frame, read_table
+
+__all__ = [
+    "AdditiveBranch",
+    "CategoricalColumn",
+    "Dataset",
+    "NumericColumn",
+    "ProductBranch",
+    "SyntheticSet",
+    "TableEncoding",
+    "TargetColumn",
+    "dataset_from_frame",
+    "load",
+    "read_frame",
+    "read_table",
+    "shipped_names",
+    "synthetic",
+    "synthetic_names",
+    "synthetic_set",
+]

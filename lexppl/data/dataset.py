@@ -1,0 +1,278 @@
+"""A table of features and a target, with the names that an explanation speaks in."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lexppl.data.encoding import TableEncoding
+from lexppl.data.listing import counted, listed
+from lexppl.data.stratification import stratified_parts
+
+Task = Literal["classification", "regression"]
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """``N`` rows of ``D`` features, ``G`` mask entries and a target.
+
+    A mask entry is what an explanation keeps or hides as one: a feature, or all the one-hot
+    columns of one categorical variable. ``groups[d]`` is the entry that feature ``d`` belongs to.
+
+    Args:
+        x: features, shape ``(N, D)``, floating, finite.
+        y: target, shape ``(N,)``: class indices ``0 … C-1`` (``torch.long``) where
+            ``class_names`` is given, else finite floating values.
+        feature_names: ``D`` different names.
+        groups: for each of the ``D`` features its mask entry in ``0 … G-1``, each used.
+        group_names: ``G`` different names, the columns that the user knows.
+        target_name: the target's name.
+        class_names: ``C >= 2`` names for classification, ``None`` for regression.
+        truth: ``(N, G)`` mask of the truly relevant entries where it is known, else ``None``.
+        name: the name of the data set.
+        encoding: how the columns of the original table became ``x`` and ``y``, where they did.
+        is_part: the rows are a part of a larger table (a split, a batch, new rows), so that a
+            constant column or a single class among them is no mistake.
+
+    Raises:
+        ValueError: an empty table, NaN or infinity (with column names and counts), lengths that
+            differ, labels outside ``0 … C-1``, groups that do not cover ``0 … G-1``, names that
+            repeat; and, unless ``is_part``, constant columns, one class only, a constant target.
+        TypeError: ``x``, ``y`` or ``truth`` of another type.
+
+    Example:
+        >>> import torch
+        >>> data = Dataset(
+        ...     x=torch.tensor([[0.1, 1.0, 0.0], [0.7, 0.0, 1.0], [0.3, 0.0, 1.0]]),
+        ...     y=torch.tensor([0, 1, 1]),
+        ...     feature_names=("age", "job=clerk", "job=smith"),
+        ...     groups=(0, 1, 1),
+        ...     group_names=("age", "job"),
+        ...     target_name="income",
+        ...     class_names=("low", "high"),
+        ... )
+        >>> len(data), data.n_features, data.n_groups, data.n_classes, data.task
+        (3, 3, 2, 2, 'classification')
+    """
+
+    x: Tensor
+    y: Tensor
+    feature_names: tuple[str, ...]
+    groups: tuple[int, ...]
+    group_names: tuple[str, ...]
+    target_name: str
+    class_names: tuple[str, ...] | None = None
+    truth: Tensor | None = None
+    name: str = "data"
+    encoding: TableEncoding | None = None
+    is_part: bool = False
+
+    def __post_init__(self) -> None:
+        _check_shapes(self)
+        _check_names(self)
+        _check_finite(self)
+        _check_labels(self)
+        if not self.is_part:
+            _check_variation(self)
+
+    def __len__(self) -> int:
+        """Return ``N``, the number of rows."""
+        return len(self.x)
+
+    @property
+    def n_features(self) -> int:
+        """Return ``D``, the number of columns of ``x``."""
+        return self.x.shape[1]
+
+    @property
+    def n_groups(self) -> int:
+        """Return ``G``, the number of mask entries."""
+        return len(self.group_names)
+
+    @property
+    def n_classes(self) -> int | None:
+        """Return ``C``, the number of classes; ``None`` for regression."""
+        return None if self.class_names is None else len(self.class_names)
+
+    @property
+    def task(self) -> Task:
+        """Return ``"classification"`` or ``"regression"``."""
+        return "regression" if self.class_names is None else "classification"
+
+    def subset(self, index: Tensor | Sequence[int] | slice) -> Dataset:
+        """Return the rows of ``index``: integers, a boolean mask of length ``N`` or a slice.
+
+        Raises:
+            ValueError: no row is chosen.
+            IndexError: a row that is not there.
+        """
+        rows = index if isinstance(index, slice) else torch.as_tensor(index, device=self.x.device)
+        if isinstance(rows, Tensor) and rows.numel() == 0:
+            raise ValueError("index must choose at least one row; it chooses none")
+        return replace(
+            self,
+            x=self.x[rows],
+            y=self.y[rows],
+            truth=None if self.truth is None else self.truth[rows],
+            is_part=True,
+        )
+
+    def split(self, *fractions: float, seed: int) -> tuple[Dataset, ...]:
+        """Divide the rows at random into parts of the given fractions.
+
+        For classification the parts are stratified: each class is divided in these fractions up
+        to one row, and its first row goes to the largest part, so that no class of a rare kind
+        is met for the first time in a test. Rows keep their order within a part. The same seed
+        gives the same rows, and no global random state is touched.
+
+        Args:
+            fractions: two or more positive numbers that sum to 1.
+            seed: of the random division.
+
+        Raises:
+            ValueError: fractions that are not positive or do not sum to 1, a part without rows.
+
+        Example:
+            >>> from lexppl.data import load
+            >>> train, valid, test = load("wine").split(0.6, 0.2, 0.2, seed=0)
+            >>> len(train), len(valid), len(test)
+            (107, 36, 35)
+        """
+        if len(fractions) < 2 or min(fractions) <= 0 or not math.isclose(sum(fractions), 1.0):
+            raise ValueError(
+                "fractions must be two or more positive numbers that sum to 1, "
+                f"as in split(0.8, 0.2, seed=0); they are {fractions}"
+            )
+        strata = (
+            self.y.detach().cpu().numpy()
+            if self.class_names is not None
+            else np.zeros(len(self), dtype=np.int64)
+        )
+        parts = stratified_parts(strata, fractions, seed)
+        sizes = [len(part) for part in parts]
+        if min(sizes) == 0:
+            raise ValueError(
+                f"each part needs a row; fractions {fractions} of {len(self)} rows "
+                f"give parts of {sizes} rows"
+            )
+        return tuple(self.subset(torch.from_numpy(part)) for part in parts)
+
+    def to(
+        self, device: torch.device | str | None = None, dtype: torch.dtype | None = None
+    ) -> Dataset:
+        """Return the same rows on ``device``, floating tensors as ``dtype``."""
+
+        def moved(tensor: Tensor) -> Tensor:
+            return tensor.to(device=device, dtype=dtype if tensor.is_floating_point() else None)
+
+        return replace(
+            self,
+            x=moved(self.x),
+            y=moved(self.y),
+            truth=None if self.truth is None else moved(self.truth),
+        )
+
+
+def _check_shapes(data: Dataset) -> None:
+    for name in ("x", "y", "truth"):
+        value = getattr(data, name)
+        if not isinstance(value, Tensor) and not (name == "truth" and value is None):
+            raise TypeError(f"{name} must be a torch.Tensor; it is a {type(value).__name__}")
+    if not data.x.is_floating_point():
+        raise TypeError(f"x must be floating; it is {data.x.dtype}")
+    if data.x.ndim != 2:
+        raise ValueError(f"x must have shape (N, D); it has shape {tuple(data.x.shape)}")
+    if data.x.numel() == 0:
+        raise ValueError(
+            "the table is empty: x must have at least one row and one column; "
+            f"it has shape {tuple(data.x.shape)}"
+        )
+    rows, features = data.x.shape
+    if data.y.shape != (rows,):
+        raise ValueError(
+            f"y must have shape ({rows},), one value a row of x; it has {tuple(data.y.shape)}"
+        )
+    for name in ("feature_names", "groups"):
+        if len(getattr(data, name)) != features:
+            raise ValueError(
+                f"{name} must have {features} entries, one a column of x; "
+                f"it has {len(getattr(data, name))}"
+            )
+    if data.truth is not None and data.truth.shape != (rows, len(data.group_names)):
+        raise ValueError(
+            f"truth must have shape {(rows, len(data.group_names))}, (rows, mask entries); "
+            f"it has {tuple(data.truth.shape)}"
+        )
+    if set(data.groups) != set(range(len(data.group_names))):
+        raise ValueError(
+            f"groups must use every mask entry 0 to {len(data.group_names) - 1}, one for each of "
+            f"group_names, and no other; it uses {sorted(set(data.groups))}"
+        )
+
+
+def _check_names(data: Dataset) -> None:
+    for name in ("feature_names", "group_names", "class_names"):
+        repeated = [n for n, count in Counter(getattr(data, name) or ()).items() if count > 1]
+        if repeated:
+            raise ValueError(f"{name} must differ from each other; repeated: {listed(repeated)}")
+
+
+def _check_finite(data: Dataset) -> None:
+    for what, bad in (("NaN", data.x.isnan()), ("infinite values", data.x.isinf())):
+        if bad.any():
+            counts = bad.sum(0).tolist()
+            found = {data.feature_names[d]: count for d, count in enumerate(counts) if count}
+            raise ValueError(f"x must be finite; it has {what} in column {counted(found)}")
+    if data.y.is_floating_point() and not data.y.isfinite().all():
+        count = int((~data.y.isfinite()).sum())
+        raise ValueError(
+            f"y must be finite; target {data.target_name!r} has {count} NaN or infinite values"
+        )
+    if data.truth is not None and not ((data.truth == 0) | (data.truth == 1)).all():
+        raise ValueError("truth must hold 0 and 1 only; it holds other values")
+
+
+def _check_labels(data: Dataset) -> None:
+    if data.class_names is None:
+        if not data.y.is_floating_point():
+            raise TypeError(
+                f"y must be floating for regression; it is {data.y.dtype} "
+                "(give class_names for classification)"
+            )
+        return
+    if data.y.dtype != torch.long:
+        raise TypeError(f"y must be torch.long for classification; it is {data.y.dtype}")
+    if len(data.class_names) < 2:
+        raise ValueError(
+            f"target {data.target_name!r} needs at least two classes; "
+            f"class_names is {data.class_names}"
+        )
+    low, high = int(data.y.min()), int(data.y.max())
+    if low < 0 or high >= len(data.class_names):
+        raise ValueError(
+            f"y must hold labels 0 to {len(data.class_names) - 1}, one for each of class_names; "
+            f"it holds {low} to {high}"
+        )
+
+
+def _check_variation(data: Dataset) -> None:
+    constant = (data.x == data.x[0]).all(0).nonzero().flatten().tolist()
+    if len(data) == 1:
+        raise ValueError("the table has one row only; at least two are needed to learn from")
+    if constant:
+        names = listed(data.feature_names[d] for d in constant)
+        raise ValueError(f"constant columns explain nothing; leave out {names}")
+    if (data.y == data.y[0]).all():
+        if data.class_names is not None:
+            raise ValueError(
+                f"target {data.target_name!r} has one class only: every row is "
+                f"{data.class_names[int(data.y[0])]!r}; at least two are needed"
+            )
+        raise ValueError(f"target {data.target_name!r} is constant: {float(data.y[0]):g}")

@@ -1,0 +1,99 @@
+"""Data sets that come with an installation: real ones of scikit-learn and the synthetic ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import pandas as pd
+import torch
+from sklearn import datasets
+
+from lexppl.data.dataset import Dataset
+from lexppl.data.listing import listed
+from lexppl.data.synthetic import synthetic, synthetic_names
+from lexppl.data.tables import dataset_from_frame
+
+_TARGETS: Mapping[str, str] = MappingProxyType(
+    {
+        "breast_cancer": "diagnosis",
+        "wine": "cultivar",
+        "digits": "digit",
+        "diabetes": "progression",
+    }
+)
+
+
+def shipped_names() -> tuple[str, ...]:
+    """Return the names that :func:`load` knows.
+
+    >>> shipped_names()[:5]
+    ('breast_cancer', 'wine', 'digits', 'diabetes', 'Syn1')
+    """
+    return (*_TARGETS, *synthetic_names())
+
+
+def load(
+    name: str, *, standardise_target: bool = False, dtype: torch.dtype | None = None
+) -> Dataset:
+    """Load a data set that needs no file.
+
+    ===============  ========  ==========================================================
+    name             rows × G  target
+    ===============  ========  ==========================================================
+    breast_cancer    569 × 30  diagnosis: malignant, benign
+    wine             178 × 13  cultivar: class_0, class_1, class_2
+    digits           1797 × 61 digit: 0 … 9; 3 of the 64 pixels are constant and left out
+    diabetes         442 × 10  progression after one year (25 to 346, no unit): regression
+    Syn1 … S3        10,000×11 see :func:`lexppl.data.synthetic_set`; drawn with seed 0
+    ===============  ========  ==========================================================
+
+    The features of the real sets are standardised as in :func:`lexppl.data.read_table`;
+    ``dataset.encoding`` has the statistics.
+
+    Args:
+        name: one of :func:`shipped_names`.
+        standardise_target: standardise a regression target too (diabetes).
+        dtype: of the features; torch's default where ``None``.
+
+    Raises:
+        ValueError: an unknown name (the error lists the known ones); ``standardise_target`` for
+            a target of classes.
+
+    Example:
+        >>> data = load("breast_cancer")
+        >>> len(data), data.n_groups, data.class_names
+        (569, 30, ('malignant', 'benign'))
+    """
+    if name in synthetic_names():
+        if standardise_target:
+            raise ValueError(f"standardise_target is for regression; {name!r} is of classes")
+        return synthetic(name, dtype=dtype)
+    if name not in _TARGETS:
+        raise ValueError(
+            f"there is no shipped data set {name!r}; there are {listed(shipped_names(), most=20)}"
+        )
+    loaders: Mapping[str, Callable[..., Any]] = {
+        "breast_cancer": datasets.load_breast_cancer,
+        "wine": datasets.load_wine,
+        "digits": datasets.load_digits,
+        "diabetes": datasets.load_diabetes,
+    }
+    options = {"scaled": False} if name == "diabetes" else {}
+    bunch = loaders[name](**options)
+    frame = pd.DataFrame(bunch.data, columns=list(bunch.feature_names))
+    target = _TARGETS[name]
+    frame[target] = (
+        bunch.target
+        if name == "diabetes"
+        else pd.Categorical.from_codes(bunch.target, bunch.target_names, ordered=True)
+    )
+    return dataset_from_frame(
+        frame,
+        target,
+        drop_constant=name == "digits",
+        standardise_target=standardise_target,
+        name=name,
+        dtype=dtype,
+    )

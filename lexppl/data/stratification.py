@@ -1,0 +1,50 @@
+"""A random division of rows that keeps the proportions of the strata."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def stratified_parts(
+    strata: NDArray[np.int64], fractions: Sequence[float], seed: int
+) -> list[NDArray[np.int64]]:
+    """Return the row indices of each part, ascending.
+
+    A stratum of ``n`` rows gives each part ``floor(n · fraction)`` rows; each row left over goes
+    to the part that lacks most, counted over the strata so far, so that the parts' sizes come out
+    right too. Rare strata come first, and the first row of each goes to the largest part.
+
+    Args:
+        strata: ``(N,)`` stratum of each row.
+        fractions: positive, summing to 1.
+        seed: of the order in which the rows of a stratum are dealt.
+
+    Example:
+        >>> import numpy as np
+        >>> parts = stratified_parts(np.array([0, 0, 0, 0, 1, 1, 2]), (0.5, 0.5), seed=0)
+        >>> [len(part) for part in parts]
+        [4, 3]
+    """
+    generator = np.random.default_rng(seed)
+    share = np.asarray(fractions, dtype=np.float64)
+    largest = int(share.argmax())
+    owed = np.zeros(len(share))
+    dealt: list[list[NDArray[np.int64]]] = [[] for _ in share]
+    values, counts = np.unique(strata, return_counts=True)
+    for stratum in values[np.argsort(counts, kind="stable")]:
+        rows = generator.permutation(np.flatnonzero(strata == stratum))
+        wanted = len(rows) * share
+        # A sum such as 0.7 + 0.2 + 0.1 must not cost a row its whole part by rounding down.
+        taken = np.floor(wanted + 1e-9).astype(np.int64)
+        taken[largest] = max(taken[largest], 1)
+        owed += wanted - taken
+        for _ in range(len(rows) - int(taken.sum())):
+            neediest = int(owed.argmax())
+            taken[neediest] += 1
+            owed[neediest] -= 1
+        for part, chosen in zip(dealt, np.split(rows, np.cumsum(taken)[:-1]), strict=True):
+            part.append(chosen)
+    return [np.sort(np.concatenate(part)) for part in dealt]

@@ -1,0 +1,313 @@
+"""Synthetic data sets with known relevant features: Syn1 to Syn6, of which S1 to S3.
+
+The formulas stand here once: data, truth masks and the oracle all come from a
+:class:`SyntheticSet`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
+from typing import Literal, Protocol, get_args
+
+import torch
+from torch import Tensor
+
+from lexppl.data.dataset import Dataset
+from lexppl.data.listing import listed
+
+Constant = Literal["l2x-code", "l2x-paper"]
+
+
+class Branch(Protocol):
+    """One way in which the features make the label: ``P(y = 1 | x) = 1 / (1 + f(x))``."""
+
+    @property
+    def name(self) -> str:
+        """Return the name of ``f``."""
+        ...
+
+    @property
+    def features(self) -> tuple[int, ...]:
+        """Return the indices of the features that ``f`` depends on."""
+        ...
+
+    def log_f(self, x: Tensor) -> Tensor:
+        """Return ``log f(x)``, shape ``(…,)``, for ``x`` of shape ``(…, D)``."""
+        ...
+
+
+@dataclass(frozen=True)
+class ProductBranch:
+    """``f(x) = exp(x_i x_j)`` of two features.
+
+    >>> import torch
+    >>> ProductBranch("f_A", features=(0, 1)).log_f(torch.tensor([2.0, -3.0, 9.0]))
+    tensor(-6.)
+    """
+
+    name: str
+    features: tuple[int, int]
+
+    def log_f(self, x: Tensor) -> Tensor:
+        """Return ``x_i x_j``, shape ``(…,)``."""
+        first, second = self.features
+        return x[..., first] * x[..., second]
+
+
+@dataclass(frozen=True)
+class AdditiveBranch:
+    """``f(x) = exp(constant + Σ_j t_j(x_j))``, one term a feature.
+
+    >>> import torch
+    >>> branch = AdditiveBranch("f", features=(0, 2), terms=(torch.square, torch.abs), constant=-1)
+    >>> branch.log_f(torch.tensor([2.0, 5.0, -3.0]))
+    tensor(6.)
+    """
+
+    name: str
+    features: tuple[int, ...]
+    terms: tuple[Callable[[Tensor], Tensor], ...]
+    constant: float
+
+    def term_values(self, x: Tensor) -> Tensor:
+        """Return ``t_j(x_j)`` for each feature of the branch, shape ``(…, features)``."""
+        pairs = zip(self.features, self.terms, strict=True)
+        return torch.stack([term(x[..., feature]) for feature, term in pairs], dim=-1)
+
+    def log_f(self, x: Tensor) -> Tensor:
+        """Return ``constant + Σ_j t_j(x_j)``, shape ``(…,)``."""
+        return self.constant + self.term_values(x).sum(-1)
+
+
+@dataclass(frozen=True)
+class SyntheticSet:
+    """The law of a synthetic set: ``x_d ~ N(0, 1)`` for 11 features, ``P(y=1|x) = 1/(1+f(x))``.
+
+    With a control feature, ``f`` is the first branch's where that feature is below 0 and the
+    second branch's elsewhere; both the branch's features and the control are then relevant.
+
+    Args:
+        name: of the set.
+        branches: one, or two with ``control``.
+        control: index of the control feature, ``None`` for one branch.
+        n_features: ``D``; each feature is a mask entry.
+
+    Source: Chen et al. 2018 (L2X), § 4.1; Yoon et al. 2018 (INVASE), § 4.1.
+
+    Example:
+        >>> import torch
+        >>> law = synthetic_set("S3")
+        >>> law.name, [branch.name for branch in law.branches], law.control
+        ('Syn6', ['f_B', 'f_C'], 10)
+        >>> x = torch.zeros(1, 11)
+        >>> law.probability(x)  # x11 = 0 takes f_C = exp(1 - 2.4)
+        tensor([0.8022])
+        >>> law.truth(x)
+        tensor([[0., 0., 0., 0., 0., 0., 1., 1., 1., 1., 1.]])
+    """
+
+    name: str
+    branches: tuple[Branch, ...]
+    control: int | None
+    n_features: int = 11
+
+    def branch_index(self, x: Tensor) -> Tensor:
+        """Return the branch that each row takes, shape ``(…,)``, long."""
+        if self.control is None:
+            return torch.zeros(x.shape[:-1], dtype=torch.long, device=x.device)
+        return (x[..., self.control] >= 0).long()
+
+    def log_f(self, x: Tensor) -> Tensor:
+        """Return ``log f(x)``, minus the log-odds of ``y = 1``, shape ``(…,)``.
+
+        Raises:
+            ValueError: ``x`` with another number of features.
+        """
+        self._check(x)
+        values = torch.stack([branch.log_f(x) for branch in self.branches], dim=-1)
+        return values.gather(-1, self.branch_index(x).unsqueeze(-1)).squeeze(-1)
+
+    def probability(self, x: Tensor) -> Tensor:
+        """Return ``P(y = 1 | x)``, shape ``(…,)``, for ``x`` of shape ``(…, D)``.
+
+        Raises:
+            ValueError: ``x`` with another number of features.
+        """
+        return torch.sigmoid(-self.log_f(x))
+
+    def truth(self, x: Tensor) -> Tensor:
+        """Return the mask of the relevant features, shape ``(…, D)``, 0 and 1 in ``x``'s type.
+
+        Raises:
+            ValueError: ``x`` with another number of features.
+        """
+        self._check(x)
+        relevant = x.new_zeros(len(self.branches), self.n_features)
+        for row, branch in zip(relevant, self.branches, strict=True):
+            row[list(branch.features)] = 1
+        if self.control is not None:
+            relevant[:, self.control] = 1
+        return relevant[self.branch_index(x)]
+
+    def _check(self, x: Tensor) -> None:
+        if x.ndim == 0 or x.shape[-1] != self.n_features:
+            raise ValueError(
+                f"x must have {self.n_features} features in its last dimension; "
+                f"it has shape {tuple(x.shape)}"
+            )
+
+
+def _sine(x: Tensor, amplitude: float, frequency: float) -> Tensor:
+    return amplitude * torch.sin(frequency * x)
+
+
+def _absolute(x: Tensor, factor: float) -> Tensor:
+    return factor * x.abs()
+
+
+def _identity(x: Tensor) -> Tensor:
+    return x
+
+
+def _exponential_of_minus(x: Tensor) -> Tensor:
+    return torch.exp(-x)
+
+
+_INTERACTION = ProductBranch("f_A", features=(0, 1))
+_ORANGE_SKIN = AdditiveBranch(
+    "f_B", features=(2, 3, 4, 5), terms=(torch.square,) * 4, constant=-4.0
+)
+_NONLINEAR_ADDITIVE: Mapping[str, AdditiveBranch] = MappingProxyType(
+    {
+        "l2x-code": AdditiveBranch(
+            "f_C",
+            features=(6, 7, 8, 9),
+            terms=(
+                partial(_sine, amplitude=-10.0, frequency=0.2),
+                partial(_absolute, factor=1.0),
+                _identity,
+                _exponential_of_minus,
+            ),
+            constant=-2.4,
+        ),
+        "l2x-paper": AdditiveBranch(
+            "f_C",
+            features=(6, 7, 8, 9),
+            terms=(
+                partial(_sine, amplitude=-100.0, frequency=2.0),
+                partial(_absolute, factor=2.0),
+                _identity,
+                _exponential_of_minus,
+            ),
+            constant=0.0,
+        ),
+    }
+)
+_BRANCHES: Mapping[str, str] = MappingProxyType(
+    {"Syn1": "A", "Syn2": "B", "Syn3": "C", "Syn4": "AB", "Syn5": "AC", "Syn6": "BC"}
+)
+_ALIASES: Mapping[str, str] = MappingProxyType({"S1": "Syn4", "S2": "Syn5", "S3": "Syn6"})
+
+
+def synthetic_names() -> tuple[str, ...]:
+    """Return the names of the synthetic sets, aliases last.
+
+    >>> synthetic_names()
+    ('Syn1', 'Syn2', 'Syn3', 'Syn4', 'Syn5', 'Syn6', 'S1', 'S2', 'S3')
+    """
+    return (*_BRANCHES, *_ALIASES)
+
+
+def synthetic_set(name: str, constant: Constant = "l2x-code") -> SyntheticSet:
+    """Return the law of a synthetic set.
+
+    With ``x_1 … x_11`` the features, ``P(y=1|x) = 1/(1+f(x))`` and
+
+    - ``f_A = exp(x1 x2)``,
+    - ``f_B = exp(x3² + x4² + x5² + x6² − 4)``,
+    - ``f_C = exp(−10 sin(0.2 x7) + |x8| + x9 + e^{−x10} − 2.4)`` in the released code of L2X,
+      INVASE and REAL-X (``constant="l2x-code"``), or
+      ``f_C = exp(−100 sin(2 x7) + 2|x8| + x9 + e^{−x10})`` as the L2X and Q-FIT papers print it
+      (``constant="l2x-paper"``),
+
+    Syn1, Syn2, Syn3 are ``f_A``, ``f_B``, ``f_C``. Syn4 (S1), Syn5 (S2), Syn6 (S3) take
+    ``f_A``, ``f_A``, ``f_B`` where ``x11 < 0``, else ``f_B``, ``f_C``, ``f_C``.
+
+    Args:
+        name: one of :func:`synthetic_names`.
+        constant: which ``f_C``; of no effect on the sets without it (Syn1, Syn2, Syn4).
+
+    Raises:
+        ValueError: an unknown name or constant.
+
+    Example:
+        >>> synthetic_set("Syn1").branches
+        (ProductBranch(name='f_A', features=(0, 1)),)
+    """
+    full_name = _ALIASES.get(name, name)
+    if full_name not in _BRANCHES:
+        raise ValueError(
+            f"there is no synthetic set {name!r}; there are {listed(synthetic_names(), most=9)}"
+        )
+    if constant not in get_args(Constant):
+        raise ValueError(f"constant must be {listed(get_args(Constant))}; it is {constant!r}")
+    branches: Mapping[str, Branch] = {
+        "A": _INTERACTION,
+        "B": _ORANGE_SKIN,
+        "C": _NONLINEAR_ADDITIVE[constant],
+    }
+    chosen = tuple(branches[letter] for letter in _BRANCHES[full_name])
+    return SyntheticSet(name=full_name, branches=chosen, control=10 if len(chosen) == 2 else None)
+
+
+def synthetic(
+    name: str,
+    rows: int = 10_000,
+    seed: int = 0,
+    constant: Constant = "l2x-code",
+    dtype: torch.dtype | None = None,
+) -> Dataset:
+    """Draw a synthetic data set with its truth mask.
+
+    Args:
+        name: one of :func:`synthetic_names`; see :func:`synthetic_set` for the formulas.
+        rows: ``N >= 1``.
+        seed: of the draw, which leaves global random state alone. Take another seed for test
+            rows: the same one gives the same rows.
+        constant: which ``f_C``.
+        dtype: of the features; torch's default where ``None``. The rows are drawn in float64 and
+            rounded, so that every type has the same ones.
+
+    Raises:
+        ValueError: an unknown name or constant, fewer rows than 1.
+
+    Example:
+        >>> data = synthetic("S3", rows=1000, seed=0)
+        >>> data.x.shape, data.y.shape, data.truth.shape
+        (torch.Size([1000, 11]), torch.Size([1000]), torch.Size([1000, 11]))
+        >>> data.group_names[-1], data.truth.sum(1).unique()
+        ('x11', tensor([5.]))
+    """
+    law = synthetic_set(name, constant)
+    if rows < 1:
+        raise ValueError(f"rows must be at least 1; it is {rows}")
+    generator = torch.Generator().manual_seed(seed)
+    exact = torch.randn(rows, law.n_features, dtype=torch.float64, generator=generator)
+    uniform = torch.rand(rows, dtype=torch.float64, generator=generator)
+    x = exact.to(dtype or torch.get_default_dtype())
+    names = tuple(f"x{d + 1}" for d in range(law.n_features))
+    return Dataset(
+        x=x,
+        y=(uniform < law.probability(exact)).long(),
+        feature_names=names,
+        groups=tuple(range(law.n_features)),
+        group_names=names,
+        target_name="y",
+        class_names=("0", "1"),
+        truth=law.truth(x),
+        name=name,
+        is_part=True,
+    )
