@@ -58,8 +58,9 @@ def uniform_masks(law: Any) -> Any:
 
 @uniform_masks.register
 def _(law: KSubset) -> KSubset:
-    logits = torch.zeros_like(law._shared.logits)
-    uniform = KSubset(logits, law._shared.k, validate_args=False, max_k=law._max_k)
+    logits = torch.zeros_like(law._rows.logits)
+    max_k = law.max_k if isinstance(law.k, Tensor) else None
+    uniform = KSubset(logits, law._rows.k, validate_args=False, max_k=max_k)
     return uniform.expand(law.batch_shape)
 
 

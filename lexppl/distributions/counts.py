@@ -1,0 +1,146 @@
+r"""How many of G independent Bernoullis are on: the arithmetic under the exact k-subset law.
+
+A tilt θ turns logits into probabilities p_i = σ(logit_i + θ); conditioning on the number that are
+on, S = Σ z_i, forgets the tilt. With θ such that E[S] ≈ k the probability P(S = k) is of the order
+of 1/sd(S), so all arithmetic can be done on plain probabilities, without logarithms, scaling or
+underflow, at any size and for any logits:
+
+    log e_k(exp logits) = −Σ log(1 − p_i) − k θ + log P(S = k),
+
+e_k being the elementary symmetric polynomial. The generating polynomial Π_i (q_i + p_i t) is a
+product of non-negative terms, formed pair by pair in log2 G rounds rather than G sequential steps;
+past degree 16 the factors are multiplied as characteristic functions, at as many frequencies as
+the spread of S needs (``frequencies``).
+
+Everything here has degree first, then batch, then the polynomials that are still to be multiplied:
+``(degree + 1, *batch, n)``.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+SMALL = 64
+"""Up to so many entries polynomials alone are used; 2^-64 is well inside float32's range."""
+
+_POLYNOMIAL_DEGREE = 16
+_LOG_ALIASING = 42.0  # exp(-42) = 6e-19: below half a unit in the last place of a float64
+_BISECTIONS, _NEWTON_STEPS = 8, 8
+
+
+@torch.no_grad()
+def tilt(logits: Tensor, k: int | Tensor) -> Tensor:
+    r"""A constant θ, of the batch's shape, with Σ_i σ(logit_i + θ) ≈ k.
+
+    Results are exact for any θ; a good one keeps P(S = k) far from 0. Up to ``SMALL`` entries the
+    middle between the k-th and the next largest logit will do: the k largest then are on with
+    probability ≥ 1/2 and the others off, so P(S = k) ≥ 2^-G. Beyond, bisection and then Newton's
+    method within the bracket, a fixed number of steps without a look at the data.
+    """
+    size = logits.shape[-1]
+    if size <= SMALL:
+        descending = logits.sort(-1, descending=True).values
+        # Below the smallest logit stands one more, so that k = G has its middle, too.
+        descending = torch.cat([descending, descending[..., -1:] - 20], -1)
+        middles = -(descending[..., :-1] + descending[..., 1:]) / 2
+        if isinstance(k, Tensor):
+            return middles.gather(-1, (k - 1).unsqueeze(-1)).squeeze(-1)
+        return middles[..., k - 1]
+    low = -logits.amax(-1) - math.log(2 * size)
+    high = -logits.amin(-1) + math.log(2 * size)
+    theta = (low + high) / 2
+    for step in range(_BISECTIONS + _NEWTON_STEPS):
+        on = (logits + theta.unsqueeze(-1)).sigmoid()
+        excess = on.sum(-1) - k
+        high = torch.where(excess > 0, theta, high)
+        low = torch.where(excess > 0, low, theta)
+        middle = (low + high) / 2
+        if step < _BISECTIONS:
+            theta = middle
+        else:
+            newton = theta - excess / (on - on * on).sum(-1)
+            theta = torch.where((newton >= low) & (newton <= high), newton, middle)
+    return theta
+
+
+def multiply(a: Tensor, b: Tensor, max_degree: int) -> Tensor:
+    """Products of polynomials, ``(a + 1, …) × (b + 1, …) → (min(a + b, max_degree) + 1, …)``."""
+    rows, width = a.shape[0], a.shape[0] + b.shape[0] - 1
+    outer = a.unsqueeze(1) * b.unsqueeze(0)
+    # Rows padded to one more than the width and read at the width move right by one a row: the
+    # antidiagonals, whose sums are the coefficients, become columns.
+    padded = pad(outer, (0, 0) * (a.dim() - 1) + (0, rows)).flatten(0, 1)
+    return padded[: rows * width].unflatten(0, (rows, width)).sum(0)[: max_degree + 1]
+
+
+def frequencies(size: int, k: int | None) -> int:
+    r"""An odd number N of frequencies at which P(S = k) is exact in float64.
+
+    With N frequencies the sum runs over all counts k + N·j in place of k. For N > G there are no
+    others. Otherwise Bernstein's inequality bounds what they add, P(|S − E S| ≥ t) ≤
+    2 exp(−t² / 2(V + t/3)) with V = Var S ≤ k (1 − k/G), by 10^-18. ``k = None``: any k.
+    """
+    variance = size / 4 if k is None else k * (1 - k / size)
+    spread = _LOG_ALIASING / 3
+    number = math.ceil(spread + math.sqrt(spread**2 + 2 * _LOG_ALIASING * variance)) + 1
+    return min(size + 1, number) // 2 * 2 + 1
+
+
+def log_count_probability(off: Tensor, on: Tensor, k: int | Tensor, max_k: int) -> Tensor:
+    r"""log P(S = k) for weights ``off`` and ``on`` of shape ``(*batch, G)``; returns ``batch``.
+
+    The weights are multiplied as they are: they need not add up to one. Their tilt must make k a
+    likely count (``tilt``). ``max_k`` is a bound on k, known without a look at the data.
+    """
+    size = off.shape[-1]
+    polynomials = torch.stack([off, on])
+    while (n := polynomials.shape[-1]) > 1:
+        if size > SMALL and polynomials.shape[0] > _POLYNOMIAL_DEGREE:
+            break
+        half = n // 2
+        product = multiply(polynomials[..., :half], polynomials[..., half : 2 * half], max_k)
+        if n % 2:
+            last = polynomials[..., -1:]
+            higher = (0, product.shape[0] - last.shape[0])
+            product = torch.cat([product, pad(last, (0, 0) * (last.dim() - 1) + higher)], -1)
+        polynomials = product
+    if n == 1:
+        coefficients = polynomials.squeeze(-1)
+        if isinstance(k, Tensor):
+            return coefficients.gather(0, k.unsqueeze(0)).squeeze(0).log()
+        return coefficients[k].log()
+    return _probability_by_frequencies(polynomials, size, k).log()
+
+
+def _probability_by_frequencies(polynomials: Tensor, size: int, k: int | Tensor) -> Tensor:
+    # Real and imaginary parts apart, because compilers of tensor programs leave complex numbers.
+    device, dtype = polynomials.device, polynomials.dtype
+    number = frequencies(size, None if isinstance(k, Tensor) else k)
+    angles = torch.arange(number, dtype=torch.float64, device=device) * (2 * math.pi / number)
+    cos, sin = angles.cos().to(dtype), angles.sin().to(dtype)
+    frequency = torch.arange(number // 2 + 1, device=device)
+    degree = torch.arange(polynomials.shape[0], device=device)
+    turns = frequency.unsqueeze(-1) * degree % number
+    real = torch.tensordot(cos[turns], polynomials, 1)
+    imaginary = torch.tensordot(sin[turns], polynomials, 1)
+    while (n := real.shape[-1]) > 1:
+        half = n // 2
+        r1, r2 = real[..., :half], real[..., half : 2 * half]
+        i1, i2 = imaginary[..., :half], imaginary[..., half : 2 * half]
+        rest_real, rest_imaginary = real[..., 2 * half :], imaginary[..., 2 * half :]
+        real = torch.cat([r1 * r2 - i1 * i2, rest_real], -1)
+        imaginary = torch.cat([r1 * i2 + i1 * r2, rest_imaginary], -1)
+    # The spectrum of real coefficients is symmetric: each frequency but 0 stands for two.
+    weight = torch.where(frequency == 0, 1.0, 2.0).to(dtype) / number
+    if isinstance(k, Tensor):
+        frequency = frequency.reshape(-1, *(1,) * k.dim())
+        weight = weight.reshape(frequency.shape)
+        turns = frequency * k % number
+        spectrum = real.squeeze(-1) * cos[turns] + imaginary.squeeze(-1) * sin[turns]
+        return (weight * spectrum).sum(0)
+    turns = frequency * k % number
+    return torch.tensordot(weight * cos[turns], real.squeeze(-1), 1) + torch.tensordot(
+        weight * sin[turns], imaginary.squeeze(-1), 1
+    )
