@@ -7,11 +7,55 @@ from lexppl.models.effects import (
     mask_particles,
     penalty,
 )
+from lexppl.models.grouping import Grouping
+from lexppl.models.imputers import (
+    ConditionalGaussianImputer,
+    ConstantImputer,
+    GaussianImputer,
+    MarginalImputer,
+)
+from lexppl.models.lex import LEX, observe
+from lexppl.models.likelihoods import (
+    BernoulliLikelihood,
+    CategoricalLikelihood,
+    Likelihood,
+    NormalLikelihood,
+    PoissonLikelihood,
+)
+from lexppl.models.networks import MLP
+from lexppl.models.penalties import (
+    Penalty,
+    RatePenalty,
+    SizePenalty,
+    TotalVariationPenalty,
+)
+from lexppl.models.predictor import Predictor
+from lexppl.models.selectors import BernoulliSelector, KSubsetSelector
 
 __all__ = [
+    "LEX",
+    "MLP",
+    "BernoulliLikelihood",
+    "BernoulliSelector",
+    "CategoricalLikelihood",
+    "ConditionalGaussianImputer",
+    "ConstantImputer",
+    "GaussianImputer",
+    "Grouping",
+    "KSubsetSelector",
+    "Likelihood",
+    "MarginalImputer",
+    "NormalLikelihood",
     "ParticleCounts",
+    "Penalty",
+    "PoissonLikelihood",
+    "Predictor",
+    "RatePenalty",
+    "SizePenalty",
+    "TotalVariationPenalty",
     "imputation_particles",
     "label_expectation",
     "mask_particles",
+    "observe",
     "penalty",
 ]

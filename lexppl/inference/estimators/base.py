@@ -140,6 +140,21 @@ class SampledEstimator(GradientEstimator):
         return estimator
 
 
+def score_of(site: Site) -> Tensor | None:
+    """The log-probability to be differentiated for a site's score, or None where there is none:
+    gradients are off, the law is reparameterised, or it states no density and so cannot be learned
+    by a score.
+
+    `requires_grad` is no test here: it reads False inside `torch.func.vmap`.
+    """
+    if not torch.is_grad_enabled() or site.law.has_rsample:
+        return None
+    try:
+        return site.log_prob()
+    except NotImplementedError:
+        return None
+
+
 def sampled_bound(run: Run, target: Target) -> Tensor:
     """`Σ_n 1/S Σ_s log 1/(LK) Σ_{lk} w − penalties`, from the particles of one run."""
     bound = torch.logsumexp(target.log_means(run), -2) - math.log(int(target.masks))

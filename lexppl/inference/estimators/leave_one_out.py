@@ -7,7 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from lexppl.inference.estimators.base import SampledEstimator, Target
+from lexppl.inference.estimators.base import SampledEstimator, Target, score_of
 from lexppl.inference.program import Run, Site, no_gradient
 from lexppl.models.effects import IMPUTATION_DIM, MASK_DIM
 
@@ -50,10 +50,8 @@ class LeaveOneOut(SampledEstimator):
             )
 
     def surrogate(self, site: Site, run: Run, target: Target) -> Tensor | float:
-        if site.law.has_rsample:
-            return 0.0
-        log_q = site.log_prob()
-        if not log_q.requires_grad:
+        log_q = score_of(site)
+        if log_q is None:
             return 0.0
         with torch.no_grad():
             signal = _signal(site, run, target)

@@ -1,0 +1,161 @@
+"""Rows in batches: from tensors, arrays, data sets or a torch loader."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+
+@runtime_checkable
+class HasRows(Protocol):
+    """Anything with rows `x` and labels `y`, such as a :class:`lexppl.data.Dataset`."""
+
+    x: Any
+    y: Any
+
+
+Data = Any
+"""A data set with `x` and `y`, a tuple of tensors or arrays `(x, y)`, or a `DataLoader`."""
+
+
+@dataclass(frozen=True)
+class TensorRows:
+    """Columns of tensors with rows in common, checked."""
+
+    columns: tuple[Tensor, ...]
+
+    def __len__(self) -> int:
+        return len(self.columns[0])
+
+    @property
+    def device(self) -> torch.device:
+        return self.columns[0].device
+
+    def batches(self, size: int, shuffle: bool) -> Iterator[tuple[Tensor, ...]]:
+        """Batches of at most `size` rows; the last may be smaller, and none is dropped."""
+        rows = len(self)
+        if not shuffle and size >= rows:
+            yield self.columns
+            return
+        order = torch.randperm(rows, device=self.device) if shuffle else None
+        for start in range(0, rows, size):
+            stop = min(start + size, rows)
+            if order is None:
+                yield tuple(c[start:stop] for c in self.columns)
+            else:
+                yield tuple(c[order[start:stop]] for c in self.columns)
+
+    def split(self, share: float) -> tuple["TensorRows", "TensorRows"]:
+        """A random share of the rows apart: `(others, share)`."""
+        rows = len(self)
+        apart = min(max(round(share * rows), 1), rows - 1)
+        order = torch.randperm(rows, device=self.device)
+        return (
+            TensorRows(tuple(c[order[apart:]] for c in self.columns)),
+            TensorRows(tuple(c[order[:apart]] for c in self.columns)),
+        )
+
+
+@dataclass(frozen=True)
+class LoadedRows:
+    """The batches of a torch `DataLoader`, on the loader's own terms."""
+
+    loader: Any
+
+    def __len__(self) -> int:
+        return len(self.loader.dataset)
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device("cpu")
+
+    def batches(self, size: int, shuffle: bool) -> Iterator[tuple[Tensor, ...]]:
+        """The loader's batches; their size and order are the loader's."""
+        for batch in self.loader:
+            yield tuple(batch) if isinstance(batch, list | tuple) else (batch,)
+
+
+Rows = TensorRows | LoadedRows
+
+
+def rows_of(data: Data, dtype: torch.dtype, name: str = "data") -> Rows:
+    """Check the data and put it into tensors.
+
+    Tensors are taken as they are; arrays become tensors of the model's type.
+
+    Args:
+        data: a data set, `(x, y)` or a loader.
+        dtype: floating type of the model, to which arrays are converted.
+        name: what the data is called in errors.
+
+    Raises:
+        TypeError: not one of these.
+        ValueError: no rows, columns of different lengths, values that are not finite, a label
+            column with one class only.
+
+    Example:
+        >>> len(rows_of((np.zeros((3, 2)), np.array([0, 1, 0])), torch.float32))
+        3
+    """
+    if isinstance(data, DataLoader):
+        if not hasattr(data.dataset, "__len__"):
+            raise TypeError(f"{name}: the loader's data set has no length, which the bound needs")
+        if len(data.dataset) == 0:
+            raise ValueError(f"{name} has no rows")
+        return LoadedRows(data)
+    if isinstance(data, HasRows):
+        data = (data.x, data.y)
+    if isinstance(data, Tensor | np.ndarray):
+        data = (data,)
+    if not isinstance(data, tuple | list):
+        raise TypeError(
+            f"{name} must be a data set with x and y, a tuple (x, y) or a DataLoader; it is "
+            f"{type(data).__name__}"
+        )
+    columns = tuple(_tensor(c, dtype, name) for c in data if c is not None)
+    if not columns or len(columns[0]) == 0:
+        raise ValueError(f"{name} has no rows")
+    lengths = [len(c) for c in columns]
+    if len(set(lengths)) != 1:
+        raise ValueError(f"{name}: x and y must have as many rows each; they have {lengths}")
+    for place, column in zip(("x", "y"), columns, strict=False):
+        _refuse_not_finite(column, f"{place} of {name}")
+    if len(columns) > 1:
+        _refuse_one_class(columns[1], name)
+    return TensorRows(columns)
+
+
+def _tensor(column: Any, dtype: torch.dtype, name: str) -> Tensor:
+    if isinstance(column, Tensor):
+        return column
+    array = np.asarray(column)
+    if array.dtype.kind not in "fiub":
+        raise TypeError(f"{name} must hold numbers; it holds {array.dtype}")
+    tensor = torch.as_tensor(np.ascontiguousarray(array))
+    if tensor.is_floating_point():
+        return tensor.to(dtype)
+    return tensor.long()
+
+
+def _refuse_not_finite(column: Tensor, name: str) -> None:
+    if not column.is_floating_point():
+        return
+    broken = ~torch.isfinite(column)
+    count = int(broken.sum())
+    if count:
+        where = broken.nonzero()[0].tolist()
+        raise ValueError(
+            f"{name} must be finite; {count} of its values are NaN or infinite, the first at "
+            f"{tuple(where)}: drop or impute them"
+        )
+
+
+def _refuse_one_class(y: Tensor, name: str) -> None:
+    if not y.is_floating_point() and len(torch.unique(y)) == 1:
+        raise ValueError(
+            f"y of {name} has one class only, {int(y[0])}; a predictor needs at least two"
+        )

@@ -1,0 +1,87 @@
+"""The three ways in which a selector stops depending on x."""
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lexppl.inference.program import Program, row_marginals
+
+ALL_OFF = "all off"
+ALL_ON = "all on"
+ONE_MASK = "one mask for every row"
+
+ADVICE = {
+    ALL_OFF: (
+        "every row keeps next to nothing: lower the penalty, or let it grow only after the "
+        "predictor has learned, penalty=Linear(0, 1, begin=0.3, end=0.8)"
+    ),
+    ALL_ON: "every row keeps everything: raise the penalty, or fix the size with KSubsetSelector",
+    ONE_MASK: (
+        "every row keeps the same entries, which is right only if the same ones matter "
+        "everywhere: anneal the selector with entropy=Linear(0.1, 0, end=0.6), or try masks=4 or "
+        "more"
+    ),
+}
+
+
+class CollapseWarning(UserWarning):
+    """A fitted selector that does not depend on its row."""
+
+
+def collapse(marginals: Tensor) -> str | None:
+    """Name the collapse of a selector, if it has collapsed.
+
+    With `p` the selection probabilities: *all off* if no row keeps half an entry in expectation;
+    *all on* if every row keeps all but half an entry; *one mask for every row* if all rows agree on
+    which entries have `p > ½` and no entry's `p` varies over rows by more than 0.05 (standard
+    deviation).
+
+    Args:
+        marginals: selection probabilities `(B, G)`.
+
+    Returns:
+        "all off", "all on", "one mask for every row", or None.
+
+    Example:
+        >>> collapse(torch.zeros(10, 3)), collapse(torch.eye(3))
+        ('all off', None)
+    """
+    size = marginals.sum(-1)
+    if bool((size < 0.5).all()):
+        return ALL_OFF
+    if bool((size > marginals.shape[-1] - 0.5).all()):
+        return ALL_ON
+    kept = marginals > 0.5
+    same = bool((kept == kept[:1]).all())
+    still = len(marginals) > 1 and bool((marginals.std(0) < 0.05).all())
+    return ONE_MASK if same and still else None
+
+
+def mask_marginals(
+    model: Callable[..., Any], guide: Callable[..., Any] | None, batch: tuple[Tensor, ...]
+) -> dict[str, Tensor]:
+    """Selection probabilities `(B, G)` of each mask site of a program, by name; sites whose law
+    states no mean are left out."""
+    with torch.no_grad():
+        run = Program(model, guide, batch).run()
+    marginals = {}
+    for site in run.mask_sites:
+        if site.law.event_dim != 1:
+            continue
+        try:
+            marginals[site.name] = row_marginals(site)
+        except ValueError:
+            continue
+    return marginals
+
+
+def report_collapse(found: list[str | None]) -> None:
+    """Warn of collapsed replicates by name, with what to try."""
+    for name in (ALL_OFF, ALL_ON, ONE_MASK):
+        where = [r for r, kind in enumerate(found) if kind == name]
+        if where:
+            which = "" if len(found) == 1 else f" (replicates {where} of {len(found)})"
+            warnings.warn(f"collapse, {name}{which}: {ADVICE[name]}", CollapseWarning, stacklevel=3)

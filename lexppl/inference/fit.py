@@ -1,0 +1,284 @@
+"""Fit a program: check what is given, train replicates of it, and hand back the best states."""
+
+import copy
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from lexppl.inference.batches import Data, Rows, TensorRows, rows_of
+from lexppl.inference.collapse import collapse, mask_marginals, report_collapse
+from lexppl.inference.loop import Callback, TrainingLoop
+from lexppl.inference.nested_iwae import NestedIWAE
+from lexppl.inference.replicates import Replicates, reinitialised
+from lexppl.inference.result import FitResult, History
+from lexppl.inference.schedules import Linear
+from lexppl.inference.scope import keep_parameters_local, program_settings, seeded
+from lexppl.inference.stages import OptimizerFactory, Stage, Term, Terms
+
+WATCHED_ROWS = 1000
+"""Rows of the validation set on which a collapse is looked for."""
+
+
+def annealed(masks: int = 4, imputations: int = 1, **options: Any) -> NestedIWAE:
+    """The bound with the annealing that keeps discrete selectors from collapsing.
+
+    The entropy bonus fades from 0.1 to 0 over the first 60 % of the fit, and penalties grow from 0
+    to their full weight between 30 % and 80 %: a law that saturates before it depends on x has no
+    gradient left, and a penalty must come after the predictor has learned what masks can buy.
+    `benchmarks/README.md` measures it.
+
+    Args:
+        masks: `L`.
+        imputations: `K`.
+        options: other arguments of :class:`NestedIWAE`, in place of these.
+
+    Example:
+        >>> annealed().settled
+        0.8
+    """
+    schedule: dict[str, Any] = {
+        "entropy": Linear(0.1, 0.0, end=0.6),
+        "penalty": Linear(0.0, 1.0, begin=0.3, end=0.8),
+    }
+    return NestedIWAE(masks, imputations, **{**schedule, **options})
+
+
+def fit(
+    model: nn.Module | Callable[[], nn.Module] | None,
+    train: Data,
+    *,
+    valid: Data | float | None = 0.2,
+    guide: nn.Module | Callable[..., Any] | None = None,
+    objective: Any = None,
+    stages: Sequence[Stage] | Callable[[], Sequence[Stage]] | None = None,
+    epochs: int = 300,
+    batch_size: int = 500,
+    learning_rate: float = 1e-3,
+    weight_decay: float = 1e-4,
+    optimizer: OptimizerFactory | None = None,
+    scheduler: Callable[[Optimizer], LRScheduler] | None = None,
+    clip_norm: float | None = None,
+    patience: int | None = None,
+    replicates: int = 1,
+    seed: int = 0,
+    callbacks: Iterable[Callback] = (),
+    progress: bool = True,
+) -> FitResult:
+    """Fit a Pyro program by minimising an objective over epochs, and keep the best state.
+
+    The model that is given is left as it is: the fit trains copies, and leaves the global random
+    state, Pyro's settings and its parameter store untouched. The first step is run once with all
+    of Pyro's argument checks, before any training.
+
+    Args:
+        model: a program called as `model(x, y)`, or a function that builds one. A model that is
+            given is fitted from the weights it has; with several replicates each draws initial
+            weights of its own, by `reset_parameters()` or by calling the function again.
+        train: a data set with `x` and `y`, a tuple `(x, y)` of tensors or arrays, or a
+            `DataLoader`.
+        valid: the same for validation, a share of the training rows to set apart, or None. The
+            best epoch is the one with the least validation loss, under the objective at the end
+            of its schedules and with the same draws at every epoch.
+        guide: the guide `q(z | x, y)`, if there is one.
+        objective: any `pyro.infer.ELBO` with a `differentiable_loss`; :func:`annealed` if None.
+        stages: in place of model, guide and objective: terms to be minimised together, stage
+            after stage, or a function that builds them.
+        epochs: epochs of each stage that does not say.
+        batch_size: rows of a mini-batch (a loader has its own).
+        learning_rate: of Adam.
+        weight_decay: of Adam, as an L2 term of the gradient.
+        optimizer: from parameters to a torch optimizer, in place of Adam. With replicates it must
+            act on each entry by itself, as Adam and SGD do.
+        scheduler: from the optimizer to a learning-rate schedule, stepped once an epoch.
+        clip_norm: largest norm of a replicate's gradient.
+        patience: end a stage after so many epochs without improvement in any replicate, counted
+            from where the objective's schedules have settled; None to run all epochs.
+        replicates: R independent seeds trained at once.
+        seed: of initial weights, batches and draws; the same seed gives the same bits.
+        callbacks: called after each epoch with an :class:`Epoch`.
+        progress: show a progress bar.
+
+    Returns:
+        FitResult: the fitted models. Ctrl-C ends the fit with the best state so far.
+
+    Raises:
+        ValueError, TypeError: a mistake in data or arguments, before any training.
+        FloatingPointError: a loss that is no longer finite in any replicate.
+
+    Example:
+        >>> from lexppl.models import (LEX, MLP, CategoricalLikelihood, GaussianImputer,
+        ...     KSubsetSelector, Predictor)
+        >>> x = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
+        >>> model = LEX(KSubsetSelector(MLP(3, 3, (8,), seed=0), k=1), GaussianImputer(),
+        ...     Predictor(MLP(3, 2, (8,), seed=1), CategoricalLikelihood()))
+        >>> result = fit(model, (x, (x[:, 0] > 0).long()), epochs=3, progress=False)
+        >>> len(result.history)
+        3
+    """
+    _check_arguments(epochs, batch_size, replicates, patience, clip_norm)
+    if optimizer is None:
+        optimizer = partial(
+            torch.optim.Adam, lr=learning_rate, weight_decay=weight_decay, fused=True
+        )
+    build = _builder(model, guide, objective, stages)
+    with seeded(seed), program_settings(validate=False):
+        copies = _copies(build, replicates)
+        for one in copies:
+            keep_parameters_local(one)
+        runner = Replicates(copies)
+        if not runner.parameters:
+            raise ValueError(
+                "there is nothing to learn: no parameter of the model requires a gradient"
+            )
+        dtype = next(iter(runner.parameters.values())).dtype
+        rows = rows_of(train, dtype, "train")
+        rows, held_out = _validation(valid, rows, dtype)
+        _check_devices(runner, rows)
+        with seeded(seed + 1, rows.device):
+            loop = TrainingLoop(
+                runner,
+                rows,
+                held_out,
+                batch_size,
+                clip_norm,
+                patience,
+                seed,
+                tuple(callbacks),
+                scheduler,
+            )
+            plan = [(s, s.epochs or epochs, s.optimizer or optimizer) for s in copies[0].stages]
+            loop.run(plan, progress)
+        finished = runner.separated()
+        return _result(finished, loop, rows, held_out, seed)
+
+
+def _check_arguments(
+    epochs: int, batch_size: int, replicates: int, patience: int | None, clip_norm: float | None
+) -> None:
+    counts = {"epochs": epochs, "batch_size": batch_size, "replicates": replicates}
+    if patience is not None:
+        counts["patience"] = patience
+    for name, count in counts.items():
+        if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+            raise ValueError(f"{name} must be a whole number of at least 1; it is {count!r}")
+    if clip_norm is not None and not clip_norm > 0.0:
+        raise ValueError(f"clip_norm must be positive; it is {clip_norm}")
+
+
+def _builder(
+    model: Any, guide: Any, objective: Any, stages: Any
+) -> tuple[Callable[[], Sequence[Stage]], bool]:
+    """How the stages are built, and whether each call builds new modules."""
+    if (model is None) == (stages is None):
+        raise ValueError("fit takes either a model or stages")
+    if stages is not None:
+        if guide is not None or objective is not None:
+            raise ValueError("stages have guides and objectives of their own")
+        return (stages, True) if callable(stages) else (lambda: stages, False)
+    chosen = annealed() if objective is None else objective
+    if not hasattr(chosen, "differentiable_loss"):
+        raise TypeError(
+            "objective must be a pyro.infer.ELBO with a differentiable_loss; it is "
+            f"{type(chosen).__name__}"
+        )
+    built_anew = not isinstance(model, nn.Module) and isinstance(model, Callable)  # type: ignore[arg-type]
+
+    def build() -> Sequence[Stage]:
+        program = model() if built_anew else model
+        if not isinstance(program, nn.Module):
+            raise TypeError(
+                "model must be a torch or Pyro module, or a function that builds one; it is "
+                f"{type(program).__name__}"
+            )
+        return [Stage([Term(program, chosen, guide)])]
+
+    return build, built_anew
+
+
+def _copies(build: tuple[Callable[[], Sequence[Stage]], bool], replicates: int) -> list[Terms]:
+    make, built_anew = build
+    if built_anew:
+        return [Terms(make()) for _ in range(replicates)]
+    given = Terms(copy.deepcopy(list(make())))
+    if replicates == 1:
+        return [given]
+    return [reinitialised(given) for _ in range(replicates)]
+
+
+def _validation(
+    valid: Data | float | None, rows: Rows, dtype: torch.dtype
+) -> tuple[Rows, Rows | None]:
+    if valid is None:
+        return rows, None
+    if not isinstance(valid, float | int):
+        return rows, rows_of(valid, dtype, "valid")
+    if not 0.0 < valid < 1.0:
+        raise ValueError(f"valid must be a share of the rows in (0, 1); it is {valid}")
+    if not isinstance(rows, TensorRows):
+        raise ValueError("a loader cannot be split: give validation rows as valid=, or valid=None")
+    if len(rows) < 2:
+        raise ValueError("one row cannot be split into training and validation rows")
+    return rows.split(float(valid))
+
+
+def _check_devices(runner: Replicates, rows: Rows) -> None:
+    if not isinstance(rows, TensorRows):
+        return
+    parameter = next(iter(runner.parameters.values()))
+    x = rows.columns[0]
+    if parameter.device != x.device:
+        raise ValueError(
+            f"x is on {x.device} and the model on {parameter.device}; move one to the other"
+        )
+    if x.is_floating_point() and x.dtype != parameter.dtype:
+        raise ValueError(
+            f"x is {x.dtype} and the model {parameter.dtype}; convert one, such as x.to"
+            f"({parameter.dtype}) or model.to({x.dtype})"
+        )
+
+
+def _result(
+    finished: list[Terms], loop: TrainingLoop, rows: Rows, held_out: Rows | None, seed: int
+) -> FitResult:
+    watched = held_out if held_out is not None else rows
+    batch = next(iter(watched.batches(WATCHED_ROWS, shuffle=False)))
+    batch = tuple(column[:WATCHED_ROWS] for column in batch)
+    models, guides, found = [], [], []
+    for one in finished:
+        term = one.stages[-1].terms[0]
+        models.append(term.model)
+        guides.append(term.guide)
+        kinds = []
+        if isinstance(term.objective, NestedIWAE):
+            marginals = mask_marginals(term.model, term.guide, batch)
+            kinds = [collapse(m) for m in marginals.values()]
+        found.append(next((kind for kind in kinds if kind is not None), None))
+    report_collapse(found)
+    y = rows.columns[1] if isinstance(rows, TensorRows) and len(rows.columns) > 1 else None
+    labels = None
+    if y is not None and not y.is_floating_point():
+        labels = tuple(y.unique().tolist())
+    objective = finished[0].stages[-1].terms[0].objective
+    train, valid, stage, seconds = (
+        zip(*loop.records, strict=True) if loop.records else ((), (), (), ())
+    )
+    return FitResult(
+        models=models,
+        guides=guides,
+        objective=objective.at(1.0) if hasattr(objective, "at") else objective,
+        history=History(np.array(train), np.array(valid), np.array(stage), np.array(seconds)),
+        best_epoch=loop.best_epoch,
+        best_valid=loop.best_valid,
+        collapse=found,
+        interrupted=loop.interrupted,
+        event_shape=tuple(batch[0].shape[1:]),
+        labels=labels,
+        seed=seed,
+        modules=list(finished),
+    )

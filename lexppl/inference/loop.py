@@ -1,0 +1,218 @@
+"""Epochs over batches: gradients, steps, validation, the best state."""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+from tqdm.auto import tqdm
+
+from lexppl.inference.batches import Rows
+from lexppl.inference.replicates import Replicates
+from lexppl.inference.scope import MiniBatch, program_settings, seeded
+from lexppl.inference.stages import OptimizerFactory, Stage, Term, Terms
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What a callback sees after each epoch; losses by replicate, in nats a row."""
+
+    number: int
+    stage: int
+    progress: float
+    train: np.ndarray
+    valid: np.ndarray
+
+
+Callback = Callable[[Epoch], bool | None]
+"""Called after each epoch; True ends the fit with the best state so far."""
+
+
+@dataclass
+class TrainingLoop:
+    """The state of one fit as it goes."""
+
+    runner: Replicates
+    rows: Rows
+    held_out: Rows | None
+    batch_size: int
+    clip_norm: float | None
+    patience: int | None
+    seed: int
+    callbacks: tuple[Callback, ...] = ()
+    make_scheduler: Callable[[Optimizer], LRScheduler] | None = None
+    interrupted: bool = False
+    records: list[tuple[np.ndarray, np.ndarray, int, float]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.best_valid = np.full(self.runner.count, np.nan)
+        self.best_epoch = np.zeros(self.runner.count, dtype=int)
+
+    def run(self, plan: list[tuple[Stage, int, OptimizerFactory]], progress: bool) -> None:
+        """Minimise each stage's terms for its epochs, and put its best state back."""
+        total = sum(epochs for _, epochs, _ in plan)
+        with tqdm(total=total, disable=not progress, unit="epoch") as bar:
+            for number, (stage, epochs, optimizer) in enumerate(plan):
+                self._stage(number, stage, epochs, optimizer, bar)
+                if self.interrupted:
+                    break
+
+    def _stage(
+        self, number: int, stage: Stage, epochs: int, make_optimizer: OptimizerFactory, bar: Any
+    ) -> None:
+        runner = self.runner
+        learned = [runner.template.learned_by(term) for term in stage.terms]
+        for term, names in zip(stage.terms, learned, strict=True):
+            if not names:
+                raise ValueError(
+                    f"the term of {type(term.model).__name__} learns nothing: none of its modules "
+                    "has a parameter that requires a gradient"
+                )
+        names = sorted(set().union(*learned))
+        parameters = [runner.parameters[name] for name in names]
+        optimizer = make_optimizer(parameters)
+        scheduler = self.make_scheduler(optimizer) if self.make_scheduler is not None else None
+        self._first_step(stage)
+        best_valid = np.full(runner.count, np.inf)
+        best = runner.snapshot()
+        settled = max((getattr(t.objective, "settled", 0.0) for t in stage.terms), default=0.0)
+        waited = 0
+        try:
+            for epoch in range(epochs):
+                start = time.perf_counter()
+                train = self._epoch(stage, learned, optimizer, (epoch, epochs))
+                if scheduler is not None:
+                    scheduler.step()
+                valid = self._validate(stage.terms[0])
+                seconds = time.perf_counter() - start
+                if not np.isfinite(train).any():
+                    raise FloatingPointError(
+                        f"the training loss is no longer finite at epoch {epoch}; try a lower "
+                        "learning rate, or clip_norm=1.0"
+                    )
+                at = len(self.records)
+                self.records.append((train, valid, number, seconds))
+                unseen = self.held_out is None
+                improved = np.isfinite(train) if unseen else valid < best_valid
+                if improved.any():
+                    where = torch.as_tensor(improved, device=parameters[0].device)
+                    best = runner.merged(best, where)
+                    best_valid = np.where(improved, valid, best_valid)
+                    self.best_epoch = np.where(improved, at, self.best_epoch)
+                reached = (epoch + 1) / epochs
+                waited = 0 if improved.any() or reached < settled else waited + 1
+                bar.set_postfix(train=f"{np.nanmean(train):.4f}", valid=f"{np.nanmean(valid):.4f}")
+                bar.update()
+                told = [call(Epoch(at, number, reached, train, valid)) for call in self.callbacks]
+                if any(answer is True for answer in told):
+                    self.interrupted = True
+                    break
+                if self.patience is not None and waited >= self.patience:
+                    break
+        except KeyboardInterrupt:
+            self.interrupted = True
+        self.best_valid = np.where(np.isfinite(best_valid), best_valid, np.nan)
+        runner.load(best)
+
+    def _first_step(self, stage: Stage) -> None:
+        """Run each term once with every check on, and keep nothing of it."""
+        state = torch.get_rng_state()
+        batch = next(iter(self.rows.batches(self.batch_size, shuffle=False)))
+        buffers = {n: b.clone() for n, b in self.runner.template.named_buffers()}
+        for term in stage.terms:
+            with program_settings(validate=True):
+                loss = self._scaled(batch)(self.runner.template, term, term.objective)
+            if not bool(torch.isfinite(loss.detach())):
+                raise FloatingPointError(
+                    f"the loss of the first batch is {float(loss.detach())}; look for labels or "
+                    "features that the model gives probability zero"
+                )
+        with torch.no_grad():
+            for name, buffer in self.runner.template.named_buffers():
+                buffer.copy_(buffers[name])
+        torch.set_rng_state(state)
+
+    def _scaled(self, batch: tuple[Tensor, ...]) -> Callable[[Terms, Term, Any], Tensor]:
+        def loss(module: Terms, term: Term, objective: Any) -> Tensor:
+            with MiniBatch(len(self.rows), len(batch[0])):
+                value: Tensor = module(term, objective, batch)
+            return value
+
+        return loss
+
+    def _epoch(
+        self,
+        stage: Stage,
+        learned: list[list[str]],
+        optimizer: Optimizer,
+        place: tuple[int, int],
+    ) -> np.ndarray:
+        """One pass over the rows; the mean loss by replicate."""
+        runner, seen = self.runner, 0
+        runner.template.train()
+        rows = len(self.rows)
+        steps = max(1, math.ceil(rows / self.batch_size))
+        losses: Tensor | float = 0.0
+        for step, batch in enumerate(self.rows.batches(self.batch_size, shuffle=True)):
+            at = (place[0] + min(step / steps, 1.0)) / place[1]
+            optimizer.zero_grad(set_to_none=True)
+            step_loss: Tensor | float = 0.0
+            for term, names in zip(stage.terms, learned, strict=True):
+                objective = term.objective
+                if hasattr(objective, "at"):
+                    objective = objective.at(at)
+                with MiniBatch(rows, len(batch[0])):
+                    loss = term.weight * runner.losses(term, objective, batch) / rows
+                moved = [runner.parameters[name] for name in names]
+                gradients = torch.autograd.grad(loss.sum(), moved, allow_unused=True)
+                for parameter, gradient in zip(moved, gradients, strict=True):
+                    if gradient is None:
+                        continue
+                    # Fused Adam reads a gradient by the parameter's strides, and vmap's differ.
+                    gradient = gradient.contiguous()
+                    parameter.grad = (
+                        gradient if parameter.grad is None else parameter.grad + gradient
+                    )
+                step_loss = step_loss + loss.detach()
+            if self.clip_norm is not None:
+                held = [p for group in optimizer.param_groups for p in group["params"]]
+                _clip(held, self.clip_norm, runner.count)
+            optimizer.step()
+            losses = losses + step_loss * len(batch[0])
+            seen += len(batch[0])
+        return (losses / seen).cpu().numpy() if isinstance(losses, Tensor) else np.zeros(0)
+
+    @torch.no_grad()
+    def _validate(self, term: Term) -> np.ndarray:
+        """Loss of the validation rows under the final objective, with the same draws each time."""
+        if self.held_out is None:
+            return np.full(self.runner.count, np.nan)
+        runner = self.runner
+        objective = term.objective.at(1.0) if hasattr(term.objective, "at") else term.objective
+        runner.template.eval()
+        total: Tensor | float = 0.0
+        rows = len(self.held_out)
+        with seeded(self.seed, self.held_out.device):
+            for batch in self.held_out.batches(max(self.batch_size, 1000), shuffle=False):
+                size = len(batch[0])
+                with MiniBatch(rows, size):
+                    total = total + runner.losses(term, objective, batch) * (size / rows**2)
+        return total.cpu().numpy() if isinstance(total, Tensor) else np.zeros(0)
+
+
+def _clip(parameters: list[Tensor], norm: float, replicates: int) -> None:
+    """Shorten each replicate's gradient to the given norm."""
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    if replicates == 1:
+        torch.nn.utils.clip_grad_norm_(parameters, norm)
+        return
+    squares = [g.flatten(1).square().sum(1) for g in gradients]
+    factor = (norm / (torch.stack(squares).sum(0).sqrt() + 1e-6)).clamp(max=1.0)
+    for gradient in gradients:
+        gradient.mul_(factor.reshape(-1, *[1] * (gradient.dim() - 1)))

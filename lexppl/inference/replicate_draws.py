@@ -1,0 +1,57 @@
+"""Draws that differ between replicates."""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+
+def _normal(like: Tensor, mean: float = 0.0, std: float = 1.0, **_: Any) -> Tensor:
+    return torch.randn_like(like) * std + mean
+
+
+def _uniform(like: Tensor, low: float = 0.0, high: float = 1.0, **_: Any) -> Tensor:
+    return torch.rand_like(like) * (high - low) + low
+
+
+def _exponential(like: Tensor, rate: float = 1.0, **_: Any) -> Tensor:
+    return -torch.log1p(-torch.rand_like(like)) / rate
+
+
+def _cauchy(like: Tensor, median: float = 0.0, sigma: float = 1.0, **_: Any) -> Tensor:
+    return median + sigma * torch.tan(torch.pi * (torch.rand_like(like) - 0.5))
+
+
+class OutOfPlaceDraws(TorchFunctionMode):
+    """Replace in-place draws such as `torch.empty(shape).normal_()` by draws of a new tensor.
+
+    `torch.func.vmap` cannot fill a tensor that all replicates share with draws that differ, and
+    torch's own distributions (Normal, Exponential, Cauchy, …) draw so. Inside this context the
+    result of the call holds the draws; the tensor it was called on is left as it is.
+
+    Example:
+        >>> with OutOfPlaceDraws():
+        ...     draws = torch.func.vmap(
+        ...         lambda _: torch.empty(2).normal_(), randomness="different"
+        ...     )(torch.zeros(3))
+        >>> draws.shape, bool((draws[0] != draws[1]).all())
+        (torch.Size([3, 2]), True)
+    """
+
+    _DRAWS: ClassVar[Mapping[Any, Callable[..., Tensor]]] = MappingProxyType(
+        {
+            torch.Tensor.normal_: _normal,
+            torch.Tensor.uniform_: _uniform,
+            torch.Tensor.exponential_: _exponential,
+            torch.Tensor.cauchy_: _cauchy,
+        }
+    )
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        drawn = self._DRAWS.get(func)
+        return (drawn or func)(*args, **(kwargs or {}))

@@ -1,0 +1,130 @@
+"""Independent seeds of the same programs, trained as one with a leading replicate dimension."""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+
+from lexppl.inference.replicate_draws import OutOfPlaceDraws
+from lexppl.inference.stages import Term, Terms
+
+
+class Replicates:
+    """R copies of the terms' modules, run at once.
+
+    Every parameter that is learned has a leading dimension R; the programs are vectorised over it
+    by `torch.func.vmap`, so that any Pyro program takes part as it is, its linear layers become
+    batched matrix products, and there is one backward pass. Draws differ between replicates; the
+    batches are the same. What is not learned (a given predictor, an imputer's reference rows) is
+    shared.
+
+    Args:
+        copies: R copies of the terms, each with its own initial weights.
+    """
+
+    def __init__(self, copies: list[Terms]) -> None:
+        self.count = len(copies)
+        self.template = copies[0]
+        learned = [n for n, p in self.template.named_parameters() if p.requires_grad]
+        tracked = _tracked_buffers(self.template)
+        self.parameters: dict[str, Tensor]
+        self.buffers: dict[str, Tensor]
+        if self.count == 1:
+            own = dict(self.template.named_parameters())
+            self.parameters = {name: own[name] for name in learned}
+            held = dict(self.template.named_buffers())
+            self.buffers = {name: held[name] for name in tracked}
+        else:
+            every = [dict(c.named_parameters()) for c in copies]
+            self.parameters = {
+                name: torch.stack([own[name].detach() for own in every]).requires_grad_()
+                for name in learned
+            }
+            held_by = [dict(c.named_buffers()) for c in copies]
+            self.buffers = {name: torch.stack([h[name] for h in held_by]) for name in tracked}
+
+    def losses(self, term: Term, objective: Any, batch: tuple[Tensor, ...]) -> Tensor:
+        """The loss of each replicate, `(R,)`."""
+        if self.count == 1:
+            loss: Tensor = self.template(term, objective, batch)
+            return loss.reshape(1)
+
+        def one(parameters: dict[str, Tensor], buffers: dict[str, Tensor]) -> Tensor:
+            state = {**parameters, **buffers}
+            loss: Tensor = functional_call(self.template, state, (term, objective, batch))
+            return loss
+
+        with OutOfPlaceDraws():
+            losses: Tensor = vmap(one, randomness="different")(self.parameters, self.buffers)
+        return losses
+
+    def snapshot(self) -> dict[str, Tensor]:
+        """Copies of all that training changes, each `(R, …)`."""
+        state = {**self.parameters, **self.buffers}
+        if self.count == 1:
+            return {name: value.detach().clone()[None] for name, value in state.items()}
+        return {name: value.detach().clone() for name, value in state.items()}
+
+    def merged(self, best: dict[str, Tensor], improved: Tensor) -> dict[str, Tensor]:
+        """The best states, replaced by the present ones where a replicate improved."""
+        present = self.snapshot()
+        return {
+            name: torch.where(improved.reshape(-1, *[1] * (value.dim() - 1)), present[name], value)
+            for name, value in best.items()
+        }
+
+    def load(self, state: dict[str, Tensor]) -> None:
+        """Put a snapshot back."""
+        with torch.no_grad():
+            for name, value in {**self.parameters, **self.buffers}.items():
+                value.copy_(state[name][0] if self.count == 1 else state[name])
+
+    def separated(self) -> list[Terms]:
+        """The replicates as ordinary modules again, in evaluation mode."""
+        if self.count == 1:
+            return [self.template.eval()]
+        result = []
+        for r in range(self.count):
+            one = copy.deepcopy(self.template)
+            values = {**dict(one.named_parameters()), **dict(one.named_buffers())}
+            with torch.no_grad():
+                for name, stacked in {**self.parameters, **self.buffers}.items():
+                    values[name].copy_(stacked[r])
+            result.append(one.eval())
+        return result
+
+
+def _tracked_buffers(module: nn.Module) -> list[str]:
+    """Names of the buffers that training itself moves: running statistics."""
+    names = []
+    for prefix, part in module.named_modules():
+        if getattr(part, "track_running_stats", False):
+            names += [
+                f"{prefix}.{n}" for n, b in part.named_buffers(recurse=False) if b is not None
+            ]
+    return names
+
+
+def reinitialised(terms: Terms) -> Terms:
+    """A copy whose learned parameters are drawn anew, by each module's `reset_parameters`.
+
+    Raises:
+        ValueError: a module with learned parameters and no `reset_parameters`.
+    """
+    fresh = copy.deepcopy(terms)
+    for name, part in fresh.named_modules():
+        own = [n for n, p in part.named_parameters(recurse=False) if p.requires_grad]
+        if not own:
+            continue
+        reset: Callable[[], None] | None = getattr(part, "reset_parameters", None)
+        if not callable(reset):
+            raise ValueError(
+                f"replicates need initial weights of their own, and {type(part).__name__} "
+                f"({name}) has parameters {own} but no reset_parameters(); give fit a function "
+                "that builds the model instead of the model"
+            )
+        reset()
+    return fresh

@@ -1,0 +1,102 @@
+"""What a fit leaves."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+
+
+@dataclass
+class History:
+    """The course of a fit, one row an epoch and one column a replicate.
+
+    `train` is the mean loss of the epoch's batches under the objective as it stood (schedules and
+    all), `valid` the loss of the validation rows under the final objective; both in nats a row.
+    """
+
+    train: np.ndarray
+    valid: np.ndarray
+    stage: np.ndarray
+    seconds: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.train)
+
+
+@dataclass
+class FitResult:
+    """Fitted models, one a replicate, each at its best epoch.
+
+    Attributes:
+        models: the programs of the last stage's first term, in evaluation mode.
+        guides: their guides, or None.
+        objective: the last stage's objective, at the end of its schedules.
+        history: the course of the fit.
+        best_epoch: `(R,)`, the epoch whose state each replicate has, from 0.
+        best_valid: `(R,)`, its validation loss in nats a row (NaN without validation rows).
+        collapse: for each replicate the name of its collapse, or None.
+        interrupted: whether the fit was ended by Ctrl-C or a callback.
+        event_shape: shape of a row of x.
+        labels: the labels seen in training, or None where y is not one of labels.
+        seed: the seed.
+        modules: all modules of all terms, for each replicate.
+    """
+
+    models: list[Any]
+    guides: list[Any]
+    objective: Any
+    history: History
+    best_epoch: np.ndarray
+    best_valid: np.ndarray
+    collapse: list[str | None]
+    interrupted: bool
+    event_shape: tuple[int, ...]
+    labels: tuple[int, ...] | None
+    seed: int
+    modules: list[nn.Module] = field(default_factory=list, repr=False)
+
+    @property
+    def model(self) -> Any:
+        """The fitted program; of several replicates the one with the best validation loss."""
+        return self.models[self.best]
+
+    @property
+    def best(self) -> int:
+        """Index of the replicate with the best validation loss."""
+        valid = np.where(np.isnan(self.best_valid), np.inf, self.best_valid)
+        return int(valid.argmin())
+
+    @property
+    def replicates(self) -> int:
+        """R."""
+        return len(self.models)
+
+    def check(self, x: Tensor, y: Tensor | None = None) -> None:
+        """Refuse rows that are not like those of the fit.
+
+        Raises:
+            ValueError: another number of features, values that are not finite, no rows, a label
+                not seen in the fit.
+        """
+        if len(x) == 0:
+            raise ValueError("x has no rows")
+        shape = tuple(x.shape[1:])
+        if shape != self.event_shape:
+            if len(shape) == len(self.event_shape) == 1:
+                raise ValueError(
+                    f"x must have {self.event_shape[0]} features, as in fit; it has {shape[0]}"
+                )
+            raise ValueError(f"rows of x must have shape {self.event_shape}, as in fit; {shape}")
+        if not bool(x.isfinite().all()):
+            raise ValueError("x must be finite; it has NaN or infinite values")
+        if y is None:
+            return
+        if len(y) != len(x):
+            raise ValueError(f"x has {len(x)} rows and y has {len(y)}")
+        if self.labels is not None and not y.is_floating_point():
+            unseen = sorted(set(y.unique().tolist()) - set(self.labels))
+            if unseen:
+                raise ValueError(
+                    f"y has labels {unseen} that were not seen in fit; it saw {list(self.labels)}"
+                )

@@ -1,0 +1,90 @@
+"""What is learned and in what order: terms of a loss, in stages."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyro.infer import ELBO
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+OptimizerFactory = Callable[[Iterable[Tensor]], Optimizer]
+
+
+@dataclass(frozen=True)
+class Term:
+    """One loss: a program, the objective that turns it into a number, and what it moves.
+
+    Args:
+        model: a Pyro program, called with the columns of a batch, `(x, y)`.
+        objective: any `pyro.infer.ELBO` with a `differentiable_loss`.
+        guide: the guide, or None.
+        learns: the modules whose parameters this term's gradient moves; None for all of the
+            model's and the guide's. Modules shared by several terms are shared after the fit too.
+        weight: factor of the loss.
+
+    Example:
+        >>> from lexppl.inference import NestedIWAE
+        >>> Term(lambda x, y: None, NestedIWAE(masks=2)).weight
+        1.0
+    """
+
+    model: Callable[..., Any]
+    objective: ELBO
+    guide: Callable[..., Any] | None = None
+    learns: Sequence[nn.Module] | None = None
+    weight: float = 1.0
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Terms that are minimised together for a number of epochs.
+
+    Args:
+        terms: the terms; the first one's validation bound chooses the best epoch.
+        epochs: how many, or None for the fit's.
+        optimizer: from parameters to a torch optimizer, or None for the fit's.
+
+    Raises:
+        ValueError: no terms, or fewer than one epoch.
+    """
+
+    terms: Sequence[Term]
+    epochs: int | None = None
+    optimizer: OptimizerFactory | None = None
+
+    def __post_init__(self) -> None:
+        if not self.terms:
+            raise ValueError("a stage needs at least one term")
+        if self.epochs is not None and self.epochs < 1:
+            raise ValueError(f"a stage needs at least one epoch; it has {self.epochs}")
+
+
+class Terms(nn.Module):
+    """All terms of all stages as one module, so that what they share is one parameter."""
+
+    def __init__(self, stages: Sequence[Stage]) -> None:
+        super().__init__()
+        self.stages = list(stages)
+        modules: list[nn.Module] = []
+        for stage in stages:
+            for term in stage.terms:
+                parts = (term.model, term.guide, *(term.learns or ()))
+                modules += [part for part in parts if isinstance(part, nn.Module)]
+        self.programs = nn.ModuleList(modules)
+
+    def forward(self, term: Term, objective: Any, batch: tuple[Tensor, ...]) -> Tensor:
+        loss: Tensor = objective.differentiable_loss(term.model, term.guide, *batch)
+        return loss
+
+    def learned_by(self, term: Term) -> list[str]:
+        """Names of the parameters that a term moves."""
+        parts = term.learns if term.learns is not None else (term.model, term.guide)
+        moved = {
+            id(p)
+            for part in parts
+            if isinstance(part, nn.Module)
+            for p in part.parameters()
+            if p.requires_grad
+        }
+        return [name for name, p in self.named_parameters() if id(p) in moved]

@@ -1,0 +1,120 @@
+"""LEX: the latent-variable explainer, one Pyro program of four parts."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyro
+import pyro.distributions as dist
+from pyro.nn import PyroModule
+from torch import Tensor, nn
+
+from lexppl.models.effects import (
+    imputation_particles,
+    label_expectation,
+    mask_particles,
+    penalty,
+)
+from lexppl.models.grouping import Grouping
+from lexppl.models.penalties import Penalty
+from lexppl.models.predictor import Predictor
+
+
+class LEX(PyroModule):
+    """Select, impute, predict (Senetaire et al. 2023, eq. 4):
+
+        z ~ p_γ(z | x),    x̃ ~ p_ι(x̃ | x, z),    y ~ Φ(y | f_θ(x̃)).
+
+    Args:
+        selector: from x `(B, *event)` to the law of the mask, event shape `(G,)`.
+        imputer: from x and the features to keep `(…, B, *event)` to the law of x̃.
+        predictor: from x̃ to the law of y.
+        penalties: costs of a mask, summed, outside the objective's log.
+        grouping: which features an entry of the mask keeps; None for one entry a feature.
+
+    Called with labels `y` `(B,)`, they are observed: the in-situ regimes. Called with
+    probabilities `y` `(B, C)` of a black box, the expectation over its labels is exact: the
+    post-hoc regimes. Called with no y, it is drawn.
+
+    Sites: `mask` `(L, B)` + `(G,)`, `x_imputed` `(K, L, B)` + event, `y` `(K, L, B)`, and a
+    penalty's class name for each penalty.
+
+    Example:
+        >>> import torch
+        >>> from lexppl.inference import NestedIWAE
+        >>> from lexppl.models import (MLP, CategoricalLikelihood, ConstantImputer,
+        ...     KSubsetSelector, Predictor)
+        >>> model = LEX(
+        ...     KSubsetSelector(MLP(11, 11, seed=0), k=5),
+        ...     ConstantImputer(),
+        ...     Predictor(MLP(11, 2, seed=1), CategoricalLikelihood()),
+        ... )
+        >>> x, y = torch.zeros(4, 11), torch.tensor([0, 1, 0, 1])
+        >>> NestedIWAE(masks=10)(model, None)(x, y).shape
+        torch.Size([])
+    """
+
+    def __init__(
+        self,
+        selector: nn.Module,
+        imputer: nn.Module,
+        predictor: Predictor,
+        penalties: Sequence[Penalty] = (),
+        grouping: Grouping | None = None,
+    ) -> None:
+        super().__init__()
+        names = [type(p).__name__ for p in penalties]
+        if len(set(names)) != len(names):
+            raise ValueError(f"each kind of penalty can be given once; they are {names}")
+        self.selector = selector
+        self.imputer = imputer
+        self.predictor = predictor
+        self.penalties = nn.ModuleList(penalties)
+        self.grouping = grouping
+
+    def config(self) -> dict[str, Any]:
+        return {
+            "selector": self.selector,
+            "imputer": self.imputer,
+            "predictor": self.predictor,
+            "penalties": list(self.penalties),
+            "grouping": self.grouping,
+        }
+
+    def forward(self, x: Tensor, y: Tensor | None = None) -> Tensor:
+        with pyro.plate("data", len(x), dim=-1):
+            law = self.selector(x)
+            with mask_particles():
+                mask = pyro.sample("mask", law)
+                for cost in self.penalties:
+                    penalty(type(cost).__name__, cost(law, mask))
+                keep = mask if self.grouping is None else self.grouping(mask)
+                with imputation_particles():
+                    x_imputed = pyro.sample("x_imputed", self.imputer(x, keep))
+                    return observe("y", self.predictor(x_imputed), y)
+
+
+def observe(name: str, law: Any, y: Tensor | None) -> Tensor:
+    """Sample y, observe labels `(B,)`, or observe every label by its probability, `(B, C)`.
+
+    Example:
+        >>> import torch, pyro.distributions as dist
+        >>> with pyro.plate("data", 2, dim=-1):
+        ...     observe("y", dist.Categorical(logits=torch.zeros(2, 3)), torch.tensor([2, 0]))
+        tensor([2, 0])
+    """
+    if y is None:
+        value: Tensor = pyro.sample(name, law)
+        return value
+    if isinstance(law, dist.Bernoulli):
+        y = y.to(law.probs.dtype)
+    if y.dim() < 2:
+        value = pyro.sample(name, law, obs=y)
+        return value
+    if not law.has_enumerate_support:
+        raise ValueError(
+            f"y holds probabilities of {y.shape[-1]} labels, and the law of {name!r}, "
+            f"{type(law).__name__}, is not one of labels; give a response of shape (B,)"
+        )
+    with label_expectation(y) as labels:
+        value = pyro.sample(name, law, obs=labels.to(y.dtype))
+    return value

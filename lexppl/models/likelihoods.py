@@ -1,0 +1,103 @@
+"""Likelihoods of a predictor: from a network's outputs to the law of y."""
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+import pyro.distributions as dist
+import torch
+from pyro.distributions import TorchDistribution
+from torch import Tensor, nn
+
+
+class Likelihood(nn.Module, ABC):
+    """The law `Φ(y | f)` of a label or response given the outputs `f` of a network."""
+
+    discrete: ClassVar[bool]
+    """Whether y is one of finitely many classes."""
+
+    @abstractmethod
+    def forward(self, outputs: Tensor) -> TorchDistribution:
+        """The law of y, batch shape `(…)`, from outputs `(…, n)`."""
+
+    def config(self) -> dict[str, Any]:
+        return {}
+
+
+class CategoricalLikelihood(Likelihood):
+    """`y ~ Categorical(softmax(f))`, from C outputs.
+
+    Example:
+        >>> CategoricalLikelihood()(torch.zeros(4, 3)).probs[0]
+        tensor([0.3333, 0.3333, 0.3333])
+    """
+
+    discrete = True
+
+    def forward(self, outputs: Tensor) -> TorchDistribution:
+        return dist.Categorical(logits=outputs)
+
+
+class BernoulliLikelihood(Likelihood):
+    """`y ~ Bernoulli(σ(f))`, from one output; y is 0 or 1.
+
+    Example:
+        >>> BernoulliLikelihood()(torch.zeros(4, 1)).batch_shape
+        torch.Size([4])
+    """
+
+    discrete = True
+
+    def forward(self, outputs: Tensor) -> TorchDistribution:
+        return dist.Bernoulli(logits=outputs.squeeze(-1))
+
+
+class NormalLikelihood(Likelihood):
+    """`y ~ Normal(f, s)`, from one output; the scale s, in the units of y, is learned.
+
+    Args:
+        scale: the scale at the start.
+        learn_scale: whether it is learned.
+
+    Raises:
+        ValueError: a scale that is not positive.
+
+    Example:
+        >>> NormalLikelihood(2.0)(torch.zeros(4, 1)).stddev[0].item()
+        2.0
+    """
+
+    discrete = False
+    log_scale: Tensor
+
+    def __init__(self, scale: float = 1.0, learn_scale: bool = True) -> None:
+        super().__init__()
+        if not scale > 0.0:
+            raise ValueError(f"scale must be positive; it is {scale}")
+        self._first_scale, self.learn_scale = float(scale), learn_scale
+        self.log_scale = nn.Parameter(torch.empty(()), requires_grad=learn_scale)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Put the scale back to where it started."""
+        with torch.no_grad():
+            self.log_scale.copy_(torch.tensor(self._first_scale).log())
+
+    def config(self) -> dict[str, Any]:
+        return {"scale": self._first_scale, "learn_scale": self.learn_scale}
+
+    def forward(self, outputs: Tensor) -> TorchDistribution:
+        return dist.Normal(outputs.squeeze(-1), self.log_scale.exp())
+
+
+class PoissonLikelihood(Likelihood):
+    """`y ~ Poisson(exp f)`, from one output; y is a count.
+
+    Example:
+        >>> PoissonLikelihood()(torch.zeros(4, 1)).rate[0].item()
+        1.0
+    """
+
+    discrete = False
+
+    def forward(self, outputs: Tensor) -> TorchDistribution:
+        return dist.Poisson(outputs.squeeze(-1).exp(), is_sparse=False)

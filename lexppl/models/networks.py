@@ -1,0 +1,68 @@
+"""A plain multilayer perceptron that can describe itself."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+ACTIVATIONS = ("relu", "selu", "tanh", "leaky_relu", "silu", "gelu")
+
+
+class MLP(nn.Module):
+    """Multilayer perceptron on the last dimension: `(…, D)` to `(…, outputs)`.
+
+    Args:
+        inputs: D.
+        outputs: size of the last layer.
+        hidden: widths of the hidden layers.
+        activation: one of "relu", "selu", "tanh", "leaky_relu", "silu", "gelu".
+        seed: initial weights drawn from this seed, leaving the global random state as it is; None
+            draws them from torch's default generator, as any torch module does.
+
+    Raises:
+        ValueError: a width below 1 or an unknown activation.
+
+    Example:
+        >>> MLP(11, 2, hidden=(200, 200), seed=0)(torch.zeros(5, 11)).shape
+        torch.Size([5, 2])
+    """
+
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        hidden: Sequence[int] = (200, 200),
+        activation: str = "relu",
+        seed: int | None = None,
+    ) -> None:
+        super().__init__()
+        widths = [inputs, *hidden, outputs]
+        if any(not isinstance(w, int) or w < 1 for w in widths):
+            raise ValueError(f"all widths must be whole numbers of at least 1; they are {widths}")
+        if activation not in ACTIVATIONS:
+            raise ValueError(f"activation must be one of {ACTIVATIONS}; it is {activation!r}")
+        self.inputs, self.outputs = inputs, outputs
+        self.hidden, self.activation = tuple(hidden), activation
+        with torch.random.fork_rng(enabled=seed is not None):
+            if seed is not None:
+                torch.manual_seed(seed)
+            self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
+        self._activate = getattr(nn.functional, activation)
+
+    def config(self) -> dict[str, Any]:
+        """Constructor arguments that rebuild the module, but for its weights."""
+        return {
+            "inputs": self.inputs,
+            "outputs": self.outputs,
+            "hidden": list(self.hidden),
+            "activation": self.activation,
+        }
+
+    def forward(self, x: Tensor) -> Tensor:
+        *before, last = self.layers
+        for layer in before:
+            x = self._activate(layer(x))
+        result: Tensor = last(x)
+        return result

@@ -1,0 +1,92 @@
+"""Penalties `R(z)` on masks, in nats; several add up."""
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import torch
+from pyro.distributions import TorchDistribution
+from torch import Tensor, nn
+
+
+class Penalty(nn.Module, ABC):
+    """A weight times a cost of the mask.
+
+    Args:
+        weight: λ ≥ 0, in nats a unit of the cost.
+
+    Raises:
+        ValueError: a weight that is negative or not finite.
+    """
+
+    def __init__(self, weight: float) -> None:
+        super().__init__()
+        if not 0.0 <= weight < float("inf"):
+            raise ValueError(f"a penalty's weight must be finite and at least 0; it is {weight}")
+        self.weight = float(weight)
+
+    def config(self) -> dict[str, Any]:
+        return {"weight": self.weight}
+
+    @abstractmethod
+    def forward(self, law: TorchDistribution, mask: Tensor) -> Tensor:
+        """The penalty by row, `(B,)` if it is a function of the law, `(L, B)` if of the draws."""
+
+
+class SizePenalty(Penalty):
+    """`λ · E‖z‖₀`: λ nats for each entry kept, by the law's own mean, not by a draw.
+
+    A law that states no mean (a relaxed one) is penalised by its draws, `λ Σ_g z_g`.
+
+    Example:
+        >>> import pyro.distributions as dist
+        >>> law = dist.Bernoulli(torch.full((1, 4), 0.5)).to_event(1)
+        >>> SizePenalty(0.1)(law, law.sample())
+        tensor([0.2000])
+    """
+
+    def forward(self, law: TorchDistribution, mask: Tensor) -> Tensor:
+        try:
+            kept = law.mean
+        except NotImplementedError:
+            kept = mask
+        return self.weight * kept.sum(-1)
+
+
+class RatePenalty(Penalty):
+    """`λ · |‖z‖₁/G − rate|`: λ nats for each unit of distance from a rate of entries kept.
+
+    Args:
+        weight: λ.
+        rate: the share of entries to keep, in [0, 1].
+
+    Raises:
+        ValueError: a rate outside [0, 1].
+
+    Example:
+        >>> RatePenalty(1.0, rate=0.5)(None, torch.tensor([[[1.0, 1.0, 1.0, 0.0]]]))
+        tensor([[0.2500]])
+    """
+
+    def __init__(self, weight: float, rate: float) -> None:
+        super().__init__(weight)
+        if not 0.0 <= rate <= 1.0:
+            raise ValueError(f"rate must be a share of the entries in [0, 1]; it is {rate}")
+        self.rate = float(rate)
+
+    def config(self) -> dict[str, Any]:
+        return {"weight": self.weight, "rate": self.rate}
+
+    def forward(self, law: TorchDistribution, mask: Tensor) -> Tensor:
+        return self.weight * (mask.mean(-1) - self.rate).abs()
+
+
+class TotalVariationPenalty(Penalty):
+    """`λ · Σ_g |z_g − z_{g−1}|` along the order of the entries (Lei et al. 2016, eq. 5).
+
+    Example:
+        >>> TotalVariationPenalty(1.0)(None, torch.tensor([[[1.0, 1.0, 0.0, 1.0]]]))
+        tensor([[2.]])
+    """
+
+    def forward(self, law: TorchDistribution, mask: Tensor) -> Tensor:
+        return self.weight * torch.diff(mask, dim=-1).abs().sum(-1)

@@ -1,0 +1,47 @@
+"""The predictor `y ~ Φ(y | f_θ(x̃))`: a likelihood over any network."""
+
+from typing import Any
+
+from pyro.distributions import TorchDistribution
+from torch import Tensor, nn
+
+from lexppl.models.likelihoods import Likelihood
+
+
+class Predictor(nn.Module):
+    """The law of y given imputed rows.
+
+    Args:
+        network: any module from `(N, *event)` to outputs `(N, n)`; particles and rows are put
+            into the one batch dimension N that it sees.
+        likelihood: what the outputs mean.
+        event_dim: number of dimensions of a row: 1 for tables, 3 for images.
+
+    Example:
+        >>> import torch
+        >>> from lexppl.models import MLP, CategoricalLikelihood
+        >>> predictor = Predictor(MLP(11, 2, seed=0), CategoricalLikelihood())
+        >>> predictor(torch.zeros(2, 10, 5, 11)).batch_shape
+        torch.Size([2, 10, 5])
+    """
+
+    def __init__(self, network: nn.Module, likelihood: Likelihood, event_dim: int = 1) -> None:
+        super().__init__()
+        if not isinstance(likelihood, Likelihood):
+            raise TypeError(f"likelihood must be a Likelihood; it is {type(likelihood).__name__}")
+        self.network = network
+        self.likelihood = likelihood
+        self.event_dim = event_dim
+
+    def config(self) -> dict[str, Any]:
+        return {
+            "network": self.network,
+            "likelihood": self.likelihood,
+            "event_dim": self.event_dim,
+        }
+
+    def forward(self, x: Tensor) -> TorchDistribution:
+        split = x.dim() - self.event_dim
+        outputs = self.network(x.reshape(-1, *x.shape[split:]))
+        law: TorchDistribution = self.likelihood(outputs.reshape(*x.shape[:split], -1))
+        return law
