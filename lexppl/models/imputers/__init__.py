@@ -1,0 +1,17 @@
+"""Conditional laws of the hidden features given the kept ones."""
+
+from lexppl.models.imputers.conditional_gaussian import ConditionalGaussianImputer
+from lexppl.models.imputers.constant import ConstantImputer
+from lexppl.models.imputers.gaussian import GaussianImputer
+from lexppl.models.imputers.imputed import Imputed
+from lexppl.models.imputers.imputer import Imputer
+from lexppl.models.imputers.marginal import MarginalImputer
+
+__all__ = [
+    "ConditionalGaussianImputer",
+    "ConstantImputer",
+    "GaussianImputer",
+    "Imputed",
+    "Imputer",
+    "MarginalImputer",
+]

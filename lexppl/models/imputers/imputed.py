@@ -1,0 +1,195 @@
+"""The law of a row whose hidden entries were replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyro.distributions as dist
+import torch
+from pyro.distributions.torch_distribution import TorchDistribution
+from pyro.distributions.util import sum_rightmost
+from torch import Tensor
+from torch.distributions import constraints
+
+__all__ = ["Imputed"]
+
+
+class Imputed(TorchDistribution):
+    r"""The law :math:`p_\iota(\tilde x \mid x, z)`: what was kept stays, what was hidden is drawn.
+
+    With a draw :math:`u \sim` ``hidden_law`` of what each entry would be, were it hidden,
+
+    .. math:: \tilde x = z \odot x + (1 - z) \odot u .
+
+    Entries with ``keep == 1`` come back with the bits of ``x`` and entries with ``keep == 0`` with
+    those of the draw; a fractional ``keep`` interpolates. The gradient with respect to ``keep`` is
+    :math:`x - u` everywhere, at exactly 0 and 1 too, as straight-through estimators need it; a
+    boolean ``keep`` carries no gradient and is the cheapest. The gradients with respect to ``x``
+    and to the parameters of ``hidden_law`` are those of the formula.
+
+    Draws of the expanded law are independent over the new dimensions, and what ``hidden_law``
+    computed when it was built (a factorisation, say) is shared by them.
+
+    :param x: the rows, shape ``(B, *event)``; finite.
+    :param keep: what is kept of each feature, in [0, 1] or boolean, of shape ``(..., B, *event)``
+        or broadcastable with ``x`` to it.
+    :param hidden_law: a distribution of event shape ``event`` whose batch shape broadcasts with
+        ``(..., B)``. Where it has ``rsample``, so has this law.
+    :raises ValueError: when the shapes do not fit; with argument validation on, also when ``x``
+        has a NaN or ``keep`` leaves [0, 1].
+
+    Source: Senetaire et al. 2023, eq. 4 and appendix B.
+
+    >>> x = torch.tensor([[1.0, 2.0, 3.0]])
+    >>> keep = torch.tensor([[1.0, 0.0, 0.5]])
+    >>> law = Imputed(x, keep, dist.Delta(torch.zeros(3), event_dim=1))
+    >>> law.rsample()
+    tensor([[1.0000, 0.0000, 1.5000]])
+    >>> law.expand((4, 1)).rsample().shape
+    torch.Size([4, 1, 3])
+    """
+
+    arg_constraints = {"x": constraints.real, "keep": constraints.unit_interval}  # noqa: RUF012
+
+    def __init__(
+        self,
+        x: Tensor,
+        keep: Tensor,
+        hidden_law: TorchDistribution,
+        validate_args: bool | None = None,
+    ) -> None:
+        event_shape = hidden_law.event_shape
+        event_dim = len(event_shape)
+        if x.shape[x.ndim - event_dim :] != event_shape:
+            raise ValueError(
+                f"x must end in the event shape of hidden_law, {tuple(event_shape)}; "
+                f"it has shape {tuple(x.shape)}"
+            )
+        try:
+            shape = torch.broadcast_shapes(x.shape, keep.shape, hidden_law.shape())
+        except RuntimeError as error:
+            raise ValueError(
+                f"x {tuple(x.shape)}, keep {tuple(keep.shape)} and hidden_law "
+                f"{tuple(hidden_law.shape())} must broadcast together"
+            ) from error
+        if shape[len(shape) - event_dim :] != event_shape:
+            raise ValueError(
+                f"keep must have an entry for each feature, event shape {tuple(event_shape)}; "
+                f"it has shape {tuple(keep.shape)}"
+            )
+        self.x = x
+        self.keep = keep if keep.dtype == torch.bool else keep.to(x.dtype)
+        self.hidden_law = hidden_law
+        super().__init__(shape[: len(shape) - event_dim], event_shape, validate_args=validate_args)
+
+    def expand(self, batch_shape: torch.Size, _instance: Imputed | None = None) -> Imputed:
+        """The same law over more dimensions; nothing is computed again."""
+        new = self._get_checked_instance(Imputed, _instance)
+        new.x = self.x
+        new.keep = self.keep
+        new.hidden_law = self.hidden_law
+        super(Imputed, new).__init__(torch.Size(batch_shape), self.event_shape, validate_args=False)
+        new._validate_args = self._validate_args
+        return new
+
+    @property
+    def has_rsample(self) -> bool:
+        """Whether ``hidden_law`` can be drawn with a gradient."""
+        return bool(self.hidden_law.has_rsample)
+
+    @property
+    def support(self) -> constraints.Constraint:
+        """The reals, entry by entry."""
+        return constraints.independent(constraints.real, len(self.event_shape))
+
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        """Draws of shape ``(*sample_shape, ..., B, *event)`` with gradients."""
+        draw = self.hidden_law.expand(self.batch_shape).rsample(torch.Size(sample_shape))
+        return self._keep_or_replace(draw)
+
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        """Draws of shape ``(*sample_shape, ..., B, *event)`` without gradients."""
+        with torch.no_grad():
+            law = self.hidden_law.expand(self.batch_shape)
+            draw = (law.rsample if law.has_rsample else law.sample)(torch.Size(sample_shape))
+            return self._keep_or_replace(draw)
+
+    @property
+    def mean(self) -> Tensor:
+        r"""The conditional mean :math:`E[\tilde x \mid x, z]`, shape ``(..., B, *event)``."""
+        shape = self.batch_shape + self.event_shape
+        return self._keep_or_replace(self.hidden_law.mean.expand(shape))
+
+    @property
+    def variance(self) -> Tensor:
+        """The conditional variance of each entry: 0 where kept; shape ``(..., B, *event)``."""
+        shape = self.batch_shape + self.event_shape
+        return ((1 - self.keep.to(self.x.dtype)) ** 2 * self.hidden_law.variance).expand(shape)
+
+    @property
+    def covariance_matrix(self) -> Tensor:
+        """The conditional covariance of a table's row, zero where kept; shape ``(..., B, D, D)``.
+
+        :raises NotImplementedError: where ``hidden_law`` has no ``covariance_matrix``.
+        """
+        covariance = getattr(self.hidden_law, "covariance_matrix", None)
+        if covariance is None:
+            raise NotImplementedError(
+                f"the hidden law {type(self.hidden_law).__name__} has no covariance_matrix"
+            )
+        hidden = 1 - self.keep.to(self.x.dtype)
+        covariance = hidden.unsqueeze(-1) * covariance * hidden.unsqueeze(-2)
+        return covariance.expand(self.batch_shape + self.event_shape + self.event_shape)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """The log-density of the hidden entries given the kept ones, shape ``(..., B)``.
+
+        It is minus infinity where a kept entry of ``value`` is not that of ``x``. Where ``keep``
+        is fractional it is the density of the interpolated entry. A constant (Delta) hidden law
+        has the log-mass 0 or minus infinity.
+
+        :raises NotImplementedError: where ``hidden_law`` neither factorises over the entries
+            (a Delta, or an Independent of univariate laws) nor has a method
+            ``log_prob_hidden(value, hidden)``.
+        """
+        if self._validate_args:
+            self._validate_sample(value)
+        event_dim = len(self.event_shape)
+        if isinstance(self.hidden_law, dist.Delta):
+            return self._all_entries(value == self.mean).to(value.dtype).log()
+        keep = self.keep.to(value.dtype)
+        hidden = keep != 1
+        share = torch.where(hidden, 1 - keep, 1)
+        draw = torch.where(hidden, (value - keep * self.x) / share, self.x)
+        log_prob = self._log_prob_hidden(draw, hidden) - sum_rightmost(share.log(), event_dim)
+        as_kept = self._all_entries(hidden | (value == self.x))
+        batch_shape = torch.broadcast_shapes(log_prob.shape, as_kept.shape, self.batch_shape)
+        return torch.where(as_kept, log_prob, -torch.inf).expand(batch_shape)
+
+    def _log_prob_hidden(self, draw: Tensor, hidden: Tensor) -> Tensor:
+        law = self.hidden_law
+        if hasattr(law, "log_prob_hidden"):
+            return law.log_prob_hidden(draw, hidden)
+        event_dim = len(self.event_shape)
+        if isinstance(law, dist.Independent) and law.reinterpreted_batch_ndims == event_dim:
+            entries = law.base_dist.log_prob(draw)
+            return sum_rightmost(torch.where(hidden, entries, 0), event_dim)
+        raise NotImplementedError(
+            f"the hidden law {type(law).__name__} does not factorise over the entries, so the "
+            "density of the hidden ones alone is not known; use an Independent law, or give it a "
+            "method log_prob_hidden(value, hidden)"
+        )
+
+    def _all_entries(self, condition: Tensor) -> Tensor:
+        return condition.flatten(condition.ndim - len(self.event_shape)).all(-1)
+
+    def _keep_or_replace(self, draw: Tensor) -> Tensor:
+        if self.keep.dtype == torch.bool:
+            return torch.where(self.keep, self.x, draw)
+        interpolated = torch.lerp(draw, self.x, self.keep)
+        value = torch.where(self.keep == 1, self.x, interpolated)
+        if not torch.is_grad_enabled():
+            return value
+        # keep.requires_grad is no test here: it reads False inside torch.func.vmap. What is
+        # subtracted is +0.0, which leaves every bit alone; adding it would turn -0.0 into +0.0.
+        return value.detach() - (interpolated.detach() - interpolated)

@@ -1,0 +1,135 @@
+"""What every imputer shares: its tensors, their description and the checks of its input."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from pyro.distributions.torch_distribution import TorchDistribution
+from torch import Tensor, nn
+
+from lexppl.models.imputers.imputed import Imputed
+
+__all__ = ["Imputer", "TensorOrShape"]
+
+TensorOrShape = float | Sequence[Any] | np.ndarray | Tensor | Mapping[str, Any]
+"""A tensor, what makes one, or ``{"shape": [...], "dtype": "float32"}``: one to be loaded."""
+
+
+class Imputer(nn.Module):
+    r"""A conditional law :math:`p_\iota(\tilde x \mid x, z)` of the hidden features.
+
+    A subclass says in :meth:`hidden_law` what each feature would be, were it hidden, and in
+    :attr:`event_shape` which rows it takes. Calling it gives the :class:`Imputed` law, in which
+    the kept features stay as they are::
+
+        with imputation_particles():
+            x_imputed = pyro.sample("x_imputed", imputer(x, keep))
+
+    Its tensors are buffers named like the arguments of the constructor, so that
+    ``type(imputer)(**imputer.config())`` followed by ``load_state_dict`` gives it again.
+    """
+
+    @property
+    def event_shape(self) -> torch.Size | None:
+        """The shape of one row, or None where any will do."""
+        return None
+
+    def hidden_law(self, x: Tensor, keep: Tensor) -> TorchDistribution:
+        """The law of what each entry would be, were it hidden.
+
+        :param x: rows, shape ``(B, *event)``.
+        :param keep: shape ``(..., B, *event)`` or broadcastable to it.
+        :returns: a distribution of event shape ``event`` and a batch shape that broadcasts with
+            ``(..., B)``.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must define hidden_law(x, keep)")
+
+    def forward(self, x: Tensor, keep: Tensor) -> Imputed:
+        """The law of the imputed rows, batch shape ``(..., B)`` and event shape ``event``.
+
+        :param x: rows, shape ``(B, *event)``: ``(B, D)`` for tables, ``(B, C, H, W)`` for images.
+        :param keep: what is kept of each feature, boolean or in [0, 1], of shape
+            ``(..., B, *event)`` or broadcastable to it.
+        :raises TypeError: when ``x`` is not of the imputer's floating-point type.
+        :raises ValueError: when a shape does not fit.
+        """
+        self._check_input(x, keep)
+        return Imputed(x, keep, self.hidden_law(x, keep))
+
+    def config(self) -> dict[str, Any]:
+        """The constructor's arguments as JSON: of a tensor its shape and type.
+
+        The values are in ``state_dict()``; until ``load_state_dict`` has filled it, an imputer
+        made of a configuration holds NaN.
+        """
+        return {
+            name: {"shape": list(buffer.shape), "dtype": str(buffer.dtype).removeprefix("torch.")}
+            for name, buffer in self.named_buffers(recurse=False)
+        }
+
+    def extra_repr(self) -> str:
+        """The shapes of the tensors."""
+        return ", ".join(f"{n}={tuple(b.shape)}" for n, b in self.named_buffers(recurse=False))
+
+    def _register(self, name: str, value: TensorOrShape) -> bool:
+        """Registers a buffer; False where its values are yet to be loaded."""
+        if isinstance(value, Mapping):
+            self.register_buffer(name, self._placeholder(name, value))
+            return False
+        try:
+            tensor = torch.as_tensor(value).detach().clone()
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise TypeError(
+                f"{name} must be a number, a tensor or an array; it is a {type(value).__name__}"
+            ) from error
+        if not tensor.is_floating_point():
+            if tensor.is_complex():
+                raise TypeError(f"{name} must be real; it is {tensor.dtype}")
+            tensor = tensor.to(torch.get_default_dtype())
+        bad = int((~tensor.isfinite()).sum())
+        if bad:
+            raise ValueError(
+                f"{name} must be finite; {bad} of its {tensor.numel()} values are NaN or infinite"
+            )
+        self.register_buffer(name, tensor)
+        return True
+
+    @staticmethod
+    def _placeholder(name: str, description: Mapping[str, Any]) -> Tensor:
+        dtype = getattr(torch, str(description.get("dtype", "float32")), None)
+        if not set(description) <= {"shape", "dtype"} or not isinstance(dtype, torch.dtype):
+            raise ValueError(
+                f'{name}, given as a mapping, must read {{"shape": [...], "dtype": "float32"}}; '
+                f"it reads {dict(description)}"
+            )
+        try:
+            return torch.full(tuple(description["shape"]), torch.nan, dtype=dtype)
+        except (KeyError, TypeError, RuntimeError) as error:
+            raise ValueError(
+                f'{name} must give its "shape" as a list of sizes; it reads {dict(description)}'
+            ) from error
+
+    def _check_input(self, x: Tensor, keep: Tensor) -> None:
+        event_shape = self.event_shape
+        if x.ndim < 2 or (event_shape is not None and x.shape[1:] != event_shape):
+            event = "*event" if event_shape is None else ", ".join(map(str, event_shape))
+            raise ValueError(f"x must have shape (B, {event}); it has shape {tuple(x.shape)}")
+        for name, buffer in self.named_buffers(recurse=False):
+            if buffer.dtype != x.dtype:
+                raise TypeError(
+                    f"x is {x.dtype} and the imputer's {name} is {buffer.dtype}; "
+                    f"call imputer.to({x.dtype}) or convert x"
+                )
+        try:
+            shape = torch.broadcast_shapes(keep.shape, x.shape)
+        except RuntimeError:
+            shape = torch.Size()
+        if keep.ndim < x.ndim - 1 or shape[-x.ndim :] != x.shape:
+            raise ValueError(
+                f"keep must have shape (..., {', '.join(map(str, x.shape))}), as x, or broadcast "
+                f"to it; it has shape {tuple(keep.shape)}. A grouping carries mask entries to "
+                "features"
+            )
