@@ -120,7 +120,7 @@ def _multiply_in_place(a: Tensor, b: Tensor, max_degree: int) -> Tensor:
     product = _pad_degree(a * b[0], 0, b.shape[0] - 1)[: max_degree + 1]
     for degree in range(1, min(b.shape[0], max_degree + 1)):
         rows = min(a.shape[0], product.shape[0] - degree)
-        product[degree : degree + rows].addcmul_(a[:rows], b[degree])
+        product[degree : degree + rows] += a[:rows] * b[degree]
     return product
 
 

@@ -155,7 +155,10 @@ def fit(
             plan = [(s, s.epochs or epochs, s.optimizer or optimizer) for s in copies[0].stages]
             loop.run(plan, progress)
         finished = runner.separated()
-        return _result(finished, loop, rows, held_out, seed)
+        result = _result(finished, loop, rows, held_out, seed)
+    result.entry_names = getattr(train, "group_names", None)
+    result.class_names = getattr(train, "class_names", None)
+    return result
 
 
 def _check_arguments(

@@ -122,11 +122,10 @@ class TrainingLoop:
 
     def _first_step(self, stage: Stage) -> None:
         """Run each term once with every check on, and keep nothing of it."""
-        state = torch.get_rng_state()
         batch = next(iter(self.rows.batches(self.batch_size, shuffle=False)))
         buffers = {n: b.clone() for n, b in self.runner.template.named_buffers()}
         for term in stage.terms:
-            with program_settings(validate=True):
+            with seeded(self.seed, self.rows.device), program_settings(validate=True):
                 loss = self._scaled(batch)(self.runner.template, term, term.objective)
             if not bool(torch.isfinite(loss.detach())):
                 raise FloatingPointError(
@@ -136,7 +135,6 @@ class TrainingLoop:
         with torch.no_grad():
             for name, buffer in self.runner.template.named_buffers():
                 buffer.copy_(buffers[name])
-        torch.set_rng_state(state)
 
     def _scaled(self, batch: tuple[Tensor, ...]) -> Callable[[Terms, Term, Any], Tensor]:
         def loss(module: Terms, term: Term, objective: Any) -> Tensor:

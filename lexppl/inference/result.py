@@ -39,6 +39,8 @@ class FitResult:
         interrupted: whether the fit was ended by Ctrl-C or a callback.
         event_shape: shape of a row of x.
         labels: the labels seen in training, or None where y is not one of labels.
+        entry_names: names of the G mask entries, where the training data had `group_names`.
+        class_names: names of the labels, where the training data had them.
         seed: the seed.
         modules: all modules of all terms, for each replicate.
     """
@@ -54,6 +56,8 @@ class FitResult:
     event_shape: tuple[int, ...]
     labels: tuple[int, ...] | None
     seed: int
+    entry_names: tuple[str, ...] | None = None
+    class_names: tuple[str, ...] | None = None
     modules: list[nn.Module] = field(default_factory=list, repr=False)
 
     @property
