@@ -116,7 +116,7 @@ def _divide(
 
 
 def _multiply_in_place(a: Tensor, b: Tensor, max_degree: int) -> Tensor:
-    """Products of polynomials, by one fused multiply-add a coefficient of ``b``; no gradients."""
+    """Products of polynomials, one coefficient of ``b`` after the other; no gradients."""
     product = _pad_degree(a * b[0], 0, b.shape[0] - 1)[: max_degree + 1]
     for degree in range(1, min(b.shape[0], max_degree + 1)):
         rows = min(a.shape[0], product.shape[0] - degree)
