@@ -1,1 +1,15 @@
-"""Explanations of predictions, as statistical inference."""
+"""Explanations of predictions, as statistical inference.
+
+- `lexppl.models`: what is the model. Pyro programs, and the parts they are made of.
+- `lexppl.inference`: how it is inferred. Objectives, gradient estimators, fits.
+- `lexppl.distributions`: laws of masks.
+- `lexppl.data`, `lexppl.evaluation`: sets with ground truth, and what an explanation is worth.
+"""
+
+from importlib.metadata import version
+
+from lexppl.inference import fit
+from lexppl.saving import load, save
+
+__version__ = version("lexppl")
+__all__ = ["__version__", "fit", "load", "save"]

@@ -107,7 +107,7 @@ class TrainingLoop:
                     self.best_epoch = np.where(improved, at, self.best_epoch)
                 reached = (epoch + 1) / epochs
                 waited = 0 if improved.any() or reached < settled else waited + 1
-                bar.set_postfix(train=f"{np.nanmean(train):.4f}", valid=f"{np.nanmean(valid):.4f}")
+                bar.set_postfix(train=f"{train.mean():.4f}", valid=f"{valid.mean():.4f}")
                 bar.update()
                 told = [call(Epoch(at, number, reached, train, valid)) for call in self.callbacks]
                 if any(answer is True for answer in told):

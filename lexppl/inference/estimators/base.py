@@ -120,7 +120,8 @@ class SampledEstimator(GradientEstimator):
 
         def draw(site: Site) -> Tensor | None:
             estimator = self._for(site)
-            estimator.check(site, target)
+            if torch.is_grad_enabled():
+                estimator.check(site, target)
             return estimator.draw(site)
 
         run = program.run(target.particles, target.imputations, draw, target.random_masks)

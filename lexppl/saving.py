@@ -1,0 +1,271 @@
+"""Fitted explainers as files: weights as safetensors, the description as JSON; loading runs no
+code from them."""
+
+import copy
+import json
+import math
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+import lexppl.models
+from lexppl.inference import FitResult, History, NestedIWAE
+
+FORMAT = 1
+WEIGHTS = "weights.safetensors"
+DESCRIPTION = "explainer.json"
+
+
+def known_parts() -> Mapping[str, type[nn.Module]]:
+    """The library's parts that can describe themselves, by class name."""
+    found = {}
+    for name in lexppl.models.__all__:
+        part = getattr(lexppl.models, name)
+        if isinstance(part, type) and issubclass(part, nn.Module) and hasattr(part, "config"):
+            found[name] = part
+    return MappingProxyType(found)
+
+
+def describe(part: Any, path: str = "model") -> Any:
+    """A part as JSON: its class and the arguments that rebuild it, parts within parts.
+
+    Raises:
+        TypeError: something that cannot be described, by its place.
+
+    Example:
+        >>> from lexppl.models import MLP
+        >>> describe(MLP(2, 1, hidden=(4,), seed=0))["config"]["hidden"]
+        [4]
+    """
+    if isinstance(part, nn.Module):
+        config: Callable[[], dict[str, Any]] | None = getattr(part, "config", None)
+        if config is None:
+            raise TypeError(
+                f"{path} is a {type(part).__name__}, which cannot describe itself: give the class "
+                "a method config() that returns its constructor's arguments, and load with "
+                f"parts=[{type(part).__name__}]"
+            )
+        return {
+            "part": type(part).__name__,
+            "config": {k: describe(v, f"{path}.{k}") for k, v in config().items()},
+        }
+    if isinstance(part, Mapping):
+        return {str(k): describe(v, f"{path}.{k}") for k, v in part.items()}
+    if isinstance(part, list | tuple):
+        return [describe(v, f"{path}[{i}]") for i, v in enumerate(part)]
+    if part is None or isinstance(part, bool | int | float | str):
+        return part
+    raise TypeError(f"{path} is a {type(part).__name__}, which is neither a part nor JSON")
+
+
+def rebuild(description: Any, parts: Mapping[str, type[nn.Module]] | None = None) -> Any:
+    """A part from its description, with weights yet to be loaded.
+
+    Args:
+        description: what :func:`describe` returned.
+        parts: the classes that may be built, by name; the library's if None.
+
+    Raises:
+        ValueError: a class that is not among the parts.
+
+    Example:
+        >>> from lexppl.models import MLP
+        >>> rebuild(describe(MLP(2, 1, hidden=(4,), seed=0))).hidden
+        (4,)
+    """
+    parts = known_parts() if parts is None else parts
+    if isinstance(description, dict) and set(description) == {"part", "config"}:
+        name = description["part"]
+        if name not in parts:
+            raise ValueError(
+                f"the file describes a {name}, which is not among the known parts "
+                f"{sorted(parts)}; give its class to load as parts=[{name}]"
+            )
+        return parts[name](**{k: rebuild(v, parts) for k, v in description["config"].items()})
+    if isinstance(description, dict):
+        return {k: rebuild(v, parts) for k, v in description.items()}
+    if isinstance(description, list):
+        return [rebuild(v, parts) for v in description]
+    return description
+
+
+def save(result: FitResult, folder: str | Path) -> None:
+    """Write a fitted explainer: `weights.safetensors` and `explainer.json`.
+
+    A model that cannot describe itself is saved by its weights alone, and needs `model=` to be
+    loaded. Each file is written aside and then renamed, so that a failure leaves no half of one.
+
+    Args:
+        result: what `fit` returned.
+        folder: made if it is not there.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    weights = {}
+    for kind, modules in (("model", result.models), ("guide", result.guides)):
+        for r, module in enumerate(modules):
+            if isinstance(module, nn.Module):
+                for name, tensor in module.state_dict().items():
+                    weights[f"{kind}.{r}.{name}"] = tensor.detach().clone().contiguous().cpu()
+    description = {
+        "format": FORMAT,
+        "version": version("lexppl"),
+        "replicates": result.replicates,
+        "model": _described(result.models[0]),
+        "guide": _described(result.guides[0]),
+        "objective": _objective(result.objective),
+        "event_shape": list(result.event_shape),
+        "labels": None if result.labels is None else list(result.labels),
+        "entry_names": None if result.entry_names is None else list(result.entry_names),
+        "class_names": None if result.class_names is None else list(result.class_names),
+        "best_epoch": result.best_epoch.tolist(),
+        "best_valid": [_number(v) for v in result.best_valid.tolist()],
+        "collapse": result.collapse,
+        "interrupted": result.interrupted,
+        "seed": result.seed,
+        "history": {
+            name: np.where(np.isfinite(values), values, np.nan).tolist()
+            for name, values in vars(result.history).items()
+        },
+    }
+    text = json.dumps(_finite(description), indent=1)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".saving-") as aside:
+        save_file(weights, Path(aside) / WEIGHTS)
+        (Path(aside) / DESCRIPTION).write_text(text, encoding="utf-8")
+        for name in (WEIGHTS, DESCRIPTION):
+            os.replace(Path(aside) / name, folder / name)
+
+
+def load(
+    folder: str | Path,
+    *,
+    model: nn.Module | Callable[[], nn.Module] | None = None,
+    guide: nn.Module | Callable[[], nn.Module] | None = None,
+    parts: Iterable[type[nn.Module]] = (),
+) -> FitResult:
+    """Read a fitted explainer that :func:`save` wrote; it gives the same explanations.
+
+    Args:
+        folder: where it was saved.
+        model: for a program of your own, a function that builds it (or one such module).
+        guide: the same for its guide.
+        parts: classes of your own that the description names.
+
+    Raises:
+        FileNotFoundError: no explainer there.
+        ValueError: files that are not of this library or of another format, or a model that needs
+            `model=`.
+    """
+    folder = Path(folder)
+    for name in (WEIGHTS, DESCRIPTION):
+        if not (folder / name).is_file():
+            raise FileNotFoundError(f"{folder} has no {name}; it is not a saved explainer")
+    try:
+        description = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{folder / DESCRIPTION} is not JSON: {error}") from error
+    if not isinstance(description, dict) or description.get("format") != FORMAT:
+        raise ValueError(
+            f"{folder / DESCRIPTION} is not of format {FORMAT}, which this version reads"
+        )
+    weights = load_file(folder / WEIGHTS)
+    allowed = {**known_parts(), **{part.__name__: part for part in parts}}
+    count = int(description["replicates"])
+    models = [_restored("model", r, description, model, allowed, weights) for r in range(count)]
+    guides = [_restored("guide", r, description, guide, allowed, weights) for r in range(count)]
+    history = {k: np.array(v, dtype=float) for k, v in description["history"].items()}
+    history["stage"] = history["stage"].astype(int)
+    return FitResult(
+        models=models,
+        guides=guides,
+        objective=None if description["objective"] is None else _objective_from(description),
+        history=History(**history),
+        best_epoch=np.array(description["best_epoch"]),
+        best_valid=np.array(description["best_valid"], dtype=float),
+        collapse=description["collapse"],
+        interrupted=description["interrupted"],
+        event_shape=tuple(description["event_shape"]),
+        labels=_tuple(description["labels"]),
+        seed=description["seed"],
+        entry_names=_tuple(description["entry_names"]),
+        class_names=_tuple(description["class_names"]),
+    )
+
+
+def _restored(
+    kind: str, replicate: int, description: Any, given: Any, allowed: Any, weights: Any
+) -> nn.Module | None:
+    own = {
+        name.removeprefix(f"{kind}.{replicate}."): tensor
+        for name, tensor in weights.items()
+        if name.startswith(f"{kind}.{replicate}.")
+    }
+    described = description[kind]
+    if described is None and not own:
+        return None
+    if given is not None:
+        module = given() if not isinstance(given, nn.Module) else copy.deepcopy(given)
+    elif described is not None and "part" in described:
+        module = rebuild(described, allowed)
+    else:
+        named = described["class"] if described else "module"
+        raise ValueError(
+            f"the {kind} is a {named}, a program of your own: give {kind}= to load, a function "
+            "that builds it"
+        )
+    module.load_state_dict(own, assign=True)
+    restored: nn.Module = module.eval()
+    return restored
+
+
+def _described(module: Any) -> Any:
+    if not isinstance(module, nn.Module):
+        return None
+    try:
+        return describe(module)
+    except TypeError as error:
+        return {"class": type(module).__name__, "why": str(error)}
+
+
+def _objective(objective: Any) -> Any:
+    if not isinstance(objective, NestedIWAE):
+        return None
+    return {
+        "masks": None if math.isinf(objective.masks) else objective.masks,
+        "imputations": objective.imputations,
+        "samples": objective.samples,
+    }
+
+
+def _objective_from(description: Any) -> NestedIWAE:
+    told = description["objective"]
+    masks = math.inf if told["masks"] is None else told["masks"]
+    return NestedIWAE(masks, told["imputations"], samples=told["samples"])
+
+
+def _number(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN: put null in its place."""
+    if isinstance(value, dict):
+        return {k: _finite(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_finite(v) for v in value]
+    return _number(value) if isinstance(value, float) else value
+
+
+def _tuple(value: list[Any] | None) -> tuple[Any, ...] | None:
+    return None if value is None else tuple(value)

@@ -1,0 +1,101 @@
+"""A saved and reloaded explainer is the same explainer."""
+
+import json
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+from lexppl import fit, load, save
+from lexppl.inference import CollapseWarning, NestedIWAE
+from lexppl.models import (
+    LEX,
+    MLP,
+    BernoulliSelector,
+    CategoricalLikelihood,
+    ConditionalGaussianImputer,
+    Grouping,
+    Predictor,
+    SizePenalty,
+    TotalVariationPenalty,
+)
+from lexppl.saving import describe, rebuild
+
+
+def rows(dtype=torch.float32):
+    x = torch.randn(120, 4, generator=torch.Generator().manual_seed(0), dtype=dtype)
+    return x, (x[:, 0] > 0).long()
+
+
+def model(dtype=torch.float32, network=None):
+    x, _ = rows(dtype)
+    return LEX(
+        BernoulliSelector(MLP(4, 3, (8,))),
+        ConditionalGaussianImputer.fit(x),
+        Predictor(network or MLP(4, 2, (8,), activation="tanh"), CategoricalLikelihood()),
+        [SizePenalty(0.01), TotalVariationPenalty(0.02)],
+        Grouping([0, 1, 2, 2], names=["a", "b", "c"]),
+    ).to(dtype)
+
+
+def fitted(build, data, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CollapseWarning)
+        return fit(build, data, objective=NestedIWAE(masks=2), epochs=2, progress=False, **options)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_reloaded_explainer_is_the_same(tmp_path, dtype):
+    result = fitted(lambda: model(dtype), rows(dtype), replicates=2)
+    save(result, tmp_path / "saved")
+    again = load(tmp_path / "saved")
+    x, y = rows(dtype)
+    assert again.replicates == 2 and again.labels == (0, 1)
+    for old, new in zip(result.models, again.models, strict=True):
+        assert type(new) is LEX
+        assert torch.equal(old.selector(x).mean, new.selector(x).mean)
+        objective = NestedIWAE(masks=3)
+        values = []
+        for program in (old, new):
+            torch.manual_seed(0)
+            values.append(objective.loss(program, None, x, y))
+        assert values[0] == values[1]
+    assert (again.history.valid == result.history.valid).all()
+    assert sorted(p.name for p in (tmp_path / "saved").iterdir()) == [
+        "explainer.json",
+        "weights.safetensors",
+    ]
+
+
+def test_own_network_needs_its_model(tmp_path):
+    def build():
+        return model(network=nn.Sequential(nn.Linear(4, 2)))
+
+    result = fitted(build, rows())
+    save(result, tmp_path)
+    with pytest.raises(ValueError, match="give model= to load"):
+        load(tmp_path)
+    again = load(tmp_path, model=build)
+    x, _ = rows()
+    assert torch.equal(again.model.selector(x).mean, result.model.selector(x).mean)
+
+
+def test_unknown_part_is_not_built(tmp_path):
+    result = fitted(model, rows())
+    save(result, tmp_path)
+    told = json.loads((tmp_path / "explainer.json").read_text())
+    told["model"]["config"]["selector"]["part"] = "system"
+    (tmp_path / "explainer.json").write_text(json.dumps(told))
+    with pytest.raises(ValueError, match="system, which is not among the known parts"):
+        load(tmp_path)
+
+
+def test_not_an_explainer(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"has no weights.safetensors"):
+        load(tmp_path)
+
+
+def test_every_part_describes_itself():
+    one = model()
+    assert describe(rebuild(describe(one))) == describe(one)
