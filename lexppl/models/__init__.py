@@ -14,7 +14,7 @@ from lexppl.models.imputers import (
     GaussianImputer,
     MarginalImputer,
 )
-from lexppl.models.lex import LEX, observe
+from lexppl.models.lex import LEX, lex, observe
 from lexppl.models.likelihoods import (
     BernoulliLikelihood,
     CategoricalLikelihood,
@@ -55,6 +55,7 @@ __all__ = [
     "TotalVariationPenalty",
     "imputation_particles",
     "label_expectation",
+    "lex",
     "mask_particles",
     "observe",
     "penalty",

@@ -12,11 +12,15 @@ from lexppl.models.effects import (
     imputation_particles,
     label_expectation,
     mask_particles,
-    penalty,
 )
+from lexppl.models.effects import penalty as add_penalty
 from lexppl.models.grouping import Grouping
-from lexppl.models.penalties import Penalty
+from lexppl.models.imputers import GaussianImputer
+from lexppl.models.likelihoods import CategoricalLikelihood, NormalLikelihood
+from lexppl.models.networks import MLP
+from lexppl.models.penalties import Penalty, SizePenalty
 from lexppl.models.predictor import Predictor
+from lexppl.models.selectors import BernoulliSelector, KSubsetSelector
 
 
 class LEX(PyroModule):
@@ -86,7 +90,7 @@ class LEX(PyroModule):
             with mask_particles():
                 mask = pyro.sample("mask", law)
                 for cost in self.penalties:
-                    penalty(type(cost).__name__, cost(law, mask))
+                    add_penalty(type(cost).__name__, cost(law, mask))
                 keep = mask if self.grouping is None else self.grouping(mask)
                 with imputation_particles():
                     x_imputed = pyro.sample("x_imputed", self.imputer(x, keep))
@@ -118,3 +122,61 @@ def observe(name: str, law: Any, y: Tensor | None) -> Tensor:
     with label_expectation(y) as labels:
         value = pyro.sample(name, law, obs=labels.to(y.dtype))
     return value
+
+
+def lex(
+    features: int,
+    *,
+    classes: int | None,
+    k: int | None = None,
+    penalty: float | None = None,
+    imputer: nn.Module | None = None,
+    grouping: Grouping | None = None,
+    predictor: Predictor | None = None,
+    hidden: Sequence[int] = (200, 200),
+    predictor_hidden: Sequence[int] = (200, 200, 200),
+) -> LEX:
+    """LEX for tables, with the networks of its paper's synthetic experiments.
+
+    Selector of two hidden layers of 200, predictor of three, ReLU; masks are an exact k-subset, or
+    independent Bernoullis with λ nats for each entry kept. Deviations from Senetaire et al. 2023,
+    § 5.1: the k-subset law is exact, where the paper relaxes an ordered one.
+
+    Args:
+        features: D.
+        classes: C for labels, or None for a real response with a normal likelihood.
+        k: entries that a mask keeps; or
+        penalty: λ, nats for each entry kept, with the number of entries free. Give one of the two.
+        imputer: law of what is hidden; the standard Gaussian if None.
+        grouping: which features an entry keeps; one entry a feature if None.
+        predictor: a predictor of your own, in place of the network.
+        hidden: widths of the selector's hidden layers.
+        predictor_hidden: widths of the predictor's.
+
+    Raises:
+        ValueError: neither or both of k and penalty, k outside 1 … G, fewer than two classes.
+
+    Example:
+        >>> lex(11, classes=2, k=5).selector.k
+        5
+    """
+    entries = features if grouping is None else grouping.entries
+    if (k is None) == (penalty is None):
+        raise ValueError("give either k, the entries a mask keeps, or a penalty for each of them")
+    if k is not None and not 1 <= k <= entries:
+        raise ValueError(f"k must be from 1 to the {entries} mask entries; it is {k}")
+    if classes is not None and classes < 2:
+        raise ValueError(f"classes must be at least 2, or None for a response; it is {classes}")
+    network = MLP(features, entries, hidden)
+    selector = BernoulliSelector(network) if k is None else KSubsetSelector(network, k)
+    if predictor is None:
+        likelihood = NormalLikelihood() if classes is None else CategoricalLikelihood()
+        outputs = 1 if classes is None else classes
+        predictor = Predictor(MLP(features, outputs, predictor_hidden), likelihood)
+    return LEX(
+        selector,
+        GaussianImputer() if imputer is None else imputer,
+        predictor,
+        [] if penalty is None else [SizePenalty(penalty)],
+        grouping,
+    )
