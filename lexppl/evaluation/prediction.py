@@ -1,0 +1,320 @@
+"""How well a fitted explainer predicts: its predictive law on new rows, and scores of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from sklearn.metrics import roc_auc_score
+from torch import Tensor
+
+from lexppl.inference.program import Program, Run
+from lexppl.inference.result import FitResult
+from lexppl.inference.scope import program_settings, seeded
+from lexppl.models.black_box import law_targets
+
+PARTICLE_BUDGET = 2**24
+"""Numbers of imputed features that are held at once where the caller does not say."""
+LEAST_ROW_WIDTH = 256
+"""A row counts as at least so many numbers, for a network's hidden layers."""
+
+
+@dataclass(frozen=True)
+class PredictionScores:
+    """How well predictions fit the labels (or responses) of `N` rows.
+
+    Args:
+        accuracy: share of rows whose likeliest label is theirs; None for responses.
+        auroc: area under the ROC curve; with several classes the mean over the classes of one
+            against the rest; None for responses.
+        log_likelihood: mean of `log p(y | x)` in nats a row; None where it is not known.
+        rmse: root mean squared error, in the units of y; None for labels.
+        r2: `1 − Σ(y − ŷ)² / Σ(y − ȳ)²`; None for labels.
+    """
+
+    accuracy: float | None = None
+    auroc: float | None = None
+    log_likelihood: float | None = None
+    rmse: float | None = None
+    r2: float | None = None
+
+
+def predictive(
+    result: FitResult,
+    x: Tensor,
+    *,
+    masks: int = 50,
+    imputations: int = 1,
+    seed: int = 0,
+    site: str = "y",
+    rows_per_chunk: int | None = None,
+) -> Tensor:
+    r"""The predictive law of each replicate, by Monte Carlo over masks and imputations:
+
+        p(y = c | x) = 1/(LK) Σ_{l,k} p(y = c | x̃_{l,k}),   z_l ~ p(z|x),  x̃_{l,k} ~ p(x̃|x, z_l).
+
+    Unbiased for every L and K (Senetaire et al. 2023, eq. 4). A guide, which has seen y, takes no
+    part.
+
+    Args:
+        result: of :func:`lexppl.inference.fit`.
+        x: rows, `(N, *event)`.
+        masks: L.
+        imputations: K.
+        seed: of the draws; they depend on the chunks too. Global random state is left alone.
+        site: name of the program's outcome.
+        rows_per_chunk: rows that are run at once; None to choose by their size.
+
+    Returns:
+        probabilities `(R, N, C)`; for responses the predictive mean `(R, N)`.
+
+    Raises:
+        ValueError: rows unlike those of the fit; counts below 1; a program without the site, or
+            with a latent outside its particle plates.
+
+    Example:
+        >>> from lexppl.inference import fit
+        >>> from lexppl.models import (LEX, MLP, CategoricalLikelihood, ConstantImputer,
+        ...     KSubsetSelector, Predictor)
+        >>> x = torch.randn(100, 3, generator=torch.Generator().manual_seed(0))
+        >>> model = LEX(KSubsetSelector(MLP(3, 3, (8,), seed=0), k=1), ConstantImputer(),
+        ...     Predictor(MLP(3, 2, (8,), seed=1), CategoricalLikelihood()))
+        >>> result = fit(model, (x, (x[:, 0] > 0).long()), epochs=1, progress=False)
+        >>> predictive(result, x, masks=10).shape
+        torch.Size([1, 100, 2])
+    """
+    result.check(x)
+    chunk = chunk_rows(x, masks * imputations, rows_per_chunk)
+
+    def one(model: Any) -> Tensor:
+        runs = (Program(model, None, (rows,)).run(masks, imputations) for rows in x.split(chunk))
+        parts = [outcome(run, site).mean((0, 1)) for run in runs]
+        return torch.cat(parts)
+
+    with sampling(seed, x.device):
+        return torch.stack([one(model) for model in result.models])
+
+
+def predictive_log_likelihood(
+    result: FitResult,
+    x: Tensor,
+    y: Tensor,
+    *,
+    masks: int = 50,
+    imputations: int = 1,
+    seed: int = 0,
+    rows_per_chunk: int | None = None,
+) -> Tensor:
+    r"""Log-likelihood of each row under each replicate's predictive law, in nats:
+
+        log 1/(LK) Σ_{l,k} p(y | x̃_{l,k}),
+
+    the bound ℒ_{L,K} of the fit (LEX, eq. 8), without penalties; it rises to `log p(y | x)` with
+    L and K. Labels and responses alike; of probabilities `y` `(N, C)` the expectation,
+    `Σ_c y_c log p(c | x)`.
+
+    Args:
+        result: of :func:`lexppl.inference.fit`.
+        x: rows, `(N, *event)`.
+        y: labels or responses `(N,)`, or a black box's probabilities `(N, C)`.
+        masks: L.
+        imputations: K.
+        seed: of the draws; they depend on the chunks too.
+        rows_per_chunk: rows that are run at once; None to choose by their size.
+
+    Returns:
+        `(R, N)`.
+
+    Raises:
+        ValueError: as :func:`predictive`; a label not seen in the fit.
+    """
+    result.check(x, y)
+    chunk = chunk_rows(x, masks * imputations, rows_per_chunk)
+
+    def one(model: Any) -> Tensor:
+        parts = []
+        for rows, given in zip(x.split(chunk), y.split(chunk), strict=True):
+            each = log_weights(Program(model, None, (rows, given)).run(masks, imputations))
+            bound = torch.logsumexp(each, (-3, -2)) - math.log(each.shape[-3] * each.shape[-2])
+            parts.append(bound if bound.dim() == 1 else _expected(given, bound))
+        return torch.cat(parts)
+
+    with sampling(seed, x.device):
+        return torch.stack([one(model) for model in result.models])
+
+
+def prediction_scores(
+    predictions: Tensor, y: Tensor, *, log_likelihood: Tensor | None = None
+) -> PredictionScores:
+    """Score one replicate's predictions.
+
+    Args:
+        predictions: probabilities `(N, C)` where `y` holds labels, means `(N,)` where it holds
+            responses.
+        y: labels 0 … C−1 (of an integer type), or responses (floating), `(N,)`.
+        log_likelihood: `log p(y | x)` of each row in nats, `(N,)`, such as
+            :func:`predictive_log_likelihood`'s. Labels need none: it is that of the
+            probabilities. Without it the log-likelihood of responses is not known.
+
+    Raises:
+        ValueError: shapes that do not fit, no rows, values that are not finite, probabilities
+            that do not sum to 1, labels outside 0 … C−1.
+
+    Example:
+        >>> p = torch.tensor([[0.9, 0.1], [0.5, 0.5], [0.2, 0.8]])
+        >>> scores = prediction_scores(p, torch.tensor([0, 1, 1]))
+        >>> round(scores.accuracy, 4), scores.auroc, round(scores.log_likelihood, 4)
+        (0.6667, 1.0, -0.3406)
+        >>> prediction_scores(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 4.0])).rmse
+        1.4142135623730951
+    """
+    if y.dim() != 1 or len(y) == 0:
+        raise ValueError(f"y must have shape (N,), N >= 1; it has {tuple(y.shape)}")
+    if log_likelihood is not None and log_likelihood.shape != y.shape:
+        raise ValueError(
+            f"log_likelihood must have one value a row, {tuple(y.shape)}; it has "
+            f"{tuple(log_likelihood.shape)}"
+        )
+    if not bool(predictions.isfinite().all()):
+        raise ValueError("predictions must be finite; they have NaN or infinite values")
+    likelihood = None if log_likelihood is None else float(log_likelihood.double().mean())
+    if y.is_floating_point():
+        return _response_scores(predictions, y, likelihood)
+    _check_probabilities(predictions, y)
+    exact = predictions.double()
+    chosen = exact.gather(1, y.long()[:, None]).squeeze(1)
+    return PredictionScores(
+        accuracy=float((exact.argmax(1) == y).double().mean()),
+        auroc=auroc(predictions, y),
+        log_likelihood=float(chosen.log().mean()) if likelihood is None else likelihood,
+    )
+
+
+def auroc(probabilities: Tensor, y: Tensor) -> float:
+    """Area under the ROC curve: of the second class of two, else the mean over classes of one
+    against the rest, over the classes that some rows have and some have not.
+
+    Args:
+        probabilities: `(N, C)`.
+        y: labels, `(N,)`.
+
+    Returns:
+        0 … 1, or NaN where all rows have one label.
+
+    Example:
+        >>> auroc(torch.eye(3), torch.arange(3))
+        1.0
+    """
+    values, labels = probabilities.detach().cpu().numpy(), y.cpu().numpy()
+    classes = range(1, 2) if values.shape[1] == 2 else range(values.shape[1])
+    areas = [
+        float(roc_auc_score(labels == c, values[:, c]))
+        for c in classes
+        if (labels == c).any() and (labels != c).any()
+    ]
+    return sum(areas) / len(areas) if areas else math.nan
+
+
+def _expected(probabilities: Tensor, bound: Tensor) -> Tensor:
+    """`Σ_c y_c log p(c | x)` from `(B, C)` and `(C, B)`; a label of probability 0 counts nothing."""
+    share = probabilities.mT
+    return torch.where(share > 0.0, share * bound, 0.0).sum(0)
+
+
+def _response_scores(means: Tensor, y: Tensor, likelihood: float | None) -> PredictionScores:
+    if means.shape != y.shape:
+        raise ValueError(
+            f"predictions must have one mean a row, {tuple(y.shape)}, as y holds responses "
+            f"({y.dtype}); they have {tuple(means.shape)}. Labels are of an integer type"
+        )
+    if not bool(y.isfinite().all()):
+        raise ValueError("y must be finite; it has NaN or infinite values")
+    exact = y.double()
+    error = (means.double() - exact).square().sum()
+    spread = float((exact - exact.mean()).square().sum())
+    return PredictionScores(
+        log_likelihood=likelihood,
+        rmse=float((error / len(y)).sqrt()),
+        r2=1.0 - float(error) / spread if spread > 0.0 else math.nan,
+    )
+
+
+def _check_probabilities(probabilities: Tensor, y: Tensor) -> None:
+    if probabilities.dim() != 2 or len(probabilities) != len(y) or probabilities.shape[1] < 2:
+        raise ValueError(
+            f"predictions must be probabilities ({len(y)}, C), one replicate's, as y holds labels; "
+            f"they have shape {tuple(probabilities.shape)}"
+        )
+    total = probabilities.sum(1)
+    if bool((probabilities < 0.0).any()) or float((total - 1.0).abs().max()) > 1e-3:
+        raise ValueError(
+            "predictions must be probabilities, each row summing to 1; the least is "
+            f"{float(probabilities.min()):.4g} and rows sum to {float(total.min()):.4g} to "
+            f"{float(total.max()):.4g}"
+        )
+    if int(y.min()) < 0 or int(y.max()) >= probabilities.shape[1]:
+        raise ValueError(
+            f"y must hold labels 0 to {probabilities.shape[1] - 1}, as there are probabilities; it "
+            f"holds {int(y.min())} to {int(y.max())}"
+        )
+
+
+def chunk_rows(x: Tensor, particles: int, rows_per_chunk: int | None) -> int:
+    """How many rows to run at once so that all their particles fit.
+
+    Raises:
+        ValueError: fewer than one row or particle.
+    """
+    if particles < 1:
+        raise ValueError(f"masks and imputations must be at least 1; {particles} particles")
+    if rows_per_chunk is None:
+        width = max(math.prod(x.shape[1:]), LEAST_ROW_WIDTH)
+        return max(1, PARTICLE_BUDGET // (particles * width))
+    if not isinstance(rows_per_chunk, int) or rows_per_chunk < 1:
+        raise ValueError(
+            f"rows_per_chunk must be a whole number of at least 1; it is {rows_per_chunk!r}"
+        )
+    return rows_per_chunk
+
+
+@contextmanager
+def sampling(seed: int, device: torch.device) -> Iterator[None]:
+    """Draw from a fitted program: from a seed, without gradients and argument checks."""
+    with seeded(seed, device), program_settings(validate=False), torch.no_grad():
+        yield
+
+
+def outcome(run: Run, site: str = "y") -> Tensor:
+    """What a run's outcome may be, by particle: probabilities `(K, L, B, C)`, or the mean of
+    another law `(K, L, B)`; K or L is 1 where the law does not depend on it.
+
+    Raises:
+        ValueError: the program has no such site.
+    """
+    if site not in run.sites:
+        raise ValueError(
+            f"the program has no sample site {site!r}; it has {list(run.sites)}. Say which is "
+            "its outcome"
+        )
+    law = run.sites[site].law
+    values = law_targets(law)
+    return values.reshape((1,) * (3 - len(law.batch_shape)) + tuple(values.shape))
+
+
+def log_weights(run: Run) -> Tensor:
+    """`log p(y | x̃)` by particle, `(…, K, L, B)`, with a leading dimension of labels where y was
+    given as probabilities; K or L is 1 where it does not depend on it.
+
+    Raises:
+        ValueError: the program observes nothing.
+    """
+    weight = run.log_weight
+    if weight is None:
+        raise ValueError(
+            "the program observes nothing inside mask_particles(), so that it gives y no likelihood"
+        )
+    return weight.reshape((1,) * (3 - weight.dim()) + tuple(weight.shape))

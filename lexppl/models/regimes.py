@@ -1,0 +1,201 @@
+"""The four ways to train an explainer: what y it observes, and whether its predictor learns."""
+
+from __future__ import annotations
+
+import copy
+from enum import Enum
+from typing import Any
+
+from torch import Tensor, nn
+
+from lexppl.models.black_box import BlackBox
+from lexppl.models.black_box import black_box as wrapped
+
+
+class Regime(Enum):
+    """A training regime (Senetaire et al. 2023, § 2.5).
+
+    ==================  =============================  ==================
+    regime              the program observes           the predictor
+    ==================  =============================  ==================
+    free in-situ        labels                         learns
+    fixed in-situ       labels                         is given, frozen
+    self post-hoc       that same predictor, on all x  is given, frozen
+    surrogate post-hoc  a black box                    learns
+    ==================  =============================  ==================
+
+    Example:
+        >>> Regime("self post-hoc").learns_predictor, Regime.SURROGATE_POST_HOC.post_hoc
+        (False, True)
+    """
+
+    FREE_IN_SITU = "free in-situ"
+    FIXED_IN_SITU = "fixed in-situ"
+    SELF_POST_HOC = "self post-hoc"
+    SURROGATE_POST_HOC = "surrogate post-hoc"
+
+    @property
+    def post_hoc(self) -> bool:
+        """Whether a model's output is explained, and not the labels."""
+        return self in (Regime.SELF_POST_HOC, Regime.SURROGATE_POST_HOC)
+
+    @property
+    def learns_predictor(self) -> bool:
+        """Whether the predictor's parameters are learned; where not, give the program
+        `frozen(predictor)`."""
+        return self in (Regime.FREE_IN_SITU, Regime.SURROGATE_POST_HOC)
+
+
+def regime_targets(
+    regime: Regime | str,
+    x: Tensor,
+    y: Tensor | None = None,
+    *,
+    black_box: Any = None,
+    predictor: nn.Module | BlackBox | None = None,
+) -> Tensor:
+    """What an explainer's program observes as y in a regime.
+
+    In the in-situ regimes these are the labels. In the post-hoc regimes they are the
+    probabilities `p_m(y | x)`, so that the program's expectation over labels,
+    `Σ_c p_m(c | x) log p(c | x)`, is exact and takes no draw of y; for regression it is the mean
+    response. Labels, where given, are not read there.
+
+    Args:
+        regime: one of :class:`Regime`, or its value.
+        x: rows, `(N, *event)`.
+        y: labels or responses, `(N,)`; needed in-situ.
+        black_box: the model to be explained in the surrogate regime: a
+            :class:`~lexppl.models.black_box.BlackBox`, or what :func:`~lexppl.models.black_box`
+            wraps without being told more.
+        predictor: the given predictor, whose own output on all of x is observed in the self
+            regime; not read in the others.
+
+    Returns:
+        `(N,)` labels or responses, or `(N, C)` probabilities.
+
+    Raises:
+        ValueError: an unknown regime; a piece that the regime needs is missing, or a black box
+            is given to a regime without one; y of another shape or not finite.
+
+    Source:
+        Senetaire, Garreau, Frellsen, Mattei. Explainability as statistical inference. ICML 2023,
+        § 2.5.
+
+    Example:
+        >>> import torch
+        >>> x = torch.zeros(2, 3)
+        >>> regime_targets("free in-situ", x, torch.tensor([0, 1]))
+        tensor([0, 1])
+        >>> regime_targets("surrogate post-hoc", x, black_box=lambda rows: 0.25 + 0 * rows[:, 0])
+        tensor([[0.7500, 0.2500],
+                [0.7500, 0.2500]])
+    """
+    chosen = _regime(regime)
+    if black_box is not None and chosen is not Regime.SURROGATE_POST_HOC:
+        raise ValueError(
+            f"the {chosen.value} regime has no black box; the one given belongs to "
+            f"{Regime.SURROGATE_POST_HOC.value!r}"
+        )
+    if y is not None and len(y) != len(x):
+        raise ValueError(f"x has {len(x)} rows and y has {len(y)}")
+    if not chosen.post_hoc:
+        return _labels(chosen, x, y)
+    if chosen is Regime.SELF_POST_HOC:
+        if predictor is None:
+            raise ValueError(
+                "the self post-hoc regime explains the predictor's own output: give predictor=, "
+                "the one that the program has"
+            )
+        model: Any = predictor
+    else:
+        if black_box is None:
+            raise ValueError(
+                "the surrogate post-hoc regime explains a black box: give black_box=, such as a "
+                "fitted scikit-learn classifier"
+            )
+        model = black_box
+    return (model if isinstance(model, BlackBox) else wrapped(model)).targets(x)
+
+
+class Frozen(nn.Module):
+    """A module that never learns: no gradients, and evaluation mode for good.
+
+    Batch norm statistics and dropout stay as they are in evaluation, also while a program that
+    holds the module trains. What the module has, such as a predictor's likelihood, can be read
+    from here too.
+
+    Args:
+        module: taken as it is, not copied; :func:`frozen` freezes a copy.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module.requires_grad_(False)
+        self.eval()
+
+    def config(self) -> dict[str, Any]:
+        return {"module": self.module}
+
+    def train(self, mode: bool = True) -> Frozen:
+        """Stay in evaluation mode."""
+        super().train(False)
+        return self
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.module(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            # Before the module is there (in a copy being made), asking it would never end.
+            if name.startswith("__") or "module" not in self.__dict__.get("_modules", {}):
+                raise
+            return getattr(self.module, name)
+
+
+def frozen(module: nn.Module) -> Frozen:
+    """A copy of a module whose parameters get no gradient and whose statistics never move.
+
+    Args:
+        module: the given predictor (or any other module); left as it is.
+
+    Raises:
+        TypeError: not a module.
+
+    Example:
+        >>> import torch
+        >>> given = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+        >>> explainer = nn.ModuleDict({"predictor": frozen(given)}).train()
+        >>> _ = explainer["predictor"](torch.randn(8, 2))
+        >>> int(explainer["predictor"].module[1].num_batches_tracked)
+        0
+        >>> any(p.requires_grad for p in explainer.parameters()), given.training
+        (False, True)
+    """
+    if not isinstance(module, nn.Module):
+        raise TypeError(f"frozen takes an nn.Module; it is given {type(module).__name__}")
+    return Frozen(copy.deepcopy(module))
+
+
+def _regime(regime: Regime | str) -> Regime:
+    try:
+        return Regime(regime)
+    except ValueError:
+        raise ValueError(
+            f"regime must be one of {[r.value for r in Regime]}; it is {regime!r}"
+        ) from None
+
+
+def _labels(regime: Regime, x: Tensor, y: Tensor | None) -> Tensor:
+    if y is None:
+        raise ValueError(f"the {regime.value} regime observes labels: give y, shape ({len(x)},)")
+    if y.dim() != 1:
+        raise ValueError(
+            f"y must hold labels or responses, shape ({len(x)},); it has {tuple(y.shape)}. "
+            "Probabilities are observed in the post-hoc regimes"
+        )
+    if y.is_floating_point() and not bool(y.isfinite().all()):
+        raise ValueError("y must be finite; it has NaN or infinite values")
+    return y
