@@ -1,6 +1,28 @@
-"""Mask laws: standard Pyro distributions over which features are kept."""
+"""Mask laws: standard Pyro distributions over which of G entries are kept.
+
+``KSubset`` is exact (probabilities, draws, marginals, entropy); ``TopKMask`` and ``OrderedTopK``
+draw without replacement; ``RelaxedSubset`` and ``MaxConcrete`` are continuous stand-ins.
+Independent masks are Pyro's own ``Bernoulli(...).to_event(1)``. ``mask_support`` lists what a law
+can draw, ``uniform_masks`` is its family's uniform member, and ``relaxation`` its relaxation; all
+three are ``functools.singledispatch`` functions, open to laws of your own.
+"""
 
 from lexppl.distributions.k_subset import KSubset
+from lexppl.distributions.max_concrete import MaxConcrete
+from lexppl.distributions.relaxation import Relaxation, relaxation
+from lexppl.distributions.relaxed_subset import RelaxedSubset, successive_softmax
 from lexppl.distributions.support import mask_support, uniform_masks
+from lexppl.distributions.top_k import OrderedTopK, TopKMask
 
-__all__ = ["KSubset", "mask_support", "uniform_masks"]
+__all__ = [
+    "KSubset",
+    "MaxConcrete",
+    "OrderedTopK",
+    "Relaxation",
+    "RelaxedSubset",
+    "TopKMask",
+    "mask_support",
+    "relaxation",
+    "successive_softmax",
+    "uniform_masks",
+]

@@ -1,9 +1,7 @@
 """The exact k-subset law: independent Bernoullis given the number that are on."""
 
 import math
-import operator
 from collections.abc import Callable
-from itertools import combinations
 from typing import Any, ClassVar
 
 import torch
@@ -14,23 +12,7 @@ from torch.nn.functional import logsigmoid, softplus
 
 from lexppl.distributions.count_sampling import CountTables, count_tables, draw
 from lexppl.distributions.counts import log_count_probability, tilt
-
-ENUMERATION_LIMIT = 2**20
-
-
-class KHot(constraints.Constraint):
-    """Vectors of zeros and ones with exactly ``k`` ones; k an int or a tensor of batch shape."""
-
-    is_discrete = True
-    event_dim = 1
-
-    def __init__(self, k: int | Tensor) -> None:
-        self.k = k
-        super().__init__()
-
-    def check(self, value: Tensor) -> Tensor:
-        binary = ((value == 0) | (value == 1)).all(-1)
-        return binary & (value.sum(-1) == self.k)
+from lexppl.distributions.k_hot import KHot, all_k_hot, checked_k, checked_logits
 
 
 class KSubset(TorchDistribution):
@@ -97,9 +79,7 @@ class KSubset(TorchDistribution):
         *,
         max_k: int | None = None,
     ) -> None:
-        if logits.dim() < 1:
-            raise ValueError("logits must have a last dimension, of G mask entries; it has none")
-        size = logits.shape[-1]
+        size = checked_logits(logits)
         k, max_k = _checked_k(k, size, max_k)
         batch_shape = logits.shape[:-1]
         if isinstance(k, Tensor):
@@ -152,6 +132,13 @@ class KSubset(TorchDistribution):
         )
         new._validate_args = self._validate_args
         return new
+
+    def uniform(self) -> "KSubset":
+        """The law with the same k and shapes under which all masks are alike."""
+        rows = self._rows
+        max_k = rows.max_k if isinstance(rows.k, Tensor) else None
+        law = KSubset(torch.zeros_like(rows.logits), rows.k, validate_args=False, max_k=max_k)
+        return law.expand(self._batch_shape)
 
     def log_prob(self, value: Tensor) -> Tensor:
         """log p(value), of shape ``sample_shape + batch_shape``.
@@ -214,17 +201,9 @@ class KSubset(TorchDistribution):
                     "enumerate_support needs the same k in every row; k differs by row"
                 )
             k = first
-        count = math.comb(size, k)
-        if count > ENUMERATION_LIMIT:
-            raise ValueError(
-                f"KSubset with G = {size}, k = {k} has {count} masks, more than "
-                f"{ENUMERATION_LIMIT}, the most that enumerate_support lists; draw samples instead"
-            )
-        logits = self._rows.logits
-        chosen = torch.tensor(list(combinations(range(size), k)), device=logits.device)
-        masks = torch.zeros(count, size, dtype=logits.dtype, device=logits.device)
-        masks = masks.scatter(-1, chosen, 1.0).reshape(count, *(1,) * len(self._batch_shape), size)
-        return masks.expand(count, *self._batch_shape, size) if expand else masks
+        masks = all_k_hot("KSubset", size, k, like=self._rows.logits)
+        masks = masks.reshape(-1, *(1,) * len(self._batch_shape), size)
+        return masks.expand(-1, *self._batch_shape, size) if expand else masks
 
 
 class _Rows:
@@ -330,14 +309,7 @@ def _checked_k(k: int | Tensor, size: int, max_k: int | None) -> tuple[int | Ten
         if max_k is not None and not 1 <= max_k <= size:
             raise ValueError(f"max_k must lie between 1 and G = {size}; it is {max_k}")
         return k.long(), size if max_k is None else max_k
-    try:
-        k = operator.index(k)
-    except TypeError:
-        raise TypeError(
-            f"k must be an int or an integer tensor; it is a {type(k).__name__}"
-        ) from None
-    if not 1 <= k <= size:
-        raise ValueError(f"k must lie between 1 and G = {size}, the number of entries; it is {k}")
+    k = checked_k(k, size)
     if max_k is not None:
         raise ValueError("max_k is for a tensor k; with an int k leave it out")
     return k, k

@@ -1,0 +1,61 @@
+"""Masks of k ones: the constraint, the list of all of them, and the check of k."""
+
+import math
+import operator
+from itertools import combinations
+
+import torch
+from torch import Tensor
+from torch.distributions import constraints
+
+ENUMERATION_LIMIT = 2**20
+
+
+class KHot(constraints.Constraint):
+    """Vectors of zeros and ones with exactly ``k`` ones; k an int or a tensor of batch shape."""
+
+    is_discrete = True
+    event_dim = 1
+
+    def __init__(self, k: int | Tensor) -> None:
+        self.k = k
+        super().__init__()
+
+    def check(self, value: Tensor) -> Tensor:
+        binary = ((value == 0) | (value == 1)).all(-1)
+        return binary & (value.sum(-1) == self.k)
+
+
+def all_k_hot(law: str, size: int, k: int, like: Tensor) -> Tensor:
+    """All C(G, k) masks ``(C(G, k), G)`` of the dtype and on the device of ``like``.
+
+    Raises:
+        ValueError: there are more than ``ENUMERATION_LIMIT`` (2^20).
+    """
+    count = math.comb(size, k)
+    if count > ENUMERATION_LIMIT:
+        raise ValueError(
+            f"{law} with G = {size}, k = {k} has {count} masks, more than {ENUMERATION_LIMIT}, "
+            "the most that enumerate_support lists; draw samples instead"
+        )
+    chosen = torch.tensor(list(combinations(range(size), k)), device=like.device)
+    masks = torch.zeros(count, size, dtype=like.dtype, device=like.device)
+    return masks.scatter(-1, chosen, 1.0)
+
+
+def checked_logits(logits: Tensor) -> int:
+    """G, the size of the last dimension of ``logits``."""
+    if logits.dim() < 1:
+        raise ValueError("logits must have a last dimension of G mask entries; they have none")
+    return logits.shape[-1]
+
+
+def checked_k(k: object, size: int) -> int:
+    """k as an int between 1 and G."""
+    try:
+        number = operator.index(k)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"k must be an int; it is a {type(k).__name__}") from None
+    if not 1 <= number <= size:
+        raise ValueError(f"k must lie between 1 and G = {size}, the number of entries; it is {k}")
+    return number

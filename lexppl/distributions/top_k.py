@@ -1,0 +1,269 @@
+"""Sampling k of G entries without replacement: the Plackett–Luce law, ordered and as a mask."""
+
+import math
+from itertools import combinations, permutations
+from typing import Any, ClassVar
+
+import torch
+from pyro.distributions import TorchDistribution
+from torch import Tensor
+from torch.distributions import constraints
+
+from lexppl.distributions.gumbel import gumbel
+from lexppl.distributions.k_hot import (
+    ENUMERATION_LIMIT,
+    KHot,
+    all_k_hot,
+    checked_k,
+    checked_logits,
+)
+
+_FLOOR = -1e30
+"""In place of log 0: large enough to vanish, finite so that gradients stay clean."""
+
+
+class DistinctIndices(constraints.Constraint):
+    """Vectors of distinct integers from 0 to ``size`` − 1."""
+
+    is_discrete = True
+    event_dim = 1
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        super().__init__()
+
+    def check(self, value: Tensor) -> Tensor:
+        inside = ((value >= 0) & (value < self.size) & (value % 1 == 0)).all(-1)
+        ordered = value.sort(-1).values
+        return inside & (ordered[..., 1:] != ordered[..., :-1]).all(-1)
+
+
+class _WithoutReplacement(TorchDistribution):
+    """What the ordered law and the law of its mask share: logits, an int k, and Gumbel keys."""
+
+    arg_constraints: ClassVar[dict[str, Any]] = {"logits": constraints.real_vector}
+    has_rsample = False
+    has_enumerate_support = True
+
+    logits: Tensor
+    k: int
+
+    def __init__(self, logits: Tensor, k: int, validate_args: bool | None = None) -> None:
+        size = checked_logits(logits)
+        self.k = checked_k(k, size)
+        self.logits = logits
+        super().__init__(
+            logits.shape[:-1], torch.Size((self._event_size(),)), validate_args=validate_args
+        )
+        if self._validate_args and not bool(logits.isfinite().all()):
+            raise ValueError("logits must be finite; some are NaN or infinite")
+
+    def _event_size(self) -> int:
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(logits: {tuple(self.logits.shape)}, k: {self.k})"
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
+        new = self._get_checked_instance(type(self), _instance)
+        batch_shape = torch.Size(batch_shape)
+        new.k = self.k
+        new.logits = self.logits.expand(batch_shape + self.logits.shape[-1:])
+        super(_WithoutReplacement, new).__init__(
+            batch_shape, self._event_shape, validate_args=False
+        )
+        new._validate_args = self._validate_args
+        return new
+
+    @torch.no_grad()
+    def _order(self, sample_shape: Any) -> Tensor:
+        shape = torch.Size(sample_shape) + self.logits.shape
+        keys = self.logits + gumbel(shape, self.logits)
+        return keys.topk(self.k, -1).indices
+
+
+class OrderedTopK(_WithoutReplacement):
+    r"""k of G entries in the order in which they are drawn without replacement (Plackett–Luce).
+
+    .. math:: p(i_1, \dots, i_k) = \prod_{j=1}^k
+              \frac{\exp \mathrm{logit}_{i_j}}{\sum_{m \notin \{i_1, \dots, i_{j-1}\}} \exp
+              \mathrm{logit}_m}.
+
+    A draw is the k largest of ``logits`` plus Gumbel noise, in falling order. It is an integer
+    tensor ``(…, k)`` of indices; ``mask`` turns it into zeros and ones ``(…, G)``. The order
+    belongs to the draw, and ``log_prob`` is that of the ordered draw. For a law whose value is the
+    mask see ``TopKMask``.
+
+    Shapes: ``logits`` is ``(*batch, G)``; batch shape ``batch``, event shape ``(k,)``.
+
+    Args:
+        logits: log-weights, finite. A constant added to a row changes nothing.
+        k: how many entries are drawn, 1 ≤ k ≤ G.
+        validate_args: as in every torch distribution.
+
+    Raises:
+        ValueError: k < 1 or k > G; logits without a dimension, or not finite (when validated).
+        TypeError: k is not an int.
+
+    References:
+        Plackett (1975), "The analysis of permutations", Applied Statistics 24. Kool, van Hoof and
+        Welling (2019), "Stochastic beams and where to find them", ICML.
+
+    Example:
+        >>> law = OrderedTopK(torch.tensor([0.0, 0.0, 0.0, 0.0]), k=2)
+        >>> law.log_prob(torch.tensor([3, 1])).exp()
+        tensor(0.0833)
+        >>> law.mask(torch.tensor([3, 1]))
+        tensor([0., 1., 0., 1.])
+    """
+
+    def _event_size(self) -> int:
+        return self.k
+
+    @constraints.dependent_property(is_discrete=True, event_dim=1)
+    def support(self) -> DistinctIndices:
+        return DistinctIndices(self.logits.shape[-1])
+
+    def sample(self, sample_shape: Any = ()) -> Tensor:
+        """Indices in the order of the draw, ``sample_shape + batch_shape + (k,)``."""
+        return self._order(sample_shape)
+
+    def mask(self, value: Tensor) -> Tensor:
+        """The k-hot mask of ordered indices: ``(…, k) → (…, G)``, of the logits' dtype."""
+        like = self.logits
+        size = (*value.shape[:-1], like.shape[-1])
+        return torch.zeros(size, dtype=like.dtype, device=like.device).scatter(-1, value, 1.0)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """log p of the ordered draw, ``sample_shape + batch_shape``."""
+        if self._validate_args:
+            self._validate_sample(value)
+        chosen, remaining = log_weights_of_picks(self.logits, value)
+        return (chosen - remaining).sum(-1)
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        """All G! / (G − k)! ordered draws, ``(G!/(G−k)!, *batch, k)``; at most 2^20."""
+        size = self.logits.shape[-1]
+        count = math.perm(size, self.k)
+        if count > ENUMERATION_LIMIT:
+            raise ValueError(
+                f"OrderedTopK with G = {size}, k = {self.k} has {count} ordered draws, more than "
+                f"{ENUMERATION_LIMIT}, the most that enumerate_support lists; draw samples instead"
+            )
+        draws = torch.tensor(list(permutations(range(size), self.k)), device=self.logits.device)
+        draws = draws.reshape(count, *(1,) * len(self._batch_shape), self.k)
+        return draws.expand(count, *self._batch_shape, self.k) if expand else draws
+
+
+class TopKMask(_WithoutReplacement):
+    r"""The k-hot mask of k entries drawn without replacement, whatever their order.
+
+    The probability of a mask is the sum of ``OrderedTopK`` over the k! orders of its ones. With
+    D(T) the total weight of what is not in T, and T ranging over subsets of the mask,
+
+    .. math:: p(z) = h(z) \prod_{i: z_i = 1} e^{\mathrm{logit}_i}, \qquad
+              h(T) = \sum_{i \in T} h(T \setminus i) / D(T \setminus i), \quad h(\emptyset) = 1,
+
+    2^k terms instead of k!, in log space. It is another law than ``KSubset`` with the same logits,
+    which makes large weights less likely to exclude one another.
+
+    Shapes: ``logits`` is ``(*batch, G)``; batch shape ``batch``, event shape ``(G,)``. Memory of
+    ``log_prob``: 2^k numbers a mask.
+
+    Args:
+        logits: log-weights, finite. A constant added to a row changes nothing.
+        k: how many entries are on, 1 ≤ k ≤ G; ``log_prob`` needs k ≤ 8.
+        validate_args: as in every torch distribution.
+
+    Raises:
+        ValueError: k < 1 or k > G; logits without a dimension, or not finite (when validated);
+            from ``log_prob``, k > 8.
+        TypeError: k is not an int.
+
+    Example:
+        >>> law = TopKMask(torch.tensor([0.0, 0.0, 0.0, 0.0]), k=2)
+        >>> law.log_prob(torch.tensor([0.0, 1.0, 0.0, 1.0])).exp()
+        tensor(0.1667)
+    """
+
+    MAX_K = 8
+
+    def _event_size(self) -> int:
+        return self.logits.shape[-1]
+
+    @constraints.dependent_property(is_discrete=True, event_dim=1)
+    def support(self) -> KHot:
+        return KHot(self.k)
+
+    @property
+    def ordered(self) -> OrderedTopK:
+        """The law of the ordered draw behind the mask; its ``log_prob`` knows no limit on k."""
+        return OrderedTopK(self.logits, self.k, validate_args=False)
+
+    def sample(self, sample_shape: Any = ()) -> Tensor:
+        """Masks, ``sample_shape + batch_shape + (G,)`` of the logits' dtype."""
+        return self.ordered.mask(self._order(sample_shape))
+
+    @property
+    def mode(self) -> Tensor:
+        """The k entries of largest logit, ``(*batch, G)``: the likeliest mask."""
+        return self.ordered.mask(self.logits.topk(self.k, -1).indices)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """log p(value), ``sample_shape + batch_shape``; without validation of any k-hot mask."""
+        if self.k > self.MAX_K:
+            raise ValueError(
+                f"TopKMask.log_prob sums over the orders of at most {self.MAX_K} entries; k is "
+                f"{self.k}. Use OrderedTopK, whose log_prob is that of the ordered draw, or KSubset"
+            )
+        if self._validate_args:
+            self._validate_sample(value)
+        chosen, outside = _chosen_and_outside(self.logits, value.topk(self.k, -1).indices)
+        return chosen.sum(-1) + _log_sum_over_orders(chosen, outside)
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        """All C(G, k) masks, ``(C(G, k), *batch, G)``; at most 2^20."""
+        size = self.logits.shape[-1]
+        masks = all_k_hot("TopKMask", size, self.k, like=self.logits)
+        masks = masks.reshape(-1, *(1,) * len(self._batch_shape), size)
+        return masks.expand(-1, *self._batch_shape, size) if expand else masks
+
+
+def log_weights_of_picks(logits: Tensor, order: Tensor) -> tuple[Tensor, Tensor]:
+    """For each pick of ``order`` (…, k): its logit, and the log-sum of all still to choose from."""
+    chosen, outside = _chosen_and_outside(logits, order)
+    backwards = torch.cat([outside.unsqueeze(-1), chosen.flip(-1)], -1)
+    return chosen, backwards.logcumsumexp(-1)[..., 1:].flip(-1)
+
+
+def _chosen_and_outside(logits: Tensor, order: Tensor) -> tuple[Tensor, Tensor]:
+    """The logits (…, k) of the indices ``order``, and the log-sum (…) of all the others."""
+    batch = torch.broadcast_shapes(logits.shape[:-1], order.shape[:-1])
+    logits = logits.expand(*batch, logits.shape[-1])
+    order = order.expand(*batch, order.shape[-1])
+    taken = torch.zeros_like(logits, dtype=torch.bool).scatter(-1, order, True)
+    return logits.gather(-1, order), logits.masked_fill(taken, _FLOOR).logsumexp(-1)
+
+
+def _log_sum_over_orders(chosen: Tensor, outside: Tensor) -> Tensor:
+    """log h of the whole set (``TopKMask``) for logits ``(…, k)`` and their complement's (…)."""
+    k = chosen.shape[-1]
+    # At index Σ_{i in U} 2^i: the log-weight of the outside together with U. D(T) is that of the
+    # complement, whose index counts from the end.
+    together = outside.unsqueeze(-1)
+    for i in range(k):
+        together = torch.cat([together, torch.logaddexp(together, chosen[..., i : i + 1])], -1)
+    log_d = together.flip(-1)
+    log_h = torch.zeros_like(outside).unsqueeze(-1)
+    subsets = [0]
+    for number in range(1, k + 1):
+        ratio = log_h - log_d[..., subsets]
+        place = {subset: position for position, subset in enumerate(subsets)}
+        members = list(combinations(range(k), number))
+        subsets = [sum(1 << i for i in subset) for subset in members]
+        without = [
+            [place[code ^ (1 << i)] for i in subset]
+            for code, subset in zip(subsets, members, strict=True)
+        ]
+        log_h = ratio[..., torch.tensor(without, device=chosen.device)].logsumexp(-1)
+    return log_h.squeeze(-1)
