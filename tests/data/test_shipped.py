@@ -1,0 +1,72 @@
+"""Shipped sets: shapes, standardisation, names."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from sklearn import datasets
+
+from lexppl.data import load, shipped_names, synthetic
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "groups", "classes"),
+    [
+        ("breast_cancer", 569, 30, 2),
+        ("wine", 178, 13, 3),
+        ("digits", 1797, 61, 10),
+        ("diabetes", 442, 10, None),
+    ],
+)
+def test_shapes_and_standardisation(name: str, rows: int, groups: int, classes: int) -> None:
+    data = load(name, dtype=torch.float64)
+    assert (len(data), data.n_groups, data.n_features, data.n_classes) == (
+        rows,
+        groups,
+        groups,
+        classes,
+    )
+    zeros = torch.zeros(groups, dtype=torch.float64)
+    torch.testing.assert_close(data.x.mean(0), zeros, atol=1e-12, rtol=0)
+    torch.testing.assert_close(data.x.std(0, correction=0), zeros + 1)
+    assert load(name).x.dtype == torch.float32
+
+
+def test_values_are_those_of_scikit_learn() -> None:
+    bunch = datasets.load_breast_cancer()
+    data = load("breast_cancer", dtype=torch.float64)
+    scale = bunch.data.std(0)
+    np.testing.assert_allclose(data.x.numpy(), (bunch.data - bunch.data.mean(0)) / scale)
+    assert [data.class_names[label] for label in data.y] == list(bunch.target_names[bunch.target])
+    assert data.group_names == tuple(bunch.feature_names)
+
+
+def test_digits_keep_the_order_of_classes_and_lose_the_constant_pixels() -> None:
+    bunch = datasets.load_digits()
+    data = load("digits")
+    assert data.class_names == tuple("0123456789")
+    assert data.y.tolist() == bunch.target.tolist()
+    constant = set(np.asarray(bunch.feature_names)[bunch.data.std(0) == 0])
+    assert set(bunch.feature_names) - set(data.group_names) == constant
+    assert len(constant) == 3
+
+
+def test_diabetes_in_both_units() -> None:
+    raw, scaled = load("diabetes"), load("diabetes", standardise_target=True)
+    assert (float(raw.y.min()), float(raw.y.max())) == (25.0, 346.0)
+    assert abs(float(scaled.y.mean())) < 1e-5
+    torch.testing.assert_close(scaled.encoding.target.decode(scaled.y), raw.y)
+
+
+def test_synthetic_names_are_shipped_too() -> None:
+    assert torch.equal(load("S3").x, synthetic("S3").x)
+    assert set(shipped_names()) >= {"wine", "S3", "Syn1"}
+
+
+def test_refusals() -> None:
+    with pytest.raises(ValueError, match=r"no shipped data set 'iris'.*'breast_cancer'.*'S3'"):
+        load("iris")
+    for name in ("wine", "S1"):
+        with pytest.raises(ValueError, match="standardise_target is for regression"):
+            load(name, standardise_target=True)

@@ -1,0 +1,160 @@
+"""Synthetic sets: formulas against values worked by hand, truth masks, frequencies of labels."""
+
+from __future__ import annotations
+
+import math
+import pickle
+
+import pytest
+import torch
+from scipy.stats import norm
+
+from lexppl.data import synthetic, synthetic_names, synthetic_set
+
+ROW = [0.5, -1.5, 0.1, -0.2, 0.3, -0.4, 1.2, -0.7, 0.9, -1.1, 0.0]
+
+LOG_F_A = 0.5 * -1.5
+LOG_F_B = 0.1**2 + 0.2**2 + 0.3**2 + 0.4**2 - 4
+LOG_F_C = {
+    "l2x-code": -10 * math.sin(0.2 * 1.2) + 0.7 + 0.9 + math.exp(1.1) - 2.4,
+    "l2x-paper": -100 * math.sin(2 * 1.2) + 2 * 0.7 + 0.9 + math.exp(1.1),
+}
+
+
+def row_with_control(control: float) -> torch.Tensor:
+    return torch.tensor([[*ROW[:10], control]], dtype=torch.float64)
+
+
+@pytest.mark.parametrize("constant", ["l2x-code", "l2x-paper"])
+@pytest.mark.parametrize(
+    ("name", "below", "above"),
+    [
+        ("Syn1", "A", "A"),
+        ("Syn2", "B", "B"),
+        ("Syn3", "C", "C"),
+        ("Syn4", "A", "B"),
+        ("Syn5", "A", "C"),
+        ("Syn6", "B", "C"),
+    ],
+)
+def test_probability_is_the_formula(name: str, below: str, above: str, constant: str) -> None:
+    expected = {"A": LOG_F_A, "B": LOG_F_B, "C": LOG_F_C[constant]}
+    law = synthetic_set(name, constant)
+    for control, branch in ((-0.3, below), (0.3, above), (0.0, above)):
+        p = law.probability(row_with_control(control))
+        torch.testing.assert_close(
+            p, torch.tensor([1 / (1 + math.exp(expected[branch]))], dtype=torch.float64)
+        )
+
+
+@pytest.mark.parametrize(("alias", "name"), [("S1", "Syn4"), ("S2", "Syn5"), ("S3", "Syn6")])
+def test_aliases(alias: str, name: str) -> None:
+    assert synthetic_set(alias) == synthetic_set(name)
+    assert torch.equal(synthetic(alias, rows=50).x, synthetic(name, rows=50).x)
+    assert torch.equal(synthetic(alias, rows=50).y, synthetic(name, rows=50).y)
+
+
+@pytest.mark.parametrize(
+    ("name", "below", "above"),
+    [
+        ("Syn1", {0, 1}, {0, 1}),
+        ("Syn2", {2, 3, 4, 5}, {2, 3, 4, 5}),
+        ("Syn3", {6, 7, 8, 9}, {6, 7, 8, 9}),
+        ("S1", {0, 1, 10}, {2, 3, 4, 5, 10}),
+        ("S2", {0, 1, 10}, {6, 7, 8, 9, 10}),
+        ("S3", {2, 3, 4, 5, 10}, {6, 7, 8, 9, 10}),
+    ],
+)
+def test_truth_is_the_branch_and_the_control(name: str, below: set, above: set) -> None:
+    law = synthetic_set(name)
+    for control, expected in ((-1.0, below), (1.0, above)):
+        truth = law.truth(row_with_control(control))
+        assert set(truth[0].nonzero().flatten().tolist()) == expected
+
+
+@pytest.mark.parametrize("name", synthetic_names()[:6])
+def test_only_the_relevant_features_move_the_probability(name: str) -> None:
+    law = synthetic_set(name)
+    generator = torch.Generator().manual_seed(5)
+    x, other = torch.randn(2, 200, 11, dtype=torch.float64, generator=generator)
+    truth = law.truth(x)
+    kept = torch.where(truth == 1, x, other)
+    assert torch.equal(law.probability(kept), law.probability(x))
+    moved = torch.where(truth == 0, x, other)
+    assert not torch.isclose(law.probability(moved), law.probability(x)).any()
+
+
+def label_z(name: str, other: str | None = None) -> float:
+    """Return the largest z-score of Σ w(x) (y − P(y=1|x)) for weights that differ by branch."""
+    data = synthetic(name, rows=40_000, seed=11, dtype=torch.float64)
+    p = synthetic_set(other or name).probability(data.x)
+    scores = []
+    for weight in (torch.ones_like(p), (data.x[:, 10] < 0).double(), data.x[:, 0] * data.x[:, 1]):
+        deviation = (weight * (data.y - p)).sum()
+        scores.append(abs(float(deviation / (weight**2 * p * (1 - p)).sum().sqrt())))
+    return max(scores)
+
+
+# 18 z-scores over the six sets; fails by chance with probability below 1e-5.
+BOUND = norm.isf(1e-5 / 18 / 2)
+
+
+@pytest.mark.parametrize("name", synthetic_names()[:6])
+def test_labels_follow_the_law(name: str) -> None:
+    assert label_z(name) < BOUND
+
+
+@pytest.mark.parametrize(("name", "wrong"), [("Syn4", "Syn5"), ("Syn6", "Syn4"), ("Syn1", "Syn3")])
+def test_labels_do_not_follow_another_law(name: str, wrong: str) -> None:
+    assert label_z(name, wrong) > BOUND
+
+
+def test_features_are_standard_normal_and_independent() -> None:
+    x = synthetic("S3", rows=40_000, seed=3, dtype=torch.float64).x
+    n = len(x)
+    bound = norm.isf(1e-5 / (11 + 66) / 2)
+    assert (x.mean(0) * n**0.5).abs().max() < bound
+    second = x.T @ x / n - torch.eye(11, dtype=torch.float64)
+    sd = (1 + torch.eye(11, dtype=torch.float64)) ** 0.5
+    assert (second / sd * n**0.5).abs().max() < bound
+
+
+def test_seed_decides_and_leaves_the_global_state() -> None:
+    torch.manual_seed(0)
+    before = torch.get_rng_state()
+    first, again, other = (synthetic("S1", rows=100, seed=s) for s in (4, 4, 5))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(first.x, again.x)
+    assert torch.equal(first.y, again.y)
+    assert not torch.equal(first.x, other.x)
+
+
+def test_every_type_has_the_same_rows() -> None:
+    single, double = (synthetic("S2", rows=500, dtype=t) for t in (torch.float32, torch.float64))
+    assert single.x.dtype == single.truth.dtype == torch.float32
+    assert double.x.dtype == double.truth.dtype == torch.float64
+    assert torch.equal(single.x, double.x.float())
+    assert torch.equal(single.y, double.y)
+
+
+def test_dataset_of_a_set() -> None:
+    data = synthetic("S3", rows=1)
+    assert (data.name, len(data), data.n_groups, data.class_names) == ("S3", 1, 11, ("0", "1"))
+    assert data.groups == tuple(range(11))
+
+
+def test_a_law_can_be_pickled() -> None:
+    law = pickle.loads(pickle.dumps(synthetic_set("S3")))
+    x = torch.randn(4, 11, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(law.probability(x), synthetic_set("S3").probability(x))
+
+
+def test_refusals() -> None:
+    with pytest.raises(ValueError, match=r"no synthetic set 'S7'.*'Syn1'.*'S3'"):
+        synthetic("S7")
+    with pytest.raises(ValueError, match="constant must be 'l2x-code', 'l2x-paper'; it is 'x'"):
+        synthetic_set("Syn1", constant="x")
+    with pytest.raises(ValueError, match="rows must be at least 1; it is 0"):
+        synthetic("S1", rows=0)
+    with pytest.raises(ValueError, match=r"11 features.*\(3, 10\)"):
+        synthetic_set("S1").probability(torch.zeros(3, 10))

@@ -1,0 +1,443 @@
+"""Tables from files and frames: encodings by hand, refusals that name the thing, real files."""
+
+from __future__ import annotations
+
+import datetime
+import gzip
+import json
+import os
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.compose import ColumnTransformer
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+from lexppl.data import TableEncoding, dataset_from_frame, read_table
+
+PEOPLE = """age,job,member,income
+30,clerk,True,low
+50,smith,False,high
+40,smith,True,low
+20,baker,False,high
+"""
+
+
+@pytest.fixture
+def people(tmp_path: Path) -> Path:
+    file = tmp_path / "people.csv"
+    file.write_text(PEOPLE)
+    return file
+
+
+def written(folder: Path, text: str, name: str = "table.csv") -> Path:
+    file = folder / name
+    file.write_text(text)
+    return file
+
+
+def shared_data() -> Path:
+    here = Path(__file__).resolve().parents[2]
+    folder = Path(os.environ.get("LEXPPL_DATA", here.parent / "shared" / "data"))
+    if not folder.is_dir():
+        pytest.skip("no data: set LEXPPL_DATA, or have ../shared/data beside the repository")
+    return folder
+
+
+def test_encoding_by_hand(people: Path) -> None:
+    data = read_table(people, "income", dtype=torch.float64)
+    assert data.name == "people"
+    assert data.group_names == ("age", "job", "member")
+    assert data.feature_names == (
+        "age",
+        "job=baker",
+        "job=clerk",
+        "job=smith",
+        "member=False",
+        "member=True",
+    )
+    assert data.groups == (0, 1, 1, 1, 2, 2)
+    sd = 125**0.5
+    expected = [
+        [-5 / sd, 0, 1, 0, 0, 1],
+        [15 / sd, 0, 0, 1, 1, 0],
+        [5 / sd, 0, 0, 1, 0, 1],
+        [-15 / sd, 1, 0, 0, 1, 0],
+    ]
+    torch.testing.assert_close(data.x, torch.tensor(expected, dtype=torch.float64))
+    assert (data.class_names, data.y.tolist()) == (("high", "low"), [1, 0, 1, 0])
+    assert (data.target_name, data.task) == ("income", "classification")
+
+
+def test_encoding_is_that_of_scikit_learn() -> None:
+    generator = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "a": generator.normal(5, 3, 60),
+            "b": generator.choice(["u", "v", "w"], 60),
+            "c": generator.integers(0, 50, 60),
+            "d": generator.choice(["p", "q"], 60),
+            "y": generator.normal(size=60),
+        }
+    )
+    transformer = ColumnTransformer(
+        [
+            ("a", StandardScaler(), ["a"]),
+            ("b", OneHotEncoder(sparse_output=False), ["b"]),
+            ("c", StandardScaler(), ["c"]),
+            ("d", OneHotEncoder(sparse_output=False), ["d"]),
+        ]
+    )
+    data = dataset_from_frame(frame, "y", dtype=torch.float64)
+    np.testing.assert_allclose(data.x.numpy(), transformer.fit_transform(frame), atol=1e-12)
+    assert data.task == "regression"
+    np.testing.assert_allclose(data.y.numpy(), frame["y"])
+
+
+def test_the_last_column_is_the_target_by_default(people: Path) -> None:
+    assert read_table(people).target_name == "income"
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".csv.gz", ".csv.xz", ".tsv", ".tab", ".parquet"])
+def test_every_kind_of_file_reads_the_same(people: Path, tmp_path: Path, suffix: str) -> None:
+    frame = pd.read_csv(people)
+    file = tmp_path / f"other{suffix}"
+    if suffix == ".parquet":
+        frame.to_parquet(file)
+    else:
+        frame.to_csv(file, index=False, sep="," if "csv" in suffix else "\t")
+    data, expected = read_table(file), read_table(people)
+    assert torch.equal(data.x, expected.x)
+    assert torch.equal(data.y, expected.y)
+    assert data.name == "other"
+    assert data.encoding == expected.encoding
+
+
+def test_separator_and_column_names(tmp_path: Path) -> None:
+    file = written(tmp_path, "1 a 0\n2 b 1\n4 a 1\n", "table.data")
+    data = read_table(file, "y", separator=" ", column_names=["n", "c", "y"])
+    assert (len(data), data.group_names, data.y.tolist()) == (3, ("n", "c"), [0, 1, 1])
+    with pytest.raises(ValueError, match=r"column_names must have 3 names.*it has 2"):
+        read_table(file, "y", separator=" ", column_names=["n", "c"])
+
+
+def test_an_index_column_of_pandas_is_left_out(people: Path, tmp_path: Path) -> None:
+    file = tmp_path / "indexed.csv"
+    pd.read_csv(people).to_csv(file)
+    assert read_table(file).group_names == ("age", "job", "member")
+    other = written(tmp_path, ",a,y\n7,1.5,0\n9,2.5,1\n")
+    with pytest.raises(ValueError, match=r"first column of 'table.csv' has no name"):
+        read_table(other)
+
+
+TARGETS: list[tuple[list[Any], str | None, tuple[str, ...] | None, list[float]]] = [
+    (["b", "a", "b"], None, ("a", "b"), [1, 0, 1]),
+    ([True, False, True], None, ("False", "True"), [1, 0, 1]),
+    ([10, 9, 10], None, ("9", "10"), [1, 0, 1]),
+    ([1.5, 2.5, 1.5], None, None, [1.5, 2.5, 1.5]),
+    ([1.0, 2.0, 1.0], None, None, [1, 2, 1]),
+    ([1.0, 2.0, 1.0], "classification", ("1", "2"), [0, 1, 0]),
+    ([3, 1, 2], "regression", None, [3, 1, 2]),
+]
+
+
+@pytest.mark.parametrize(("cells", "task", "classes", "labels"), TARGETS)
+def test_target(cells: list, task: Any, classes: tuple | None, labels: list) -> None:
+    frame = pd.DataFrame({"a": [1.0, 2.0, 4.0], "y": cells})
+    data = dataset_from_frame(frame, "y", task=task)
+    assert (data.class_names, data.y.tolist()) == (classes, labels)
+
+
+@pytest.mark.parametrize(("distinct", "task"), [(20, "classification"), (21, "regression")])
+def test_integers_are_classes_up_to_20_values(distinct: int, task: str) -> None:
+    frame = pd.DataFrame({"a": np.arange(50.0), "y": np.arange(50) % distinct})
+    assert dataset_from_frame(frame).task == task
+
+
+def test_integer_target_with_gaps_is_still_of_classes() -> None:
+    frame = pd.DataFrame({"a": [1.0, 2.0, 3.0, 5.0], "y": [0, 1, None, 1]})
+    data = dataset_from_frame(frame, drop_missing=True)
+    assert (data.class_names, data.y.tolist()) == (("0", "1"), [0, 1, 1])
+
+
+def test_ordered_categories_keep_their_order() -> None:
+    size = pd.Categorical(["big", "small", "big"], ["small", "big", "huge"], ordered=True)
+    data = dataset_from_frame(pd.DataFrame({"size": size, "y": [0, 1, 0]}))
+    assert data.feature_names == ("size=small", "size=big")
+
+
+def test_numeric_codes_as_levels() -> None:
+    frame = pd.DataFrame({"zip": [10, 9, 10], "a": [1.0, 2.0, 4.0], "y": [0, 1, 0]})
+    data = dataset_from_frame(frame, categorical=["zip"])
+    assert data.feature_names == ("zip=9", "zip=10", "a")
+    for wrong in (["zap"], ["y"]):
+        with pytest.raises(ValueError, match=f"categorical names '{wrong[0]}'"):
+            dataset_from_frame(frame, categorical=wrong)
+
+
+def test_numbers_kept_as_objects_are_numbers() -> None:
+    frame = pd.DataFrame(
+        {
+            "decimal": pd.Series([Decimal("1.5"), Decimal("2.5"), Decimal("2.0")], dtype=object),
+            "integer": pd.Series([1, 2, 4], dtype=object),
+            "nullable": pd.array([1, 2, 4], dtype="Int64"),
+            "y": [0, 1, 0],
+        }
+    )
+    assert dataset_from_frame(frame).feature_names == ("decimal", "integer", "nullable")
+
+
+def test_standardised_target_comes_back() -> None:
+    frame = pd.DataFrame({"a": [1.0, 2.0, 4.0], "y": [10.0, 20.0, 60.0]})
+    data = dataset_from_frame(frame, standardise_target=True, dtype=torch.float64)
+    assert float(data.y.mean()) == pytest.approx(0)
+    assert float(data.y.std(correction=0)) == pytest.approx(1)
+    assert data.encoding.target.decode(data.y).tolist() == pytest.approx([10, 20, 60])
+
+
+GAPS = "a,b,y\n1,u,0\n,v,1\n3,?,1\n4,,0\n5,v,1\n"
+
+
+def test_missing_values_are_refused_with_columns_and_counts(tmp_path: Path) -> None:
+    file = written(tmp_path, GAPS)
+    with pytest.raises(ValueError, match=r"2 of 3 columns: 'a' \(1\), 'b' \(1\).*drop_missing=T"):
+        read_table(file)
+    with pytest.raises(ValueError, match=r"2 of 3 columns: 'a' \(1\), 'b' \(2\).*drop_missing=T"):
+        read_table(file, missing=("?",))
+
+
+def test_missing_values_are_dropped_on_demand(tmp_path: Path) -> None:
+    file = written(tmp_path, GAPS)
+    with_question = read_table(file, drop_missing=True)
+    assert with_question.feature_names == ("a", "b=?", "b=u", "b=v")
+    data = read_table(file, drop_missing=True, missing=("?",))
+    assert (len(data), data.feature_names) == (2, ("a", "b=u", "b=v"))
+    # Statistics are those of the rows that stay: mean 3, standard deviation 2.
+    assert data.x[:, 0].tolist() == [-1, 1]
+    empty = written(tmp_path, "a,b,y\n1,,0\n2,,1\n")
+    with pytest.raises(ValueError, match=r"no row is left.*always missing: 'b'"):
+        read_table(empty, drop_missing=True)
+
+
+def test_question_marks_in_parquet(tmp_path: Path) -> None:
+    file = tmp_path / "table.parquet"
+    pd.DataFrame({"a": ["u", "?", "v"], "y": [0, 1, 1]}).to_parquet(file)
+    assert len(read_table(file)) == 3
+    assert len(read_table(file, missing=("?",), drop_missing=True)) == 2
+
+
+def test_constant_columns(tmp_path: Path) -> None:
+    file = written(tmp_path, "a,b,c,y\n1,2,u,0\n1,3,u,1\n")
+    with pytest.raises(ValueError, match=r"constant columns.*'a', 'c'.*drop_constant=True"):
+        read_table(file)
+    assert read_table(file, drop_constant=True).group_names == ("b",)
+    alone = written(tmp_path, "a,y\n1,0\n1,1\n")
+    with pytest.raises(ValueError, match="no column is left"):
+        read_table(alone, drop_constant=True)
+
+
+REFUSED_FRAMES: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    ({"a": [], "y": []}, {}, "the table is empty: it has no rows"),
+    ({"y": [0, 1]}, {}, "a target and at least one other column; it has 'y'"),
+    ({"a": [1, 2], "y": ["u", "u"]}, {}, "target 'y' has one class only: every row is 'u'"),
+    ({"a": [1, 2], "y": [2, 2]}, {}, "target 'y' has one class only: every row is '2'"),
+    ({"a": [1, 2], "y": [2.5, 2.5]}, {}, "target 'y' is constant: 2.5"),
+    ({"a": [1, 2], "y": [0, 1]}, {"task": "ranking"}, "task must be.*it is 'ranking'"),
+    ({"a": [1, 2], "y": ["u", "v"]}, {"task": "regression"}, "'y' must hold numbers; 2 .*'u'"),
+    ({"a": [1, 2], "y": [0, 1]}, {"standardise_target": True}, "standardise_target is for regr"),
+    ({"a": [1.0, np.inf], "y": [0, 1]}, {}, "'a' must be finite; it has 1 infinite"),
+    ({"a": [1.0, 2.0], "y": [0.5, -np.inf]}, {}, "'y' must be finite; it has 1 infinite"),
+    ({"a": [1e300, -1e300], "y": [0, 1]}, {}, "'a' cannot be standardised.*rescale it"),
+    ({"a": [1j, 2j], "y": [0, 1]}, {}, "'a' holds complex numbers"),
+    ({"a": pd.to_datetime(["2020-01-01", "2021-01-01"]), "y": [0, 1]}, {}, "'a' holds values of"),
+    ({"a": [datetime.date(2020, 1, 1), datetime.date(2021, 1, 1)], "y": [0, 1]}, {}, "'date'"),
+    ({"a": [[1], [2]], "y": [0, 1]}, {}, "column 'a' holds values of kind"),
+    (
+        {"id": [f"n{i}" for i in range(101)], "y": [0, *[1] * 100]},
+        {},
+        "'id' has 101 levels in 101 rows, at most 100 are expected; it looks like an identifier",
+    ),
+    (
+        {"a": [*map(str, range(150)), "-"], "y": [0, *[1] * 150]},
+        {},
+        r"'a' has 151 levels.*most are numbers, but not '-'.*missing=\('-',\)",
+    ),
+    (
+        {"a": np.arange(101.0), "y": [f"n{i}" for i in range(101)]},
+        {},
+        "'y' has 101 levels",
+    ),
+]
+
+
+@pytest.mark.parametrize(("columns", "options", "message"), REFUSED_FRAMES)
+def test_refused_frames(columns: dict, options: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        dataset_from_frame(pd.DataFrame(columns), "y", **options)
+
+
+def test_a_hundred_levels_are_accepted() -> None:
+    frame = pd.DataFrame({"a": [f"n{i}" for i in range(100)], "y": [0, *[1] * 99]})
+    assert dataset_from_frame(frame).n_features == 100
+
+
+def test_absent_target_lists_close_names(people: Path) -> None:
+    with pytest.raises(ValueError, match="no target column 'incom'; did you mean 'income'"):
+        read_table(people, "incom")
+    with pytest.raises(ValueError, match="did you mean 'job'"):
+        read_table(people, "JOB")
+    with pytest.raises(ValueError, match="the columns are 'age', 'job', 'member', 'income'"):
+        read_table(people, "zzzz")
+
+
+REFUSED_FILES = [
+    ("empty.csv", "", "the table is empty: 'empty.csv' holds nothing"),
+    ("head.csv", "a,b\n", "the table is empty: it has no rows"),
+    ("twice.csv", "a,b,a\n1,2,3\n", "different names; repeated: 'a'.*give column_names"),
+    ("long.csv", "a,b\n1,2\n1,2,3\n", "'long.csv' cannot be read as a table"),
+    ("every.csv", "a,b\n1,2,3\n1,2,3\n", "more cells than the first line has names"),
+    ("semi.csv", "a;b\n1;2\n3;4\n", "single column 'a;b'.*give separator"),
+    ("blank.csv", "a,,b\n1,2,3\n4,5,6\n", "column 2 has no name"),
+    ("table.xlsx", "x", "no known kind; expected '.csv'.*separator"),
+    ("table.parquet", "not parquet", "'table.parquet' cannot be read"),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "message"), REFUSED_FILES)
+def test_refused_files(tmp_path: Path, name: str, text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        read_table(written(tmp_path, text, name))
+
+
+def test_other_refused_files(tmp_path: Path, people: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"no file .*absent.csv"):
+        read_table(tmp_path / "absent.csv")
+    with pytest.raises(ValueError, match="is a folder"):
+        read_table(tmp_path)
+    binary = tmp_path / "binary.csv"
+    binary.write_bytes(b"a,b\n\xff\xfe\x00,1\n")
+    with pytest.raises(ValueError, match=r"'binary.csv' cannot be read as a table"):
+        read_table(binary)
+    cut = tmp_path / "cut.csv.gz"
+    cut.write_bytes(gzip.compress(PEOPLE.encode())[:-20])
+    with pytest.raises(ValueError, match=r"'cut.csv.gz' cannot be read as a table"):
+        read_table(cut)
+    with pytest.raises(ValueError, match="missing must be a sequence"):
+        read_table(people, missing="?")
+    with pytest.raises(ValueError, match="separator must be one character"):
+        read_table(people, separator=", ")
+    with pytest.raises(TypeError, match=r"must be a pandas.DataFrame; it is a ndarray"):
+        dataset_from_frame(np.zeros((2, 2)))
+
+
+def test_encoding_survives_json(people: Path) -> None:
+    for target in ("income", "age"):
+        encoding = read_table(people, target).encoding
+        text = json.dumps(encoding.to_json())
+        assert TableEncoding.from_json(json.loads(text)) == encoding
+    for wrong in ({}, {"columns": [1], "target": {}}, {"columns": [{"kind": "x", "name": "n"}]}):
+        with pytest.raises(ValueError, match=r"not one that TableEncoding|must be of kind"):
+            TableEncoding.from_json(wrong)
+
+
+def test_new_rows_are_encoded_by_the_old_statistics(people: Path) -> None:
+    data = read_table(people, "income")
+    new = pd.DataFrame({"member": [False], "job": ["clerk"], "age": [35.0]})
+    assert data.encoding.encode(new).tolist() == [[0, 0, 1, 0, 1, 0]]
+    frame = pd.read_csv(people)
+    assert torch.equal(data.encoding.encode(frame), data.x)
+    assert data.encoding.encode(new, torch.float64).dtype == torch.float64
+
+
+def test_a_test_file_is_read_by_the_training_encoding(people: Path, tmp_path: Path) -> None:
+    train = read_table(people, "income")
+    file = written(tmp_path, "income,age,job,member\nlow,35,smith,True\n", "test.csv")
+    test = read_table(file, encoding=train.encoding)
+    assert (test.y.tolist(), test.x.tolist()) == ([1], [[0, 0, 0, 1, 0, 1]])
+    assert test.class_names == train.class_names
+    with pytest.raises(ValueError, match="must not be given: 'target'"):
+        read_table(file, "income", encoding=train.encoding)
+    unseen = written(tmp_path, "income,age,job,member\nmiddle,35,smith,True\n", "test.csv")
+    with pytest.raises(ValueError, match="'income' has label 'middle', not seen in fit"):
+        read_table(unseen, encoding=train.encoding)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"job": ["king"]}, "'job' has level 'king', not seen in fit; known are 'baker', 'clerk'"),
+        ({"age": ["old"]}, "'age' must hold numbers; 1 cells do not, such as 'old'"),
+        ({"age": [None]}, r"missing values in 1 of 3 columns: 'age' \(1\)"),
+        ({"age": [np.inf]}, "'age' must be finite"),
+        ({"extra": [1]}, "the 3 columns of fit.*it has 'extra', not there in fit"),
+    ],
+)
+def test_new_rows_refused(people: Path, changed: dict[str, Any], message: str) -> None:
+    encoding = read_table(people, "income").encoding
+    columns = {"age": [30.0], "job": ["clerk"], "member": [True]} | changed
+    with pytest.raises(ValueError, match=message):
+        encoding.encode(pd.DataFrame(columns))
+
+
+def test_new_tables_refused(people: Path) -> None:
+    encoding = read_table(people, "income").encoding
+    with pytest.raises(ValueError, match="it lacks 'job', 'member'"):
+        encoding.encode(pd.DataFrame({"age": [30.0]}))
+    with pytest.raises(ValueError, match="it has no rows"):
+        encoding.encode(pd.read_csv(people).iloc[:0])
+    with pytest.raises(ValueError, match="columns of the same name"):
+        encoding.encode(pd.read_csv(people)[["age", "job", "member", "age"]])
+    with pytest.raises(TypeError, match=r"must be a pandas.DataFrame"):
+        encoding.encode(np.zeros((1, 3)))
+
+
+ADULT_COLUMNS = [
+    *("age", "workclass", "fnlwgt", "education", "education-num", "marital-status", "occupation"),
+    *("relationship", "race", "sex", "capital-gain", "capital-loss", "hours-per-week"),
+    *("native-country", "income"),
+]
+
+
+def test_adult() -> None:
+    file = shared_data() / "adult" / "adult.data.gz"
+    options: dict[str, Any] = {"separator": ",", "column_names": ADULT_COLUMNS}
+    data = read_table(file, "income", **options)
+    assert (len(data), data.n_groups, data.class_names) == (32_561, 14, ("<=50K", ">50K"))
+    assert "workclass=?" in data.feature_names
+    complete = read_table(file, "income", missing=("?",), drop_missing=True, **options)
+    assert len(complete) == 30_162
+    assert int((complete.y == 1).sum()) == 7_508
+    with pytest.raises(
+        ValueError, match=r"'workclass' \(1836\), 'occupation' \(1843\), 'native-country' \(583\)"
+    ):
+        read_table(file, "income", missing=("?",), **options)
+
+
+def test_mushroom() -> None:
+    file = shared_data() / "mushroom" / "agaricus-lepiota.data.gz"
+    names = ["class", *(f"a{i}" for i in range(1, 23))]
+    options: dict[str, Any] = {"separator": ",", "column_names": names}
+    with pytest.raises(ValueError, match=r"constant columns.*'a16'"):
+        read_table(file, "class", **options)
+    data = read_table(file, "class", drop_constant=True, **options)
+    assert (len(data), data.n_groups, data.class_names) == (8_124, 21, ("e", "p"))
+    ones = torch.zeros(len(data), data.n_groups).index_add(1, torch.tensor(data.groups), data.x)
+    assert (ones == 1).all()
+
+
+def test_german_credit() -> None:
+    file = shared_data() / "german_credit" / "german.data.gz"
+    names = [*(f"a{i}" for i in range(1, 21)), "class"]
+    data = read_table(file, separator=" ", column_names=names)
+    assert (len(data), data.n_groups, data.y.bincount().tolist()) == (1000, 20, [700, 300])
+
+
+def test_creditcard() -> None:
+    folder = shared_data() / "creditcard"
+    data = read_table(folder / "creditcard_sample.csv.gz")
+    assert (len(data), data.n_classes) == (5_492, 2)
+    assert data.y.bincount().tolist() == [5_000, 492]
