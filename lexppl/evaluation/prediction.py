@@ -220,7 +220,7 @@ def auroc(probabilities: Tensor, y: Tensor) -> float:
 
 
 def _expected(probabilities: Tensor, bound: Tensor) -> Tensor:
-    """`Σ_c y_c log p(c | x)` from `(B, C)` and `(C, B)`; a label of probability 0 counts nothing."""
+    """`Σ_c y_c log p(c | x)` from `(B, C)` and `(C, B)`; labels of probability 0 count nothing."""
     share = probabilities.mT
     return torch.where(share > 0.0, share * bound, 0.0).sum(0)
 

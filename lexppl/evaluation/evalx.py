@@ -1,0 +1,568 @@
+"""EVAL-X: a judge of explanations that has seen every mask; and a predictor that sees all of x."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyro
+import pyro.distributions as dist
+import torch
+from pyro.distributions import TorchDistribution
+from pyro.nn import PyroModule
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from lexppl.evaluation.prediction import (
+    PredictionScores,
+    chunk_rows,
+    log_weights,
+    outcome,
+    prediction_scores,
+    predictive,
+    predictive_log_likelihood,
+    sampling,
+)
+from lexppl.inference import CollapseWarning, FitResult, NestedIWAE, fit
+from lexppl.inference.batches import Data, TensorRows, rows_of
+from lexppl.inference.program import Program, Site
+from lexppl.models import (
+    LEX,
+    MLP,
+    CategoricalLikelihood,
+    ConstantImputer,
+    Grouping,
+    Likelihood,
+    NormalLikelihood,
+    Predictor,
+    imputation_particles,
+    mask_particles,
+    observe,
+)
+
+MASK = "mask"
+
+
+class RandomSelector(nn.Module):
+    """Masks that know nothing of x: `z_g ~ Bernoulli(rate)`, independently.
+
+    Args:
+        entries: G.
+        rate: the probability that an entry is kept.
+
+    Raises:
+        ValueError: fewer entries than 1, a rate outside [0, 1].
+
+    Example:
+        >>> RandomSelector(3)(torch.zeros(2, 5)).mean
+        tensor([[0.5000, 0.5000, 0.5000],
+                [0.5000, 0.5000, 0.5000]])
+    """
+
+    def __init__(self, entries: int, rate: float = 0.5) -> None:
+        super().__init__()
+        if not isinstance(entries, int) or entries < 1:
+            raise ValueError(f"entries must be a whole number of at least 1; it is {entries!r}")
+        if not 0.0 <= rate <= 1.0:
+            raise ValueError(f"rate must be a probability in [0, 1]; it is {rate}")
+        self.entries = entries
+        self.rate = float(rate)
+
+    def config(self) -> dict[str, Any]:
+        return {"entries": self.entries, "rate": self.rate}
+
+    def forward(self, x: Tensor) -> TorchDistribution:
+        probabilities = x.new_full((len(x), self.entries), self.rate)
+        return dist.Bernoulli(probs=probabilities).to_event(1)
+
+
+class ScaledOutput(nn.Module):
+    """A network whose output is in the units of a response: `shift + scale · network(x)`.
+
+    Args:
+        network: from `(N, *event)` to `(N, 1)`.
+        shift: in the units of the response, such as its mean.
+        scale: in the same, such as its standard deviation.
+
+    Raises:
+        ValueError: a scale that is not positive.
+
+    Example:
+        >>> ScaledOutput(nn.Identity(), 100.0, 10.0)(torch.tensor([[-1.0]]))
+        tensor([[90.]])
+    """
+
+    def __init__(self, network: nn.Module, shift: float, scale: float) -> None:
+        super().__init__()
+        if not scale > 0.0:
+            raise ValueError(f"scale must be positive; it is {scale}")
+        self.network = network
+        self.shift = float(shift)
+        self.scale = float(scale)
+
+    def config(self) -> dict[str, Any]:
+        return {"network": self.network, "shift": self.shift, "scale": self.scale}
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs: Tensor = self.network(x)
+        return self.shift + self.scale * outputs
+
+
+class FullProgram(PyroModule):
+    """The predictor that sees everything, as a program: `y ~ Φ(y | f_θ(x))`, without masks.
+
+    Args:
+        predictor: from x to the law of y.
+
+    Example:
+        >>> program = FullProgram(Predictor(MLP(3, 2, seed=0), CategoricalLikelihood()))
+        >>> program(torch.zeros(4, 3), torch.zeros(4, dtype=torch.long))
+        tensor([0, 0, 0, 0])
+    """
+
+    def __init__(self, predictor: nn.Module) -> None:
+        super().__init__()
+        self.predictor = predictor
+
+    def config(self) -> dict[str, Any]:
+        return {"predictor": self.predictor}
+
+    def forward(self, x: Tensor, y: Tensor | None = None) -> Tensor:
+        # The bound reads what is observed inside the particle plates; there is one particle.
+        with pyro.plate("data", len(x), dim=-1), mask_particles(), imputation_particles():
+            return observe("y", self.predictor(x), y)
+
+
+@dataclass(frozen=True)
+class EvalXScores:
+    """What EVAL-X makes of an explainer's masks: means over the mask draws.
+
+    Args:
+        accuracy: eACC, the share of rows whose likeliest label given what the mask keeps is
+            theirs; None for responses.
+        auroc: eAUROC, as :func:`~lexppl.evaluation.prediction.auroc`; None for responses.
+        log_likelihood: mean of `log p(y | x_S)` in nats a row.
+        rmse: root mean squared error, in the units of y; None for labels.
+        r2: share of the variance of y explained; None for labels.
+        mean_size: mean number of entries that the masks keep.
+    """
+
+    accuracy: float | None
+    auroc: float | None
+    log_likelihood: float
+    rmse: float | None
+    r2: float | None
+    mean_size: float
+
+
+@dataclass(frozen=True, eq=False)
+class EvalX:
+    """A predictor of y from any part of x, `p(y | x_S)`: see :func:`fit_evalx`.
+
+    Args:
+        result: the fit of a program with the sites `mask` and `y`, such as :class:`LEX`; of
+            several replicates the best one judges.
+        entries: G.
+    """
+
+    result: FitResult
+    entries: int
+
+    @property
+    def predictor(self) -> Any:
+        """The law of y given an imputed row."""
+        return self.result.model.predictor
+
+    def predict(
+        self,
+        x: Tensor,
+        masks: Tensor,
+        *,
+        imputations: int = 1,
+        seed: int = 0,
+        rows_per_chunk: int | None = None,
+    ) -> Tensor:
+        """`p(y | x_S) = 1/K Σ_k p(y | x̃_k)` under given masks.
+
+        Args:
+            x: rows, `(N, *event)`.
+            masks: 1 for kept and 0 for hidden, `(L, N, G)`, or `(N, G)` for one draw.
+            imputations: K; one will do where the imputer is a constant.
+            seed: of the imputations.
+            rows_per_chunk: rows that are run at once; None to choose by their size.
+
+        Returns:
+            probabilities `(L, N, C)`, or means `(L, N)` of responses.
+
+        Raises:
+            ValueError: rows unlike those of the fit, masks of another shape or that are not hard.
+        """
+        predictions, _ = self._run(x, None, masks, imputations, seed, rows_per_chunk)
+        return predictions
+
+    def scores(
+        self,
+        x: Tensor,
+        y: Tensor,
+        masks: Tensor,
+        *,
+        imputations: int = 1,
+        seed: int = 0,
+        rows_per_chunk: int | None = None,
+    ) -> EvalXScores:
+        """Judge masks by how well y is predicted from what they keep.
+
+        Each figure is computed for each draw of the masks over all rows, then averaged over the
+        draws.
+
+        Args:
+            x: rows, `(N, *event)`, that neither the explainer nor EVAL-X was fitted on.
+            y: their labels or responses, `(N,)`.
+            masks: an explainer's draws of 1 for kept and 0 for hidden, `(L, N, G)`, or `(N, G)`.
+            imputations: K.
+            seed: of the imputations.
+            rows_per_chunk: rows that are run at once; None to choose by their size.
+
+        Raises:
+            ValueError: as :meth:`predict`; labels not seen in the fit, or y of another length.
+        """
+        if y.dim() != 1:
+            raise ValueError(
+                f"y must hold labels or responses, shape ({len(x)},); it has {tuple(y.shape)}"
+            )
+        predictions, likelihoods = self._run(x, y, masks, imputations, seed, rows_per_chunk)
+        each = [prediction_scores(drawn, y) for drawn in predictions]
+        return EvalXScores(
+            accuracy=_mean([s.accuracy for s in each]),
+            auroc=_mean([s.auroc for s in each]),
+            log_likelihood=math.nan if likelihoods is None else float(likelihoods.double().mean()),
+            rmse=_mean([s.rmse for s in each]),
+            r2=_mean([s.r2 for s in each]),
+            mean_size=float(masks.double().sum(-1).mean()),
+        )
+
+    def _run(
+        self,
+        x: Tensor,
+        y: Tensor | None,
+        masks: Tensor,
+        imputations: int,
+        seed: int,
+        rows_per_chunk: int | None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Predictions by draw and, where y is given, log-likelihoods `(L, N)`."""
+        self.result.check(x, y)
+        draws = self._draws(x, masks)
+        count = len(draws)
+        chunk = chunk_rows(x, count * imputations, rows_per_chunk)
+        predictions, likelihoods = [], []
+        with sampling(seed, x.device):
+            for start in range(0, len(x), chunk):
+                rows = slice(start, start + chunk)
+                args = (x[rows],) if y is None else (x[rows], y[rows])
+                given = _given(draws[:, rows])
+                run = Program(self.result.model, None, args).run(count, imputations, given)
+                if MASK not in run.sites:
+                    raise ValueError(
+                        f"EVAL-X needs a program with the site {MASK!r}, which it gives the masks; "
+                        f"this one has {list(run.sites)}"
+                    )
+                values = outcome(run).mean(0)
+                predictions.append(values.expand(count, *values.shape[1:]))
+                if y is not None:
+                    each = log_weights(run)
+                    bound = torch.logsumexp(each, -3) - math.log(each.shape[-3])
+                    likelihoods.append(bound.expand(count, bound.shape[-1]))
+        return torch.cat(predictions, 1), torch.cat(likelihoods, 1) if likelihoods else None
+
+    def _draws(self, x: Tensor, masks: Tensor) -> Tensor:
+        """Checked masks, `(L, N, G)`, in the type of x."""
+        if masks.dim() not in (2, 3) or masks.shape[-2:] != (len(x), self.entries):
+            raise ValueError(
+                f"masks must have shape (draws, {len(x)}, {self.entries}), with the rows of x and "
+                f"the mask entries of EVAL-X, or ({len(x)}, {self.entries}); they have "
+                f"{tuple(masks.shape)}"
+            )
+        if masks.numel() == 0:
+            raise ValueError("masks must have at least one draw; there is none")
+        if masks.device != x.device:
+            raise ValueError(f"x is on {x.device} and masks on {masks.device}; move one")
+        if not bool(((masks == 0) | (masks == 1)).all()):
+            raise ValueError(
+                "masks must be hard, 0 or 1: a soft mask lets a feature through in part. Draw "
+                "masks, or threshold them, as in probability > 0.5"
+            )
+        return masks.reshape(-1, *masks.shape[-2:]).to(x.dtype)
+
+
+@dataclass(frozen=True, eq=False)
+class FullModel:
+    """A predictor that sees all of x, the reference for what masks can lose: see
+    :func:`fit_full`.
+
+    Args:
+        result: the fit of a :class:`FullProgram`.
+    """
+
+    result: FitResult
+
+    @property
+    def predictor(self) -> Any:
+        """The law of y given x: a black box for the post-hoc regimes."""
+        return self.result.model.predictor
+
+    def predict(self, x: Tensor) -> Tensor:
+        """Probabilities `(N, C)`, or means `(N,)` of responses.
+
+        Raises:
+            ValueError: rows unlike those of the fit.
+        """
+        return predictive(self.result, x, masks=1)[self.result.best]
+
+    def scores(self, x: Tensor, y: Tensor) -> PredictionScores:
+        """Scores of the predictions, the log-likelihood among them.
+
+        Raises:
+            ValueError: as :meth:`predict`; labels not seen in the fit.
+        """
+        likelihood = predictive_log_likelihood(self.result, x, y, masks=1)[self.result.best]
+        return prediction_scores(self.predict(x), y, log_likelihood=likelihood)
+
+
+def fit_evalx(
+    train: Data,
+    *,
+    valid: Data | float | None = 0.2,
+    network: nn.Module | None = None,
+    hidden: Sequence[int] = (200, 200, 200),
+    imputer: nn.Module | None = None,
+    grouping: Grouping | None = None,
+    likelihood: Likelihood | None = None,
+    samples: int = 2,
+    imputations: int = 1,
+    epochs: int = 100,
+    batch_size: int = 500,
+    learning_rate: float = 1e-3,
+    weight_decay: float = 1e-4,
+    patience: int | None = 20,
+    seed: int = 0,
+    progress: bool = True,
+) -> EvalX:
+    """Fit EVAL-X, a predictor that has seen every mask and so can judge any explainer's.
+
+        max_θ Σ_n E_{z ~ Bernoulli(½)} log E_{x̃ ~ p(x̃|x_n,z)} Φ(y_n | f_θ(x̃))
+
+    An explainer that was trained with its predictor may encode the label in *which* features it
+    keeps. EVAL-X was trained on masks that know nothing of x or y, so that a mask buys it only
+    what the kept features say (Jethani et al. 2021, eq. 8).
+
+    Args:
+        train: a data set, `(x, y)`, or a loader (then with `network`, `grouping` and
+            `likelihood`). y holds labels, responses (floating), or a black box's probabilities
+            `(N, C)`.
+        valid: as in :func:`lexppl.inference.fit`; the best epoch on it is kept.
+        network: from imputed rows to the likelihood's outputs; if None a perceptron.
+        hidden: widths of its hidden layers.
+        imputer: law of the hidden features; 0 if None, which is the mean of standardised ones.
+        grouping: which features an entry of a mask keeps; if None the data set's own groups, or
+            one entry a feature.
+        likelihood: of y; if None categorical for labels, else normal with a learned scale.
+        samples: S masks a row and step, at least 2.
+        imputations: K imputations a mask.
+        epochs, batch_size, learning_rate, weight_decay, patience, seed, progress: as in
+            :func:`lexppl.inference.fit`.
+
+    Raises:
+        ValueError, TypeError: as `fit`; data from which the network's sizes cannot be told.
+
+    Source:
+        Jethani, Sudarshan, Aphinyanaphongs, Ranganath. Have we learned to explain? How
+        interpretability methods can learn to encode predictions in their interpretations.
+        AISTATS 2021.
+
+    Example:
+        >>> x = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
+        >>> y = (x[:, 0] > 0).long()
+        >>> judge = fit_evalx((x, y), hidden=(16,), epochs=20, batch_size=50,
+        ...     learning_rate=1e-2, progress=False)
+        >>> right, wrong = torch.zeros(2, 200, 3)
+        >>> right[:, 0], wrong[:, 2] = 1.0, 1.0
+        >>> judge.scores(x, y, right).accuracy > judge.scores(x, y, wrong).accuracy + 0.2
+        True
+    """
+    if samples < 2:
+        raise ValueError(f"samples must be at least 2; it is {samples!r}")
+    shape, dtype, device, columns = _look_at(train)
+    if grouping is None:
+        grouping = _grouping_of(train, shape, device)
+    entries = shape[0] if grouping is None else grouping.entries
+    classes = getattr(train, "n_classes", None)
+    predictor = _predictor(
+        shape, dtype, device, columns, classes, network, hidden, likelihood, seed
+    )
+    model = LEX(
+        RandomSelector(entries),
+        ConstantImputer(0.0).to(device, dtype) if imputer is None else imputer,
+        predictor,
+        grouping=grouping,
+    )
+    with warnings.catch_warnings():
+        # One mask law for every row is what is wanted here.
+        warnings.simplefilter("ignore", CollapseWarning)
+        result = fit(
+            model,
+            train,
+            valid=valid,
+            objective=NestedIWAE(1, imputations, samples=samples),
+            epochs=epochs,
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            weight_decay=weight_decay,
+            patience=patience,
+            seed=seed,
+            progress=progress,
+        )
+    result.collapse = [None] * result.replicates
+    return EvalX(result, entries)
+
+
+def fit_full(
+    train: Data,
+    *,
+    valid: Data | float | None = 0.2,
+    network: nn.Module | None = None,
+    hidden: Sequence[int] = (200, 200, 200),
+    likelihood: Likelihood | None = None,
+    epochs: int = 100,
+    batch_size: int = 500,
+    learning_rate: float = 1e-3,
+    weight_decay: float = 1e-4,
+    patience: int | None = 20,
+    seed: int = 0,
+    progress: bool = True,
+) -> FullModel:
+    """Fit the predictor that sees everything, `max_θ Σ_n log Φ(y_n | f_θ(x_n))`.
+
+    Args:
+        train, valid, network, hidden, likelihood: as :func:`fit_evalx`.
+        epochs, batch_size, learning_rate, weight_decay, patience, seed, progress: as in
+            :func:`lexppl.inference.fit`.
+
+    Raises:
+        ValueError, TypeError: as :func:`fit_evalx`.
+
+    Example:
+        >>> x = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
+        >>> y = (x[:, 0] > 0).long()
+        >>> full = fit_full((x, y), hidden=(16,), epochs=20, batch_size=50,
+        ...     learning_rate=1e-2, progress=False)
+        >>> full.scores(x, y).accuracy > 0.9
+        True
+    """
+    shape, dtype, device, columns = _look_at(train)
+    classes = getattr(train, "n_classes", None)
+    predictor = _predictor(
+        shape, dtype, device, columns, classes, network, hidden, likelihood, seed
+    )
+    result = fit(
+        FullProgram(predictor),
+        train,
+        valid=valid,
+        objective=NestedIWAE(1),
+        epochs=epochs,
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+        weight_decay=weight_decay,
+        patience=patience,
+        seed=seed,
+        progress=progress,
+    )
+    return FullModel(result)
+
+
+Columns = tuple[Tensor, ...] | None
+
+
+def _look_at(train: Data) -> tuple[tuple[int, ...], torch.dtype, torch.device, Columns]:
+    """Shape of a row, type, device, and the columns where all rows are at hand."""
+    if isinstance(train, DataLoader):
+        first = next(iter(train), None)
+        if not isinstance(first, list | tuple) or len(first) < 2:
+            raise ValueError("train: the loader must give batches of (x, y)")
+        x = first[0]
+        return tuple(x.shape[1:]), x.dtype, x.device, None
+    rows = rows_of(train, torch.get_default_dtype(), "train")
+    if not isinstance(rows, TensorRows) or len(rows.columns) < 2:
+        raise ValueError("train must have x and y; it has no y")
+    x = rows.columns[0]
+    return tuple(x.shape[1:]), x.dtype, x.device, rows.columns
+
+
+def _grouping_of(train: Data, shape: tuple[int, ...], device: torch.device) -> Grouping | None:
+    """The data set's own grouping; None for one entry a feature."""
+    groups = getattr(train, "groups", None)
+    if groups is not None:
+        return Grouping(groups, getattr(train, "group_names", None)).to(device)
+    if len(shape) != 1:
+        raise ValueError(
+            f"rows of shape {shape} need a grouping= that carries a mask's entries to them"
+        )
+    return None
+
+
+def _predictor(
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    device: torch.device,
+    columns: Columns,
+    classes: int | None,
+    network: nn.Module | None,
+    hidden: Sequence[int],
+    likelihood: Likelihood | None,
+    seed: int,
+) -> Predictor:
+    if columns is None and (network is None or likelihood is None):
+        raise ValueError(
+            "a loader does not tell the classes of y: give network= and likelihood=, or tensors"
+        )
+    y = None if columns is None else columns[1]
+    response = y is not None and y.is_floating_point() and y.dim() == 1
+    shift, scale = _mean_and_deviation(y) if y is not None and response else (0.0, 1.0)
+    if likelihood is None:
+        likelihood = NormalLikelihood(scale) if response else CategoricalLikelihood()
+        likelihood = likelihood.to(device, dtype)
+    if network is None:
+        if len(shape) != 1:
+            raise ValueError(f"rows of shape {shape} need a network=; a perceptron takes tables")
+        categorical = isinstance(likelihood, CategoricalLikelihood)
+        outputs = (classes or _classes(y)) if categorical and y is not None else 1
+        network = MLP(shape[0], outputs, hidden, seed=seed).to(device, dtype)
+        if response and isinstance(likelihood, NormalLikelihood):
+            network = ScaledOutput(network, shift, scale)
+    return Predictor(network, likelihood, event_dim=len(shape))
+
+
+def _classes(y: Tensor) -> int:
+    return int(y.shape[1]) if y.dim() == 2 else int(y.max()) + 1
+
+
+def _mean_and_deviation(y: Tensor) -> tuple[float, float]:
+    deviation = float(y.double().std()) if len(y) > 1 else 0.0
+    return float(y.double().mean()), deviation if deviation > 0.0 else 1.0
+
+
+def _given(masks: Tensor) -> Callable[[Site], Tensor | None]:
+    """Give the mask site its value, and let all others be drawn."""
+
+    def draw(site: Site) -> Tensor | None:
+        return masks if site.name == MASK else None
+
+    return draw
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
