@@ -10,7 +10,7 @@ three are ``functools.singledispatch`` functions, open to laws of your own.
 from lexppl.distributions.k_subset import KSubset
 from lexppl.distributions.max_concrete import MaxConcrete
 from lexppl.distributions.relaxation import Relaxation, relaxation
-from lexppl.distributions.relaxed_subset import RelaxedSubset, successive_softmax
+from lexppl.distributions.relaxed_subset import RelaxedSubset, soft_top_k, successive_softmax
 from lexppl.distributions.support import mask_support, uniform_masks
 from lexppl.distributions.top_k import OrderedTopK, TopKMask
 
@@ -23,6 +23,7 @@ __all__ = [
     "TopKMask",
     "mask_support",
     "relaxation",
+    "soft_top_k",
     "successive_softmax",
     "uniform_masks",
 ]

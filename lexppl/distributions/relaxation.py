@@ -171,11 +171,13 @@ class BernoulliRelaxation(Relaxation):
 class OrderedTopKRelaxation(Relaxation):
     """Ordered top-k: Gumbel noise, the k largest keys in falling order.
 
-    The relaxed mask is ``successive_softmax`` of the keys; the noise given the ordered draw is
+    The relaxed mask is ``successive_softmax`` of the keys; a subclass may set ``soften`` to another
+    function of keys, k and temperature, such as ``soft_top_k``. The noise given the ordered draw is
     ``gumbel_given_order`` (Gadetsky et al. 2020).
     """
 
     has_conditional: ClassVar[bool] = True
+    soften = staticmethod(successive_softmax)
 
     def __init__(self, law: OrderedTopK) -> None:
         super().__init__(law)
@@ -186,7 +188,7 @@ class OrderedTopKRelaxation(Relaxation):
         return gumbel(torch.Size(sample_shape) + logits.shape, logits)
 
     def relaxed(self, noise: Tensor, temperature: float | Tensor) -> Tensor:
-        return successive_softmax(self._ordered.logits + noise, self._ordered.k, temperature)
+        return self.soften(self._ordered.logits + noise, self._ordered.k, temperature)
 
     def draw(self, noise: Tensor) -> Tensor:
         keys = (self._ordered.logits + noise).detach()
@@ -232,6 +234,7 @@ class KSubsetRelaxation(Relaxation):
     """
 
     exact: ClassVar[bool] = False
+    soften = staticmethod(successive_softmax)
 
     def __init__(self, law: KSubset) -> None:
         if isinstance(law.k, Tensor):
@@ -244,7 +247,7 @@ class KSubsetRelaxation(Relaxation):
         return gumbel(torch.Size(sample_shape) + logits.shape, logits)
 
     def relaxed(self, noise: Tensor, temperature: float | Tensor) -> Tensor:
-        return successive_softmax(self.law.logits + noise, self._k, temperature)
+        return self.soften(self.law.logits + noise, self._k, temperature)
 
     def draw(self, noise: Tensor) -> Tensor:
         raise NotImplementedError(

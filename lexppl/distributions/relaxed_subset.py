@@ -1,5 +1,6 @@
-"""Relaxed k-subsets: k successive softmaxes of Gumbel keys."""
+"""Relaxed k-subsets: continuous masks of the k largest of Gumbel keys."""
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch
@@ -9,6 +10,7 @@ from torch.distributions import constraints
 
 from lexppl.distributions.gumbel import gumbel
 from lexppl.distributions.k_hot import checked_k, checked_logits
+from lexppl.distributions.k_subset import KSubset
 
 
 def successive_softmax(keys: Tensor, k: int, temperature: float | Tensor) -> Tensor:
@@ -19,8 +21,10 @@ def successive_softmax(keys: Tensor, k: int, temperature: float | Tensor) -> Ten
     .. math:: p^j = \mathrm{softmax}(a^j / t), \qquad a^{j+1} = a^j + \log(1 - p^j), \qquad
               \mathrm{mask} = \textstyle\sum_{j=1}^k p^j.
 
-    As the temperature t falls to 0 it becomes the k-hot mask of the k largest keys. An entry may
-    exceed 1 at temperatures near or above 1, by little.
+    As the temperature t falls to 0 it becomes the k-hot mask of the k largest keys. At any positive
+    temperature entries can exceed 1, and with them the features that such a mask weighs: keys that
+    nearly tie share several rounds before they give way (at temperatures of 0.1 to 1, in 10 to 30 %
+    of the entries). ``soft_top_k`` stays within [0, 1]. Cost: k rounds over G entries.
 
     Source: Xie and Ermon (2019), "Reparameterizable subset sampling via continuous relaxations",
     IJCAI, eq. 3 to 5; Plötz and Roth (2018), "Neural nearest neighbors networks".
@@ -43,8 +47,17 @@ def successive_softmax(keys: Tensor, k: int, temperature: float | Tensor) -> Ten
     return mask
 
 
+def soft_top_k(keys: Tensor, k: int, temperature: float | Tensor) -> Tensor:
+    """A relaxed mask of the k largest keys: ``(…, G) → (…, G)``, in [0, 1], with sum k.
+
+    The inclusion probabilities of ``KSubset(keys / temperature, k)``. As the temperature falls to 0
+    they become the k-hot mask of the k largest keys. Cost: log2 G rounds, whatever k is.
+    """
+    return KSubset(keys / temperature, k, validate_args=False).mean
+
+
 class RelaxedSubset(TorchDistribution):
-    r"""Relaxed masks of k entries: ``successive_softmax`` of ``logits`` plus Gumbel noise.
+    r"""Relaxed masks of k entries: ``soften`` applied to ``logits`` plus Gumbel noise.
 
     At a falling temperature its draws become those of ``TopKMask`` (k entries drawn without
     replacement), not those of ``KSubset`` with the same logits. Draws are reparameterised.
@@ -56,12 +69,14 @@ class RelaxedSubset(TorchDistribution):
         logits: log-weights, finite.
         k: the sum of a mask, 1 ≤ k ≤ G.
         validate_args: as in every torch distribution.
+        soften: the function of keys, k and temperature that makes the mask: the published
+            ``successive_softmax``, or ``soft_top_k``, which stays within [0, 1].
 
     Raises:
         ValueError: temperature ≤ 0; k < 1 or k > G; logits that are not finite (when validated).
         TypeError: k is not an int.
-        NotImplementedError: from ``log_prob``: the density of k successive softmaxes of G keys is
-            an integral without a closed form.
+        NotImplementedError: from ``log_prob``: the mask's density, that of a k-fold composition of
+            softmaxes of G keys, has no closed form.
 
     Source: see ``successive_softmax``.
 
@@ -80,10 +95,13 @@ class RelaxedSubset(TorchDistribution):
         logits: Tensor,
         k: int,
         validate_args: bool | None = None,
+        *,
+        soften: Callable[[Tensor, int, float | Tensor], Tensor] = successive_softmax,
     ) -> None:
         self.k = checked_k(k, checked_logits(logits))
         self.temperature = checked_temperature(temperature, validate_args)
         self.logits = logits
+        self.soften = soften
         super().__init__(logits.shape[:-1], logits.shape[-1:], validate_args=validate_args)
         if self._validate_args and not bool(logits.isfinite().all()):
             raise ValueError("logits must be finite; some are NaN or infinite")
@@ -98,7 +116,7 @@ class RelaxedSubset(TorchDistribution):
     def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
         new = self._get_checked_instance(type(self), _instance)
         batch_shape = torch.Size(batch_shape)
-        new.k, new.temperature = self.k, self.temperature
+        new.k, new.temperature, new.soften = self.k, self.temperature, self.soften
         new.logits = self.logits.expand(batch_shape + self._event_shape)
         super(RelaxedSubset, new).__init__(batch_shape, self._event_shape, validate_args=False)
         new._validate_args = self._validate_args
@@ -107,12 +125,12 @@ class RelaxedSubset(TorchDistribution):
     def rsample(self, sample_shape: Any = ()) -> Tensor:
         """Reparameterised draws, ``sample_shape + batch_shape + (G,)``."""
         noise = gumbel(self._extended_shape(sample_shape), self.logits)
-        return successive_softmax(self.logits + noise, self.k, self.temperature)
+        return self.soften(self.logits + noise, self.k, self.temperature)
 
     def log_prob(self, value: Tensor) -> Tensor:
         raise NotImplementedError(
-            "RelaxedSubset has no log_prob: the density of k successive softmaxes has no closed "
-            "form. Use it where draws are enough, or TopKMask, OrderedTopK or KSubset"
+            "RelaxedSubset has no log_prob: the density of a relaxed mask of k entries has no "
+            "closed form. Use it where draws are enough, or TopKMask, OrderedTopK or KSubset"
         )
 
 

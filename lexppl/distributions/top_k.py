@@ -241,6 +241,9 @@ def _chosen_and_outside(logits: Tensor, order: Tensor) -> tuple[Tensor, Tensor]:
     batch = torch.broadcast_shapes(logits.shape[:-1], order.shape[:-1])
     logits = logits.expand(*batch, logits.shape[-1])
     order = order.expand(*batch, order.shape[-1])
+    if order.shape[-1] == logits.shape[-1]:
+        nothing = torch.full(batch, _FLOOR, dtype=logits.dtype, device=logits.device)
+        return logits.gather(-1, order), nothing
     taken = torch.zeros_like(logits, dtype=torch.bool).scatter(-1, order, True)
     return logits.gather(-1, order), logits.masked_fill(taken, _FLOOR).logsumexp(-1)
 
