@@ -24,11 +24,12 @@ from lexppl.evaluation.prediction import (
     prediction_scores,
     predictive,
     predictive_log_likelihood,
+    program_of,
     sampling,
 )
 from lexppl.inference import CollapseWarning, FitResult, NestedIWAE, fit
 from lexppl.inference.batches import Data, TensorRows, rows_of
-from lexppl.inference.program import Program, Site
+from lexppl.inference.program import Site
 from lexppl.models import (
     LEX,
     MLP,
@@ -264,7 +265,7 @@ class EvalX:
                 rows = slice(start, start + chunk)
                 args = (x[rows],) if y is None else (x[rows], y[rows])
                 given = _given(draws[:, rows])
-                run = Program(self.result.model, None, args).run(count, imputations, given)
+                run = program_of(self.result.model, *args).run(count, imputations, given)
                 if MASK not in run.sites:
                     raise ValueError(
                         f"EVAL-X needs a program with the site {MASK!r}, which it gives the masks; "

@@ -9,8 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from lexppl.evaluation.prediction import chunk_rows, log_weights, sampling
-from lexppl.inference.program import Program
+from lexppl.evaluation.prediction import chunk_rows, log_weights, program_of, sampling
 from lexppl.inference.result import FitResult
 
 MASK = "mask"
@@ -158,7 +157,7 @@ def oracle_gaps(
         drawn, likelihoods = [], []
         with sampling(seed, x.device):
             for rows, labels in zip(x.split(chunk), y.split(chunk), strict=True):
-                run = Program(model, None, (rows, labels)).run(masks, imputations)
+                run = program_of(model, rows, labels).run(masks, imputations)
                 if site not in run.sites:
                     raise ValueError(
                         f"the program has no mask site {site!r}; it has {list(run.sites)}"

@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 from sklearn.metrics import roc_auc_score
-from torch import Tensor
+from torch import Tensor, nn
 
 from lexppl.inference.program import Program, Run
 from lexppl.inference.result import FitResult
-from lexppl.inference.scope import program_settings, seeded
+from lexppl.inference.scope import keep_parameters_local, program_settings, seeded
 from lexppl.models.black_box import law_targets
 
 PARTICLE_BUDGET = 2**24
@@ -91,7 +91,7 @@ def predictive(
     chunk = chunk_rows(x, masks * imputations, rows_per_chunk)
 
     def one(model: Any) -> Tensor:
-        runs = (Program(model, None, (rows,)).run(masks, imputations) for rows in x.split(chunk))
+        runs = (program_of(model, rows).run(masks, imputations) for rows in x.split(chunk))
         parts = [outcome(run, site).mean((0, 1)) for run in runs]
         return torch.cat(parts)
 
@@ -138,7 +138,7 @@ def predictive_log_likelihood(
     def one(model: Any) -> Tensor:
         parts = []
         for rows, given in zip(x.split(chunk), y.split(chunk), strict=True):
-            each = log_weights(Program(model, None, (rows, given)).run(masks, imputations))
+            each = log_weights(program_of(model, rows, given).run(masks, imputations))
             bound = torch.logsumexp(each, (-3, -2)) - math.log(each.shape[-3] * each.shape[-2])
             parts.append(bound if bound.dim() == 1 else _expected(given, bound))
         return torch.cat(parts)
@@ -286,6 +286,13 @@ def sampling(seed: int, device: torch.device) -> Iterator[None]:
     """Draw from a fitted program: from a seed, without gradients and argument checks."""
     with seeded(seed, device), program_settings(validate=False), torch.no_grad():
         yield
+
+
+def program_of(model: Any, *args: Tensor) -> Program:
+    """A fitted program without its guide, ready to be run on rows; also one loaded from a file."""
+    if isinstance(model, nn.Module):
+        keep_parameters_local(model)
+    return Program(model, None, args)
 
 
 def outcome(run: Run, site: str = "y") -> Tensor:

@@ -31,9 +31,34 @@ def seeded(seed: int, device: torch.device | str = "cpu") -> Iterator[None]:
 
 @contextmanager
 def program_settings(validate: bool) -> Iterator[None]:
-    """Pyro's argument checks on or off and parameters local to their modules, until the end."""
-    with pyro.validation_enabled(validate), pyro.settings.context(module_local_params=True):
+    """Pyro's argument checks on or off, parameters local to their modules, and no denormal numbers,
+    until the end."""
+    with (
+        pyro.validation_enabled(validate),
+        pyro.settings.context(module_local_params=True),
+        flushed_denormals(),
+    ):
         yield
+
+
+@contextmanager
+def flushed_denormals() -> Iterator[None]:
+    """Let numbers too small for full precision be zero inside, where the processor can.
+
+    As a fit goes on, weights and moments decay to such numbers, and matrix products of them made
+    its steps more than twice as slow.
+
+    Example:
+        >>> with flushed_denormals():
+        ...     pass
+    """
+    smallest = torch.tensor(torch.finfo(torch.float64).tiny, dtype=torch.float64)
+    before = bool(smallest / 2 == 0)
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(before)
 
 
 def keep_parameters_local(module: torch.nn.Module) -> None:
