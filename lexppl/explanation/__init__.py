@@ -1,0 +1,8 @@
+"""The explanation: a posterior of masks in ArviZ's layout."""
+
+from lexppl.explanation.explain import explain
+from lexppl.explanation.files import save_posterior
+from lexppl.explanation.ranking import selection_table
+from lexppl.explanation.resampling import systematic_resampling
+
+__all__ = ["explain", "save_posterior", "selection_table", "systematic_resampling"]

@@ -1,0 +1,94 @@
+"""Arrays in ArviZ's layout: groups of variables with named dimensions, filled chunk by chunk."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from torch import Tensor
+
+
+@dataclass
+class Variable:
+    """One variable of a group: its array, the names of its dimensions, and what is said of it."""
+
+    dims: tuple[str, ...]
+    values: np.ndarray
+    attrs: dict[str, Any]
+
+    def put(self, where: tuple[Any, ...], values: Tensor) -> None:
+        """Write values into a part of the array.
+
+        Integers are stored in few bytes; the array grows to the values' own type where they do not
+        fit.
+        """
+        given = values.detach().cpu().numpy()
+        if self.values.dtype.kind == "i" and not np.array_equal(
+            given.astype(self.values.dtype), given
+        ):
+            self.values = self.values.astype(given.dtype)
+        self.values[where] = given
+
+
+@dataclass
+class ArvizLayout:
+    """The groups of a posterior, with the coordinates that they share.
+
+    Args:
+        coordinates: for each dimension its names or numbers.
+
+    Example:
+        >>> layout = ArvizLayout({"chain": range(2), "draw": range(3)})
+        >>> layout.add("posterior", "a", ("chain", "draw"), np.float64).shape
+        (2, 3)
+        >>> list(layout.groups({})["posterior"].data_vars)
+        ['a']
+    """
+
+    coordinates: Mapping[str, Sequence[Any] | np.ndarray]
+    _groups: dict[str, dict[str, Variable]] = field(default_factory=dict)
+
+    def add(
+        self, group: str, name: str, dims: Sequence[str], dtype: Any, **attrs: Any
+    ) -> np.ndarray:
+        """A new variable of zeros with these dimensions; its array."""
+        shape = tuple(len(self.coordinates[dim]) for dim in dims)
+        variable = Variable(tuple(dims), np.zeros(shape, dtype), attrs)
+        self._groups.setdefault(group, {})[name] = variable
+        return variable.values
+
+    def __getitem__(self, place: tuple[str, str]) -> Variable:
+        group, name = place
+        return self._groups[group][name]
+
+    def __contains__(self, place: tuple[str, str]) -> bool:
+        group, name = place
+        return name in self._groups.get(group, {})
+
+    def groups(self, attrs: Mapping[str, Any]) -> dict[str, xr.Dataset]:
+        """The groups as data sets, each with the coordinates of its own dimensions."""
+        return {group: self._dataset(held, attrs) for group, held in self._groups.items()}
+
+    def _dataset(self, held: Mapping[str, Variable], attrs: Mapping[str, Any]) -> xr.Dataset:
+        used = {dim for variable in held.values() for dim in variable.dims}
+        coordinates = {
+            dim: (dim, coordinate_values(values))
+            for dim, values in self.coordinates.items()
+            if dim in used
+        }
+        variables = {name: (v.dims, v.values, v.attrs) for name, v in held.items()}
+        return xr.Dataset(variables, coordinates, dict(attrs))
+
+
+def coordinate_values(values: Sequence[Any] | np.ndarray) -> np.ndarray:
+    """Names or numbers of a dimension as an array that netCDF can hold: never of objects.
+
+    Example:
+        >>> coordinate_values(["age", 3]), coordinate_values(range(2))
+        (array(['age', '3'], dtype='<U3'), array([0, 1]))
+    """
+    array = np.asarray(values)
+    if array.dtype.kind in "iuf":
+        return array
+    return np.asarray([str(value) for value in values])

@@ -1,0 +1,260 @@
+"""Draws for a chunk of rows: of p(z | x), or of p(z | x, y) by importance resampling."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from lexppl.explanation.resampling import systematic_resampling
+from lexppl.inference.program import Run, Site, row_marginals
+from lexppl.models.effects import LABEL_PLATE
+
+RESPONSE = "y"
+"""The site of the response, by the convention of explainers."""
+
+
+@dataclass
+class RowDraws:
+    """D draws for a chunk of B rows.
+
+    Attributes:
+        masks: `(D, B, G)` by site.
+        selection: selection probabilities `(B, G)` by site: of the law, where it states a mean.
+        y: `(D, B, *event)`, drawn given the draw's mask and imputation; None without a response.
+        label_probability: `(B, C)`, the mean over draws of p(y = c | x̃); None but for labels.
+        log_likelihood: `(D, B)`, log 1/K Σ_k p(y | x̃_k) of the draw's mask; None without y.
+        log_evidence: `(B,)`, log 1/(LK) Σ w; None without y.
+        weight_ess: `(B,)`, (Σ w)² / Σ w² over the proposed masks; None without y.
+    """
+
+    masks: dict[str, Tensor]
+    selection: dict[str, Tensor]
+    y: Tensor | None
+    label_probability: Tensor | None
+    log_likelihood: Tensor | None = None
+    log_evidence: Tensor | None = None
+    weight_ess: Tensor | None = None
+
+
+def prior_draws(run: Run, names: Sequence[str], imputations: int) -> RowDraws:
+    """What a run without y has drawn: every mask is a draw of p(z | x).
+
+    Args:
+        run: one run of the program with D masks and K imputations.
+        names: its mask sites.
+        imputations: K.
+    """
+    masks = {name: _value(run.sites[name]) for name in names}
+    draws = len(masks[names[0]])
+    response = run.sites.get(RESPONSE)
+    y = probability = None
+    if response is not None:
+        y = _over_particles(_value(response), imputations, draws, len(response.law.event_shape))[0]
+        probability = _label_probability(response, imputations, draws)
+    return RowDraws(
+        masks=masks,
+        selection={name: _selection(run.sites[name], masks[name]) for name in names},
+        y=y,
+        label_probability=None if probability is None else probability.mean((1, 2)).T,
+    )
+
+
+def posterior_draws(
+    run: Run, names: Sequence[str], y: Tensor, proposals: int, imputations: int, draws: int
+) -> RowDraws:
+    """Draws of p(z | x, y) by importance resampling of a run's L proposals.
+
+    Pairs of a mask and one of its imputations are resampled by their weights
+    `w_lk = p(y | x̃_lk) p(z_l) / q(z_l)`, so that masks follow their weights `1/K Σ_k w_lk` and
+    the imputation that goes with a mask follows p(x̃ | x, z, y). Where y holds probabilities of
+    labels, the proposals' normalised weights are averaged over the labels:
+    Σ_c p(c) p(z | x, y = c).
+
+    Args:
+        run: one run of the program, given y, with L masks and K imputations.
+        names: its mask sites.
+        y: `(B, …)`, or the labels' probabilities `(B, C)`.
+        proposals: L.
+        imputations: K.
+        draws: D.
+
+    Raises:
+        FloatingPointError: a weight is NaN.
+    """
+    log_weight = run.log_weight
+    if log_weight is None:
+        raise ValueError("the program observes nothing inside mask_particles(), y in vain")
+    if bool(log_weight.isnan().any()):
+        raise FloatingPointError(
+            "importance weights of some rows are NaN; look for rows far from those of the fit, or "
+            "a response outside the support of its law"
+        )
+    pairs = _over_particles(log_weight, imputations, proposals).flatten(-3, -2)
+    log_evidence = torch.logsumexp(pairs, -2) - math.log(imputations * proposals)
+    # Where no proposal explains y, none is better than another.
+    impossible = log_evidence.isneginf().unsqueeze(-2)
+    share = torch.where(impossible, 1.0 / pairs.shape[-2], torch.softmax(pairs, -2))
+    if share.dim() > 2:
+        weight = y.T
+        share = (weight.unsqueeze(-2) * share).sum(0)
+        log_evidence = torch.where(weight > 0, weight * log_evidence, 0.0).sum(0)
+    mask_share = share.unflatten(0, (imputations, proposals)).sum(0)
+    ess = torch.where(log_evidence.isneginf(), 0.0, 1.0 / mask_share.square().sum(0))
+
+    pair = systematic_resampling(share, draws)
+    which = pair % proposals
+    rows = torch.arange(pair.shape[-1], device=pair.device)
+    masks = {name: _value(run.sites[name])[which, rows] for name in names}
+    likelihood = _log_likelihood(run, y, imputations, proposals)
+    drawn_y, probability = _predicted(run.sites.get(RESPONSE), pair, imputations, proposals)
+    return RowDraws(
+        masks=masks,
+        selection={name: _selection(run.sites[name], masks[name]) for name in names},
+        y=drawn_y,
+        label_probability=probability,
+        log_likelihood=likelihood[which, rows],
+        log_evidence=log_evidence,
+        weight_ess=ess,
+    )
+
+
+def together(parts: Sequence[RowDraws]) -> RowDraws:
+    """One set of draws of several, each from its own draw of the latents that rows share."""
+    if len(parts) == 1:
+        return parts[0]
+    first = parts[0]
+
+    def joined(values: Sequence[Tensor | None]) -> Tensor | None:
+        present = [value for value in values if value is not None]
+        return torch.cat(present) if present else None
+
+    def mean(values: Sequence[Tensor | None]) -> Tensor | None:
+        present = [value for value in values if value is not None]
+        return torch.stack(present).mean(0) if present else None
+
+    evidence = [part.log_evidence for part in parts if part.log_evidence is not None]
+    return RowDraws(
+        masks={name: torch.cat([part.masks[name] for part in parts]) for name in first.masks},
+        selection={
+            name: torch.stack([part.selection[name] for part in parts]).mean(0)
+            for name in first.selection
+        },
+        y=joined([part.y for part in parts]),
+        label_probability=mean([part.label_probability for part in parts]),
+        log_likelihood=joined([part.log_likelihood for part in parts]),
+        log_evidence=(
+            torch.logsumexp(torch.stack(evidence), 0) - math.log(len(evidence))
+            if evidence
+            else None
+        ),
+        weight_ess=mean([part.weight_ess for part in parts]),
+    )
+
+
+def states_mean(site: Site) -> bool:
+    """Whether a mask site's law states its mean."""
+    try:
+        row_marginals(site)
+    except ValueError:
+        return False
+    return True
+
+
+def label_values(law: object) -> Tensor | None:
+    """The labels `(C,)` that a law of the response can take, None where it is none of labels."""
+    if getattr(law, "event_shape", ()) or not getattr(law, "has_enumerate_support", False):
+        return None
+    try:
+        values: Tensor = law.enumerate_support(expand=False)  # type: ignore[attr-defined]
+    except NotImplementedError:
+        return None
+    return values.flatten()
+
+
+def _value(site: Site) -> Tensor:
+    if site.value is None:
+        raise ValueError(f"site {site.name!r} has no value")
+    return site.value
+
+
+def _over_particles(value: Tensor, imputations: int, masks: int, event_dim: int = 0) -> Tensor:
+    """`(…, K, L, B, *event)`, whatever particle plates the value has."""
+    kept = value.dim() - event_dim
+    shape = (1,) * max(3 - kept, 0) + tuple(value.shape)
+    kept = max(kept, 3)
+    value = value.reshape(shape)
+    return value.expand(*shape[: kept - 3], imputations, masks, *shape[kept - 1 :])
+
+
+def _selection(site: Site, drawn: Tensor) -> Tensor:
+    """E[z|x] by the law `(B, G)`, or the mean of the draws where it states none.
+
+    A law that depends on another latent of its particle is averaged over particles.
+    """
+    if not states_mean(site):
+        return drawn.mean(0)
+    mean: Tensor = site.law.mean
+    if mean.dim() == 3 and not bool((mean == mean[:1]).all()):
+        return mean.mean(0)
+    return row_marginals(site)
+
+
+def _label_probability(site: Site, imputations: int, masks: int) -> Tensor | None:
+    """p(y = c | x̃), `(C, K, L, B)`."""
+    if label_values(site.law) is None:
+        return None
+    expected = LABEL_PLATE in site.plate_names
+    labels = _value(site) if expected else site.law.enumerate_support(expand=False)
+    return _over_particles(_labels_first(site.law.log_prob(labels)).exp(), imputations, masks)
+
+
+def _labels_first(value: Tensor) -> Tensor:
+    """`(C, K or 1, L, B)` from `(C, L, B)` or from what has both plates."""
+    return value.reshape(value.shape[0], *(1,) * (4 - value.dim()), *value.shape[1:])
+
+
+def _log_likelihood(run: Run, y: Tensor, imputations: int, masks: int) -> Tensor:
+    """log 1/K Σ_k p(y | x̃_lk) by mask, `(L, B)`.
+
+    Imputations that a guide proposes have their weights; masks have none.
+    """
+    total: Tensor | float = 0.0
+    for site in run.sites.values():
+        observed = site.observed and site.in_particles and not site.is_penalty
+        if site.infer.get("_deterministic", False):
+            continue
+        if observed or (site.guided and site.in_imputations):
+            total = total + site.log_prob()
+    for site in run.drawn:
+        if site.in_imputations and site.name in run.sites and run.sites[site.name].guided:
+            total = total - site.log_prob()
+    total = _over_particles(torch.as_tensor(total), imputations, masks)
+    likelihood = torch.logsumexp(total, -3) - math.log(imputations)
+    if likelihood.dim() > 2:
+        weight = y.T.unsqueeze(-2)
+        likelihood = torch.where(weight > 0, weight * likelihood, 0.0).sum(0)
+    return likelihood
+
+
+def _predicted(
+    site: Site | None, pair: Tensor, imputations: int, masks: int
+) -> tuple[Tensor | None, Tensor | None]:
+    """A new y `(D, B, *event)` for each chosen pair of a mask and an imputation, and for labels
+    their mean probabilities `(B, C)`."""
+    if site is None:
+        return None, None
+    rows = torch.arange(pair.shape[-1], device=pair.device)
+    probability = _label_probability(site, imputations, masks)
+    if probability is None:
+        event_dim = len(site.law.event_shape)
+        drawn = _over_particles(site.law.sample(), imputations, masks, event_dim)
+        return drawn.flatten(0, 1)[pair, rows], None
+    chosen = probability.flatten(1, 2)[:, pair, rows]
+    reached = chosen.cumsum(0)
+    level = torch.rand_like(reached[-1]) * reached[-1]
+    index = (reached <= level).sum(0).clamp(max=len(chosen) - 1)
+    labels = label_values(site.law)
+    drawn = index if labels is None else labels[index]
+    return drawn, chosen.mean(1).T

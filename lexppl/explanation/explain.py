@@ -1,0 +1,238 @@
+"""From a fitted explainer to its posterior in ArviZ's layout."""
+
+import importlib.metadata
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lexppl.arviz_compatibility import Posterior, posterior_of
+from lexppl.explanation.draws import RowDraws, posterior_draws, prior_draws, together
+from lexppl.explanation.named_rows import NamedRows, named_rows
+from lexppl.explanation.posterior_arrays import PosteriorArrays
+from lexppl.explanation.program_sites import ProgramSites, sites_of
+from lexppl.explanation.shared_latents import SharedLatents
+from lexppl.inference.program import Program
+from lexppl.inference.result import FitResult
+from lexppl.inference.scope import keep_parameters_local, program_settings, seeded
+
+LARGEST_TENSOR = 2**23
+"""Numbers that the largest tensors of a chunk of rows may hold."""
+
+LEAST_WIDTH = 64
+"""Numbers that a row is taken to need for each particle, at least: a network's hidden layer."""
+
+
+def explain(
+    result: FitResult,
+    x: Any,
+    y: Any = None,
+    *,
+    draws: int = 100,
+    imputations: int = 1,
+    seed: int = 0,
+    rows_per_chunk: int = 1000,
+    row_names: Sequence[Any] | None = None,
+    entry_names: Sequence[str] | None = None,
+    feature_names: Sequence[str] | None = None,
+    proposals: int = 4,
+) -> Posterior:
+    """Draw the posterior of a fitted explainer's masks, in ArviZ's layout.
+
+    Without y, masks are draws of the selector's law p(z | x). With y they are draws of
+
+        p(z | x, y) ∝ p(z | x) p(y | x, z),    p(y | x, z) = E[p(y | x̃)], x̃ ~ p(x̃ | x, z),
+
+    by importance resampling: `L = proposals · draws` masks are proposed from the fit's guide
+    q(z | x, y), or else from p(z | x), with the weights
+
+        w_l = 1/K Σ_k p(y | x̃_lk) · p(z_l | x) / q(z_l | x, y),
+
+    and `draws` of them are resampled (:func:`systematic_resampling`). Their law is p(z | x, y) but
+    for a bias of order 1/L; `weight_ess` says on how many masks they stand.
+
+    Groups, with B rows, G mask entries, C classes, D = `draws`:
+
+    - `posterior`: each latent of event shape (G,) inside `mask_particles()`, by its site's name
+      (`mask` for LEX), dims (chain, draw, row, feature), as int8 where the law is discrete; and
+      `importance` (chain, draw, feature), the share of rows that keep the entry in that draw, on
+      which `arviz.summary(…, var_names=["importance"])`, `plot_forest` and `rhat` are cheap.
+    - `sample_stats`: `size` (chain, draw, row), the number of entries kept;
+      `selection_probability` (chain, row, feature), E[z | x] of the law where it states its mean,
+      else the mean of the draws (its attribute `source` says which); with y `log_evidence`
+      (chain, row), log 1/(LK) Σ w in nats, and `weight_ess` (chain, row), (Σ w)² / Σ w² over
+      masks.
+    - `posterior_predictive`: `y` (chain, draw, row), drawn given the draw's mask and imputation;
+      where the response is one of labels `y_probability` (chain, row, class), the mean over draws
+      of p(y = c | x̃).
+    - with y: `log_likelihood`: `y` (chain, draw, row), log 1/K Σ_k p(y | x̃_k) of the draw's mask,
+      in nats; `observed_data`: `y`.
+    - `constant_data`: `x` (row, input), where x is a table.
+
+    A second mask site has `<site>_importance`, `<site>_size`, `<site>_selection_probability`, and
+    a dimension `<site>_feature` where its G is another.
+
+    The chains are the fit's replicates: r̂ over them asks how far explanations depend on the
+    seed of the fit. Draws within a chain are independent draws of one fitted model (with y,
+    resampled ones), not a Markov chain. With a single model there is one chain, and no r̂ over
+    seeds. Of latents outside `mask_particles()` (which the fit's guide covers) each draw has its
+    own value; such programs are drawn from one draw at a time.
+
+    Rows are worked off in chunks, and memory does not grow with their number beyond the result.
+    The same seed and the same chunks give the same bits; another `rows_per_chunk` gives other
+    draws of the same law. Global random state is left as it is.
+
+    Args:
+        result: the fit.
+        x: rows `(B, *event)`: a tensor, or an array that becomes one of the model's type.
+        y: labels or responses `(B,)`, or a black box's probabilities `(B, C)`, for which masks are
+            drawn from the average Σ_c p(c) p(z | x, y = c).
+        draws: masks a row and replicate, D.
+        imputations: imputations a mask, K.
+        seed: of all draws.
+        rows_per_chunk: most rows worked on at once; fewer are where draws or rows are large.
+        row_names: B different names; 0 … B−1 if None.
+        entry_names: names of the G mask entries of the program's first mask site; if None those of
+            the fit, of the model's grouping, or x1 … xG.
+        feature_names: names of the columns of x, where it is a table; if None those of the entries
+            where there is one for each column, or x1 … xD.
+        proposals: masks proposed for each draw, where y is given.
+
+    Returns:
+        `arviz.InferenceData` with ArviZ 0.2x, `xarray.DataTree` with ArviZ 1.x.
+
+    Raises:
+        ValueError, TypeError: rows unlike those of the fit, names of another number, counts below
+            1, a program without masks; before any work.
+        FloatingPointError: importance weights that are NaN.
+
+    Example:
+        >>> from lexppl.inference import fit
+        >>> from lexppl.models import (LEX, MLP, CategoricalLikelihood, GaussianImputer,
+        ...     KSubsetSelector, Predictor)
+        >>> x = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
+        >>> y = (x[:, 0] > 0).long()
+        >>> model = LEX(KSubsetSelector(MLP(3, 3, (8,), seed=0), k=1), GaussianImputer(),
+        ...     Predictor(MLP(3, 2, (8,), seed=1), CategoricalLikelihood()))
+        >>> result = fit(model, (x, y), epochs=3, progress=False)
+        >>> posterior = explain(result, x, draws=50, entry_names=["age", "height", "weight"])
+        >>> posterior["posterior"]["mask"].dims
+        ('chain', 'draw', 'row', 'feature')
+        >>> given_y = explain(result, x, y, draws=50)
+        >>> given_y["log_likelihood"]["y"].shape
+        (1, 50, 200)
+    """
+    counts = {
+        "draws": draws,
+        "imputations": imputations,
+        "rows_per_chunk": rows_per_chunk,
+        "proposals": proposals,
+    }
+    _check_counts(counts, seed)
+    rows = named_rows(result, x, y, row_names)
+    for module in (*result.models, *result.guides):
+        if isinstance(module, torch.nn.Module):
+            keep_parameters_local(module)
+    with torch.no_grad(), program_settings(validate=False):
+        with seeded(seed, rows.x.device):
+            sites = sites_of(result.model, rows.x[:1])
+        rows.check_response(sites.response)
+        arrays = PosteriorArrays(result, rows, sites, draws, entry_names, feature_names)
+        proposed = draws if rows.y is None else proposals * draws
+        size = _chunk_size(rows, sites, proposed * imputations, rows_per_chunk)
+        for chain, (model, guide) in enumerate(zip(result.models, result.guides, strict=True)):
+            with seeded(_chain_seed(seed, chain), rows.x.device):
+                first = slice(0, size)
+                shared = SharedLatents(guide, rows.arguments(first), draws)
+                for start in range(0, len(rows), size):
+                    chunk = slice(start, min(start + size, len(rows)))
+                    drawn = _draw(
+                        model, shared, rows.arguments(chunk), sites, draws, imputations, proposed
+                    )
+                    arrays.write(chain, chunk, drawn)
+    attrs = _attributes(result, seed, rows, draws, proposed)
+    return posterior_of(arrays.groups(attrs), attrs)
+
+
+def _check_counts(counts: dict[str, int], seed: int) -> None:
+    for name, count in counts.items():
+        if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+            raise ValueError(f"{name} must be a whole number of at least 1; it is {count!r}")
+    if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
+        raise ValueError(f"seed must be a whole number of at least 0; it is {seed!r}")
+
+
+def _chain_seed(seed: int, chain: int) -> int:
+    """Seeds of independent streams for the chains."""
+    state = np.random.SeedSequence(seed, spawn_key=(chain,)).generate_state(1, np.uint64)
+    return int(state[0] >> np.uint64(1))
+
+
+def _chunk_size(rows: NamedRows, sites: ProgramSites, particles: int, most: int) -> int:
+    widths = [rows.x[0].numel(), *(site.entries for site in sites.masks), LEAST_WIDTH]
+    if sites.response is not None and sites.response.labels is not None:
+        widths.append(len(sites.response.labels))
+    return max(1, min(most, LARGEST_TENSOR // (particles * max(widths))))
+
+
+def _draw(
+    model: Any,
+    shared: SharedLatents,
+    args: tuple[Tensor, Tensor | None],
+    sites: ProgramSites,
+    draws: int,
+    imputations: int,
+    proposed: int,
+) -> RowDraws:
+    """The draws of one chunk of rows."""
+    names = [site.name for site in sites.masks]
+    y = args[1]
+    parts = []
+    for guide, good_for in shared.guides(propose_masks=y is not None):
+        count = draws if good_for is None else good_for
+        program = Program(model, guide, args)
+        if y is None:
+            parts.append(prior_draws(program.run(count, imputations), names, imputations))
+        else:
+            run = program.run(proposed, imputations)
+            parts.append(posterior_draws(run, names, y, proposed, imputations, count))
+    return together(parts)
+
+
+def _attributes(
+    result: FitResult, seed: int, rows: NamedRows, draws: int, proposed: int
+) -> dict[str, Any]:
+    if rows.y is None:
+        meaning = "independent draws of p(z | x) from each fitted model"
+    else:
+        meaning = (
+            f"draws of p(z | x, y) from each fitted model: {draws} resampled by importance from "
+            f"{proposed} proposals a row"
+        )
+    return {
+        "inference_library": "lexppl",
+        "inference_library_version": _version(),
+        "objective": _described(result.objective),
+        "seed": seed,
+        "fit_seed": result.seed,
+        "chains": "replicates of the fit, one chain each",
+        "draws": meaning,
+    }
+
+
+def _described(objective: Any) -> str:
+    settings = [
+        f"{name}={getattr(objective, name)}"
+        for name in ("masks", "imputations")
+        if hasattr(objective, name)
+    ]
+    return f"{type(objective).__name__}({', '.join(settings)})"
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("lexppl")
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,55 @@
+"""Posteriors as netCDF files."""
+
+import os
+import tempfile
+from pathlib import Path
+
+import xarray as xr
+
+from lexppl.arviz_compatibility import Posterior, group_names, group_of
+
+
+def save_posterior(posterior: Posterior, path: str | os.PathLike[str]) -> Path:
+    """Write a posterior to a netCDF file, which `arviz.from_netcdf(path)` reads.
+
+    The file is written aside and then renamed, so that there is either the whole of it or what was
+    there before. A file written with ArviZ 0.2x is read by ArviZ 1.x and the other way round.
+
+    Args:
+        posterior: what :func:`explain` returned.
+        path: the file; its folder must exist.
+
+    Returns:
+        the path.
+
+    Raises:
+        TypeError: not a posterior.
+        ValueError: the folder is not there, or the path is a folder.
+        OSError: the file cannot be written.
+
+    Example:
+        >>> import tempfile, xarray as xr
+        >>> from lexppl.arviz_compatibility import posterior_of
+        >>> posterior = posterior_of({"observed_data": xr.Dataset({"y": ("row", [0, 1])})}, {})
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     save_posterior(posterior, f"{folder}/posterior.nc").name
+        'posterior.nc'
+    """
+    groups = {name: group_of(posterior, name) for name in group_names(posterior)}
+    path = Path(path)
+    if not path.parent.is_dir():
+        raise ValueError(f"path: the folder {path.parent} is not there; create it first")
+    if path.is_dir():
+        raise ValueError(f"path must be a file; {path} is a folder")
+    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
+        aside = Path(folder) / path.name
+        xr.Dataset(attrs=posterior.attrs).to_netcdf(aside, mode="w", engine="h5netcdf")
+        for name, group in groups.items():
+            encoding = {
+                variable: {"zlib": True, "complevel": 1}
+                for variable, values in group.data_vars.items()
+                if values.ndim
+            }
+            group.to_netcdf(aside, mode="a", group=name, engine="h5netcdf", encoding=encoding)
+        os.replace(aside, path)
+    return path

@@ -1,0 +1,188 @@
+"""Rows to be explained, checked against the fit, and the names that they are spoken of by."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lexppl.explanation.program_sites import Response
+from lexppl.inference.result import FitResult
+
+
+@dataclass(frozen=True)
+class NamedRows:
+    """Rows x `(B, *event)`, their y if it is given, and their names."""
+
+    x: Tensor
+    y: Tensor | None
+    names: Sequence[Any]
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def arguments(self, rows: slice) -> tuple[Tensor, Tensor | None]:
+        """What the program is called with for a chunk of rows."""
+        return self.x[rows], None if self.y is None else self.y[rows]
+
+    @property
+    def float_type(self) -> type:
+        """The type in which log-probabilities are kept: that of x."""
+        return np.float64 if self.x.dtype == torch.float64 else np.float32
+
+    def check_response(self, response: Response | None) -> None:
+        """Refuse a y that the program's response cannot take.
+
+        Raises:
+            ValueError: labels beyond the classes, or probabilities of another number of classes,
+                or that do not sum to one; a program without a response.
+        """
+        if self.y is None:
+            return
+        if response is None:
+            raise ValueError(
+                "y is given, and the program has no site 'y' inside mask_particles() to observe it"
+            )
+        y = self.y
+        if response.labels is None:
+            expected = (len(self), *response.event_shape)
+            if tuple(y.shape) != expected:
+                raise ValueError(f"y must have shape {expected}; it has shape {tuple(y.shape)}")
+            return
+        classes = len(response.labels)
+        if y.dim() == 1:
+            known = torch.tensor(response.labels, device=y.device)
+            unknown = sorted(set(y[~torch.isin(y, known.to(y.dtype))].tolist()))
+            if unknown:
+                raise ValueError(
+                    f"y has labels {unknown[:5]} that the model does not have; it has "
+                    f"{list(response.labels)}"
+                )
+            return
+        if tuple(y.shape) != (len(self), classes) or not y.is_floating_point():
+            raise ValueError(
+                f"y must hold labels, shape ({len(self)},), or the probabilities of {classes} "
+                f"classes, shape ({len(self)}, {classes}); it is {y.dtype} of shape "
+                f"{tuple(y.shape)}"
+            )
+        if bool((y < 0).any()) or not bool(((y.sum(-1) - 1).abs() < 1e-3).all()):
+            raise ValueError("y holds probabilities of classes, and they do not sum to 1 in a row")
+
+
+def named_rows(result: FitResult, x: Any, y: Any, row_names: Sequence[Any] | None) -> NamedRows:
+    """Check rows against the fit.
+
+    Args:
+        result: the fit.
+        x: rows, a tensor or an array.
+        y: what was observed, a tensor or an array, or None.
+        row_names: a name for each row, or None to number them.
+
+    Raises:
+        ValueError, TypeError: rows unlike those of the fit, or names that are not one each.
+    """
+    x = _tensor(x, "x", _float_type(result))
+    y = None if y is None else _tensor(y, "y", _float_type(result))
+    if y is not None and y.dim() == 0:
+        raise ValueError("y must have one value for each row; it is a single number")
+    labels = y is not None and y.dim() == 1 and result.labels is not None
+    result.check(x, y.long() if labels and _whole(y) else y)
+    _check_like_model(result, x)
+    if y is not None and y.is_floating_point() and not bool(y.isfinite().all()):
+        raise ValueError("y must be finite; it has NaN or infinite values")
+    if y is not None and y.device != x.device:
+        raise ValueError(f"x is on {x.device} and y on {y.device}; move one to the other")
+    names = range(len(x)) if row_names is None else _different(row_names, len(x), "row_names")
+    return NamedRows(x, y, names)
+
+
+def entry_names(result: FitResult, entries: int, given: Sequence[str] | None) -> Sequence[str]:
+    """Names of the G mask entries: given, of the fit, of the model's grouping, or x1 … xG.
+
+    Raises:
+        ValueError: names that are given and not one each.
+    """
+    if given is not None:
+        return _different(given, entries, "entry_names")
+    grouping = getattr(result.model, "grouping", None)
+    for names in (result.entry_names, getattr(grouping, "names", None)):
+        if names is not None and len(names) == entries:
+            return list(names)
+    return _numbered(entries)
+
+
+def feature_names(
+    columns: int, given: Sequence[str] | None, entries: Sequence[str]
+) -> Sequence[str]:
+    """Names of the D columns of x: given, those of the entries where they are as many, or
+    x1 … xD.
+
+    Raises:
+        ValueError: names that are given and not one each.
+    """
+    if given is not None:
+        return _different(given, columns, "feature_names")
+    return entries if len(entries) == columns else _numbered(columns)
+
+
+def _numbered(count: int) -> list[str]:
+    return [f"x{i + 1}" for i in range(count)]
+
+
+def _different(names: Sequence[Any], count: int, argument: str) -> list[Any]:
+    if isinstance(names, str):
+        raise TypeError(f"{argument} must be a sequence of {count} names; it is one string")
+    names = list(names)
+    if len(names) != count:
+        raise ValueError(f"{argument} must be {count} names; there are {len(names)}")
+    if len(set(map(str, names))) != count:
+        raise ValueError(f"{argument} must be {count} different names; some repeat")
+    return names
+
+
+def _float_type(result: FitResult) -> torch.dtype:
+    parameter = _parameter(result)
+    return torch.get_default_dtype() if parameter is None else parameter.dtype
+
+
+def _parameter(result: FitResult) -> Tensor | None:
+    model = result.model
+    if not isinstance(model, torch.nn.Module):
+        return None
+    return next((p for p in model.parameters() if p.is_floating_point()), None)
+
+
+def _tensor(values: Any, name: str, dtype: torch.dtype) -> Tensor:
+    if isinstance(values, Tensor):
+        return values
+    array = np.asarray(values)
+    if array.dtype.kind not in "fiub":
+        raise TypeError(
+            f"{name} must be a tensor or an array of numbers; it is {type(values).__name__} of "
+            f"{array.dtype}"
+        )
+    tensor = torch.as_tensor(np.ascontiguousarray(array))
+    if tensor.is_floating_point() or name == "x":
+        return tensor.to(dtype)
+    return tensor.long()
+
+
+def _whole(y: Tensor | None) -> bool:
+    return y is not None and (not y.is_floating_point() or bool((y == y.round()).all()))
+
+
+def _check_like_model(result: FitResult, x: Tensor) -> None:
+    parameter = _parameter(result)
+    if parameter is None:
+        return
+    if parameter.device != x.device:
+        raise ValueError(
+            f"x is on {x.device} and the model on {parameter.device}; move one to the other"
+        )
+    if x.is_floating_point() and x.dtype != parameter.dtype:
+        raise ValueError(
+            f"x is {x.dtype} and the model {parameter.dtype}; convert one, such as "
+            f"x.to({parameter.dtype})"
+        )

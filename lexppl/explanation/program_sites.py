@@ -1,0 +1,121 @@
+"""What there is to explain in a program: its masks and its response."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyro
+from pyro.poutine.subsample_messenger import _Subsample
+from torch import Tensor
+
+from lexppl.explanation.draws import RESPONSE, label_values, states_mean
+from lexppl.inference.program import Site
+from lexppl.models.effects import ParticleCounts
+
+
+@dataclass(frozen=True)
+class MaskSite:
+    """A latent of event shape (G,) inside `mask_particles()`."""
+
+    name: str
+    entries: int
+    dtype: np.dtype
+    states_mean: bool
+
+
+@dataclass(frozen=True)
+class Response:
+    """The site `y`: its event shape, how it is stored, and its labels if it is one of labels."""
+
+    event_shape: tuple[int, ...]
+    dtype: np.dtype
+    labels: tuple[int, ...] | None
+
+
+@dataclass(frozen=True)
+class ProgramSites:
+    """The masks of a program, in its order, and its response inside the mask plate, if any."""
+
+    masks: tuple[MaskSite, ...]
+    response: Response | None
+
+
+def sites_of(model: Callable[..., Any], x: Tensor) -> ProgramSites:
+    """Run a program once without y and see what it samples.
+
+    Args:
+        model: a program called as `model(x, y)`.
+        x: a few rows.
+
+    Raises:
+        ValueError: no latent of event shape (G,) in `mask_particles()`, or one inside a plate that
+            is neither over rows nor over masks.
+    """
+    with ParticleCounts(1, 1):
+        trace = pyro.poutine.trace(model).get_trace(x, None)
+    sites = [
+        _site(name, node)
+        for name, node in trace.nodes.items()
+        if node["type"] == "sample" and not isinstance(node["fn"], _Subsample)
+    ]
+    masks = tuple(_mask_site(site) for site in sites if _is_mask(site))
+    if not masks:
+        raise ValueError(
+            "the program has no latent of event shape (G,) inside mask_particles(), so there is no "
+            f"mask to explain; its sites are {[site.name for site in sites]}"
+        )
+    response = [_response(s) for s in sites if s.name == RESPONSE and s.in_particles]
+    return ProgramSites(masks, response[0] if response else None)
+
+
+def _site(name: str, node: dict[str, Any]) -> Site:
+    return Site(
+        name=name,
+        law=node["fn"],
+        value=node["value"],
+        observed=node["is_observed"],
+        plates=tuple(node["cond_indep_stack"]),
+        scale=node["scale"],
+        mask=node["mask"],
+        infer=node["infer"] or {},
+    )
+
+
+def _is_mask(site: Site) -> bool:
+    return site.is_mask and site.name != RESPONSE and len(site.law.event_shape) == 1
+
+
+def _mask_site(site: Site) -> MaskSite:
+    dims = 0 if site.value is None else site.value.dim()
+    if dims != 3:
+        raise ValueError(
+            f"site {site.name!r} must have batch shape (L, B), in plates over masks and rows "
+            f"alone; it is in the plates {list(site.plate_names)}"
+        )
+    return MaskSite(
+        name=site.name,
+        entries=int(site.law.event_shape[0]),
+        dtype=_storage(site, np.int8),
+        states_mean=states_mean(site),
+    )
+
+
+def _response(site: Site) -> Response:
+    labels = label_values(site.law)
+    return Response(
+        event_shape=tuple(site.law.event_shape),
+        dtype=_storage(site, np.int32),
+        labels=None if labels is None else tuple(int(label) for label in labels),
+    )
+
+
+def _storage(site: Site, integer: type) -> np.dtype:
+    """A small integer type for discrete laws, the values' own type for the others."""
+    try:
+        discrete = bool(site.law.support.is_discrete)
+    except (NotImplementedError, AttributeError):
+        discrete = False
+    if discrete or site.value is None:
+        return np.dtype(integer)
+    return site.value.detach().cpu().numpy().dtype

@@ -1,0 +1,87 @@
+"""Latents that all rows share: one value for all rows of a draw, another for the next draw."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pyro
+from pyro.poutine.subsample_messenger import _Subsample
+from torch import Tensor
+
+from lexppl.models.effects import MASK_PLATE, ParticleCounts
+
+Guide = Callable[..., Any]
+ROW_DIM = -1
+
+
+class SharedLatents:
+    """Draws of what a guide samples outside `mask_particles()`.
+
+    Such a program is drawn from one draw at a time: each draw has its own value of every latent
+    outside the mask plate. Those in no plate over rows (weights, a global Dirichlet) are drawn
+    here, once a draw, and given to every chunk of rows; those of a row are drawn with the chunk.
+
+    Args:
+        guide: the program's guide, or None.
+        args: a few rows, to call the guide with.
+        draws: D.
+    """
+
+    def __init__(self, guide: Guide | None, args: tuple[Any, ...], draws: int) -> None:
+        self._guide = guide
+        self._traces: list[Any] = []
+        if guide is None or not _outside(_trace(guide, args)):
+            return
+        for _ in range(draws):
+            trace = _trace(guide, args)
+            outside = _outside(trace)
+            for name in list(trace.nodes):
+                if name not in outside or _of_a_row(trace.nodes[name]):
+                    trace.remove_node(name)
+            self._traces.append(trace)
+
+    def __bool__(self) -> bool:
+        return bool(self._traces)
+
+    def guides(self, propose_masks: bool) -> list[tuple[Guide | None, int | None]]:
+        """The guides to run a chunk of rows with, each with the number of draws it is good for
+        (None for all).
+
+        Args:
+            propose_masks: whether masks are proposed from the guide, or drawn from the model.
+        """
+        if not self._traces:
+            return [(self._guide if propose_masks else None, None)]
+        guides: list[tuple[Guide | None, int | None]] = []
+        for trace in self._traces:
+            guide = pyro.poutine.replay(self._guide, trace=trace)
+            if not propose_masks:
+                guide = pyro.poutine.block(guide, hide_fn=_in_mask_plate)
+            guides.append((guide, 1))
+        return guides
+
+
+def _trace(guide: Guide, args: tuple[Any, ...]) -> Any:
+    with ParticleCounts(1, 1):
+        return pyro.poutine.trace(guide).get_trace(*args)
+
+
+def _outside(trace: Any) -> dict[str, Tensor]:
+    """The latents of a trace that are outside the mask plate."""
+    return {
+        name: node["value"]
+        for name, node in trace.nodes.items()
+        if node["type"] == "sample"
+        and not node["is_observed"]
+        and not isinstance(node["fn"], _Subsample)
+        and not _in_mask_plate(node)
+    }
+
+
+def _in_mask_plate(message: Mapping[str, Any]) -> bool:
+    return message["type"] == "sample" and any(
+        plate.name == MASK_PLATE for plate in message["cond_indep_stack"]
+    )
+
+
+def _of_a_row(message: Mapping[str, Any]) -> bool:
+    return any(plate.dim == ROW_DIM for plate in message["cond_indep_stack"])
