@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 from torch.distributions.utils import clamp_probs
 
+from lexppl.distributions.log_space import log_add, log_cumulative_sum
+
 
 def gumbel(shape: Sequence[int], like: Tensor) -> Tensor:
     """Standard Gumbel draws of the dtype and on the device of ``like``.
@@ -48,6 +50,6 @@ def gumbel_given_order(
     "Gumbel machinery".
     """
     log_at_picks = log_exponentials.gather(-1, order) - log_weights
-    negative_top = log_at_picks.logcumsumexp(-1)
-    negative = torch.logaddexp(negative_top[..., -1:], log_exponentials - logits)
+    negative_top = log_cumulative_sum(log_at_picks)
+    negative = log_add(negative_top[..., -1:], log_exponentials - logits)
     return -negative.scatter(-1, order, negative_top) - logits

@@ -126,10 +126,13 @@ class KSubset(TorchDistribution):
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> "KSubset":
         new = self._get_checked_instance(KSubset, _instance)
+        batch_shape = torch.Size(batch_shape)
+        if torch.broadcast_shapes(self._batch_shape, batch_shape) != batch_shape:
+            raise ValueError(
+                f"batch shape {tuple(self._batch_shape)} cannot be expanded to {tuple(batch_shape)}"
+            )
         new._rows = self._rows
-        super(KSubset, new).__init__(
-            torch.Size(batch_shape), self._event_shape, validate_args=False
-        )
+        super(KSubset, new).__init__(batch_shape, self._event_shape, validate_args=False)
         new._validate_args = self._validate_args
         return new
 

@@ -17,9 +17,7 @@ from lexppl.distributions.k_hot import (
     checked_k,
     checked_logits,
 )
-
-_FLOOR = -1e30
-"""In place of log 0: large enough to vanish, finite so that gradients stay clean."""
+from lexppl.distributions.log_space import LOG_ZERO, log_add, log_cumulative_sum
 
 
 class DistinctIndices(constraints.Constraint):
@@ -233,7 +231,7 @@ def log_weights_of_picks(logits: Tensor, order: Tensor) -> tuple[Tensor, Tensor]
     """For each pick of ``order`` (…, k): its logit, and the log-sum of all still to choose from."""
     chosen, outside = _chosen_and_outside(logits, order)
     backwards = torch.cat([outside.unsqueeze(-1), chosen.flip(-1)], -1)
-    return chosen, backwards.logcumsumexp(-1)[..., 1:].flip(-1)
+    return chosen, log_cumulative_sum(backwards)[..., 1:].flip(-1)
 
 
 def _chosen_and_outside(logits: Tensor, order: Tensor) -> tuple[Tensor, Tensor]:
@@ -242,10 +240,10 @@ def _chosen_and_outside(logits: Tensor, order: Tensor) -> tuple[Tensor, Tensor]:
     logits = logits.expand(*batch, logits.shape[-1])
     order = order.expand(*batch, order.shape[-1])
     if order.shape[-1] == logits.shape[-1]:
-        nothing = torch.full(batch, _FLOOR, dtype=logits.dtype, device=logits.device)
+        nothing = torch.full(batch, LOG_ZERO, dtype=logits.dtype, device=logits.device)
         return logits.gather(-1, order), nothing
     taken = torch.zeros_like(logits, dtype=torch.bool).scatter(-1, order, True)
-    return logits.gather(-1, order), logits.masked_fill(taken, _FLOOR).logsumexp(-1)
+    return logits.gather(-1, order), logits.masked_fill(taken, LOG_ZERO).logsumexp(-1)
 
 
 def _log_sum_over_orders(chosen: Tensor, outside: Tensor) -> Tensor:
@@ -255,7 +253,7 @@ def _log_sum_over_orders(chosen: Tensor, outside: Tensor) -> Tensor:
     # complement, whose index counts from the end.
     together = outside.unsqueeze(-1)
     for i in range(k):
-        together = torch.cat([together, torch.logaddexp(together, chosen[..., i : i + 1])], -1)
+        together = torch.cat([together, log_add(together, chosen[..., i : i + 1])], -1)
     log_d = together.flip(-1)
     log_h = torch.zeros_like(outside).unsqueeze(-1)
     subsets = [0]

@@ -259,6 +259,8 @@ def test_shapes_and_expand_share_the_tables() -> None:
     assert wide.mode.shape == (3, 4, 6)
     assert wide.enumerate_support().shape == (15, 3, 4, 6)
     assert wide.enumerate_support(expand=False).shape == (15, 1, 1, 6)
+    with pytest.raises(ValueError, match="cannot be expanded to"):
+        wide.expand((4,))
     one = KSubset(logits_of(1, 6), 2).expand((5, 4))
     assert one.sample((2,)).shape == (2, 5, 4, 6)
     assert len({tuple(m.tolist()) for m in one.sample().reshape(-1, 6)}) > 1

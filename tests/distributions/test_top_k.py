@@ -80,8 +80,9 @@ def test_extreme_logits(dtype: torch.dtype) -> None:
             log_prob = law.log_prob(law.enumerate_support())
             assert bool(log_prob.isfinite().all())
             assert abs(log_prob.logsumexp(0)) < 1e-4
-            (gradient,) = grad(log_prob.sum(), logits)
-            assert bool(gradient.isfinite().all())
+            (gradient,) = grad(log_prob.square().sum(), logits, create_graph=True)
+            (second,) = grad(gradient.square().sum(), logits)
+            assert bool(gradient.isfinite().all() & second.isfinite().all())
 
 
 def test_gradcheck() -> None:
