@@ -1,0 +1,284 @@
+"""Black boxes of every make, against what they say themselves."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.compose import make_column_transformer
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
+from torch import nn
+
+from lexppl.models import (
+    MLP,
+    BernoulliLikelihood,
+    CategoricalLikelihood,
+    NormalLikelihood,
+    Predictor,
+)
+from lexppl.models.black_box import black_box
+
+ROWS = torch.randn(50, 3, generator=torch.Generator().manual_seed(0))
+ARRAY = ROWS.numpy()
+CLASS = (ARRAY[:, 0] > 0).astype(int) + (ARRAY[:, 1] > 0.5)
+
+
+class WithNoise(nn.Module):
+    """Dropout and batch norm, which act otherwise in training."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(3)
+        self.drop = nn.Dropout(0.5)
+        self.last = nn.Linear(3, 4)
+
+    def forward(self, x):
+        return self.last(self.drop(self.norm(x)))
+
+
+def test_a_predictor_gives_its_law():
+    network = MLP(3, 4, (8,), seed=0)
+    box = black_box(Predictor(network, CategoricalLikelihood()), classes=4)
+    assert (box.task, box.classes, box.name) == ("classification", 4, "Predictor")
+    torch.testing.assert_close(box.targets(ROWS), network(ROWS).softmax(1).detach())
+    assert torch.equal(box(ROWS), box.targets(ROWS))
+
+
+def test_a_bernoulli_predictor_gives_two_classes():
+    network = MLP(3, 1, (8,), seed=0)
+    given = black_box(Predictor(network, BernoulliLikelihood())).targets(ROWS)
+    one = network(ROWS).sigmoid().detach()
+    torch.testing.assert_close(given, torch.cat([1 - one, one], 1))
+
+
+def test_a_normal_predictor_gives_its_mean():
+    network = MLP(3, 1, (8,), seed=0)
+    box = black_box(Predictor(network, NormalLikelihood(3.0)))
+    assert box.task == "regression"
+    torch.testing.assert_close(box.targets(ROWS), network(ROWS).squeeze(1).detach())
+
+
+@pytest.mark.parametrize(
+    ("outputs", "output", "expected"),
+    [
+        (4, "logits", lambda f: f.softmax(1)),
+        (1, "logits", lambda f: torch.cat([(-f).sigmoid(), f.sigmoid()], 1)),
+        (1, "response", lambda f: f.squeeze(1)),
+    ],
+)
+def test_a_module_gives_what_its_outputs_mean(outputs, output, expected):
+    network = MLP(3, outputs, (8,), seed=0)
+    for module in (network, nn.Sequential(network, nn.Flatten(0)) if outputs == 1 else network):
+        given = black_box(module, output=output).targets(ROWS)
+        torch.testing.assert_close(given, expected(network(ROWS)).detach())
+
+
+def test_probabilities_of_a_module_are_not_taken_for_logits():
+    module = nn.Sequential(MLP(3, 4, (8,), seed=0), nn.Softmax(1))
+    given = black_box(module, output="probabilities").targets(ROWS)
+    torch.testing.assert_close(given, module(ROWS).detach())
+    flattened = black_box(module, output="logits").targets(ROWS)
+    assert float((given - flattened).abs().max()) > 0.01
+
+
+def test_a_module_is_asked_in_evaluation_mode_and_put_back():
+    module = WithNoise().train()
+    module.norm.eval()
+    statistics = module.norm.running_mean.clone()
+    given = black_box(module, output="logits").targets(ROWS)
+    assert [module.training, module.norm.training, module.drop.training] == [True, False, True]
+    assert torch.equal(module.norm.running_mean, statistics)
+    assert not given.requires_grad
+    torch.testing.assert_close(given, module.eval()(ROWS).softmax(1).detach())
+
+
+def test_a_module_is_put_back_after_a_failure():
+    module = WithNoise().train()
+    box = black_box(module, output="logits")
+    with pytest.raises(RuntimeError):
+        box.targets(ROWS[:, :2])
+    assert module.training and module.norm.training
+
+
+def test_batches_give_what_one_batch_gives_and_rows_are_asked_for_once():
+    seen = []
+
+    def ask(array):
+        seen.append(len(array))
+        return 1 / (1 + np.exp(-array[:, 0]))
+
+    in_parts = black_box(ask, batch_rows=8).targets(ROWS)
+    assert seen == [8] * 6 + [2]
+    torch.testing.assert_close(in_parts, black_box(ask).targets(ROWS))
+    torch.testing.assert_close(in_parts[:, 1], ROWS[:, 0].sigmoid())
+
+
+def test_the_type_of_x_is_kept():
+    box = black_box(LogisticRegression().fit(ARRAY, CLASS))
+    for dtype in (torch.float32, torch.float64):
+        assert box.targets(ROWS.to(dtype)).dtype == dtype
+
+
+def test_rows_sum_to_one_exactly():
+    off = np.array([[0.2, 0.80005]])
+    given = black_box(lambda a: np.repeat(off, len(a), 0)).targets(ROWS.double())
+    assert float((given.sum(1) - 1).abs().max()) < 1e-15
+    torch.testing.assert_close(given[0], torch.tensor([0.2, 0.80005]).double() / 1.00005)
+
+
+def test_a_classifier_gives_its_probabilities():
+    fitted = LogisticRegression().fit(ARRAY, CLASS)
+    box = black_box(fitted)
+    assert (box.name, box.task, box.classes) == ("LogisticRegression", "classification", 3)
+    np.testing.assert_allclose(box.targets(ROWS), fitted.predict_proba(ARRAY), atol=1e-6)
+
+
+def test_labels_are_put_in_the_order_of_the_classes():
+    names = np.array(["low", "middle", "high"])
+    fitted = LogisticRegression().fit(ARRAY, names[CLASS])
+    assert list(fitted.classes_) == ["high", "low", "middle"]
+    by_number = LogisticRegression().fit(ARRAY, CLASS)
+    given = black_box(fitted, classes=("low", "middle", "high")).targets(ROWS)
+    np.testing.assert_allclose(given, by_number.predict_proba(ARRAY), atol=1e-4)
+    unordered = fitted.predict_proba(ARRAY)
+    assert np.abs(given.numpy() - unordered).max() > 0.1
+
+
+def test_numbers_that_are_names_are_mapped():
+    fitted = LogisticRegression().fit(ARRAY, CLASS + 1)
+    given = black_box(fitted, classes=("1", "2", "3")).targets(ROWS)
+    np.testing.assert_allclose(given, fitted.predict_proba(ARRAY), atol=1e-6)
+
+
+def test_a_label_that_was_never_seen_has_probability_zero():
+    fitted = LogisticRegression().fit(ARRAY, np.where(CLASS > 0, 2, 0))
+    given = black_box(fitted, classes=3).targets(ROWS)
+    assert bool((given[:, 1] == 0).all())
+    np.testing.assert_allclose(given[:, [0, 2]], fitted.predict_proba(ARRAY), atol=1e-6)
+
+
+def test_a_regressor_gives_its_prediction():
+    response = ARRAY @ np.array([1.0, -2.0, 0.5]) + 3.0
+    for target in (response, response[:, None]):
+        fitted = make_pipeline(StandardScaler(), LinearRegression()).fit(ARRAY, target)
+        box = black_box(fitted)
+        assert (box.task, box.classes) == ("regression", None)
+        np.testing.assert_allclose(box.targets(ROWS), response, atol=1e-4)
+
+
+def test_a_model_of_named_columns_gets_them_without_a_warning():
+    frame = pd.DataFrame(ARRAY, columns=["a", "b", "c"])
+    # By name it reads the columns in another order than the rows have them.
+    columns = make_column_transformer((StandardScaler(), ["c", "a"]))
+    fitted = make_pipeline(columns, LogisticRegression()).fit(frame, CLASS)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        given = black_box(fitted).targets(ROWS)
+    np.testing.assert_allclose(given, fitted.predict_proba(frame), atol=1e-6)
+
+
+def test_a_function_may_give_responses_and_tensors():
+    given = black_box(lambda a: torch.from_numpy(a[:, :1]) * 2, task="regression").targets(ROWS)
+    torch.testing.assert_close(given, ROWS[:, 0] * 2)
+
+
+def constant(value):
+    def named(array):
+        return np.broadcast_to(np.asarray(value), (len(array), *np.shape(value)))
+
+    return named
+
+
+@pytest.mark.parametrize(
+    ("function", "error", "words"),
+    [
+        (constant([0.5, np.nan]), ValueError, "named must give finite values; 50 of its 100"),
+        (constant([1.5, -0.5]), ValueError, r"in \[0, 1\]; it gave -0.5 to 1.5"),
+        (constant([0.5, 0.6]), ValueError, "sum to 1 in each row; they sum to 1.1 to 1.1"),
+        (constant([[0.5, 0.5]]), ValueError, r"\(N, C\) or \(N,\); it gave \(50, 1, 2\)"),
+        (constant([0.2, 0.3, 0.5]), ValueError, "probabilities of 2 classes; it gave 3"),
+        (lambda a: a[:-1, :2], ValueError, r"shape \(50, 2\); it gave shape \(49, 2\)"),
+        (lambda a: np.float64(1.0), ValueError, r"it gave \(\)"),
+        (lambda a: ["yes"] * len(a), TypeError, "an array of numbers; it gave list"),
+    ],
+)
+def test_bad_outputs_are_refused(function, error, words):
+    with pytest.raises(error, match=words):
+        black_box(function, classes=2).targets(ROWS)
+
+
+def test_classes_that_change_between_batches_are_refused():
+    def changing(array):
+        classes = 2 if len(array) >= 8 else 3
+        return np.full((len(array), classes), 1 / classes)
+
+    assert black_box(changing).targets(ROWS).shape == (50, 2)
+    with pytest.raises(ValueError, match="changing must give probabilities of 2 classes; it gave"):
+        black_box(changing, batch_rows=8).targets(ROWS)
+
+
+@pytest.mark.parametrize(
+    ("x", "error", "words"),
+    [
+        (ARRAY, TypeError, "x must be a torch.Tensor; it is a ndarray"),
+        (ROWS[:0], ValueError, r"N >= 1; it has \(0, 3\)"),
+        (ROWS[0], ValueError, r"\(N, \*event\), N >= 1; it has \(3,\)"),
+        (ROWS / 0, ValueError, "x must be finite"),
+        (ROWS[:, :2], ValueError, "LogisticRegression was fitted on 3 features; x has 2"),
+        (ROWS[..., None], ValueError, r"takes tables \(N, D\)"),
+    ],
+)
+def test_bad_rows_are_refused(x, error, words):
+    box = black_box(LogisticRegression().fit(ARRAY, CLASS))
+    with pytest.raises(error, match=words):
+        box.targets(x)
+
+
+def test_rows_of_another_type_than_the_module_are_refused():
+    with pytest.raises(ValueError, match=r"x is torch.float64 and Linear is torch.float32"):
+        black_box(nn.Linear(3, 2), output="logits").targets(ROWS.double())
+
+
+PREDICTOR = Predictor(MLP(3, 2, (4,), seed=0), CategoricalLikelihood())
+FITTED = LogisticRegression().fit(ARRAY, CLASS)
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "error", "words"),
+    [
+        (3.0, {}, TypeError, "it is float"),
+        (nn.Linear(3, 2), {}, ValueError, "say what Linear returns: output='logits'"),
+        (nn.Linear(3, 2), {"output": "odds"}, ValueError, "it is 'odds'"),
+        (nn.Linear(3, 2), {"output": "response", "task": "classification"}, ValueError, "means"),
+        (PREDICTOR, {"output": "logits"}, ValueError, "has a likelihood"),
+        (PREDICTOR, {"task": "regression"}, ValueError, "Predictor is for classification"),
+        (FITTED, {"output": "logits"}, ValueError, "asked by predict_proba"),
+        (FITTED, {"task": "regression"}, ValueError, "is for classification"),
+        (FITTED, {"task": "ranking"}, ValueError, "task must be one of"),
+        (FITTED, {"classes": 2}, ValueError, r"must have labels 0 to 1; it has \[0, 1, 2\]"),
+        (FITTED, {"classes": 1}, ValueError, "classes must be at least 2; it is 1"),
+        (FITTED, {"classes": "abc"}, ValueError, "a number or the list of labels"),
+        (FITTED, {"classes": ("a", "a")}, ValueError, "two or more different labels"),
+        (FITTED, {"classes": ("2", "1", "0")}, ValueError, "the two disagree"),
+        (FITTED, {"batch_rows": 0}, ValueError, "batch_rows must be a whole number"),
+        (LinearRegression().fit(ARRAY, CLASS), {"classes": 2}, ValueError, "have no classes"),
+        (LogisticRegression(), {}, NotFittedError, "not fitted"),
+        (SVC().fit(ARRAY, CLASS), {}, ValueError, "SVC has no predict_proba"),
+    ],
+)
+def test_bad_arguments_are_refused(model, options, error, words):
+    with pytest.raises(error, match=words):
+        black_box(model, **options)
+
+
+def test_labels_that_are_no_numbers_need_their_order():
+    fitted = LogisticRegression().fit(ARRAY, np.array(["b", "a", "c"])[CLASS])
+    with pytest.raises(ValueError, match=r"labels 0 to 2; it has \['a', 'b', 'c'\]. Give its"):
+        black_box(fitted)
+    with pytest.raises(ValueError, match=r"labels among \['a', 'b', 'd'\]"):
+        black_box(fitted, classes=("a", "b", "d"))
