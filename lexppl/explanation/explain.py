@@ -144,8 +144,8 @@ def explain(
         size = _chunk_size(rows, sites, proposed * imputations, rows_per_chunk)
         for chain, (model, guide) in enumerate(zip(result.models, result.guides, strict=True)):
             with seeded(_chain_seed(seed, chain), rows.x.device):
-                first = slice(0, size)
-                shared = SharedLatents(guide, rows.arguments(first), draws)
+                first = rows.arguments(slice(0, size))
+                shared = SharedLatents(guide, sites.has_outer_latents, first, draws)
                 for start in range(0, len(rows), size):
                     chunk = slice(start, min(start + size, len(rows)))
                     drawn = _draw(

@@ -35,10 +35,12 @@ class Response:
 
 @dataclass(frozen=True)
 class ProgramSites:
-    """The masks of a program, in its order, and its response inside the mask plate, if any."""
+    """The masks of a program, in its order, its response inside the mask plate, if any, and whether
+    it has latents outside the mask plate."""
 
     masks: tuple[MaskSite, ...]
     response: Response | None
+    has_outer_latents: bool
 
 
 def sites_of(model: Callable[..., Any], x: Tensor) -> ProgramSites:
@@ -66,7 +68,8 @@ def sites_of(model: Callable[..., Any], x: Tensor) -> ProgramSites:
             f"mask to explain; its sites are {[site.name for site in sites]}"
         )
     response = [_response(s) for s in sites if s.name == RESPONSE and s.in_particles]
-    return ProgramSites(masks, response[0] if response else None)
+    outer = any(not (site.in_particles or site.observed) for site in sites)
+    return ProgramSites(masks, response[0] if response else None, outer)
 
 
 def _site(name: str, node: dict[str, Any]) -> Site:

@@ -109,7 +109,7 @@ def _pooled_r_hat(mask: xr.DataArray) -> np.ndarray:
         part: Any = mask[:, :, start : start + ROWS_AT_ONCE].values
         part = part.astype(np.float64)
         # Differences from a chain's first draw are exact zeros where its draws agree.
-        first = part[:, 0]
+        first = part[:, 0].copy()
         part -= first[:, None]
         within += part.var(1, ddof=1).mean(0).sum(0) / rows
         means = first + part.mean(1)

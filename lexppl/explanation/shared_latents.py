@@ -22,14 +22,18 @@ class SharedLatents:
 
     Args:
         guide: the program's guide, or None.
+        needed: whether the program has latents outside the mask plate. Where it has none, the guide
+            is not called without y, which it may need.
         args: a few rows, to call the guide with.
         draws: D.
     """
 
-    def __init__(self, guide: Guide | None, args: tuple[Any, ...], draws: int) -> None:
+    def __init__(
+        self, guide: Guide | None, needed: bool, args: tuple[Any, ...], draws: int
+    ) -> None:
         self._guide = guide
         self._traces: list[Any] = []
-        if guide is None or not _outside(_trace(guide, args)):
+        if guide is None or not needed:
             return
         for _ in range(draws):
             trace = _trace(guide, args)
@@ -38,9 +42,6 @@ class SharedLatents:
                 if name not in outside or _of_a_row(trace.nodes[name]):
                     trace.remove_node(name)
             self._traces.append(trace)
-
-    def __bool__(self) -> bool:
-        return bool(self._traces)
 
     def guides(self, propose_masks: bool) -> list[tuple[Guide | None, int | None]]:
         """The guides to run a chunk of rows with, each with the number of draws it is good for

@@ -1,0 +1,787 @@
+"""Explanations against exact posteriors, and their layout, files and refusals."""
+
+import itertools
+import math
+
+import arviz as az
+import numpy as np
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+import xarray as xr
+from scipy import stats
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+from lexppl.arviz_compatibility import group_names, group_of, posterior_of
+from lexppl.explanation import (
+    explain,
+    save_posterior,
+    selection_table,
+    systematic_resampling,
+)
+from lexppl.explanation.arviz_layout import Variable
+from lexppl.inference import FitResult, History, NestedIWAE, fit
+from lexppl.models import (
+    LEX,
+    MLP,
+    BernoulliSelector,
+    CategoricalLikelihood,
+    ConstantImputer,
+    GaussianImputer,
+    Grouping,
+    KSubsetSelector,
+    NormalLikelihood,
+    Predictor,
+    imputation_particles,
+    mask_particles,
+    observe,
+)
+
+FAILURE = 1e-6
+"""Probability with which a correct implementation fails one test by its z-scores."""
+
+
+def fitted(*models, guides=None, **named):
+    """A fit's result without the fit."""
+    empty = np.zeros((0, len(models)))
+    return FitResult(
+        models=[m.eval() for m in models],
+        guides=list(guides or [None] * len(models)),
+        objective=NestedIWAE(masks=4),
+        history=History(empty, empty, np.zeros(0), np.zeros(0)),
+        best_epoch=np.zeros(len(models), dtype=int),
+        best_valid=np.full(len(models), np.nan),
+        collapse=[None] * len(models),
+        interrupted=False,
+        **{"event_shape": (3,), "labels": (0, 1), "seed": 0, **named},
+    )
+
+
+def lex(selector=None, likelihood=None, seed=0, outputs=2, **parts):
+    selector = selector or BernoulliSelector(MLP(3, 3, (4,), seed=seed))
+    network = MLP(3, outputs, (4,), seed=seed + 1)
+    return LEX(
+        selector, ConstantImputer(), Predictor(network, likelihood or CategoricalLikelihood()),
+        **parts,
+    )  # fmt: skip
+
+
+def rows(count, seed=0, dtype=torch.float32):
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(count, 3, generator=generator, dtype=torch.float64).to(dtype)
+    return x, (x[:, 0] > 0).long()
+
+
+# Draws against exact enumeration
+
+
+class Enumerable(nn.Module):
+    """Three Bernoulli mask entries, and hidden features filled in by one of two values."""
+
+    FILLS = (-0.7, 0.9)
+    SHARE = 0.4
+
+    def __init__(self):
+        super().__init__()
+        self.slope = nn.Parameter(torch.tensor([0.8, -0.5, 0.3], dtype=torch.float64))
+        self.weight = nn.Parameter(
+            torch.tensor([[1.5, -1.0], [-2.0, 0.4], [0.6, 1.2]], dtype=torch.float64)
+        )
+
+    def forward(self, x, y=None):
+        with pyro.plate("data", len(x), dim=-1):
+            law = dist.Bernoulli(logits=self.slope * x).to_event(1)
+            with mask_particles():
+                mask = pyro.sample("mask", law)
+                with imputation_particles():
+                    share = torch.tensor(self.SHARE, dtype=torch.float64)
+                    which = pyro.sample("fill", dist.Bernoulli(share.expand(len(x))))
+                    fill = self.FILLS[0] + which * (self.FILLS[1] - self.FILLS[0])
+                    x_imputed = mask * x + (1 - mask) * fill.unsqueeze(-1)
+                    return observe("y", dist.Categorical(logits=x_imputed @ self.weight), y)
+
+    def exact(self, x):
+        """All masks (8, 3), p(z | x) (8,) and p(y | x, z) (8, 2) for one row."""
+        masks = torch.tensor(list(itertools.product((0.0, 1.0), repeat=3)), dtype=torch.float64)
+        prior = dist.Bernoulli(logits=self.slope * x).to_event(1).log_prob(masks).exp()
+        likelihood = 0.0
+        for fill, share in zip(self.FILLS, (1 - self.SHARE, self.SHARE), strict=True):
+            logits = (masks * x + (1 - masks) * fill) @ self.weight
+            likelihood = likelihood + share * logits.softmax(-1)
+        return masks, prior.detach(), likelihood.detach()
+
+
+def guide(x, y=None):
+    """A guide of the masks that looks at y (a label or a probability) and is not the posterior."""
+    sign = (2 * y - 1 if y.dim() == 1 else y[:, 1] - y[:, 0]).double()
+    with pyro.plate("data", len(x), dim=-1), mask_particles():
+        logits = 0.5 * sign.unsqueeze(-1) * x + 0.3
+        pyro.sample("mask", dist.Bernoulli(logits=logits).to_event(1))
+
+
+COPIES = 200
+ROW_PAIR = torch.tensor([[1.2, -0.4, 0.9], [-0.8, 1.5, 0.2]], dtype=torch.float64)
+LABEL_PAIR = torch.tensor([1, 0])
+
+
+def copied(values):
+    return values.repeat_interleave(COPIES, 0)
+
+
+def z_scores(by_copy, exact):
+    """Of the mean over copies of a row; zero where the copies all equal the exact value."""
+    error = by_copy.mean(0) - exact
+    spread = by_copy.std(0, ddof=1) / math.sqrt(len(by_copy))
+    return np.abs(error / np.where(spread == 0, 1e-12, spread))
+
+
+def limit(tests):
+    return stats.t.isf(FAILURE / 2 / tests, COPIES - 1)
+
+
+def pattern_frequencies(mask):
+    """How often each of the 8 masks was drawn: (copies, 8)."""
+    code = (mask.astype(int) * [4, 2, 1]).sum(-1)
+    return np.stack([(code == pattern).mean(0) for pattern in range(8)], -1)
+
+
+def largest_posterior_z(posterior, model, y):
+    """Over rows and masks, of mask frequencies against p(z | x, y), or Σ_c p(c) p(z | x, y=c)."""
+    mask = posterior["posterior"]["mask"].values[0]
+    largest = 0.0
+    for row in range(2):
+        _, prior, likelihood = model.exact(ROW_PAIR[row])
+        joint = prior.unsqueeze(-1) * likelihood
+        weight = y[row] if y.dim() > 1 else nn.functional.one_hot(y[row], 2)
+        exact = (weight * joint / joint.sum(0)).sum(-1).numpy()
+        copies = slice(row * COPIES, (row + 1) * COPIES)
+        scores = z_scores(pattern_frequencies(mask[:, copies]), exact)
+        largest = max(largest, float(scores.max()))
+    return largest
+
+
+SOFT = torch.tensor([[0.3, 0.7], [1.0, 0.0]], dtype=torch.float64)
+
+
+@pytest.mark.parametrize(
+    ("imputations", "guided", "y"),
+    [
+        (1, False, LABEL_PAIR),
+        (2, False, LABEL_PAIR),
+        (1, True, LABEL_PAIR),
+        (2, True, LABEL_PAIR),
+        (1, False, SOFT),
+        (2, True, SOFT),
+    ],
+)
+def test_masks_given_y_follow_the_exact_posterior(imputations, guided, y):
+    model = Enumerable()
+    result = fitted(model, guides=[guide if guided else None])
+    options = {"draws": 250, "proposals": 16, "imputations": imputations, "seed": 1}
+    posterior = explain(result, copied(ROW_PAIR), copied(y), **options)
+    assert largest_posterior_z(posterior, model, y) < limit(16)
+    evidence = posterior["sample_stats"]["log_evidence"].values[0]
+    if y.dim() == 1:
+        for row in range(2):
+            _, prior, likelihood = model.exact(ROW_PAIR[row])
+            exact = float(prior @ likelihood[:, y[row]])
+            drawn = np.exp(evidence[row * COPIES : (row + 1) * COPIES])
+            assert z_scores(drawn, exact) < limit(2)
+
+
+def test_masks_without_y_fail_the_posterior_and_pass_the_prior():
+    model = Enumerable()
+    posterior = explain(fitted(model), copied(ROW_PAIR), draws=250, seed=1)
+    assert largest_posterior_z(posterior, model, LABEL_PAIR) > limit(16)
+    mask = posterior["posterior"]["mask"].values[0]
+    for row in range(2):
+        copies = slice(row * COPIES, (row + 1) * COPIES)
+        _, prior, _ = model.exact(ROW_PAIR[row])
+        assert z_scores(pattern_frequencies(mask[:, copies]), prior.numpy()).max() < limit(16)
+
+
+def test_guide_is_left_alone_without_y():
+    model = Enumerable()
+    with_guide = explain(fitted(model, guides=[guide]), ROW_PAIR, draws=20)
+    without = explain(fitted(model), ROW_PAIR, draws=20)
+    xr.testing.assert_identical(group_of(with_guide, "posterior"), group_of(without, "posterior"))
+
+
+@pytest.mark.parametrize("observed", [False, True])
+def test_new_responses_follow_their_probabilities(observed):
+    """p(y = c | x) without y; Σ p(z, fill | x, y) p(c | x̃) with it, a joint draw of both."""
+    model = Enumerable()
+    y = copied(LABEL_PAIR) if observed else None
+    posterior = explain(
+        fitted(model), copied(ROW_PAIR), y, draws=250, proposals=16, imputations=2, seed=2
+    )
+    predictive = group_of(posterior, "posterior_predictive")
+    for row in range(2):
+        masks, prior, _ = model.exact(ROW_PAIR[row])
+        exact, total = 0.0, 0.0
+        for fill, share in zip(model.FILLS, (1 - model.SHARE, model.SHARE), strict=True):
+            logits = (masks * ROW_PAIR[row] + (1 - masks) * fill) @ model.weight
+            p = logits.softmax(-1).detach()
+            weight = share * prior * (p[:, LABEL_PAIR[row]] if observed else 1.0)
+            exact, total = exact + weight @ p, total + weight.sum()
+        exact = float((exact / total)[1])
+        copies = slice(row * COPIES, (row + 1) * COPIES)
+        drawn = predictive["y"].values[0, :, copies].mean(0)
+        stated = predictive["y_probability"].values[0, copies, 1]
+        assert z_scores(drawn, exact) < limit(4)
+        assert z_scores(stated, exact) < limit(4)
+
+
+def test_log_likelihood_is_that_of_the_drawn_masks():
+    x, y = rows(30)
+    model = lex()
+    posterior = explain(fitted(model), x, y, draws=20)
+    mask = torch.as_tensor(posterior["posterior"]["mask"].values[0])
+    with torch.no_grad():
+        law = model.predictor(mask * x)
+    stated = posterior["log_likelihood"]["y"].values[0]
+    np.testing.assert_allclose(stated, law.log_prob(y).numpy(), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        posterior["posterior_predictive"]["y_probability"].values[0],
+        law.probs.mean(0).numpy(),
+        rtol=1e-5,
+    )
+
+
+def test_guide_weights_stay_out_of_the_log_likelihood():
+    model = Enumerable()
+    model.FILLS = (0.2, 0.2)
+    posterior = explain(
+        fitted(model, guides=[guide]), copied(ROW_PAIR), copied(LABEL_PAIR), draws=50
+    )
+    mask = torch.as_tensor(posterior["posterior"]["mask"].values[0])
+    x_imputed = mask * copied(ROW_PAIR) + (1 - mask) * 0.2
+    law = dist.Categorical(logits=x_imputed @ model.weight.detach())
+    np.testing.assert_allclose(
+        posterior["log_likelihood"]["y"].values[0], law.log_prob(copied(LABEL_PAIR)), atol=1e-12
+    )
+
+
+def test_effective_sample_size_of_even_weights_is_the_number_of_proposals():
+    model = Enumerable()
+    model.weight.data.zero_()
+    posterior = explain(fitted(model), ROW_PAIR, LABEL_PAIR, draws=10, imputations=3)
+    np.testing.assert_allclose(posterior["sample_stats"]["weight_ess"], 40.0)
+    np.testing.assert_allclose(posterior["sample_stats"]["log_evidence"], math.log(0.5))
+
+
+def test_impossible_label_has_no_evidence_and_no_effective_draws():
+    model = Enumerable()
+    model.weight.data = torch.tensor([[0.0, -math.inf]] * 3, dtype=torch.float64)
+    x = torch.ones(2, 3, dtype=torch.float64)
+    model.FILLS = (1.0, 1.0)
+    posterior = explain(fitted(model), x, torch.tensor([0, 1]), draws=10)
+    assert posterior["sample_stats"]["log_evidence"].values[0].tolist() == [0.0, -math.inf]
+    assert posterior["sample_stats"]["weight_ess"].values[0] == pytest.approx([40.0, 0.0])
+
+
+def test_selection_probability_is_the_mean_of_the_law():
+    x, y = rows(40)
+    models = [lex(KSubsetSelector(MLP(3, 3, (4,), seed=s), k=2)) for s in (3, 4)]
+    for given in (None, y):
+        posterior = explain(fitted(*models), x, given, draws=5)
+        stated = posterior["sample_stats"]["selection_probability"]
+        with torch.no_grad():
+            exact = torch.stack([model.selector(x).mean for model in models])
+        np.testing.assert_allclose(stated, exact, rtol=1e-6)
+        assert stated.attrs["source"] == "mean of the law p(z | x)"
+
+
+# Systematic resampling
+
+
+def test_systematic_resampling_takes_each_proposal_its_share_of_times():
+    generator = torch.Generator().manual_seed(0)
+    p = torch.rand(7, 500, generator=generator, dtype=torch.float64) + 0.01
+    p[2] = 0.0
+    p = p / p.sum(0)
+    torch.manual_seed(0)
+    drawn = systematic_resampling(p, 20)
+    counts = torch.stack([(drawn == proposal).sum(0) for proposal in range(7)])
+    assert bool((counts >= (20 * p - 1e-9).floor()).all())
+    assert bool((counts <= (20 * p + 1e-9).ceil()).all())
+    assert not bool(counts[2].any())
+
+
+def test_systematic_resampling_is_unbiased_and_exchangeable():
+    p = torch.tensor([0.05, 0.31, 0.0, 0.64], dtype=torch.float64)
+    torch.manual_seed(0)
+    drawn = systematic_resampling(p.unsqueeze(-1).expand(4, 20_000), 3)
+    bound = stats.norm.isf(FAILURE / 2 / 12)
+    for draw, proposal in itertools.product(range(3), range(4)):
+        share = float((drawn[draw] == proposal).double().mean())
+        error = math.sqrt(float(p[proposal] * (1 - p[proposal])) / 20_000)
+        assert abs(share - float(p[proposal])) <= bound * error
+
+
+# Any program
+
+
+class SharedSwitch(nn.Module):
+    """All rows keep all entries of a draw, or none: a global latent decides."""
+
+    def __init__(self):
+        super().__init__()
+        self.unused = nn.Parameter(torch.zeros(()))
+
+    def forward(self, x, y=None):
+        switch = pyro.sample("switch", dist.Normal(0.0, 1.0))
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            logits = (1e4 * switch).sign() * torch.full((len(x), 3), 40.0)
+            mask = pyro.sample("mask", dist.Bernoulli(logits=logits).to_event(1))
+            with imputation_particles():
+                return pyro.sample("y", dist.Normal(mask.sum(-1), 1.0), obs=y)
+
+
+def switch_guide(x, y=None):
+    pyro.sample("switch", dist.Normal(0.5, 1.0))
+
+
+@pytest.mark.parametrize("observed", [False, True])
+def test_latents_that_rows_share_are_drawn_once_a_draw(observed):
+    x = torch.zeros(5, 3)
+    y = torch.zeros(5) if observed else None
+    result = fitted(SharedSwitch(), guides=[switch_guide], labels=None)
+    posterior = explain(result, x, y, draws=300, rows_per_chunk=2, proposals=1 + observed)
+    mask = posterior["posterior"]["mask"].values[0]
+    assert (mask == mask[:, :1, :1]).all()
+    kept = int(mask[:, 0, 0].sum())
+    bounds = stats.binom.ppf([FAILURE / 2, 1 - FAILURE / 2], 300, stats.norm.cdf(0.5))
+    assert bounds[0] <= kept <= bounds[1]
+
+
+class TwoMasks(nn.Module):
+    """A subset of columns and soft weights of two blocks, whose law states no mean."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(3))
+
+    def forward(self, x, y=None):
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            column = pyro.sample("column", dist.Bernoulli(torch.full((3,), 0.5)).to_event(1))
+            relaxed = dist.RelaxedBernoulliStraightThrough(torch.tensor(0.5), torch.ones(2) / 2)
+            pyro.sample("block", relaxed.to_event(1))
+            plain = dist.RelaxedOneHotCategorical(torch.tensor(0.5), torch.ones(2) / 2)
+            pyro.sample("soft", plain)
+            with imputation_particles():
+                outcome = (column * x * self.weight).sum(-1)
+                return pyro.sample("y", dist.Normal(outcome, 1.0), obs=y)
+
+
+def test_program_of_ones_own_with_several_masks():
+    x, _ = rows(6)
+    posterior = explain(fitted(TwoMasks(), labels=None), x, draws=8)
+    draws = group_of(posterior, "posterior")
+    assert draws["column"].dims == ("chain", "draw", "row", "feature")
+    assert draws["soft"].dims == ("chain", "draw", "row", "soft_feature")
+    assert draws["column"].dtype == np.int8
+    assert draws["soft"].dtype == np.float32
+    assert {"importance", "soft_importance", "block_importance"} <= set(draws.data_vars)
+    stats_of = group_of(posterior, "sample_stats")
+    assert stats_of["soft_selection_probability"].attrs["source"] == "mean of the draws"
+    np.testing.assert_allclose(
+        stats_of["soft_selection_probability"], draws["soft"].mean("draw"), rtol=1e-5
+    )
+    predictive = group_of(posterior, "posterior_predictive")
+    assert predictive["y"].dtype == np.float32
+    assert "y_probability" not in predictive
+
+
+def test_regression_and_float64():
+    x, _ = rows(9, dtype=torch.float64)
+    model = lex(likelihood=NormalLikelihood(), outputs=1).double()
+    posterior = explain(fitted(model, labels=None), x, x[:, 0], draws=8)
+    assert posterior["posterior_predictive"]["y"].dtype == np.float64
+    assert posterior["log_likelihood"]["y"].dtype == np.float64
+    np.testing.assert_array_equal(posterior["observed_data"]["y"], x[:, 0])
+
+
+def test_arrays_become_tensors_of_the_models_type():
+    x, y = rows(9)
+    from_arrays = explain(fitted(lex()), x.numpy().astype(np.float64), y.numpy(), draws=5)
+    from_tensors = explain(fitted(lex()), x, y, draws=5)
+    xr.testing.assert_identical(
+        group_of(from_arrays, "posterior"), group_of(from_tensors, "posterior")
+    )
+
+
+# Layout
+
+
+@pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
+def test_layout_of_a_fitted_explainer():
+    x, y = rows(60)
+    model = lex(KSubsetSelector(MLP(3, 2, (4,), seed=0), k=1), grouping=Grouping([0, 1, 1]))
+    result = fit(
+        model, (x, y), objective=NestedIWAE(masks=2), epochs=2, replicates=3, progress=False
+    )
+    result.class_names = ("no", "yes")
+    names = [f"patient {i}" for i in range(10)]
+    posterior = explain(
+        result, x[:10], y[:10], draws=12, row_names=names, entry_names=["age", "colour"]
+    )
+    assert set(group_names(posterior)) == {
+        "posterior", "sample_stats", "posterior_predictive", "log_likelihood", "observed_data",
+        "constant_data",
+    }  # fmt: skip
+    draws = group_of(posterior, "posterior")
+    assert dict(draws["mask"].sizes) == {"chain": 3, "draw": 12, "row": 10, "feature": 2}
+    assert draws["mask"].dtype == np.int8
+    assert draws["feature"].values.tolist() == ["age", "colour"]
+    assert draws["row"].values.tolist() == names
+    np.testing.assert_allclose(draws["importance"], draws["mask"].mean("row"), atol=1e-12)
+    sizes = group_of(posterior, "sample_stats")["size"]
+    assert (sizes == 1).all()
+    predictive = group_of(posterior, "posterior_predictive")
+    assert predictive["class"].values.tolist() == ["no", "yes"]
+    np.testing.assert_allclose(predictive["y_probability"].sum("class"), 1.0, rtol=1e-5)
+    assert set(np.unique(predictive["y"])) <= {0, 1}
+    table = group_of(posterior, "constant_data")["x"]
+    assert table["input"].values.tolist() == ["x1", "x2", "x3"]
+    np.testing.assert_array_equal(table, x[:10])
+    for name in group_names(posterior):
+        group = group_of(posterior, name)
+        assert all(v.dtype != object for v in group.variables.values())
+        assert group.attrs["objective"] == "NestedIWAE(masks=2, imputations=1)"
+        assert "p(z | x, y)" in group.attrs["draws"]
+
+
+def test_names_come_from_the_fit_then_the_grouping():
+    x, _ = rows(4)
+    grouped = lex(grouping=Grouping([0, 1, 2], names=["a", "b", "c"]))
+    names = group_of(explain(fitted(grouped), x, draws=2), "posterior")["feature"]
+    assert names.values.tolist() == ["a", "b", "c"]
+    named = fitted(grouped, entry_names=("d", "e", "f"))
+    names = group_of(explain(named, x, draws=2), "posterior")["feature"]
+    assert names.values.tolist() == ["d", "e", "f"]
+    names = group_of(explain(fitted(lex()), x, draws=2), "posterior")["feature"]
+    assert names.values.tolist() == ["x1", "x2", "x3"]
+
+
+def test_counts_that_need_more_bytes_get_them():
+    variable = Variable(("row",), np.zeros(3, np.int8), {})
+    variable.put((slice(0, 2),), torch.tensor([1.0, 2.0]))
+    assert variable.values.dtype == np.int8
+    variable.put((slice(2, 3),), torch.tensor([300.0]))
+    assert variable.values.tolist() == [1.0, 2.0, 300.0]
+
+
+def test_arviz_reads_it():
+    x, y = rows(20)
+    posterior = explain(fitted(lex(seed=0), lex(seed=5)), x, y, draws=60)
+    summary = az.summary(posterior, var_names=["importance"])
+    assert list(summary.index) == [f"importance[x{g}]" for g in (1, 2, 3)]
+    forest = az.plot_forest(posterior, var_names=["importance"])
+    assert forest is not None
+    loo = az.loo(posterior)
+    assert math.isfinite(getattr(loo, "elpd_loo", getattr(loo, "elpd", math.nan)))
+
+
+# Chunks and seeds
+
+
+class LargestTensor(TorchFunctionMode):
+    """The number of elements of the largest tensor that was made inside."""
+
+    def __init__(self):
+        super().__init__()
+        self.elements = 0
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        value = func(*args, **(kwargs or {}))
+        if isinstance(value, torch.Tensor):
+            self.elements = max(self.elements, value.numel())
+        return value
+
+
+def largest_tensor(count, **options):
+    x, y = rows(count)
+    with LargestTensor() as largest:
+        explain(fitted(lex()), x, y, draws=50, **options)
+    return largest.elements
+
+
+def test_tensors_do_not_grow_with_the_rows():
+    small = largest_tensor(100, rows_per_chunk=20)
+    assert largest_tensor(2000, rows_per_chunk=20) == small
+    assert largest_tensor(2000, rows_per_chunk=500) > small
+
+
+def test_same_seed_same_bits_and_global_state_untouched():
+    x, y = rows(30)
+    result = fitted(lex(seed=0), lex(seed=5))
+    torch.manual_seed(7)
+    state, numpy_state = torch.get_rng_state(), np.random.get_state()  # noqa: NPY002
+    first = explain(result, x, y, draws=10, rows_per_chunk=7, seed=3)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert np.array_equal(np.random.get_state()[1], numpy_state[1])  # noqa: NPY002
+    torch.manual_seed(8)
+    second = explain(result, x, y, draws=10, rows_per_chunk=7, seed=3)
+    for name in group_names(first):
+        xr.testing.assert_identical(group_of(first, name), group_of(second, name))
+    other = explain(result, x, y, draws=10, rows_per_chunk=7, seed=4)
+    assert not np.array_equal(other["posterior"]["mask"], first["posterior"]["mask"])
+
+
+def test_chains_of_one_model_are_drawn_independently():
+    x, _ = rows(30)
+    model = lex()
+    mask = explain(fitted(model, model), x, draws=10)["posterior"]["mask"].values
+    assert not np.array_equal(mask[0], mask[1])
+
+
+# The ranked table
+
+
+def posterior_from(mask, probability=None):
+    """A posterior with these mask draws (chain, draw, row, feature)."""
+    features = [f"x{g + 1}" for g in range(mask.shape[-1])]
+    dims = ("chain", "draw", "row", "feature")
+    if probability is None:
+        probability = mask.mean(1)
+    return posterior_of(
+        {
+            "posterior": xr.Dataset(
+                {"mask": (dims, mask), "importance": (("chain", "draw", "feature"), mask.mean(2))},
+                {"feature": features},
+            ),
+            "sample_stats": xr.Dataset(
+                {
+                    "selection_probability": (
+                        ("chain", "row", "feature"),
+                        probability,
+                        {"site": "mask"},
+                    )
+                },
+                {"feature": features},
+            ),
+        },
+        {},
+    )
+
+
+def bernoulli(probability, draws, seed=0):
+    """Mask draws from probabilities (chain, row, feature)."""
+    uniform = np.random.default_rng(seed).random(
+        (probability.shape[0], draws, *probability.shape[1:])
+    )
+    return (uniform < probability[:, None]).astype(np.int8)
+
+
+def test_r_hat_is_its_formula():
+    probability = np.random.default_rng(1).random((3, 1500, 4))
+    mask = bernoulli(probability, 20).astype(float)
+    within = np.zeros(4)
+    between = np.zeros(4)
+    for row in range(1500):
+        within += np.stack([mask[r, :, row].var(0, ddof=1) for r in range(3)]).mean(0) / 1500
+        between += mask[:, :, row].mean(1).var(0, ddof=1) / 1500
+    exact = np.sqrt((within * 19 / 20 + between) / within)
+    table = selection_table(posterior_from(mask.astype(np.int8)))
+    np.testing.assert_allclose(table["r_hat"][["x1", "x2", "x3", "x4"]], exact, rtol=1e-12)
+
+
+def test_r_hat_of_replicates_that_agree_is_one():
+    """D (r̂² − 1) + 1 = (B/D) / (W/D), and B/D − W/D has mean zero in every row where replicates
+    agree: a z-score over rows."""
+    probability = np.random.default_rng(1).uniform(0.2, 0.8, (1, 3000, 2)).repeat(4, 0)
+    mask = bernoulli(probability, 50)
+    within = mask.var(1, ddof=1).mean(0) / 50
+    excess = mask.mean(1).var(0, ddof=1) - within
+    error = excess.std(0, ddof=1) / math.sqrt(3000) / within.mean(0)
+    r_hat = selection_table(posterior_from(mask))["r_hat"][["x1", "x2"]]
+    z = 50 * (r_hat**2 - 1) / error
+    assert (z.abs() < stats.norm.isf(FAILURE / 2 / 2)).all()
+
+
+def test_r_hat_sees_disagreement_about_rows_that_averages_hide():
+    half = np.zeros((2, 100, 1))
+    half[0, :50] = half[1, 50:] = 1.0
+    probability = 0.1 + 0.8 * half
+    posterior = posterior_from(bernoulli(probability, 200))
+    assert float(az.rhat(posterior, var_names=["importance"])["importance"].max()) < 1.05
+    assert float(selection_table(posterior)["r_hat"].iloc[0]) > 1.5
+    sure = selection_table(posterior_from(bernoulli(half, 10)))
+    assert math.isinf(sure["r_hat"].iloc[0])
+
+
+def test_r_hat_is_one_where_nothing_varies():
+    mask = np.zeros((3, 5, 7, 2), np.int8)
+    mask[..., 1] = 1
+    assert selection_table(posterior_from(mask))["r_hat"].tolist() == [1.0, 1.0]
+    soft = np.full((3, 5, 7, 1), 0.1)
+    assert selection_table(posterior_from(soft))["r_hat"].tolist() == [1.0]
+
+
+def test_table_is_ranked_with_intervals_over_chains():
+    probability = np.random.default_rng(0).random((4, 6, 3)) * [0.2, 1.0, 0.6]
+    table = selection_table(posterior_from(bernoulli(probability, 10), probability))
+    assert list(table.index) == ["x2", "x3", "x1"]
+    means = probability.mean(1)[:, 1]
+    interval = stats.t.interval(0.95, 3, means.mean(), stats.sem(means))
+    np.testing.assert_allclose(table.loc["x2", ["lower", "upper"]], interval, rtol=1e-12)
+    np.testing.assert_allclose(table.loc["x2", "selection_probability"], means.mean())
+
+
+def test_one_chain_has_no_interval_and_no_r_hat():
+    table = selection_table(posterior_from(bernoulli(np.full((1, 5, 2), 0.5), 10)))
+    assert table[["lower", "upper", "r_hat"]].isna().all(axis=None)
+
+
+def test_table_refuses_other_things():
+    with pytest.raises(TypeError, match="posterior must be"):
+        selection_table([1, 2])
+    with pytest.raises(ValueError, match="no group 'posterior'"):
+        selection_table(posterior_of({"observed_data": xr.Dataset({"y": 1.0})}, {}))
+
+
+# Files
+
+
+def test_files_come_back_as_they_were(tmp_path):
+    x, y = rows(15)
+    names = [f"r{i}" for i in range(15)]
+    posterior = explain(fitted(lex(seed=0), lex(seed=5)), x, y, draws=10, row_names=names)
+    path = save_posterior(posterior, tmp_path / "posterior.nc")
+    again = az.from_netcdf(path)
+    assert set(group_names(again)) == set(group_names(posterior))
+    assert again.attrs["seed"] == 0
+    for name in group_names(posterior):
+        read = group_of(again, name).load()
+        xr.testing.assert_identical(read, group_of(posterior, name))
+        assert all(v.dtype != object for v in read.variables.values())
+    assert selection_table(again).equals(selection_table(posterior))
+    assert [p.name for p in tmp_path.iterdir()] == ["posterior.nc"]
+
+
+def test_failed_writing_leaves_what_was_there(tmp_path, monkeypatch):
+    x, _ = rows(5)
+    posterior = explain(fitted(lex()), x, draws=3)
+    path = tmp_path / "posterior.nc"
+    path.write_text("before")
+    write = xr.Dataset.to_netcdf
+
+    def full_disk(self, *args, **kwargs):
+        if kwargs.get("group") == "sample_stats":
+            raise OSError("no space left on device")
+        return write(self, *args, **kwargs)
+
+    monkeypatch.setattr(xr.Dataset, "to_netcdf", full_disk)
+    with pytest.raises(OSError, match="no space left"):
+        save_posterior(posterior, path)
+    assert path.read_text() == "before"
+    assert [p.name for p in tmp_path.iterdir()] == ["posterior.nc"]
+
+
+def test_files_are_refused_before_writing(tmp_path):
+    posterior = posterior_of({"observed_data": xr.Dataset({"y": 1.0})}, {})
+    with pytest.raises(ValueError, match=r"folder .* is not there"):
+        save_posterior(posterior, tmp_path / "missing" / "posterior.nc")
+    with pytest.raises(ValueError, match="is a folder"):
+        save_posterior(posterior, tmp_path)
+    with pytest.raises(TypeError, match="posterior must be"):
+        save_posterior({"a": 1}, tmp_path / "posterior.nc")
+
+
+# Mistakes
+
+X, Y = rows(6)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"x": X[:, :2]}, "x must have 3 features, as in fit; it has 2"),
+        ({"x": X[:0]}, "x has no rows"),
+        ({"x": X / 0.0}, "x must be finite"),
+        ({"x": X.double()}, "x is torch.float64 and the model torch.float32"),
+        ({"y": Y[:3]}, "x has 6 rows and y has 3"),
+        ({"y": Y + 1}, r"y has labels \[2\] that were not seen"),
+        ({"y": Y + 1.0}, r"y has labels \[2\] that were not seen"),
+        ({"y": Y + 0.5}, r"y has labels \[0.5, 1.5\] that the model does not have"),
+        ({"y": torch.full((6,), math.nan)}, "y must be finite"),
+        ({"y": torch.tensor(1)}, "one value for each row"),
+        ({"y": torch.ones(6, 3) / 3}, "probabilities of 2 classes"),
+        ({"y": torch.ones(6, 2)}, "do not sum to 1"),
+        ({"draws": 0}, "draws must be a whole number of at least 1; it is 0"),
+        ({"draws": 2.0}, "draws must be"),
+        ({"imputations": 0}, "imputations must be"),
+        ({"rows_per_chunk": 0}, "rows_per_chunk must be"),
+        ({"proposals": True}, "proposals must be"),
+        ({"seed": -1}, "seed must be"),
+        ({"row_names": ["a"]}, "row_names must be 6 names; there are 1"),
+        ({"row_names": ["a"] * 6}, "row_names must be 6 different names"),
+        ({"entry_names": ["a", "b"]}, "entry_names must be 3 names; there are 2"),
+        ({"feature_names": ["a", "b"]}, "feature_names must be 3 names; there are 2"),
+    ],
+)
+def test_mistakes_are_named_before_any_draw(changes, message):
+    arguments = {"x": X, "y": None, **changes}
+    with pytest.raises(ValueError, match=message):
+        explain(fitted(lex()), arguments.pop("x"), arguments.pop("y"), **arguments)
+
+
+def test_mistakes_of_type_are_named():
+    with pytest.raises(TypeError, match="x must be a tensor or an array of numbers"):
+        explain(fitted(lex()), [["a", "b", "c"]])
+    with pytest.raises(TypeError, match="entry_names must be a sequence of 3 names"):
+        explain(fitted(lex()), X, entry_names="abc")
+
+
+def test_labels_beyond_the_classes_are_named_where_the_fit_saw_probabilities():
+    with pytest.raises(ValueError, match=r"labels \[2\] that the model does not have"):
+        explain(fitted(lex(), labels=None), X, Y + 1)
+
+
+def test_program_without_masks_or_response_is_refused():
+    class NoMask(nn.Module):
+        def forward(self, x, y=None):
+            with pyro.plate("data", len(x), dim=-1), mask_particles():
+                pyro.sample("y", dist.Normal(x.sum(-1), 1.0), obs=y)
+
+    class NoResponse(nn.Module):
+        def forward(self, x, y=None):
+            with pyro.plate("data", len(x), dim=-1), mask_particles():
+                pyro.sample("mask", dist.Bernoulli(torch.ones(3) / 2).to_event(1))
+
+    class Enclosed(nn.Module):
+        def forward(self, x, y=None):
+            copies, data = pyro.plate("copies", 2, dim=-4), pyro.plate("data", len(x), dim=-1)
+            with copies, data, mask_particles():
+                pyro.sample("mask", dist.Bernoulli(torch.ones(3) / 2).to_event(1))
+
+    with pytest.raises(ValueError, match=r"no latent of event shape \(G,\)"):
+        explain(fitted(NoMask()), X)
+    with pytest.raises(ValueError, match="no site 'y'"):
+        explain(fitted(NoResponse()), X, Y)
+    with pytest.raises(ValueError, match="in plates over masks and rows alone"):
+        explain(fitted(Enclosed()), X)
+    assert "posterior_predictive" not in group_names(explain(fitted(NoResponse()), X, draws=2))
+
+
+def test_weights_that_are_not_numbers_are_reported():
+    model = lex(likelihood=NormalLikelihood(), outputs=1)
+    model.predictor.likelihood.log_scale.data.fill_(math.nan)
+    with pytest.raises(FloatingPointError, match="importance weights"):
+        explain(fitted(model, labels=None), X, X[:, 0], draws=3)
+
+
+def test_gaussian_imputations_are_drawn_for_each_mask():
+    x, _ = rows(20)
+    network = MLP(3, 1, (4,), seed=1)
+    model = LEX(
+        BernoulliSelector(MLP(3, 3, (4,), seed=0)),
+        GaussianImputer(),
+        Predictor(network, NormalLikelihood()),
+    )
+    posterior = explain(fitted(model, labels=None), x, x[:, 0], draws=10, imputations=3)
+    assert np.isfinite(posterior["log_likelihood"]["y"].values).all()
+    assert (posterior["sample_stats"]["weight_ess"] <= 40 + 1e-3).all()
