@@ -1,0 +1,281 @@
+"""The predictive law against enumeration, and its scores against scikit-learn."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import norm
+from sklearn import metrics
+from torch import nn
+
+from lexppl.evaluation.prediction import (
+    auroc,
+    prediction_scores,
+    predictive,
+    predictive_log_likelihood,
+)
+from lexppl.inference import FitResult, History
+from lexppl.models import (
+    LEX,
+    MLP,
+    BernoulliLikelihood,
+    BernoulliSelector,
+    CategoricalLikelihood,
+    ConstantImputer,
+    KSubsetSelector,
+    NormalLikelihood,
+    PoissonLikelihood,
+    Predictor,
+    SizePenalty,
+)
+
+X = torch.randn(20, 3, generator=torch.Generator().manual_seed(0)).double()
+LABELS = torch.arange(20) % 4
+FAILURE = 1e-6
+"""Probability that a right program fails one of the z-tests here."""
+
+
+class Fixed(nn.Module):
+    """The same logits for every row."""
+
+    def __init__(self, logits):
+        super().__init__()
+        self.logits = nn.Parameter(torch.as_tensor(logits, dtype=torch.float64))
+
+    def forward(self, x):
+        return self.logits.expand(len(x), -1)
+
+
+def result_of(*models, labels=(0, 1, 2, 3), event_shape=(3,)):
+    replicates = len(models)
+    return FitResult(
+        models=list(models),
+        guides=[None] * replicates,
+        objective=None,
+        history=History(*(np.zeros((0, replicates)) for _ in range(4))),
+        best_epoch=np.zeros(replicates, int),
+        best_valid=np.zeros(replicates),
+        collapse=[None] * replicates,
+        interrupted=False,
+        event_shape=event_shape,
+        labels=labels,
+        seed=0,
+    )
+
+
+def model_of(logits=(0.3, -0.8, 1.1), likelihood=None, outputs=4, seed=0, k=None):
+    selector = BernoulliSelector(Fixed(logits)) if k is None else KSubsetSelector(Fixed(logits), k)
+    network = MLP(3, outputs, (8,), "tanh", seed=seed)
+    predictor = Predictor(network, CategoricalLikelihood() if likelihood is None else likelihood)
+    return LEX(selector, ConstantImputer(0.3), predictor, [SizePenalty(0.1)]).double().eval()
+
+
+def enumerated(model, value):
+    """Mean and variance over all masks of `value(law)`, and each mask's probability."""
+    probability = torch.sigmoid(model.selector.network.logits.detach())
+    mean, square = 0.0, 0.0
+    for bits in itertools.product((0.0, 1.0), repeat=3):
+        mask = torch.tensor(bits, dtype=torch.float64)
+        weight = (mask * probability + (1 - mask) * (1 - probability)).prod()
+        with torch.no_grad():
+            found = value(model.predictor(torch.where(mask == 1, X, 0.3)))
+        mean, square = mean + weight * found, square + weight * found**2
+    return mean, square - mean**2
+
+
+def largest_z(drawn, mean, variance, masks):
+    return float(((drawn - mean) / (variance / masks).sqrt()).abs().max())
+
+
+def limit(tests):
+    return float(norm.isf(FAILURE / tests / 2))
+
+
+def test_the_predictive_is_the_mean_over_masks():
+    model = model_of()
+    mean, variance = enumerated(model, lambda law: law.probs)
+    drawn = predictive(result_of(model), X, masks=4000, seed=1)
+    assert drawn.shape == (1, 20, 4)
+    torch.testing.assert_close(drawn.sum(-1), torch.ones(1, 20).double())
+    assert largest_z(drawn[0], mean, variance, 4000) < limit(80)
+    # Another selector is told apart.
+    other = predictive(result_of(model_of((0.3, -0.8, 0.1))), X, masks=4000, seed=1)
+    assert largest_z(other[0], mean, variance, 4000) > 2 * limit(80)
+
+
+def test_the_likelihood_is_the_mean_over_masks_too():
+    model = model_of()
+    mean, variance = enumerated(model, lambda law: law.log_prob(LABELS).exp())
+    drawn = predictive_log_likelihood(result_of(model), X, LABELS, masks=4000, seed=1)
+    assert drawn.shape == (1, 20)
+    assert largest_z(drawn[0].exp(), mean, variance, 4000) < limit(20)
+    other = predictive_log_likelihood(result_of(model), X, (LABELS + 1) % 4, masks=4000, seed=1)
+    assert largest_z(other[0].exp(), mean, variance, 4000) > 2 * limit(20)
+
+
+def test_imputations_and_masks_average_alike():
+    model = model_of()
+    mean, variance = enumerated(model, lambda law: law.probs)
+    drawn = predictive(result_of(model), X, masks=1000, imputations=3)
+    assert largest_z(drawn[0], mean, variance, 1000) < limit(80)
+
+
+def test_a_mask_that_keeps_everything_gives_the_predictor_exactly():
+    model = model_of(k=3)
+    result = result_of(model)
+    with torch.no_grad():
+        law = model.predictor(X)
+    for chunk in (None, 1, 7):
+        drawn = predictive(result, X, masks=2, rows_per_chunk=chunk)
+        torch.testing.assert_close(drawn[0], law.probs)
+        likely = predictive_log_likelihood(result, X, LABELS, masks=2, rows_per_chunk=chunk)
+        torch.testing.assert_close(likely[0], law.log_prob(LABELS))
+
+
+def test_a_bernoulli_law_gives_two_classes():
+    model = model_of(likelihood=BernoulliLikelihood(), outputs=1, k=3)
+    result, y = result_of(model, labels=(0, 1)), LABELS % 2
+    with torch.no_grad():
+        one = model.predictor(X).probs
+    torch.testing.assert_close(predictive(result, X)[0], torch.stack([1 - one, one], 1))
+    likely = predictive_log_likelihood(result, X, y)[0]
+    torch.testing.assert_close(likely, torch.where(y == 1, one, 1 - one).log())
+
+
+@pytest.mark.parametrize("likelihood", [NormalLikelihood(0.5), PoissonLikelihood()])
+def test_responses_have_a_mean_and_a_mixture(likelihood):
+    model = model_of(likelihood=likelihood, outputs=1)
+    result, y = result_of(model, labels=None), LABELS.double()
+    mean, variance = enumerated(model, lambda law: law.mean)
+    drawn = predictive(result, X, masks=4000)
+    assert drawn.shape == (1, 20)
+    assert largest_z(drawn[0], mean, variance, 4000) < limit(20)
+    mean, variance = enumerated(model, lambda law: law.log_prob(y).exp())
+    likely = predictive_log_likelihood(result, X, y, masks=4000)
+    assert largest_z(likely[0].exp(), mean, variance, 4000) < limit(20)
+
+
+def test_probabilities_as_y_are_averaged_over():
+    model = model_of(k=3)
+    y = torch.softmax(torch.randn(20, 4, generator=torch.Generator().manual_seed(1)), 1).double()
+    y[0] = torch.tensor([1.0, 0.0, 0.0, 0.0])
+    with torch.no_grad():
+        expected = (y * model.predictor(X).probs.log()).sum(1)
+    result = result_of(model)
+    torch.testing.assert_close(predictive_log_likelihood(result, X, y)[0], expected)
+    # What is impossible and has no weight counts nothing.
+    with torch.no_grad():
+        model.predictor.network.layers[-1].bias[1] = -1e4
+    likely = predictive_log_likelihood(result, X, y)[0]
+    assert bool(likely[0].isfinite()) and float(likely[1]) < -100
+
+
+def test_each_replicate_has_its_own():
+    models = [model_of(k=3, seed=seed) for seed in (0, 1)]
+    drawn = predictive(result_of(*models), X)
+    with torch.no_grad():
+        for r, model in enumerate(models):
+            torch.testing.assert_close(drawn[r], model.predictor(X).probs)
+    assert float((drawn[0] - drawn[1]).abs().max()) > 0.01
+
+
+def test_the_seed_decides_and_global_random_state_is_left():
+    result = result_of(model_of())
+    torch.manual_seed(3)
+    state = torch.get_rng_state()
+    first = predictive(result, X, masks=5, seed=1)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.equal(predictive(result, X, masks=5, seed=1), first)
+    assert not torch.equal(predictive(result, X, masks=5, seed=2), first)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"x": X[:, :2]}, "x must have 3 features, as in fit; it has 2"),
+        ({"x": X / 0}, "x must be finite"),
+        ({"x": X[:0]}, "x has no rows"),
+        ({"masks": 0}, "masks and imputations must be at least 1"),
+        ({"masks": -1, "imputations": -1}, "masks must be a whole number"),
+        ({"rows_per_chunk": 0}, "rows_per_chunk must be a whole number"),
+        ({"site": "label"}, "no sample site 'label'; it has"),
+    ],
+)
+def test_bad_questions_are_refused(options, words):
+    with pytest.raises(ValueError, match=words):
+        predictive(**{"result": result_of(model_of()), "x": X, **options})
+
+
+def test_an_unseen_label_is_refused():
+    with pytest.raises(ValueError, match=r"labels \[3\] that were not seen"):
+        predictive_log_likelihood(result_of(model_of(), labels=(0, 1, 2)), X, LABELS)
+
+
+PROBABILITIES = torch.softmax(torch.randn(200, 3, generator=torch.Generator().manual_seed(2)), 1)
+THREE = torch.randint(3, (200,), generator=torch.Generator().manual_seed(3))
+
+
+def test_scores_of_labels_are_those_of_scikit_learn():
+    p, y = PROBABILITIES.double().numpy(), THREE.numpy()
+    p = p / p.sum(1, keepdims=True)
+    scores = prediction_scores(PROBABILITIES, THREE)
+    assert scores.accuracy == pytest.approx(metrics.accuracy_score(y, p.argmax(1)), abs=1e-12)
+    assert scores.auroc == pytest.approx(
+        metrics.roc_auc_score(y, p, multi_class="ovr", average="macro"), abs=1e-12
+    )
+    assert scores.log_likelihood == pytest.approx(-metrics.log_loss(y, p), abs=1e-6)
+    assert (scores.rmse, scores.r2) == (None, None)
+
+
+def test_two_classes_have_the_area_of_the_second():
+    two = PROBABILITIES[:, :2] / PROBABILITIES[:, :2].sum(1, keepdim=True)
+    y = THREE.clamp(max=1)
+    expected = metrics.roc_auc_score(y.numpy(), two[:, 1].numpy())
+    assert auroc(two, y) == pytest.approx(expected, abs=1e-12)
+    assert auroc(two, 1 - y) == pytest.approx(1 - expected, abs=1e-12)
+
+
+def test_the_area_is_over_the_classes_that_rows_have():
+    y = THREE.clamp(max=1)
+    parts = [metrics.roc_auc_score((y == c).numpy(), PROBABILITIES[:, c].numpy()) for c in range(2)]
+    assert auroc(PROBABILITIES, y) == pytest.approx(np.mean(parts), abs=1e-12)
+    assert math.isnan(auroc(PROBABILITIES, torch.zeros(200, dtype=torch.long)))
+
+
+def test_scores_of_responses_are_those_of_scikit_learn():
+    generator = torch.Generator().manual_seed(4)
+    y = torch.randn(50, generator=generator)
+    means = y + 0.5 * torch.randn(50, generator=generator)
+    likely = torch.randn(50, generator=generator)
+    scores = prediction_scores(means, y, log_likelihood=likely)
+    squared = metrics.mean_squared_error(y.double(), means.double())
+    assert scores.rmse == pytest.approx(math.sqrt(squared), abs=1e-12)
+    assert scores.r2 == pytest.approx(metrics.r2_score(y.double(), means.double()), abs=1e-12)
+    assert scores.log_likelihood == pytest.approx(float(likely.double().mean()), abs=1e-12)
+    assert (scores.accuracy, scores.auroc) == (None, None)
+    assert prediction_scores(means, y).log_likelihood is None
+    assert math.isnan(prediction_scores(means, torch.ones(50)).r2)
+
+
+@pytest.mark.parametrize(
+    ("predictions", "y", "options", "words"),
+    [
+        (PROBABILITIES, THREE[:0], {}, r"y must have shape \(N,\), N >= 1"),
+        (PROBABILITIES, THREE[:, None], {}, r"y must have shape \(N,\)"),
+        (PROBABILITIES[1:], THREE, {}, r"probabilities \(200, C\).*\(199, 3\)"),
+        (PROBABILITIES[None], THREE, {}, r"one replicate's.*\(1, 200, 3\)"),
+        (PROBABILITIES[:, 0], THREE, {}, "must be probabilities"),
+        (PROBABILITIES[:, 0], THREE.float()[1:], {}, "one mean a row"),
+        (PROBABILITIES, THREE.float(), {}, "Labels are of an integer type"),
+        (PROBABILITIES * 2, THREE, {}, "rows sum to 2 to 2"),
+        (PROBABILITIES, THREE + 1, {}, "labels 0 to 2.*it holds 1 to 3"),
+        (PROBABILITIES / 0, THREE, {}, "predictions must be finite"),
+        (THREE.float(), THREE / 0.0, {}, "y must be finite"),
+        (PROBABILITIES, THREE, {"log_likelihood": torch.zeros(3)}, "one value a row"),
+    ],
+)
+def test_bad_scores_are_refused(predictions, y, options, words):
+    with pytest.raises(ValueError, match=words):
+        prediction_scores(predictions, y, **options)
