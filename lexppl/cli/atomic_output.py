@@ -1,0 +1,153 @@
+"""Outputs that are there in full or not at all: written aside, then renamed."""
+
+import os
+import shutil
+import uuid
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def output_folder(
+    target: str | Path, overwrite: bool = False, own: Collection[str] = ()
+) -> Iterator[Path]:
+    """A new folder beside the target, which takes the target's place at the end.
+
+    It is made at once, so that a place that cannot be written is refused before any work. On an
+    error it is removed and the target is as it was.
+
+    Args:
+        target: where the folder shall be; parents that are missing are made.
+        overwrite: whether a folder with files may be replaced.
+        own: names that an earlier run may have left there; a folder with other files is never
+            replaced.
+
+    Raises:
+        FileExistsError: a file of that name, or a folder with files and no `overwrite`, or with
+            files of other names.
+        OSError: a place that cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as place:
+        ...     with output_folder(Path(place) / "results") as aside:
+        ...         _ = (aside / "a.txt").write_text("done")
+        ...     print((Path(place) / "results" / "a.txt").read_text())
+        done
+    """
+    target = Path(target).expanduser().resolve()
+    _refuse_to_replace(target, overwrite, own)
+    aside = _aside(target)
+    made = _make_parents(target)
+    try:
+        with _naming(target):
+            aside.mkdir()
+        yield aside
+        _refuse_to_replace(target, overwrite, own)
+        _replace_folder(aside, target)
+    except BaseException:
+        shutil.rmtree(aside, ignore_errors=True)
+        for folder in reversed(made):
+            _remove_if_empty(folder)
+        raise
+
+
+@contextmanager
+def output_file(target: str | Path, overwrite: bool = False) -> Iterator[Path]:
+    """A new file beside the target, which takes the target's place at the end.
+
+    Args:
+        target: where the file shall be.
+        overwrite: whether a file that is there may be replaced.
+
+    Raises:
+        FileExistsError: a folder of that name, or a file and no `overwrite`.
+        OSError: a place that cannot be written.
+    """
+    target = Path(target).expanduser().resolve()
+    if target.is_dir():
+        raise FileExistsError(f"{str(target)!r} is a folder; give the name of a file")
+    if target.exists() and not overwrite:
+        raise FileExistsError(f"{str(target)!r} exists; give --overwrite to replace it")
+    aside = _aside(target)
+    made = _make_parents(target)
+    try:
+        with _naming(target):
+            aside.touch(exist_ok=False)
+        yield aside
+        os.replace(aside, target)
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        for folder in reversed(made):
+            _remove_if_empty(folder)
+        raise
+
+
+def _refuse_to_replace(target: Path, overwrite: bool, own: Collection[str]) -> None:
+    if not target.exists():
+        return
+    if not target.is_dir():
+        raise FileExistsError(f"{str(target)!r} is a file; give the name of a folder")
+    present = sorted(entry.name for entry in target.iterdir())
+    if present and not overwrite:
+        raise FileExistsError(
+            f"folder {str(target)!r} is not empty; give --overwrite to replace what an earlier "
+            "run left there, or another --out"
+        )
+    foreign = [name for name in present if name not in own]
+    if foreign:
+        raise FileExistsError(
+            f"folder {str(target)!r} holds {foreign[0]!r}, which this program did not write; "
+            "give another --out"
+        )
+
+
+def _make_parents(target: Path) -> list[Path]:
+    missing = [folder for folder in target.parents if not folder.exists()]
+    made: list[Path] = []
+    try:
+        for folder in reversed(missing):
+            with _naming(target):
+                folder.mkdir()
+            made.append(folder)
+    except OSError:
+        for folder in reversed(made):
+            _remove_if_empty(folder)
+        raise
+    return made
+
+
+@contextmanager
+def _naming(target: Path) -> Iterator[None]:
+    """Say of an error which output could not be made, not which folder aside."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise OSError(error.errno, f"cannot be written: {reason}", str(target)) from error
+
+
+def _aside(target: Path) -> Path:
+    return target.parent / f".{target.name}-{uuid.uuid4().hex[:12]}.partial"
+
+
+def _replace_folder(aside: Path, target: Path) -> None:
+    if not target.exists():
+        aside.rename(target)
+        return
+    earlier = _aside(target)
+    target.rename(earlier)
+    try:
+        aside.rename(target)
+    except BaseException:
+        earlier.rename(target)
+        raise
+    shutil.rmtree(earlier, ignore_errors=True)
+
+
+def _remove_if_empty(folder: Path) -> None:
+    try:
+        folder.rmdir()
+    except OSError:
+        return

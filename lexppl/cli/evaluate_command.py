@@ -1,0 +1,212 @@
+"""`lexppl evaluate`: fit an explainer on a synthetic set and judge it against the truth."""
+
+import argparse
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lexppl.arviz_compatibility import group_of
+from lexppl.cli.atomic_output import output_file
+from lexppl.cli.fitting import Plan, check_size, device_of, fit_explainer, plan_of
+from lexppl.cli.judging import PREDICTED_MASKS
+from lexppl.cli.messages import collapse_messages, tell, warn
+from lexppl.cli.source import Parts
+from lexppl.cli.tables import text_table
+from lexppl.data import Dataset, synthetic, synthetic_set
+from lexppl.evaluation.oracle import Oracle
+from lexppl.evaluation.oracle_gap import oracle_gaps
+from lexppl.evaluation.prediction import prediction_scores, predictive
+from lexppl.evaluation.selection import selection_scores
+from lexppl.explanation import explain
+from lexppl.inference import FitResult
+from lexppl.models.regimes import Regime
+
+EPOCHS = 300
+SELECTION = (
+    ("tpr", "TPR: share of the relevant features that are selected"),
+    ("fdr", "FDR: share of the selected features that are not relevant"),
+    ("fpr", "FPR: share of the other features that are selected"),
+    ("mcc", "MCC: Matthews correlation of selected and relevant"),
+    ("control_flow", "control flow: how often x11 is selected"),
+    ("mean_size", "mean number of selected features"),
+)
+PREDICTION = (
+    ("accuracy", "accuracy"),
+    ("log_likelihood", "log-likelihood, nats a row"),
+    ("oracle_log_likelihood", "log-likelihood of the oracle, given the truth"),
+    ("gap", "gap to the oracle"),
+)
+
+
+def run_evaluate(options: argparse.Namespace, command: Sequence[str]) -> int:
+    """Carry out `lexppl evaluate`.
+
+    Args:
+        options: as typed.
+        command: the words that were typed.
+
+    Returns:
+        the exit code: 0, or 130 if the fit was interrupted.
+
+    Raises:
+        UsageError, ValueError, TypeError, OSError: a mistake in what was typed.
+        KeyboardInterrupt: interrupted before there was anything to judge.
+    """
+    device = device_of(options.device)
+    with _output(options) as aside:
+        data = synthetic(options.data, options.rows, options.seed).to(device)
+        check_size(options.k, data.n_groups)
+        # The same seed would give the same rows.
+        test = synthetic(options.data, options.rows, options.seed + 1_000_003).to(device)
+        parts = _parts(data, test, options)
+        plan = plan_of(options, len(parts.train), Regime.FREE_IN_SITU, EPOCHS)
+        tell(f"fitting on {options.data}", options.quiet)
+        targets = [parts.train.y, parts.valid.y]
+        result = fit_explainer(plan, parts, targets, None, not options.quiet)
+        if result.interrupted and len(result.history) == 0:
+            raise KeyboardInterrupt
+        messages = collapse_messages(result.collapse)
+        if result.interrupted:
+            messages.insert(0, f"interrupted after {len(result.history)} epochs")
+        for message in messages:
+            warn(message)
+        tell("judging", options.quiet)
+        figures = judge(result, test, options.data, options.draws, options.seed)
+        if aside is not None:
+            text = json.dumps(_description(options, plan, result, figures, command), indent=1)
+            aside.write_text(text + "\n", encoding="utf-8")
+    _print(options, plan, result, figures)
+    return 130 if result.interrupted else 0
+
+
+def judge(
+    result: FitResult, test: Dataset, name: str, draws: int, seed: int
+) -> dict[str, list[dict[str, float]]]:
+    """Figures of each replicate: of selection by its mask draws, and, where a row may keep any
+    number of features, by the features that are more likely kept than not; of prediction.
+
+    Args:
+        result: the fit.
+        test: rows with truth.
+        name: of the synthetic set.
+        draws: mask draws a row.
+        seed: of the draws.
+    """
+    if test.truth is None:
+        raise ValueError(f"{name} has no truth to judge by")
+    law = synthetic_set(name)
+    posterior = explain(result, test.x, draws=draws, seed=seed)
+    probability = group_of(posterior, "sample_stats")["selection_probability"]
+    masks = group_of(posterior, "posterior")[probability.attrs["site"]].values
+    drawn = [_selection(torch.from_numpy(chain), test.truth, law.control) for chain in masks]
+    likely = torch.from_numpy(probability.values) > 0.5
+    fixed = bool((masks.sum(-1) == masks.sum(-1).flat[0]).all())
+    thresholded = [] if fixed else [_selection(c, test.truth, law.control) for c in likely]
+    predictions = predictive(result, test.x, masks=PREDICTED_MASKS, seed=seed)
+    gaps = oracle_gaps(
+        result, Oracle(law), test.x, test.y, truth=test.truth, masks=PREDICTED_MASKS, seed=seed
+    )
+    prediction = [
+        {
+            "accuracy": prediction_scores(p, test.y).accuracy or 0.0,
+            "log_likelihood": gap.explainer,
+            "oracle_log_likelihood": gap.oracle_truth,
+            "gap": gap.total,
+        }
+        for p, gap in zip(predictions, gaps, strict=True)
+    ]
+    return {"mask_draws": drawn, "likely_masks": thresholded, "prediction": prediction}
+
+
+def _selection(masks: Tensor, truth: Tensor, control: int | None) -> dict[str, float]:
+    scores = asdict(selection_scores(masks.to(truth.device), truth, control))
+    return {name: scores[name] for name, _ in SELECTION if scores[name] is not None}
+
+
+@contextmanager
+def _output(options: argparse.Namespace) -> Iterator[Path | None]:
+    if options.out is None:
+        yield None
+        return
+    with output_file(options.out, options.overwrite) as aside:
+        yield aside
+
+
+def _parts(data: Dataset, test: Dataset, options: argparse.Namespace) -> Parts:
+    """All rows of the test set are held out; of the others a share chooses the best epoch."""
+    share = options.valid_share
+    train, valid = data.split(1.0 - share, share, seed=options.seed)
+    none = torch.zeros(0, dtype=torch.long)
+    return Parts(train, valid, test, none, none, none)
+
+
+def _description(
+    options: argparse.Namespace,
+    plan: Plan,
+    result: FitResult,
+    figures: dict[str, list[dict[str, float]]],
+    command: Sequence[str],
+) -> dict[str, Any]:
+    return {
+        "set": options.data,
+        "rows": options.rows,
+        "command": list(command),
+        "k": plan.k,
+        "penalty": plan.penalty,
+        "imputer": plan.imputer,
+        "replicates": plan.replicates,
+        "epochs": len(result.history),
+        "masks": plan.masks,
+        "batch_size": plan.batch_size,
+        "learning_rate": plan.learning_rate,
+        "seed": plan.seed,
+        "seconds": round(float(result.history.seconds.sum()), 3),
+        "collapse": result.collapse,
+        "interrupted": result.interrupted,
+        "by_replicate": figures,
+    }
+
+
+def _print(
+    options: argparse.Namespace,
+    plan: Plan,
+    result: FitResult,
+    figures: dict[str, list[dict[str, float]]],
+) -> None:
+    print(
+        f"{options.data}: {options.rows} rows, as many to test on; keeps {plan.law}; "
+        f"{plan.imputer} imputation; {len(result.history)} epochs in "
+        f"{float(result.history.seconds.sum()):.0f} s; seed {plan.seed}"
+    )
+    print()
+    head = ["selection", "mask draws"]
+    columns = [figures["mask_draws"]]
+    if figures["likely_masks"]:
+        head.append("p > ½")
+        columns.append(figures["likely_masks"])
+    rows = [
+        [label, *(_mean(column, name) for column in columns)]
+        for name, label in SELECTION
+        if name in figures["mask_draws"][0]
+    ]
+    print(text_table(head, rows))
+    print()
+    rows = [[label, _mean(figures["prediction"], name)] for name, label in PREDICTION]
+    print(text_table(["prediction", ""], rows))
+    if plan.replicates > 1:
+        print(f"\n  means of {plan.replicates} replicates ± their standard deviation")
+    if options.out is not None:
+        print(f"\nWritten to {options.out}")
+
+
+def _mean(each: Sequence[dict[str, float]], name: str) -> str:
+    values = [one[name] for one in each]
+    spread = f" ± {np.std(values, ddof=1):.3f}" if len(values) > 1 else ""
+    return f"{np.mean(values):.3f}{spread}"

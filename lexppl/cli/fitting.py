@@ -1,0 +1,233 @@
+"""From options to a fitted explainer."""
+
+import argparse
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lexppl.cli.arguments import DEFAULT_PENALTY
+from lexppl.cli.errors import UsageError
+from lexppl.cli.imputers import imputer_of
+from lexppl.cli.source import Parts
+from lexppl.data import Dataset
+from lexppl.evaluation.evalx import FullModel, fit_full
+from lexppl.inference import CollapseWarning, FitResult, annealed, fit
+from lexppl.models import LEX, Grouping, Predictor, lex
+from lexppl.models.regimes import Regime, frozen, regime_targets
+
+FEW_ROWS = 2000
+"""Fewer rows to fit on than this get small networks: large ones overfit at once."""
+STEPS = 5000
+"""Steps that are enough where rows are many; epochs are cut so that there are no more."""
+MOST_EPOCHS = 200
+LARGEST_BATCH = 500
+BATCHES_AN_EPOCH = 3
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How an explainer is fitted, with every default filled in.
+
+    Args:
+        k: entries a mask keeps, or None for a penalty.
+        penalty: nats an entry, or None for a k.
+        imputer: name of the imputer.
+        regime: what is explained.
+        replicates, epochs, masks, imputations, batch_size, learning_rate, weight_decay, seed: of
+            the fit.
+        selector_hidden, predictor_hidden: widths of hidden layers.
+    """
+
+    k: int | None
+    penalty: float | None
+    imputer: str
+    regime: Regime
+    replicates: int
+    epochs: int
+    masks: int
+    imputations: int
+    batch_size: int
+    learning_rate: float
+    weight_decay: float
+    seed: int
+    selector_hidden: tuple[int, ...]
+    predictor_hidden: tuple[int, ...]
+
+    @property
+    def law(self) -> str:
+        """The law of the masks, in words."""
+        if self.k is not None:
+            return f"exactly {self.k} of the features in each row"
+        return f"as many features as are worth {self.penalty:g} nats each"
+
+
+def plan_of(options: argparse.Namespace, rows: int, regime: Regime, epochs: int | None) -> Plan:
+    """Fill in the defaults that depend on the number of rows to fit on.
+
+    Args:
+        options: as typed.
+        rows: how many rows there are to fit on.
+        regime: what is explained.
+        epochs: how many if none are typed; None for a number by the rows.
+
+    Example:
+        >>> from lexppl.cli.arguments import parse
+        >>> plan = plan_of(parse(["explain", "wine", "--out", "r"]), 107, Regime.FREE_IN_SITU, None)
+        >>> plan.penalty, plan.batch_size, plan.epochs
+        (0.02, 36, 200)
+    """
+    few = rows < FEW_ROWS
+    batch = min(LARGEST_BATCH, math.ceil(rows / BATCHES_AN_EPOCH))
+    batch = options.batch_size or batch
+    if epochs is None:
+        epochs = max(1, min(MOST_EPOCHS, STEPS // math.ceil(rows / batch)))
+    return Plan(
+        k=options.k,
+        penalty=None if options.k is not None else _or(options.penalty, DEFAULT_PENALTY),
+        imputer=options.imputer,
+        regime=regime,
+        replicates=options.replicates,
+        epochs=options.epochs or epochs,
+        masks=options.masks,
+        imputations=options.imputations,
+        batch_size=batch,
+        learning_rate=options.learning_rate,
+        weight_decay=1e-3 if few else 1e-4,
+        seed=options.seed,
+        selector_hidden=(64, 64) if few else (200, 200),
+        predictor_hidden=(64, 64) if few else (200, 200, 200),
+    )
+
+
+def regime_of(options: argparse.Namespace) -> Regime:
+    """What is explained: as typed, or by whether there is a black box.
+
+    Raises:
+        UsageError: a black box for a regime without one, or the other way round.
+    """
+    if options.regime is None:
+        return Regime.SURROGATE_POST_HOC if options.black_box else Regime.FREE_IN_SITU
+    regime = next(r for r in Regime if r.value.replace(" ", "-") == options.regime)
+    if (regime is Regime.SURROGATE_POST_HOC) != bool(options.black_box):
+        needed = "needs a --black-box" if not options.black_box else "takes no --black-box"
+        raise UsageError(f"--regime {options.regime} {needed}")
+    return regime
+
+
+def check_size(k: int | None, entries: int) -> None:
+    """Refuse more entries than there are, before any work.
+
+    Raises:
+        ValueError: k above G.
+    """
+    if k is not None and k > entries:
+        raise ValueError(f"k must be from 1 to {entries}, the number of features; it is {k}")
+
+
+def build_model(plan: Plan, data: Dataset, predictor: Any = None) -> LEX:
+    """The explainer of a plan, for rows like these."""
+    groups = list(data.groups)
+    model = lex(
+        data.n_features,
+        classes=data.n_classes,
+        k=plan.k,
+        penalty=plan.penalty,
+        imputer=imputer_of(plan.imputer, data.x, plan.seed),
+        grouping=Grouping(groups, data.group_names),
+        predictor=predictor,
+        hidden=plan.selector_hidden,
+        predictor_hidden=plan.predictor_hidden,
+    )
+    return model.to(data.x.device, data.x.dtype)
+
+
+def fit_explainer(
+    plan: Plan, parts: Parts, targets: Sequence[Tensor], predictor: Predictor | None, progress: bool
+) -> FitResult:
+    """Fit the replicates of an explainer.
+
+    Args:
+        plan: how.
+        parts: the rows.
+        targets: what is observed of the training and the validation rows.
+        predictor: given and frozen, in the regimes where it does not learn.
+        progress: show a bar.
+    """
+
+    def build() -> LEX:
+        return build_model(plan, parts.train, None if predictor is None else frozen(predictor))
+
+    with warnings.catch_warnings():
+        # The program tells of collapses in its own words.
+        warnings.simplefilter("ignore", CollapseWarning)
+        result = fit(
+            build,
+            (parts.train.x, targets[0]),
+            valid=(parts.valid.x, targets[1]),
+            objective=annealed(plan.masks, plan.imputations),
+            epochs=plan.epochs,
+            batch_size=plan.batch_size,
+            learning_rate=plan.learning_rate,
+            weight_decay=plan.weight_decay,
+            replicates=plan.replicates,
+            seed=plan.seed,
+            progress=progress,
+        )
+    result.entry_names = parts.train.group_names
+    result.class_names = parts.train.class_names
+    return result
+
+
+def fit_full_predictor(plan: Plan, parts: Parts, progress: bool) -> FullModel:
+    """Fit the predictor that sees everything."""
+    return fit_full(
+        parts.train,
+        valid=parts.valid,
+        hidden=plan.predictor_hidden,
+        epochs=plan.epochs,
+        batch_size=plan.batch_size,
+        learning_rate=plan.learning_rate,
+        weight_decay=plan.weight_decay,
+        seed=plan.seed,
+        progress=progress,
+    )
+
+
+def targets_of(
+    plan: Plan, part: Dataset, rows: Tensor, said: Tensor | None, predictor: Predictor | None
+) -> Tensor:
+    """What the explainer's program observes of a part.
+
+    Args:
+        plan: with the regime.
+        part: the rows.
+        rows: their numbers in the table.
+        said: what the black box says of every row of the table.
+        predictor: the given one.
+    """
+    if plan.regime is Regime.SURROGATE_POST_HOC and said is not None:
+        return said[rows.to(said.device)]
+    return regime_targets(plan.regime, part.x, part.y, predictor=predictor)
+
+
+def device_of(name: str) -> torch.device:
+    """The device of a name, if it is there.
+
+    Raises:
+        UsageError: no such device, or none on this machine.
+    """
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise UsageError(f"--device {name}: no such device on this machine") from error
+    return device
+
+
+def _or(value: float | None, otherwise: float) -> float:
+    return otherwise if value is None else value

@@ -1,0 +1,189 @@
+"""What a fitted explainer is worth on rows that no fit has seen."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lexppl.arviz_compatibility import group_of
+from lexppl.cli.fitting import Plan, fit_full_predictor
+from lexppl.cli.source import Parts, Source
+from lexppl.evaluation.accuracy_by_size import accuracy_by_size
+from lexppl.evaluation.evalx import EvalX, FullModel, fit_evalx
+from lexppl.evaluation.prediction import (
+    prediction_scores,
+    predictive,
+    predictive_log_likelihood,
+)
+from lexppl.explanation import explain
+from lexppl.inference import FitResult
+
+JUDGED_DRAWS = 20
+"""Mask draws a row by which EVAL-X judges."""
+PREDICTED_MASKS = 100
+MOST_SIZES = 12
+CURVE_ROWS = 2000
+"""Most rows of the curve of accuracy against k."""
+FIGURES = ("accuracy", "auroc", "log_likelihood", "rmse", "r2")
+
+
+@dataclass(frozen=True)
+class ScoreRow:
+    """One line of the table of held-out scores.
+
+    Args:
+        who: what was scored.
+        size: mean number of features that it sees.
+        figures: mean over replicates of each figure that there is, in the table's own units.
+        spreads: their standard deviations over replicates, where there are several.
+    """
+
+    who: str
+    size: float
+    figures: dict[str, float]
+    spreads: dict[str, float]
+
+
+@dataclass(frozen=True)
+class SizeCurve:
+    """EVAL-X's accuracy (R² for a response) where each row keeps its k first-ranked features."""
+
+    sizes: tuple[int, ...]
+    ranked: tuple[float, ...]
+    at_random: tuple[float, ...]
+    everything: float
+    rows: int
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Held-out scores, and accuracy against k; None for what an interruption left out."""
+
+    scores: tuple[ScoreRow, ...]
+    curve: SizeCurve | None
+
+
+def judge_explainer(result: FitResult, source: Source, parts: Parts, seed: int) -> ScoreRow:
+    """The explainer's own predictions of the held-out rows."""
+    x, y = parts.test.x, parts.test.y
+    predictions = predictive(result, x, masks=PREDICTED_MASKS, seed=seed)
+    likelihoods = [None] * result.replicates
+    if source.data.task == "regression":
+        likelihoods = list(
+            predictive_log_likelihood(result, x, y, masks=PREDICTED_MASKS, seed=seed)
+        )
+    each = [
+        prediction_scores(p, y, log_likelihood=one)
+        for p, one in zip(predictions, likelihoods, strict=True)
+    ]
+    sizes = group_of(explain(result, x, draws=2, seed=seed), "sample_stats")
+    size = float(sizes["selection_probability"].sum("feature").mean())
+    return _row("the explainer", size, each, source)
+
+
+def judge_full(
+    plan: Plan, source: Source, parts: Parts, fitted: FullModel | None, progress: bool
+) -> tuple[ScoreRow, bool]:
+    """A predictor that sees everything, and whether its fit was interrupted."""
+    full = fit_full_predictor(plan, parts, progress) if fitted is None else fitted
+    scores = full.scores(parts.test.x, parts.test.y)
+    row = _row("a predictor that sees everything", source.data.n_groups, [scores], source)
+    return row, full.result.interrupted
+
+
+def judge_black_box(said: Tensor, source: Source, parts: Parts) -> ScoreRow:
+    """The black box itself."""
+    predictions = said[parts.test_rows.to(said.device)]
+    scores = prediction_scores(predictions, parts.test.y)
+    return _row("the black box", source.data.n_groups, [scores], source)
+
+
+def agreement(result: FitResult, said: Tensor, source: Source, parts: Parts, seed: int) -> float:
+    """Share of held-out rows where explainer and black box say the same label, or the R² of the
+    explainer as a prediction of the black box's responses; mean over replicates."""
+    predictions = predictive(result, parts.test.x, masks=PREDICTED_MASKS, seed=seed)
+    target = said[parts.test_rows.to(said.device)]
+    if source.data.task == "classification":
+        return float((predictions.argmax(-1) == target.argmax(-1)).double().mean())
+    scores = [prediction_scores(p, target).r2 for p in predictions]
+    return float(np.mean([s for s in scores if s is not None]))
+
+
+def fit_judge(plan: Plan, parts: Parts, progress: bool) -> EvalX:
+    """Fit EVAL-X on the rows that the explainer was fitted on."""
+    return fit_evalx(
+        parts.train,
+        valid=parts.valid,
+        hidden=plan.predictor_hidden,
+        epochs=plan.epochs,
+        batch_size=plan.batch_size,
+        learning_rate=plan.learning_rate,
+        weight_decay=plan.weight_decay,
+        patience=50,
+        seed=plan.seed,
+        progress=progress,
+    )
+
+
+def judge_by_evalx(
+    judge: EvalX, result: FitResult, source: Source, parts: Parts, seed: int
+) -> tuple[ScoreRow, SizeCurve]:
+    """What EVAL-X makes of the explainer's masks, and of its ranking at every size."""
+    x, y = parts.test.x, parts.test.y
+    posterior = explain(result, x, draws=JUDGED_DRAWS, seed=seed)
+    site = group_of(posterior, "sample_stats")["selection_probability"]
+    masks = group_of(posterior, "posterior")[site.attrs["site"]].values
+    each = [judge.scores(x, y, torch.from_numpy(chain).to(x.device), seed=seed) for chain in masks]
+    size = float(np.mean([scores.mean_size for scores in each]))
+    row = _row("EVAL-X on the explainer's features", size, each, source)
+    ranking = torch.from_numpy(site.mean("chain").values).to(x.device)
+    return row, _curve(judge, ranking, parts, seed)
+
+
+def _curve(judge: EvalX, ranking: Tensor, parts: Parts, seed: int) -> SizeCurve:
+    rows = slice(0, CURVE_ROWS)
+    x, y = parts.test.x[rows], parts.test.y[rows]
+    sizes = _sizes(judge.entries)
+    _, ranked = accuracy_by_size(judge, ranking[rows], x, y, sizes, seed=seed)
+    _, chance = accuracy_by_size(judge, None, x, y, sizes, random_ranking=True, seed=seed)
+    _, every = accuracy_by_size(judge, None, x, y, [judge.entries], random_ranking=True, seed=seed)
+    return SizeCurve(tuple(sizes), ranked, chance, every[0], len(x))
+
+
+def _sizes(entries: int) -> list[int]:
+    """Sizes to draw a curve through: all if few, else ever further apart.
+
+    >>> _sizes(5), _sizes(100)
+    ([1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 7, 10, 15, 22, 32, 47, 69, 100])
+    """
+    if entries <= MOST_SIZES:
+        return list(range(1, entries + 1))
+    spread = np.geomspace(1, entries, MOST_SIZES + 1)
+    return sorted({int(size) for size in np.unique(np.ceil(spread - 1e-9))})
+
+
+def _row(who: str, size: float, each: Sequence[Any], source: Source) -> ScoreRow:
+    figures, spreads = {}, {}
+    for name in FIGURES:
+        values = [asdict(scores).get(name) for scores in each]
+        known = [_in_own_units(name, value, source) for value in values if value is not None]
+        if known:
+            figures[name] = float(np.mean(known))
+            if len(known) > 1:
+                spreads[name] = float(np.std(known, ddof=1))
+    return ScoreRow(who, size, figures, spreads)
+
+
+def _in_own_units(name: str, value: float, source: Source) -> float:
+    """From a standardised response to the table's own: a density shrinks as its unit does."""
+    if source.data.task == "classification":
+        return value
+    units: dict[str, Callable[[float], float]] = {
+        "rmse": lambda v: v * source.target_scale,
+        "log_likelihood": lambda v: v - math.log(source.target_scale),
+    }
+    return units.get(name, lambda v: v)(value)

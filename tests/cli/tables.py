@@ -1,0 +1,36 @@
+"""Small tables in files, for the command line."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+
+def people(rows: int = 90, seed: int = 0) -> pd.DataFrame:
+    """A table with numbers and words; the target follows from age and job."""
+    random = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {
+            "age": random.normal(40.0, 12.0, rows),
+            "height": random.normal(170.0, 9.0, rows),
+            "job": random.choice(["clerk", "smith", "cook"], rows),
+            "<b>shoe</b>": random.normal(42.0, 2.0, rows),
+        }
+    )
+    frame["income"] = np.where((frame.age > 40) | (frame.job == "smith"), "high", "low")
+    return frame
+
+
+def numbers(rows: int = 90, seed: int = 0) -> pd.DataFrame:
+    """A table of numbers whose target is one of numbers too."""
+    random = np.random.default_rng(seed)
+    frame = pd.DataFrame(random.normal(size=(rows, 3)), columns=["a", "b", "c"])
+    frame["price"] = 1000.0 + 250.0 * frame.a + random.normal(0.0, 10.0, rows)
+    return frame
+
+
+def written(frame: pd.DataFrame, folder: Path, name: str = "people.csv") -> Path:
+    """The table as a file."""
+    path = folder / name
+    frame.to_csv(path, index=False)
+    return path

@@ -1,0 +1,258 @@
+"""Every mistake gets one line that names it, an exit code, and leaves nothing behind."""
+
+import os
+from pathlib import Path
+
+import joblib
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.svm import LinearSVC
+
+from lexppl.cli import main
+from tests.cli.tables import people, written
+
+QUICK = ["--epochs", "2", "--replicates", "2", "--draws", "5", "--quiet"]
+
+
+def refused(capsys, folder: Path, *words: str) -> tuple[int, str]:
+    """Run a command that must fail: its exit code and its one line."""
+    before = sorted(folder.rglob("*"))
+    code = main(list(words))
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    lines = captured.err.splitlines()
+    assert len(lines) == 1, captured.err
+    assert lines[0].startswith("lexppl: error: ")
+    assert "Traceback" not in captured.err
+    assert sorted(folder.rglob("*")) == before
+    return code, lines[0]
+
+
+def changed(**columns) -> pd.DataFrame:
+    frame = people()
+    for name, values in columns.items():
+        frame[name] = values
+    return frame
+
+
+def with_cell(column: str, value: object) -> pd.DataFrame:
+    frame = people()
+    frame[column] = frame[column].astype(object)
+    frame.loc[3, column] = value
+    return frame
+
+
+TABLES = {
+    "missing": (with_cell("height", None), [], ["'height' (1)", "give --drop-missing"]),
+    "missing sign": (with_cell("height", "?"), ["--missing", "?"], ["'height' (1)"]),
+    "infinite": (with_cell("height", np.inf), [], ["'height'", "infinite"]),
+    "no rows": (people().iloc[:0], [], ["empty"]),
+    "one row": (people().iloc[:1], [], ["constant", "--drop-constant"]),
+    "no target": (people(), ["--target", "incom"], ["'incom'", "did you mean 'income'?"]),
+    "constant": (changed(height=170.0), [], ["'height'", "--drop-constant"]),
+    "one class": (changed(income="low"), [], ["'income'", "one class only", "'low'"]),
+    "constant response": (
+        changed(income=1.5),
+        ["--task", "regression"],
+        ["'income' is constant"],
+    ),
+    "words for numbers": (people(), ["--task", "regression"], ["'income' must hold numbers"]),
+    "k too large": (people(), ["--k", "5"], ["--k must be from 1 to 4", "it is 5"]),
+    "few rows": (people(8), ["--test-share", "0.01"], ["each part needs a row", "--test-share"]),
+    "unknown categorical": (people(), ["--categorical", "sex"], ["'sex'"]),
+}
+
+
+@pytest.mark.parametrize("case", TABLES)
+def test_table(case, tmp_path, capsys):
+    frame, options, named = TABLES[case]
+    path = written(frame, tmp_path)
+    out = str(tmp_path / "results")
+    code, line = refused(capsys, tmp_path, "explain", str(path), "--out", out, *QUICK, *options)
+    assert code == 1
+    for words in named:
+        assert words in line
+
+
+USAGE = {
+    "nothing": ([], ["COMMAND"]),
+    "unknown command": (["explian"], ["explian"]),
+    "no out": (["explain", "wine"], ["--out"]),
+    "unknown option": (["explain", "wine", "--out", "r", "--penalti", "1"], ["--penalti"]),
+    "shortened option": (["explain", "wine", "--out", "r", "--pen", "1"], ["--pen"]),
+    "k of 0": (["explain", "wine", "--out", "r", "--k", "0"], ["--k", "at least 1", "'0'"]),
+    "k of 1.5": (["explain", "wine", "--out", "r", "--k", "1.5"], ["--k", "whole number"]),
+    "k and penalty": (
+        ["explain", "wine", "--out", "r", "--k", "2", "--penalty", "1"],
+        ["--penalty", "--k"],
+    ),
+    "negative penalty": (["explain", "wine", "--out", "r", "--penalty=-1"], ["--penalty", "-1"]),
+    "infinite penalty": (["explain", "wine", "--out", "r", "--penalty", "inf"], ["--penalty"]),
+    "no epochs": (["explain", "wine", "--out", "r", "--epochs", "0"], ["--epochs", "at least 1"]),
+    "one mask": (["explain", "wine", "--out", "r", "--masks", "1"], ["--masks", "at least 2"]),
+    "learning rate": (["explain", "wine", "--out", "r", "--learning-rate", "0"], ["above 0"]),
+    "share": (["explain", "wine", "--out", "r", "--test-share", "1"], ["--test-share"]),
+    "shares": (
+        ["explain", "wine", "--out", "r", "--test-share", "0.6", "--valid-share", "0.5"],
+        ["--valid-share and --test-share", "0.5 and 0.6"],
+    ),
+    "imputer": (["explain", "wine", "--out", "r", "--imputer", "mice"], ["mice", "marginal"]),
+    "seed": (["explain", "wine", "--out", "r", "--seed", "-1"], ["--seed"]),
+    "unknown set": (["explain", "wein", "--out", "r"], ["'wein'", "did you mean 'wine'?"]),
+    "unknown file": (["explain", "no/such.csv", "--out", "r"], ["no file 'no/such.csv'"]),
+    "table option": (
+        ["explain", "wine", "--out", "r", "--target", "hue"],
+        ["--target", "./wine"],
+    ),
+    "device": (["explain", "wine", "--out", "r", "--device", "abacus"], ["--device abacus"]),
+    "regime without black box": (
+        ["explain", "wine", "--out", "r", "--regime", "surrogate-post-hoc"],
+        ["surrogate-post-hoc", "--black-box"],
+    ),
+    "black box for another regime": (
+        ["explain", "wine", "--out", "r", "--regime", "free-in-situ", "--black-box", "m"],
+        ["free-in-situ", "--black-box"],
+    ),
+    "synthetic set": (["evaluate", "wine"], ["wine", "S3"]),
+    "rows": (["evaluate", "S3", "--rows", "1"], ["--rows", "at least 10"]),
+}
+
+
+@pytest.mark.parametrize("case", USAGE)
+def test_usage(case, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    words, named = USAGE[case]
+    code, line = refused(capsys, tmp_path, *words)
+    assert code == 2
+    for one in named:
+        assert one in line
+
+
+def test_size_of_a_synthetic_set(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    code, line = refused(capsys, tmp_path, "evaluate", "S3", "--k", "12", "--out", "s.json")
+    assert code == 1 and "from 1 to 11" in line
+
+
+def test_output_is_refused_before_any_work(tmp_path, monkeypatch, capsys):
+    def work(*_):
+        raise AssertionError("work began")
+
+    monkeypatch.setattr("lexppl.cli.explain_command.read_source", work)
+    (tmp_path / "file").write_text("")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "report.html").write_text("")
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "thesis.txt").write_text("")
+    for out, named in (
+        ("file", "is a file"),
+        ("file/below", "file"),
+        ("full", "not empty; give --overwrite"),
+    ):
+        code, line = refused(capsys, tmp_path, "explain", "wine", "--out", str(tmp_path / out))
+        assert code == 1 and named in line
+    code, line = refused(
+        capsys, tmp_path, "explain", "wine", "--overwrite", "--out", str(tmp_path / "foreign")
+    )
+    assert code == 1 and "'thesis.txt'" in line
+
+
+@pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write in every folder"
+)
+def test_folder_without_permission(tmp_path, capsys):
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o500)
+    code, line = refused(capsys, tmp_path, "explain", "wine", "--out", str(closed / "results"))
+    assert code == 1 and "Permission denied" in line
+
+
+def test_folder_that_cannot_be_made(tmp_path, monkeypatch, capsys):
+    def denied(self, *_, **__):
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "mkdir", denied)
+    code, line = refused(capsys, tmp_path, "explain", "wine", "--out", str(tmp_path / "results"))
+    assert code == 1 and "Permission denied" in line and "results" in line
+
+
+def black_box(folder: Path, model: object) -> list[str]:
+    path = folder / "model.joblib"
+    joblib.dump(model, path)
+    return ["--black-box", str(path), "--trust-black-box"]
+
+
+def test_black_box_needs_trust(tmp_path, capsys):
+    ran = tmp_path / "ran"
+
+    class Mischief:
+        def __reduce__(self):
+            return Path.touch, (ran,)
+
+    words = black_box(tmp_path, Mischief())
+    out = ["--out", str(tmp_path / "results")]
+    code, line = refused(capsys, tmp_path, "explain", "wine", *out, *words[:2])
+    assert code == 2
+    assert "runs the code in it" in line and "--trust-black-box" in line
+    assert not ran.exists()
+
+
+def test_black_box_that_does_not_fit(tmp_path, capsys):
+    frame = people()
+    path = str(written(frame, tmp_path))
+    x, y = frame[["age", "height"]], frame["income"]
+    strange = y.map({"high": "rich", "low": "poor"})
+    models = {
+        "fitted on 3 features; the table has 4": LogisticRegression().fit(np.c_[x, x.age], y),
+        "columns that the table lacks: 'weight'": LogisticRegression().fit(
+            x.assign(weight=x.age), y
+        ),
+        "must have labels among ['high', 'low']": LogisticRegression().fit(x, strange),
+        "not fitted": LogisticRegression(),
+        "predict_proba": LinearSVC().fit(x, y),
+        "must be an nn.Module": {"a": 1},
+    }
+    for named, model in models.items():
+        words = ["--out", str(tmp_path / "results"), *QUICK, *black_box(tmp_path, model)]
+        code, line = refused(capsys, tmp_path, "explain", path, *words)
+        assert code == 1
+        assert named in line
+
+
+def test_black_box_file_that_is_none(tmp_path, capsys):
+    (tmp_path / "model.joblib").write_text("hello")
+    words = ["--black-box", str(tmp_path / "model.joblib"), "--trust-black-box"]
+    out = ["--out", str(tmp_path / "results")]
+    code, line = refused(capsys, tmp_path, "explain", "wine", *out, *words)
+    assert code == 1 and "cannot be loaded" in line and "model.joblib" in line
+    words[1] += ".gone"
+    code, line = refused(capsys, tmp_path, "explain", "wine", *out, *words)
+    assert code == 1 and "there is no black box file" in line
+
+
+def test_failure_while_writing_leaves_nothing(tmp_path, monkeypatch, capsys):
+    def full(*_, **__):
+        raise OSError(28, "No space left on device", "report.html")
+
+    monkeypatch.setattr("lexppl.cli.explain_command.write_report", full)
+    path = written(people(), tmp_path)
+    out = str(tmp_path / "results")
+    code, line = refused_quietly(capsys, tmp_path, "explain", str(path), "--out", out, *QUICK)
+    assert code == 1 and "No space left on device" in line
+
+
+def refused_quietly(capsys, folder: Path, *words: str) -> tuple[int, str]:
+    """As `refused`, for what fails after warnings may have been given."""
+    before = sorted(folder.rglob("*"))
+    code = main(list(words))
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert sorted(folder.rglob("*")) == before
+    return code, captured.err.splitlines()[-1]
+
+
+def test_debug_shows_where(tmp_path):
+    with pytest.raises(OSError, match=r"/results'"):
+        main(["explain", "no.csv", "--out", str(Path(__file__) / "results"), "--debug"])
