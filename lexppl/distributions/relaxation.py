@@ -47,10 +47,13 @@ class Relaxation(ABC):
         law: the law that is relaxed.
         exact: whether ``mask(draw(noise()))`` has the law's own distribution.
         has_conditional: whether ``conditional_noise`` exists.
+        extends_log_prob: whether the law's ``log_prob`` is smooth in relaxed masks too, so that
+            the weights of a guide can be taken at them.
     """
 
     exact: ClassVar[bool] = True
     has_conditional: ClassVar[bool] = False
+    extends_log_prob: ClassVar[bool] = False
 
     def __init__(self, law: Any) -> None:
         self.law = law
@@ -133,6 +136,7 @@ class BernoulliRelaxation(Relaxation):
     """
 
     has_conditional: ClassVar[bool] = True
+    extends_log_prob: ClassVar[bool] = True
 
     def __init__(self, law: Independent) -> None:
         if not isinstance(law.base_dist, Bernoulli) or len(law.event_shape) != 1:

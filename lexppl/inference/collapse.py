@@ -63,18 +63,20 @@ def collapse(marginals: Tensor) -> str | None:
 def mask_marginals(
     model: Callable[..., Any], guide: Callable[..., Any] | None, batch: tuple[Tensor, ...]
 ) -> dict[str, Tensor]:
-    """Selection probabilities `(B, G)` of each mask site of a program, by name; sites whose law
+    """Selection probabilities `(B, G)` of each mask site that is learned, by name; sites whose law
     states no mean are left out."""
-    with torch.no_grad():
+    with torch.enable_grad():
         run = Program(model, guide, batch).run()
     marginals = {}
     for site in run.mask_sites:
         if site.law.event_dim != 1:
             continue
         try:
-            marginals[site.name] = row_marginals(site)
+            mean = row_marginals(site)
         except ValueError:
             continue
+        if mean.requires_grad:
+            marginals[site.name] = mean.detach()
     return marginals
 
 

@@ -149,6 +149,8 @@ class Run:
     """Latent sites within the particle plates, with the law they were drawn from."""
     sites: dict[str, Site] = field(default_factory=dict)
     """All sites of the model's run, by name."""
+    arguments: tuple[Any, ...] = ()
+    """What model and guide were called with."""
 
     @property
     def mask_sites(self) -> list[Site]:
@@ -204,7 +206,9 @@ class Program:
         recorder = _Recorder(values, draw, random_masks)
         with counts, recorder:
             self._model(*self._args, **self._kwargs)
-        return _sorted(recorder.sites, guided)
+        run = _sorted(recorder.sites, guided)
+        run.arguments = self._args
+        return run
 
 
 def _sorted(sites: dict[str, Site], guided: dict[str, Site]) -> Run:

@@ -1,5 +1,6 @@
 """What the model is: Pyro programs, and the parts they are made of."""
 
+from lexppl.models.black_box import BlackBox, black_box
 from lexppl.models.effects import (
     ParticleCounts,
     imputation_particles,
@@ -30,6 +31,7 @@ from lexppl.models.penalties import (
     TotalVariationPenalty,
 )
 from lexppl.models.predictor import Predictor
+from lexppl.models.regimes import Frozen, Regime, frozen, regime_targets
 from lexppl.models.selectors import BernoulliSelector, KSubsetSelector
 
 __all__ = [
@@ -37,9 +39,11 @@ __all__ = [
     "MLP",
     "BernoulliLikelihood",
     "BernoulliSelector",
+    "BlackBox",
     "CategoricalLikelihood",
     "ConditionalGaussianImputer",
     "ConstantImputer",
+    "Frozen",
     "GaussianImputer",
     "Grouping",
     "KSubsetSelector",
@@ -51,12 +55,16 @@ __all__ = [
     "PoissonLikelihood",
     "Predictor",
     "RatePenalty",
+    "Regime",
     "SizePenalty",
     "TotalVariationPenalty",
+    "black_box",
+    "frozen",
     "imputation_particles",
     "label_expectation",
     "lex",
     "mask_particles",
     "observe",
     "penalty",
+    "regime_targets",
 ]

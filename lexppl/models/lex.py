@@ -61,7 +61,7 @@ class LEX(PyroModule):
         self,
         selector: nn.Module,
         imputer: nn.Module,
-        predictor: Predictor,
+        predictor: nn.Module,
         penalties: Sequence[Penalty] = (),
         grouping: Grouping | None = None,
     ) -> None:
@@ -132,7 +132,7 @@ def lex(
     penalty: float | None = None,
     imputer: nn.Module | None = None,
     grouping: Grouping | None = None,
-    predictor: Predictor | None = None,
+    predictor: nn.Module | None = None,
     hidden: Sequence[int] = (200, 200),
     predictor_hidden: Sequence[int] = (200, 200, 200),
 ) -> LEX:

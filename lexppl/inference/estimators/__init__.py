@@ -2,7 +2,30 @@
 `infer={"estimator": …}`."""
 
 from lexppl.inference.estimators.base import GradientEstimator, SampledEstimator, Target
+from lexppl.inference.estimators.disarm import DisARM
 from lexppl.inference.estimators.enumerate import Enumerate
 from lexppl.inference.estimators.leave_one_out import LeaveOneOut
+from lexppl.inference.estimators.pathwise import Pathwise
+from lexppl.inference.estimators.rebar import REBAR
+from lexppl.inference.estimators.score_function import LearnedConstant, ScoreFunction
+from lexppl.inference.estimators.self_normalized import SelfNormalized
+from lexppl.inference.estimators.straight_through import (
+    MarginalStraightThrough,
+    StraightThrough,
+)
 
-__all__ = ["Enumerate", "GradientEstimator", "LeaveOneOut", "SampledEstimator", "Target"]
+__all__ = [
+    "REBAR",
+    "DisARM",
+    "Enumerate",
+    "GradientEstimator",
+    "LearnedConstant",
+    "LeaveOneOut",
+    "MarginalStraightThrough",
+    "Pathwise",
+    "SampledEstimator",
+    "ScoreFunction",
+    "SelfNormalized",
+    "StraightThrough",
+    "Target",
+]

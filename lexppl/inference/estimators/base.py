@@ -130,8 +130,15 @@ class SampledEstimator(GradientEstimator):
             total = total + self._for(site).surrogate(site, run, target)
         return total
 
+    def of_imputations(self) -> "SampledEstimator":
+        """The estimator of latents that are drawn anew for each imputation."""
+        from lexppl.inference.estimators.leave_one_out import LeaveOneOut  # noqa: PLC0415
+
+        return LeaveOneOut()
+
     def _for(self, site: Site) -> "SampledEstimator":
-        estimator = site.infer.get("estimator", self)
+        own = self if site.is_mask else self.of_imputations()
+        estimator = site.infer.get("estimator", own)
         if not isinstance(estimator, SampledEstimator):
             raise ValueError(
                 f"site {site.name!r} asks for the estimator {estimator!r}; a site can choose among "
@@ -154,6 +161,30 @@ def score_of(site: Site) -> Tensor | None:
         return site.log_prob()
     except NotImplementedError:
         return None
+
+
+def per_draw(benefit: Tensor, run: Run, target: Target) -> Tensor:
+    """What each mask draw contributed, in nats over the data: `(…, S, L, B)` to `(S·L, B)`.
+
+    Scaled as the bound is, and summed over labels and whatever else shares the draw.
+    """
+    benefit = (benefit * run.scale / target.samples).flatten(-3, -2)
+    return benefit.sum(tuple(range(benefit.dim() - 2))) if benefit.dim() > 2 else benefit
+
+
+def penalty_per_draw(run: Run, target: Target) -> Tensor | float:
+    """What each mask draw added to the penalties, against the mean of the other draws of its row
+    (as it is where there is one draw only): `(S·L, B)` or broadcastable to it."""
+    total: Tensor | float = 0.0
+    for value in run.penalties:
+        cost = target.penalty * run.row_scale * value
+        if cost.dim() >= -IMPUTATION_DIM:
+            cost = cost.mean(IMPUTATION_DIM)
+        draws = cost.shape[MASK_DIM] if cost.dim() >= -MASK_DIM else 1
+        if draws > 1:
+            cost = (cost - cost.mean(MASK_DIM, keepdim=True)) / (draws - 1)
+        total = total + cost
+    return total
 
 
 def sampled_bound(run: Run, target: Target) -> Tensor:

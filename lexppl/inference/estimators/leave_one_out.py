@@ -7,7 +7,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from lexppl.inference.estimators.base import SampledEstimator, Target, score_of
+from lexppl.inference.estimators.base import (
+    SampledEstimator,
+    Target,
+    penalty_per_draw,
+    per_draw,
+    score_of,
+)
 from lexppl.inference.program import Run, Site, no_gradient
 from lexppl.models.effects import IMPUTATION_DIM, MASK_DIM
 
@@ -25,8 +31,9 @@ class LeaveOneOut(SampledEstimator):
 
         ∇ log q(z_s) · (log w_s − 1/(S−1) Σ_{j≠s} log w_j) / S.
 
-    Penalties are averages, and take the second form. Any law with a `log_prob` will do; a
-    reparameterised law needs no score, and gets none.
+    Penalties are averages, and take the second form. Latents that are drawn anew for each
+    imputation are scored in the same way, among all the imputations of a row. Any law with a
+    `log_prob` will do; a reparameterised law needs no score, and gets none.
 
     Raises:
         ValueError: a site drawn only once, with nothing to leave it out of: `L·S = 1` for a mask.
@@ -39,10 +46,7 @@ class LeaveOneOut(SampledEstimator):
     unbiased: ClassVar[bool] = True
 
     def check(self, site: Site, target: Target) -> None:
-        if site.law.has_rsample:
-            return
-        draws = target.particles * (target.imputations if site.in_imputations else 1)
-        if draws < 2:
+        if site.is_mask and not site.law.has_rsample and target.particles < 2:
             raise ValueError(
                 f"LeaveOneOut needs at least 2 draws of {site.name!r} for each row, and masks=1, "
                 "samples=1 gives one; set masks=2 or more (a tighter bound), or samples=2 or more "
@@ -60,34 +64,22 @@ class LeaveOneOut(SampledEstimator):
 
 def _signal(site: Site, run: Run, target: Target) -> Tensor:
     """What each draw of the site contributed, in nats: of the shape of its log-probability."""
-    weight = target.grouped(run)
-    if site.in_imputations:
-        weight = weight.movedim(-4, -2).flatten(-3, -2)
-        benefit = leave_one_out(weight) * run.scale / target.samples
-        benefit = benefit.unflatten(-2, (-1, target.imputations)).movedim(-2, -4)
-    else:
-        weight = torch.logsumexp(weight, -4) - math.log(weight.shape[-4])
-        benefit = leave_one_out(weight) * run.scale / target.samples
-    benefit = benefit.flatten(-3, -2)
-    kept = 3 if site.in_imputations else 2
-    if benefit.dim() > kept:
-        benefit = benefit.sum(tuple(range(benefit.dim() - kept)))
+    if not site.in_imputations:
+        benefit = per_draw(leave_one_out(target.log_means(run)), run, target)
+        return benefit - penalty_per_draw(run, target)
+    weight = target.grouped(run).movedim(-4, -2).flatten(-3, -2)
+    alone = weight.shape[-2] * weight.shape[-3] == 1
+    benefit = (weight if alone else leave_one_out(weight)) * run.scale / target.samples
+    benefit = benefit.unflatten(-2, (-1, target.imputations)).movedim(-2, -4).flatten(-3, -2)
+    if benefit.dim() > 3:
+        benefit = benefit.sum(tuple(range(benefit.dim() - 3)))
     for value in run.penalties:
         cost = target.penalty * run.row_scale * value
-        if not site.in_imputations and cost.dim() >= -IMPUTATION_DIM:
-            cost = cost.mean(IMPUTATION_DIM)
-        benefit = benefit - _deviation(cost, site.in_imputations)
+        dims = [d for d in (MASK_DIM, IMPUTATION_DIM) if cost.dim() >= -d and cost.shape[d] > 1]
+        if dims:
+            others = math.prod(cost.shape[d] for d in dims) - 1
+            benefit = benefit - (cost - cost.mean(dims, keepdim=True)) / others
     return benefit
-
-
-def _deviation(cost: Tensor, by_imputation: bool) -> Tensor:
-    """Leave-one-out deviation of each particle's share of an average."""
-    dims = (MASK_DIM, IMPUTATION_DIM) if by_imputation else (MASK_DIM,)
-    present = [d for d in dims if cost.dim() >= -d and cost.shape[d] > 1]
-    if not present:
-        return torch.zeros_like(cost)
-    count = math.prod(cost.shape[d] for d in present)
-    return (cost - cost.mean(present, keepdim=True)) / (count - 1)
 
 
 def leave_one_out(log_weight: Tensor) -> Tensor:

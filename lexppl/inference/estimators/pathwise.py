@@ -1,0 +1,47 @@
+"""The relaxed program's own gradient."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from lexppl.distributions import relaxation
+from lexppl.inference.estimators.base import SampledEstimator, Target
+from lexppl.inference.estimators.straight_through import check_temperature
+from lexppl.inference.program import Run, Site
+
+
+@dataclass(frozen=True)
+class Pathwise(SampledEstimator):
+    """BIASED for the discrete program: masks are relaxed, and the relaxed program's gradient,
+    exact for that program, is taken by reparameterisation (Maddison et al. 2017; Jang et al. 2017).
+
+    A law that is reparameterised itself (`MaxConcrete`, `RelaxedSubset`, a Dirichlet) is drawn as
+    it is, and is not relaxed a second time: then there is no bias.
+
+    Args:
+        temperature: t > 0 of the relaxed mask.
+
+    Raises:
+        ValueError: a temperature that is not positive.
+        TypeError: a law without a registered relaxation.
+
+    Example:
+        >>> Pathwise(0.5).unbiased
+        False
+    """
+
+    temperature: float = 0.5
+    unbiased: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        check_temperature(self.temperature)
+
+    def draw(self, site: Site) -> Tensor | None:
+        if site.law.has_rsample:
+            return None
+        relaxed = relaxation(site.law)
+        return relaxed.relaxed(relaxed.noise(), self.temperature)
+
+    def surrogate(self, site: Site, run: Run, target: Target) -> Tensor | float:
+        return 0.0

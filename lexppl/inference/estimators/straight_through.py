@@ -1,0 +1,103 @@
+"""Biased estimators that differentiate through a hard mask as if it were soft."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from lexppl.distributions import relaxation
+from lexppl.inference.estimators.base import SampledEstimator, Target
+from lexppl.inference.program import Run, Site
+
+
+def straight_through(hard: Tensor, soft: Tensor) -> Tensor:
+    """The hard mask, bit by bit, with the gradient of the soft one.
+
+    Example:
+        >>> import torch
+        >>> soft = torch.tensor([0.3, 0.9], requires_grad=True)
+        >>> straight_through(torch.tensor([0.0, 1.0]), soft).tolist()
+        [0.0, 1.0]
+    """
+    return hard.detach() + (soft - soft.detach())
+
+
+def check_temperature(temperature: float) -> None:
+    """Refuse a temperature that is not positive."""
+    if not 0.0 < temperature < float("inf"):
+        raise ValueError(f"temperature must be positive and finite; it is {temperature}")
+
+
+@dataclass(frozen=True)
+class StraightThrough(SampledEstimator):
+    """BIASED: hard masks forward, the relaxed mask's gradient backward (Bengio et al. 2013).
+
+        z = hard(ε) + (soft_t(ε) − stop(soft_t(ε))),   both of one noise ε.
+
+    Args:
+        temperature: t > 0 of the relaxed mask.
+
+    Raises:
+        ValueError: a temperature that is not positive.
+        TypeError: a law without a registered relaxation.
+
+    Example:
+        >>> StraightThrough(0.5).unbiased
+        False
+    """
+
+    temperature: float = 0.5
+    unbiased: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        check_temperature(self.temperature)
+
+    def check(self, site: Site, target: Target) -> None:
+        if not site.law.has_rsample and not relaxation(site.law).exact:
+            raise ValueError(
+                "StraightThrough needs hard and soft masks of one noise, and "
+                f"{type(site.law).__name__} of site {site.name!r} has none; use TopKMask, or "
+                "MarginalStraightThrough()"
+            )
+
+    def draw(self, site: Site) -> Tensor | None:
+        if site.law.has_rsample:
+            return None
+        relaxed = relaxation(site.law)
+        noise = relaxed.noise()
+        return straight_through(relaxed.hard(noise), relaxed.relaxed(noise, self.temperature))
+
+    def surrogate(self, site: Site, run: Run, target: Target) -> Tensor | float:
+        return 0.0
+
+
+@dataclass(frozen=True)
+class MarginalStraightThrough(SampledEstimator):
+    """BIASED, and of low variance: hard masks forward, the law's exact marginals backward.
+
+        z = hard + (E[z|x] − stop(E[z|x])).
+
+    For `KSubset` this is SIMPLE (Ahmed et al. 2023), whose marginals are those of the k-subset
+    law itself; no relaxation and no temperature.
+
+    Example:
+        >>> MarginalStraightThrough().unbiased
+        False
+    """
+
+    unbiased: ClassVar[bool] = False
+
+    def draw(self, site: Site) -> Tensor | None:
+        if site.law.has_rsample:
+            return None
+        try:
+            mean = site.law.mean
+        except NotImplementedError as error:
+            raise ValueError(
+                f"MarginalStraightThrough needs exact marginals, and {type(site.law).__name__} of "
+                f"site {site.name!r} states none; use KSubset or Bernoulli masks"
+            ) from error
+        return straight_through(site.law.sample(), mean)
+
+    def surrogate(self, site: Site, run: Run, target: Target) -> Tensor | float:
+        return 0.0

@@ -1,0 +1,232 @@
+"""Each estimator on each law and objective: unbiased ones agree with full enumeration, biased ones
+are seen to be biased by the same test."""
+
+import itertools
+import math
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import pyro.distributions as dist
+import pytest
+import torch
+
+from lexppl.distributions import TopKMask
+from lexppl.inference import NestedIWAE
+from lexppl.inference.estimators import (
+    REBAR,
+    DisARM,
+    LeaveOneOut,
+    MarginalStraightThrough,
+    Pathwise,
+    ScoreFunction,
+    SelfNormalized,
+    StraightThrough,
+)
+from lexppl.inference.estimators import rebar as rebar_module
+from tests.gradients.enumeration import (
+    Toy,
+    drawn_values_and_gradients,
+    exact_value_and_gradient,
+    threshold,
+    z_scores,
+)
+
+DRAWS = 100_000
+PLACKETT_LUCE = 2
+
+
+def ordered_top_two(logits, masks):
+    """Log-probability of each mask under draws without replacement, by both orders."""
+    p = torch.softmax(logits, 0)
+    total = []
+    for mask in masks:
+        a, b = mask.nonzero().flatten().tolist()
+        total.append(p[a] * p[b] / (1 - p[a]) + p[b] * p[a] / (1 - p[b]))
+    return torch.stack(total).log()
+
+
+LAWS = {
+    "bernoulli": {"features": 3},
+    "k-subset": {"features": 4, "size": 2},
+    "top-k": {
+        "features": 4,
+        "size": PLACKETT_LUCE,
+        "law": lambda logits: TopKMask(logits, PLACKETT_LUCE),
+        "log_law": ordered_top_two,
+    },
+}
+OBJECTIVES = {
+    "average": ({}, {"masks": 1, "samples": 4}),
+    "iwae": ({}, {"masks": 4, "samples": 2}),
+    "penalty": ({"cost": 0.2}, {"masks": 2, "samples": 2, "entropy": 0.0, "penalty": 0.5}),
+    "guide": ({"guided": True}, {"masks": 2, "samples": 2}),
+    "labels": ({"soft_labels": 0.3}, {"masks": 2, "samples": 2}),
+}
+UNBIASED = {
+    "leave one out": (LeaveOneOut(), ("bernoulli", "k-subset", "top-k")),
+    "score function": (ScoreFunction(), ("bernoulli", "k-subset", "top-k")),
+    "score function, baseline": (
+        ScoreFunction(lambda values, unit: -0.5 * unit.detach()),
+        ("bernoulli", "k-subset"),
+    ),
+    "rebar": (REBAR(0.5), ("bernoulli", "top-k")),
+    "rebar, scaled": (REBAR(0.2, scale=0.7), ("bernoulli", "top-k")),
+    "disarm": (DisARM(), ("bernoulli",)),
+}
+BIASED = {
+    "straight through": (StraightThrough(0.5), ("bernoulli", "top-k")),
+    "marginals": (MarginalStraightThrough(), ("bernoulli", "k-subset")),
+    "rebar, straight through": (REBAR(0.5, straight_through=True), ("bernoulli", "top-k")),
+    "pathwise": (Pathwise(0.5), ("bernoulli", "top-k")),
+    "self-normalised": (SelfNormalized(), ("bernoulli", "k-subset", "top-k")),
+}
+CASES = [
+    (name, law, objective)
+    for name, (_, laws) in UNBIASED.items()
+    for law, objective in itertools.product(laws, OBJECTIVES)
+    if not (name.startswith("rebar") and law == "top-k" and objective == "guide")
+]
+
+
+def largest_z(estimator, law, objective, draws=DRAWS, seed=0):
+    program, options = OBJECTIVES[objective]
+    toy = Toy(**LAWS[law], **program)
+    penalty = options.get("penalty", 1.0)
+    value, gradient = exact_value_and_gradient(toy, options["masks"], 1, penalty_factor=penalty)
+    drawn = drawn_values_and_gradients(
+        toy, NestedIWAE(estimator=estimator, **options), draws, seed, chunk=50_000
+    )
+    scores = [z_scores(drawn[1][name], gradient[name]).abs().max() for name in gradient]
+    return float(z_scores(drawn[0], value).abs()), float(torch.stack(scores).max())
+
+
+@pytest.mark.parametrize(("name", "law", "objective"), CASES)
+def test_unbiased(name, law, objective):
+    estimator = UNBIASED[name][0]
+    assert estimator.unbiased
+    limit = threshold(len(CASES) * 13)
+    value_z, gradient_z = largest_z(estimator, law, objective)
+    assert value_z < limit
+    assert gradient_z < limit
+
+
+@pytest.mark.parametrize(
+    ("name", "law"), [(name, law) for name, (_, laws) in BIASED.items() for law in laws]
+)
+def test_biased_ones_say_so_and_are(name, law):
+    estimator = BIASED[name][0]
+    assert not estimator.unbiased
+    assert largest_z(estimator, law, "iwae")[1] > threshold(13)
+
+
+def test_self_normalised_weights_tend_to_the_likelihoods_gradient():
+    toy = Toy(features=3)
+    _, gradient = exact_value_and_gradient(toy, math.inf, 1)
+    errors = []
+    for masks in (4, 64):
+        _, drawn = drawn_values_and_gradients(
+            toy, NestedIWAE(masks, estimator=SelfNormalized()), 20_000, seed=0, chunk=5_000
+        )
+        errors.append(float((drawn["selector"].mean(0) - gradient["selector"]).norm()))
+    assert errors[1] < errors[0] / 4
+
+
+@dataclass(frozen=True)
+class ForgetsTheControl(REBAR):
+    """Wrong on purpose: drops the relaxed terms that undo the control variate."""
+
+    def estimate(self, program, target):
+        kept = rebar_module.no_gradient
+        rebar_module.no_gradient = lambda value: (
+            value.detach() * 0 if value.dim() == 0 else kept(value)
+        )
+        try:
+            return REBAR.estimate(self, program, target)
+        finally:
+            rebar_module.no_gradient = kept
+
+
+class UnconditionalNoise(dist.Independent):
+    """Bernoulli masks whose conditional noise ignores the noise: wrong on purpose."""
+
+
+@dataclass(frozen=True)
+class OneSidedPairs(DisARM):
+    """Wrong on purpose: forgets the weight of the integrated pair."""
+
+    def surrogate(self, site, run, target):
+        return 2.0 * DisARM.surrogate(self, site, run, target)
+
+
+@dataclass(frozen=True)
+class IncludesItself(LeaveOneOut):
+    """Wrong on purpose: the baseline holds the draw's own weight."""
+
+    unbiased: ClassVar[bool] = True
+
+    def surrogate(self, site, run, target):
+        log_q = site.log_prob()
+        with torch.no_grad():
+            bound = target.log_means(run)
+            signal = (bound - bound.mean(-3, keepdim=True)) / target.samples
+        return ((log_q - log_q.detach()) * signal.flatten(-3, -2)).sum()
+
+
+def test_negative_controls_are_caught(monkeypatch):
+    limit = threshold(13)
+    assert largest_z(ForgetsTheControl(0.5), "bernoulli", "average")[1] > 2 * limit
+    assert largest_z(OneSidedPairs(), "bernoulli", "average")[1] > 2 * limit
+    assert largest_z(IncludesItself(), "bernoulli", "average")[1] > 2 * limit
+
+    relaxed = rebar_module.relaxation
+
+    def forgetful(law):
+        one = relaxed(law)
+        one.conditional_noise = lambda draw: (
+            torch.where(draw > 0.5, 0.5, -0.5) - law.base_dist.logits
+        )
+        return one
+
+    monkeypatch.setattr(rebar_module, "relaxation", forgetful)
+    assert largest_z(REBAR(0.5), "bernoulli", "average")[1] > 2 * limit
+
+
+def test_estimators_refuse_what_they_cannot_do():
+    def loss(estimator, law="k-subset", guided=False, **options):
+        toy = Toy(**LAWS[law], guided=guided)
+        leaves = {n: v.expand(2, -1).clone().requires_grad_() for n, v in toy.parameters.items()}
+        NestedIWAE(estimator=estimator, **{"masks": 2, **options}).differentiable_loss(
+            toy.model, toy.guide if guided else None, leaves, torch.ones(2, dtype=torch.double)
+        )
+
+    with pytest.raises(
+        ValueError, match=r"REBAR needs the noise of 'mask' given its draw.*TopKMask"
+    ):
+        loss(REBAR())
+    with pytest.raises(ValueError, match="no smooth log_prob"):
+        loss(REBAR(), "top-k", guided=True)
+    with pytest.raises(ValueError, match="MarginalStraightThrough"):
+        loss(StraightThrough())
+    with pytest.raises(TypeError, match=r"DisARM needs Bernoulli.*LeaveOneOut"):
+        loss(DisARM(), samples=2)
+    with pytest.raises(ValueError, match="samples must be even"):
+        loss(DisARM(), "bernoulli")
+    with pytest.raises(ValueError, match="masks=2 or more"):
+        loss(SelfNormalized(), masks=1)
+    with pytest.raises(ValueError, match="LeaveOneOut needs at least 2"):
+        loss(LeaveOneOut(), masks=1)
+    for bad in (0.0, -1.0, math.inf):
+        for kind in (REBAR, StraightThrough, Pathwise):
+            with pytest.raises(ValueError, match="temperature must be positive"):
+                kind(bad)
+    with pytest.raises(ValueError, match="only Enumerate"):
+        loss(LeaveOneOut(), masks=math.inf)
+
+
+def test_a_sites_own_estimator_takes_the_objectives_place():
+    toy = replace(Toy(**LAWS["bernoulli"]), infer={"estimator": LeaveOneOut()})
+    _, gradient = exact_value_and_gradient(toy, 2, 1)
+    _, drawn = drawn_values_and_gradients(
+        toy, NestedIWAE(2, estimator=StraightThrough()), 20_000, seed=0
+    )
+    assert z_scores(drawn["selector"], gradient["selector"]).abs().max() < threshold(3)
