@@ -145,7 +145,7 @@ def plot_heatmap(posterior: Posterior, rows: int = 50) -> Figure:
 
     high, wide = probability.shape
     figure = Figure(
-        figsize=(min(max(3.2 + 0.32 * wide, 5.0), 13.0), min(max(1.8 + 0.12 * high, 2.6), 11.0)),
+        figsize=(min(max(3.0 + 0.24 * wide, 5.0), 12.0), min(max(1.8 + 0.12 * high, 2.6), 11.0)),
         layout="constrained",
     )
     axes = figure.subplots()
