@@ -20,7 +20,7 @@ from lexppl.inference import annealed, fit
 from lexppl.inference.scope import seeded
 from lexppl.models import LEX, lex
 
-LAWS = {"k-subset": {"k": 5}, "bernoulli": {"penalty": 0.02}}
+LAWS = {"k-subset": {"k": 5}, "bernoulli": {"penalty": 0.0225}}
 DRAWS = 100
 
 

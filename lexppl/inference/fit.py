@@ -17,7 +17,7 @@ from lexppl.inference.loop import Callback, TrainingLoop
 from lexppl.inference.nested_iwae import NestedIWAE
 from lexppl.inference.replicates import Replicates, reinitialised
 from lexppl.inference.result import FitResult, History
-from lexppl.inference.schedules import Linear
+from lexppl.inference.schedules import Linear, Schedule, at
 from lexppl.inference.scope import keep_parameters_local, program_settings, seeded
 from lexppl.inference.stages import OptimizerFactory, Stage, Term, Terms
 
@@ -59,8 +59,8 @@ def fit(
     stages: Sequence[Stage] | Callable[[], Sequence[Stage]] | None = None,
     epochs: int = 300,
     batch_size: int = 500,
-    learning_rate: float = 1e-3,
-    weight_decay: float = 1e-4,
+    learning_rate: float | Schedule = Linear(1e-3, 5e-5, begin=0.5),
+    weight_decay: float = 1e-3,
     optimizer: OptimizerFactory | None = None,
     scheduler: Callable[[Optimizer], LRScheduler] | None = None,
     clip_norm: float | None = None,
@@ -91,7 +91,7 @@ def fit(
             after stage, or a function that builds them.
         epochs: epochs of each stage that does not say.
         batch_size: rows of a mini-batch (a loader has its own).
-        learning_rate: of Adam.
+        learning_rate: of Adam, a number or a schedule over each stage.
         weight_decay: of Adam, as an L2 term of the gradient.
         optimizer: from parameters to a torch optimizer, in place of Adam. With replicates it must
             act on each entry by itself, as Adam and SGD do.
@@ -122,9 +122,11 @@ def fit(
         3
     """
     _check_arguments(epochs, batch_size, replicates, patience, clip_norm)
+    rate: float | Schedule | None = None
     if optimizer is None:
+        rate = learning_rate
         optimizer = partial(
-            torch.optim.Adam, lr=learning_rate, weight_decay=weight_decay, fused=True
+            torch.optim.Adam, lr=at(rate, 0.0), weight_decay=weight_decay, fused=True
         )
     build = _builder(model, guide, objective, stages)
     with seeded(seed), program_settings(validate=False):
@@ -151,6 +153,7 @@ def fit(
                 seed,
                 tuple(callbacks),
                 scheduler,
+                rate,
             )
             plan = [(s, s.epochs or epochs, s.optimizer or optimizer) for s in copies[0].stages]
             loop.run(plan, progress)

@@ -15,6 +15,7 @@ from tqdm.auto import tqdm
 
 from lexppl.inference.batches import Rows
 from lexppl.inference.replicates import Replicates
+from lexppl.inference.schedules import Schedule
 from lexppl.inference.scope import MiniBatch, program_settings, seeded
 from lexppl.inference.stages import OptimizerFactory, Stage, Term, Terms
 
@@ -47,6 +48,8 @@ class TrainingLoop:
     seed: int
     callbacks: tuple[Callback, ...] = ()
     make_scheduler: Callable[[Optimizer], LRScheduler] | None = None
+    learning_rate: float | Schedule | None = None
+    """Schedule of the fit's own optimizer; a stage's optimizer has a rate of its own."""
     interrupted: bool = False
     records: list[tuple[np.ndarray, np.ndarray, int, float]] = field(default_factory=list)
 
@@ -160,6 +163,9 @@ class TrainingLoop:
         for step, batch in enumerate(self.rows.batches(self.batch_size, shuffle=True)):
             at = (place[0] + min(step / steps, 1.0)) / place[1]
             optimizer.zero_grad(set_to_none=True)
+            if callable(self.learning_rate) and stage.optimizer is None:
+                for group in optimizer.param_groups:
+                    group["lr"] = self.learning_rate(at)
             step_loss: Tensor | float = 0.0
             for term, names in zip(stage.terms, learned, strict=True):
                 objective = term.objective

@@ -295,6 +295,23 @@ def test_schedules_reach_the_objective():
     assert objective.settled == 1.0
 
 
+def test_learning_rate_follows_its_schedule():
+    rates = []
+
+    class Watched(torch.optim.Adam):
+        def step(self, closure=None):
+            rates.append(self.param_groups[0]["lr"])
+            return super().step(closure)
+
+    x, y = rows(100)
+    original, torch.optim.Adam = torch.optim.Adam, Watched
+    try:
+        quick(lex, (x, y), epochs=4, valid=None, learning_rate=Linear(1e-2, 0.0, begin=0.5))
+    finally:
+        torch.optim.Adam = original
+    assert rates == pytest.approx([1e-2, 1e-2, 1e-2, 5e-3])
+
+
 def test_loader_callbacks_patience_and_ctrl_c():
     x, y = rows()
     loader = DataLoader(TensorDataset(x, y), batch_size=100, shuffle=True)
