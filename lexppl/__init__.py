@@ -3,13 +3,15 @@
 - `lexppl.models`: what is the model. Pyro programs, and the parts they are made of.
 - `lexppl.inference`: how it is inferred. Objectives, gradient estimators, fits.
 - `lexppl.distributions`: laws of masks.
+- `lexppl.explanation`, `lexppl.plots`: the posterior of the masks as ArviZ data, and pictures.
 - `lexppl.data`, `lexppl.evaluation`: sets with ground truth, and what an explanation is worth.
 """
 
 from importlib.metadata import version
 
+from lexppl.explanation import explain
 from lexppl.inference import fit
 from lexppl.saving import load, save
 
 __version__ = version("lexppl")
-__all__ = ["__version__", "fit", "load", "save"]
+__all__ = ["__version__", "explain", "fit", "load", "save"]

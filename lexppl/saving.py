@@ -128,6 +128,7 @@ def save(result: FitResult, folder: str | Path) -> None:
         "event_shape": list(result.event_shape),
         "labels": None if result.labels is None else list(result.labels),
         "entry_names": None if result.entry_names is None else list(result.entry_names),
+        "feature_names": None if result.feature_names is None else list(result.feature_names),
         "class_names": None if result.class_names is None else list(result.class_names),
         "best_epoch": result.best_epoch.tolist(),
         "best_valid": [_number(v) for v in result.best_valid.tolist()],
@@ -199,6 +200,7 @@ def load(
         labels=_tuple(description["labels"]),
         seed=description["seed"],
         entry_names=_tuple(description["entry_names"]),
+        feature_names=_tuple(description["feature_names"]),
         class_names=_tuple(description["class_names"]),
     )
 

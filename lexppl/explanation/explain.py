@@ -96,8 +96,8 @@ def explain(
         row_names: B different names; 0 … B−1 if None.
         entry_names: names of the G mask entries of the program's first mask site; if None those of
             the fit, of the model's grouping, or x1 … xG.
-        feature_names: names of the columns of x, where it is a table; if None those of the entries
-            where there is one for each column, or x1 … xD.
+        feature_names: names of the columns of x, where it is a table; if None those of the fit, of
+            the entries where there is one for each column, or x1 … xD.
         proposals: masks proposed for each draw, where y is given.
 
     Returns:
@@ -139,6 +139,8 @@ def explain(
         with seeded(seed, rows.x.device):
             sites = sites_of(result.model, rows.x[:1])
         rows.check_response(sites.response)
+        if feature_names is None and rows.x.dim() == 2:
+            feature_names = result.feature_names
         arrays = PosteriorArrays(result, rows, sites, draws, entry_names, feature_names)
         proposed = draws if rows.y is None else proposals * draws
         size = _chunk_size(rows, sites, proposed * imputations, rows_per_chunk)

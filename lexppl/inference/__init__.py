@@ -1,7 +1,19 @@
 """How a model is inferred: objectives, gradient estimators, fits."""
 
 from lexppl.inference.collapse import CollapseWarning, collapse
-from lexppl.inference.estimators import Enumerate, GradientEstimator, LeaveOneOut
+from lexppl.inference.estimators import (
+    REBAR,
+    DisARM,
+    Enumerate,
+    GradientEstimator,
+    LearnedConstant,
+    LeaveOneOut,
+    MarginalStraightThrough,
+    Pathwise,
+    ScoreFunction,
+    SelfNormalized,
+    StraightThrough,
+)
 from lexppl.inference.fit import annealed, fit
 from lexppl.inference.loop import Epoch
 from lexppl.inference.nested_iwae import NestedIWAE
@@ -10,18 +22,26 @@ from lexppl.inference.schedules import Geometric, Linear, Schedule
 from lexppl.inference.stages import Stage, Term
 
 __all__ = [
+    "REBAR",
     "CollapseWarning",
+    "DisARM",
     "Enumerate",
     "Epoch",
     "FitResult",
     "Geometric",
     "GradientEstimator",
     "History",
+    "LearnedConstant",
     "LeaveOneOut",
     "Linear",
+    "MarginalStraightThrough",
     "NestedIWAE",
+    "Pathwise",
     "Schedule",
+    "ScoreFunction",
+    "SelfNormalized",
     "Stage",
+    "StraightThrough",
     "Term",
     "annealed",
     "collapse",

@@ -160,6 +160,7 @@ def fit(
         finished = runner.separated()
         result = _result(finished, loop, rows, held_out, seed)
     result.entry_names = getattr(train, "group_names", None)
+    result.feature_names = getattr(train, "feature_names", None)
     result.class_names = getattr(train, "class_names", None)
     return result
 

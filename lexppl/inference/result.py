@@ -40,6 +40,7 @@ class FitResult:
         event_shape: shape of a row of x.
         labels: the labels seen in training, or None where y is not one of labels.
         entry_names: names of the G mask entries, where the training data had `group_names`.
+        feature_names: names of the D columns of x, where the training data had them.
         class_names: names of the labels, where the training data had them.
         seed: the seed.
         modules: all modules of all terms, for each replicate.
@@ -57,6 +58,7 @@ class FitResult:
     labels: tuple[int, ...] | None
     seed: int
     entry_names: tuple[str, ...] | None = None
+    feature_names: tuple[str, ...] | None = None
     class_names: tuple[str, ...] | None = None
     modules: list[nn.Module] = field(default_factory=list, repr=False)
 

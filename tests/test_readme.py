@@ -1,0 +1,31 @@
+"""The README's program runs as it is printed, only shorter."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+README = Path(__file__).parent.parent / "README.md"
+
+
+def blocks(language):
+    return re.findall(rf"```{language}\n(.*?)```", README.read_text(encoding="utf-8"), re.S)
+
+
+@pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
+def test_own_explainer_runs():
+    (program,) = blocks("python")
+    assert len([line for line in program.splitlines() if line.strip()]) < 25
+    quick = program.replace("rows=4000", "rows=400").replace("epochs=100", "epochs=2")
+    assert quick != program
+    names: dict = {}
+    exec(compile(quick, "README.md", "exec"), names)  # noqa: S102
+    posterior = names["posterior"]
+    assert posterior["posterior"]["mask"].dims == ("chain", "draw", "row", "feature")
+    assert dict(posterior["posterior"].sizes)["chain"] == 2
+
+
+def test_commands_are_one_line_each():
+    run, test = blocks("bash")
+    assert len(run.strip().splitlines()) == len(test.strip().splitlines()) == 1
+    assert "lexppl explain breast_cancer" in run and "pytest" in test
