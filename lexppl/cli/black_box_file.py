@@ -110,7 +110,7 @@ def black_box_targets(model: Any, source: Source, options: argparse.Namespace) -
     asked = model
     if options.black_box_input == "table":
         if isinstance(model, nn.Module):
-            x = torch.from_numpy(_numbers(source.table)).to(data.x.device, data.x.dtype)
+            x = torch.tensor(_numbers(source.table)).to(data.x.device, data.x.dtype)
         elif hasattr(model, "predict_proba") or hasattr(model, "predict"):
             # Errors call a black box by its class.
             named = type(type(model).__name__, (AskedByRow,), {})

@@ -16,6 +16,10 @@ OPTIONS: Mapping[str, str] = MappingProxyType(
         ": give separator": ": give --separator",
         "categorical names": "--categorical names",
         "task must": "--task must",
+        "output='logits', 'probabilities' or 'response'": (
+            "--black-box-output logits, probabilities or response"
+        ),
+        "output='logits'": "--black-box-output logits",
         "k must be": "--k must be",
     }
 )

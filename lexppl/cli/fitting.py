@@ -22,7 +22,7 @@ from lexppl.models.regimes import Regime, frozen, regime_targets
 
 FEW_ROWS = 2000
 """Fewer rows to fit on than this get small networks: large ones overfit at once."""
-STEPS = 5000
+STEPS = 3000
 """Steps that are enough where rows are many; epochs are cut so that there are no more."""
 MOST_EPOCHS = 200
 LARGEST_BATCH = 500

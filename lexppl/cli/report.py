@@ -21,17 +21,20 @@ from lexppl.cli.judging import Judgement, ScoreRow, SizeCurve
 from lexppl.cli.ranked import ranked_features
 from lexppl.cli.report_template import TEMPLATE
 from lexppl.cli.source import Parts, Source
-from lexppl.cli.tables import score_cells
+from lexppl.cli.tables import score_cells, size_text
 from lexppl.inference import FitResult
 from lexppl.models.regimes import Regime
 from lexppl.plots import (
     GREY,
+    INK,
     plot_accuracy_by_size,
     plot_heatmap,
     plot_history,
     plot_importance,
 )
 
+SHOWN_ROWS = 50
+"""Rows of the heat map."""
 FIRST_FEATURES = 15
 """Features of the report's table that are seen at once."""
 VERSIONS = ("lexppl", "torch", "pyro-ppl", "numpy", "scikit-learn", "arviz")
@@ -145,15 +148,15 @@ def _pictures(findings: Findings) -> dict[str, str | None]:
     curve = findings.judgement.curve
     return {
         "importance": data_uri(plot_importance(findings.posterior)),
-        "rows": data_uri(plot_heatmap(findings.posterior)),
+        "rows": data_uri(plot_heatmap(findings.posterior, rows=SHOWN_ROWS)),
         "sizes": None if curve is None else data_uri(_size_picture(curve, _measure(findings))),
         "history": data_uri(plot_history(findings.result.history)),
     }
 
 
 def _size_picture(curve: SizeCurve, measure: str) -> Figure:
-    """Accuracy against k with the control: as many features chosen at random."""
-    figure = plot_accuracy_by_size(curve.sizes, curve.ranked, curve.everything)
+    """Accuracy against k with its controls: as many features chosen at random, and all of them."""
+    figure = plot_accuracy_by_size(curve.sizes, curve.ranked)
     axes = figure.axes[0]
     axes.lines[0].set_label("most probable features first")
     axes.plot(
@@ -163,7 +166,14 @@ def _size_picture(curve: SizeCurve, measure: str) -> Figure:
         marker="s",
         markersize=4,
         linewidth=1.4,
-        label="features chosen at random",
+        label="as many at random",
+    )
+    axes.axhline(
+        curve.everything,
+        color=INK,
+        linestyle=(0, (5, 3)),
+        linewidth=1.0,
+        label=f"all features: {curve.everything:.3f}",
     )
     axes.set_xlabel("features kept in each row, k")
     axes.set_ylabel(f"{measure} of EVAL-X")
@@ -203,7 +213,7 @@ def _score(findings: Findings, who: str) -> ScoreRow | None:
 def _lead(findings: Findings) -> str:
     data = findings.source.data
     first = [str(name) for name in findings.ranking.index[:3]]
-    size = f"{findings.mean_size:.3g} of {data.n_groups} features"
+    size = f"{size_text(findings.mean_size)} of {data.n_groups} features"
     named = ", ".join(first[:-1]) + (" and " if len(first) > 1 else "") + first[-1]
     own = "the black box's output" if findings.plan.regime.post_hoc else data.target_name
     return f"To predict {own}, a row keeps {size} on average. Kept most often: {named}."
@@ -213,7 +223,7 @@ def _facts(findings: Findings) -> list[dict[str, str]]:
     data = findings.source.data
     facts = [
         {
-            "value": f"{findings.mean_size:.3g} of {data.n_groups}",
+            "value": f"{size_text(findings.mean_size)} of {data.n_groups}",
             "what": "features that a row keeps, on average",
         }
     ]
@@ -277,13 +287,15 @@ def _reading(findings: Findings) -> list[str]:
 
 
 def _rows_caption(findings: Findings) -> str:
-    rows = f"{findings.explained} held-out rows"
-    if findings.explained < len(findings.parts.test):
-        rows = f"the first {rows} of {len(findings.parts.test)}"
+    shown = min(SHOWN_ROWS, findings.explained)
+    rows = f"{shown} held-out rows"
+    if shown < len(findings.parts.test):
+        rows = f"{shown} of the {len(findings.parts.test)} held-out rows"
     return (
-        f"The probability that each of {rows} keeps each feature, averaged over replicates. A "
-        "column of one colour is a feature that matters everywhere or nowhere; a column that "
-        "changes from row to row matters in some rows only."
+        f"Each line is one of {rows}, by its number in the table, and its colour the probability "
+        "that it keeps the feature, averaged over replicates. A column of one colour is a feature "
+        "that matters everywhere or nowhere; a column that changes from row to row matters in some "
+        "rows only."
     )
 
 
@@ -312,7 +324,7 @@ def _settings(findings: Findings) -> list[tuple[str, str]]:
             f"{len(findings.parts.train)} to fit on, {len(findings.parts.valid)} to choose "
             f"the best epoch on, {len(findings.parts.test)} held out",
         ),
-        ("explained", f"{_explained(findings)} ({plan.regime.value})"),
+        ("regime", f"{plan.regime.value}: {_explained(findings)}"),
         ("masks", f"keeps {plan.law}"),
         ("hidden features", f"{plan.imputer}: {IMPUTERS[plan.imputer]}"),
         (

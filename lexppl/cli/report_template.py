@@ -93,11 +93,11 @@ footer { border-top: 1px solid var(--line); margin-top: 3rem; padding-top: .8rem
 <figure><img src="{{ pictures.importance }}" alt="Ranked features with the probability that they \
 are kept and its interval over replicates">
 <figcaption>The probability that a held-out row keeps the feature, averaged over rows and \
-replicates{% if replicates > 1 %}, with its 95 % interval over the {{ replicates }} replicates\
+replicates{% if replicates > 1 %}, with its 95&nbsp;% interval over the {{ replicates }} replicates\
 {% endif %}.</figcaption></figure>
 
 {% macro ranking(lines) %}<div class="wide"><table>
-<thead><tr><th>feature</th><th class="track"></th><th>probability</th><th>95 % interval</th>\
+<thead><tr><th>feature</th><th class="track"></th><th>probability</th><th>95&nbsp;% interval</th>\
 <th>r̂</th></tr></thead>
 <tbody>
 {% for line in lines %}<tr><td>{{ line.name }}</td><td class="track"><div class="bar">\

@@ -42,8 +42,20 @@ def score_cells(scores: Sequence[ScoreRow]) -> tuple[list[str], list[list[str]]]
     """Head and rows of the table of held-out scores, figures with their spread over replicates."""
     names = [name for name in FIGURE_NAMES if any(name in row.figures for row in scores)]
     head = ["", "features", *(FIGURE_NAMES[name] for name in names)]
-    rows = [[row.who, f"{row.size:.3g}", *(_figure(row, name) for name in names)] for row in scores]
+    rows = [
+        [row.who, size_text(row.size), *(_figure(row, name) for name in names)] for row in scores
+    ]
     return head, rows
+
+
+def size_text(size: float) -> str:
+    """A mean number of features.
+
+    Example:
+        >>> size_text(30.0), size_text(5.13)
+        ('30', '5.1')
+    """
+    return f"{size:.0f}" if float(size).is_integer() else f"{size:.1f}"
 
 
 def _figure(row: ScoreRow, name: str) -> str:

@@ -1,0 +1,272 @@
+"""`lexppl explain` from the words that are typed to the files that are written."""
+
+import html
+import json
+import os
+import re
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import arviz
+import joblib
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.compose import make_column_transformer
+from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+import lexppl
+from lexppl.arviz_compatibility import group_of
+from lexppl.cli import main
+from lexppl.data import TableEncoding
+from lexppl.explanation import explain
+from lexppl.models import MLP
+from tests.cli.tables import numbers, people, written
+
+QUICK = ["--epochs", "3", "--replicates", "2", "--draws", "10", "--quiet"]
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory) -> Path:
+    return written(people(), tmp_path_factory.mktemp("table"))
+
+
+@pytest.fixture(scope="module")
+def results(table) -> Path:
+    """What one run on a table with numbers and words has written."""
+    out = table.parent / "results"
+    assert main(["explain", str(table), "--out", str(out), *QUICK]) == 0
+    return out
+
+
+def run(capsys, *words: str) -> str:
+    """Run a command that must succeed: its output."""
+    code = main([str(word) for word in words])
+    captured = capsys.readouterr()
+    assert code == 0, captured.err
+    return captured.out
+
+
+def test_files(results):
+    assert sorted(path.name for path in results.iterdir()) == [
+        "encoding.json",
+        "explainer",
+        "importance.csv",
+        "posterior.nc",
+        "report.html",
+    ]
+    assert [path.name for path in results.parent.iterdir() if "partial" in path.name] == []
+
+
+def test_importance(results):
+    table = pd.read_csv(results / "importance.csv", index_col="feature")
+    assert set(table.index) == {"age", "height", "job", "<b>shoe</b>"}
+    assert table["selection_probability"].is_monotonic_decreasing
+    assert table["selection_probability"].between(0, 1).all()
+    assert (table["lower"] <= table["upper"]).all()
+
+
+def test_posterior_names_rows_and_features(results, table):
+    posterior = arviz.from_netcdf(results / "posterior.nc")
+    mask = group_of(posterior, "posterior")["mask"]
+    assert mask.dims == ("chain", "draw", "row", "feature")
+    assert mask.shape == (2, 10, 18, 4)
+    assert mask["feature"].values.tolist() == ["age", "height", "job", "<b>shoe</b>"]
+    rows = mask["row"].values
+    frame = pd.read_csv(table).iloc[rows]
+    x = group_of(posterior, "constant_data")["x"]
+    ages = x.sel(input="age").values
+    expected = (frame.age - people().age.mean()) / people().age.std(ddof=0)
+    np.testing.assert_allclose(ages, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_saved_explainer_explains_the_same(results, table):
+    posterior = arviz.from_netcdf(results / "posterior.nc")
+    rows = group_of(posterior, "posterior")["row"].values
+    explainer = lexppl.load(results / "explainer")
+    encoding = TableEncoding.from_json(json.loads((results / "encoding.json").read_text()))
+    x = encoding.encode(pd.read_csv(table).iloc[rows])
+    again = group_of(explain(explainer, x, draws=10, seed=0), "posterior")["mask"]
+    assert again["feature"].values.tolist() == list(encoding.group_names)
+    np.testing.assert_array_equal(again.values, group_of(posterior, "posterior")["mask"].values)
+
+
+def test_report_stands_alone(results):
+    page = (results / "report.html").read_text(encoding="utf-8")
+    addresses = re.findall(r"(?:src|href|url)\s*[=(]\s*[\"']?([^\"')>\s]{4})", page)
+    assert addresses == ["data"] * 4
+    assert "<script" not in page and "@import" not in page and "http:" not in page
+    assert "<b>shoe</b>" not in page and html.escape("<b>shoe</b>") in page
+    assert "{{" not in page and "{%" not in page
+
+
+def test_report_tells_what_was_run(results, table):
+    page = html.unescape((results / "report.html").read_text(encoding="utf-8"))
+    for told in (
+        "What predicts income in people",
+        "How to read this",
+        "r̂ compares the differences between replicates",
+        "EVAL-X on the explainer's features",
+        "against as many features chosen at random",
+        f"torch {version('torch')}",
+        f"lexppl explain {table} --out",
+        "54 to fit on, 18 to choose the best epoch on, 18 held out",
+        "'income' (high, low)",
+    ):
+        assert told in page
+
+
+def test_printed_table(results, table, capsys):
+    out = str(results.parent / "printed")
+    printed = run(capsys, "explain", table, "--out", out, *QUICK)
+    lines = printed.splitlines()
+    assert lines[0] == "people: 90 rows, 4 features, target 'income' (high, low)"
+    ranked = pd.read_csv(Path(out) / "importance.csv")["feature"].tolist()
+    start = next(i for i, line in enumerate(lines) if "probability" in line and "r̂" in line)
+    assert [line.split()[0] for line in lines[start + 1 : start + 5]] == ranked
+    for who in ("the explainer", "a predictor that sees everything", "EVAL-X on the explainer's"):
+        (line,) = [line for line in lines if line.strip().startswith(who)]
+        assert re.search(r"\d\.\d{3}", line)
+    # The same seed gives the same numbers.
+    for name in ("importance.csv", "encoding.json", "explainer/weights.safetensors"):
+        assert (Path(out) / name).read_bytes() == (results / name).read_bytes()
+
+
+def test_progress_goes_to_standard_error(table, tmp_path, capsys):
+    loud = [word for word in QUICK if word != "--quiet"]
+    assert main(["explain", str(table), "--out", str(tmp_path / "r"), *loud]) == 0
+    captured = capsys.readouterr()
+    assert "epoch" in captured.err and "fitting EVAL-X" in captured.err
+    assert "fitting EVAL-X" not in captured.out
+
+
+def test_overwriting(table, tmp_path, capsys):
+    out = tmp_path / "r"
+    out.mkdir()
+    (out / "report.html").write_text("earlier")
+    words = ("explain", table, "--out", out, *QUICK)
+    run(capsys, *words, "--overwrite", "--k", "2", "--replicates", "1")
+    assert (out / "report.html").stat().st_size > 10_000
+    posterior = arviz.from_netcdf(out / "posterior.nc")
+    mask = group_of(posterior, "posterior")["mask"]
+    assert mask.sizes["chain"] == 1
+    assert (mask.sum("feature") == 2).all()
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert "exactly 2 of the features" in page and "There is one replicate only" in page
+
+
+def test_response_is_told_in_its_own_units(tmp_path, capsys):
+    path = written(numbers(200), tmp_path, "houses.csv")
+    words = ["--epochs", "60", "--replicates", "2", "--draws", "5", "--quiet"]
+    printed = run(
+        capsys, "explain", path, "--out", tmp_path / "r", *words, "--learning-rate", "0.003"
+    )
+    line = next(line for line in printed.splitlines() if "sees everything" in line)
+    *_, size, likelihood, rmse, r2 = line.split()
+    assert size == "3"
+    # The noise's standard deviation is 10, that of the price 250.
+    assert 8.0 < float(rmse) < 100.0
+    assert float(r2) > 0.8
+    assert float(likelihood) < -3.0
+    encoding = json.loads((tmp_path / "r" / "encoding.json").read_text())
+    assert 150.0 < encoding["target"]["scale"] < 350.0
+
+
+def test_other_tables(tmp_path, capsys):
+    frame = people()
+    frame.loc[3, "height"] = np.nan
+    frame["constant"] = 1
+    path = tmp_path / "people.parquet"
+    frame.to_parquet(path)
+    printed = run(
+        capsys, "explain", path, "--target", "job", "--drop-missing", "--drop-constant",
+        "--out", tmp_path / "r", *QUICK, "--imputer", "conditional-gaussian",
+    )  # fmt: skip
+    assert "people: 89 rows, 4 features, target 'job' (clerk, cook, smith)" in printed
+
+
+def test_synthetic_set_needs_no_encoding(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("lexppl.cli.explain_command.EXPLAINED_ROWS", 20)
+    words = ["--epochs", "1", "--replicates", "1", "--draws", "3", "--quiet"]
+    printed = run(capsys, "explain", "Syn1", "--out", tmp_path / "r", *words)
+    assert "encoding.json" not in printed
+    assert not (tmp_path / "r" / "encoding.json").exists()
+    mask = group_of(arviz.from_netcdf(tmp_path / "r" / "posterior.nc"), "posterior")["mask"]
+    assert mask.sizes["row"] == 20
+
+
+def dumped(model: object, folder: Path) -> list[str]:
+    joblib.dump(model, folder / "model.joblib")
+    return ["--black-box", str(folder / "model.joblib"), "--trust-black-box"]
+
+
+def test_black_box_sees_the_table_as_it_was(tmp_path, capsys):
+    frame = people(120)
+    path = written(frame, tmp_path)
+    model = make_pipeline(
+        make_column_transformer(
+            (StandardScaler(), ["age"]), (OneHotEncoder(), ["job"]), remainder="drop"
+        ),
+        LogisticRegression(C=100.0),
+    ).fit(frame.drop(columns="income"), frame["income"])
+    printed = run(
+        capsys, "explain", path, "--out", tmp_path / "r", *QUICK, *dumped(model, tmp_path)
+    )
+    assert "explains the black box" in printed
+    assert "agrees with the black box" in printed
+    line = next(line for line in printed.splitlines() if line.strip().startswith("the black box"))
+    # Asked on standardised ages it would be right as often as by chance.
+    assert float(line.split()[4]) > 0.85
+    page = (tmp_path / "r" / "report.html").read_text(encoding="utf-8")
+    assert "surrogate post-hoc" in page and "model.joblib" in page
+
+
+def test_black_box_of_numbers(tmp_path, capsys):
+    frame = numbers()
+    path = written(frame, tmp_path, "houses.csv")
+    model = LinearRegression().fit(frame[["a", "b", "c"]].to_numpy(), frame["price"])
+    printed = run(
+        capsys, "explain", path, "--out", tmp_path / "r", *QUICK, *dumped(model, tmp_path)
+    )
+    line = next(line for line in printed.splitlines() if line.strip().startswith("the black box"))
+    assert float(line.split()[-2]) > 0.95
+
+
+def test_black_box_that_is_a_module(tmp_path, capsys):
+    words = dumped(MLP(13, 3, (4,), seed=0), tmp_path)
+    out = ["--out", tmp_path / "r"]
+    assert main(["explain", "wine", *map(str, out), *QUICK, *words]) == 1
+    assert "--black-box-output" in capsys.readouterr().err
+    for seen in ("table", "encoded"):
+        printed = run(
+            capsys, "explain", "wine", *out, "--overwrite", *QUICK, *words,
+            "--black-box-output", "logits", "--black-box-input", seen,
+        )  # fmt: skip
+        assert "explains the black box" in printed
+
+
+@pytest.mark.parametrize("regime", ["fixed-in-situ", "self-post-hoc"])
+def test_regimes_with_a_given_predictor(regime, table, tmp_path, capsys):
+    words = ["--regime", regime, "--k", "2"]
+    run(capsys, "explain", table, "--out", tmp_path / "r", *QUICK, *words)
+    explainer = lexppl.load(tmp_path / "r" / "explainer")
+    first, second = (model.predictor.state_dict() for model in explainer.models)
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    page = (tmp_path / "r" / "report.html").read_text(encoding="utf-8")
+    assert regime.replace("-", " ", 1).split("-")[0] in page
+
+
+def test_module_runs_the_same(table, tmp_path):
+    command = [sys.executable, "-m", "lexppl", "explain", str(table), "--out", str(tmp_path / "r")]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    # A terminal that knows neither r̂ nor ± must not be the end of it.
+    done = subprocess.run(
+        [*command, *QUICK], capture_output=True, text=True, env=environment, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Ranked features" in done.stdout

@@ -1,0 +1,105 @@
+"""Ctrl-C: the best state so far is written, or nothing at all."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from lexppl.cli import main
+from lexppl.inference.loop import TrainingLoop
+from tests.cli.tables import people, written
+
+QUICK = ["--epochs", "6", "--replicates", "2", "--draws", "5", "--quiet"]
+
+
+def interrupt(monkeypatch, at: int, owner: object, name: str) -> None:
+    """Let the n-th call of a function be met by Ctrl-C."""
+    given = getattr(owner, name)
+    calls = iter(range(1, 1000))
+
+    def interrupted(*args, **kwargs):
+        if next(calls) == at:
+            raise KeyboardInterrupt
+        return given(*args, **kwargs)
+
+    monkeypatch.setattr(owner, name, interrupted)
+
+
+def test_fit_that_has_begun_is_written(tmp_path, monkeypatch, capsys):
+    interrupt(monkeypatch, 3, TrainingLoop, "_validate")
+    path = written(people(), tmp_path)
+    out = tmp_path / "results"
+    assert main(["explain", str(path), "--out", str(out), *QUICK]) == 130
+    captured = capsys.readouterr()
+    assert "interrupted after 2 of 6 epochs" in captured.err
+    assert "the explainer" in captured.out and "EVAL-X" not in captured.out
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert "interrupted after 2 of 6 epochs" in page
+    assert page.count("data:image/") == 3
+
+
+def test_interrupted_judge_keeps_the_explainer(tmp_path, monkeypatch, capsys):
+    # Six epochs are the explainer's, six the predictor's that sees everything.
+    interrupt(monkeypatch, 14, TrainingLoop, "_validate")
+    path = written(people(), tmp_path)
+    out = tmp_path / "results"
+    assert main(["explain", str(path), "--out", str(out), *QUICK]) == 130
+    captured = capsys.readouterr()
+    assert "sees everything" in captured.out and "EVAL-X" not in captured.out
+    assert "the scores were interrupted" in captured.err
+    assert (out / "posterior.nc").exists()
+
+
+@pytest.mark.parametrize(
+    ("at", "owner", "name"),
+    [
+        (1, "lexppl.cli.explain_command", "read_source"),
+        (1, "lexppl.inference.loop.TrainingLoop", "_first_step"),
+        (1, "lexppl.inference.loop.TrainingLoop", "_validate"),
+        (1, "lexppl.cli.explain_command", "write_report"),
+    ],
+)
+def test_nothing_is_left(at, owner, name, tmp_path, monkeypatch, capsys):
+    place = TrainingLoop if owner.endswith("TrainingLoop") else sys.modules[owner]
+    interrupt(monkeypatch, at, place, name)
+    path = written(people(), tmp_path)
+    assert main(["explain", str(path), "--out", str(tmp_path / "results"), *QUICK]) == 130
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.splitlines()[-1] == "lexppl: interrupted; nothing was written"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["people.csv"]
+
+
+def test_evaluation(tmp_path, monkeypatch, capsys):
+    interrupt(monkeypatch, 2, TrainingLoop, "_validate")
+    out = tmp_path / "scores.json"
+    words = ["--rows", "200", "--draws", "3", "--epochs", "5", "--quiet", "--out", str(out)]
+    assert main(["evaluate", "S1", *words]) == 130
+    assert "interrupted after 1 epoch" in capsys.readouterr().err
+    assert '"interrupted": true' in out.read_text()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals are sent as POSIX does")
+def test_a_real_signal(tmp_path):
+    path = written(people(), tmp_path)
+    out = tmp_path / "results"
+    words = [sys.executable, "-m", "lexppl", "explain", str(path), "--out", str(out)]
+    with subprocess.Popen(
+        [*words, "--epochs", "100000", "--draws", "5"],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        seen = ""
+        deadline = time.monotonic() + 120
+        while "valid=" not in seen and time.monotonic() < deadline:
+            seen += process.stderr.read(80)
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate(timeout=120)
+    assert process.returncode == 130, error
+    assert "interrupted after" in error and "Traceback" not in error
+    assert (out / "report.html").exists()
