@@ -14,6 +14,7 @@ from torch import Tensor
 
 from lexppl.arviz_compatibility import group_of
 from lexppl.cli.atomic_output import output_file
+from lexppl.cli.exit_codes import INTERRUPTED
 from lexppl.cli.fitting import Plan, check_size, device_of, fit_explainer, plan_of
 from lexppl.cli.judging import PREDICTED_MASKS
 from lexppl.cli.messages import collapse_messages, tell, warn
@@ -83,7 +84,7 @@ def run_evaluate(options: argparse.Namespace, command: Sequence[str]) -> int:
             text = json.dumps(_description(options, plan, result, figures, command), indent=1)
             aside.write_text(text + "\n", encoding="utf-8")
     _print(options, plan, result, figures)
-    return 130 if result.interrupted else 0
+    return INTERRUPTED if result.interrupted else 0
 
 
 def judge(

@@ -12,7 +12,9 @@ from torch import Tensor
 from lexppl.arviz_compatibility import Posterior
 from lexppl.cli.atomic_output import output_folder
 from lexppl.cli.black_box_file import black_box_targets, load_black_box
+from lexppl.cli.exit_codes import INTERRUPTED
 from lexppl.cli.fitting import (
+    FEW_ROWS,
     Plan,
     check_size,
     device_of,
@@ -38,6 +40,7 @@ from lexppl.cli.ranked import ranked_features
 from lexppl.cli.report import Findings, write_report
 from lexppl.cli.source import Parts, Source, divide, read_source
 from lexppl.cli.tables import score_cells, text_table
+from lexppl.cli.threads import one_thread
 from lexppl.evaluation.evalx import FullModel
 from lexppl.explanation import explain, save_posterior, selection_table
 from lexppl.inference import FitResult
@@ -88,39 +91,52 @@ def run_explain(options: argparse.Namespace, command: Sequence[str]) -> int:
         check_size(options.k, source.data.n_groups)
         parts = divide(source.data, options.valid_share, options.test_share, options.seed)
         plan = plan_of(options, len(parts.train), regime, None)
-        fitted = _fit(options, plan, source, parts, model)
-        result = fitted.result
-        warnings = collapse_messages(result.collapse)
-        if result.interrupted:
-            _refuse_untrained(result)
-            warnings.insert(0, _interruption(result, plan))
-        for warning in warnings:
-            warn(warning)
-        judgement, complete = _judge(options, plan, source, parts, fitted)
-        if not complete and not result.interrupted:
-            warnings.append("the scores were interrupted and are not complete")
-            warn(warnings[-1])
-        tell("drawing the posterior and writing", options.quiet)
-        posterior, explained = _posterior(options, result, parts)
-        ranking = selection_table(posterior)
-        findings = Findings(
-            source=source,
-            parts=parts,
-            plan=plan,
-            result=result,
-            posterior=posterior,
-            ranking=ranking,
-            judgement=judgement,
-            explained=explained,
-            warnings=tuple(warnings),
-            command=tuple(command),
-            draws=options.draws,
-            device=options.device,
-            black_box=options.black_box,
-        )
-        _write(folder, findings)
+        with one_thread(len(parts.train) < FEW_ROWS):
+            findings, complete = _find(options, plan, source, parts, model, command)
+            _write(folder, findings)
     _print(findings, Path(options.out))
-    return 130 if result.interrupted or not complete else 0
+    return 0 if complete else INTERRUPTED
+
+
+def _find(
+    options: argparse.Namespace,
+    plan: Plan,
+    source: Source,
+    parts: Parts,
+    model: Any,
+    command: Sequence[str],
+) -> tuple[Findings, bool]:
+    """Fit, judge and draw; and whether Ctrl-C has left all of it alone."""
+    fitted = _fit(options, plan, source, parts, model)
+    result = fitted.result
+    warnings = collapse_messages(result.collapse)
+    if result.interrupted:
+        _refuse_untrained(result)
+        warnings.insert(0, _interruption(result, plan))
+    for warning in warnings:
+        warn(warning)
+    judgement, complete = _judge(options, plan, source, parts, fitted)
+    if not complete and not result.interrupted:
+        warnings.append("the scores were interrupted and are not complete")
+        warn(warnings[-1])
+    tell("drawing the posterior and writing", options.quiet)
+    posterior, explained = _posterior(options, result, parts)
+    findings = Findings(
+        source=source,
+        parts=parts,
+        plan=plan,
+        result=result,
+        posterior=posterior,
+        ranking=selection_table(posterior),
+        judgement=judgement,
+        explained=explained,
+        warnings=tuple(warnings),
+        command=tuple(command),
+        draws=options.draws,
+        device=options.device,
+        black_box=options.black_box,
+    )
+    return findings, complete
 
 
 def _fit(

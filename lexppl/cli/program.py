@@ -11,10 +11,9 @@ from typing import Any
 from lexppl.cli.arguments import parse
 from lexppl.cli.errors import UsageError, one_line
 from lexppl.cli.evaluate_command import run_evaluate
+from lexppl.cli.exit_codes import FAILED, INTERRUPTED, MISUSED
 from lexppl.cli.explain_command import run_explain
 from lexppl.cli.messages import warn
-
-FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 
 COMMANDS: Mapping[str, Callable[[Any, Sequence[str]], int]] = MappingProxyType(
     {"explain": run_explain, "evaluate": run_evaluate}

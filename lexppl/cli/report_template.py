@@ -58,8 +58,9 @@ details { margin: .8rem 0; } summary { cursor: pointer; color: var(--accent); }
 footer { border-top: 1px solid var(--line); margin-top: 3rem; padding-top: .8rem; }
 @media (max-width: 40rem) {
   main { padding: 1.2rem .9rem 3rem; } h1 { font-size: 1.4rem; }
-  th, td { padding: .34rem .4rem; font-size: .84rem; } td.track { display: none; }
-  th.track { display: none; }
+  th, td { padding: .34rem .3rem; font-size: .8rem; } td.track, th.track { display: none; }
+  th:first-child, td:first-child { padding-left: 0; overflow-wrap: anywhere; min-width: 6.5rem; }
+  .facts { grid-template-columns: 1fr 1fr; gap: .6rem; } .fact b { font-size: 1.25rem; }
   dl { grid-template-columns: 1fr; gap: 0; } dd { margin-bottom: .5rem; }
 }
 @media print {
