@@ -6,6 +6,7 @@ colour-blind readers can tell apart.
 """
 
 from collections.abc import Sequence
+from io import BytesIO
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,15 @@ FAINT = "#D9D9D9"
 INK = "#262626"
 
 LONGEST_LABEL = 28
+
+
+class NotebookFigure(Figure):
+    """A figure that a notebook shows as it is, whether or not pyplot is at work there."""
+
+    def _repr_png_(self) -> bytes:
+        picture = BytesIO()
+        self.savefig(picture, format="png", dpi=110)
+        return picture.getvalue()
 
 
 def plot_importance(posterior: Posterior, features: int = 25) -> Figure:
@@ -63,7 +73,7 @@ def plot_importance(posterior: Posterior, features: int = 25) -> Figure:
     chains = by_chain.values[:, columns]
 
     place = np.arange(len(shown))
-    figure = Figure(figsize=(6.4, 1.1 + 0.27 * len(shown)), layout="constrained")
+    figure = NotebookFigure(figsize=(6.4, 1.1 + 0.27 * len(shown)), layout="constrained")
     axes = figure.subplots()
     axes.hlines(place, 0, 1, color=FAINT, linewidth=0.6, zorder=0)
     if len(chains) > 1:
@@ -144,7 +154,7 @@ def plot_heatmap(posterior: Posterior, rows: int = 50) -> Figure:
     row_names = [_short(name) for name in draws["row"].values[chosen][chosen_order]]
 
     high, wide = probability.shape
-    figure = Figure(
+    figure = NotebookFigure(
         figsize=(min(max(3.0 + 0.24 * wide, 5.0), 12.0), min(max(1.8 + 0.12 * high, 2.6), 11.0)),
         layout="constrained",
     )
@@ -207,7 +217,7 @@ def plot_accuracy_by_size(
         )
     order = np.argsort(size, kind="stable")
     size, values = size[order], values[:, order]
-    figure = Figure(figsize=(6.0, 3.6), layout="constrained")
+    figure = NotebookFigure(figsize=(6.0, 3.6), layout="constrained")
     axes = figure.subplots()
     for i, replicate in enumerate(values if len(values) > 1 else ()):
         label = "one replicate" if i == 0 else None
@@ -268,7 +278,7 @@ def plot_history(history: History) -> Figure:
         raise ValueError("the history has no epochs to plot")
     epochs = np.arange(1, len(history) + 1)
     train, valid = np.atleast_2d(history.train), np.atleast_2d(history.valid)
-    figure = Figure(figsize=(6.4, 3.6), layout="constrained")
+    figure = NotebookFigure(figsize=(6.4, 3.6), layout="constrained")
     axes = figure.subplots()
     alpha = max(0.35, min(0.9, 2.5 / train.shape[1]))
     _curves(axes, epochs, train, GREY, alpha, "training, schedules as they stood")

@@ -19,8 +19,8 @@ def selection_table(posterior: Posterior) -> pd.DataFrame:
 
     - `selection_probability`: the mean over the rows and R chains of E[z | x].
     - `lower`, `upper`: the 95 % t-interval over chains, mean ± t_{.975, R−1} · s / √R, with the
-      standard deviation s of the chains' means over rows. It speaks of the seed of the fit, not of
-      the sample of rows; it is not cut at 0 and 1, and is NaN with one chain.
+      standard deviation s of the chains' means over rows, cut at 0 and 1, which costs no coverage.
+      It speaks of the seed of the fit, not of the sample of rows, and is NaN with one chain.
     - `r_hat`: whether chains keep the feature in the same rows, pooled over rows n,
 
           r̂ = √((W (D−1)/D + B/D) / W),
@@ -72,8 +72,8 @@ def selection_table(posterior: Posterior) -> pd.DataFrame:
     table = pd.DataFrame(
         {
             "selection_probability": mean,
-            "lower": mean - half,
-            "upper": mean + half,
+            "lower": (mean - half).clip(0.0, 1.0),
+            "upper": (mean + half).clip(0.0, 1.0),
             "r_hat": _pooled_r_hat(mask),
         },
         index=pd.Index(draws[mask.dims[-1]].values, name="feature"),

@@ -1,12 +1,14 @@
 """Fit a program: check what is given, train replicates of it, and hand back the best states."""
 
 import copy
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
+from pyro.infer.autoguide import AutoGuide
 from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
@@ -85,7 +87,9 @@ def fit(
         valid: the same for validation, a share of the training rows to set apart, or None. The
             best epoch is the one with the least validation loss, under the objective at the end
             of its schedules and with the same draws at every epoch.
-        guide: the guide `q(z | x, y)`, if there is one.
+        guide: the guide `q(z | x, y)` or that of global latents, if there is one: a module, one of
+            Pyro's automatic guides of `poutine.block(model, hide=["mask", …])` (which is run once,
+            if it has not been), or a function. Replicates start from copies of it.
         objective: any `pyro.infer.ELBO` with a `differentiable_loss`; :func:`annealed` if None.
         stages: in place of model, guide and objective: terms to be minimised together, stage
             after stage, or a function that builds them.
@@ -130,7 +134,13 @@ def fit(
         )
     build = _builder(model, guide, objective, stages)
     with seeded(seed), program_settings(validate=False):
-        copies = _copies(build, replicates)
+        given = [guide] if stages is None or callable(stages) else _guides(stages)
+        if isinstance(model, nn.Module):
+            keep_parameters_local(model)
+        for one_guide in given:
+            _set_up(one_guide, train)
+        with _models_kept(given):
+            copies = _copies(build, replicates)
         for one in copies:
             keep_parameters_local(one)
         runner = Replicates(copies)
@@ -203,7 +213,8 @@ def _builder(
                 "model must be a torch or Pyro module, or a function that builds one; it is "
                 f"{type(program).__name__}"
             )
-        return [Stage([Term(program, chosen, guide)])]
+        own = copy.deepcopy(guide) if built_anew else guide
+        return [Stage([Term(program, chosen, own)])]
 
     return build, built_anew
 
@@ -216,6 +227,31 @@ def _copies(build: tuple[Callable[[], Sequence[Stage]], bool], replicates: int) 
     if replicates == 1:
         return [given]
     return [reinitialised(given) for _ in range(replicates)]
+
+
+def _guides(stages: Sequence[Stage]) -> list[Any]:
+    return [term.guide for stage in stages for term in stage.terms]
+
+
+@contextmanager
+def _models_kept(guides: list[Any]) -> Iterator[None]:
+    """Pyro's automatic guides forget their model when they are copied; remind them after."""
+    known = [(g, g._model) for g in guides if isinstance(g, AutoGuide)]
+    try:
+        yield
+    finally:
+        for guide, model in known:
+            guide._model = model
+
+
+def _set_up(guide: Any, train: Data) -> None:
+    """Run one of Pyro's automatic guides once, which is when it makes its parameters: a copy of it
+    no longer knows its model."""
+    if isinstance(guide, AutoGuide) and guide.prototype_trace is None:
+        keep_parameters_local(guide)
+        rows = rows_of(train, torch.get_default_dtype(), "train")
+        with torch.no_grad():
+            guide(*next(iter(rows.batches(2, shuffle=False))))
 
 
 def _validation(

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
 from lexppl.inference.batches import Rows
 from lexppl.inference.replicates import Replicates

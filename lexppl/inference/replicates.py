@@ -111,11 +111,22 @@ def _tracked_buffers(module: nn.Module) -> list[str]:
 def reinitialised(terms: Terms) -> Terms:
     """A copy whose learned parameters are drawn anew, by each module's `reset_parameters`.
 
+    Guides are copied as they are: where a variational law starts is not what replicates compare.
+
     Raises:
         ValueError: a module with learned parameters and no `reset_parameters`.
     """
     fresh = copy.deepcopy(terms)
+    guiding = {
+        id(part)
+        for stage in fresh.stages
+        for term in stage.terms
+        if isinstance(term.guide, nn.Module)
+        for part in term.guide.modules()
+    }
     for name, part in fresh.named_modules():
+        if id(part) in guiding:
+            continue
         own = [n for n, p in part.named_parameters(recurse=False) if p.requires_grad]
         if not own:
             continue

@@ -498,6 +498,47 @@ def test_global_latent_with_a_guide_stands_outside_the_log():
     assert NestedIWAE(masks=3).loss(model, guide) == pytest.approx(-float(evidence), abs=1e-10)
 
 
+class Shared(PyroModule):
+    """Rows that share one latent mean, with masks over two features."""
+
+    def __init__(self):
+        super().__init__()
+        self.selector = nn.Linear(2, 2)
+
+    def forward(self, x, y=None):
+        mean = pyro.sample("mean", dist.Normal(0.0, 10.0))
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            mask = pyro.sample("mask", dist.Bernoulli(logits=self.selector(x)).to_event(1))
+            return pyro.sample("y", dist.Normal(mean + 0 * mask.sum(-1), 1.0), obs=y)
+
+
+@pytest.mark.parametrize("replicates", [1, 2])
+def test_automatic_guide_of_a_global_latent_finds_its_posterior(replicates):
+    x = torch.randn(40, 2, generator=torch.Generator().manual_seed(0))
+    y = 3.0 + torch.randn(40, generator=torch.Generator().manual_seed(1))
+    model = Shared()
+    guide = pyro.infer.autoguide.AutoNormal(
+        pyro.poutine.block(model, hide=["mask", "y"]), init_scale=0.25
+    )
+    with pyro.settings.context(module_local_params=True):
+        result = quick(
+            model,
+            (x, y),
+            guide=guide,
+            epochs=600,
+            batch_size=20,
+            valid=None,
+            learning_rate=Linear(0.03, 0.0001),
+            weight_decay=0.0,
+            replicates=replicates,
+        )
+        for fitted in result.guides:
+            posterior = fitted.quantiles([0.5], x, y)["mean"][0]
+            assert float(posterior) == pytest.approx(float(y.mean()), abs=0.05)
+            scale = fitted.scales.mean.item()
+            assert scale == pytest.approx(40**-0.5, rel=0.15)
+
+
 def test_counts_and_factors_are_checked():
     for options in ({"masks": 0}, {"imputations": 0}, {"samples": 1.5}):
         with pytest.raises(ValueError, match="whole number of at least 1"):
