@@ -17,7 +17,7 @@ from lexppl.cli.atomic_output import output_file
 from lexppl.cli.exit_codes import INTERRUPTED
 from lexppl.cli.fitting import Plan, check_size, device_of, fit_explainer, plan_of
 from lexppl.cli.judging import PREDICTED_MASKS
-from lexppl.cli.messages import collapse_messages, tell, warn
+from lexppl.cli.messages import collapse_messages, early_message, tell, warn
 from lexppl.cli.source import Parts
 from lexppl.cli.tables import text_table
 from lexppl.data import Dataset, synthetic, synthetic_set
@@ -74,6 +74,9 @@ def run_evaluate(options: argparse.Namespace, command: Sequence[str]) -> int:
         if result.interrupted and len(result.history) == 0:
             raise KeyboardInterrupt
         messages = collapse_messages(result.collapse)
+        if not result.interrupted:
+            best = result.best_epoch.tolist()
+            messages += early_message(best, len(result.history), plan.penalty is not None)
         if result.interrupted:
             messages.insert(0, f"interrupted after {len(result.history)} epochs")
         for message in messages:

@@ -35,7 +35,7 @@ from lexppl.cli.judging import (
     judge_explainer,
     judge_full,
 )
-from lexppl.cli.messages import collapse_messages, tell, warn
+from lexppl.cli.messages import collapse_messages, early_message, tell, warn
 from lexppl.cli.ranked import ranked_features
 from lexppl.cli.report import Findings, write_report
 from lexppl.cli.source import Parts, Source, divide, read_source
@@ -110,6 +110,9 @@ def _find(
     fitted = _fit(options, plan, source, parts, model)
     result = fitted.result
     warnings = collapse_messages(result.collapse)
+    if not result.interrupted:
+        epochs = len(result.history)
+        warnings += early_message(result.best_epoch.tolist(), epochs, plan.penalty is not None)
     if result.interrupted:
         _refuse_untrained(result)
         warnings.insert(0, _interruption(result, plan))

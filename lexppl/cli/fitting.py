@@ -16,7 +16,7 @@ from lexppl.cli.imputers import imputer_of
 from lexppl.cli.source import Parts
 from lexppl.data import Dataset
 from lexppl.evaluation.evalx import FullModel, fit_full
-from lexppl.inference import CollapseWarning, FitResult, annealed, fit
+from lexppl.inference import CollapseWarning, FitResult, Linear, annealed, fit
 from lexppl.models import LEX, Grouping, Predictor, lex
 from lexppl.models.regimes import Regime, frozen, regime_targets
 
@@ -97,7 +97,7 @@ def plan_of(options: argparse.Namespace, rows: int, regime: Regime, epochs: int 
         imputations=options.imputations,
         batch_size=batch,
         learning_rate=options.learning_rate,
-        weight_decay=1e-3 if few else 1e-4,
+        weight_decay=1e-3,
         seed=options.seed,
         selector_hidden=(64, 64) if few else (200, 200),
         predictor_hidden=(64, 64) if few else (200, 200, 200),
@@ -172,7 +172,7 @@ def fit_explainer(
             objective=annealed(plan.masks, plan.imputations),
             epochs=plan.epochs,
             batch_size=plan.batch_size,
-            learning_rate=plan.learning_rate,
+            learning_rate=_decaying(plan.learning_rate),
             weight_decay=plan.weight_decay,
             replicates=plan.replicates,
             seed=plan.seed,
@@ -227,6 +227,11 @@ def device_of(name: str) -> torch.device:
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise UsageError(f"--device {name}: no such device on this machine") from error
     return device
+
+
+def _decaying(rate: float) -> Linear:
+    """The library's own schedule of the learning rate, at another height."""
+    return Linear(rate, 0.05 * rate, begin=0.5)
 
 
 def _or(value: float | None, otherwise: float) -> float:

@@ -1,10 +1,13 @@
 """What the program says beside its results, on standard error."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from lexppl.inference.collapse import ALL_OFF, ALL_ON, ONE_MASK
+
+PENALTY_HALF_GROWN = 0.55
+"""The share of a fit at which `lexppl.inference.annealed` has half the penalty in place."""
 
 ADVICE: Mapping[str, str] = MappingProxyType(
     {
@@ -45,3 +48,30 @@ def collapse_messages(found: list[str | None]) -> list[str]:
             which = "" if len(found) == 1 else f" in {count} of {len(found)} replicates"
             lines.append(f"collapse{which} ({kind}): {advice}")
     return lines
+
+
+def early_message(best_epochs: Sequence[int], epochs: int, penalised: bool) -> list[str]:
+    """A line if replicates keep a state from before the penalty had half its weight.
+
+    The validation loss then rose while the penalty grew: the predictor overfits, and the state
+    that is kept has not yet been made to leave features out.
+
+    Args:
+        best_epochs: of each replicate, from 0.
+        epochs: how many were run.
+        penalised: whether there is a penalty.
+
+    Example:
+        >>> early_message([10, 190], 200, True)[0][:50]
+        'the best epoch of 1 of 2 replicates came before th'
+        >>> early_message([150, 190], 200, True)
+        []
+    """
+    early = sum(1 for best in best_epochs if (best + 1) / epochs < PENALTY_HALF_GROWN)
+    if not penalised or not early:
+        return []
+    which = "" if len(best_epochs) == 1 else f" of {early} of {len(best_epochs)} replicates"
+    return [
+        f"the best epoch{which} came before the penalty had half its weight: the fit overfits, and "
+        "more features are kept than need be; give --k, a higher --penalty or more rows"
+    ]

@@ -512,31 +512,30 @@ class Shared(PyroModule):
             return pyro.sample("y", dist.Normal(mean + 0 * mask.sum(-1), 1.0), obs=y)
 
 
-@pytest.mark.parametrize("replicates", [1, 2])
-def test_automatic_guide_of_a_global_latent_finds_its_posterior(replicates):
-    x = torch.randn(40, 2, generator=torch.Generator().manual_seed(0))
-    y = 3.0 + torch.randn(40, generator=torch.Generator().manual_seed(1))
+def test_automatic_guide_of_a_global_latent_finds_its_posterior():
+    x = torch.randn(20, 2, generator=torch.Generator().manual_seed(0))
+    y = 3.0 + torch.randn(20, generator=torch.Generator().manual_seed(1))
     model = Shared()
     guide = pyro.infer.autoguide.AutoNormal(
-        pyro.poutine.block(model, hide=["mask", "y"]), init_scale=0.25
+        pyro.poutine.block(model, hide=["mask", "y"]), init_scale=0.3
     )
     with pyro.settings.context(module_local_params=True):
         result = quick(
             model,
             (x, y),
             guide=guide,
-            epochs=600,
-            batch_size=20,
+            epochs=300,
+            batch_size=10,
             valid=None,
             learning_rate=Linear(0.03, 0.0001),
             weight_decay=0.0,
-            replicates=replicates,
+            replicates=2,
         )
         for fitted in result.guides:
             posterior = fitted.quantiles([0.5], x, y)["mean"][0]
-            assert float(posterior) == pytest.approx(float(y.mean()), abs=0.05)
+            assert float(posterior) == pytest.approx(float(y.mean()), abs=0.1)
             scale = fitted.scales.mean.item()
-            assert scale == pytest.approx(40**-0.5, rel=0.15)
+            assert scale == pytest.approx(20**-0.5, rel=0.2)
 
 
 def test_counts_and_factors_are_checked():
