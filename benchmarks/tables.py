@@ -1,0 +1,120 @@
+"""Write the tables of benchmarks/README.md from the JSON results.
+
+python benchmarks/tables.py
+"""
+
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+from record import read
+
+README = Path(__file__).parent / "README.md"
+PUBLISHED = {"S1": (0.984, 0.107), "S2": (0.967, 0.063), "S3": (0.935, 0.026)}
+LEAST_FDR = {"S1": 0.2, "S2": 0.2, "S3": 0.0}
+
+
+def spread(values: list[float], digits: int = 3) -> str:
+    """Mean and standard deviation over data sets."""
+    if len(values) < 2:
+        return f"{values[0]:.{digits}f}"
+    return f"{mean(values):.{digits}f} ± {stdev(values):.{digits}f}"
+
+
+def selection() -> str:
+    """Selection and prediction on S1, S2, S3."""
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+    for record in read("selection"):
+        groups[record["law"], record["set"]].append(record)
+    rows = [
+        "| masks | set | TPR | FDR | published TPR, FDR | control flow | mean size | gap to the "
+        "oracle, nats | accuracy (oracle) | seconds a fit | data sets |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for law in ("k-subset", "bernoulli"):
+        for name in ("S1", "S2", "S3"):
+            found = groups.get((law, name), [])
+            if not found:
+                continue
+            column = {key: [r[key] for r in found] for key in found[0]}
+            told = f"least FDR {LEAST_FDR[name]:.2f}"
+            if law == "bernoulli":
+                told = "{:.3f}, {:.3f}".format(*PUBLISHED[name])
+            rows.append(
+                f"| {law} | {name} | {spread(column['tpr'])} | {spread(column['fdr'])} | {told} | "
+                f"{spread(column['control_flow'])} | {mean(column['size']):.2f} | "
+                f"{spread(column['gap'])} | {mean(column['accuracy']):.3f} "
+                f"({mean(column['oracle_accuracy']):.3f}) | {mean(column['seconds']):.0f} | "
+                f"{len(found)} |"
+            )
+    return "\n".join(rows + circumstances("selection"))
+
+
+def step() -> str:
+    """A training step against the hand-written loop."""
+    rows = [
+        "| masks | threads | library, ms | by hand, ms | ratio, median of pairs |",
+        "|---|---|---|---|---|",
+    ]
+    rows += [
+        f"| {r['law']} | {r['threads']} | {r['library_ms']:.1f} | {r['by_hand_ms']:.1f} | "
+        f"{r['ratio']:.2f} |"
+        for r in read("step")
+    ]
+    return "\n".join(rows + circumstances("step"))
+
+
+def estimators() -> str:
+    """Gradient variance and what a fit reaches, by estimator."""
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+    for record in read("estimators"):
+        groups[record["estimator"], record["set"]].append(record)
+    rows = [
+        "| estimator | set | unbiased | variance at start, half way, end | TPR | FDR "
+        "| control flow | gap to the oracle, nats | seeds |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for (name, data), found in groups.items():
+        column = {key: [r[key] for r in found] for key in found[0]}
+        variances = ", ".join(f"{mean(v):.2g}" for v in zip(*column["variance"], strict=True))
+        rows.append(
+            f"| {name} | {data} | {'yes' if found[0]['unbiased'] else 'no'} | {variances} | "
+            f"{spread(column['tpr'])} | {spread(column['fdr'])} | "
+            f"{spread(column['control_flow'])} | {spread(column['gap'])} | {len(found)} |"
+        )
+    return "\n".join(rows + circumstances("estimators"))
+
+
+def circumstances(name: str) -> list[str]:
+    """Where and when the records were made."""
+    records = read(name)
+    if not records:
+        return []
+    dates = sorted({r["date"] for r in records})
+    versions = sorted({", ".join(f"{k} {v}" for k, v in r["versions"].items()) for r in records})
+    threads = sorted({r["threads"] for r in records})
+    return [
+        "",
+        f"{records[0]['machine']}, threads {threads}, {'; '.join(versions)}; "
+        f"{' to '.join(dict.fromkeys([dates[0], dates[-1]]))}.",
+    ]
+
+
+TABLES: tuple[Callable[[], str], ...] = (selection, step, estimators)
+
+
+def main() -> None:
+    text = README.read_text(encoding="utf-8")
+    for table in TABLES:
+        start, end = f"<!-- table: {table.__name__} -->", f"<!-- end: {table.__name__} -->"
+        if start not in text or not read(table.__name__):
+            continue
+        before, rest = text.split(start)
+        text = f"{before}{start}\n{table()}\n{end}{rest.split(end)[1]}"
+    README.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
