@@ -150,7 +150,8 @@ def fit(
             )
         dtype = next(iter(runner.parameters.values())).dtype
         rows = rows_of(train, dtype, "train")
-        rows, held_out = _validation(valid, rows, dtype)
+        with seeded(seed):
+            rows, held_out = _validation(valid, rows, dtype)
         _check_devices(runner, rows)
         with seeded(seed + 1, rows.device):
             loop = TrainingLoop(

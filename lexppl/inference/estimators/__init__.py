@@ -1,7 +1,12 @@
 """Gradient estimators: values, chosen once for an objective or per site by
 `infer={"estimator": …}`."""
 
-from lexppl.inference.estimators.base import GradientEstimator, SampledEstimator, Target
+from lexppl.inference.estimators.base import (
+    DrawnEstimator,
+    GradientEstimator,
+    SampledEstimator,
+    Target,
+)
 from lexppl.inference.estimators.disarm import DisARM
 from lexppl.inference.estimators.enumerate import Enumerate
 from lexppl.inference.estimators.leave_one_out import LeaveOneOut
@@ -17,6 +22,7 @@ from lexppl.inference.estimators.straight_through import (
 __all__ = [
     "REBAR",
     "DisARM",
+    "DrawnEstimator",
     "Enumerate",
     "GradientEstimator",
     "LearnedConstant",

@@ -148,6 +148,13 @@ class SampledEstimator(GradientEstimator):
         return estimator
 
 
+class DrawnEstimator(SampledEstimator):
+    """An estimator whose gradient is all in how masks are drawn: it adds no term."""
+
+    def surrogate(self, site: Site, run: Run, target: Target) -> Tensor | float:
+        return 0.0
+
+
 def score_of(site: Site) -> Tensor | None:
     """The log-probability to be differentiated for a site's score, or None where there is none:
     gradients are off, the law is reparameterised, or it states no density and so cannot be learned

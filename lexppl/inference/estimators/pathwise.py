@@ -6,13 +6,13 @@ from typing import ClassVar
 from torch import Tensor
 
 from lexppl.distributions import relaxation
-from lexppl.inference.estimators.base import SampledEstimator, Target
+from lexppl.inference.estimators.base import DrawnEstimator
 from lexppl.inference.estimators.straight_through import check_temperature
-from lexppl.inference.program import Run, Site
+from lexppl.inference.program import Site
 
 
 @dataclass(frozen=True)
-class Pathwise(SampledEstimator):
+class Pathwise(DrawnEstimator):
     """BIASED for the discrete program: masks are relaxed, and the relaxed program's gradient,
     exact for that program, is taken by reparameterisation (Maddison et al. 2017; Jang et al. 2017).
 
@@ -42,6 +42,3 @@ class Pathwise(SampledEstimator):
             return None
         relaxed = relaxation(site.law)
         return relaxed.relaxed(relaxed.noise(), self.temperature)
-
-    def surrogate(self, site: Site, run: Run, target: Target) -> Tensor | float:
-        return 0.0

@@ -7,7 +7,13 @@ import torch
 from torch import Tensor
 
 from lexppl.distributions import Relaxation, relaxation
-from lexppl.inference.estimators.base import SampledEstimator, Target, per_draw, sampled_bound
+from lexppl.inference.estimators.base import (
+    DrawnEstimator,
+    SampledEstimator,
+    Target,
+    per_draw,
+    sampled_bound,
+)
 from lexppl.inference.estimators.straight_through import check_temperature
 from lexppl.inference.program import Program, Run, Site, no_gradient
 from lexppl.models.effects import IMPUTATION_DIM
@@ -137,13 +143,10 @@ def _refuse_guided(run: Run, drawn: dict[str, _Drawn]) -> None:
 
 
 @dataclass(frozen=True)
-class _Plain(SampledEstimator):
+class _Plain(DrawnEstimator):
     """The value alone."""
 
     unbiased: ClassVar[bool] = False
-
-    def surrogate(self, site: Site, run: Run, target: Target) -> Tensor | float:
-        return 0.0
 
 
 def _benefit(run: Run, target: Target) -> Tensor:

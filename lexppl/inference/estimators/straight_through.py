@@ -6,8 +6,8 @@ from typing import ClassVar
 from torch import Tensor
 
 from lexppl.distributions import relaxation
-from lexppl.inference.estimators.base import SampledEstimator, Target
-from lexppl.inference.program import Run, Site
+from lexppl.inference.estimators.base import DrawnEstimator, Target
+from lexppl.inference.program import Site
 
 
 def straight_through(hard: Tensor, soft: Tensor) -> Tensor:
@@ -29,7 +29,7 @@ def check_temperature(temperature: float) -> None:
 
 
 @dataclass(frozen=True)
-class StraightThrough(SampledEstimator):
+class StraightThrough(DrawnEstimator):
     """BIASED: hard masks forward, the relaxed mask's gradient backward (Bengio et al. 2013).
 
         z = hard(ε) + (soft_t(ε) − stop(soft_t(ε))),   both of one noise ε.
@@ -67,12 +67,9 @@ class StraightThrough(SampledEstimator):
         noise = relaxed.noise()
         return straight_through(relaxed.hard(noise), relaxed.relaxed(noise, self.temperature))
 
-    def surrogate(self, site: Site, run: Run, target: Target) -> Tensor | float:
-        return 0.0
-
 
 @dataclass(frozen=True)
-class MarginalStraightThrough(SampledEstimator):
+class MarginalStraightThrough(DrawnEstimator):
     """BIASED, and of low variance: hard masks forward, the law's exact marginals backward.
 
         z = hard + (E[z|x] − stop(E[z|x])).
@@ -98,6 +95,3 @@ class MarginalStraightThrough(SampledEstimator):
                 f"site {site.name!r} states none; use KSubset or Bernoulli masks"
             ) from error
         return straight_through(site.law.sample(), mean)
-
-    def surrogate(self, site: Site, run: Run, target: Target) -> Tensor | float:
-        return 0.0
