@@ -11,8 +11,10 @@ from lexppl.cli.imputers import IMPUTERS
 from lexppl.data import shipped_names, synthetic_names
 from lexppl.models.regimes import Regime
 
-DEFAULT_PENALTY = 0.02
+EXPLAIN_PENALTY, EVALUATE_PENALTY = 0.02, 0.0225
 """Nats an entry: what an entry must be worth to be kept, where neither k nor λ is given."""
+
+BY_ROWS = "by the number of rows"
 
 DESCRIPTION = """\
 Explain predictions: learn which features of each row a prediction needs, and how sure that is.
@@ -37,8 +39,8 @@ replicates are fitted from different seeds, so that you see whether they agree."
 
 EXPLAIN_MORE = f"""\
 data sets that need no file:
-  {", ".join(n for n in shipped_names() if n not in synthetic_names())}; synthetic ones with known \
-truth: {", ".join(synthetic_names())}
+  {", ".join(n for n in shipped_names() if n not in synthetic_names())}
+  with known truth: {", ".join(synthetic_names())}
 
 what is written to --out:
   report.html     everything in one page: open it in a browser
@@ -139,15 +141,15 @@ def _explain(command: argparse.ArgumentParser) -> None:
         "--overwrite", action="store_true", help="replace what an earlier run left in DIR"
     )
     _table_options(command.add_argument_group("the table"))
-    _model_options(command, imputer="marginal", replicates=4)
+    _model_options(command, imputer="marginal", replicates=4, penalty=EXPLAIN_PENALTY)
     _black_box_options(command.add_argument_group("explaining a model of yours (a black box)"))
-    fitting = _fit_options(command, "by the number of rows")
+    fitting = _fit_options(command, BY_ROWS, BY_ROWS, 0.2)
     fitting.add_argument(
         "--test-share",
         type=_share,
         default=0.2,
         metavar="SHARE",
-        help="share of rows held out, scored and explained (0.2)",
+        help="share of rows held out, scored and explained (default: 0.2)",
     )
     _output_options(command)
 
@@ -155,21 +157,24 @@ def _explain(command: argparse.ArgumentParser) -> None:
 def _evaluate(command: argparse.ArgumentParser) -> None:
     command.add_argument("data", metavar="SET", choices=synthetic_names(), help="see below")
     command.add_argument(
-        "--rows", type=_whole(10), default=10_000, help="rows to fit on, as many to test on (10000)"
+        "--rows",
+        type=_whole(10),
+        default=10_000,
+        help="rows to fit on, as many to test on (default: 10000)",
     )
     command.add_argument("--out", metavar="FILE", help="write the figures as JSON too")
     command.add_argument("--overwrite", action="store_true", help="replace FILE")
-    _model_options(command, imputer="gaussian", replicates=1)
-    _fit_options(command, "300")
+    _model_options(command, imputer="gaussian", replicates=1, penalty=EVALUATE_PENALTY)
+    _fit_options(command, "300", "1000", 0.1)
     _output_options(command)
 
 
 def _table_options(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--target", metavar="COLUMN", help="column to predict (the last)")
+    group.add_argument("--target", metavar="COLUMN", help="column to predict (default: the last)")
     group.add_argument(
         "--task",
         choices=("classification", "regression"),
-        help="by the target: words and few whole numbers are classes",
+        help="default: by the target; words and few different whole numbers are classes",
     )
     group.add_argument(
         "--categorical",
@@ -192,7 +197,11 @@ def _table_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--drop-constant", action="store_true", help="drop constant columns (else refused)"
     )
-    group.add_argument("--separator", metavar="C", help="between cells (by the file's name)")
+    group.add_argument(
+        "--separator",
+        metavar="C",
+        help="between cells, tab or space too (default: by the file's name)",
+    )
     group.add_argument(
         "--column-names",
         type=_names,
@@ -201,16 +210,20 @@ def _table_options(group: argparse._ArgumentGroup) -> None:
     )
 
 
-def _model_options(command: argparse.ArgumentParser, imputer: str, replicates: int) -> None:
+def _model_options(
+    command: argparse.ArgumentParser, imputer: str, replicates: int, penalty: float
+) -> None:
+    command.set_defaults(default_penalty=penalty)
     group = command.add_argument_group("the explainer")
     size = group.add_mutually_exclusive_group()
-    size.add_argument("--k", type=_whole(1), help="features that each row keeps")
+    size.add_argument(
+        "--k", type=_whole(1), help="features that each row keeps, as many in every row"
+    )
     size.add_argument(
         "--penalty",
         type=_at_least_zero,
         metavar="LAMBDA",
-        help="let each row keep as many as pay, at this price in nats each "
-        f"(the default, with {DEFAULT_PENALTY})",
+        help=f"instead: each row keeps as many as pay, at LAMBDA nats each (default: {penalty:g})",
     )
     group.add_argument(
         "--imputer",
@@ -219,14 +232,14 @@ def _model_options(command: argparse.ArgumentParser, imputer: str, replicates: i
         metavar="LAW",
         help="what hidden features are replaced with: "
         + "; ".join(f"{name}, {meaning}" for name, meaning in IMPUTERS.items())
-        + f" ({imputer})",
+        + f" (default: {imputer})",
     )
     group.add_argument(
         "--replicates",
         type=_whole(1),
         default=replicates,
         metavar="R",
-        help=f"fits from different seeds, trained at once ({replicates})",
+        help=f"fits from different seeds, trained at once (default: {replicates})",
     )
 
 
@@ -266,39 +279,52 @@ def _black_box_options(group: argparse._ArgumentGroup) -> None:
     )
 
 
-def _fit_options(command: argparse.ArgumentParser, epochs: str) -> argparse._ArgumentGroup:
+def _fit_options(
+    command: argparse.ArgumentParser, epochs: str, batch: str, valid: float
+) -> argparse._ArgumentGroup:
     group = command.add_argument_group("the fit")
-    group.add_argument("--epochs", type=_whole(1), help=f"passes over the rows ({epochs})")
+    group.add_argument("--epochs", type=_whole(1), help=f"passes over the rows (default: {epochs})")
     group.add_argument(
-        "--masks", type=_whole(2), default=4, metavar="L", help="masks a row and step (4)"
+        "--masks", type=_whole(2), default=4, metavar="L", help="masks a row and step (default: 4)"
     )
     group.add_argument(
-        "--imputations", type=_whole(1), default=1, metavar="K", help="imputations a mask (1)"
+        "--imputations",
+        type=_whole(1),
+        default=1,
+        metavar="K",
+        help="imputations a mask (default: 1)",
     )
     group.add_argument(
-        "--batch-size", type=_whole(1), metavar="B", help="rows a step (by the number of rows)"
+        "--batch-size", type=_whole(1), metavar="B", help=f"rows a step (default: {batch})"
     )
     group.add_argument(
-        "--learning-rate", type=_positive, default=1e-3, metavar="RATE", help="of Adam (0.001)"
+        "--learning-rate",
+        type=_positive,
+        default=1e-3,
+        metavar="RATE",
+        help="of Adam (default: 0.001)",
     )
     group.add_argument(
         "--valid-share",
         type=_share,
-        default=0.2,
+        default=valid,
         metavar="SHARE",
-        help="share of rows on which the best epoch is chosen (0.2)",
+        help=f"share of rows on which the best epoch is chosen (default: {valid:g})",
     )
     group.add_argument(
-        "--seed", type=_whole(0), default=0, help="the same seed gives the same numbers (0)"
+        "--seed",
+        type=_whole(0),
+        default=0,
+        help="the same seed gives the same numbers (default: 0)",
     )
-    group.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, mps … (cpu)")
+    group.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, mps … (default: cpu)")
     return group
 
 
 def _output_options(command: argparse.ArgumentParser) -> None:
     group = command.add_argument_group("the output")
     group.add_argument(
-        "--draws", type=_whole(2), default=100, metavar="D", help="mask draws a row (100)"
+        "--draws", type=_whole(2), default=100, metavar="D", help="mask draws a row (default: 100)"
     )
     group.add_argument("--quiet", action="store_true", help="show no progress")
     group.add_argument("--debug", action="store_true", help=argparse.SUPPRESS)

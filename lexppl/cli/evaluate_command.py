@@ -29,7 +29,7 @@ from lexppl.explanation import explain
 from lexppl.inference import FitResult
 from lexppl.models.regimes import Regime
 
-EPOCHS = 300
+EPOCHS, BATCH = 300, 1000
 SELECTION = (
     ("tpr", "TPR: share of the relevant features that are selected"),
     ("fdr", "FDR: share of the selected features that are not relevant"),
@@ -67,7 +67,7 @@ def run_evaluate(options: argparse.Namespace, command: Sequence[str]) -> int:
         # The same seed would give the same rows.
         test = synthetic(options.data, options.rows, options.seed + 1_000_003).to(device)
         parts = _parts(data, test, options)
-        plan = plan_of(options, len(parts.train), Regime.FREE_IN_SITU, EPOCHS)
+        plan = plan_of(options, len(parts.train), Regime.FREE_IN_SITU, EPOCHS, BATCH)
         tell(f"fitting on {options.data}", options.quiet)
         targets = [parts.train.y, parts.valid.y]
         result = fit_explainer(plan, parts, targets, None, not options.quiet)

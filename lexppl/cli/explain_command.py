@@ -90,7 +90,7 @@ def run_explain(options: argparse.Namespace, command: Sequence[str]) -> int:
         source = read_source(options, device)
         check_size(options.k, source.data.n_groups)
         parts = divide(source.data, options.valid_share, options.test_share, options.seed)
-        plan = plan_of(options, len(parts.train), regime, None)
+        plan = plan_of(options, len(parts.train), regime)
         with one_thread(len(parts.train) < FEW_ROWS):
             findings, complete = _find(options, plan, source, parts, model, command)
             _write(folder, findings)

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lexppl.cli.arguments import DEFAULT_PENALTY
 from lexppl.cli.errors import UsageError
 from lexppl.cli.imputers import imputer_of
 from lexppl.cli.source import Parts
@@ -66,7 +65,13 @@ class Plan:
         return f"as many features as are worth {self.penalty:g} nats each"
 
 
-def plan_of(options: argparse.Namespace, rows: int, regime: Regime, epochs: int | None) -> Plan:
+def plan_of(
+    options: argparse.Namespace,
+    rows: int,
+    regime: Regime,
+    epochs: int | None = None,
+    batch_size: int | None = None,
+) -> Plan:
     """Fill in the defaults that depend on the number of rows to fit on.
 
     Args:
@@ -74,21 +79,23 @@ def plan_of(options: argparse.Namespace, rows: int, regime: Regime, epochs: int 
         rows: how many rows there are to fit on.
         regime: what is explained.
         epochs: how many if none are typed; None for a number by the rows.
+        batch_size: the same for the rows of a batch.
 
     Example:
         >>> from lexppl.cli.arguments import parse
-        >>> plan = plan_of(parse(["explain", "wine", "--out", "r"]), 107, Regime.FREE_IN_SITU, None)
+        >>> plan = plan_of(parse(["explain", "wine", "--out", "r"]), 107, Regime.FREE_IN_SITU)
         >>> plan.penalty, plan.batch_size, plan.epochs
         (0.02, 36, 200)
     """
     few = rows < FEW_ROWS
-    batch = min(LARGEST_BATCH, math.ceil(rows / BATCHES_AN_EPOCH))
-    batch = options.batch_size or batch
+    batch = options.batch_size or batch_size
+    if batch is None:
+        batch = min(LARGEST_BATCH, math.ceil(rows / BATCHES_AN_EPOCH))
     if epochs is None:
         epochs = max(1, min(MOST_EPOCHS, STEPS // math.ceil(rows / batch)))
     return Plan(
         k=options.k,
-        penalty=None if options.k is not None else _or(options.penalty, DEFAULT_PENALTY),
+        penalty=None if options.k is not None else _or(options.penalty, options.default_penalty),
         imputer=options.imputer,
         regime=regime,
         replicates=options.replicates,
