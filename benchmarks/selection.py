@@ -2,6 +2,7 @@
 
     python benchmarks/selection.py                 # both mask laws, three data sets a set: an hour
     python benchmarks/selection.py --sets S3 --laws k-subset --data-sets 1
+    python benchmarks/selection.py --sets S3 --laws bernoulli --penalty 0.0255
 
 10,000 training rows (a tenth of them for validation), 10,000 test rows, standard Gaussian
 imputation, networks as in the LEX paper, the library's defaults otherwise.
@@ -20,8 +21,7 @@ from lexppl.inference import annealed, fit
 from lexppl.inference.scope import seeded
 from lexppl.models import LEX, lex
 
-LAWS = {"k-subset": {"k": 5}, "bernoulli": {"penalty": 0.0225}}
-DRAWS = 100
+K, PENALTY, DRAWS = 5, 0.0225, 100
 
 
 def judged(model: LEX, test, seed: int) -> dict[str, float]:
@@ -54,12 +54,14 @@ def judged(model: LEX, test, seed: int) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sets", nargs="+", default=["S1", "S2", "S3"])
-    parser.add_argument("--laws", nargs="+", default=list(LAWS), choices=list(LAWS))
+    parser.add_argument("--laws", nargs="+", default=["k-subset", "bernoulli"])
+    parser.add_argument("--penalty", type=float, default=PENALTY, help="nats an entry kept")
     parser.add_argument("--data-sets", type=int, default=3)
     parser.add_argument("--first", type=int, default=1, help="seed of the first data set")
     parser.add_argument("--epochs", type=int, default=300)
     parser.add_argument("--masks", type=int, default=4)
     options = parser.parse_args()
+    laws = {"k-subset": {"k": K}, "bernoulli": {"penalty": options.penalty}}
     for seed in range(options.first, options.first + options.data_sets):
         for law in options.laws:
             for name in options.sets:
@@ -67,7 +69,7 @@ def main() -> None:
                 test = synthetic(name, rows=10_000, seed=1000 + seed)
                 start = time.perf_counter()
                 result = fit(
-                    lambda law=law: lex(11, classes=2, **LAWS[law]),
+                    lambda law=law: lex(11, classes=2, **laws[law]),
                     train,
                     valid=0.1,
                     objective=annealed(masks=options.masks),
@@ -81,6 +83,7 @@ def main() -> None:
                 record = {
                     "set": name,
                     "law": law,
+                    **laws[law],
                     "seed": seed,
                     "epochs": options.epochs,
                     "masks": options.masks,
@@ -92,7 +95,8 @@ def main() -> None:
                     "collapse": result.collapse[0],
                 }
                 record["gap"] = record["oracle_log_likelihood"] - record["log_likelihood"]
-                add("selection", record, ("set", "law", "seed", "epochs", "masks"))
+                same = ("set", "law", "penalty", "seed", "epochs", "masks")
+                add("selection", record, same)
                 print(
                     "{set} {law:9s} data {seed}: TPR {tpr:.3f} FDR {fdr:.3f} control "
                     "{control_flow:.3f} size {size:.2f} gap {gap:.4f} nats, {seconds:.0f} s".format(

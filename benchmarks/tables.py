@@ -25,30 +25,27 @@ def spread(values: list[float], digits: int = 3) -> str:
 
 def selection() -> str:
     """Selection and prediction on S1, S2, S3."""
-    groups: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+    groups: dict[tuple[str, ...], list[dict[str, Any]]] = defaultdict(list)
     for record in read("selection"):
-        groups[record["law"], record["set"]].append(record)
+        size = f"k = {record['k']}" if "k" in record else f"λ = {record['penalty']}"
+        groups[record["law"], size, record["set"]].append(record)
     rows = [
-        "| masks | set | TPR | FDR | published TPR, FDR | control flow | mean size | gap to the "
-        "oracle, nats | accuracy (oracle) | seconds a fit | data sets |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
+        "| masks | size | set | TPR | FDR | published TPR, FDR | control flow | mean size | gap to "
+        "the oracle, nats | accuracy (oracle) | seconds a fit | data sets |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
-    for law in ("k-subset", "bernoulli"):
-        for name in ("S1", "S2", "S3"):
-            found = groups.get((law, name), [])
-            if not found:
-                continue
-            column = {key: [r[key] for r in found] for key in found[0]}
-            told = f"least FDR {LEAST_FDR[name]:.2f}"
-            if law == "bernoulli":
-                told = "{:.3f}, {:.3f}".format(*PUBLISHED[name])
-            rows.append(
-                f"| {law} | {name} | {spread(column['tpr'])} | {spread(column['fdr'])} | {told} | "
-                f"{spread(column['control_flow'])} | {mean(column['size']):.2f} | "
-                f"{spread(column['gap'])} | {mean(column['accuracy']):.3f} "
-                f"({mean(column['oracle_accuracy']):.3f}) | {mean(column['seconds']):.0f} | "
-                f"{len(found)} |"
-            )
+    for (law, size, name), found in sorted(groups.items(), key=lambda item: item[0], reverse=True):
+        column = {key: [r[key] for r in found] for key in found[0]}
+        told = f"least FDR {LEAST_FDR[name]:.2f}"
+        if law == "bernoulli":
+            told = "{:.3f}, {:.3f}".format(*PUBLISHED[name])
+        rows.append(
+            f"| {law} | {size} | {name} | {spread(column['tpr'])} | {spread(column['fdr'])} | "
+            f"{told} | {spread(column['control_flow'])} | {mean(column['size']):.2f} | "
+            f"{spread(column['gap'])} | {mean(column['accuracy']):.3f} "
+            f"({mean(column['oracle_accuracy']):.3f}) | {mean(column['seconds']):.0f} | "
+            f"{len(found)} |"
+        )
     return "\n".join(rows + circumstances("selection"))
 
 
