@@ -34,7 +34,8 @@ def selection() -> str:
         "the oracle, nats | accuracy (oracle) | seconds a fit | data sets |",
         "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
-    for (law, size, name), found in sorted(groups.items(), key=lambda item: item[0], reverse=True):
+    order = sorted(groups.items(), key=lambda item: (item[0][0] == "bernoulli", *item[0]))
+    for (law, size, name), found in order:
         column = {key: [r[key] for r in found] for key in found[0]}
         told = f"least FDR {LEAST_FDR[name]:.2f}"
         if law == "bernoulli":

@@ -68,8 +68,10 @@ footer { border-top: 1px solid var(--line); margin-top: 3rem; padding-top: .8rem
   body { font-size: 10pt; } main { max-width: none; padding: 0; }
   .fact, pre, .bar, .bar i, .bar u, .warning { -webkit-print-color-adjust: exact;
     print-color-adjust: exact; }
-  figure, .facts, tr, dl { break-inside: avoid; } h2, h3 { break-after: avoid; }
+  figure, .facts, tr { break-inside: avoid; } h2, h3 { break-after: avoid; }
   .wide, pre { overflow: visible; white-space: pre-wrap; }
+  figure img { max-height: 110mm; } h2 { margin-top: 1.2rem; } p { max-width: none; }
+  th, td { padding: .18rem .5rem; } .facts { grid-template-columns: repeat(4, 1fr); }
 }
 </style>
 </head>
