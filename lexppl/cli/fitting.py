@@ -230,7 +230,7 @@ def device_of(name: str) -> torch.device:
     """
     try:
         device = torch.device(name)
-        torch.zeros(1, device=device)
+        torch.zeros(1, device=device).cpu()
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise UsageError(f"--device {name}: no such device on this machine") from error
     return device

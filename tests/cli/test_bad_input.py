@@ -107,6 +107,10 @@ USAGE = {
         ["--target", "./wine"],
     ),
     "device": (["explain", "wine", "--out", "r", "--device", "abacus"], ["--device abacus"]),
+    "device without numbers": (
+        ["explain", "wine", "--out", "r", "--device", "meta"],
+        ["--device meta"],
+    ),
     "regime without black box": (
         ["explain", "wine", "--out", "r", "--regime", "surrogate-post-hoc"],
         ["surrogate-post-hoc", "--black-box"],
