@@ -13,7 +13,8 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
+from safetensors.torch import save as to_bytes
 from torch import nn
 
 import lexppl.models
@@ -142,7 +143,7 @@ def save(result: FitResult, folder: str | Path) -> None:
     }
     text = json.dumps(_finite(description), indent=1)
     with tempfile.TemporaryDirectory(dir=folder, prefix=".saving-") as aside:
-        save_file(weights, Path(aside) / WEIGHTS)
+        (Path(aside) / WEIGHTS).write_bytes(to_bytes(weights))
         (Path(aside) / DESCRIPTION).write_text(text, encoding="utf-8")
         for name in (WEIGHTS, DESCRIPTION):
             os.replace(Path(aside) / name, folder / name)
