@@ -105,7 +105,7 @@ def parser() -> OneLineParser:
     )
     top.add_argument("--version", action="version", version=f"lexppl {lexppl.__version__}")
     commands = top.add_subparsers(
-        dest="command", metavar="COMMAND", required=True, help=argparse.SUPPRESS
+        prog="lexppl", dest="command", metavar="COMMAND", required=True, help=argparse.SUPPRESS
     )
     _explain(
         commands.add_parser(
