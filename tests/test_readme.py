@@ -19,7 +19,7 @@ def test_own_explainer_runs():
     quick = program.replace("rows=4000", "rows=400").replace("epochs=100", "epochs=2")
     assert quick != program
     names: dict = {}
-    exec(compile(quick, "README.md", "exec"), names)  # noqa: S102
+    exec(compile(quick, "README.md", "exec"), names)
     posterior = names["posterior"]
     assert posterior["posterior"]["mask"].dims == ("chain", "draw", "row", "feature")
     assert dict(posterior["posterior"].sizes)["chain"] == 2
