@@ -5,7 +5,6 @@ from lexppl.inference.estimators.base import (
     DrawnEstimator,
     GradientEstimator,
     SampledEstimator,
-    Target,
 )
 from lexppl.inference.estimators.disarm import DisARM
 from lexppl.inference.estimators.enumerate import Enumerate
@@ -18,6 +17,7 @@ from lexppl.inference.estimators.straight_through import (
     MarginalStraightThrough,
     StraightThrough,
 )
+from lexppl.inference.estimators.target import Target
 
 __all__ = [
     "REBAR",

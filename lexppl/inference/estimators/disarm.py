@@ -8,13 +8,8 @@ import torch
 from torch import Tensor
 from torch.distributions import Bernoulli, Independent
 
-from lexppl.inference.estimators.base import (
-    SampledEstimator,
-    Target,
-    penalty_per_draw,
-    per_draw,
-    score_of,
-)
+from lexppl.inference.estimators.base import SampledEstimator
+from lexppl.inference.estimators.target import Target, penalty_per_draw, per_draw, score_of
 from lexppl.inference.program import Run, Site, no_gradient
 
 

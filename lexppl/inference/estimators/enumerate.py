@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from lexppl.distributions import mask_support
-from lexppl.inference.estimators.base import GradientEstimator, Target
+from lexppl.inference.estimators.base import GradientEstimator
+from lexppl.inference.estimators.target import Target
 from lexppl.inference.program import Program, Run, Site, without_particles
 from lexppl.models.effects import IMPUTATION_DIM
 

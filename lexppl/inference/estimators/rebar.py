@@ -7,14 +7,10 @@ import torch
 from torch import Tensor
 
 from lexppl.distributions import Relaxation, relaxation
-from lexppl.inference.estimators.base import (
-    DrawnEstimator,
-    SampledEstimator,
-    Target,
-    per_draw,
-    sampled_bound,
-)
+from lexppl.inference.estimators.base import DrawnEstimator, SampledEstimator
+from lexppl.inference.estimators.leaving_one_out import imputation_score
 from lexppl.inference.estimators.straight_through import check_temperature
+from lexppl.inference.estimators.target import Target, per_draw, sampled_bound
 from lexppl.inference.program import Program, Run, Site, no_gradient
 from lexppl.models.effects import IMPUTATION_DIM
 
@@ -116,6 +112,9 @@ class REBAR(SampledEstimator):
         run = program.run(*counts, hard)
         _refuse_guided(run, drawn)
         total = target.around(run) + sampled_bound(run, target)
+        for site in run.drawn:
+            if site.name not in drawn:
+                total = total + imputation_score(site, run, target)
         if not drawn:
             return total
         free = program.run(*counts, soft({name: one.noise for name, one in drawn.items()}))

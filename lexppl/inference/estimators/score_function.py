@@ -7,13 +7,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from lexppl.inference.estimators.base import (
-    SampledEstimator,
-    Target,
-    penalty_per_draw,
-    per_draw,
-    score_of,
-)
+from lexppl.inference.estimators.base import SampledEstimator
+from lexppl.inference.estimators.target import Target, penalty_per_draw, per_draw, score_of
 from lexppl.inference.program import Run, Site, no_gradient
 
 Baseline = Callable[..., Tensor]

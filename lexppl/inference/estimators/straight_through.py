@@ -6,7 +6,8 @@ from typing import ClassVar
 from torch import Tensor
 
 from lexppl.distributions import relaxation
-from lexppl.inference.estimators.base import DrawnEstimator, Target
+from lexppl.inference.estimators.base import DrawnEstimator
+from lexppl.inference.estimators.target import Target
 from lexppl.inference.program import Site
 
 
