@@ -17,7 +17,7 @@ from lexppl.inference.batches import Rows
 from lexppl.inference.replicates import Replicates
 from lexppl.inference.schedules import Schedule
 from lexppl.inference.scope import MiniBatch, program_settings, seeded
-from lexppl.inference.stages import OptimizerFactory, Stage, Term, Terms
+from lexppl.inference.stages import OptimizerFactory, Stage, Term
 
 
 @dataclass(frozen=True)
@@ -128,8 +128,12 @@ class TrainingLoop:
         batch = next(iter(self.rows.batches(self.batch_size, shuffle=False)))
         buffers = {n: b.clone() for n, b in self.runner.template.named_buffers()}
         for term in stage.terms:
-            with seeded(self.seed, self.rows.device), program_settings(validate=True):
-                loss = self._scaled(batch)(self.runner.template, term, term.objective)
+            with (
+                seeded(self.seed, self.rows.device),
+                program_settings(validate=True),
+                MiniBatch(len(self.rows), len(batch[0])),
+            ):
+                loss = self.runner.template(term, term.objective, batch)
             if not bool(torch.isfinite(loss.detach())):
                 raise FloatingPointError(
                     f"the loss of the first batch is {float(loss.detach())}; look for labels or "
@@ -138,14 +142,6 @@ class TrainingLoop:
         with torch.no_grad():
             for name, buffer in self.runner.template.named_buffers():
                 buffer.copy_(buffers[name])
-
-    def _scaled(self, batch: tuple[Tensor, ...]) -> Callable[[Terms, Term, Any], Tensor]:
-        def loss(module: Terms, term: Term, objective: Any) -> Tensor:
-            with MiniBatch(len(self.rows), len(batch[0])):
-                value: Tensor = module(term, objective, batch)
-            return value
-
-        return loss
 
     def _epoch(
         self,

@@ -376,6 +376,36 @@ def test_regression_and_marginal_imputation():
     assert result.labels is None
 
 
+class WithoutDensity(dist.Delta):
+    """A law that is drawn from, and states neither a density nor a reparameterisation."""
+
+    has_rsample = False
+
+    def expand(self, batch_shape, _instance=None):
+        shape = (*batch_shape, *self.event_shape)
+        return WithoutDensity(self.v.expand(shape), event_dim=1)
+
+    def sample(self, sample_shape=()):
+        return self.v.detach()
+
+    def log_prob(self, value):
+        raise NotImplementedError
+
+
+class ZeroImputer(nn.Module):
+    def forward(self, x, keep):
+        return WithoutDensity(x * keep, event_dim=1)
+
+
+@pytest.mark.parametrize("estimator", [Enumerate(), LeaveOneOut()])
+def test_an_imputation_without_a_density_is_only_drawn(estimator):
+    x, y = rows(50)
+    model = lex(imputer=ZeroImputer())
+    objective = NestedIWAE(masks=1, samples=2, estimator=estimator)
+    objective.differentiable_loss(model, None, x, y).backward()
+    assert any(bool((p.grad != 0).any()) for p in model.selector.parameters())
+
+
 def test_collapse_is_named():
     assert collapse(torch.zeros(5, 3)) == "all off"
     assert collapse(torch.ones(5, 3)) == "all on"

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lexppl.distributions import mask_support
 from lexppl.inference.estimators.base import GradientEstimator
-from lexppl.inference.estimators.target import Target
+from lexppl.inference.estimators.target import Target, score_of
 from lexppl.inference.program import Program, Run, Site, without_particles
 from lexppl.models.effects import IMPUTATION_DIM
 
@@ -116,7 +116,8 @@ def _only_mask_site(run: Run) -> Site:
 
 def _refuse_other_scores(run: Run, mask: Site) -> None:
     for site in run.drawn:
-        if site.name != mask.name and not site.law.has_rsample and site.log_prob().requires_grad:
+        score = score_of(site) if site.name != mask.name else None
+        if score is not None and score.requires_grad:
             raise ValueError(
                 f"Enumerate lists the masks only; site {site.name!r} is drawn from "
                 f"{type(site.law).__name__}, which is learned and not reparameterised"

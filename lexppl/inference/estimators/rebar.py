@@ -9,7 +9,7 @@ from torch import Tensor
 from lexppl.distributions import Relaxation, relaxation
 from lexppl.inference.estimators.base import DrawnEstimator, SampledEstimator
 from lexppl.inference.estimators.leaving_one_out import imputation_score
-from lexppl.inference.estimators.straight_through import check_temperature
+from lexppl.inference.estimators.straight_through import check_temperature, straight_through
 from lexppl.inference.estimators.target import Target, per_draw, sampled_bound
 from lexppl.inference.program import Program, Run, Site, no_gradient
 from lexppl.models.effects import IMPUTATION_DIM
@@ -101,8 +101,7 @@ class REBAR(SampledEstimator):
                 one = drawn[site.name]
                 value = one.relaxed.relaxed(noises[site.name], self.temperature)
                 if self.straight_through:
-                    mask = one.relaxed.mask(one.draw).detach()
-                    value = mask + (value - value.detach())
+                    value = straight_through(one.relaxed.mask(one.draw), value)
                 _set_random_state(one.draw, one.state)
                 return value
 
@@ -151,8 +150,7 @@ class _Plain(DrawnEstimator):
 def _benefit(run: Run, target: Target) -> Tensor:
     """The part of the objective that each draw takes part in: `(S·L, B)`."""
     masks = int(target.masks)
-    bound = torch.logsumexp(target.log_means(run), -2, keepdim=True)
-    bound = bound - float(torch.tensor(float(masks)).log())
+    bound = target.bounds(run).unsqueeze(-2)
     benefit = per_draw(bound.expand(*bound.shape[:-2], masks, bound.shape[-1]), run, target)
     for value in run.penalties:
         cost = target.penalty * run.row_scale * value

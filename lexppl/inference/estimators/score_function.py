@@ -62,8 +62,7 @@ class ScoreFunction(SampledEstimator):
             return 0.0
         baseline = self.baseline(*run.arguments) if callable(self.baseline) else self.baseline
         with torch.no_grad():
-            bound = torch.logsumexp(target.log_means(run), -2, keepdim=True)
-            bound = bound - float(torch.tensor(float(target.masks)).log())
+            bound = target.bounds(run).unsqueeze(-2)
         level = baseline.detach() if isinstance(baseline, Tensor) else baseline
         benefit = (bound - level).expand(*bound.shape[:-2], int(target.masks), bound.shape[-1])
         signal = per_draw(benefit, run, target) - penalty_per_draw(run, target)

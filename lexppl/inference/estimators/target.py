@@ -40,6 +40,10 @@ class Target:
         weight = self.grouped(run)
         return torch.logsumexp(weight, -4) - math.log(weight.shape[-4])
 
+    def bounds(self, run: Run) -> Tensor:
+        """`log 1/(LK) Σ_{lk} w_{lk}`, each of the `S` bounds of a row: `(…, S, B)`."""
+        return torch.logsumexp(self.log_means(run), -2) - math.log(int(self.masks))
+
     def grouped(self, run: Run) -> Tensor:
         """The log-weights by bound, mask and row: `(…, K, S, L, B)`."""
         weight = run.log_weight
@@ -116,8 +120,7 @@ def penalty_per_draw(run: Run, target: Target) -> Tensor | float:
 
 def sampled_bound(run: Run, target: Target) -> Tensor:
     """`Σ_n 1/S Σ_s log 1/(LK) Σ_{lk} w − penalties`, from the particles of one run."""
-    bound = torch.logsumexp(target.log_means(run), -2) - math.log(int(target.masks))
-    total = (without_particles(run.scale, 1) * bound).sum() / target.samples
+    total = (without_particles(run.scale, 1) * target.bounds(run)).sum() / target.samples
     for value in run.penalties:
         mean = particle_mean(value, (IMPUTATION_DIM, MASK_DIM))
         total = total - target.penalty * (run.row_scale * mean).sum()
