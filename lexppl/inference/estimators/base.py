@@ -31,8 +31,8 @@ class SampledEstimator(GradientEstimator):
     gradient is what differentiating the weights alone would miss.
 
     A subclass gives :meth:`check`, :meth:`surrogate` and, where masks are not drawn from their
-    law as it is, :meth:`draw`. A site's own `infer={"estimator": …}` takes the place of the
-    objective's.
+    law as it is, :meth:`draw`. A reparameterised law is drawn as it is: neither `check` nor `draw`
+    is asked. A site's own `infer={"estimator": …}` takes the place of the objective's.
     """
 
     def check(self, site: Site, target: Target) -> None:
@@ -55,7 +55,7 @@ class SampledEstimator(GradientEstimator):
 
         def draw(site: Site) -> Tensor | None:
             estimator = self._for(site)
-            if estimator is None:
+            if estimator is None or site.law.has_rsample:
                 return None
             if torch.is_grad_enabled():
                 estimator.check(site, target)

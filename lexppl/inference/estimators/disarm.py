@@ -37,8 +37,6 @@ class DisARM(SampledEstimator):
     unbiased: ClassVar[bool] = True
 
     def check(self, site: Site, target: Target) -> None:
-        if site.law.has_rsample:
-            return
         if not _is_bernoulli(site):
             raise TypeError(
                 f"DisARM needs Bernoulli(…).to_event(1) masks; site {site.name!r} has "

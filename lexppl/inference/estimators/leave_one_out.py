@@ -39,7 +39,7 @@ class LeaveOneOut(SampledEstimator):
     unbiased: ClassVar[bool] = True
 
     def check(self, site: Site, target: Target) -> None:
-        if site.is_mask and not site.law.has_rsample and target.particles < 2:
+        if site.is_mask and target.particles < 2:
             raise ValueError(
                 f"LeaveOneOut needs at least 2 draws of {site.name!r} for each row, and masks=1, "
                 "samples=1 gives one; set masks=2 or more (a tighter bound), or samples=2 or more "

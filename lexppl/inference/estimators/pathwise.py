@@ -38,7 +38,5 @@ class Pathwise(DrawnEstimator):
         check_temperature(self.temperature)
 
     def draw(self, site: Site) -> Tensor | None:
-        if site.law.has_rsample:
-            return None
         relaxed = relaxation(site.law)
         return relaxed.relaxed(relaxed.noise(), self.temperature)

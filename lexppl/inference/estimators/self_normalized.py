@@ -29,7 +29,7 @@ class SelfNormalized(SampledEstimator):
     unbiased: ClassVar[bool] = False
 
     def check(self, site: Site, target: Target) -> None:
-        if not site.law.has_rsample and target.masks < 2:
+        if target.masks < 2:
             raise ValueError(
                 f"SelfNormalized weighs the masks of a row against one another, and masks=1 draws "
                 f"one of {site.name!r}; set masks=2 or more"

@@ -54,7 +54,7 @@ class StraightThrough(DrawnEstimator):
         check_temperature(self.temperature)
 
     def check(self, site: Site, target: Target) -> None:
-        if not site.law.has_rsample and not relaxation(site.law).exact:
+        if not relaxation(site.law).exact:
             raise ValueError(
                 "StraightThrough needs hard and soft masks of one noise, and "
                 f"{type(site.law).__name__} of site {site.name!r} has none; use TopKMask, or "
@@ -62,8 +62,6 @@ class StraightThrough(DrawnEstimator):
             )
 
     def draw(self, site: Site) -> Tensor | None:
-        if site.law.has_rsample:
-            return None
         relaxed = relaxation(site.law)
         noise = relaxed.noise()
         return straight_through(relaxed.hard(noise), relaxed.relaxed(noise, self.temperature))
@@ -86,8 +84,6 @@ class MarginalStraightThrough(DrawnEstimator):
     unbiased: ClassVar[bool] = False
 
     def draw(self, site: Site) -> Tensor | None:
-        if site.law.has_rsample:
-            return None
         try:
             mean = site.law.mean
         except NotImplementedError as error:
