@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from lexppl.effects import LABEL_PLATE
 from lexppl.explanation.resampling import systematic_resampling
 from lexppl.inference.program import Run, Site, row_marginals
-from lexppl.models.effects import LABEL_PLATE
 
 RESPONSE = "y"
 """The site of the response, by the convention of explainers."""

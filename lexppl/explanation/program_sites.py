@@ -9,9 +9,9 @@ import pyro
 from pyro.poutine.subsample_messenger import _Subsample
 from torch import Tensor
 
+from lexppl.effects import ParticleCounts
 from lexppl.explanation.draws import RESPONSE, label_values, states_mean
 from lexppl.inference.program import Site
-from lexppl.models.effects import ParticleCounts
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import pyro
 from pyro.poutine.subsample_messenger import _Subsample
 from torch import Tensor
 
-from lexppl.models.effects import MASK_PLATE, ParticleCounts
+from lexppl.effects import MASK_PLATE, ParticleCounts
 
 Guide = Callable[..., Any]
 ROW_DIM = -1

@@ -10,7 +10,7 @@ from pyro.poutine.subsample_messenger import _Subsample
 from torch import Tensor
 
 from lexppl.distributions import uniform_masks
-from lexppl.models.effects import (
+from lexppl.effects import (
     IMPUTATION_DIM,
     IMPUTATION_PLATE,
     LABEL_PLATE,

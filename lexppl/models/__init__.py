@@ -1,13 +1,13 @@
 """What the model is: Pyro programs, and the parts they are made of."""
 
-from lexppl.models.black_box import BlackBox, black_box
-from lexppl.models.effects import (
+from lexppl.effects import (
     ParticleCounts,
     imputation_particles,
     label_expectation,
     mask_particles,
     penalty,
 )
+from lexppl.models.black_box import BlackBox, black_box
 from lexppl.models.grouping import Grouping
 from lexppl.models.imputers import (
     ConditionalGaussianImputer,

@@ -8,12 +8,12 @@ import pyro.distributions as dist
 from pyro.nn import PyroModule
 from torch import Tensor, nn
 
-from lexppl.models.effects import (
+from lexppl.effects import (
     imputation_particles,
     label_expectation,
     mask_particles,
 )
-from lexppl.models.effects import penalty as add_penalty
+from lexppl.effects import penalty as add_penalty
 from lexppl.models.grouping import Grouping
 from lexppl.models.imputers import GaussianImputer
 from lexppl.models.likelihoods import CategoricalLikelihood, NormalLikelihood

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from lexppl.distributions import mask_support
+from lexppl.effects import IMPUTATION_DIM
 from lexppl.inference.estimators.base import GradientEstimator
 from lexppl.inference.estimators.target import Target, score_of
 from lexppl.inference.program import Program, Run, Site, without_particles
-from lexppl.models.effects import IMPUTATION_DIM
 
 MOST_TUPLES = 250_000
 

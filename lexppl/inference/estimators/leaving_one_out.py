@@ -5,9 +5,9 @@ import math
 import torch
 from torch import Tensor
 
+from lexppl.effects import IMPUTATION_DIM, MASK_DIM
 from lexppl.inference.estimators.target import Target, penalty_per_draw, per_draw, score_of
 from lexppl.inference.program import Run, Site, no_gradient
-from lexppl.models.effects import IMPUTATION_DIM, MASK_DIM
 
 
 def leave_one_out(log_weight: Tensor) -> Tensor:

@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 
 from lexppl.distributions import Relaxation, relaxation
+from lexppl.effects import IMPUTATION_DIM
 from lexppl.inference.estimators.base import DrawnEstimator, SampledEstimator
 from lexppl.inference.estimators.leaving_one_out import imputation_score
 from lexppl.inference.estimators.straight_through import check_temperature, straight_through
 from lexppl.inference.estimators.target import Target, per_draw, sampled_bound
 from lexppl.inference.program import Program, Run, Site, no_gradient
-from lexppl.models.effects import IMPUTATION_DIM
 
 
 @dataclass

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from lexppl.effects import IMPUTATION_DIM, MASK_DIM
 from lexppl.inference.program import Run, Site, particle_mean, without_particles
-from lexppl.models.effects import IMPUTATION_DIM, MASK_DIM
 
 
 @dataclass(frozen=True)
