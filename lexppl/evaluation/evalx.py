@@ -8,11 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pyro
-import pyro.distributions as dist
 import torch
-from pyro.distributions import TorchDistribution
-from pyro.nn import PyroModule
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
@@ -35,106 +31,16 @@ from lexppl.models import (
     MLP,
     CategoricalLikelihood,
     ConstantImputer,
+    FullProgram,
     Grouping,
     Likelihood,
     NormalLikelihood,
     Predictor,
-    imputation_particles,
-    mask_particles,
-    observe,
+    RandomSelector,
+    ScaledOutput,
 )
 
 MASK = "mask"
-
-
-class RandomSelector(nn.Module):
-    """Masks that know nothing of x: `z_g ~ Bernoulli(rate)`, independently.
-
-    Args:
-        entries: G.
-        rate: the probability that an entry is kept.
-
-    Raises:
-        ValueError: fewer entries than 1, a rate outside [0, 1].
-
-    Example:
-        >>> RandomSelector(3)(torch.zeros(2, 5)).mean
-        tensor([[0.5000, 0.5000, 0.5000],
-                [0.5000, 0.5000, 0.5000]])
-    """
-
-    def __init__(self, entries: int, rate: float = 0.5) -> None:
-        super().__init__()
-        if not isinstance(entries, int) or entries < 1:
-            raise ValueError(f"entries must be a whole number of at least 1; it is {entries!r}")
-        if not 0.0 <= rate <= 1.0:
-            raise ValueError(f"rate must be a probability in [0, 1]; it is {rate}")
-        self.entries = entries
-        self.rate = float(rate)
-
-    def config(self) -> dict[str, Any]:
-        return {"entries": self.entries, "rate": self.rate}
-
-    def forward(self, x: Tensor) -> TorchDistribution:
-        probabilities = x.new_full((len(x), self.entries), self.rate)
-        return dist.Bernoulli(probs=probabilities).to_event(1)
-
-
-class ScaledOutput(nn.Module):
-    """A network whose output is in the units of a response: `shift + scale · network(x)`.
-
-    Args:
-        network: from `(N, *event)` to `(N, 1)`.
-        shift: in the units of the response, such as its mean.
-        scale: in the same, such as its standard deviation.
-
-    Raises:
-        ValueError: a scale that is not positive.
-
-    Example:
-        >>> ScaledOutput(nn.Identity(), 100.0, 10.0)(torch.tensor([[-1.0]]))
-        tensor([[90.]])
-    """
-
-    def __init__(self, network: nn.Module, shift: float, scale: float) -> None:
-        super().__init__()
-        if not scale > 0.0:
-            raise ValueError(f"scale must be positive; it is {scale}")
-        self.network = network
-        self.shift = float(shift)
-        self.scale = float(scale)
-
-    def config(self) -> dict[str, Any]:
-        return {"network": self.network, "shift": self.shift, "scale": self.scale}
-
-    def forward(self, x: Tensor) -> Tensor:
-        outputs: Tensor = self.network(x)
-        return self.shift + self.scale * outputs
-
-
-class FullProgram(PyroModule):
-    """The predictor that sees everything, as a program: `y ~ Φ(y | f_θ(x))`, without masks.
-
-    Args:
-        predictor: from x to the law of y.
-
-    Example:
-        >>> program = FullProgram(Predictor(MLP(3, 2, seed=0), CategoricalLikelihood()))
-        >>> program(torch.zeros(4, 3), torch.zeros(4, dtype=torch.long))
-        tensor([0, 0, 0, 0])
-    """
-
-    def __init__(self, predictor: nn.Module) -> None:
-        super().__init__()
-        self.predictor = predictor
-
-    def config(self) -> dict[str, Any]:
-        return {"predictor": self.predictor}
-
-    def forward(self, x: Tensor, y: Tensor | None = None) -> Tensor:
-        # The bound reads what is observed inside the particle plates; there is one particle.
-        with pyro.plate("data", len(x), dim=-1), mask_particles(), imputation_particles():
-            return observe("y", self.predictor(x), y)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from lexppl.effects import (
     penalty,
 )
 from lexppl.models.black_box import BlackBox, black_box
+from lexppl.models.full_program import FullProgram
 from lexppl.models.grouping import Grouping
 from lexppl.models.imputers import (
     ConditionalGaussianImputer,
@@ -23,7 +24,7 @@ from lexppl.models.likelihoods import (
     NormalLikelihood,
     PoissonLikelihood,
 )
-from lexppl.models.networks import MLP
+from lexppl.models.networks import MLP, ScaledOutput
 from lexppl.models.penalties import (
     Penalty,
     RatePenalty,
@@ -32,7 +33,7 @@ from lexppl.models.penalties import (
 )
 from lexppl.models.predictor import Predictor
 from lexppl.models.regimes import Frozen, Regime, frozen, regime_targets
-from lexppl.models.selectors import BernoulliSelector, KSubsetSelector
+from lexppl.models.selectors import BernoulliSelector, KSubsetSelector, RandomSelector
 
 __all__ = [
     "LEX",
@@ -44,6 +45,7 @@ __all__ = [
     "ConditionalGaussianImputer",
     "ConstantImputer",
     "Frozen",
+    "FullProgram",
     "GaussianImputer",
     "Grouping",
     "KSubsetSelector",
@@ -54,8 +56,10 @@ __all__ = [
     "Penalty",
     "PoissonLikelihood",
     "Predictor",
+    "RandomSelector",
     "RatePenalty",
     "Regime",
+    "ScaledOutput",
     "SizePenalty",
     "TotalVariationPenalty",
     "black_box",

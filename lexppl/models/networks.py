@@ -66,3 +66,36 @@ class MLP(nn.Module):
             x = self._activate(layer(x))
         result: Tensor = last(x)
         return result
+
+
+class ScaledOutput(nn.Module):
+    """A network whose output is in the units of a response: `shift + scale · network(x)`.
+
+    Args:
+        network: from `(N, *event)` to `(N, 1)`.
+        shift: in the units of the response, such as its mean.
+        scale: in the same, such as its standard deviation.
+
+    Raises:
+        ValueError: a scale that is not positive.
+
+    Example:
+        >>> import torch
+        >>> ScaledOutput(nn.Identity(), 100.0, 10.0)(torch.tensor([[-1.0]]))
+        tensor([[90.]])
+    """
+
+    def __init__(self, network: nn.Module, shift: float, scale: float) -> None:
+        super().__init__()
+        if not scale > 0.0:
+            raise ValueError(f"scale must be positive; it is {scale}")
+        self.network = network
+        self.shift = float(shift)
+        self.scale = float(scale)
+
+    def config(self) -> dict[str, Any]:
+        return {"network": self.network, "shift": self.shift, "scale": self.scale}
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs: Tensor = self.network(x)
+        return self.shift + self.scale * outputs

@@ -64,3 +64,37 @@ class KSubsetSelector(nn.Module):
 
     def forward(self, x: Tensor) -> TorchDistribution:
         return KSubset(self.network(x), self.k)
+
+
+class RandomSelector(nn.Module):
+    """Masks that know nothing of x: `z_g ~ Bernoulli(rate)`, independently.
+
+    Args:
+        entries: G.
+        rate: the probability that an entry is kept.
+
+    Raises:
+        ValueError: fewer entries than 1, a rate outside [0, 1].
+
+    Example:
+        >>> import torch
+        >>> RandomSelector(3)(torch.zeros(2, 5)).mean
+        tensor([[0.5000, 0.5000, 0.5000],
+                [0.5000, 0.5000, 0.5000]])
+    """
+
+    def __init__(self, entries: int, rate: float = 0.5) -> None:
+        super().__init__()
+        if not isinstance(entries, int) or entries < 1:
+            raise ValueError(f"entries must be a whole number of at least 1; it is {entries!r}")
+        if not 0.0 <= rate <= 1.0:
+            raise ValueError(f"rate must be a probability in [0, 1]; it is {rate}")
+        self.entries = entries
+        self.rate = float(rate)
+
+    def config(self) -> dict[str, Any]:
+        return {"entries": self.entries, "rate": self.rate}
+
+    def forward(self, x: Tensor) -> TorchDistribution:
+        probabilities = x.new_full((len(x), self.entries), self.rate)
+        return dist.Bernoulli(probs=probabilities).to_event(1)

@@ -9,7 +9,7 @@ from scipy.stats import chi2
 from torch import nn
 
 from lexppl.evaluation.accuracy_by_size import accuracy_by_size
-from lexppl.evaluation.evalx import EvalX, EvalXScores, RandomSelector
+from lexppl.evaluation.evalx import EvalX, EvalXScores
 from lexppl.inference import FitResult, History
 from lexppl.models import (
     LEX,
@@ -18,6 +18,7 @@ from lexppl.models import (
     Likelihood,
     NormalLikelihood,
     Predictor,
+    RandomSelector,
 )
 
 GENERATOR = torch.Generator().manual_seed(0)

@@ -16,7 +16,6 @@ from lexppl.data import Dataset, load
 from lexppl.evaluation.evalx import (
     EvalX,
     FullModel,
-    RandomSelector,
     ScaledOutput,
     fit_evalx,
     fit_full,
@@ -34,6 +33,7 @@ from lexppl.models import (
     NormalLikelihood,
     PoissonLikelihood,
     Predictor,
+    RandomSelector,
 )
 from lexppl.models.black_box import black_box
 
