@@ -41,7 +41,7 @@ from lexppl.cli.report import Findings, write_report
 from lexppl.cli.source import Parts, Source, divide, read_source
 from lexppl.cli.tables import score_cells, text_table
 from lexppl.cli.threads import one_thread
-from lexppl.evaluation.evalx import FullModel
+from lexppl.evaluation.full_model import FullModel
 from lexppl.explanation import explain, save_posterior, selection_table
 from lexppl.inference import FitResult
 from lexppl.saving import save

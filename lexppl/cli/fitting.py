@@ -14,7 +14,7 @@ from lexppl.cli.errors import UsageError
 from lexppl.cli.imputers import imputer_of
 from lexppl.cli.source import Parts
 from lexppl.data import Dataset
-from lexppl.evaluation.evalx import FullModel, fit_full
+from lexppl.evaluation.full_model import FullModel, fit_full
 from lexppl.inference import CollapseWarning, FitResult, Linear, annealed, fit
 from lexppl.models import LEX, Grouping, Predictor, lex
 from lexppl.models.regimes import Regime, frozen, regime_targets

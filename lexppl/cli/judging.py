@@ -13,7 +13,8 @@ from lexppl.arviz_compatibility import group_of
 from lexppl.cli.fitting import Plan, fit_full_predictor
 from lexppl.cli.source import Parts, Source
 from lexppl.evaluation.accuracy_by_size import accuracy_by_size
-from lexppl.evaluation.evalx import EvalX, FullModel, fit_evalx
+from lexppl.evaluation.evalx import EvalX, fit_evalx
+from lexppl.evaluation.full_model import FullModel
 from lexppl.evaluation.prediction import (
     prediction_scores,
     predictive,

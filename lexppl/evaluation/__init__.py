@@ -4,12 +4,9 @@ from lexppl.evaluation.accuracy_by_size import accuracy_by_size
 from lexppl.evaluation.evalx import (
     EvalX,
     EvalXScores,
-    FullModel,
-    FullProgram,
-    ScaledOutput,
     fit_evalx,
-    fit_full,
 )
+from lexppl.evaluation.full_model import FullModel, fit_full
 from lexppl.evaluation.oracle import BayesScores, Oracle
 from lexppl.evaluation.oracle_gap import LabelOracle, OracleGap, oracle_gap, oracle_gaps
 from lexppl.evaluation.prediction import (
@@ -26,12 +23,10 @@ __all__ = [
     "EvalX",
     "EvalXScores",
     "FullModel",
-    "FullProgram",
     "LabelOracle",
     "Oracle",
     "OracleGap",
     "PredictionScores",
-    "ScaledOutput",
     "SelectionScores",
     "accuracy_by_size",
     "auroc",

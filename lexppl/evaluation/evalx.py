@@ -1,4 +1,4 @@
-"""EVAL-X: a judge of explanations that has seen every mask; and a predictor that sees all of x."""
+"""EVAL-X: a judge of explanations that has seen every mask."""
 
 from __future__ import annotations
 
@@ -6,39 +6,30 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
 
+from lexppl.evaluation.hard_masks import hard_draws
 from lexppl.evaluation.prediction import (
-    PredictionScores,
     chunk_rows,
     log_weights,
     outcome,
     prediction_scores,
-    predictive,
-    predictive_log_likelihood,
     program_of,
     sampling,
 )
-from lexppl.inference import CollapseWarning, FitResult, NestedIWAE, fit
-from lexppl.inference.batches import Data, TensorRows, rows_of
-from lexppl.inference.program import Site
-from lexppl.models import (
-    LEX,
-    MLP,
-    CategoricalLikelihood,
-    ConstantImputer,
-    FullProgram,
-    Grouping,
-    Likelihood,
-    NormalLikelihood,
-    Predictor,
-    RandomSelector,
-    ScaledOutput,
+from lexppl.evaluation.predictor_fit import (
+    TrainingOptions,
+    fit_program,
+    predictor_for,
+    training_shape,
 )
+from lexppl.inference import CollapseWarning, FitResult, NestedIWAE
+from lexppl.inference.batches import Data
+from lexppl.inference.program import Site
+from lexppl.models import LEX, ConstantImputer, Grouping, Likelihood, RandomSelector
 
 MASK = "mask"
 
@@ -162,7 +153,7 @@ class EvalX:
     ) -> tuple[Tensor, Tensor | None]:
         """Predictions by draw and, where y is given, log-likelihoods `(L, N)`."""
         self.result.check(x, y)
-        draws = self._draws(x, masks)
+        draws = hard_draws(x, masks, self.entries)
         count = len(draws)
         chunk = chunk_rows(x, count * imputations, rows_per_chunk)
         predictions, likelihoods = [], []
@@ -185,59 +176,6 @@ class EvalX:
                     likelihoods.append(bound.expand(count, bound.shape[-1]))
         return torch.cat(predictions, 1), torch.cat(likelihoods, 1) if likelihoods else None
 
-    def _draws(self, x: Tensor, masks: Tensor) -> Tensor:
-        """Checked masks, `(L, N, G)`, in the type of x."""
-        if masks.dim() not in (2, 3) or masks.shape[-2:] != (len(x), self.entries):
-            raise ValueError(
-                f"masks must have shape (draws, {len(x)}, {self.entries}), with the rows of x and "
-                f"the mask entries of EVAL-X, or ({len(x)}, {self.entries}); they have "
-                f"{tuple(masks.shape)}"
-            )
-        if masks.numel() == 0:
-            raise ValueError("masks must have at least one draw; there is none")
-        if masks.device != x.device:
-            raise ValueError(f"x is on {x.device} and masks on {masks.device}; move one")
-        if not bool(((masks == 0) | (masks == 1)).all()):
-            raise ValueError(
-                "masks must be hard, 0 or 1: a soft mask lets a feature through in part. Draw "
-                "masks, or threshold them, as in probability > 0.5"
-            )
-        return masks.reshape(-1, *masks.shape[-2:]).to(x.dtype)
-
-
-@dataclass(frozen=True, eq=False)
-class FullModel:
-    """A predictor that sees all of x, the reference for what masks can lose: see
-    :func:`fit_full`.
-
-    Args:
-        result: the fit of a :class:`FullProgram`.
-    """
-
-    result: FitResult
-
-    @property
-    def predictor(self) -> Any:
-        """The law of y given x: a black box for the post-hoc regimes."""
-        return self.result.model.predictor
-
-    def predict(self, x: Tensor) -> Tensor:
-        """Probabilities `(N, C)`, or means `(N,)` of responses.
-
-        Raises:
-            ValueError: rows unlike those of the fit.
-        """
-        return predictive(self.result, x, masks=1)[self.result.best]
-
-    def scores(self, x: Tensor, y: Tensor) -> PredictionScores:
-        """Scores of the predictions, the log-likelihood among them.
-
-        Raises:
-            ValueError: as :meth:`predict`; labels not seen in the fit.
-        """
-        likelihood = predictive_log_likelihood(self.result, x, y, masks=1)[self.result.best]
-        return prediction_scores(self.predict(x), y, log_likelihood=likelihood)
-
 
 def fit_evalx(
     train: Data,
@@ -250,13 +188,8 @@ def fit_evalx(
     likelihood: Likelihood | None = None,
     samples: int = 2,
     imputations: int = 1,
-    epochs: int = 100,
-    batch_size: int = 500,
-    learning_rate: float = 1e-3,
-    weight_decay: float = 1e-4,
-    patience: int | None = 20,
     seed: int = 0,
-    progress: bool = True,
+    **training: Unpack[TrainingOptions],
 ) -> EvalX:
     """Fit EVAL-X, a predictor that has seen every mask and so can judge any explainer's.
 
@@ -279,8 +212,9 @@ def fit_evalx(
         likelihood: of y; if None categorical for labels, else normal with a learned scale.
         samples: S masks a row and step, at least 2.
         imputations: K imputations a mask.
-        epochs, batch_size, learning_rate, weight_decay, patience, seed, progress: as in
-            :func:`lexppl.inference.fit`.
+        seed: of initial weights, batches and draws.
+        training: epochs (100), batch_size (500), learning_rate (1e-3), weight_decay (1e-4),
+            patience (20), progress (True): as in :func:`lexppl.inference.fit`.
 
     Raises:
         ValueError, TypeError: as `fit`; data from which the network's sizes cannot be told.
@@ -302,110 +236,30 @@ def fit_evalx(
     """
     if samples < 2:
         raise ValueError(f"samples must be at least 2; it is {samples!r}")
-    shape, dtype, device, columns = _look_at(train)
+    data = training_shape(train)
     if grouping is None:
-        grouping = _grouping_of(train, shape, device)
-    entries = shape[0] if grouping is None else grouping.entries
-    classes = getattr(train, "n_classes", None)
-    predictor = _predictor(
-        shape, dtype, device, columns, classes, network, hidden, likelihood, seed
-    )
+        grouping = _grouping_of(train, data.event, data.device)
+    entries = data.event[0] if grouping is None else grouping.entries
     model = LEX(
         RandomSelector(entries),
-        ConstantImputer(0.0).to(device, dtype) if imputer is None else imputer,
-        predictor,
+        ConstantImputer(0.0).to(data.device, data.dtype) if imputer is None else imputer,
+        predictor_for(data, network, hidden, likelihood, seed),
         grouping=grouping,
     )
     with warnings.catch_warnings():
         # One mask law for every row is what is wanted here.
         warnings.simplefilter("ignore", CollapseWarning)
-        result = fit(
+        result = fit_program(
             model,
             train,
+            NestedIWAE(1, imputations, samples=samples),
             valid=valid,
-            objective=NestedIWAE(1, imputations, samples=samples),
-            epochs=epochs,
-            batch_size=batch_size,
-            learning_rate=learning_rate,
-            weight_decay=weight_decay,
-            patience=patience,
+            replicates=1,
             seed=seed,
-            progress=progress,
+            training=training,
         )
     result.collapse = [None] * result.replicates
     return EvalX(result, entries)
-
-
-def fit_full(
-    train: Data,
-    *,
-    valid: Data | float | None = 0.2,
-    network: nn.Module | None = None,
-    hidden: Sequence[int] = (200, 200, 200),
-    likelihood: Likelihood | None = None,
-    epochs: int = 100,
-    batch_size: int = 500,
-    learning_rate: float = 1e-3,
-    weight_decay: float = 1e-4,
-    patience: int | None = 20,
-    seed: int = 0,
-    progress: bool = True,
-) -> FullModel:
-    """Fit the predictor that sees everything, `max_θ Σ_n log Φ(y_n | f_θ(x_n))`.
-
-    Args:
-        train, valid, network, hidden, likelihood: as :func:`fit_evalx`.
-        epochs, batch_size, learning_rate, weight_decay, patience, seed, progress: as in
-            :func:`lexppl.inference.fit`.
-
-    Raises:
-        ValueError, TypeError: as :func:`fit_evalx`.
-
-    Example:
-        >>> x = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
-        >>> y = (x[:, 0] > 0).long()
-        >>> full = fit_full((x, y), hidden=(16,), epochs=20, batch_size=50,
-        ...     learning_rate=1e-2, progress=False)
-        >>> full.scores(x, y).accuracy > 0.9
-        True
-    """
-    shape, dtype, device, columns = _look_at(train)
-    classes = getattr(train, "n_classes", None)
-    predictor = _predictor(
-        shape, dtype, device, columns, classes, network, hidden, likelihood, seed
-    )
-    result = fit(
-        FullProgram(predictor),
-        train,
-        valid=valid,
-        objective=NestedIWAE(1),
-        epochs=epochs,
-        batch_size=batch_size,
-        learning_rate=learning_rate,
-        weight_decay=weight_decay,
-        patience=patience,
-        seed=seed,
-        progress=progress,
-    )
-    return FullModel(result)
-
-
-Columns = tuple[Tensor, ...] | None
-
-
-def _look_at(train: Data) -> tuple[tuple[int, ...], torch.dtype, torch.device, Columns]:
-    """Shape of a row, type, device, and the columns where all rows are at hand."""
-    if isinstance(train, DataLoader):
-        first = next(iter(train), None)
-        if not isinstance(first, list | tuple) or len(first) < 2:
-            raise ValueError("train: the loader must give batches of (x, y)")
-        x = first[0]
-        return tuple(x.shape[1:]), x.dtype, x.device, None
-    rows = rows_of(train, torch.get_default_dtype(), "train")
-    if not isinstance(rows, TensorRows) or len(rows.columns) < 2:
-        raise ValueError("train must have x and y; it has no y")
-    x = rows.columns[0]
-    return tuple(x.shape[1:]), x.dtype, x.device, rows.columns
 
 
 def _grouping_of(train: Data, shape: tuple[int, ...], device: torch.device) -> Grouping | None:
@@ -418,47 +272,6 @@ def _grouping_of(train: Data, shape: tuple[int, ...], device: torch.device) -> G
             f"rows of shape {shape} need a grouping= that carries a mask's entries to them"
         )
     return None
-
-
-def _predictor(
-    shape: tuple[int, ...],
-    dtype: torch.dtype,
-    device: torch.device,
-    columns: Columns,
-    classes: int | None,
-    network: nn.Module | None,
-    hidden: Sequence[int],
-    likelihood: Likelihood | None,
-    seed: int,
-) -> Predictor:
-    if columns is None and (network is None or likelihood is None):
-        raise ValueError(
-            "a loader does not tell the classes of y: give network= and likelihood=, or tensors"
-        )
-    y = None if columns is None else columns[1]
-    response = y is not None and y.is_floating_point() and y.dim() == 1
-    shift, scale = _mean_and_deviation(y) if y is not None and response else (0.0, 1.0)
-    if likelihood is None:
-        likelihood = NormalLikelihood(scale) if response else CategoricalLikelihood()
-        likelihood = likelihood.to(device, dtype)
-    if network is None:
-        if len(shape) != 1:
-            raise ValueError(f"rows of shape {shape} need a network=; a perceptron takes tables")
-        categorical = isinstance(likelihood, CategoricalLikelihood)
-        outputs = (classes or _classes(y)) if categorical and y is not None else 1
-        network = MLP(shape[0], outputs, hidden, seed=seed).to(device, dtype)
-        if response and isinstance(likelihood, NormalLikelihood):
-            network = ScaledOutput(network, shift, scale)
-    return Predictor(network, likelihood, event_dim=len(shape))
-
-
-def _classes(y: Tensor) -> int:
-    return int(y.shape[1]) if y.dim() == 2 else int(y.max()) + 1
-
-
-def _mean_and_deviation(y: Tensor) -> tuple[float, float]:
-    deviation = float(y.double().std()) if len(y) > 1 else 0.0
-    return float(y.double().mean()), deviation if deviation > 0.0 else 1.0
 
 
 def _given(masks: Tensor) -> Callable[[Site], Tensor | None]:

@@ -13,13 +13,8 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from lexppl.data import Dataset, load
-from lexppl.evaluation.evalx import (
-    EvalX,
-    FullModel,
-    ScaledOutput,
-    fit_evalx,
-    fit_full,
-)
+from lexppl.evaluation.evalx import EvalX, fit_evalx
+from lexppl.evaluation.full_model import FullModel, fit_full
 from lexppl.inference import CollapseWarning, FitResult, History
 from lexppl.models import (
     LEX,
@@ -34,6 +29,7 @@ from lexppl.models import (
     PoissonLikelihood,
     Predictor,
     RandomSelector,
+    ScaledOutput,
 )
 from lexppl.models.black_box import black_box
 
