@@ -6,6 +6,7 @@ from lexppl.evaluation.evalx import (
     EvalXScores,
     fit_evalx,
 )
+from lexppl.evaluation.fidelity import FidelityScores, fidelity_scores
 from lexppl.evaluation.full_model import FullModel, fit_full
 from lexppl.evaluation.oracle import BayesScores, Oracle
 from lexppl.evaluation.oracle_gap import LabelOracle, OracleGap, oracle_gap, oracle_gaps
@@ -16,26 +17,64 @@ from lexppl.evaluation.prediction import (
     predictive,
     predictive_log_likelihood,
 )
+from lexppl.evaluation.roar import RoarScores, roar
+from lexppl.evaluation.sanity import (
+    SanityScores,
+    data_randomisation,
+    model_randomisation,
+    randomised,
+    sanity_scores,
+)
 from lexppl.evaluation.selection import SelectionScores, selection_scores
+from lexppl.evaluation.sensitivity import max_sensitivity
+from lexppl.evaluation.size_choice import SizeChoice, best_validation, choose, fewest_within
+from lexppl.evaluation.stability import (
+    Concordance,
+    TopKAgreement,
+    bootstrap_ranks,
+    importance_r_hat,
+    kendall_w,
+    top_k_agreement,
+)
 
 __all__ = [
     "BayesScores",
+    "Concordance",
     "EvalX",
     "EvalXScores",
+    "FidelityScores",
     "FullModel",
     "LabelOracle",
     "Oracle",
     "OracleGap",
     "PredictionScores",
+    "RoarScores",
+    "SanityScores",
     "SelectionScores",
+    "SizeChoice",
+    "TopKAgreement",
     "accuracy_by_size",
     "auroc",
+    "best_validation",
+    "bootstrap_ranks",
+    "choose",
+    "data_randomisation",
+    "fewest_within",
+    "fidelity_scores",
     "fit_evalx",
     "fit_full",
+    "importance_r_hat",
+    "kendall_w",
+    "max_sensitivity",
+    "model_randomisation",
     "oracle_gap",
     "oracle_gaps",
     "prediction_scores",
     "predictive",
     "predictive_log_likelihood",
+    "randomised",
+    "roar",
+    "sanity_scores",
     "selection_scores",
+    "top_k_agreement",
 ]

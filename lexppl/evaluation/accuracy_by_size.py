@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 
+from lexppl.evaluation.entry_order import places, random_places
 from lexppl.evaluation.evalx import EvalX
 
 
@@ -53,6 +53,7 @@ def accuracy_by_size(
         Senetaire et al. 2023.
 
     Example:
+        >>> import torch
         >>> from lexppl.evaluation.evalx import fit_evalx
         >>> x = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
         >>> y = (x[:, 0] > 0).long()
@@ -63,7 +64,12 @@ def accuracy_by_size(
         >>> sizes, found[0] > chance[0] + 0.1
         ((1, 2, 3), True)
     """
-    place = _places(ranking, len(x), evalx.entries, random_ranking, seed, x.device)
+    if random_ranking:
+        place = random_places(len(x), evalx.entries, seed, x.device)
+    elif ranking is None:
+        raise ValueError("give a ranking (N, G), or random_ranking=True for the control")
+    else:
+        place = places(ranking, len(x), evalx.entries)
     chosen = tuple(range(1, evalx.entries + 1)) if sizes is None else tuple(sizes)
     if not chosen:
         raise ValueError("sizes must have at least one size; it is empty")
@@ -86,27 +92,3 @@ def accuracy_by_size(
         value = scores.r2 if scores.accuracy is None else scores.accuracy
         reached.append(float("nan") if value is None else value)
     return chosen, tuple(reached)
-
-
-def _places(
-    ranking: Tensor | None,
-    rows: int,
-    entries: int,
-    random_ranking: bool,
-    seed: int,
-    device: torch.device,
-) -> Tensor:
-    """Each entry's place in its row's order, 0 for the first: `(N, G)`."""
-    if random_ranking:
-        generator = torch.Generator().manual_seed(seed)
-        return torch.rand(rows, entries, generator=generator).argsort(1).to(device)
-    if ranking is None:
-        raise ValueError("give a ranking (N, G), or random_ranking=True for the control")
-    if ranking.shape != (rows, entries):
-        raise ValueError(
-            f"ranking must have shape ({rows}, {entries}), (rows of x, mask entries); it has "
-            f"{tuple(ranking.shape)}"
-        )
-    if bool(ranking.isnan().any()):
-        raise ValueError("ranking must be numbers; it has NaN")
-    return ranking.argsort(dim=1, descending=True, stable=True).argsort(1)

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from lexppl.data import Dataset, load
 from lexppl.evaluation.evalx import EvalX, fit_evalx
-from lexppl.evaluation.full_model import FullModel, fit_full
+from lexppl.evaluation.full_model import fit_full
 from lexppl.inference import CollapseWarning, FitResult, History
 from lexppl.models import (
     LEX,
@@ -31,7 +31,6 @@ from lexppl.models import (
     RandomSelector,
     ScaledOutput,
 )
-from lexppl.models.black_box import black_box
 
 FAILURE = 1e-6
 """Probability that a right program fails one of the z-tests here."""
@@ -287,20 +286,6 @@ def test_other_likelihoods_and_networks_can_be_given():
         (X.float(), Y), network=network, likelihood=BernoulliLikelihood(), epochs=1, progress=False
     )
     assert judge.predict(X.float(), MASKS).shape == (5, 40, 2)
-
-
-# The predictor that sees everything
-
-
-def test_the_full_model_scores_as_its_law_says():
-    full = FullModel(fit_full((X, Y), hidden=(4,), epochs=1, progress=False).result)
-    with torch.no_grad():
-        law = full.predictor(X)
-    torch.testing.assert_close(full.predict(X), law.probs)
-    scores = full.scores(X, Y)
-    assert scores.log_likelihood == pytest.approx(float(law.log_prob(Y).mean()), abs=1e-12)
-    assert scores.accuracy == pytest.approx(float((law.probs.argmax(1) == Y).double().mean()))
-    torch.testing.assert_close(black_box(full.predictor).targets(X), law.probs)
 
 
 # Mistakes

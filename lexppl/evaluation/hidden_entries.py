@@ -1,0 +1,52 @@
+"""Rows of which some entries are hidden."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from lexppl.models import ConstantImputer, Grouping
+
+
+def mask_entries(x: Tensor, grouping: Grouping | None) -> int:
+    """G, the mask entries of rows `(N, *event)`.
+
+    Raises:
+        ValueError: rows that are no table, without a grouping.
+    """
+    if grouping is not None:
+        return grouping.entries
+    if x.dim() != 2:
+        raise ValueError(
+            f"rows of shape {tuple(x.shape[1:])} need a grouping= that carries a mask's entries to "
+            "them"
+        )
+    return x.shape[1]
+
+
+def with_hidden(
+    x: Tensor, masks: Tensor, imputer: nn.Module | None, grouping: Grouping | None
+) -> Tensor:
+    """A draw of the rows with what a mask hides replaced, `x̃ ~ p(x̃ | x, z)`.
+
+    Args:
+        x: rows, `(N, *event)`.
+        masks: 1 for kept and 0 for hidden, `(…, N, G)`.
+        imputer: law of the hidden features; 0 if None.
+        grouping: which features an entry keeps; one entry a feature if None.
+
+    Returns:
+        `(…, N, *event)`, in the type of x.
+
+    Raises:
+        ValueError, TypeError: as the imputer.
+
+    Example:
+        >>> with_hidden(torch.tensor([[2.0, 3.0]]), torch.tensor([[1, 0]]), None, None)
+        tensor([[2., 0.]])
+    """
+    keep = masks if grouping is None else grouping(masks)
+    law = ConstantImputer(0.0).to(x.device, x.dtype) if imputer is None else imputer
+    with torch.no_grad():
+        imputed: Tensor = law(x, keep.to(x.dtype)).sample()
+    return imputed
