@@ -10,22 +10,36 @@ from lexppl.models import (
     ConditionalGaussianImputer,
     ConstantImputer,
     GaussianImputer,
+    GaussianMixtureImputer,
+    KMeansDataImputer,
     MarginalImputer,
+    MixtureDataImputer,
+    MixtureMeansImputer,
 )
 from lexppl.models.imputers import Imputer
 
 REFERENCE_ROWS = 5000
-"""Most training rows that the marginal imputer keeps, and that are saved with the explainer."""
+"""Most training rows that an imputer keeps, and that are saved with the explainer."""
+
+COMPONENTS = 20
+"""Components of a mixture, or clusters; as many as there are rows where those are fewer."""
 
 IMPUTERS: Mapping[str, str] = MappingProxyType(
     {
         "marginal": "those of a random training row",
         "gaussian": "standard normal noise",
         "conditional-gaussian": "draws from a Gaussian given the kept ones",
+        "gaussian-mixture": "draws from a Gaussian mixture given the kept ones",
+        "mixture-means": "the means of a mixture's component, drawn by the kept ones",
+        "mixture-data": "those of a training row of a mixture's component, drawn by the kept ones",
+        "kmeans-data": "those of a random training row of the cluster nearest to the kept ones",
         "constant": "their mean",
     }
 )
 """Names, and what hidden features are replaced with."""
+
+HOLDING_ROWS = frozenset({"marginal", "mixture-data", "kmeans-data"})
+"""Those that hold training rows, which are then saved with the explainer."""
 
 
 def imputer_of(name: str, x: Tensor, seed: int) -> Imputer:
@@ -34,7 +48,7 @@ def imputer_of(name: str, x: Tensor, seed: int) -> Imputer:
     Args:
         name: one of :data:`IMPUTERS`.
         x: standardised training rows, `(N, D)`.
-        seed: of the choice of reference rows.
+        seed: of the choice of reference rows, and of the start of a mixture's fit.
 
     Example:
         >>> imputer_of("marginal", torch.zeros(3, 2), seed=0).reference.shape
@@ -46,6 +60,15 @@ def imputer_of(name: str, x: Tensor, seed: int) -> Imputer:
         return GaussianImputer().to(x.device, x.dtype)
     if name == "conditional-gaussian":
         return ConditionalGaussianImputer.fit(x)
+    components = min(COMPONENTS, len(x))
+    if name == "gaussian-mixture":
+        return GaussianMixtureImputer.fit(x, components, seed)
+    if name == "mixture-means":
+        return MixtureMeansImputer.fit(x, components, seed)
+    if name == "mixture-data":
+        return MixtureDataImputer.fit(x, components, seed, reference=_some_rows(x, seed))
+    if name == "kmeans-data":
+        return KMeansDataImputer.fit(x, components, seed, reference=_some_rows(x, seed))
     if name == "constant":
         return ConstantImputer(0.0).to(x.device, x.dtype)
     raise ValueError(f"imputer must be one of {list(IMPUTERS)}; it is {name!r}")

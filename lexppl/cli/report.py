@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from lexppl.arviz_compatibility import Posterior, group_of
 from lexppl.cli.figures import data_uri
 from lexppl.cli.fitting import Plan
-from lexppl.cli.imputers import IMPUTERS
+from lexppl.cli.imputers import HOLDING_ROWS, IMPUTERS
 from lexppl.cli.judging import Judgement, ScoreRow, SizeCurve
 from lexppl.cli.ranked import ranked_features
 from lexppl.cli.report_template import TEMPLATE
@@ -249,12 +249,7 @@ def _facts(findings: Findings) -> list[dict[str, str]]:
 
 def _reading(findings: Findings) -> list[str]:
     plan = findings.plan
-    hidden = {
-        "marginal": "the values of a random training row",
-        "gaussian": "standard normal noise",
-        "conditional-gaussian": "draws from a Gaussian given the kept ones",
-        "constant": "their mean",
-    }[plan.imputer]
+    hidden = IMPUTERS[plan.imputer]
     first = (
         "For each row the explainer draws which features to keep, replaces the others with "
         f"{hidden}, and predicts from the result. It was fitted so that these predictions are as "
@@ -361,8 +356,8 @@ def _files(findings: Findings) -> list[tuple[str, str]]:
         "posterior.nc": f"{findings.draws} mask draws a row and replicate, for ArviZ",
         "explainer/": "the fitted model"
         + (
-            "; with the marginal imputer it holds rows of the training data"
-            if findings.plan.imputer == "marginal"
+            f"; with the {findings.plan.imputer} imputer it holds rows of the training data"
+            if findings.plan.imputer in HOLDING_ROWS
             else ""
         ),
         "encoding.json": "how the table's columns became features",

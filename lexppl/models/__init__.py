@@ -14,7 +14,11 @@ from lexppl.models.imputers import (
     ConditionalGaussianImputer,
     ConstantImputer,
     GaussianImputer,
+    GaussianMixtureImputer,
+    KMeansDataImputer,
     MarginalImputer,
+    MixtureDataImputer,
+    MixtureMeansImputer,
 )
 from lexppl.models.lex import LEX, lex, observe
 from lexppl.models.likelihoods import (
@@ -47,10 +51,14 @@ __all__ = [
     "Frozen",
     "FullProgram",
     "GaussianImputer",
+    "GaussianMixtureImputer",
     "Grouping",
+    "KMeansDataImputer",
     "KSubsetSelector",
     "Likelihood",
     "MarginalImputer",
+    "MixtureDataImputer",
+    "MixtureMeansImputer",
     "NormalLikelihood",
     "ParticleCounts",
     "Penalty",

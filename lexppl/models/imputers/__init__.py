@@ -3,15 +3,23 @@
 from lexppl.models.imputers.conditional_gaussian import ConditionalGaussianImputer
 from lexppl.models.imputers.constant import ConstantImputer
 from lexppl.models.imputers.gaussian import GaussianImputer
+from lexppl.models.imputers.gaussian_mixture import GaussianMixtureImputer
 from lexppl.models.imputers.imputed import Imputed
 from lexppl.models.imputers.imputer import Imputer
+from lexppl.models.imputers.kmeans_data import KMeansDataImputer
 from lexppl.models.imputers.marginal import MarginalImputer
+from lexppl.models.imputers.mixture_data import MixtureDataImputer
+from lexppl.models.imputers.mixture_means import MixtureMeansImputer
 
 __all__ = [
     "ConditionalGaussianImputer",
     "ConstantImputer",
     "GaussianImputer",
+    "GaussianMixtureImputer",
     "Imputed",
     "Imputer",
+    "KMeansDataImputer",
     "MarginalImputer",
+    "MixtureDataImputer",
+    "MixtureMeansImputer",
 ]

@@ -1,0 +1,125 @@
+"""A mixture of diagonal Gaussians, told its component by the kept features."""
+
+from __future__ import annotations
+
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from lexppl.models.imputers.component_features import ComponentFeatures
+from lexppl.models.imputers.component_law import ComponentLaw
+from lexppl.models.imputers.imputer import Imputer, TensorOrShape
+from lexppl.models.imputers.mixture_fit import fit_diagonal_mixture
+
+__all__ = ["MixtureImputer"]
+
+
+class MixtureImputer(Imputer):
+    r"""What the imputers of a diagonal Gaussian mixture share: the responsibilities.
+
+    With weights :math:`\pi`, means :math:`\mu` and standard deviations :math:`\sigma`,
+
+    .. math:: r_c(x, z) \propto \pi_c \prod_d N(x_d; \mu_{cd}, \sigma_{cd}^2)^{z_d} ,
+
+    which for a mask of 0 and 1 is Bayes' rule on the kept features only. A subclass says in
+    :meth:`component_features` what a component makes of the hidden ones.
+
+    :param weights: :math:`\pi`, shape ``(C,)``, positive, of sum 1.
+    :param means: :math:`\mu`, shape ``(C, D)``, in the units of the features.
+    :param scales: :math:`\sigma > 0`, shape ``(C, D)``.
+    :raises TypeError: when they are not of one floating-point type.
+    :raises ValueError: when a shape does not fit, a value is NaN or infinite, a weight or a scale
+        is not positive, or the weights do not sum to 1.
+    """
+
+    weights: Tensor
+    means: Tensor
+    scales: Tensor
+
+    def __init__(self, weights: TensorOrShape, means: TensorOrShape, scales: TensorOrShape) -> None:
+        super().__init__()
+        weighted = self._register("weights", weights)
+        self._register("means", means)
+        scaled = self._register("scales", scales)
+        if self.means.ndim != 2 or self.means.numel() == 0:
+            raise ValueError(
+                f"means must have shape (C, D); it has shape {tuple(self.means.shape)}"
+            )
+        if self.scales.shape != self.means.shape:
+            raise ValueError(
+                f"scales must have the shape of means, {tuple(self.means.shape)}; it has shape "
+                f"{tuple(self.scales.shape)}"
+            )
+        if self.weights.shape != self.means.shape[:1]:
+            raise ValueError(
+                f"weights must have shape ({len(self.means)},), one for each row of means; it has "
+                f"shape {tuple(self.weights.shape)}"
+            )
+        types = {name: buffer.dtype for name, buffer in self.named_buffers()}
+        if len(set(types.values())) > 1:
+            raise TypeError(f"weights, means and scales must be of one type; they are {types}")
+        if scaled and bool((self.scales <= 0).any()):
+            raise ValueError(
+                f"scales must be positive; the smallest value is {float(self.scales.min()):g}"
+            )
+        if weighted and bool((self.weights <= 0).any()):
+            raise ValueError(
+                f"weights must be positive; the smallest is {float(self.weights.min()):g}. Leave "
+                "out components without weight"
+            )
+        if weighted and abs(float(self.weights.sum()) - 1) > 1e-3:
+            raise ValueError(f"weights must sum to 1; their sum is {float(self.weights.sum()):g}")
+
+    @classmethod
+    def fit(cls, x: Tensor, components: int = 20, seed: int = 0) -> Self:
+        """The mixture of highest likelihood that expectation maximisation finds.
+
+        The features are standardised for the fit, so that their units do not matter; to each
+        variance in a component, 1e-6 of the feature's overall variance is added. It runs on the
+        CPU in float64; the result has the type and the device of ``x``.
+
+        :param x: training rows, shape ``(B, D)``, finite.
+        :param components: C, from 1 to B.
+        :param seed: of the start, which is k-means; the global random state is not touched.
+        :raises TypeError: when ``x`` is not a floating-point tensor, or a number not whole.
+        :raises ValueError: when ``x`` is not a finite table of 2 rows or more, or the components
+            are fewer than 1 or more than its rows.
+
+        Source: `sklearn.mixture.GaussianMixture` with ``covariance_type="diag"``.
+        """
+        return cls(*fit_diagonal_mixture(x, components, seed))
+
+    @property
+    def event_shape(self) -> torch.Size | None:
+        """``(D,)``."""
+        return self.means.shape[1:]
+
+    def component_features(self) -> ComponentFeatures:
+        """What the features are under each component."""
+        raise NotImplementedError(f"{type(self).__name__} must define component_features()")
+
+    def hidden_law(self, x: Tensor, keep: Tensor) -> ComponentLaw:
+        """The mixture given the kept entries, batch shape ``(..., B)``."""
+        return ComponentLaw(keep, self.weights.log(), self._evidence(x), self.component_features())
+
+    def responsibilities(self, x: Tensor, keep: Tensor) -> Tensor:
+        """The components' probabilities given the kept features, shape ``(..., B, C)``.
+
+        :param x: rows, shape ``(B, D)``.
+        :param keep: boolean or in [0, 1], shape ``(..., B, D)`` or broadcastable to it.
+        :raises TypeError: when ``x`` is not of the imputer's floating-point type.
+        :raises ValueError: when a shape does not fit.
+        """
+        self._check_input(x, keep)
+        return self.hidden_law(x, keep).probabilities
+
+    def _evidence(self, x: Tensor) -> Tensor:
+        """The log-density of each feature under each component, up to a constant of the feature.
+
+        :returns: shape ``(B, D, C)``, at most 0.
+        """
+        standardised = (x.unsqueeze(-1) - self.means.mT) / self.scales.mT
+        log_prob = -0.5 * standardised**2 - self.scales.mT.log()
+        # A feature far from all components would drown the digits of the others' differences.
+        return log_prob - log_prob.detach().amax(-1, keepdim=True)

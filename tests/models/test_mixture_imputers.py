@@ -1,0 +1,959 @@
+"""Imputers of mixtures and clusters against closed forms and quadrature, by z-scores, with
+negative controls that must fail."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import warnings
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pyro.distributions as dist
+import pytest
+import torch
+from scipy import integrate, stats
+from sklearn.cluster import KMeans
+from sklearn.mixture import GaussianMixture
+from torch import Tensor
+from torch.autograd import gradcheck
+from torch.func import functional_call, grad, stack_module_state, vmap
+
+from lexppl import fit, load, save
+from lexppl.inference import CollapseWarning, NestedIWAE
+from lexppl.models import (
+    LEX,
+    MLP,
+    CategoricalLikelihood,
+    GaussianMixtureImputer,
+    KMeansDataImputer,
+    KSubsetSelector,
+    MixtureDataImputer,
+    MixtureMeansImputer,
+    Predictor,
+)
+from lexppl.models.imputers import Imputer
+from lexppl.models.imputers.component_features import ComponentFeatures, GaussianFeatures
+from lexppl.models.imputers.component_law import ComponentLaw
+from lexppl.models.imputers.weighted_rows import WeightedRows
+
+C, D, N = 3, 3, 8
+WEIGHTS = np.array([0.2, 0.5, 0.3])
+MEANS = np.array([[-1.0, 0.5, 2.0], [0.3, -0.8, 0.2], [1.5, 1.0, -1.0]])
+SCALES = np.array([[0.7, 1.0, 0.5], [1.2, 0.6, 0.8], [0.9, 0.8, 1.1]])
+REFERENCE = MEANS[[0, 0, 0, 1, 1, 1, 2, 2]] + np.random.default_rng(3).normal(size=(N, D)).round(2)
+ROWS = np.array([[0.4, -0.2, 0.7], [-0.9, 1.1, -0.3]])
+HARD_MASKS = np.array(list(itertools.product([0.0, 1.0], repeat=D)))
+SOFT_MASKS = np.array([[0.2, 0.9, 0.0], [0.7, 0.6, 0.8], [0.5, 0.4, 1.0], [1.0, 0.75, 0.25]])
+CHANCE = 1e-6
+"""Of a failure, for each test of right draws."""
+
+
+@pytest.fixture(autouse=True)
+def _seed_and_defaults() -> Iterator[None]:
+    validation = torch.distributions.Distribution._validate_args
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        yield
+    torch.distributions.Distribution.set_default_validate_args(validation)
+
+
+def _imputers(dtype: torch.dtype = torch.float64) -> dict[str, Imputer]:
+    mixture = [torch.tensor(v, dtype=dtype) for v in (WEIGHTS, MEANS, SCALES)]
+    reference = torch.tensor(REFERENCE, dtype=dtype)
+    return {
+        "gaussian-mixture": GaussianMixtureImputer(*mixture),
+        "mixture-means": MixtureMeansImputer(*mixture),
+        "mixture-data": MixtureDataImputer(*mixture, reference),
+        "kmeans-data": KMeansDataImputer(mixture[1], reference),
+    }
+
+
+NAMES = list(_imputers())
+MIXTURES = NAMES[:3]
+POINTS = NAMES[1:]
+
+
+def _x(dtype: torch.dtype = torch.float64) -> Tensor:
+    return torch.tensor(ROWS, dtype=dtype)
+
+
+def _z_threshold(scores: int) -> float:
+    """Which the largest of so many z-scores exceeds with probability 1e-6 (Bonferroni)."""
+    return float(stats.norm.isf(CHANCE / (2 * scores)))
+
+
+# --- references that share no code with the library -----------------------------------------------
+
+
+def _responsibilities(x: np.ndarray, keep: np.ndarray) -> np.ndarray:
+    """By densities, not logarithms: shape (C,)."""
+    joint = WEIGHTS * np.prod(stats.norm.pdf(x, MEANS, SCALES) ** keep, axis=1)
+    return joint / joint.sum()
+
+
+def _nearest(x: np.ndarray, keep: np.ndarray) -> np.ndarray:
+    chosen = int(np.argmin((keep * (x - MEANS) ** 2).sum(1)))
+    return np.eye(C)[chosen]
+
+
+def _row_weights(name: str) -> np.ndarray:
+    """Of the reference rows in each component, shape (C, N)."""
+    all_kept = np.ones(D)
+    rule = _nearest if name == "kmeans-data" else _responsibilities
+    members = np.array([rule(row, all_kept) for row in REFERENCE]).T
+    return members / members.sum(1, keepdims=True)
+
+
+def _component_moments(name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Means (C, D) and second moments (C, D, D) of a component's features."""
+    if name in ("mixture-data", "kmeans-data"):
+        weights = _row_weights(name)
+        return weights @ REFERENCE, np.einsum("cn,nd,ne->cde", weights, REFERENCE, REFERENCE)
+    spread = SCALES**2 if name == "gaussian-mixture" else np.zeros_like(SCALES)
+    second = np.einsum("cd,ce->cde", MEANS, MEANS)
+    return MEANS, second + np.einsum("cd,de->cde", spread, np.eye(D))
+
+
+def _entry_probabilities(name: str, x: np.ndarray, keep: np.ndarray) -> np.ndarray:
+    """The components' probabilities for each entry: without its own value where kept."""
+    rule = _nearest if name == "kmeans-data" else _responsibilities
+    rows = []
+    for d in range(D):
+        told = keep.copy()
+        if keep[d] > 0.5:
+            told[d] = 0
+        rows.append(rule(x, told))
+    return np.array(rows)
+
+
+def _moments(name: str, x: np.ndarray, keep: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean (D,) and second moments (D, D) of what would stand in each entry, were it hidden."""
+    probabilities = _entry_probabilities(name, x, keep)
+    first, second = _component_moments(name)
+    mean = np.einsum("dc,cd->d", probabilities, first)
+    moment = np.outer(mean, mean)
+    for d, e in itertools.product(range(D), repeat=2):
+        if d == e or max(keep[d], keep[e]) <= 0.5:
+            moment[d, e] = probabilities[d] @ second[:, d, e]
+    return mean, moment
+
+
+# --- responsibilities -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("as_bool", [False, True])
+@pytest.mark.parametrize("name", MIXTURES)
+def test_responsibilities_are_bayes_rule_on_the_kept_features(name: str, as_bool: bool) -> None:
+    keep = torch.from_numpy(HARD_MASKS).unsqueeze(1)
+    imputer = _imputers()[name]
+    found = imputer.responsibilities(_x(), keep.bool() if as_bool else keep)
+    assert found.shape == (len(HARD_MASKS), 2, C)
+    for (i, mask), (j, row) in itertools.product(enumerate(HARD_MASKS), enumerate(ROWS)):
+        expected = _responsibilities(row, mask)
+        np.testing.assert_allclose(found[i, j], expected, rtol=1e-12)
+        if not mask.all():  # the control: hidden features must not tell the component
+            assert np.abs(expected - _responsibilities(row, np.ones(D))).max() > 1e-3
+    np.testing.assert_allclose(found[0, 0], WEIGHTS, rtol=1e-12)
+    changed = _x()
+    changed[:, 1] += 100
+    hides_it = imputer.responsibilities(changed, keep)[HARD_MASKS[:, 1] == 0]
+    assert torch.equal(hides_it, imputer.responsibilities(_x(), keep)[HARD_MASKS[:, 1] == 0])
+
+
+def test_fractional_masks_are_exponents_and_join_the_hard_ones() -> None:
+    imputer = _imputers()["gaussian-mixture"]
+    keep = torch.from_numpy(SOFT_MASKS).unsqueeze(1)
+    found = imputer.responsibilities(_x(), keep)
+    for (i, mask), (j, row) in itertools.product(enumerate(SOFT_MASKS), enumerate(ROWS)):
+        np.testing.assert_allclose(found[i, j], _responsibilities(row, mask), rtol=1e-12)
+    hard = torch.from_numpy(HARD_MASKS).unsqueeze(1)
+    at_hard = imputer.responsibilities(_x(), hard)
+    for step in (1e-3, 1e-6, 1e-9):
+        inside = imputer.responsibilities(_x(), hard * (1 - 2 * step) + step)
+        assert float((inside - at_hard).abs().max()) < 5 * step
+    keep = torch.rand(4, 2, D, dtype=torch.float64).requires_grad_()
+    assert gradcheck(lambda keep: imputer.responsibilities(_x(), keep), keep)
+    assert gradcheck(lambda keep: imputer(_x(), keep).mean, keep)
+
+
+def test_a_feature_far_from_all_components_leaves_the_others_their_digits() -> None:
+    """The second feature is the same in all components: it must tell nothing."""
+    means, scales = [[0.0, 7.0], [1.0, 7.0]], [[1.0, 1e-4], [1.0, 1e-4]]
+    imputer = GaussianMixtureImputer([0.5, 0.5], means, scales)
+    x = torch.tensor([[0.25, 9.0]])
+    expected = imputer.responsibilities(x, torch.tensor([1.0, 0.0]))
+    assert torch.equal(imputer.responsibilities(x, torch.ones(2)), expected)
+    # Of an entry alone: a large term of its own must cost the others none.
+    means, scales = [[0.0, 0.0], [1.0, 1.0]], [[1.0, 1e-4], [1.0, 1e-4]]
+    law = GaussianMixtureImputer([0.5, 0.5], means, scales)(x, torch.tensor([1.0, 1.0]))
+    torch.testing.assert_close(law.hidden_law.mean[0, 1], expected[0, 1], rtol=1e-6, atol=0)
+
+
+# --- the conditional law --------------------------------------------------------------------------
+
+
+def _joint_density(value: np.ndarray) -> float:
+    return float((WEIGHTS * np.prod(stats.norm.pdf(value, MEANS[:, :2], SCALES[:, :2]), 1)).sum())
+
+
+@pytest.mark.parametrize("kept", [0, 1])
+@pytest.mark.parametrize("as_bool", [False, True])
+def test_density_and_moments_in_two_dimensions_by_quadrature(kept: int, as_bool: bool) -> None:
+    imputer = GaussianMixtureImputer(WEIGHTS, MEANS[:, :2], SCALES[:, :2])
+    keep = torch.zeros(2, dtype=torch.float64)
+    keep[kept] = 1
+    x = _x()[:, :2]
+    law = imputer(x, keep.bool() if as_bool else keep)
+    for j in range(2):
+
+        def joint(hidden: float, j: int = j) -> float:
+            value = x[j].numpy().copy()
+            value[1 - kept] = hidden
+            return _joint_density(value)
+
+        def integral(of: Callable[[float], float]) -> float:
+            return float(integrate.quad(of, -15, 15, limit=200, epsabs=1e-13)[0])
+
+        total = integral(joint)
+        mean = integral(lambda h: h * joint(h)) / total
+        second = integral(lambda h: h * h * joint(h)) / total
+        assert float(law.mean[j, 1 - kept]) == pytest.approx(mean, rel=1e-8)
+        assert float(law.variance[j, 1 - kept]) == pytest.approx(second - mean**2, rel=1e-8)
+        for hidden in (-1.7, 0.0, 0.6, 2.2):
+            value = x.clone()
+            value[j, 1 - kept] = hidden
+            density = float(law.log_prob(value)[j].exp())
+            assert density == pytest.approx(joint(hidden) / total, rel=1e-8)
+
+
+@pytest.mark.parametrize("as_bool", [False, True])
+def test_density_of_all_masks_is_joint_over_marginal(as_bool: bool) -> None:
+    def log_density(value: np.ndarray, entries: np.ndarray) -> float:
+        return float(
+            np.log((WEIGHTS * np.prod(stats.norm.pdf(value, MEANS, SCALES) ** entries, 1)).sum())
+        )
+
+    keep = torch.from_numpy(HARD_MASKS).unsqueeze(1)
+    law = _imputers()["gaussian-mixture"](_x(), keep.bool() if as_bool else keep)
+    sample = law.rsample((2,))
+    log_prob = law.log_prob(sample)
+    assert log_prob.shape == (2, len(HARD_MASKS), 2)
+    for s, (i, mask), j in itertools.product(range(2), enumerate(HARD_MASKS), range(2)):
+        value = sample[s, i, j].numpy()
+        expected = log_density(value, np.ones(D)) - log_density(value, mask)
+        assert float(log_prob[s, i, j]) == pytest.approx(expected, rel=1e-10, abs=1e-10)
+    sample[0, 4, 1, 0] += 1  # a kept entry
+    assert law.log_prob(sample)[0, 4, 1] == -torch.inf
+
+
+def test_density_of_fractional_masks() -> None:
+    """One component for the entries with keep <= 1/2, one of its own for each of the others."""
+    keep = torch.from_numpy(SOFT_MASKS).unsqueeze(1)
+    law = _imputers()["gaussian-mixture"](_x(), keep)
+    sample = law.rsample()
+    for (i, mask), (j, row) in itertools.product(enumerate(SOFT_MASKS), enumerate(ROWS)):
+        probabilities = _entry_probabilities("gaussian-mixture", row, mask)
+        value = sample[i, j].numpy()
+        density = 1.0
+        together = np.ones(C)
+        for d in np.flatnonzero(mask < 1):
+            entry = stats.norm.pdf(
+                value[d],
+                mask[d] * row[d] + (1 - mask[d]) * MEANS[:, d],
+                (1 - mask[d]) * SCALES[:, d],
+            )
+            if mask[d] > 0.5:
+                density *= probabilities[d] @ entry
+            else:
+                together *= entry
+        density *= _responsibilities(row, mask) @ together
+        assert float(law.log_prob(sample)[i, j]) == pytest.approx(np.log(density), rel=1e-9)
+
+
+@pytest.mark.parametrize("masks", [HARD_MASKS, SOFT_MASKS], ids=["hard", "soft"])
+@pytest.mark.parametrize("name", NAMES)
+def test_mean_and_variance_are_the_closed_form(name: str, masks: np.ndarray) -> None:
+    law = _imputers()[name](_x(), torch.from_numpy(masks).unsqueeze(1))
+    for (i, mask), (j, row) in itertools.product(enumerate(masks), enumerate(ROWS)):
+        mean, second = _moments(name, row, mask)
+        variance = np.diag(second) - mean**2
+        np.testing.assert_allclose(law.hidden_law.mean[i, j], mean, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(law.hidden_law.variance[i, j], variance, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(law.mean[i, j], mask * row + (1 - mask) * mean, atol=1e-12)
+        np.testing.assert_allclose(
+            law.variance[i, j], (1 - mask) ** 2 * variance, rtol=1e-9, atol=1e-12
+        )
+
+
+# --- draws ----------------------------------------------------------------------------------------
+
+
+def _largest_z(
+    name: str, imputer: Imputer, masks: np.ndarray, as_bool: bool = False, draws: int = 20_000
+) -> tuple[float, float]:
+    """The largest z-score of the means and second moments of the hidden law's draws.
+
+    Also the threshold that it passes with probability 1e-6 when the law is right.
+    """
+    keep = torch.from_numpy(masks).unsqueeze(1)
+    law = imputer(_x(), keep.bool() if as_bool else keep).hidden_law
+    sample = law.expand((draws, len(masks), 2)).rsample().numpy()
+    scores = []
+    for (i, mask), (j, row) in itertools.product(enumerate(masks), enumerate(ROWS)):
+        entries = np.flatnonzero(mask <= 0.5) if as_bool else np.arange(D)
+        if len(entries) == 0:
+            continue
+        mean, second = _moments(name, row, mask)
+        values = sample[:, i, j][:, entries]
+        a, b = np.triu_indices(len(entries))
+        statistics = np.concatenate([values, values[:, a] * values[:, b]], 1)
+        expected = np.concatenate([mean[entries], second[entries[a], entries[b]]])
+        error = statistics.mean(0) - expected
+        spread = statistics.std(0)
+        varies = spread > 1e-12
+        assert np.abs(error[~varies]).max(initial=0) < 1e-9
+        scores.append(error[varies] / (spread[varies] / np.sqrt(draws)))
+    flat = np.abs(np.concatenate(scores))
+    return float(flat.max()), _z_threshold(len(flat))
+
+
+@pytest.mark.parametrize("masks", [HARD_MASKS, SOFT_MASKS], ids=["hard", "soft"])
+@pytest.mark.parametrize("name", NAMES)
+def test_draws_match_the_closed_form(name: str, masks: np.ndarray) -> None:
+    """Each fails with probability 1e-6 for a right law."""
+    largest, threshold = _largest_z(name, _imputers()[name], masks)
+    assert largest < threshold
+    if masks is HARD_MASKS:
+        largest, threshold = _largest_z(name, _imputers()[name], masks, as_bool=True)
+        assert largest < threshold
+
+
+class _ToldByHidden(GaussianMixtureImputer):
+    """Wrong on purpose: responsibilities from all features, hidden ones too."""
+
+    def hidden_law(self, x: Tensor, keep: Tensor) -> ComponentLaw:
+        return super().hidden_law(x, torch.ones_like(keep))
+
+
+class _ToldByNothing(GaussianMixtureImputer):
+    """Wrong on purpose: the mixture's weights, whatever was kept."""
+
+    def hidden_law(self, x: Tensor, keep: Tensor) -> ComponentLaw:
+        return super().hidden_law(x, torch.zeros_like(keep))
+
+
+class _OwnValueTells(GaussianMixtureImputer):
+    """Wrong on purpose: what stands against a kept entry is told by that entry too."""
+
+    def hidden_law(self, x: Tensor, keep: Tensor) -> ComponentLaw:
+        law = super().hidden_law(x, keep)
+        law._own_ends = law._joint_ends.unsqueeze(-2)
+        return law
+
+
+class _Apart(GaussianFeatures):
+    """Wrong on purpose: a component for each hidden entry."""
+
+    def draw(self, component: Tensor) -> Tensor:
+        mixed = component.expand(*component.shape[:-1], D)
+        return super().draw(torch.stack([mixed[..., d].roll(d, 0) for d in range(D)], -1))
+
+
+class _ComponentsApart(GaussianMixtureImputer):
+    def component_features(self) -> ComponentFeatures:
+        return _Apart(self.means, self.scales)
+
+
+@pytest.mark.parametrize("wrong", [_ToldByHidden, _ToldByNothing, _OwnValueTells, _ComponentsApart])
+def test_wrong_laws_fail_the_same_test(wrong: type[GaussianMixtureImputer]) -> None:
+    largest, threshold = _largest_z("gaussian-mixture", wrong(WEIGHTS, MEANS, SCALES), HARD_MASKS)
+    assert largest > threshold
+    if wrong is not _OwnValueTells:  # a boolean mask has no such draws
+        imputer = wrong(WEIGHTS, MEANS, SCALES)
+        largest, threshold = _largest_z("gaussian-mixture", imputer, HARD_MASKS, as_bool=True)
+        assert largest > threshold
+
+
+@pytest.mark.parametrize("name", ["gaussian-mixture", "mixture-means"])
+@pytest.mark.parametrize("as_bool", [False, True])
+def test_components_come_as_often_as_they_should(name: str, as_bool: bool) -> None:
+    """A chi-square test of each mask and row; fails with probability 1e-6."""
+    apart = MEANS.copy()
+    apart[:, 1] = [500.0, 600.0, 700.0]
+    imputer = type(_imputers()[name])(WEIGHTS, apart, SCALES)
+    masks = HARD_MASKS[HARD_MASKS[:, 1] == 0]  # the second feature tells which was drawn
+    keep = torch.from_numpy(masks).unsqueeze(1)
+    law = imputer(_x(), keep.bool() if as_bool else keep)
+    drawn = ((law.expand((6000, *law.batch_shape)).sample()[..., 1] - 500) / 100).round().long()
+    for (i, mask), (j, row) in itertools.product(enumerate(masks), enumerate(ROWS)):
+        counts = torch.bincount(drawn[:, i, j], minlength=C).numpy()
+        expected = 6000 * _responsibilities(row, mask)
+        # The control: what the hidden features would make of it.
+        informed = WEIGHTS * np.prod(
+            stats.norm.pdf(row[[0, 2]], apart[:, [0, 2]], SCALES[:, [0, 2]]), 1
+        )
+        informed *= 6000 / informed.sum()
+        assert stats.chisquare(counts, expected).pvalue > CHANCE / (2 * len(masks))
+        if mask.sum() < 2:
+            assert stats.chisquare(counts, informed).pvalue < CHANCE
+
+
+@pytest.mark.parametrize("name", ["mixture-data", "kmeans-data"])
+@pytest.mark.parametrize("as_bool", [False, True])
+def test_rows_come_as_often_as_they_should(name: str, as_bool: bool) -> None:
+    """Whole reference rows, each with its exact probability; fails with probability 1e-6."""
+    keep = torch.from_numpy(HARD_MASKS[:-1]).unsqueeze(1)
+    law = _imputers()[name](_x(), keep.bool() if as_bool else keep)
+    draws = 20_000
+    sample = law.expand((draws, *law.batch_shape)).sample().numpy()
+    rule = _nearest if name == "kmeans-data" else _responsibilities
+    for (i, mask), (j, row) in itertools.product(enumerate(HARD_MASKS[:-1]), enumerate(ROWS)):
+        hidden = mask == 0
+        same = (sample[:, i, j][:, None, hidden] == REFERENCE[:, hidden]).all(-1)
+        assert (same.sum(1) == 1).all()
+        probabilities = rule(row, mask) @ _row_weights(name)
+        counts = same.sum(0)
+        assert (counts[probabilities == 0] == 0).all()
+        possible = probabilities > 0
+        if possible.sum() > 1:
+            expected = draws * probabilities[possible]
+            frequent = expected >= 5
+            pooled = [*counts[possible][frequent], counts[possible][~frequent].sum()]
+            means = [*expected[frequent], expected[~frequent].sum()]
+            if means[-1] == 0:
+                pooled, means = pooled[:-1], means[:-1]
+            assert stats.chisquare(pooled, means).pvalue > CHANCE / 14
+            if len(means) > 2:  # the control: equal chances
+                assert stats.chisquare(pooled).pvalue < CHANCE or name == "kmeans-data"
+
+
+def test_imputations_are_independent() -> None:
+    """Rows of two imputations of one mask; fails with probability 1e-6."""
+    law = _imputers()["mixture-data"](_x()[:1], torch.zeros(1, 1, D, dtype=torch.float64))
+    sample = law.expand((2, 8000, 1)).sample()[:, :, 0]
+    row = (sample.unsqueeze(-2) == torch.from_numpy(REFERENCE)).all(-1).long().argmax(-1)
+    table = np.zeros((N, N))
+    np.add.at(table, (row[0].numpy(), row[1].numpy()), 1)
+    used = table.sum(0) > 50
+    assert used.sum() > 3
+    table = table[used][:, used]
+    assert stats.chi2_contingency(table).pvalue > CHANCE
+    assert stats.chi2_contingency(np.diag(table.sum(0)) + 1).pvalue < CHANCE  # one draw, twice
+
+
+def test_rows_without_weight_are_never_drawn() -> None:
+    weights = torch.zeros(2, 5)
+    weights[0, [1, 3]], weights[1, 2] = torch.tensor([1.0, 3.0]), 7.0
+    rows = WeightedRows(torch.arange(5.0).unsqueeze(-1), weights)
+    component = torch.tensor([0, 1]).repeat(4000).unsqueeze(-1)
+    drawn = rows.draw(component).squeeze(-1).long()
+    assert set(drawn[1::2].tolist()) == {2}
+    counts = torch.bincount(drawn[::2], minlength=5)
+    assert counts[[0, 2, 4]].sum() == 0
+    assert stats.chisquare(counts[[1, 3]].numpy(), [1000, 3000]).pvalue > CHANCE
+    torch.testing.assert_close(rows.means, torch.tensor([[2.5], [2.0]]))
+    torch.testing.assert_close(rows.variances, torch.tensor([[0.75], [0.0]]))
+
+
+def test_equally_near_clusters_give_way_to_the_first() -> None:
+    imputer = KMeansDataImputer([[-1.0, 5.0], [1.0, 6.0]], [[-1.0, 5.0], [1.0, 6.0]])
+    x = torch.tensor([[0.0, 0.0]])
+    for keep in (torch.zeros(2), torch.tensor([1.0, 0.0]), torch.tensor([True, False])):
+        assert (imputer(x, keep).expand((50, 1)).sample()[..., 1] == 5).all()
+    assert (imputer(x + 0.1, torch.tensor([1.0, 0.0])).expand((50, 1)).sample()[..., 1] == 6).all()
+
+
+# --- the contract of imputers ---------------------------------------------------------------------
+
+
+def _same_bits(left: Tensor, right: Tensor) -> bool:
+    integer = {torch.float32: torch.int32, torch.float64: torch.int64}[left.dtype]
+    return torch.equal(left.contiguous().view(integer), right.contiguous().view(integer))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("mode", ["bool", "float", "float with gradient", "no_grad"])
+@pytest.mark.parametrize("name", NAMES)
+def test_kept_entries_keep_their_bits_and_hidden_ones_are_the_draw(
+    name: str, mode: str, dtype: torch.dtype
+) -> None:
+    imputer = _imputers(dtype)[name]
+    x = 1e3 * torch.randn(50, D, dtype=dtype)
+    x[0], x[1], x[2] = -0.0, 0.0, torch.finfo(dtype).tiny
+    kept = torch.rand(2, 6, 50, D) < 0.5
+    keep = kept if mode == "bool" else kept.to(dtype)
+    if mode == "float with gradient":
+        keep.requires_grad_()
+    with torch.set_grad_enabled(mode != "no_grad"):
+        law = imputer(x, keep)
+        torch.manual_seed(5)
+        draw = law.hidden_law.expand(law.batch_shape).rsample()
+        torch.manual_seed(5)
+        imputed = law.rsample()
+    assert imputed.dtype == dtype
+    assert imputed.shape == (2, 6, 50, D)
+    assert law.mean.dtype == law.variance.dtype == dtype
+    assert law.mean.isfinite().all()
+    assert _same_bits(imputed.detach()[kept], x.expand_as(kept)[kept])
+    assert torch.equal(imputed.detach()[~kept], draw.detach()[~kept])
+    assert (imputed.detach()[~kept] != x.expand_as(kept)[~kept]).all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_gradient_to_keep_is_x_minus_the_draw(name: str) -> None:
+    imputer = _imputers()[name]
+    x = torch.randn(5, D, dtype=torch.float64, requires_grad=True)
+    keep = torch.rand(3, 5, D, dtype=torch.float64)
+    keep[0], keep[1] = 0.0, 1.0
+    keep.requires_grad_()
+    law = imputer(x, keep)
+    torch.manual_seed(5)
+    draw = law.hidden_law.expand(law.batch_shape).rsample()
+    torch.manual_seed(5)
+    imputed = law.rsample()
+    torch.testing.assert_close(imputed, draw + keep * (x - draw), rtol=1e-12, atol=1e-12)
+    weight = torch.randn_like(imputed)
+    to_keep, to_x = torch.autograd.grad((weight * imputed).sum(), (keep, x))
+    torch.testing.assert_close(to_keep, weight * (x - draw), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(to_x, (weight * keep).sum(0), rtol=1e-12, atol=1e-12)
+    assert (to_keep[1] != 0).all()  # at exactly 1 as well
+
+
+@pytest.mark.parametrize("hard", [False, True])
+@pytest.mark.parametrize("name", NAMES)
+def test_gradcheck_of_draws(name: str, hard: bool) -> None:
+    torch.distributions.Distribution.set_default_validate_args(False)  # steps leave [0, 1]
+    imputer = _imputers()[name]
+    keep = torch.tensor([[0.0, 1.0, 0.3], [0.2, 0.1, 0.8]], dtype=torch.float64)
+    if hard:
+        keep = keep.round()
+    keep.requires_grad_()
+
+    def draw(x: Tensor, keep: Tensor) -> Tensor:
+        torch.manual_seed(2)
+        return imputer(x, keep).expand((4, 2)).rsample()
+
+    assert gradcheck(draw, (_x().requires_grad_(), keep))
+
+
+def test_gradcheck_of_densities() -> None:
+    imputer = _imputers()["gaussian-mixture"]
+    value = torch.randn(4, 2, D, dtype=torch.float64)
+
+    def log_prob(x: Tensor, keep: Tensor, value: Tensor) -> Tensor:
+        return imputer(x, keep).log_prob(value)
+
+    keep = torch.from_numpy(np.minimum(SOFT_MASKS, 0.95)).unsqueeze(1).clone()
+    keep[keep == 0.5] = 0.45
+    keep[keep == 0] = 0.1
+    assert gradcheck(
+        log_prob, (_x().requires_grad_(), keep.requires_grad_(), value.requires_grad_())
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_vmap(name: str) -> None:
+    torch.distributions.Distribution.set_default_validate_args(False)
+    imputer = _imputers()[name]
+    x = torch.randn(5, D, dtype=torch.float64)
+    keep = torch.rand(3, 4, 5, D, dtype=torch.float64)
+    keep[..., 0], keep[..., 1] = 0.0, 1.0
+
+    def draw(keep: Tensor) -> Tensor:
+        return imputer(x, keep).expand((2, 4, 5)).rsample()
+
+    sample = vmap(draw, randomness="different")(keep)
+    assert sample.shape == (3, 2, 4, 5, D)
+    assert torch.equal(sample[..., 1], x[:, 1].expand(3, 2, 4, 5))
+    same_mask = vmap(draw, randomness="different")(keep[:1].expand_as(keep))
+    assert not torch.equal(same_mask[0], same_mask[1])
+    booleans = vmap(draw, randomness="different")(keep > 0.5)
+    assert booleans.shape == sample.shape
+    both = vmap(lambda x, keep: imputer(x, keep).rsample(), randomness="different")
+    assert both(x.expand(3, 5, D) + 0, keep).shape == (3, 4, 5, D)
+    gradient = grad(lambda keep: vmap(draw, randomness="different")(keep).sum())(keep)
+    assert (gradient != 0).all()
+    leaf = keep.clone().requires_grad_()
+    vmap(draw, randomness="different")(leaf).sum().backward()
+    assert (leaf.grad != 0).all()
+    torch.testing.assert_close(
+        vmap(lambda keep: imputer(x, keep).mean)(keep), imputer(x, keep).mean, rtol=1e-12, atol=0
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_stacked_replicates_use_their_own_tensors(name: str) -> None:
+    first, second = _imputers()[name], _imputers()[name]
+    with torch.no_grad():
+        for buffer_name, buffer in second.named_buffers():
+            if buffer_name in ("means", "reference", "centres"):
+                buffer.add_(1000)
+    parameters, buffers = stack_module_state([first, second])
+    x, keep = torch.randn(5, D, dtype=torch.float64), torch.zeros(4, 5, D, dtype=torch.float64)
+
+    def draw(parameters: dict[str, Tensor], buffers: dict[str, Tensor]) -> Tensor:
+        return functional_call(first, (parameters, buffers), (x, keep)).rsample()
+
+    sample = vmap(draw, randomness="different")(parameters, buffers)
+    assert sample.shape == (2, 4, 5, D)
+    assert (sample[0].abs() < 100).all()
+    assert (sample[1] > 900).all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_expanding_shares_the_probabilities(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    law = _imputers()[name](_x(), torch.zeros(3, 2, D))
+
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise AssertionError("computed again")
+
+    monkeypatch.setattr(torch, "einsum", refuse)
+    monkeypatch.setattr(ComponentLaw, "_probabilities", refuse)
+    assert law.expand((4, 3, 2)).expand((2, 4, 3, 2)).rsample().shape == (2, 4, 3, 2, D)
+    with pytest.raises(AssertionError, match="computed again"):
+        _imputers()[name](_x(), torch.zeros(3, 2, D))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_masks_shared_by_rows_and_of_one_dimension(name: str) -> None:
+    imputer = _imputers()[name]
+    keep = torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64)
+    for shared in (keep, keep.bool(), keep.expand(1, D), keep.expand(4, 1, D)):
+        law = imputer(_x(), shared)
+        assert law.batch_shape == (*shared.shape[:-2], 2)
+        assert law.rsample().shape == (*law.batch_shape, D)
+        own = imputer(_x(), shared.expand(*law.batch_shape, D).contiguous())
+        torch.testing.assert_close(law.mean, own.mean)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_same_seed_gives_the_same_bits(name: str) -> None:
+    imputer, keep = _imputers()[name], torch.zeros(9, 2, D)
+    draws = []
+    for seed in (4, 4, 5):
+        torch.manual_seed(seed)
+        draws.append(imputer(_x(), keep).rsample())
+    assert _same_bits(draws[0], draws[1])
+    assert not _same_bits(draws[0], draws[2])
+    assert not imputer(_x(), torch.zeros(2, D, requires_grad=True)).sample().requires_grad
+
+
+@pytest.mark.parametrize("name", POINTS)
+def test_points_have_no_density_and_say_why(name: str) -> None:
+    law = _imputers()[name](_x(), torch.zeros(D))
+    with pytest.raises(NotImplementedError, match="no density"):
+        law.log_prob(law.sample())
+    mixture = _imputers()["gaussian-mixture"](_x(), torch.zeros(D, dtype=torch.bool))
+    with pytest.raises(NotImplementedError, match="are points"):
+        mixture.hidden_law.log_prob(_x())
+
+
+# --- fitting --------------------------------------------------------------------------------------
+
+
+def _training_rows(dtype: torch.dtype = torch.float64, rows: int = 300) -> Tensor:
+    generator = torch.Generator().manual_seed(1)
+    which = torch.multinomial(torch.tensor(WEIGHTS), rows, replacement=True, generator=generator)
+    noise = torch.randn(rows, D, dtype=torch.float64, generator=generator)
+    x = torch.from_numpy(3 * MEANS)[which] + torch.from_numpy(SCALES)[which] * noise
+    return x.to(dtype)
+
+
+def test_mixture_fit_is_scikit_learns_of_standardised_rows_whatever_the_units() -> None:
+    x = _training_rows()
+    rows = x.numpy()
+    expected = GaussianMixture(3, covariance_type="diag", max_iter=500, random_state=4).fit(
+        (rows - rows.mean(0)) / rows.std(0)
+    )
+    imputer = GaussianMixtureImputer.fit(x, components=3, seed=4)
+    np.testing.assert_allclose(imputer.weights, expected.weights_, rtol=1e-9)
+    np.testing.assert_allclose(
+        imputer.means, rows.mean(0) + rows.std(0) * expected.means_, rtol=1e-9, atol=1e-9
+    )
+    np.testing.assert_allclose(imputer.scales, rows.std(0) * np.sqrt(expected.covariances_))
+    all_kept = imputer.responsibilities(x, torch.ones(D, dtype=torch.float64))
+    np.testing.assert_allclose(
+        all_kept, expected.predict_proba((rows - rows.mean(0)) / rows.std(0)), atol=1e-9
+    )
+    units = torch.tensor([1.0, 1e3, 1e-3], dtype=torch.float64)
+    scaled = GaussianMixtureImputer.fit(x * units, components=3, seed=4)
+    keep = torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64)
+    torch.testing.assert_close(
+        scaled(x * units, keep).mean / units, imputer(x, keep).mean, rtol=1e-6, atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_one_hot_and_constant_columns(dtype: torch.dtype) -> None:
+    category = torch.randint(3, (200,), generator=torch.Generator().manual_seed(2))
+    one_hot = torch.nn.functional.one_hot(category, 4).to(dtype)  # the last never occurs
+    x = torch.cat([one_hot, _training_rows(dtype, 200), torch.full((200, 1), 0.1, dtype=dtype)], 1)
+    keep = torch.tensor(list(itertools.product([0.0, 1.0], repeat=5)), dtype=dtype)
+    keep = torch.cat([keep[:, :4], keep[:, 3:5], keep[:, 1:3]], 1).unsqueeze(1)
+    for kind in (
+        GaussianMixtureImputer,
+        MixtureMeansImputer,
+        MixtureDataImputer,
+        KMeansDataImputer,
+    ):
+        imputer = kind.fit(x, components=6)
+        law = imputer(x[:9], keep)
+        sample = law.rsample((2,))
+        assert sample.isfinite().all()
+        assert sample.dtype == dtype
+        assert law.mean.isfinite().all()
+        assert (law.variance >= 0).all()
+        # What never varied is imputed as it was.
+        noise = 8 * torch.finfo(dtype).eps ** 0.5
+        assert (sample[..., 3].abs() < noise).all()
+        assert ((sample[..., 7] - 0.1).abs() < noise).all()
+        # A row that differs where none did is imputed all the same.
+        odd = x[:9].clone()
+        odd[:, 3] = 5.0
+        assert imputer(odd, keep).rsample().isfinite().all()
+    assert GaussianMixtureImputer.fit(x, 6)(x[:9], keep).log_prob(x[:9]).isfinite().all()
+
+
+def test_rows_all_alike_and_as_many_components_as_rows() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # scikit-learn's, of too few distinct rows
+        for kind in (GaussianMixtureImputer, MixtureDataImputer, KMeansDataImputer):
+            imputer = kind.fit(torch.ones(4, 2), components=4)
+            sample = imputer(torch.zeros(3, 2), torch.zeros(2)).sample()
+            torch.testing.assert_close(sample, torch.ones(3, 2), atol=0.01, rtol=0)
+    x = _training_rows(rows=6)
+    for kind in (GaussianMixtureImputer, MixtureDataImputer, KMeansDataImputer):
+        sample = kind.fit(x, components=6)(x, torch.zeros(D, dtype=torch.float64)).sample()
+        assert sample.isfinite().all()
+
+
+def test_clusters_are_scikit_learns_the_largest_first() -> None:
+    x = _training_rows()
+    imputer = KMeansDataImputer.fit(x, components=4, seed=2)
+    clusters = KMeans(4, n_init=10, random_state=2).fit(x.numpy())
+    sizes = imputer.row_weights.sum(-1)
+    assert (sizes.diff() <= 0).all()
+    assert sizes.sum() == len(x)
+    order = np.argsort(-np.bincount(clusters.labels_), kind="stable")
+    np.testing.assert_allclose(imputer.centres, clusters.cluster_centers_[order])
+    label = imputer.row_weights.argmax(0)
+    np.testing.assert_array_equal(order[label.numpy()], clusters.labels_)
+    few = KMeansDataImputer.fit(x, components=4, seed=2, reference=x[:1])
+    assert few.centres.shape == (1, D)  # clusters without a reference row are left out
+    law = few(x[:5], torch.zeros(D, dtype=torch.float64))
+    assert torch.equal(law.sample(), x[:1].expand(5, D))
+
+
+def test_reference_rows_are_those_given() -> None:
+    x = _training_rows()
+    imputer = MixtureDataImputer.fit(x[:200], components=3, reference=x[200:])
+    assert torch.equal(imputer.reference, x[200:])
+    torch.testing.assert_close(imputer.row_weights.sum(-1), torch.ones(3, dtype=torch.float64))
+    expected = imputer.responsibilities(x[200:], torch.ones(D, dtype=torch.float64))
+    torch.testing.assert_close(imputer.row_weights.mT, expected / expected.sum(0))
+
+
+@pytest.mark.parametrize("kind", [GaussianMixtureImputer, KMeansDataImputer])
+def test_fits_leave_the_global_random_state_alone(kind: type[Imputer]) -> None:
+    x = _training_rows(rows=60)
+    torch_state, numpy_state = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
+    first, again, other = kind.fit(x, 9), kind.fit(x, 9), kind.fit(x, 9, seed=1)
+    assert torch.equal(torch.get_rng_state(), torch_state)
+    assert (np.random.get_state()[1] == numpy_state).all()  # noqa: NPY002
+    same = [torch.equal(a, b) for a, b in zip(first.buffers(), again.buffers(), strict=True)]
+    assert all(same)
+    assert not torch.equal(next(first.buffers()), next(other.buffers()))
+
+
+# --- LEX, saving ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", NAMES)
+def test_configuration_and_state_rebuild_the_imputer(name: str, dtype: torch.dtype) -> None:
+    imputer = _imputers(dtype)[name]
+    rebuilt = type(imputer)(**json.loads(json.dumps(imputer.config())))
+    assert all(buffer.isnan().all() for buffer in rebuilt.buffers())
+    rebuilt.load_state_dict(imputer.state_dict())
+    assert rebuilt.config() == imputer.config()
+    keep = torch.zeros(5, 2, D, dtype=dtype)
+    torch.manual_seed(1)
+    first = imputer(_x(dtype), keep).rsample()
+    torch.manual_seed(1)
+    assert _same_bits(first, rebuilt(_x(dtype), keep).rsample())
+    assert not list(imputer.parameters())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", NAMES)
+def test_lex_is_fitted_saved_and_loaded(
+    name: str, dtype: torch.dtype, tmp_path: pytest.TempPathFactory
+) -> None:
+    x = _training_rows(dtype, 80)
+    y = (x[:, 0] > 0).long()
+    imputer = type(_imputers()[name]).fit(x, components=4)
+
+    def build() -> LEX:
+        return LEX(
+            KSubsetSelector(MLP(D, D, (8,)), k=1),
+            imputer,
+            Predictor(MLP(D, 2, (8,)), CategoricalLikelihood()),
+        ).to(dtype)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CollapseWarning)
+        result = fit(
+            build,
+            (x, y),
+            objective=NestedIWAE(masks=3, imputations=2),
+            epochs=2,
+            replicates=2,
+            progress=False,
+        )
+    assert np.isfinite(result.history.train).all()
+    save(result, tmp_path)
+    again = load(tmp_path)
+    for old, new in zip(result.models, again.models, strict=True):
+        assert type(new.imputer) is type(imputer)
+        for fitted, loaded in zip(imputer.buffers(), new.imputer.buffers(), strict=True):
+            assert torch.equal(fitted, loaded)
+        losses = []
+        for program in (old, new):
+            torch.manual_seed(0)
+            losses.append(NestedIWAE(masks=3).loss(program, None, x, y))
+        assert losses[0] == losses[1]
+
+
+# --- bad input ------------------------------------------------------------------------------------
+
+NAN = float("nan")
+TWO = ([0.5, 0.5], [[0.0], [1.0]], [[1.0], [1.0]])
+
+
+@pytest.mark.parametrize(
+    "build,error,message",
+    [
+        (lambda: GaussianMixtureImputer([1.0], [0.0], [1.0]), ValueError, r"means must have shape"),
+        (lambda: GaussianMixtureImputer([], [[]], [[]]), ValueError, r"means must have shape"),
+        (
+            lambda: GaussianMixtureImputer([1.0], [[0.0]], [[1.0, 1.0]]),
+            ValueError,
+            "scales must have the shape of means",
+        ),
+        (
+            lambda: GaussianMixtureImputer([0.5, 0.5], [[0.0]], [[1.0]]),
+            ValueError,
+            r"weights must have shape \(1,\)",
+        ),
+        (lambda: GaussianMixtureImputer([0.5], [[0.0]], [[1.0]]), ValueError, "sum to 1; .* 0.5"),
+        (
+            lambda: GaussianMixtureImputer([1.0, 0.0], *TWO[1:]),
+            ValueError,
+            "weights must be positive",
+        ),
+        (lambda: GaussianMixtureImputer([1.0], [[0.0]], [[0.0]]), ValueError, "scales must be pos"),
+        (lambda: GaussianMixtureImputer([1.0], [[NAN]], [[1.0]]), ValueError, "means must be fin"),
+        (
+            lambda: MixtureMeansImputer(torch.ones(1).double(), [[0.0]], [[1.0]]),
+            TypeError,
+            "must be of one type",
+        ),
+        (
+            lambda: MixtureDataImputer(*TWO, [[1.0, 2.0]]),
+            ValueError,
+            r"reference must have shape \(N, 1\), as means has 1",
+        ),
+        (lambda: MixtureDataImputer(*TWO, [[NAN]]), ValueError, "reference must be finite"),
+        (
+            lambda: MixtureDataImputer(*TWO, torch.ones(1, 1).double()),
+            TypeError,
+            "reference is torch.float64",
+        ),
+        (
+            lambda: MixtureDataImputer(*TWO, [[1.0]], [[1.0]]),
+            ValueError,
+            r"row_weights must have shape \(2, 1\)",
+        ),
+        (
+            lambda: MixtureDataImputer(*TWO, [[1.0]], [[1.0], [-1.0]]),
+            ValueError,
+            "must not be negative",
+        ),
+        (
+            lambda: KMeansDataImputer([0.0], [[0.0]]),
+            ValueError,
+            r"centres must have shape \(C, D\)",
+        ),
+        (lambda: KMeansDataImputer([[0.0]], torch.ones(0, 1)), ValueError, r"shape \(N, 1\)"),
+        (lambda: KMeansDataImputer([[0.0], [9.0]], [[0.0]]), ValueError, "row 1 has none"),
+        (
+            lambda: KMeansDataImputer([[0.0]], [[0.0]], torch.ones(1, 1).double()),
+            TypeError,
+            "row_weights is torch.float64",
+        ),
+    ],
+)
+def test_bad_arguments(build: Callable[[], Imputer], error: type, message: str) -> None:
+    with pytest.raises(error, match=message):
+        build()
+
+
+@pytest.mark.parametrize(
+    "kind", [GaussianMixtureImputer, MixtureMeansImputer, MixtureDataImputer, KMeansDataImputer]
+)
+def test_bad_training_rows(kind: type[Imputer]) -> None:
+    x = torch.randn(5, 2)
+    bad = x.clone()
+    bad[2, 1] = NAN
+    for arguments, error, message in (
+        ((bad, 2), ValueError, "1 of its 10 values are NaN"),
+        ((x, 6), ValueError, "components must be from 1 to the 5 rows of x; it is 6"),
+        ((x, 0), ValueError, "it is 0"),
+        ((x, 2.0), TypeError, "components must be a whole number; it is 2.0"),
+        ((x, True), TypeError, "whole number; it is True"),
+        ((x, 2, -1), ValueError, "seed must not be negative"),
+        ((x, 2, None), TypeError, "seed must be a whole number"),
+        ((x.long(), 2), TypeError, "floating-point"),
+        ((x.numpy(), 2), TypeError, "ndarray"),
+        ((x[:1], 1), ValueError, "at least 2 rows"),
+        ((torch.randn(5, 2, 2), 2), ValueError, "must be a table"),
+    ):
+        with pytest.raises(error, match=message):
+            kind.fit(*arguments)
+    if hasattr(kind.fit(x, 2), "reference"):
+        with pytest.raises(ValueError, match=r"reference must have shape \(N, 2\)"):
+            kind.fit(x, 2, reference=torch.randn(5, 3))
+        with pytest.raises(ValueError, match="reference must be finite"):
+            kind.fit(x, 2, reference=bad)
+        with pytest.raises(TypeError, match=r"reference is torch.float64"):
+            kind.fit(x, 2, reference=x.double())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_bad_rows_and_masks(name: str) -> None:
+    imputer = _imputers(torch.float32)[name]
+    x = torch.randn(5, D)
+    with pytest.raises(TypeError, match=r"x is torch.float64 and the imputer's .* is torch.float3"):
+        imputer(x.double(), torch.ones(5, D))
+    with pytest.raises(ValueError, match="keep must have shape"):
+        imputer(x, torch.ones(5, D + 1))
+    with pytest.raises(ValueError, match=r"x must have shape \(B, 3\); it has shape \(5, 4\)"):
+        imputer(torch.randn(5, D + 1), torch.ones(5, D + 1))
+    if name != "kmeans-data":
+        with pytest.raises(ValueError, match="x must have shape"):
+            imputer.responsibilities(x[0], torch.ones(D))
+    torch.distributions.Distribution.set_default_validate_args(True)
+    with pytest.raises(ValueError, match="parameter keep"):
+        imputer(x, torch.full((5, D), 1.5))
+    x[0, 0] = NAN
+    with pytest.raises(ValueError, match="parameter x"):
+        imputer(x, torch.ones(5, D))
+
+
+def test_the_parts_of_a_mixture_must_say_what_a_component_gives() -> None:
+    from lexppl.models.imputers.mixture import MixtureImputer
+
+    with pytest.raises(NotImplementedError, match="must define component_features"):
+        MixtureImputer(*TWO)(torch.zeros(2, 1), torch.zeros(1))
+    assert isinstance(_imputers()["gaussian-mixture"](_x(), torch.ones(D)), dist.Distribution)
