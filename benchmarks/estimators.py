@@ -11,6 +11,7 @@ the selector's parameters, summed over them, in nats² a row, over repeated draw
 """
 
 import argparse
+import copy
 import time
 
 import torch
@@ -28,7 +29,10 @@ from lexppl.inference import (
     Pathwise,
     ScoreFunction,
     SelfNormalized,
+    Stage,
     StraightThrough,
+    Term,
+    TunedControl,
     annealed,
     fit,
 )
@@ -41,6 +45,7 @@ ESTIMATORS = {
     "score function": (ScoreFunction(), 3),
     "score function, baseline -0.5": (ScoreFunction(baseline=-0.5), 3),
     "REBAR(0.5)": (REBAR(0.5), 1),
+    "REBAR, tuned from 0.5": (REBAR(control=TunedControl(0.5)), 1),
     "DisARM": (DisARM(), 2),
     "pathwise(0.5)": (Pathwise(0.5), 3),
     "straight-through(0.5)": (StraightThrough(0.5), 3),
@@ -76,14 +81,17 @@ def main() -> None:
             best = Oracle(name).full(test.x, test.y)
             for label in options.estimators:
                 estimator, samples = ESTIMATORS[label]
-                objective = annealed(masks=MASKS, samples=samples, estimator=estimator)
+                # Tuned controls are the fit's own: what is watched is the objective that it has.
+                objective = annealed(
+                    masks=MASKS, samples=samples, estimator=copy.deepcopy(estimator)
+                )
                 models: list[torch.nn.Module] = []
                 variances: list[float] = []
                 watched = (0, options.epochs // 2, options.epochs - 1)
 
-                def build(models=models):
+                def build(models=models, objective=objective):
                     models.append(lex(11, classes=2, penalty=PENALTY))
-                    return models[-1]
+                    return [Stage([Term(models[-1], objective)])]
 
                 def watch(epoch, models=models, variances=variances, objective=objective):
                     if epoch.number in watched:  # noqa: B023
@@ -92,10 +100,10 @@ def main() -> None:
 
                 start = time.perf_counter()
                 result = fit(
-                    build,
+                    None,
                     train,
+                    stages=build,
                     valid=0.1,
-                    objective=objective,
                     epochs=options.epochs,
                     batch_size=BATCH,
                     seed=seed,
@@ -114,6 +122,13 @@ def main() -> None:
                     **judged(result.model, test, seed),
                     "seconds": time.perf_counter() - start,
                     "collapse": result.collapse[0],
+                    "control": [
+                        {
+                            "temperature": float(m.temperature.detach()),
+                            "scale": float(m.scale.detach()),
+                        }
+                        for m in objective.tuned
+                    ],
                 }
                 record["gap"] = best.log_likelihood - record["log_likelihood"]
                 add("estimators", record, ("estimator", "set", "seed", "epochs"))

@@ -13,6 +13,7 @@ from lexppl.inference.estimators import (
     ScoreFunction,
     SelfNormalized,
     StraightThrough,
+    TunedControl,
 )
 from lexppl.inference.fit import annealed, fit
 from lexppl.inference.loop import Epoch
@@ -43,6 +44,7 @@ __all__ = [
     "Stage",
     "StraightThrough",
     "Term",
+    "TunedControl",
     "annealed",
     "collapse",
     "fit",

@@ -214,8 +214,9 @@ def _builder(
                 "model must be a torch or Pyro module, or a function that builds one; it is "
                 f"{type(program).__name__}"
             )
-        own = copy.deepcopy(guide) if built_anew else guide
-        return [Stage([Term(program, chosen, own)])]
+        if not built_anew:
+            return [Stage([Term(program, chosen, guide)])]
+        return [Stage([Term(program, *copy.deepcopy((chosen, guide)))])]
 
     return build, built_anew
 

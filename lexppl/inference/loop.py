@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,6 +30,9 @@ class Epoch:
     train: np.ndarray
     valid: np.ndarray
 
+
+CONTROL_RATE = 1e-2
+"""Adam's rate for what is tuned on the gradient's variance."""
 
 Callback = Callable[[Epoch], bool | None]
 """Called after each epoch; True ends the fit with the best state so far."""
@@ -80,6 +83,9 @@ class TrainingLoop:
         names = sorted(set().union(*learned))
         parameters = [runner.parameters[name] for name in names]
         optimizer = make_optimizer(parameters)
+        tuned = [runner.template.tuned_by(term) for term in stage.terms]
+        controls = [runner.parameters[name] for name in sorted(set().union(*tuned))]
+        tuner = torch.optim.Adam(controls, lr=CONTROL_RATE) if controls else None
         scheduler = self.make_scheduler(optimizer) if self.make_scheduler is not None else None
         self._first_step(stage)
         best_valid = np.full(runner.count, np.inf)
@@ -89,7 +95,7 @@ class TrainingLoop:
         try:
             for epoch in range(epochs):
                 start = time.perf_counter()
-                train = self._epoch(stage, learned, optimizer, (epoch, epochs))
+                train = self._epoch(stage, learned, tuned, optimizer, tuner, (epoch, epochs))
                 if scheduler is not None:
                     scheduler.step()
                 valid = self._validate(stage.terms[0])
@@ -147,7 +153,9 @@ class TrainingLoop:
         self,
         stage: Stage,
         learned: list[list[str]],
+        tuned: list[list[str]],
         optimizer: Optimizer,
+        tuner: Optimizer | None,
         place: tuple[int, int],
     ) -> np.ndarray:
         """One pass over the rows; the mean loss by replicate."""
@@ -159,31 +167,33 @@ class TrainingLoop:
         for step, batch in enumerate(self.rows.batches(self.batch_size, shuffle=True)):
             at = (place[0] + min(step / steps, 1.0)) / place[1]
             optimizer.zero_grad(set_to_none=True)
+            if tuner is not None:
+                tuner.zero_grad(set_to_none=True)
             if callable(self.learning_rate) and stage.optimizer is None:
                 for group in optimizer.param_groups:
                     group["lr"] = self.learning_rate(at)
             step_loss: Tensor | float = 0.0
-            for term, names in zip(stage.terms, learned, strict=True):
+            for term, names, controls in zip(stage.terms, learned, tuned, strict=True):
                 objective = term.objective
                 if hasattr(objective, "at"):
                     objective = objective.at(at)
                 with MiniBatch(rows, len(batch[0])):
                     loss = term.weight * runner.losses(term, objective, batch) / rows
                 moved = [runner.parameters[name] for name in names]
-                gradients = torch.autograd.grad(loss.sum(), moved, allow_unused=True)
-                for parameter, gradient in zip(moved, gradients, strict=True):
-                    if gradient is None:
-                        continue
-                    # Fused Adam reads a gradient by the parameter's strides, and vmap's differ.
-                    gradient = gradient.contiguous()
-                    parameter.grad = (
-                        gradient if parameter.grad is None else parameter.grad + gradient
-                    )
+                gradients = torch.autograd.grad(
+                    loss.sum(), moved, allow_unused=True, create_graph=bool(controls)
+                )
+                if controls:
+                    lessened = [runner.parameters[name] for name in controls]
+                    _add(lessened, gradient_of_square(gradients, lessened))
+                _add(moved, gradients)
                 step_loss = step_loss + loss.detach()
             if self.clip_norm is not None:
                 held = [p for group in optimizer.param_groups for p in group["params"]]
                 _clip(held, self.clip_norm, runner.count)
             optimizer.step()
+            if tuner is not None:
+                tuner.step()
             losses = losses + step_loss * len(batch[0])
             seen += len(batch[0])
         return (losses / seen).cpu().numpy() if isinstance(losses, Tensor) else np.zeros(0)
@@ -204,6 +214,29 @@ class TrainingLoop:
                 with MiniBatch(rows, size):
                     total = total + runner.losses(term, objective, batch) * (size / rows**2)
         return total.cpu().numpy() if isinstance(total, Tensor) else np.zeros(0)
+
+
+def _add(parameters: list[Tensor], gradients: Sequence[Tensor | None]) -> None:
+    """Add gradients to those that the parameters have."""
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        if gradient is None:
+            continue
+        # Fused Adam reads a gradient by the parameter's strides, and vmap's differ.
+        gradient = gradient.detach().contiguous()
+        parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
+
+
+def gradient_of_square(
+    gradients: Sequence[Tensor | None], controls: list[Tensor]
+) -> tuple[Tensor | None, ...]:
+    """Gradient of the squared gradient in what does not move its mean: that of its variance."""
+    squares = [g.square().sum() for g in gradients if g is not None and g.requires_grad]
+    if not squares:
+        return (None,) * len(controls)
+    found: tuple[Tensor | None, ...] = torch.autograd.grad(
+        torch.stack(squares).sum(), controls, allow_unused=True
+    )
+    return found
 
 
 def _clip(parameters: list[Tensor], norm: float, replicates: int) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from pyro.infer import ELBO
-from torch import Tensor
+from torch import Tensor, nn
 
 from lexppl.inference.estimators import GradientEstimator, LeaveOneOut, Target
 from lexppl.inference.program import Program
@@ -113,6 +113,11 @@ class NestedIWAE(ELBO):
     def settled(self) -> float:
         """The progress from which no schedule changes any more."""
         return max(settles(self.entropy), settles(self.penalty), self.random_masks)
+
+    @property
+    def tuned(self) -> tuple[nn.Module, ...]:
+        """Modules of the estimator that `fit` tunes to lessen the gradient's variance."""
+        return self.estimator.tuned
 
     @property
     def target(self) -> Target:

@@ -1,6 +1,6 @@
 """One vectorised run of a model and its guide, sorted into the terms of an objective."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -182,6 +182,7 @@ class Program:
         imputations: int = 1,
         draw: Draw | None = None,
         random_masks: bool = False,
+        unweighted: Collection[str] = (),
     ) -> Run:
         """Run guide and model once with `masks × imputations` particles a row.
 
@@ -190,6 +191,7 @@ class Program:
             imputations: size of the imputation plate.
             draw: gives the value of a latent site, or None to draw it from its law.
             random_masks: draw masks from the uniform member of their law's family instead.
+            unweighted: guided sites whose `log p − log q` is left out of the weights.
 
         Raises:
             ValueError: the program is not one that the objective can read; the message names the
@@ -206,12 +208,14 @@ class Program:
         recorder = _Recorder(values, draw, random_masks)
         with counts, recorder:
             self._model(*self._args, **self._kwargs)
-        run = _sorted(recorder.sites, guided)
+        run = _sorted(recorder.sites, guided, unweighted)
         run.arguments = self._args
         return run
 
 
-def _sorted(sites: dict[str, Site], guided: dict[str, Site]) -> Run:
+def _sorted(
+    sites: dict[str, Site], guided: dict[str, Site], unweighted: Collection[str] = ()
+) -> Run:
     """Put each site's terms in their place."""
     for name, site in guided.items():
         if name not in sites and not site.infer.get("is_auxiliary", False):
@@ -244,13 +248,14 @@ def _sorted(sites: dict[str, Site], guided: dict[str, Site]) -> Run:
                 scales[site.name] = float(site.scale)
         if site.is_penalty:
             penalties.append(-site.log_prob())
-        elif site.observed or site.guided:
+        elif site.observed or (site.guided and site.name not in unweighted):
             weights.append(site.log_prob())
         if not (site.observed or site.guided):
             drawn.append(site)
     for site in guided.values():
         if site.in_particles:
-            weights.append(-site.log_prob())
+            if site.name not in unweighted:
+                weights.append(-site.log_prob())
             drawn.append(site)
         else:
             outside = outside - (site.scale * site.log_prob()).sum()

@@ -36,6 +36,11 @@ class Term:
     weight: float = 1.0
 
 
+def tuned_by(term: Term) -> tuple[nn.Module, ...]:
+    """Modules that lessen the variance of a term's gradient; its objective tells them."""
+    return tuple(getattr(term.objective, "tuned", ()))
+
+
 @dataclass(frozen=True)
 class Stage:
     """Terms that are minimised together for a number of epochs.
@@ -69,7 +74,7 @@ class Terms(nn.Module):
         modules: list[nn.Module] = []
         for stage in stages:
             for term in stage.terms:
-                parts = (term.model, term.guide, *(term.learns or ()))
+                parts = (term.model, term.guide, *(term.learns or ()), *tuned_by(term))
                 modules += [part for part in parts if isinstance(part, nn.Module)]
         self.programs = nn.ModuleList(modules)
 
@@ -79,7 +84,13 @@ class Terms(nn.Module):
 
     def learned_by(self, term: Term) -> list[str]:
         """Names of the parameters that a term moves."""
-        parts = term.learns if term.learns is not None else (term.model, term.guide)
+        return self._names(term.learns if term.learns is not None else (term.model, term.guide))
+
+    def tuned_by(self, term: Term) -> list[str]:
+        """Names of the parameters that a term tunes on the variance of its gradient."""
+        return self._names(tuned_by(term))
+
+    def _names(self, parts: Sequence[Any]) -> list[str]:
         moved = {
             id(p)
             for part in parts

@@ -21,6 +21,7 @@ from lexppl.inference.estimators import (
     ScoreFunction,
     SelfNormalized,
     StraightThrough,
+    TunedControl,
 )
 from lexppl.inference.estimators import rebar as rebar_module
 from tests.gradients.enumeration import (
@@ -71,6 +72,7 @@ UNBIASED = {
     ),
     "rebar": (REBAR(0.5), ("bernoulli", "top-k")),
     "rebar, scaled": (REBAR(0.2, scale=0.7), ("bernoulli", "top-k")),
+    "rebar, tuned": (REBAR(control=TunedControl(0.8, 1.3).double()), ("bernoulli", "top-k")),
     "disarm": (DisARM(), ("bernoulli",)),
 }
 BIASED = {
@@ -84,7 +86,6 @@ CASES = [
     (name, law, objective)
     for name, (_, laws) in UNBIASED.items()
     for law, objective in itertools.product(laws, OBJECTIVES)
-    if not (name.startswith("rebar") and law == "top-k" and objective == "guide")
 ]
 
 
@@ -203,8 +204,6 @@ def test_estimators_refuse_what_they_cannot_do():
         ValueError, match=r"REBAR needs the noise of 'mask' given its draw.*TopKMask"
     ):
         loss(REBAR())
-    with pytest.raises(ValueError, match="no smooth log_prob"):
-        loss(REBAR(), "top-k", guided=True)
     with pytest.raises(ValueError, match="MarginalStraightThrough"):
         loss(StraightThrough())
     with pytest.raises(TypeError, match=r"DisARM needs Bernoulli.*LeaveOneOut"):
@@ -223,8 +222,9 @@ def test_estimators_refuse_what_they_cannot_do():
         loss(LeaveOneOut(), masks=math.inf)
 
 
-def test_a_sites_own_estimator_takes_the_objectives_place():
-    toy = replace(Toy(**LAWS["bernoulli"]), infer={"estimator": LeaveOneOut()})
+@pytest.mark.parametrize("own", [LeaveOneOut(), REBAR(0.5)])
+def test_a_sites_own_estimator_takes_the_objectives_place(own):
+    toy = replace(Toy(**LAWS["bernoulli"]), infer={"estimator": own})
     _, gradient = exact_value_and_gradient(toy, 2, 1)
     _, drawn = drawn_values_and_gradients(
         toy, NestedIWAE(2, estimator=StraightThrough()), 20_000, seed=0

@@ -10,7 +10,7 @@ from lexppl.inference.estimators.disarm import DisARM
 from lexppl.inference.estimators.enumerate import Enumerate
 from lexppl.inference.estimators.leave_one_out import LeaveOneOut
 from lexppl.inference.estimators.pathwise import Pathwise
-from lexppl.inference.estimators.rebar import REBAR
+from lexppl.inference.estimators.rebar import REBAR, TunedControl
 from lexppl.inference.estimators.score_function import LearnedConstant, ScoreFunction
 from lexppl.inference.estimators.self_normalized import SelfNormalized
 from lexppl.inference.estimators.straight_through import (
@@ -34,4 +34,5 @@ __all__ = [
     "SelfNormalized",
     "StraightThrough",
     "Target",
+    "TunedControl",
 ]

@@ -1,18 +1,58 @@
 """Score function with a relaxed control variate."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lexppl.distributions import Relaxation, relaxation
 from lexppl.effects import IMPUTATION_DIM
-from lexppl.inference.estimators.base import DrawnEstimator, SampledEstimator
-from lexppl.inference.estimators.leaving_one_out import imputation_score
+from lexppl.inference.estimators.base import Estimate, SampledEstimator
 from lexppl.inference.estimators.straight_through import check_temperature, straight_through
 from lexppl.inference.estimators.target import Target, per_draw, sampled_bound
-from lexppl.inference.program import Program, Run, Site, no_gradient
+from lexppl.inference.program import Run, Site, no_gradient
+
+
+class TunedControl(nn.Module):
+    """Temperature and scale of a control variate, to be moved towards a gradient of less variance.
+
+    The mean of the gradient g does not depend on them, so that `∇ Var g = ∇ E[g²]`, which `fit`
+    estimates without bias from the same draws (RELAX, Grathwohl et al. 2018, eq. 9). Outside `fit`
+    they stay as they are.
+
+    Args:
+        temperature: where it starts; kept positive by its logarithm.
+        scale: where it starts.
+
+    Raises:
+        ValueError: a temperature that is not positive.
+
+    Example:
+        >>> control = TunedControl(temperature=0.5)
+        >>> round(float(control.temperature.detach()), 3), float(control.scale.detach())
+        (0.5, 1.0)
+    """
+
+    def __init__(self, temperature: float = 0.5, scale: float = 1.0) -> None:
+        super().__init__()
+        check_temperature(temperature)
+        self._start = (math.log(temperature), float(scale))
+        self.log_temperature = nn.Parameter(torch.empty(()))
+        self.scale = nn.Parameter(torch.empty(()))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Start again."""
+        nn.init.constant_(self.log_temperature, self._start[0])
+        nn.init.constant_(self.scale, self._start[1])
+
+    @property
+    def temperature(self) -> Tensor:
+        """t > 0."""
+        return self.log_temperature.exp()
 
 
 @dataclass
@@ -36,7 +76,8 @@ class REBAR(SampledEstimator):
     where `f` is the objective as a function of all masks of a row. The law needs a registered
     relaxation with noise given the draw: Bernoulli masks (Tucker), and top-k masks by
     Plackett–Luce with the conditional of Gadetsky et al. 2020. The program is run three times, with
-    common random numbers for what it draws besides masks.
+    common random numbers for what it draws besides masks; sites with another estimator of their
+    own keep their values.
 
     Args:
         temperature: t > 0 of the relaxed masks.
@@ -44,10 +85,13 @@ class REBAR(SampledEstimator):
         straight_through: use hard masks with the relaxed mask's gradient in the control variate,
             for imputers that need hard masks (LEX, App. E.2). BIASED: the gradient that a hard
             mask is given is not that of its expectation.
+        control: a :class:`TunedControl`, whose temperature and scale `fit` tunes on the gradient's
+            variance (RELAX); it takes the place of the two numbers.
 
     Raises:
         ValueError: a temperature that is not positive, a law whose relaxation has no noise given
-            the draw, or a guide whose law has no log-probability of relaxed masks.
+            the draw, a latent drawn anew for each imputation, or (where Pyro validates, as in the
+            first step of a fit) a mask with another estimator whose law depends on a relaxed one.
         TypeError: a law without a registered relaxation.
 
     Example:
@@ -58,17 +102,27 @@ class REBAR(SampledEstimator):
     temperature: float = 0.5
     scale: float = 1.0
     straight_through: bool = False
+    control: TunedControl | None = None
 
     def __post_init__(self) -> None:
         check_temperature(self.temperature)
+        if self.control is not None and not isinstance(self.control, TunedControl):
+            raise TypeError(f"control must be a TunedControl; it is {type(self.control).__name__}")
 
     @property
     def unbiased(self) -> bool:  # type: ignore[override]
         return not self.straight_through
 
+    @property
+    def tuned(self) -> tuple[nn.Module, ...]:
+        return () if self.control is None else (self.control,)
+
     def check(self, site: Site, target: Target) -> None:
-        if site.law.has_rsample or not site.is_mask:
-            return
+        if not site.is_mask:
+            raise ValueError(
+                f"REBAR is for masks, and site {site.name!r} is drawn anew for each imputation; "
+                "LeaveOneOut() works for any latent"
+            )
         if not relaxation(site.law).has_conditional:
             raise ValueError(
                 f"REBAR needs the noise of {site.name!r} given its draw, which "
@@ -76,75 +130,70 @@ class REBAR(SampledEstimator):
                 "LeaveOneOut(), which works for any law"
             )
 
-    def surrogate(self, site: Site, run: Run, target: Target) -> Tensor | float:
-        raise NotImplementedError("REBAR is chosen for the whole objective")
+    def remembered_draw(self, site: Site) -> tuple[Tensor | None, Any]:
+        if not torch.is_grad_enabled():
+            return None, None
+        relaxed = relaxation(site.law)
+        noise = relaxed.noise()
+        draw = relaxed.draw(noise)
+        one = _Drawn(relaxed, noise, draw, _random_state(draw))
+        return relaxed.mask(draw).detach(), one
 
-    def estimate(self, program: Program, target: Target) -> Tensor:
-        if not torch.is_grad_enabled() or target.random_masks:
-            return _Plain().estimate(program, target)
-        drawn: dict[str, _Drawn] = {}
+    def surrogates(self, sites: Sequence[Site], estimate: Estimate) -> Tensor | float:
+        run, target = estimate.run, estimate.target
+        drawn = {s.name: estimate.memory[s.name] for s in sites if s.name in estimate.memory}
+        if not drawn or target.random_masks:
+            return 0.0
+        # What f is at relaxed masks is free to choose; the guide's weights are left out where the
+        # law has no log-probability of them.
+        rough = [name for name, one in drawn.items() if not one.relaxed.extends_log_prob]
+        held = {s.name: s.value for s in run.drawn if s.is_mask and s.name not in drawn}
+        temperature = self.temperature if self.control is None else self.control.temperature
+        scale = self.scale if self.control is None else self.control.scale
 
-        def hard(site: Site) -> Tensor | None:
-            if site.law.has_rsample or not site.is_mask:
-                return None
-            self.check(site, target)
-            relaxed = relaxation(site.law)
-            noise = relaxed.noise()
-            draw = relaxed.draw(noise)
-            drawn[site.name] = _Drawn(relaxed, noise, draw, _random_state(draw))
-            return relaxed.mask(draw).detach()
-
-        def soft(noises: dict[str, Tensor]) -> Any:
+        def with_noise(noises: dict[str, Tensor]) -> Run:
             def draw(site: Site) -> Tensor | None:
+                if site.name in held:
+                    _refuse_dependent(site, run.sites[site.name], list(drawn))
+                    return held[site.name]
                 if site.name not in drawn:
                     return None
                 one = drawn[site.name]
-                value = one.relaxed.relaxed(noises[site.name], self.temperature)
+                # The law as it is in this run: it may depend on another site's relaxed mask.
+                value = relaxation(site.law).relaxed(noises[site.name], temperature)
                 if self.straight_through:
                     value = straight_through(one.relaxed.mask(one.draw), value)
                 _set_random_state(one.draw, one.state)
                 return value
 
-            return draw
-
-        counts = (target.particles, target.imputations)
-        run = program.run(*counts, hard)
-        _refuse_guided(run, drawn)
-        total = target.around(run) + sampled_bound(run, target)
-        for site in run.drawn:
-            if site.name not in drawn:
-                total = total + imputation_score(site, run, target)
-        if not drawn:
-            return total
-        free = program.run(*counts, soft({name: one.noise for name, one in drawn.items()}))
-        given = program.run(
-            *counts,
-            soft({name: one.relaxed.conditional_noise(one.draw) for name, one in drawn.items()}),
-        )
-        control = sampled_bound(free, target) - sampled_bound(given, target)
-        with torch.no_grad():
-            signal = _benefit(run, target) - self.scale * _benefit(given, target)
-        score = sum(one.relaxed.log_prob(one.draw) for one in drawn.values())
-        if not isinstance(score, Tensor):
-            return total
-        return total + (no_gradient(score) * signal).sum() + self.scale * no_gradient(control)
-
-
-def _refuse_guided(run: Run, drawn: dict[str, _Drawn]) -> None:
-    for name, one in drawn.items():
-        if run.sites[name].guided and not one.relaxed.extends_log_prob:
-            raise ValueError(
-                f"REBAR takes the guide's weights at relaxed masks of {name!r}, where "
-                f"{type(one.relaxed.law).__name__} has no smooth log_prob; use Bernoulli masks in "
-                "the guide, or LeaveOneOut()"
+            return estimate.program.run(
+                target.particles, target.imputations, draw, unweighted=rough
             )
 
+        free = with_noise({name: one.noise for name, one in drawn.items()})
+        given = with_noise(
+            {name: one.relaxed.conditional_noise(one.draw) for name, one in drawn.items()}
+        )
+        control = sampled_bound(free, target) - sampled_bound(given, target)
+        signal = _benefit(run, target).detach() - scale * _benefit(given, target)
+        if self.control is None:
+            signal = signal.detach()
+        score = sum(one.relaxed.log_prob(one.draw) for one in drawn.values())
+        if not isinstance(score, Tensor):
+            return 0.0
+        # The score's value is zero, so that a tuned signal passes no gradient but its own variance.
+        return (no_gradient(score) * signal).sum() + scale * no_gradient(control)
 
-@dataclass(frozen=True)
-class _Plain(DrawnEstimator):
-    """The value alone."""
 
-    unbiased: ClassVar[bool] = False
+def _refuse_dependent(site: Site, hard: Site, relaxed: list[str]) -> None:
+    """Refuse a held site whose law changes with the relaxed masks; seen where Pyro validates."""
+    if not site.law._validate_args or hard.value is None:
+        return
+    if not torch.allclose(site.law.log_prob(hard.value), hard.law.log_prob(hard.value)):
+        raise ValueError(
+            f"the law of {site.name!r} depends on {relaxed}, which REBAR relaxes: its draws cannot "
+            f"be held meanwhile. Choose REBAR for {site.name!r} too, or LeaveOneOut() for all"
+        )
 
 
 def _benefit(run: Run, target: Target) -> Tensor:

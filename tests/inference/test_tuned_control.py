@@ -1,0 +1,89 @@
+"""REBAR's temperature and scale, tuned on the gradient's variance."""
+
+import pytest
+import torch
+
+from lexppl.inference import REBAR, NestedIWAE, TunedControl, fit
+from lexppl.inference.loop import gradient_of_square
+from lexppl.inference.scope import keep_parameters_local, program_settings, seeded
+from lexppl.models import (
+    LEX,
+    MLP,
+    BernoulliSelector,
+    CategoricalLikelihood,
+    GaussianImputer,
+    Predictor,
+)
+
+GENERATOR = torch.Generator().manual_seed(0)
+X = torch.randn(300, 3, generator=GENERATOR)
+Y = (X[:, 0] > 0).long()
+
+
+def explainer():
+    return LEX(
+        BernoulliSelector(MLP(3, 3, (8,))),
+        GaussianImputer(),
+        Predictor(MLP(3, 2, (8,)), CategoricalLikelihood()),
+    )
+
+
+def gradients(model, control, seed, create_graph=False):
+    objective = NestedIWAE(2, estimator=REBAR(control=control))
+    with seeded(seed), program_settings(validate=False):
+        loss = objective.differentiable_loss(
+            model, None, X.to(next(model.parameters()).dtype), Y
+        ) / len(X)
+    return torch.autograd.grad(loss, list(model.selector.parameters()), create_graph=create_graph)
+
+
+def test_the_tuning_gradient_is_that_of_the_squared_gradient():
+    with seeded(1):
+        model, control = explainer().double(), TunedControl(0.6, 0.8).double()
+    keep_parameters_local(model)
+    tuned = [control.log_temperature, control.scale]
+    found = gradient_of_square(gradients(model, control, 3, create_graph=True), tuned)
+    for parameter, slope in zip(tuned, found, strict=True):
+        step, ends = 1e-5, []
+        for sign in (1, -1):
+            with torch.no_grad():
+                parameter.add_(sign * step)
+            ends.append(sum(g.square().sum() for g in gradients(model, control, 3)))
+            with torch.no_grad():
+                parameter.sub_(sign * step)
+        numeric = float(ends[0] - ends[1]) / (2 * step)
+        assert float(slope) == pytest.approx(numeric, rel=1e-5, abs=1e-12)
+        assert abs(numeric) > 1e-9
+
+
+def variance(model, control):
+    drawn = torch.stack(
+        [torch.cat([g.flatten() for g in gradients(model, control, s)]) for s in range(60)]
+    )
+    return float(drawn.var(0).sum())
+
+
+@pytest.mark.parametrize("replicates", [1, 2])
+def test_a_fit_tunes_a_bad_start_and_leaves_what_it_was_given(replicates):
+    given = TunedControl(0.05, 3.0)
+    result = fit(
+        explainer,
+        (X, Y),
+        objective=NestedIWAE(2, estimator=REBAR(control=given)),
+        epochs=30,
+        batch_size=50,
+        replicates=replicates,
+        progress=False,
+    )
+    assert float(given.scale.detach()) == 3.0
+    tuned = [r.stages[0].terms[0].objective.estimator.control for r in result.modules]
+    assert len({float(c.scale.detach()) for c in tuned}) == replicates
+    for model, control in zip(result.models, tuned, strict=True):
+        assert variance(model, control) < 0.5 * variance(model, given)
+
+
+def test_what_is_not_a_control_is_refused():
+    with pytest.raises(TypeError, match="control must be a TunedControl; it is float"):
+        REBAR(control=0.5)
+    with pytest.raises(ValueError, match="temperature must be positive"):
+        TunedControl(0.0)
