@@ -3,7 +3,9 @@
 import pytest
 import torch
 
+from lexppl.cli import main
 from lexppl.cli.imputers import HOLDING_ROWS, IMPUTERS, REFERENCE_ROWS, imputer_of
+from tests.cli.tables import people, written
 
 
 def rows(count=60):
@@ -30,3 +32,15 @@ def test_no_more_rows_are_held_than_said(name, monkeypatch):
 def test_a_name_that_is_none_is_refused():
     with pytest.raises(ValueError, match="imputer must be one of"):
         imputer_of("mice", rows(), seed=0)
+
+
+@pytest.mark.parametrize(
+    "name", ["gaussian-mixture", "mixture-means", "mixture-data", "kmeans-data"]
+)
+def test_the_report_says_what_hidden_features_are(name, tmp_path):
+    table = written(people(), tmp_path)
+    words = ["--epochs", "2", "--replicates", "2", "--draws", "5", "--quiet", "--imputer", name]
+    assert main(["explain", str(table), "--out", str(tmp_path / "r"), *words]) == 0
+    report = (tmp_path / "r" / "report.html").read_text(encoding="utf-8")
+    assert IMPUTERS[name].replace("'", "&#39;") in report
+    assert ("it holds rows of the training data" in report) == (name in HOLDING_ROWS)
