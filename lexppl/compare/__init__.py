@@ -1,0 +1,41 @@
+"""Side by side with what users have: other explainers under the same judge, and adapters to them.
+
+The libraries that are compared are those of the extra `compare`: pip install "lexppl[compare]".
+"""
+
+from lexppl.compare.captum_baselines import conditional_baselines, unconditional_baselines
+from lexppl.compare.captum_importances import (
+    gradient_x_input_importances,
+    integrated_gradients_importances,
+    saliency_importances,
+)
+from lexppl.compare.compare import compare
+from lexppl.compare.imputer_masker import ImputerMasker
+from lexppl.compare.lime_importances import lime_importances
+from lexppl.compare.methods import METHODS, Ground, Method
+from lexppl.compare.permutation_importances import permutation_importances
+from lexppl.compare.shap_explanation import shap_explanation
+from lexppl.compare.shap_importances import shap_importances
+from lexppl.compare.tabnet_importances import FittedTabNet, fit_tabnet, tabnet_importances
+from lexppl.compare.top_masks import top_masks
+
+__all__ = [
+    "METHODS",
+    "FittedTabNet",
+    "Ground",
+    "ImputerMasker",
+    "Method",
+    "compare",
+    "conditional_baselines",
+    "fit_tabnet",
+    "gradient_x_input_importances",
+    "integrated_gradients_importances",
+    "lime_importances",
+    "permutation_importances",
+    "saliency_importances",
+    "shap_explanation",
+    "shap_importances",
+    "tabnet_importances",
+    "top_masks",
+    "unconditional_baselines",
+]

@@ -1,0 +1,314 @@
+"""Explainers side by side, judged by one judge on the same rows."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from lexppl.arviz_compatibility import group_of
+from lexppl.compare.asked_model import black_box_of
+from lexppl.compare.checks import check_counts, check_tables
+from lexppl.compare.extra import library
+from lexppl.compare.methods import METHODS, Ground, Importances
+from lexppl.compare.random_state import check_seed
+from lexppl.compare.top_masks import top_masks
+from lexppl.data import Dataset
+from lexppl.evaluation import EvalX, FullModel, fit_evalx, fit_full, selection_scores
+from lexppl.explanation import explain
+from lexppl.inference import FitResult
+from lexppl.models import Grouping
+
+RANDOM = "random"
+"""The control: a random order of the entries of each row."""
+FIRST_SIZES = (1, 3, 5)
+
+Table = Dataset | tuple[Tensor, Tensor]
+Compared = str | FitResult | Callable[[Tensor], Tensor]
+
+
+def compare(
+    methods: Sequence[str] | Mapping[str, Compared],
+    train: Table,
+    test: Table,
+    *,
+    valid: Table | float = 0.2,
+    model: Any = None,
+    judge: EvalX | None = None,
+    sizes: Sequence[int] | None = None,
+    options: Mapping[str, Mapping[str, Any]] | None = None,
+    fit_options: Mapping[str, Any] | None = None,
+    draws: int = 20,
+    seed: int = 0,
+    progress: bool = False,
+) -> pd.DataFrame:
+    """Run explainers on the same rows, and judge them by the same measures.
+
+    Each method gives each test row an importance for each mask entry. The rows' k most important
+    entries (ties by lot) are then judged by one EVAL-X, a predictor that has seen every mask and
+    that no method was fitted with, and against the truth where the test data have it.
+
+    Columns, one row a method, in the order given, then the row "random", which a method must beat:
+
+    - `fit_seconds`: of what the method itself fits before it can explain: TabNet, permutation
+      importances; about 0 for those that only ask the model, NaN for fits that were given.
+    - `seconds_per_row`: of explaining the test rows.
+    - for each k, `accuracy@k` and `auroc@k`, EVAL-X's (for responses `r2@k` and `rmse@k`, in the
+      units of y); with truth `tpr@k` and `fdr@k` (:func:`lexppl.evaluation.selection_scores`).
+    - with truth, `tpr@truth`: the share found of a row's truly relevant entries where as many are
+      kept as there are (FDR is 1 minus it).
+
+    The methods by name:
+
+    - "shap", "lime", "saliency", "integrated_gradients", "gradient_x_input", "permutation": these
+      explain a model: the probability of each row's likeliest class, or the response. Integrated
+      gradients start from the mean of the training rows; permutation scores the training rows.
+    - "tabnet": fits itself on the training rows.
+
+    Args:
+        methods: names; or a mapping from names of your own to such a name, to a fit of lexppl
+            (:func:`lexppl.fit`), whose importances are its mean selection probabilities E[z | x]
+            over replicates, or to a function from rows `(B, D)` to importances `(B, G)`.
+        train: a data set, or rows `(N, D)` and labels or responses `(N,)`. Its groups are the mask
+            entries; without them each column is one.
+        test: the same of rows that nothing was fitted on.
+        valid: for the fits below: rows to validate, or the share of train set apart.
+        model: the model that methods explain; if None a full predictor is fitted
+            (:func:`lexppl.evaluation.fit_full`), which they share. What
+            :func:`lexppl.compare.shap_importances` takes.
+        judge: of :func:`lexppl.evaluation.fit_evalx`; if None it is fitted.
+        sizes: the k; 1, 3 and 5 if None, as far as there are entries.
+        options: by the method's name in the table, further arguments of its function, such as
+            `{"shap": {"permutations": 5}, "tabnet": {"epochs": 30}}`.
+        fit_options: of both fits, such as `{"epochs": 50, "hidden": (64, 64)}`.
+        draws: masks a row from which E[z | x] is estimated where the law does not state it.
+        seed: of all fits and draws. Global random state is left alone.
+        progress: show the fits' progress bars.
+
+    Returns:
+        pandas.DataFrame: indexed by `method`.
+
+    Raises:
+        ImportError: a named method without its library; before any fit.
+        ValueError, TypeError: unknown names, sizes outside 0 … G, data that do not fit, a model
+            without gradients for a method that needs them; before any fit. Importances of another
+            shape or not numbers, naming the method.
+
+    Source:
+        EVAL-X: Jethani et al. 2021; the comparison of rankings by what k features predict: Chen et
+        al. 2018.
+
+    Example:
+        >>> x = torch.randn(300, 3, generator=torch.Generator().manual_seed(0))
+        >>> y = (x[:, 0] > 0).long()
+        >>> quick = {"epochs": 20, "hidden": (16,), "batch_size": 50, "learning_rate": 1e-2}
+        >>> table = compare({"permutation": "permutation", "worst": lambda x: x.new_tensor(
+        ...     [[0.0, 1.0, 2.0]]).expand(len(x), -1)}, (x[:200], y[:200]), (x[200:], y[200:]),
+        ...     sizes=[1], fit_options=quick)
+        >>> bool(table.loc["permutation", "accuracy@1"] > table.loc["worst", "accuracy@1"] + 0.3)
+        True
+        >>> list(table.index)
+        ['permutation', 'worst', 'random']
+    """
+    named = _named(methods)
+    options = {} if options is None else options
+    fit_options = {} if fit_options is None else fit_options
+    check_counts(draws=draws)
+    check_seed(seed)
+    x, y, grouping, _ = _table(train, "train")
+    test_x, test_y, test_grouping, truth = _table(test, "test")
+    check_tables(grouping, train=x, test=test_x)
+    entries = x.shape[1] if grouping is None else grouping.entries
+    _check_same_groups(grouping, test_grouping)
+    if y.is_floating_point() != test_y.is_floating_point():
+        raise ValueError(f"y of train is {y.dtype} and of test {test_y.dtype}; one task is needed")
+    chosen = _sizes(sizes, entries)
+    unknown = sorted(set(options) - set(named))
+    if unknown:
+        raise ValueError(f"options has {unknown}, which methods does not have: {list(named)}")
+    if judge is not None and judge.entries != entries:
+        raise ValueError(f"judge has {judge.entries} mask entries; the data have {entries}")
+    _check_methods(named, model, test_x)
+    shared = {"valid": valid, "seed": seed, "progress": progress, **fit_options}
+    if model is None and any(_built_in(what, "explains_model") for what in named.values()):
+        model = fit_full(train, **shared)
+    if judge is None:
+        judge = fit_evalx(train, **shared)
+    ground = Ground(x, y, model, grouping, seed)
+    control = torch.rand(len(test_x), entries, generator=torch.Generator().manual_seed(seed))
+    rows = []
+    for name, what in {**named, RANDOM: lambda _: control}.items():
+        importances, timing = _explained(what, ground, test_x, options.get(name, {}), draws)
+        ranked = _checked(importances, name, (len(test_x), entries), test_x)
+        rows.append({**timing, **_judged(judge, ranked, test_x, test_y, truth, chosen, seed)})
+    return pd.DataFrame(rows, index=pd.Index([*named, RANDOM], name="method"))
+
+
+def _named(methods: Sequence[str] | Mapping[str, Compared]) -> dict[str, Compared]:
+    if isinstance(methods, str):
+        raise TypeError(f"methods must be a sequence or a mapping; it is one string, {methods!r}")
+    if not isinstance(methods, Mapping):
+        repeated = sorted({str(m) for m in methods if list(methods).count(m) > 1})
+        if repeated:
+            raise ValueError(f"methods must be different names; {repeated} repeat")
+    pairs = methods.items() if isinstance(methods, Mapping) else zip(methods, methods, strict=True)
+    given: dict[str, Compared] = dict(pairs)
+    if not given:
+        raise ValueError(f"methods must have at least one; the names are {list(METHODS)}")
+    if RANDOM in given:
+        raise ValueError(f"{RANDOM!r} is the control, which every comparison has; leave it out")
+    for name, what in given.items():
+        if isinstance(what, str):
+            if what not in METHODS:
+                raise ValueError(f"methods has {what!r}; the names are {list(METHODS)}")
+        elif not isinstance(what, FitResult) and not callable(what):
+            raise TypeError(
+                f"methods[{name!r}] must be a name, a FitResult or a function from rows to "
+                f"importances; it is {type(what).__name__}"
+            )
+    return given
+
+
+def _table(data: Table, name: str) -> tuple[Tensor, Tensor, Grouping | None, Tensor | None]:
+    """Rows, labels or responses, the grouping and the truth."""
+    if isinstance(data, Dataset):
+        grouping = Grouping(data.groups, data.group_names).to(data.x.device)
+        return data.x, data.y, grouping, data.truth
+    if not isinstance(data, tuple | list) or len(data) != 2:
+        raise TypeError(f"{name} must be a Dataset or a pair (x, y); it is {type(data).__name__}")
+    x, y = data
+    for part, tensor in (("x", x), ("y", y)):
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"{part} of {name} must be a tensor; it is {type(tensor).__name__}")
+    if y.shape != x.shape[:1]:
+        raise ValueError(f"y of {name} must have shape ({len(x)},); it has {tuple(y.shape)}")
+    return x, y, None, None
+
+
+def _check_same_groups(train: Grouping | None, test: Grouping | None) -> None:
+    if train is not None and test is not None and not torch.equal(train.index, test.index):
+        raise ValueError("train and test must have the same groups")
+
+
+def _sizes(sizes: Sequence[int] | None, entries: int) -> tuple[int, ...]:
+    if sizes is None:
+        return tuple(k for k in FIRST_SIZES if k <= entries)
+    chosen = tuple(dict.fromkeys(sizes))
+    wrong = [
+        k for k in chosen if not isinstance(k, int) or isinstance(k, bool) or not 0 <= k <= entries
+    ]
+    if wrong or not chosen:
+        raise ValueError(
+            f"sizes must be whole numbers from 0 to {entries}, the mask entries; they are {chosen}"
+        )
+    return chosen
+
+
+def _built_in(what: Compared, attribute: str) -> Any:
+    return getattr(METHODS[what], attribute) if isinstance(what, str) else None
+
+
+def _check_methods(named: Mapping[str, Compared], model: Any, x: Tensor) -> None:
+    """Refuse what would fail only after the fits."""
+    for name, what in named.items():
+        if isinstance(what, FitResult):
+            what.check(x)
+        needed = _built_in(what, "needs")
+        if needed is not None:
+            library(needed)
+        if model is None or isinstance(model, nn.Module | FullModel):
+            continue
+        if _built_in(what, "by_gradient"):
+            raise TypeError(
+                f"{name!r} needs a model with gradients, a Predictor, an nn.Module or a full "
+                f"predictor; model is {type(model).__name__}. Leave the method out, or the model, "
+                "so that one is fitted"
+            )
+    if model is not None:
+        by_asking = [
+            name
+            for name, what in named.items()
+            if _built_in(what, "explains_model") and not _built_in(what, "by_gradient")
+        ]
+        if by_asking:
+            black_box_of(model)
+
+
+def _explained(
+    what: Compared, ground: Ground, x: Tensor, options: Mapping[str, Any], draws: int
+) -> tuple[Any, dict[str, float]]:
+    started = time.perf_counter()
+    fit_seconds = math.nan
+    method: Importances
+    if isinstance(what, str):
+        method = METHODS[what].prepare(ground, **options)
+        _finish(x)
+        fit_seconds = time.perf_counter() - started
+    elif isinstance(what, FitResult):
+        method = _of_fit(what, draws, ground.seed)
+    else:
+        method = what
+    started = time.perf_counter()
+    importances = method(x)
+    _finish(x)
+    seconds = (time.perf_counter() - started) / len(x)
+    return importances, {"fit_seconds": fit_seconds, "seconds_per_row": seconds}
+
+
+def _of_fit(result: FitResult, draws: int, seed: int) -> Importances:
+    """Mean selection probabilities over replicates."""
+
+    def importances(x: Tensor) -> Tensor:
+        stats = group_of(explain(result, x, draws=draws, seed=seed), "sample_stats")
+        mean = stats["selection_probability"].mean("chain", dtype=np.float64)
+        return torch.from_numpy(mean.values).to(x)
+
+    return importances
+
+
+def _finish(x: Tensor) -> None:
+    """Wait for the device, so that a clock reads work that is done."""
+    if x.device.type == "cuda":
+        torch.cuda.synchronize(x.device)
+
+
+def _checked(importances: Any, name: str, shape: tuple[int, int], x: Tensor) -> Tensor:
+    found = torch.as_tensor(importances).detach()
+    if tuple(found.shape) != shape:
+        raise ValueError(
+            f"importances of {name!r} must have shape {shape}, (rows, mask entries); they have "
+            f"{tuple(found.shape)}"
+        )
+    if bool(found.isnan().any()):
+        raise ValueError(f"importances of {name!r} must be numbers; they have NaN")
+    return found.to(x)
+
+
+def _judged(
+    judge: EvalX,
+    importances: Tensor,
+    x: Tensor,
+    y: Tensor,
+    truth: Tensor | None,
+    sizes: Sequence[int],
+    seed: int,
+) -> dict[str, float | None]:
+    figures: dict[str, float | None] = {}
+    names = ("r2", "rmse") if y.is_floating_point() else ("accuracy", "auroc")
+    for k in sizes:
+        masks = top_masks(importances, k, seed=seed)
+        scores = judge.scores(x, y, masks, seed=seed)
+        figures |= {f"{name}@{k}": getattr(scores, name) for name in names}
+        if truth is not None:
+            selection = selection_scores(masks, truth)
+            figures |= {f"tpr@{k}": selection.tpr, f"fdr@{k}": selection.fdr}
+    if truth is not None:
+        masks = top_masks(importances, truth.sum(1).long(), seed=seed)
+        figures["tpr@truth"] = selection_scores(masks, truth).tpr
+    return figures

@@ -1,0 +1,116 @@
+"""The methods that :func:`lexppl.compare.compare` knows by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from torch import Tensor
+
+from lexppl.compare.captum_importances import (
+    gradient_x_input_importances,
+    integrated_gradients_importances,
+    saliency_importances,
+)
+from lexppl.compare.lime_importances import lime_importances
+from lexppl.compare.permutation_importances import permutation_importances
+from lexppl.compare.shap_importances import shap_importances
+from lexppl.compare.tabnet_importances import fit_tabnet
+from lexppl.models import Grouping
+
+Importances = Callable[[Tensor], Tensor]
+"""From rows `(B, D)` to importances `(B, G)`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Ground:
+    """What every method starts from.
+
+    Args:
+        x: training rows, `(N, D)`.
+        y: their labels or responses, `(N,)`.
+        model: the model that is explained; None where no method explains one.
+        grouping: which columns make a mask entry, or None.
+        seed: of the methods' draws.
+    """
+
+    x: Tensor
+    y: Tensor
+    model: Any
+    grouping: Grouping | None
+    seed: int
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method by name.
+
+    Args:
+        prepare: from the ground, and the method's own options, to what explains rows.
+        explains_model: whether it explains a model, rather than fitting its own.
+        by_gradient: whether that model must be a torch predictor.
+        needs: the library that it needs beyond lexppl's own, or None.
+    """
+
+    prepare: Callable[..., Importances]
+    explains_model: bool = True
+    by_gradient: bool = False
+    needs: str | None = None
+
+
+def _shap(ground: Ground, **options: Any) -> Importances:
+    return lambda x: shap_importances(
+        ground.model, x, ground.x, grouping=ground.grouping, seed=ground.seed, **options
+    )
+
+
+def _lime(ground: Ground, **options: Any) -> Importances:
+    return lambda x: lime_importances(
+        ground.model, x, ground.x, grouping=ground.grouping, seed=ground.seed, **options
+    )
+
+
+def _saliency(ground: Ground, **options: Any) -> Importances:
+    return lambda x: saliency_importances(ground.model, x, grouping=ground.grouping, **options)
+
+
+def _gradient_x_input(ground: Ground, **options: Any) -> Importances:
+    return lambda x: gradient_x_input_importances(
+        ground.model, x, grouping=ground.grouping, **options
+    )
+
+
+def _integrated_gradients(ground: Ground, **options: Any) -> Importances:
+    mean = ground.x.mean(0)
+    return lambda x: integrated_gradients_importances(
+        ground.model, x, mean, grouping=ground.grouping, **options
+    )
+
+
+def _permutation(ground: Ground, **options: Any) -> Importances:
+    scored = (ground.x, ground.y)
+    of_all = permutation_importances(
+        ground.model, ground.x[:1], scored, grouping=ground.grouping, seed=ground.seed, **options
+    )
+    return lambda x: of_all.expand(len(x), -1)
+
+
+def _tabnet(ground: Ground, **options: Any) -> Importances:
+    fitted = fit_tabnet(ground.x, ground.y, **{"seed": ground.seed, **options})
+    return lambda x: fitted.importances(x, ground.grouping)
+
+
+METHODS: Mapping[str, Method] = MappingProxyType(
+    {
+        "shap": Method(_shap, needs="shap"),
+        "lime": Method(_lime, needs="lime"),
+        "saliency": Method(_saliency, by_gradient=True, needs="captum"),
+        "integrated_gradients": Method(_integrated_gradients, by_gradient=True, needs="captum"),
+        "gradient_x_input": Method(_gradient_x_input, by_gradient=True, needs="captum"),
+        "permutation": Method(_permutation),
+        "tabnet": Method(_tabnet, explains_model=False, needs="pytorch_tabnet"),
+    }
+)
+"""By name; `compare` adds "random", the control."""

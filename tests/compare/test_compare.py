@@ -1,0 +1,210 @@
+"""One table of many methods: what is in it, against the parts that it is made of."""
+
+import math
+import sys
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import norm
+from sklearn.linear_model import LogisticRegression
+
+from lexppl import explain, fit
+from lexppl.compare import METHODS, compare, top_masks
+from lexppl.data import Dataset
+from lexppl.evaluation import accuracy_by_size, fit_evalx, fit_full, selection_scores
+from lexppl.inference import NestedIWAE
+from lexppl.models import (
+    LEX,
+    MLP,
+    CategoricalLikelihood,
+    ConstantImputer,
+    Grouping,
+    KSubsetSelector,
+    Predictor,
+)
+
+FAILURE = 1e-6
+"""Probability that a right program fails one of the z-tests here."""
+QUICK = {"epochs": 30, "hidden": (16,), "batch_size": 100, "learning_rate": 1e-2}
+SHORT = {
+    "shap": {"background_rows": 10, "permutations": 1},
+    "lime": {"samples": 200},
+    "tabnet": {"epochs": 25, "batch_size": 128},
+}
+
+
+def data(rows=500, seed=0, response=False):
+    """The entry "job", of two columns, decides; the other three do not."""
+    x = torch.randn(rows, 5, generator=torch.Generator().manual_seed(seed))
+    x[:, 3] = torch.where(x[:, 2] > 0, 1.0, -1.0)
+    score = x[:, 2] + x[:, 3]
+    truth = torch.zeros(rows, 4)
+    truth[:, 2] = 1.0
+    return Dataset(
+        x=x,
+        y=score if response else (score > 0).long(),
+        feature_names=("a", "b", "job=1", "job=2", "c"),
+        groups=(0, 1, 2, 2, 3),
+        group_names=("a", "b", "job", "c"),
+        target_name="y",
+        class_names=None if response else ("no", "yes"),
+        truth=truth,
+    )
+
+
+def test_every_method_beats_the_control():
+    train, test = data(), data(40, seed=1)
+    table = compare(list(METHODS), train, test, sizes=[1, 3], options=SHORT, fit_options=QUICK)
+    assert list(table.index) == [*METHODS, "random"] and table.index.name == "method"
+    assert list(table.columns) == [
+        "fit_seconds",
+        "seconds_per_row",
+        *(f"{name}@{k}" for k in (1, 3) for name in ("accuracy", "auroc", "tpr", "fdr")),
+        "tpr@truth",
+    ]
+    methods = table.drop("random")
+    # TabNet's masks say what it looked at, and it looks at more than it needs.
+    assert (methods["tpr@1"].drop("tabnet") > 0.9).all(), methods["tpr@1"]
+    assert (methods["accuracy@1"].drop("tabnet") > 0.85).all()
+    margin = norm.isf(FAILURE / 2) * math.sqrt(0.25 * 0.75 / 40)
+    assert abs(table.loc["random", "tpr@1"] - 0.25) < margin
+    assert table.loc["tabnet", "tpr@3"] > table.loc["random", "tpr@3"]
+    np.testing.assert_allclose(table["fdr@1"], 1 - table["tpr@1"])
+    np.testing.assert_allclose(table["tpr@1"], table["tpr@truth"])
+    assert (table["seconds_per_row"] > 0).all() and methods["fit_seconds"].notna().all()
+    assert math.isnan(table.loc["random", "fit_seconds"])
+
+
+@pytest.fixture(scope="module")
+def judge():
+    return fit_evalx(data(), progress=False, **QUICK)
+
+
+def test_figures_are_those_of_the_parts(judge):
+    train, test = data(), data(80, seed=1)
+    ranking = torch.rand(80, 4, generator=torch.Generator().manual_seed(5))
+    table = compare({"mine": lambda x: ranking}, train, test, sizes=(1, 2), judge=judge)
+    _, accuracy = accuracy_by_size(judge, ranking, test.x, test.y, (1, 2))
+    for k, expected in zip((1, 2), accuracy, strict=True):
+        masks = (ranking >= ranking.sort(1).values[:, -k, None]).float()
+        row, selection = table.loc["mine"], selection_scores(masks, test.truth)
+        assert row[f"accuracy@{k}"] == expected
+        assert row[f"auroc@{k}"] == judge.scores(test.x, test.y, masks).auroc
+        assert row[f"tpr@{k}"] == selection.tpr and row[f"fdr@{k}"] == selection.fdr
+
+
+def test_fits_rank_by_their_selection_probabilities(judge):
+    train, test = data(), data(40, seed=1)
+
+    def build():
+        return LEX(
+            KSubsetSelector(MLP(5, 4, (8,)), k=1),
+            ConstantImputer(),
+            Predictor(MLP(5, 2, (8,)), CategoricalLikelihood()),
+            grouping=Grouping(train.groups),
+        )
+
+    result = fit(build, train, objective=NestedIWAE(2), epochs=2, replicates=2, progress=False)
+    stats = explain(result, test.x, draws=2)["sample_stats"]
+    mean = torch.from_numpy(stats["selection_probability"].values.mean(0))
+    methods = {"fit": result, "by_hand": lambda x: mean}
+    table = compare(methods, train, test, judge=judge)
+    pair = table.drop(columns=["seconds_per_row", "fit_seconds"])
+    assert pair.loc["fit"].equals(pair.loc["by_hand"])
+    assert "accuracy@3" in table and "accuracy@5" not in table
+
+
+def test_a_given_model_is_explained_and_names_are_the_users(judge):
+    train, test = data(), data(30, seed=1)
+    full = fit_full(train, progress=False, **QUICK)
+    fitted = LogisticRegression().fit(train.x.numpy(), (train.x[:, 0] > 0).numpy())
+    methods = {"by gradients": "saliency", "shuffled": "permutation"}
+    of_full = compare(methods, train, test, judge=judge, model=full)
+    assert list(of_full.index) == ["by gradients", "shuffled", "random"]
+    assert (of_full["tpr@1"].drop("random") > 0.9).all()
+    wrong = compare(["permutation"], train, test, judge=judge, model=fitted)
+    assert wrong.loc["permutation", "tpr@1"] == 0.0
+
+
+def test_responses_pairs_and_reproducibility():
+    train, test = data(response=True), data(40, seed=1, response=True)
+    pairs = [(part.x, part.y) for part in (train, test)]
+    runs = [
+        compare(["gradient_x_input"], *pairs, sizes=[2], fit_options=QUICK, seed=3)
+        for _ in range(2)
+    ]
+    assert list(runs[0].columns) == ["fit_seconds", "seconds_per_row", "r2@2", "rmse@2"]
+    assert runs[0].loc["gradient_x_input", "r2@2"] > 0.8
+    figures = [run.drop(columns=["fit_seconds", "seconds_per_row"]) for run in runs]
+    assert figures[0].equals(figures[1])
+
+
+def test_ties_are_broken_by_lot():
+    importances = torch.zeros(4000, 5)
+    importances[:, 3] = 1.0
+    kept = top_masks(importances, 2)
+    assert bool((kept.sum(1) == 2).all()) and bool((kept[:, 3] == 1).all())
+    share = kept.mean(0)[[0, 1, 2, 4]]
+    z = (share - 0.25).abs() / math.sqrt(0.25 * 0.75 / 4000)
+    assert float(z.max()) < norm.isf(FAILURE / 8)
+    assert torch.equal(kept, top_masks(importances, 2))
+    assert not torch.equal(kept, top_masks(importances, 2, seed=1))
+    each = top_masks(torch.tensor([[3.0, 1.0, 2.0]] * 3), torch.tensor([0, 1, 3]))
+    assert each.tolist() == [[0, 0, 0], [1, 0, 0], [1, 1, 1]]
+
+
+def test_refused_before_any_fit(monkeypatch):
+    def fitted(*_, **__):
+        raise AssertionError("fitted before the check")
+
+    # The function hides its module's name in the package.
+    module = sys.modules["lexppl.compare.compare"]
+    monkeypatch.setattr(module, "fit_full", fitted)
+    monkeypatch.setattr(module, "fit_evalx", fitted)
+    train, test = data(), data(20, seed=1)
+
+    def refused(error, match, methods=("shap",), first=train, second=test, **options):
+        with pytest.raises(error, match=match):
+            compare(methods, first, second, **options)
+
+    refused(ValueError, "methods has 'shapley'; the names are", ["shapley"])
+    refused(ValueError, "is the control", ["random"])
+    refused(ValueError, "at least one", [])
+    refused(ValueError, "'shap'.* repeat", ["shap", "shap"])
+    refused(TypeError, "one string, 'shap'", "shap")
+    refused(TypeError, r"methods\['mine'\] must be a name", {"mine": 3})
+    refused(ValueError, "sizes must be whole numbers from 0 to 4", sizes=[5])
+    refused(ValueError, "sizes must be whole numbers from 0 to 4", sizes=[])
+    refused(ValueError, r"options has \['lime'\]", options={"lime": {}})
+    refused(ValueError, "draws must be", draws=0)
+    refused(ValueError, "seed must be", seed=-1)
+    refused(ValueError, "test has 2 features and train 5", second=(test.x[:, :2], test.y))
+    refused(TypeError, "y of test|x of test|one task|test", second=(test.x, [0] * 20))
+    refused(ValueError, "one task is needed", second=(test.x, test.y.float()))
+    refused(ValueError, r"y of test must have shape \(20,\)", second=(test.x, test.y[:3]))
+    refused(TypeError, "train must be a Dataset or a pair", first=test.x)
+    of_sklearn = LogisticRegression().fit(train.x.numpy(), train.y.numpy())
+    refused(TypeError, "'saliency' needs a model with gradients", ["saliency"], model=of_sklearn)
+    refused(TypeError, "a black box must be", model=3)
+    other = data(20, seed=1)
+    moved = Dataset(
+        x=other.x,
+        y=other.y,
+        feature_names=other.feature_names,
+        groups=(0, 1, 1, 2, 3),
+        group_names=other.group_names,
+        target_name="y",
+        class_names=other.class_names,
+    )
+    refused(ValueError, "must have the same groups", second=moved)
+
+
+def test_importances_are_checked_by_name(judge):
+    train, test = data(), data(20, seed=1)
+    with pytest.raises(ValueError, match=r"'mine' must have shape \(20, 4\).*\(20, 5\)"):
+        compare({"mine": lambda x: x}, train, test, judge=judge)
+    with pytest.raises(ValueError, match="importances of 'mine' must be numbers"):
+        compare({"mine": lambda x: x[:, :4] * math.nan}, train, test, judge=judge)
+    with pytest.raises(ValueError, match="judge has 4 mask entries; the data have 5"):
+        compare({"mine": lambda x: x}, (train.x, train.y), (test.x, test.y), judge=judge)
