@@ -181,7 +181,7 @@ def test_a_feature_far_from_all_components_leaves_the_others_their_digits() -> N
     """The second feature is the same in all components: it must tell nothing."""
     means, scales = [[0.0, 7.0], [1.0, 7.0]], [[1.0, 1e-4], [1.0, 1e-4]]
     imputer = GaussianMixtureImputer([0.5, 0.5], means, scales)
-    x = torch.tensor([[0.25, 9.0]])
+    x = torch.tensor([[0.75, 9.0]])
     expected = imputer.responsibilities(x, torch.tensor([1.0, 0.0]))
     assert torch.equal(imputer.responsibilities(x, torch.ones(2)), expected)
     # Of an entry alone: a large term of its own must cost the others none.
@@ -454,6 +454,31 @@ def test_rows_without_weight_are_never_drawn() -> None:
     assert stats.chisquare(counts[[1, 3]].numpy(), [1000, 3000]).pvalue > CHANCE
     torch.testing.assert_close(rows.means, torch.tensor([[2.5], [2.0]]))
     torch.testing.assert_close(rows.variances, torch.tensor([[0.75], [0.0]]))
+
+
+@pytest.mark.parametrize("uniform", [0.0, 1.0])
+def test_no_impossible_draw_at_the_ends_of_the_uniform(
+    uniform: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def at_the_end(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+        # The largest that torch.rand gives is one step below 1.
+        value = min(uniform, 1 - torch.finfo(dtype).eps / 2)
+        return torch.full(shape, value, dtype=dtype, device=device)
+
+    monkeypatch.setattr(torch, "rand", at_the_end)
+    imputer = KMeansDataImputer(
+        [[-9.0, 0.0], [0.0, 1.0], [9.0, 2.0]],
+        [[7.0, 5.0], [0.0, 1.0], [7.0, 6.0]],
+        [[1.0, 0.0, 1.0], [0.0, 1.0, 0.0], [1.0, 0.0, 1.0]],
+    )
+    # The middle cluster is the only one, and its row is between two without weight.
+    for keep in (torch.tensor([1.0, 0.0]), torch.tensor([True, False])):
+        assert float(imputer(torch.zeros(1, 2), keep).sample()[0, 1]) == 1.0
+    many = GaussianMixtureImputer.fit(_training_rows(torch.float32), 20).weights
+    law = MixtureMeansImputer(many, torch.arange(20.0).unsqueeze(-1), torch.ones(20, 1))(
+        torch.zeros(1, 1), torch.zeros(1)
+    )
+    assert float(law.sample()) == (0 if uniform == 0 else 19)
 
 
 def test_equally_near_clusters_give_way_to_the_first() -> None:

@@ -52,6 +52,8 @@ class WeightedRows(NamedTuple):
         offset = torch.arange(components, dtype=torch.float64, device=cumulative.device)
         ends = (cumulative + offset.unsqueeze(-1)).flatten()
         uniform = torch.rand(component.shape, dtype=torch.float64, device=cumulative.device)
+        # Else the largest ones would round, with the offset, into the next component.
+        uniform = uniform * (1 - 2**-40)
         place = torch.searchsorted(ends, component + uniform, right=True)
         row = (place - component * rows).clamp(0, rows - 1)
         feature = torch.arange(self.reference.shape[-1], device=self.reference.device)
