@@ -20,7 +20,8 @@ Module = TypeVar("Module", bound=nn.Module)
 @dataclass(frozen=True)
 class SanityScores:
     """Likeness of importances before and after randomisation: means over rows, in −1 … 1. Near 0
-    is sane; near 1 says that the importances do not depend on what was randomised.
+    is sane; near 1 says that the importances do not depend on what was randomised. Importances
+    that are all positive have a high cosine whatever they say: look at their rank correlation.
 
     Args:
         cosine: mean cosine of a row's importances; NaN where no row has one.

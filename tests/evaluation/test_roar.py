@@ -50,7 +50,7 @@ def test_the_opposite_ranking_costs_nothing():
 
 def test_areas_by_hand():
     accuracy = np.array([[1.0, 0.9], [0.6, 0.5], [0.5, 0.5]])
-    scores = RoarScores((0.0, 0.2, 1.0), (0, 1, 5), accuracy, accuracy + 0.1)
+    scores = RoarScores((0.2, 0.3, 0.7), (1, 2, 4), accuracy, accuracy + 0.1)
     np.testing.assert_allclose(scores.area, [0.8 * 0.2 + 0.55 * 0.8, 0.7 * 0.2 + 0.5 * 0.8])
     np.testing.assert_allclose(scores.random_area, scores.area + 0.1)
     assert scores.advantage == pytest.approx(0.1)
@@ -74,15 +74,15 @@ class Seen(nn.Module):
 
 @pytest.mark.parametrize("imputer", [None, ConstantImputer(-9.0)])
 def test_what_is_removed_is_the_rows_own_highest(imputer):
-    ranking = torch.rand(600, 4, generator=GENERATOR)
+    rankings = torch.rand(2, 600, 4, generator=GENERATOR)
     network = Seen()
     roar(
-        TRAIN, TEST, ranking, ranking, fractions=(0.5, 1.0), replicates=1, imputer=imputer,
+        TRAIN, TEST, *rankings, fractions=(0.5, 1.0), replicates=1, imputer=imputer,
         network=network, epochs=1, batch_size=600, valid=0.01, progress=False,
     )  # fmt: skip
     constant = TRAIN[0].mean(0) if imputer is None else torch.full((4,), -9.0)
     expected = []
-    for x in (TRAIN[0], TEST[0]):
+    for x, ranking in zip((TRAIN[0], TEST[0]), rankings, strict=True):
         altered = x.clone()
         for row, order in enumerate(ranking.argsort(1, descending=True)[:, :2].tolist()):
             altered[row, order] = constant[order]

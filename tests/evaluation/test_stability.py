@@ -133,17 +133,18 @@ def test_bootstrap_ranks_by_enumeration():
     assert (steadier["sd"] < found["sd"]).all()
 
 
-def test_its_interval_holds_the_draws_it_says():
-    values = GENERATOR.normal(size=(20, 8)) + np.arange(8)
-    found = bootstrap_ranks(values, size=1, draws=2000, level=0.9)
+def test_its_interval_holds_the_share_of_draws_it_says():
+    values = GENERATOR.normal(size=(200, 40))
+    found = bootstrap_ranks(values, size=1, draws=4000, level=0.9)
+    names = [f"x{g + 1}" for g in range(40)]
+    lower, upper = (found.loc[names, side].to_numpy() for side in ("lower", "upper"))
     ranks = rankdata(-values, axis=1)
-    for g in range(8):
-        row = found.loc[f"x{g + 1}"]
-        inside = (ranks[:, g] >= row["lower"]) & (ranks[:, g] <= row["upper"])
-        assert inside.mean() >= 0.85
-        assert ranks[:, g].min() <= row["lower"] <= row["upper"] <= ranks[:, g].max()
+    inside = ((ranks >= lower) & (ranks <= upper)).mean()
+    # Ranks are whole numbers: of 40 of them an interval holds up to two more than it should.
+    assert 0.88 < inside < 0.95
     assert list(found["mean_rank"]) == sorted(found["mean_rank"])
-    assert found.index[0] == "x8"
+    best = bootstrap_ranks(values + 9.0 * (np.arange(40) == 7), size=1)
+    assert best.index[0] == "x8" and tuple(best.iloc[0]) == (1.0, 0.0, 1.0, 1.0)
 
 
 def test_equal_features_share_their_rank_and_the_seed_decides():
