@@ -90,11 +90,13 @@ class ImputerMasker:
             raise ValueError(
                 f"grouping is of {grouping.features} features, and imputer of {event[0]}"
             )
-        if clustering is not None and (np.ndim(clustering) != 2 or clustering.shape[1] != 4):
-            raise ValueError(
-                "clustering must be a linkage matrix (G - 1, 4); it has shape "
-                f"{np.shape(clustering)}"
-            )
+        if clustering is not None:
+            clustering = np.asarray(clustering)
+            if clustering.ndim != 2 or clustering.shape[1] != 4:
+                raise ValueError(
+                    "clustering must be a linkage matrix (G - 1, 4); it has shape "
+                    f"{clustering.shape}"
+                )
         self.imputer = imputer
         self.imputations = imputations
         self.grouping = grouping

@@ -2,6 +2,7 @@
 
 import math
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from lexppl import explain, fit
 from lexppl.compare import METHODS, compare, top_masks
 from lexppl.data import Dataset
 from lexppl.evaluation import accuracy_by_size, fit_evalx, fit_full, selection_scores
-from lexppl.inference import NestedIWAE
+from lexppl.inference import CollapseWarning, NestedIWAE
 from lexppl.models import (
     LEX,
     MLP,
@@ -105,7 +106,9 @@ def test_fits_rank_by_their_selection_probabilities(judge):
             grouping=Grouping(train.groups),
         )
 
-    result = fit(build, train, objective=NestedIWAE(2), epochs=2, replicates=2, progress=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CollapseWarning)
+        result = fit(build, train, objective=NestedIWAE(2), epochs=2, replicates=2, progress=False)
     stats = explain(result, test.x, draws=2)["sample_stats"]
     mean = torch.from_numpy(stats["selection_probability"].values.mean(0))
     methods = {"fit": result, "by_hand": lambda x: mean}

@@ -303,6 +303,16 @@ def test_gradients_need_a_torch_predictor(method):
         method(linear_module(), x, output="odds")
 
 
+def test_one_column_and_constant_columns():
+    x = table(rows=30)
+    x[:, 1] = 2.0
+    for method in (shap_importances, lime_importances):
+        alone = method(lambda rows: 1 / (1 + np.exp(-rows[:, 0])), x[:2, :1], x[:, :1])
+        assert alone.shape == (2, 1) and bool((alone > 0).all())
+        found = method(third_decides, x[:2], x)
+        assert found.argmax(1).tolist() == [2, 2] and bool((found[:, 1] < found[:, 2]).all())
+
+
 def test_refused_inputs():
     x = table()
     y = (x[:, 2] > 0).long()

@@ -1,5 +1,7 @@
 """A posterior as a shap.Explanation: its figures by hand, and its way through SHAP's plots."""
 
+import warnings
+
 import matplotlib as mpl
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from scipy.stats import norm, t
 from lexppl import explain, fit
 from lexppl.arviz_compatibility import posterior_of
 from lexppl.compare import shap_explanation
-from lexppl.inference import NestedIWAE
+from lexppl.inference import CollapseWarning, NestedIWAE
 from lexppl.models import (
     LEX,
     MLP,
@@ -103,7 +105,9 @@ def test_from_explain_to_plots():
             grouping=Grouping([0, 1, 1], names=["age", "job"]),
         )
 
-    result = fit(build, (x, y), objective=NestedIWAE(2), epochs=1, replicates=2, progress=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CollapseWarning)
+        result = fit(build, (x, y), objective=NestedIWAE(2), epochs=1, replicates=2, progress=False)
     grouped = shap_explanation(explain(result, x[:8], draws=10))
     assert grouped.values.shape == (8, 2) and list(grouped.feature_names) == ["age", "job"]
     assert np.isnan(grouped.data).all()
@@ -116,7 +120,7 @@ def test_from_explain_to_plots():
         plt.close("all")
         shap.plots.bar(grouped[0], show=False)
         plt.close("all")
-        shap.plots.beeswarm(grouped, show=False)
+        shap.plots.beeswarm(shap_explanation(posterior(draws(), x=x[:5, :2].numpy())), show=False)
         plt.close("all")
     assert grouped[2].lower_bounds.shape == (2,)
 
