@@ -63,6 +63,38 @@ class ParticleCounts(Messenger):
             msg["done"] = True
 
 
+@effectful(type="fit_progress")
+def fit_progress() -> float:
+    """How far the fit has come, from 0 to 1; 1 where no objective says.
+
+    A program's own schedules (a fading prior, a falling temperature) are functions of it.
+
+    Example:
+        >>> with Progress(0.25):
+        ...     fit_progress()
+        0.25
+        >>> fit_progress()
+        1.0
+    """
+    return 1.0
+
+
+class Progress(Messenger):
+    """Tell :func:`fit_progress` to the program that runs inside this context.
+
+    Args:
+        value: from 0 to 1.
+    """
+
+    def __init__(self, value: float) -> None:
+        super().__init__()
+        self._value = float(value)
+
+    def _pyro_fit_progress(self, msg: Any) -> None:
+        if not msg["done"]:
+            msg["value"], msg["done"] = self._value, True
+
+
 def mask_particles() -> pyro.plate:
     """Plate over the `L` masks of a row, at dimension −2; one mask where no objective sizes it.
 

@@ -8,18 +8,22 @@ three are ``functools.singledispatch`` functions, open to laws of your own.
 """
 
 from lexppl.distributions.k_subset import KSubset
+from lexppl.distributions.mask_dirichlet import MaskDirichlet
 from lexppl.distributions.max_concrete import MaxConcrete
 from lexppl.distributions.relaxation import Relaxation, relaxation
 from lexppl.distributions.relaxed_subset import RelaxedSubset, soft_top_k, successive_softmax
 from lexppl.distributions.support import mask_support, uniform_masks
+from lexppl.distributions.top_entries import TopEntries
 from lexppl.distributions.top_k import OrderedTopK, TopKMask
 
 __all__ = [
     "KSubset",
+    "MaskDirichlet",
     "MaxConcrete",
     "OrderedTopK",
     "Relaxation",
     "RelaxedSubset",
+    "TopEntries",
     "TopKMask",
     "mask_support",
     "relaxation",

@@ -1,5 +1,6 @@
 """How a model is inferred: objectives, gradient estimators, fits."""
 
+from lexppl.inference.averaging import averaged
 from lexppl.inference.collapse import CollapseWarning, collapse
 from lexppl.inference.estimators import (
     REBAR,
@@ -10,6 +11,7 @@ from lexppl.inference.estimators import (
     LeaveOneOut,
     MarginalStraightThrough,
     Pathwise,
+    PointEstimate,
     ScoreFunction,
     SelfNormalized,
     StraightThrough,
@@ -21,6 +23,7 @@ from lexppl.inference.nested_iwae import NestedIWAE
 from lexppl.inference.result import FitResult, History
 from lexppl.inference.schedules import Geometric, Linear, Schedule
 from lexppl.inference.stages import Stage, Term
+from lexppl.inference.system import System
 
 __all__ = [
     "REBAR",
@@ -38,14 +41,17 @@ __all__ = [
     "MarginalStraightThrough",
     "NestedIWAE",
     "Pathwise",
+    "PointEstimate",
     "Schedule",
     "ScoreFunction",
     "SelfNormalized",
     "Stage",
     "StraightThrough",
+    "System",
     "Term",
     "TunedControl",
     "annealed",
+    "averaged",
     "collapse",
     "fit",
 ]

@@ -22,6 +22,7 @@ from lexppl.inference.result import FitResult, History
 from lexppl.inference.schedules import Linear, Schedule, at
 from lexppl.inference.scope import keep_parameters_local, program_settings, seeded
 from lexppl.inference.stages import OptimizerFactory, Stage, Term, Terms
+from lexppl.inference.system import System
 
 WATCHED_ROWS = 1000
 """Rows of the validation set on which a collapse is looked for."""
@@ -52,7 +53,7 @@ def annealed(masks: int = 4, imputations: int = 1, **options: Any) -> NestedIWAE
 
 
 def fit(
-    model: nn.Module | Callable[[], nn.Module] | None,
+    model: nn.Module | System | Callable[[], nn.Module] | None,
     train: Data,
     *,
     valid: Data | float | None = 0.2,
@@ -79,7 +80,8 @@ def fit(
     of Pyro's argument checks, before any training.
 
     Args:
-        model: a program called as `model(x, y)`, or a function that builds one. A model that is
+        model: a program called as `model(x, y)`, a function that builds one, or a published
+            :class:`System`. A model that is
             given is fitted from the weights it has; with several replicates each draws initial
             weights of its own, by `reset_parameters()` or by calling the function again.
         train: a data set with `x` and `y`, a tuple `(x, y)` of tensors or arrays, or a
@@ -193,11 +195,18 @@ def _builder(
     model: Any, guide: Any, objective: Any, stages: Any
 ) -> tuple[Callable[[], Sequence[Stage]], bool]:
     """How the stages are built, and whether each call builds new modules."""
+    if isinstance(model, System):
+        if stages is not None:
+            raise ValueError("a System has stages of its own; give one of the two")
+        model, stages = None, model.build
     if (model is None) == (stages is None):
         raise ValueError("fit takes either a model or stages")
     if stages is not None:
         if guide is not None or objective is not None:
-            raise ValueError("stages have guides and objectives of their own")
+            raise ValueError(
+                "stages, and a System, have guides and objectives of their own; leave out "
+                "guide and objective"
+            )
         return (stages, True) if callable(stages) else (lambda: stages, False)
     chosen = annealed() if objective is None else objective
     if not hasattr(chosen, "differentiable_loss"):

@@ -9,6 +9,7 @@ import torch
 from pyro.infer import ELBO
 from torch import Tensor, nn
 
+from lexppl.effects import Progress
 from lexppl.inference.estimators import GradientEstimator, LeaveOneOut, Target
 from lexppl.inference.program import Program
 from lexppl.inference.schedules import Schedule, at, settles
@@ -143,7 +144,8 @@ class NestedIWAE(ELBO):
         Raises:
             ValueError: the program is not one that the objective can read.
         """
-        return -self.estimator.estimate(Program(model, guide, args, kwargs), self.target)
+        with Progress(self.progress):
+            return -self.estimator.estimate(Program(model, guide, args, kwargs), self.target)
 
     def loss(
         self,

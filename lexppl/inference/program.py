@@ -19,6 +19,7 @@ from lexppl.effects import (
     PENALTY,
     ParticleCounts,
 )
+from lexppl.inference.closed_divergences import closed_divergences
 
 Draw = Callable[["Site"], Tensor | None]
 """How an estimator draws a latent site; None leaves the draw to the site's own law."""
@@ -225,6 +226,7 @@ def _sorted(
             )
     for site in (*sites.values(), *guided.values()):
         _check(site)
+    closed = closed_divergences(sites, guided)
     weights: list[Tensor] = []
     outside: Tensor | float = 0.0
     penalties: list[Tensor] = []
@@ -238,7 +240,8 @@ def _sorted(
         if not site.in_particles:
             if not (site.is_penalty or site.observed or site.guided):
                 _refuse_unguided(site)
-            outside = outside + (site.scale * site.log_prob()).sum()
+            if site.name not in closed:
+                outside = outside + (site.scale * site.log_prob()).sum()
             continue
         if LABEL_PLATE in site.plate_names:
             label_scale = site.scale
@@ -258,8 +261,8 @@ def _sorted(
                 weights.append(-site.log_prob())
             drawn.append(site)
         else:
-            outside = outside - (site.scale * site.log_prob()).sum()
             _refuse_unreparameterised(site)
+            outside = outside - closed.get(site.name, (site.scale * site.log_prob()).sum())
     if len(set(scales.values())) > 1:
         raise ValueError(
             "sites within the particle plates must share one scale, which stands outside the "

@@ -1,12 +1,13 @@
 """Independent seeds of the same programs, trained as one with a leading replicate dimension."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, vmap
+from torch.func import vmap
 
 from lexppl.inference.replicate_draws import OutOfPlaceDraws
 from lexppl.inference.stages import Term, Terms
@@ -46,6 +47,16 @@ class Replicates:
             held_by = [dict(c.named_buffers()) for c in copies]
             self.buffers = {name: torch.stack([h[name] for h in held_by]) for name in tracked}
 
+        names = {id(p): n for n, p in self.template.named_parameters() if n in self.parameters}
+        names |= {id(b): n for n, b in self.template.named_buffers() if n in self.buffers}
+        self._places: list[tuple[dict[str, Any], str, str]] = [
+            (held, attribute, names[id(value)])
+            for module in self.template.modules()
+            for held in (module._parameters, module._buffers)
+            for attribute, value in held.items()
+            if id(value) in names
+        ]
+
     def losses(self, term: Term, objective: Any, batch: tuple[Tensor, ...]) -> Tensor:
         """The loss of each replicate, `(R,)`."""
         if self.count == 1:
@@ -53,13 +64,29 @@ class Replicates:
             return loss.reshape(1)
 
         def one(parameters: dict[str, Tensor], buffers: dict[str, Tensor]) -> Tensor:
-            state = {**parameters, **buffers}
-            loss: Tensor = functional_call(self.template, state, (term, objective, batch))
+            with self._holding({**parameters, **buffers}):
+                loss: Tensor = self.template(term, objective, batch)
             return loss
 
         with OutOfPlaceDraws():
             losses: Tensor = vmap(one, randomness="different")(self.parameters, self.buffers)
         return losses
+
+    @contextmanager
+    def _holding(self, state: dict[str, Tensor]) -> Iterator[None]:
+        """Let the template's modules hold other tensors for a while.
+
+        `torch.func.functional_call` does it by path, and leaves a module that several programs
+        share, and so has several paths, with the wrong tensors afterwards.
+        """
+        before = [(held, attribute, held[attribute]) for held, attribute, _ in self._places]
+        try:
+            for held, attribute, name in self._places:
+                held[attribute] = state[name]
+            yield
+        finally:
+            for held, attribute, value in before:
+                held[attribute] = value
 
     def snapshot(self) -> dict[str, Tensor]:
         """Copies of all that training changes, each `(R, …)`."""

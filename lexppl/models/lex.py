@@ -16,11 +16,10 @@ from lexppl.effects import (
 from lexppl.effects import penalty as add_penalty
 from lexppl.models.grouping import Grouping
 from lexppl.models.imputers import GaussianImputer
-from lexppl.models.likelihoods import CategoricalLikelihood, NormalLikelihood
 from lexppl.models.networks import MLP
 from lexppl.models.penalties import Penalty, SizePenalty
-from lexppl.models.predictor import Predictor
 from lexppl.models.selectors import BernoulliSelector, KSubsetSelector
+from lexppl.models.table_parts import check_classes, check_size, mask_entries, table_predictor
 
 
 class LEX(PyroModule):
@@ -90,7 +89,8 @@ class LEX(PyroModule):
             with mask_particles():
                 mask = pyro.sample("mask", law)
                 for cost in self.penalties:
-                    add_penalty(type(cost).__name__, cost(law, mask))
+                    value = cost(law, mask, x) if cost.reads_rows else cost(law, mask)
+                    add_penalty(type(cost).__name__, value)
                 keep = mask if self.grouping is None else self.grouping(mask)
                 with imputation_particles():
                     x_imputed = pyro.sample("x_imputed", self.imputer(x, keep))
@@ -160,19 +160,16 @@ def lex(
         >>> lex(11, classes=2, k=5).selector.k
         5
     """
-    entries = features if grouping is None else grouping.entries
+    entries = mask_entries(features, grouping)
     if (k is None) == (penalty is None):
         raise ValueError("give either k, the entries a mask keeps, or a penalty for each of them")
-    if k is not None and not 1 <= k <= entries:
-        raise ValueError(f"k must be from 1 to the {entries} mask entries; it is {k}")
-    if classes is not None and classes < 2:
-        raise ValueError(f"classes must be at least 2, or None for a response; it is {classes}")
+    if k is not None:
+        check_size(k, entries)
+    check_classes(classes)
     network = MLP(features, entries, hidden)
     selector = BernoulliSelector(network) if k is None else KSubsetSelector(network, k)
     if predictor is None:
-        likelihood = NormalLikelihood() if classes is None else CategoricalLikelihood()
-        outputs = 1 if classes is None else classes
-        predictor = Predictor(MLP(features, outputs, predictor_hidden), likelihood)
+        predictor = table_predictor(features, classes, predictor_hidden)
     return LEX(
         selector,
         GaussianImputer() if imputer is None else imputer,

@@ -20,9 +20,12 @@ class MLP(nn.Module):
         activation: one of "relu", "selu", "tanh", "leaky_relu", "silu", "gelu".
         seed: initial weights drawn from this seed, leaving the global random state as it is; None
             draws them from torch's default generator, as any torch module does.
+        batch_norm: normalise each hidden layer over the batch, before its activation; rows then
+            come as `(N, D)`.
+        dropout: share of each hidden layer that is dropped while training.
 
     Raises:
-        ValueError: a width below 1 or an unknown activation.
+        ValueError: a width below 1, an unknown activation, a share outside [0, 1).
 
     Example:
         >>> MLP(11, 2, hidden=(200, 200), seed=0)(torch.zeros(5, 11)).shape
@@ -36,6 +39,9 @@ class MLP(nn.Module):
         hidden: Sequence[int] = (200, 200),
         activation: str = "relu",
         seed: int | None = None,
+        *,
+        batch_norm: bool = False,
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
         widths = [inputs, *hidden, outputs]
@@ -49,6 +55,10 @@ class MLP(nn.Module):
             if seed is not None:
                 torch.manual_seed(seed)
             self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
+        if not 0.0 <= dropout < 1.0:
+            raise ValueError(f"dropout must be a share in [0, 1); it is {dropout}")
+        self.batch_norm, self.dropout = batch_norm, float(dropout)
+        self.norms = nn.ModuleList(nn.BatchNorm1d(width) for width in hidden if batch_norm)
         self._activate = getattr(nn.functional, activation)
 
     def config(self) -> dict[str, Any]:
@@ -58,12 +68,17 @@ class MLP(nn.Module):
             "outputs": self.outputs,
             "hidden": list(self.hidden),
             "activation": self.activation,
+            "batch_norm": self.batch_norm,
+            "dropout": self.dropout,
         }
 
     def forward(self, x: Tensor) -> Tensor:
         *before, last = self.layers
-        for layer in before:
-            x = self._activate(layer(x))
+        for place, layer in enumerate(before):
+            x = layer(x)
+            if self.batch_norm:
+                x = self.norms[place](x)
+            x = nn.functional.dropout(self._activate(x), self.dropout, self.training)
         result: Tensor = last(x)
         return result
 

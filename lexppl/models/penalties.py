@@ -1,7 +1,7 @@
 """Penalties `R(z)` on masks, in nats; several add up."""
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from pyro.distributions import TorchDistribution
@@ -18,6 +18,9 @@ class Penalty(nn.Module, ABC):
         ValueError: a weight that is negative or not finite.
     """
 
+    reads_rows: ClassVar[bool] = False
+    """Whether the cost is called with the rows too, as `cost(law, mask, x)`."""
+
     def __init__(self, weight: float) -> None:
         super().__init__()
         if not 0.0 <= weight < float("inf"):
@@ -28,7 +31,7 @@ class Penalty(nn.Module, ABC):
         return {"weight": self.weight}
 
     @abstractmethod
-    def forward(self, law: TorchDistribution, mask: Tensor) -> Tensor:
+    def forward(self, law: TorchDistribution, mask: Tensor, *rows: Tensor) -> Tensor:
         """The penalty by row, `(B,)` if it is a function of the law, `(L, B)` if of the draws."""
 
 
@@ -44,7 +47,7 @@ class SizePenalty(Penalty):
         tensor([0.2000])
     """
 
-    def forward(self, law: TorchDistribution, mask: Tensor) -> Tensor:
+    def forward(self, law: TorchDistribution, mask: Tensor, *rows: Tensor) -> Tensor:
         try:
             kept = law.mean
         except NotImplementedError:
@@ -76,7 +79,7 @@ class RatePenalty(Penalty):
     def config(self) -> dict[str, Any]:
         return {"weight": self.weight, "rate": self.rate}
 
-    def forward(self, law: TorchDistribution, mask: Tensor) -> Tensor:
+    def forward(self, law: TorchDistribution, mask: Tensor, *rows: Tensor) -> Tensor:
         return self.weight * (mask.mean(-1) - self.rate).abs()
 
 
@@ -88,5 +91,19 @@ class TotalVariationPenalty(Penalty):
         tensor([[2.]])
     """
 
-    def forward(self, law: TorchDistribution, mask: Tensor) -> Tensor:
+    def forward(self, law: TorchDistribution, mask: Tensor, *rows: Tensor) -> Tensor:
         return self.weight * torch.diff(mask, dim=-1).abs().sum(-1)
+
+
+class GiniPenalty(Penalty):
+    """`λ · mean_g (1 − z_g² − (1 − z_g)²)`: the Gini impurity of soft entries, 0 at 0 and 1, ½ in
+    the middle (Uçar & Hajiramezanali 2022, eq. 5).
+
+    Example:
+        >>> GiniPenalty(1.0)(None, torch.tensor([[[0.5, 0.5]], [[0.0, 1.0]]]))
+        tensor([[0.5000],
+                [0.0000]])
+    """
+
+    def forward(self, law: TorchDistribution, mask: Tensor, *rows: Tensor) -> Tensor:
+        return self.weight * (1.0 - mask.square() - (1.0 - mask).square()).mean(-1)

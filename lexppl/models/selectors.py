@@ -3,10 +3,12 @@
 from typing import Any
 
 import pyro.distributions as dist
+import torch
 from pyro.distributions import TorchDistribution
 from torch import Tensor, nn
+from torch.nn.functional import softplus
 
-from lexppl.distributions import KSubset
+from lexppl.distributions import KSubset, MaskDirichlet, MaxConcrete, TopEntries
 
 
 class BernoulliSelector(nn.Module):
@@ -98,3 +100,95 @@ class RandomSelector(nn.Module):
     def forward(self, x: Tensor) -> TorchDistribution:
         probabilities = x.new_full((len(x), self.entries), self.rate)
         return dist.Bernoulli(probs=probabilities).to_event(1)
+
+
+class MaxConcreteSelector(nn.Module):
+    """L2X's draw: while training the largest of k Concrete draws, after it the k entries of
+    largest logit (Chen et al. 2018, § 3 and § 4).
+
+    Args:
+        network: `(B, *event)` to logits `(B, G)`.
+        k: draws, and entries kept after training.
+        temperature: t > 0 of the Concrete draws.
+
+    Raises:
+        ValueError: a temperature that is not positive; k (when first used) outside 1 … G.
+
+    Example:
+        >>> from lexppl.models import MLP
+        >>> import torch
+        >>> selector = MaxConcreteSelector(MLP(4, 4, seed=0), k=2).eval()
+        >>> selector(torch.zeros(3, 4)).sample().sum(-1)
+        tensor([2., 2., 2.])
+    """
+
+    def __init__(self, network: nn.Module, k: int, temperature: float = 0.1) -> None:
+        super().__init__()
+        if not 0.0 < temperature < float("inf"):
+            raise ValueError(f"temperature must be positive and finite; it is {temperature}")
+        self.network = network
+        self.k = k
+        self.temperature = float(temperature)
+
+    def config(self) -> dict[str, Any]:
+        return {"network": self.network, "k": self.k, "temperature": self.temperature}
+
+    def forward(self, x: Tensor) -> TorchDistribution:
+        logits = self.network(x)
+        if self.training:
+            return MaxConcrete(self.temperature, logits, self.k)
+        return TopEntries(logits, self.k)
+
+
+class DirichletSelector(nn.Module):
+    """Shares of importance: `f ~ Dir(softplus(network(x)))` (Q-FIT, Adamczewski et al., § 3).
+
+    Args:
+        network: `(B, *event)` to `(B, G)`.
+
+    Example:
+        >>> from lexppl.models import MLP
+        >>> import torch
+        >>> law = DirichletSelector(MLP(4, 4, seed=0))(torch.zeros(3, 4))
+        >>> bool(((law.rsample().sum(-1) - 1).abs() < 1e-6).all())
+        True
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def config(self) -> dict[str, Any]:
+        return {"network": self.network}
+
+    def forward(self, x: Tensor) -> TorchDistribution:
+        return MaskDirichlet(positive(self.network(x)))
+
+
+class SoftMaskSelector(nn.Module):
+    """A deterministic soft mask, `z = σ(network(x))`, as a law: XTab's (Uçar & Hajiramezanali 2022,
+    eq. 3).
+
+    Args:
+        network: `(B, *event)` to logits `(B, G)`.
+
+    Example:
+        >>> import torch
+        >>> SoftMaskSelector(nn.Identity())(torch.zeros(1, 2)).mean
+        tensor([[0.5000, 0.5000]])
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def config(self) -> dict[str, Any]:
+        return {"network": self.network}
+
+    def forward(self, x: Tensor) -> TorchDistribution:
+        return dist.Delta(torch.sigmoid(self.network(x)), event_dim=1)
+
+
+def positive(outputs: Tensor) -> Tensor:
+    """Concentrations of a network's outputs: softplus, and no smaller than 1e-4."""
+    return softplus(outputs) + 1e-4

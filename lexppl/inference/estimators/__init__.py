@@ -10,6 +10,7 @@ from lexppl.inference.estimators.disarm import DisARM
 from lexppl.inference.estimators.enumerate import Enumerate
 from lexppl.inference.estimators.leave_one_out import LeaveOneOut
 from lexppl.inference.estimators.pathwise import Pathwise
+from lexppl.inference.estimators.point_estimate import PointEstimate
 from lexppl.inference.estimators.rebar import REBAR, TunedControl
 from lexppl.inference.estimators.score_function import LearnedConstant, ScoreFunction
 from lexppl.inference.estimators.self_normalized import SelfNormalized
@@ -29,6 +30,7 @@ __all__ = [
     "LeaveOneOut",
     "MarginalStraightThrough",
     "Pathwise",
+    "PointEstimate",
     "SampledEstimator",
     "ScoreFunction",
     "SelfNormalized",

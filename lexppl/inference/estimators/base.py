@@ -62,6 +62,9 @@ class SampledEstimator(GradientEstimator):
     the place of the objective's.
     """
 
+    draws_reparameterised: ClassVar[bool] = False
+    """Whether reparameterised laws are drawn by the estimator too."""
+
     def check(self, site: Site, target: Target) -> None:
         """Refuse, before the program goes on, a site that cannot be estimated so."""
 
@@ -92,7 +95,9 @@ class SampledEstimator(GradientEstimator):
 
         def draw(site: Site) -> Tensor | None:
             estimator = self._for(site)
-            if estimator is None or site.law.has_rsample:
+            if estimator is None:
+                return None
+            if site.law.has_rsample and not estimator.draws_reparameterised:
                 return None
             if torch.is_grad_enabled():
                 estimator.check(site, target)

@@ -1,5 +1,6 @@
 """Conditional laws of the hidden features given the kept ones."""
 
+from lexppl.models.imputers.complement import ComplementImputer
 from lexppl.models.imputers.conditional_gaussian import ConditionalGaussianImputer
 from lexppl.models.imputers.constant import ConstantImputer
 from lexppl.models.imputers.gaussian import GaussianImputer
@@ -10,8 +11,10 @@ from lexppl.models.imputers.kmeans_data import KMeansDataImputer
 from lexppl.models.imputers.marginal import MarginalImputer
 from lexppl.models.imputers.mixture_data import MixtureDataImputer
 from lexppl.models.imputers.mixture_means import MixtureMeansImputer
+from lexppl.models.imputers.squared import SquaredMaskImputer
 
 __all__ = [
+    "ComplementImputer",
     "ConditionalGaussianImputer",
     "ConstantImputer",
     "GaussianImputer",
@@ -22,4 +25,5 @@ __all__ = [
     "MarginalImputer",
     "MixtureDataImputer",
     "MixtureMeansImputer",
+    "SquaredMaskImputer",
 ]

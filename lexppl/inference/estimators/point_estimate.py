@@ -1,0 +1,40 @@
+"""The objective at the mean of the masks' law."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from lexppl.inference.estimators.base import DrawnEstimator
+from lexppl.inference.program import Site
+
+
+@dataclass(frozen=True)
+class PointEstimate(DrawnEstimator):
+    """BIASED for the objective over draws; the exact gradient of the objective at the mean mask,
+
+        z = E_q[z | x],
+
+    such as Q-FIT's point estimate `f̄ = α / Σα` (Adamczewski et al., § 3). Reparameterised laws are
+    put at their mean too.
+
+    Raises:
+        ValueError: a law without a mean.
+
+    Example:
+        >>> PointEstimate().unbiased
+        False
+    """
+
+    unbiased: ClassVar[bool] = False
+    draws_reparameterised: ClassVar[bool] = True
+
+    def draw(self, site: Site) -> Tensor | None:
+        try:
+            mean: Tensor = site.law.mean
+        except NotImplementedError as error:
+            raise ValueError(
+                f"PointEstimate needs the mean of site {site.name!r}, and "
+                f"{type(site.law).__name__} states none; use Pathwise() or LeaveOneOut()"
+            ) from error
+        return mean

@@ -1,0 +1,80 @@
+"""A prior from gradients that leads a selector at first and then fades."""
+
+from typing import Any, ClassVar
+
+from pyro.distributions import TorchDistribution
+from torch import Tensor, nn
+from torch.func import grad
+
+from lexppl.effects import fit_progress
+from lexppl.models.grouping import Grouping
+from lexppl.models.penalties import Penalty
+from lexppl.models.regimes import Frozen, frozen
+
+
+class FadingPrior(Penalty):
+    r"""`λ · mean_g |z̃_g − z_g| / (m + 1)` with `z̃ ∝ (z^m r)^{1/(m+1)}`, `r = softmax|∇ × input|`.
+
+    In the first epoch (m = 0) the selector's probabilities z are drawn to the attributions r of
+    the explained model; later the target is ever more z itself and its weight falls (MEED, Liang
+    et al. 2020, § 3.4). The released code takes the softmax of the negative attributions; this is
+    the paper's.
+
+    Args:
+        weight: λ.
+        model: the explained model, from x to a law of labels; a frozen copy is used.
+        epochs: of the fit, which turn its progress into m.
+        grouping: which features an entry stands for; their attributions add up.
+
+    Raises:
+        ValueError: a weight below 0, fewer than one epoch.
+
+    Example:
+        >>> import torch
+        >>> from lexppl.distributions import MaxConcrete
+        >>> from lexppl.models.table_parts import table_predictor
+        >>> prior = FadingPrior(1.0, table_predictor(3, 2, (8,)), epochs=10)
+        >>> law = MaxConcrete(0.5, torch.zeros(4, 3), k=1)
+        >>> prior(law, law.rsample(), torch.zeros(4, 3))
+        tensor([0., 0., 0., 0.])
+    """
+
+    reads_rows: ClassVar[bool] = True
+
+    def __init__(
+        self, weight: float, model: nn.Module, epochs: int, grouping: Grouping | None = None
+    ) -> None:
+        super().__init__(weight)
+        if not isinstance(epochs, int) or epochs < 1:
+            raise ValueError(f"epochs must be a whole number of at least 1; it is {epochs!r}")
+        self.model = model if isinstance(model, Frozen) else frozen(model)
+        self.epochs = epochs
+        self.grouping = grouping
+
+    def config(self) -> dict[str, Any]:
+        return {
+            "weight": self.weight,
+            "model": self.model,
+            "epochs": self.epochs,
+            "grouping": self.grouping,
+        }
+
+    def forward(self, law: TorchDistribution, mask: Tensor, *rows: Tensor) -> Tensor:
+        (x,) = rows
+        m = int(fit_progress() * self.epochs)
+        log_z = law.logits.log_softmax(-1)
+        log_r = self.attributions(x).log_softmax(-1)
+        target = ((m * log_z.detach() + log_r) / (m + 1)).softmax(-1)
+        return self.weight * (target - log_z.exp()).abs().mean(-1) / (m + 1)
+
+    def attributions(self, x: Tensor) -> Tensor:
+        """`|∂ max_c log p(c | x) / ∂x · x|`, `(B, G)`."""
+
+        def certainty(rows: Tensor) -> Tensor:
+            return self.model(rows).logits.log_softmax(-1).amax(-1).sum()
+
+        size = (grad(certainty)(x.detach()) * x).abs()
+        if self.grouping is None:
+            return size
+        summed = size.new_zeros(*size.shape[:-1], self.grouping.entries)
+        return summed.index_add(-1, self.grouping.index, size)

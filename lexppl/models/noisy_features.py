@@ -1,0 +1,61 @@
+"""Noise on the features of a row, while a network trains."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+KINDS = ("gaussian", "swap")
+
+
+class NoisyFeatures(nn.Module):
+    """While training, each entry is replaced with probability p; afterwards rows pass as they are.
+
+    By a Gaussian draw `ε ~ N(0, σ²)`, or ("swap") by the same feature of another row of the batch
+    (Uçar & Hajiramezanali 2022, § 3.2).
+
+    Args:
+        network: what sees the rows, `(N, D)`.
+        share: p, in [0, 1].
+        scale: σ.
+        kind: "gaussian" or "swap".
+
+    Raises:
+        ValueError: a share outside [0, 1], a negative scale, another kind.
+
+    Example:
+        >>> noisy = NoisyFeatures(nn.Identity(), share=1.0, kind="swap")
+        >>> noisy(torch.ones(1, 2)), noisy.eval()(torch.ones(1, 2))
+        (tensor([[1., 1.]]), tensor([[1., 1.]]))
+    """
+
+    def __init__(
+        self, network: nn.Module, share: float, scale: float = 1.0, kind: str = "gaussian"
+    ) -> None:
+        super().__init__()
+        if not 0.0 <= share <= 1.0:
+            raise ValueError(f"share must be in [0, 1]; it is {share}")
+        if not 0.0 <= scale < float("inf"):
+            raise ValueError(f"scale must be finite and at least 0; it is {scale}")
+        if kind not in KINDS:
+            raise ValueError(f"kind must be one of {KINDS}; it is {kind!r}")
+        self.network = network
+        self.share, self.scale, self.kind = float(share), float(scale), kind
+
+    def config(self) -> dict[str, Any]:
+        return {
+            "network": self.network,
+            "share": self.share,
+            "scale": self.scale,
+            "kind": self.kind,
+        }
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training and self.share > 0.0:
+            if self.kind == "swap":
+                other = x.gather(0, torch.rand_like(x).argsort(0))
+            else:
+                other = self.scale * torch.randn_like(x)
+            x = torch.where(torch.rand_like(x) < self.share, other, x)
+        outputs: Tensor = self.network(x)
+        return outputs

@@ -1,0 +1,37 @@
+"""A network that is shown the output of the model that it explains."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lexppl.models.regimes import Frozen, frozen
+
+
+class OutputFeedback(nn.Module):
+    """`network([x, p_m(· | x)])`: the rows of a table with a model's probabilities appended.
+
+    MEED's selector sees what it explains (Liang et al. 2020, § 3.1).
+
+    Args:
+        network: `(B, D + C)` to logits `(B, G)`.
+        model: from x to a law of labels; a frozen copy is used.
+
+    Example:
+        >>> from lexppl.models import MLP
+        >>> from lexppl.models.table_parts import table_predictor
+        >>> OutputFeedback(MLP(5, 3), table_predictor(3, 2, (8,)))(torch.zeros(4, 3)).shape
+        torch.Size([4, 3])
+    """
+
+    def __init__(self, network: nn.Module, model: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+        self.model = model if isinstance(model, Frozen) else frozen(model)
+
+    def config(self) -> dict[str, Any]:
+        return {"network": self.network, "model": self.model}
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs: Tensor = self.network(torch.cat([x, self.model(x).probs.detach()], -1))
+        return outputs

@@ -1,0 +1,235 @@
+"""Q-FIT: the importance of features as a Dirichlet posterior."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyro
+import pyro.distributions as dist
+import torch
+from pyro.nn import PyroModule
+from torch import Tensor, nn
+from torch.distributions import kl_divergence
+
+from lexppl.distributions import MaskDirichlet
+from lexppl.effects import imputation_particles, mask_particles
+from lexppl.inference import NestedIWAE, Pathwise, PointEstimate, Stage, System, Term
+from lexppl.models.grouping import Grouping
+from lexppl.models.imputers import ConstantImputer
+from lexppl.models.kl_penalty import KLPenalty
+from lexppl.models.lex import LEX, observe
+from lexppl.models.networks import MLP
+from lexppl.models.regimes import frozen
+from lexppl.models.selectors import DirichletSelector, positive
+from lexppl.models.table_parts import mask_entries
+
+
+class GlobalImportance(PyroModule):
+    """One importance for all rows, a global latent outside the particle plates:
+
+        f ~ Dir(α₀, …, α₀),    y_n ~ Φ(y | model(f ⊙ x_n)).
+
+    Args:
+        entries: G.
+        predictor: the given model's law of y.
+        concentration: α₀ of the prior.
+        imputer: what hidden shares are replaced with, 0 for `f ⊙ x`.
+        grouping: which features an entry scales.
+
+    Sites: `importance` `(G,)`; `mask` `(L, B)` + `(G,)`, the importance at each row; `x_imputed`,
+    `y`.
+
+    Example:
+        >>> from lexppl.models import FullProgram
+        >>> from lexppl.models.table_parts import table_predictor
+        >>> program = GlobalImportance(3, table_predictor(3, 2, (8,)))
+        >>> program(torch.zeros(4, 3)).shape
+        torch.Size([1, 1, 4])
+    """
+
+    def __init__(
+        self,
+        entries: int,
+        predictor: nn.Module,
+        concentration: float = 0.1,
+        imputer: nn.Module | None = None,
+        grouping: Grouping | None = None,
+    ) -> None:
+        super().__init__()
+        if not 0.0 < concentration < float("inf"):
+            raise ValueError(f"concentration must be positive and finite; it is {concentration}")
+        self.entries = entries
+        self.predictor = predictor
+        self.concentration = float(concentration)
+        self.imputer = ConstantImputer(0.0) if imputer is None else imputer
+        self.grouping = grouping
+
+    def config(self) -> dict[str, Any]:
+        return {
+            "entries": self.entries,
+            "predictor": self.predictor,
+            "concentration": self.concentration,
+            "imputer": self.imputer,
+            "grouping": self.grouping,
+        }
+
+    def forward(self, x: Tensor, y: Tensor | None = None) -> Tensor:
+        prior = MaskDirichlet(x.new_full((self.entries,), self.concentration))
+        importance = pyro.sample("importance", prior)
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            # An estimator at the mean moves the importance itself.
+            given = dist.Delta(importance.expand(len(x), -1), event_dim=1)
+            mask = pyro.sample("mask", given)
+            keep = mask if self.grouping is None else self.grouping(mask)
+            with imputation_particles():
+                x_imputed = pyro.sample("x_imputed", self.imputer(x, keep))
+                return observe("y", self.predictor(x_imputed), y)
+
+
+class DirichletGuide(PyroModule):
+    """The guide `q(f) = Dir(α)` of :class:`GlobalImportance`, `α = softplus(v)` for a free vector.
+
+    Args:
+        entries: G.
+        point: put the importance at its mean `α / Σα` in place of a draw.
+
+    Example:
+        >>> DirichletGuide(3).law.mean.detach().sum()
+        tensor(1.)
+    """
+
+    def __init__(self, entries: int, point: bool = False) -> None:
+        super().__init__()
+        self.entries = entries
+        self.point = point
+        self.free = nn.Parameter(torch.zeros(entries))
+
+    def config(self) -> dict[str, Any]:
+        return {"entries": self.entries, "point": self.point}
+
+    def reset_parameters(self) -> None:
+        """Start from equal concentrations again."""
+        nn.init.zeros_(self.free)
+
+    @property
+    def law(self) -> MaskDirichlet:
+        """q(f)."""
+        return MaskDirichlet(positive(self.free))
+
+    def forward(self, x: Tensor, y: Tensor | None = None) -> None:
+        infer = {"estimator": PointEstimate()} if self.point else {}
+        pyro.sample("importance", self.law, infer=infer)
+
+
+def q_fit(
+    features: int,
+    predictor: nn.Module,
+    *,
+    scope: str = "local",
+    point: bool = False,
+    concentration: float = 0.1,
+    samples: int = 10,
+    grouping: Grouping | None = None,
+    hidden: Sequence[int] = (200, 200),
+) -> System:
+    """Q-FIT (Adamczewski, Harder & Park, "Bayesian importance of features"): importances that
+    scale the features of a given model and share out a unit among them,
+
+        max_q Σ_n E_{f ~ q} log p_m(y_n | f ⊙ x_n) − KL(q(f) ‖ Dir(α₀)),
+
+    with `q(f) = Dir(softplus(v))` for all rows ("global"; a global latent, and one KL), or
+    `q(f | x) = Dir(softplus(MLP(x)))` ("local"; a KL a row, in closed form). At a point estimate
+    the expectation is taken at the mean `f̄ = α / Σα`.
+
+    Deviations: none in the objective. The released code pools a batch into one Dirichlet in the
+    local point estimate, weights the global KL by about 1e-4/N, and lets the given model's batch
+    norm statistics move; here each row has its law, the KL has weight 1, and the model is frozen.
+
+    Args:
+        features: D.
+        predictor: the given model, from `(…, B, D)` to the law of y; a frozen copy is used.
+        scope: "local" or "global".
+        point: at the mean, in place of draws.
+        concentration: α₀; 0.1 or 0.01 in the paper.
+        samples: draws of f averaged a row and step.
+        grouping: which features an entry scales.
+        hidden: widths of the local network's hidden layers.
+
+    Raises:
+        ValueError: another scope, a concentration that is not positive.
+        TypeError: a predictor that is no module.
+
+    Example:
+        >>> from lexppl.models.table_parts import table_predictor
+        >>> system = q_fit(3, table_predictor(3, 2, (8,)), scope="global")
+        >>> type(system.build()[0].terms[0].guide).__name__
+        'DirichletGuide'
+    """
+    entries = mask_entries(features, grouping)
+    if scope not in ("local", "global"):
+        raise ValueError(f"scope must be 'local' or 'global'; it is {scope!r}")
+    given = frozen(predictor)
+
+    def build_global() -> list[Stage]:
+        model = GlobalImportance(entries, given, concentration, grouping=grouping)
+        objective = NestedIWAE(1, estimator=Pathwise())
+        return [Stage([Term(model, objective, DirichletGuide(entries, point))])]
+
+    def build_local() -> list[Stage]:
+        model = LEX(
+            DirichletSelector(MLP(features, entries, hidden)),
+            ConstantImputer(0.0),
+            given,
+            [KLPenalty(1.0, concentration)],
+            grouping,
+        )
+        estimator = PointEstimate() if point else Pathwise()
+        count = 1 if point else samples
+        return [Stage([Term(model, NestedIWAE(1, samples=count, estimator=estimator))])]
+
+    return System(build_local if scope == "local" else build_global)
+
+
+def importance_divergence(alpha: Tensor, other: Tensor, kind: str = "forward") -> Tensor:
+    """How far apart two models' explanations are, by row, in nats: `(…, G)` to `(…,)`.
+
+        forward:  KL(Dir(α) ‖ Dir(α'))        backward:  KL(Dir(α') ‖ Dir(α))
+        bregman:  F(α) − F(α') − ⟨∇F(α'), α − α'⟩,  F(α) = Σ_g log Γ(α_g) − log Γ(Σ_g α_g),
+
+    the last the Bregman divergence of the log-partition, which for this family is
+    `KL(Dir(α') ‖ Dir(α))` again: it is computed on its own, as a check of both.
+
+    Args:
+        alpha: concentrations of the first model's explanations.
+        other: of the second's.
+        kind: "forward", "backward" or "bregman".
+
+    Raises:
+        ValueError: another kind, concentrations that are not positive, other sizes.
+
+    Source: Adamczewski et al., § 4.3 (fairness and privacy).
+
+    Example:
+        >>> importance_divergence(torch.ones(3), torch.ones(3))
+        tensor(0.)
+    """
+    for name, value in (("alpha", alpha), ("other", other)):
+        if value.dim() < 1 or not bool((value > 0).all() and value.isfinite().all()):
+            raise ValueError(f"{name} must hold positive concentrations, shape (…, G)")
+    if alpha.shape[-1] != other.shape[-1]:
+        raise ValueError(
+            f"the explanations have {alpha.shape[-1]} and {other.shape[-1]} entries; they must "
+            "have as many"
+        )
+    if kind == "forward":
+        return kl_divergence(dist.Dirichlet(alpha), dist.Dirichlet(other))
+    if kind == "backward":
+        return kl_divergence(dist.Dirichlet(other), dist.Dirichlet(alpha))
+    if kind == "bregman":
+        slope = other.digamma() - other.sum(-1, keepdim=True).digamma()
+        gap = ((alpha - other) * slope).sum(-1)
+        return _log_partition(alpha) - _log_partition(other) - gap
+    raise ValueError(f"kind must be 'forward', 'backward' or 'bregman'; it is {kind!r}")
+
+
+def _log_partition(alpha: Tensor) -> Tensor:
+    return alpha.lgamma().sum(-1) - alpha.sum(-1).lgamma()

@@ -1,0 +1,77 @@
+"""Rationale selection: a generator and an encoder learned together."""
+
+from collections.abc import Sequence
+
+from torch import nn
+
+from lexppl.inference import NestedIWAE, ScoreFunction, Stage, System, Term
+from lexppl.models.grouping import Grouping
+from lexppl.models.imputers import ConstantImputer
+from lexppl.models.lex import LEX
+from lexppl.models.networks import MLP
+from lexppl.models.penalties import SizePenalty, TotalVariationPenalty
+from lexppl.models.selectors import BernoulliSelector
+from lexppl.models.table_parts import mask_entries, table_predictor
+
+
+def rationale(
+    features: int,
+    *,
+    classes: int | None,
+    penalty: float = 3e-4,
+    coherence: float | None = None,
+    baseline: float = 0.0,
+    samples: int = 1,
+    grouping: Grouping | None = None,
+    imputer: nn.Module | None = None,
+    hidden: Sequence[int] = (200, 200),
+    predictor_hidden: Sequence[int] = (200, 200),
+) -> System:
+    """Rationales (Lei, Barzilay & Jaakkola, "Rationalizing neural predictions", EMNLP 2016, eq. 5):
+
+        min E_{z ~ Bernoulli(π(x))} [ −log q(y | x, z) + λ₁ Σ_t z_t + λ₂ Σ_t |z_t − z_{t−1}| ],
+
+    short and contiguous selections, by the score function; generator (selector) and encoder
+    (predictor) jointly. The order of the entries is that of the features.
+
+    Deviations: the loss is the negative log-likelihood, where the paper's ratings take a squared
+    error (the same for `classes=None`, up to the learned scale); the size is charged by its exact
+    expectation.
+
+    Args:
+        features: D.
+        classes: C for labels, or None for a real response.
+        penalty: λ₁, nats for each entry kept.
+        coherence: λ₂, nats for each change along the entries; 2 λ₁ if None.
+        baseline: of the score function, in nats.
+        samples: masks averaged a row and step.
+        grouping: which features an entry keeps.
+        imputer: 0, the padding value, for hidden features if None.
+        hidden: widths of the selector's hidden layers.
+        predictor_hidden: widths of the predictor's.
+
+    Raises:
+        ValueError: fewer than two classes, a negative λ.
+
+    Example:
+        >>> model = rationale(20, classes=2).build()[0].terms[0].model
+        >>> [round(penalty.weight, 5) for penalty in model.penalties]
+        [0.0003, 0.0006]
+    """
+    entries = mask_entries(features, grouping)
+
+    def build() -> list[Stage]:
+        model = LEX(
+            BernoulliSelector(MLP(features, entries, hidden)),
+            ConstantImputer(0.0) if imputer is None else imputer,
+            table_predictor(features, classes, predictor_hidden),
+            [
+                SizePenalty(penalty),
+                TotalVariationPenalty(2 * penalty if coherence is None else coherence),
+            ],
+            grouping,
+        )
+        objective = NestedIWAE(1, samples=samples, estimator=ScoreFunction(baseline))
+        return [Stage([Term(model, objective)])]
+
+    return System(build)

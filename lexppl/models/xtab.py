@@ -1,0 +1,116 @@
+"""XTab: importances that agree over seeds, by averaging mask networks."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from lexppl.inference import NestedIWAE, Pathwise, Stage, System, Term
+from lexppl.inference.clipped_weights import clipped_adamw
+from lexppl.models.grouping import Grouping
+from lexppl.models.imputers import SquaredMaskImputer
+from lexppl.models.lex import LEX
+from lexppl.models.likelihoods import CategoricalLikelihood, NormalLikelihood
+from lexppl.models.networks import MLP
+from lexppl.models.noisy_features import NoisyFeatures
+from lexppl.models.penalties import GiniPenalty, SizePenalty
+from lexppl.models.predictor import Predictor
+from lexppl.models.selectors import SoftMaskSelector
+from lexppl.models.shared_mask import CombinedMask, GatedMask
+from lexppl.models.subset_network import SubsetNetwork, subset_width
+from lexppl.models.table_parts import check_classes, mask_entries
+
+
+def xtab(
+    features: int,
+    *,
+    classes: int | None,
+    shared: nn.Module | None = None,
+    gated: bool = False,
+    subsets: int = 2,
+    overlap: float = 0.75,
+    noise: float = 0.2,
+    noise_scale: float = 0.05,
+    noise_kind: str = "gaussian",
+    dropout: float = 0.0,
+    clip: float | None = None,
+    gini: float = 1.0,
+    size: float = 1.0,
+    grouping: Grouping | None = None,
+    encoder_hidden: Sequence[int] = (1024,),
+    predictor_hidden: Sequence[int] = (1024, 1024, 1024),
+) -> System:
+    """XTab (Uçar & Hajiramezanali, 2022, eqs. 3 to 8): a deterministic soft mask
+    `m = σ(MLP_{D → D → D}(x))`, rows `m² ⊙ x`, cut into overlapping subsets with noise, one
+    encoder, the mean over subsets, a classifier, and the loss
+
+        −log q(y | m² ⊙ x) + mean_g (1 − m_g² − (1 − m_g)²) + mean_g m_g.
+
+    Round one is `fit(xtab(…), train, replicates=10)`; the global mask is the mean of the mask
+    networks' **parameters**, `averaged(result.models).selector.network`; round two is
+    `xtab(…, shared=that)`, whose mask is `(m_g + m_l) / max(m_g + m_l)`, or with `gated=True`
+    `σ(f ⊙ m_g + i ⊙ m_l)`, with m_g frozen.
+
+    Deviations: for a real response the normal log-likelihood takes the place of the
+    cross-entropy; the gates are `σ(W x)`, which the paper leaves open; subsets lose no column.
+
+    Args:
+        features: D.
+        classes: C for labels, or None for a real response.
+        shared: a global mask's network, for the final round.
+        gated: combine the masks by gates.
+        subsets, overlap: n and the share taken from the neighbour.
+        noise, noise_scale, noise_kind: share of entries replaced, σ, "gaussian" or "swap".
+        dropout: of the classifier's hidden layers.
+        clip: largest size of any learned weight (0.2 steadies the average), or None.
+        gini, size: weights of the two penalties.
+        grouping: columns of one variable that share an entry; one a column if None, as in the
+            paper, which adds up the columns' masks afterwards.
+        encoder_hidden: widths of the encoder; the last is that of the code.
+        predictor_hidden: widths of the classifier.
+
+    Raises:
+        ValueError: n outside 1 … D, shares outside [0, 1], fewer than two classes.
+
+    Example:
+        >>> xtab(10, classes=2, encoder_hidden=(8,), predictor_hidden=(8,)).published["epochs"]
+        40
+    """
+    entries = mask_entries(features, grouping)
+    check_classes(classes)
+    width = subset_width(features, subsets, overlap)
+
+    def mask_network() -> nn.Module:
+        local = MLP(features, entries, (features,), "leaky_relu")
+        if shared is None:
+            return local
+        return GatedMask(features, entries, shared, local) if gated else CombinedMask(shared, local)
+
+    def build() -> list[Stage]:
+        *before, code = encoder_hidden
+        network = SubsetNetwork(
+            features,
+            subsets,
+            overlap,
+            MLP(width, code, before, "leaky_relu"),
+            MLP(code, classes or 1, predictor_hidden, "leaky_relu", dropout=dropout),
+        )
+        likelihood = NormalLikelihood() if classes is None else CategoricalLikelihood()
+        model = LEX(
+            SoftMaskSelector(mask_network()),
+            SquaredMaskImputer(),
+            Predictor(NoisyFeatures(network, noise, noise_scale, noise_kind), likelihood),
+            [GiniPenalty(gini), SizePenalty(size / entries)],
+            grouping,
+        )
+        objective = NestedIWAE(1, estimator=Pathwise())
+        return [Stage([Term(model, objective)], optimizer=_optimizer(clip))]
+
+    return System(build, {"epochs": 40, "batch_size": 1024})
+
+
+def _optimizer(clip: float | None) -> Any:
+    if clip is not None:
+        return clipped_adamw(clip, lr=1e-3, eps=1e-7)
+    return lambda parameters: torch.optim.AdamW(parameters, lr=1e-3, eps=1e-7)
