@@ -20,6 +20,8 @@ MASK_PLATE = "mask_particles"
 IMPUTATION_PLATE = "imputation_particles"
 LABEL_PLATE = "label_expectation"
 PENALTY = "penalty"
+BY_DRAW = "_by_draw"
+"""Whether a penalty differs between the masks of a row; a function of their law does not."""
 
 MASK_DIM = -2
 IMPUTATION_DIM = -3
@@ -134,7 +136,8 @@ def penalty(name: str, value: Tensor) -> None:
     Args:
         name: the site's name, unique in the program.
         value: the penalty in nats, with the batch shape of the enclosing plates, `(L, B)` or
-            broadcastable to it.
+            broadcastable to it; `(B,)` for one that is a function of the masks' law alone, which
+            no draw is then judged by.
 
     Raises:
         TypeError: the value is not a tensor.
@@ -148,7 +151,8 @@ def penalty(name: str, value: Tensor) -> None:
     if not isinstance(value, Tensor):
         raise TypeError(f"penalty {name!r} must be a tensor of nats; it is {type(value).__name__}")
     observed = value.new_empty((*value.shape, 0))
-    pyro.sample(name, dist.Unit(-value), obs=observed, infer={PENALTY: True})
+    infer = {PENALTY: True, BY_DRAW: value.dim() >= -MASK_DIM}
+    pyro.sample(name, dist.Unit(-value), obs=observed, infer=infer)
 
 
 class _Weighted(Messenger):

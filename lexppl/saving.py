@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+import torch
 from safetensors.torch import load_file
 from safetensors.torch import save as to_bytes
 from torch import nn
@@ -220,7 +221,9 @@ def _restored(
     if given is not None:
         module = given() if not isinstance(given, nn.Module) else copy.deepcopy(given)
     elif described is not None and "part" in described:
-        module = rebuild(described, allowed)
+        # What modules draw as initial weights is overwritten, and must not move the global state.
+        with torch.random.fork_rng(devices=[]):
+            module = rebuild(described, allowed)
     else:
         named = described["class"] if described else "module"
         raise ValueError(

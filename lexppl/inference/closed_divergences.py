@@ -1,4 +1,4 @@
-"""KL divergences of global latents in closed form, where they are known."""
+"""KL divergences of global latents in closed form, where the guide asks for it."""
 
 from __future__ import annotations
 
@@ -11,31 +11,52 @@ from torch.distributions import kl_divergence
 if TYPE_CHECKING:
     from lexppl.inference.program import Site
 
+CLOSED_KL = "closed_kl"
+"""The key of a guide site's `infer` that asks for it."""
+
 
 def closed_divergences(sites: Mapping[str, Site], guided: Mapping[str, Site]) -> dict[str, Tensor]:
-    """`KL(q ‖ p)` of each latent outside the particle plates, scaled and summed, in nats.
+    """`KL(q ‖ p)` of each global latent whose guide site says `infer={"closed_kl": True}`.
 
-    In place of `log q − log p` at a draw it has the same expectation and less noise. It has where
-    guide and model sample these latents in the same order, so that what p depends on was drawn
-    before; where the order differs, or no closed form is registered, a latent is left out.
+    It takes the place of `log q − log p` at a draw: the same expectation, and less noise while the
+    guide is far from the posterior (at the posterior itself the draw's own terms have none).
 
     Args:
         sites: of the model's run, by name.
         guided: of the guide's.
+
+    Returns:
+        by site, scaled and summed, in nats.
+
+    Raises:
+        ValueError: a latent within the particle plates, no registered closed form, scales or masks
+            that differ, or a guide whose global latents are in another order than the model's (p
+            must depend on none that q draws later).
     """
-    shared = [
-        n for n, q in guided.items() if n in sites and not (q.in_particles or sites[n].in_particles)
-    ]
-    if shared != [name for name in sites if name in set(shared)]:
+    asked = [name for name, q in guided.items() if q.infer.get(CLOSED_KL, False)]
+    if not asked:
         return {}
+    shared = [name for name, q in guided.items() if name in sites and not q.in_particles]
+    if shared != [name for name in sites if name in set(shared)]:
+        raise ValueError(
+            f"closed_kl needs the guide's global latents, {shared}, in the model's order"
+        )
     found: dict[str, Tensor] = {}
-    for name in shared:
+    for name in asked:
+        if name not in shared:
+            raise ValueError(
+                f"closed_kl is for latents outside mask_particles(); {name!r} is inside, where "
+                "penalty() with a KL does it"
+            )
         p, q = sites[name], guided[name]
         plain = all(m is None or m is True for m in (p.mask, q.mask))
         if not plain or isinstance(p.scale, Tensor) or p.scale != q.scale:
-            continue
+            raise ValueError(f"closed_kl needs one scale and no mask for {name!r} in both programs")
         try:
             found[name] = (p.scale * kl_divergence(q.law, p.law)).sum()
-        except NotImplementedError:
-            continue
+        except NotImplementedError as error:
+            raise ValueError(
+                f"no closed form is registered for KL({type(q.law).__name__} ‖ "
+                f"{type(p.law).__name__}) of {name!r}; leave out closed_kl"
+            ) from error
     return found

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from lexppl.distributions import uniform_masks
 from lexppl.effects import (
+    BY_DRAW,
     IMPUTATION_DIM,
     IMPUTATION_PLATE,
     LABEL_PLATE,
@@ -19,12 +20,12 @@ from lexppl.effects import (
     PENALTY,
     ParticleCounts,
 )
-from lexppl.inference.closed_divergences import closed_divergences
+from lexppl.inference.closed_divergences import CLOSED_KL, closed_divergences
 
 Draw = Callable[["Site"], Tensor | None]
 """How an estimator draws a latent site; None leaves the draw to the site's own law."""
 
-READ_BY_OBJECTIVE = frozenset({PENALTY, "estimator", "is_auxiliary"})
+READ_BY_OBJECTIVE = frozenset({PENALTY, CLOSED_KL, "estimator", "is_auxiliary"})
 """The keys of a site's `infer` dictionary that the objective reads."""
 
 
@@ -145,7 +146,7 @@ class Run:
     outside: Tensor | float
     """Sum of the scaled terms outside the particle plates: global latents, plain observations."""
     penalties: list[Tensor] = field(default_factory=list)
-    """Penalties by particle, `(K or 1, M or 1, B)`, unscaled."""
+    """Penalties by particle, `(K or 1, M or 1, B)`, or `(B,)` of the law alone; unscaled."""
     drawn: list[Site] = field(default_factory=list)
     """Latent sites within the particle plates, with the law they were drawn from."""
     sites: dict[str, Site] = field(default_factory=dict)
@@ -250,7 +251,9 @@ def _sorted(
             if isinstance(site.scale, int | float):
                 scales[site.name] = float(site.scale)
         if site.is_penalty:
-            penalties.append(-site.log_prob())
+            cost = -site.log_prob()
+            of_law = cost.dim() == -MASK_DIM and not site.infer.get(BY_DRAW, True)
+            penalties.append(cost.select(MASK_DIM, 0) if of_law else cost)
         elif site.observed or (site.guided and site.name not in unweighted):
             weights.append(site.log_prob())
         if not (site.observed or site.guided):
@@ -301,7 +304,7 @@ def _check(site: Site) -> None:
     if unknown:
         raise ValueError(
             f"site {site.name!r} has infer options {unknown} that this objective does not read; "
-            "it reads 'estimator' only"
+            "it reads 'estimator' and, for global latents of a guide, 'closed_kl'"
         )
 
 

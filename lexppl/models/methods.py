@@ -16,6 +16,7 @@ from lexppl.models.meed import meed
 from lexppl.models.q_fit import q_fit
 from lexppl.models.rationale import rationale
 from lexppl.models.real_x import base_x, real_x
+from lexppl.models.table_parts import check_classes, mask_entries
 from lexppl.models.vibi import vibi
 from lexppl.models.xtab import xtab
 
@@ -206,6 +207,8 @@ def system_for(name: str, settings: Settings) -> System:
     method = METHODS.get(name)
     if method is None:
         raise ValueError(f"method must be one of {list(METHODS)}; it is {name!r}")
+    mask_entries(settings.features, settings.grouping)
+    check_classes(settings.classes)
     if method.labels_only and settings.classes is None:
         raise ValueError(f"{name} explains labels; it has no form for a real response")
     if name == "lex" and settings.k is None and settings.penalty is None:

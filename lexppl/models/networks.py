@@ -73,6 +73,10 @@ class MLP(nn.Module):
         }
 
     def forward(self, x: Tensor) -> Tensor:
+        if x.shape[-1] != self.inputs:
+            raise ValueError(
+                f"the network takes rows of {self.inputs} features; it is given {x.shape[-1]}"
+            )
         *before, last = self.layers
         for place, layer in enumerate(before):
             x = layer(x)

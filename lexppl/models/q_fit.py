@@ -116,7 +116,9 @@ class DirichletGuide(PyroModule):
         return MaskDirichlet(positive(self.free))
 
     def forward(self, x: Tensor, y: Tensor | None = None) -> None:
-        infer = {"estimator": PointEstimate()} if self.point else {}
+        infer: dict[str, Any] = {"closed_kl": True}
+        if self.point:
+            infer["estimator"] = PointEstimate()
         pyro.sample("importance", self.law, infer=infer)
 
 

@@ -587,3 +587,30 @@ def test_warnings_are_the_only_output(capsys):
         warnings.simplefilter("ignore")
         quick(lex, rows())
     assert capsys.readouterr().out == ""
+
+
+def test_a_closed_divergence_takes_the_place_of_the_draws_terms():
+    y = torch.tensor([0.3, -0.2, 1.0], dtype=torch.float64)
+    zero = torch.zeros((), dtype=torch.float64)
+
+    def model():
+        mean = pyro.sample("mean", dist.Normal(zero, 1.0))
+        with pyro.plate("data", 3, dim=-1), mask_particles():
+            pyro.sample("y", dist.Normal(mean, 1.0), obs=y)
+
+    def guide(infer=None):
+        pyro.sample("mean", dist.Normal(zero + 0.4, 0.9), infer=infer or {"closed_kl": True})
+
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        drawn = torch.tensor([NestedIWAE(1).loss(model, guide) for _ in range(4000)])
+    kl = torch.distributions.kl_divergence(dist.Normal(0.4, 0.9), dist.Normal(0.0, 1.0))
+    expected = 0.5 * ((y - 0.4).square() + 0.81 + math.log(2 * math.pi)).sum() + kl
+    z = (drawn.mean() - expected) / (drawn.std() / math.sqrt(len(drawn)))
+    assert abs(float(z)) < 4.5
+
+    def student():
+        pyro.sample("mean", dist.StudentT(5.0, zero, 1.0), infer={"closed_kl": True})
+
+    with pytest.raises(ValueError, match="no closed form is registered for KL"):
+        NestedIWAE(1).loss(model, student)

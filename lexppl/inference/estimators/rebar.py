@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from lexppl.distributions import Relaxation, relaxation
-from lexppl.effects import IMPUTATION_DIM
+from lexppl.effects import IMPUTATION_DIM, MASK_DIM
 from lexppl.inference.estimators.base import Estimate, SampledEstimator
 from lexppl.inference.estimators.straight_through import check_temperature, straight_through
 from lexppl.inference.estimators.target import Target, per_draw, sampled_bound
@@ -202,6 +202,8 @@ def _benefit(run: Run, target: Target) -> Tensor:
     bound = target.bounds(run).unsqueeze(-2)
     benefit = per_draw(bound.expand(*bound.shape[:-2], masks, bound.shape[-1]), run, target)
     for value in run.penalties:
+        if value.dim() < -MASK_DIM:
+            continue
         cost = target.penalty * run.row_scale * value
         cost = cost.mean(IMPUTATION_DIM) if cost.dim() >= -IMPUTATION_DIM else cost
         benefit = benefit - cost / target.particles

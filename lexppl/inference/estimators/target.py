@@ -105,9 +105,12 @@ def per_draw(benefit: Tensor, run: Run, target: Target) -> Tensor:
 
 def penalty_per_draw(run: Run, target: Target) -> Tensor | float:
     """What each mask draw added to the penalties, against the mean of the other draws of its row
-    (as it is where there is one draw only): `(S·L, B)` or broadcastable to it."""
+    (as it is where there is one draw only): `(S·L, B)` or broadcastable to it. A penalty on the
+    law is no draw's doing."""
     total: Tensor | float = 0.0
     for value in run.penalties:
+        if value.dim() < -MASK_DIM:
+            continue
         cost = target.penalty * run.row_scale * value
         if cost.dim() >= -IMPUTATION_DIM:
             cost = cost.mean(IMPUTATION_DIM)

@@ -1,0 +1,11 @@
+"""Programs run as in a fit: parameters local, all checks on."""
+
+import pytest
+
+from lexppl.inference.scope import program_settings
+
+
+@pytest.fixture(autouse=True)
+def settings_of_a_fit():
+    with program_settings(validate=True):
+        yield

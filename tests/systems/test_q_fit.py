@@ -1,0 +1,195 @@
+"""Q-FIT's objective at given draws, its closed divergences, and what stays frozen."""
+
+import pytest
+import torch
+from scipy.integrate import quad
+from scipy.special import digamma, gammaln
+from scipy.stats import beta as beta_law
+
+from lexppl.distributions import MaskDirichlet
+from lexppl.inference import NestedIWAE, fit
+from lexppl.inference.scope import seeded
+from lexppl.models import FullProgram, importance_divergence, q_fit
+from lexppl.models.table_parts import table_predictor
+from tests.gradients.enumeration import threshold, z_scores
+from tests.systems.discrete import BLACK_BOX, X, Y, gradients_of, stages_of
+
+PRIOR = 0.3
+
+
+@pytest.fixture
+def given():
+    with seeded(2):
+        return table_predictor(3, 2, (4,)).double()
+
+
+def divergence_by_hand(alpha):
+    """KL(Dir(α) ‖ Dir(α₀)) by its formula, with scipy's functions, for one row."""
+    total = alpha.sum()
+    value = gammaln(total) - gammaln(alpha).sum() - gammaln(3 * PRIOR) + 3 * gammaln(PRIOR)
+    return value + ((alpha - PRIOR) * (digamma(alpha) - digamma(total))).sum()
+
+
+def log_likelihood(model, rows, y):
+    log_p = model.network(rows).log_softmax(-1)
+    return (y * log_p).sum() if y.dim() == 2 else log_p[torch.arange(2), y].sum()
+
+
+@pytest.mark.parametrize("y", [Y, BLACK_BOX], ids=["labels", "black box"])
+def test_the_local_objective_is_the_elbo_with_a_divergence_a_row(given, y, monkeypatch):
+    shares = torch.tensor([[0.5, 0.2, 0.3], [0.1, 0.8, 0.1]]).double()
+    monkeypatch.setattr(MaskDirichlet, "rsample", lambda self, shape=(): shares.unsqueeze(0))
+    system = q_fit(3, given, concentration=PRIOR, samples=1, hidden=(4,))
+    term = stages_of(system)[0].terms[0]
+    alpha = term.model.selector(X).concentration.detach().numpy()
+    divergence = sum(divergence_by_hand(row) for row in alpha)
+    ours = -term.objective.differentiable_loss(term.model, None, X, y)
+    by_hand = float(log_likelihood(given, shares * X, y)) - divergence
+    assert float(ours.detach()) == pytest.approx(by_hand, abs=1e-10)
+
+
+def test_the_point_estimate_is_taken_at_each_rows_own_mean(given):
+    system = q_fit(3, given, concentration=PRIOR, point=True, hidden=(4,))
+    term = stages_of(system)[0].terms[0]
+    law = term.model.selector(X)
+    divergence = sum(divergence_by_hand(row) for row in law.concentration.detach().numpy())
+    exact = log_likelihood(given, law.mean * X, Y) - term.model.penalties[0](law, None).sum()
+    ours = -term.objective.differentiable_loss(term.model, None, X, Y)
+    assert float(ours.detach()) == pytest.approx(float(exact.detach()), abs=1e-10)
+    assert float(exact.detach()) == pytest.approx(
+        float(log_likelihood(given, law.mean * X, Y).detach()) - divergence, abs=1e-10
+    )
+    selector = term.model.selector
+    assert torch.allclose(gradients_of(ours, selector), gradients_of(exact, selector), atol=1e-12)
+
+
+def test_the_global_objective_has_one_divergence_outside_the_rows(given):
+    system = q_fit(3, given, scope="global", point=True, concentration=PRIOR)
+    term = stages_of(system)[0].terms[0]
+    with torch.no_grad():
+        term.guide.free.copy_(torch.tensor([0.3, -1.0, 1.2]))
+    law = term.guide.law
+    divergence = divergence_by_hand(law.concentration.detach().numpy())
+    ours = -term.objective.differentiable_loss(term.model, term.guide, X, Y)
+    by_hand = float(log_likelihood(given, law.mean * X, Y).detach()) - divergence
+    assert float(ours.detach()) == pytest.approx(by_hand, abs=1e-10)
+
+
+def test_the_global_gradient_is_unbiased_by_quadrature(given):
+    """Two features, so that the importance is one Beta variate."""
+    with seeded(4):
+        given = table_predictor(2, 2, (4,)).double()
+    x = X[:, :2]
+    term = stages_of(q_fit(2, given, scope="global", concentration=PRIOR))[0].terms[0]
+
+    def elbo(first, second):
+        def integrand(f):
+            rows = torch.tensor([f, 1 - f]).double() * x
+            with torch.no_grad():
+                return float(log_likelihood(given, rows, Y)) * beta_law.pdf(f, first, second)
+
+        alpha = torch.tensor([first, second]).double()
+        prior = torch.full((2,), PRIOR).double()
+        expected = quad(integrand, 0, 1, limit=200)[0]
+        return expected - float(importance_divergence(alpha, prior))
+
+    with torch.no_grad():
+        term.guide.free.copy_(torch.tensor([0.7, 1.1]))
+    alpha = term.guide.law.concentration.detach()
+    slopes, step = [], 1e-4
+    for place in range(2):
+        ends = []
+        for sign in (1, -1):
+            moved = alpha.clone()
+            moved[place] += sign * step
+            ends.append(elbo(*moved.tolist()))
+        slopes.append((ends[0] - ends[1]) / (2 * step))
+    exact = torch.tensor(slopes).double() * torch.sigmoid(term.guide.free.detach())
+    draws, values = [], []
+    with seeded(1):
+        for _ in range(4000):
+            ours = -term.objective.differentiable_loss(term.model, term.guide, x, Y)
+            values.append(ours.detach())
+            draws.append(torch.autograd.grad(ours, term.guide.free)[0])
+    assert z_scores(torch.stack(draws), exact).abs().max() < threshold(3)
+    value = torch.tensor(elbo(*alpha.tolist())).double()
+    assert z_scores(torch.stack(values), value).abs() < threshold(3)
+
+
+def test_batch_norm_statistics_of_the_given_model_stay(given):
+    with seeded(0):
+        normal = table_predictor(3, 2, (4,), batch_norm=True)
+    before = {name: value.clone() for name, value in normal.state_dict().items()}
+    x = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
+    y = (x[:, 0] > 0).long()
+    result = fit(q_fit(3, normal, hidden=(4,)), (x, y), epochs=2, progress=False)
+    held = result.model.predictor.module.state_dict()
+    assert all(torch.equal(held[name], value) for name, value in before.items())
+
+
+def test_a_feature_that_alone_matters_gets_the_importance():
+    x = torch.randn(400, 3, generator=torch.Generator().manual_seed(0))
+    y = (x[:, 1] > 0).long()
+    full = fit(
+        FullProgram(table_predictor(3, 2, (16,))), (x, y), objective=NestedIWAE(1),
+        epochs=30, learning_rate=1e-2, batch_size=50, progress=False,
+    )  # fmt: skip
+    for scope in ("global", "local"):
+        for point in (False, True):
+            system = q_fit(3, full.model.predictor, scope=scope, point=point, hidden=(16,))
+            result = fit(
+                system, (x, y), epochs=40, learning_rate=3e-2, batch_size=50, progress=False
+            )
+            if scope == "global":
+                importance = result.guides[0].law.mean
+            else:
+                importance = result.model.selector(x).mean.mean(0)
+            assert int(importance.argmax()) == 1
+            # A row has one label to set against its own prior; all rows together have 400.
+            assert float(importance.detach()[1]) > (0.8 if scope == "global" else 0.34)
+
+
+@pytest.mark.parametrize("kind", ["forward", "backward", "bregman"])
+def test_divergences_between_explanations_by_quadrature(kind):
+    first, second = (2.0, 0.7), (0.9, 1.6)
+    ours = importance_divergence(torch.tensor(first).double(), torch.tensor(second).double(), kind)
+    p, q = (first, second) if kind == "forward" else (second, first)
+
+    def integrand(f):
+        return beta_law.pdf(f, *p) * (beta_law.logpdf(f, *p) - beta_law.logpdf(f, *q))
+
+    assert float(ours) == pytest.approx(quad(integrand, 0, 1, limit=300)[0], abs=1e-6)
+
+
+def test_draws_have_the_dirichlets_moments_at_small_concentrations():
+    alpha = torch.tensor([0.05, 0.3, 2.0]).double()
+    with seeded(0):
+        draws = MaskDirichlet(alpha).rsample((100_000,))
+    law = torch.distributions.Dirichlet(alpha)
+    assert z_scores(draws, law.mean).abs().max() < threshold(6)
+    assert z_scores((draws - law.mean).square(), law.variance).abs().max() < threshold(6)
+
+
+def test_draws_have_the_dirichlets_gradient():
+    alpha = torch.tensor([0.4, 1.5]).double().expand(50_000, 2).clone().requires_grad_()
+    with seeded(0):
+        (MaskDirichlet(alpha).rsample()[:, 0] ** 2).sum().backward()
+    exact = torch.tensor([0.4, 1.5]).double().requires_grad_()
+    total = exact.sum()
+    (exact[0] * (exact[0] + 1) / (total * (total + 1))).backward()
+    assert z_scores(alpha.grad, exact.grad).abs().max() < threshold(2)
+
+
+def test_bad_input_is_refused(given):
+    with pytest.raises(ValueError, match="scope must be 'local' or 'global'; it is 'row'"):
+        q_fit(3, given, scope="row")
+    with pytest.raises(ValueError, match="concentration must be positive"):
+        q_fit(3, given, concentration=0.0)
+    with pytest.raises(TypeError, match="frozen takes"):
+        q_fit(3, lambda x: x)
+    with pytest.raises(ValueError, match="as many"):
+        importance_divergence(torch.ones(3), torch.ones(2))
+    with pytest.raises(ValueError, match="positive concentrations"):
+        importance_divergence(torch.zeros(3), torch.ones(3))
+    with pytest.raises(ValueError, match="kind must be"):
+        importance_divergence(torch.ones(3), torch.ones(3), "js")
