@@ -12,6 +12,7 @@ import torch
 from sklearn.metrics import roc_auc_score
 from torch import Tensor, nn
 
+from lexppl.explanation.shared_latents import SharedLatents, has_latents_outside
 from lexppl.inference.program import Program, Run
 from lexppl.inference.result import FitResult
 from lexppl.inference.scope import keep_parameters_local, program_settings, seeded
@@ -57,8 +58,9 @@ def predictive(
 
         p(y = c | x) = 1/(LK) Σ_{l,k} p(y = c | x̃_{l,k}),   z_l ~ p(z|x),  x̃_{l,k} ~ p(x̃|x, z_l).
 
-    Unbiased for every L and K (Senetaire et al. 2023, eq. 4). A guide, which has seen y, takes no
-    part.
+    Unbiased for every L and K (Senetaire et al. 2023, eq. 4). A guide of masks, which has seen y,
+    takes no part; latents outside the particle plates are drawn L times from their guide, as in a
+    posterior predictive law.
 
     Args:
         result: of :func:`lexppl.inference.fit`.
@@ -74,7 +76,7 @@ def predictive(
 
     Raises:
         ValueError: rows unlike those of the fit; counts below 1; a program without the site, or
-            with a latent outside its particle plates.
+            with a latent outside its particle plates that no guide covers.
 
     Example:
         >>> from lexppl.inference import fit
@@ -90,13 +92,17 @@ def predictive(
     result.check(x)
     chunk = chunk_rows(x, masks * imputations, rows_per_chunk)
 
-    def one(model: Any) -> Tensor:
-        runs = (program_of(model, rows).run(masks, imputations) for rows in x.split(chunk))
-        parts = [outcome(run, site).mean((0, 1)) for run in runs]
+    def one(model: Any, guide: Any) -> Tensor:
+        guides = _guides(model, guide, x[:1], masks)
+        parts = []
+        for rows in x.split(chunk):
+            runs = (program_of(model, rows, guide=g).run(n, imputations) for g, n in guides)
+            each = [outcome(run, site).mean((0, 1)) for run in runs]
+            parts.append(torch.stack(each).mean(0))
         return torch.cat(parts)
 
     with sampling(seed, x.device):
-        return torch.stack([one(model) for model in result.models])
+        return torch.stack([one(m, g) for m, g in zip(result.models, result.guides, strict=True)])
 
 
 def predictive_log_likelihood(
@@ -135,16 +141,22 @@ def predictive_log_likelihood(
     result.check(x, y)
     chunk = chunk_rows(x, masks * imputations, rows_per_chunk)
 
-    def one(model: Any) -> Tensor:
+    def one(model: Any, guide: Any) -> Tensor:
+        guides = _guides(model, guide, x[:1], masks)
         parts = []
         for rows, given in zip(x.split(chunk), y.split(chunk), strict=True):
-            each = log_weights(program_of(model, rows, given).run(masks, imputations))
-            bound = torch.logsumexp(each, (-3, -2)) - math.log(each.shape[-3] * each.shape[-2])
+            bounds = []
+            for shared, count in guides:
+                program = program_of(model, rows, given, guide=shared)
+                each = log_weights(program.run(count, imputations))
+                size = each.shape[-3] * each.shape[-2]
+                bounds.append(torch.logsumexp(each, (-3, -2)) - math.log(size))
+            bound = torch.logsumexp(torch.stack(bounds), 0) - math.log(len(bounds))
             parts.append(bound if bound.dim() == 1 else _expected(given, bound))
         return torch.cat(parts)
 
     with sampling(seed, x.device):
-        return torch.stack([one(model) for model in result.models])
+        return torch.stack([one(m, g) for m, g in zip(result.models, result.guides, strict=True)])
 
 
 def prediction_scores(
@@ -288,11 +300,27 @@ def sampling(seed: int, device: torch.device) -> Iterator[None]:
         yield
 
 
-def program_of(model: Any, *args: Tensor) -> Program:
-    """A fitted program without its guide, ready to be run on rows; also one loaded from a file."""
+def program_of(model: Any, *args: Tensor, guide: Any = None) -> Program:
+    """A fitted program, ready to be run on rows; also one loaded from a file.
+
+    Args:
+        model: the program.
+        args: what it is called with.
+        guide: of its latents outside the particle plates, if it has any.
+    """
     if isinstance(model, nn.Module):
         keep_parameters_local(model)
-    return Program(model, None, args)
+    return Program(model, guide, args)
+
+
+def _guides(model: Any, guide: Any, x: Tensor, masks: int) -> list[tuple[Any, int]]:
+    """The guides to run with, and masks with each: one draw of shared latents for each mask."""
+    for module in (model, guide):
+        if isinstance(module, nn.Module):
+            keep_parameters_local(module)
+    needed = guide is not None and has_latents_outside(model, (x,))
+    shared = SharedLatents(guide, needed, (x,), masks)
+    return [(g, count or masks) for g, count in shared.guides(propose_masks=False)]
 
 
 def outcome(run: Run, site: str = "y") -> Tensor:

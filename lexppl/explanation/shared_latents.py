@@ -61,6 +61,16 @@ class SharedLatents:
         return guides
 
 
+def has_latents_outside(model: Callable[..., Any], args: tuple[Any, ...]) -> bool:
+    """Whether a program has latents outside the mask plate.
+
+    Args:
+        model: the program.
+        args: a few rows, to call it with.
+    """
+    return bool(_outside(_trace(model, args)))
+
+
 def _trace(guide: Guide, args: tuple[Any, ...]) -> Any:
     with ParticleCounts(1, 1):
         return pyro.poutine.trace(guide).get_trace(*args)

@@ -46,7 +46,7 @@ def invase(
     features: int,
     *,
     classes: int | None,
-    penalty: float = 0.1,
+    penalty: float | None = None,
     samples: int = 1,
     grouping: Grouping | None = None,
     imputer: nn.Module | None = None,
@@ -68,7 +68,8 @@ def invase(
     Args:
         features: D.
         classes: C for labels, or None for a real response.
-        penalty: λ, nats for each entry kept; 0.15 on Syn5.
+        penalty: λ, nats for each entry kept; 0.1 / G if None, and 0.15 / G on Syn5: the released
+            code charges 0.1 for the mean over the entries.
         samples: masks averaged a row and step.
         grouping: which features an entry keeps.
         imputer: 0 for hidden features if None.
@@ -94,7 +95,7 @@ def invase(
             BernoulliSelector(MLP(features, entries, hidden, activation)),
             ConstantImputer(0.0) if imputer is None else imputer,
             predictor(),
-            [SizePenalty(penalty)],
+            [SizePenalty(0.1 / entries if penalty is None else penalty)],
             grouping,
         )
         full = FullProgram(predictor())

@@ -8,6 +8,7 @@ from typing import Any
 from torch import nn
 
 from lexppl.inference import Stage, System, Term, annealed
+from lexppl.models.fast_shap import fast_shap
 from lexppl.models.grouping import Grouping
 from lexppl.models.invase import invase
 from lexppl.models.l2x import l2x
@@ -16,6 +17,7 @@ from lexppl.models.meed import meed
 from lexppl.models.q_fit import q_fit
 from lexppl.models.rationale import rationale
 from lexppl.models.real_x import base_x, real_x
+from lexppl.models.senn import senn
 from lexppl.models.table_parts import check_classes, mask_entries
 from lexppl.models.vibi import vibi
 from lexppl.models.xtab import xtab
@@ -62,7 +64,7 @@ class Method:
         takes_penalty: whether it reads a penalty.
         takes_imputer: whether it reads an imputer.
         labels_only: whether it knows labels only, no real response.
-        default_penalty: nats for each entry kept where none is given.
+        default_penalty: nats for each entry kept where none is given; None where it depends on G.
     """
 
     build: Callable[[Settings], System]
@@ -72,7 +74,7 @@ class Method:
     takes_penalty: bool = False
     takes_imputer: bool = True
     labels_only: bool = False
-    default_penalty: float = 0.02
+    default_penalty: float | None = 0.02
 
 
 def _lex(s: Settings) -> System:
@@ -116,6 +118,16 @@ def _meed(s: Settings) -> System:
     )
 
 
+def _fast_shap(s: Settings) -> System:
+    return fast_shap(
+        s.features,
+        classes=s.classes,
+        model=_given(s, "fast_shap"),
+        surrogate_hidden=s.predictor_hidden,
+        **_shared(s),
+    )
+
+
 def _xtab(s: Settings) -> System:
     wide = tuple(s.predictor_hidden)
     return xtab(
@@ -144,10 +156,10 @@ METHODS: Mapping[str, Method] = MappingProxyType(
             takes_k=True,
         ),
         "invase": Method(
-            lambda s: invase(s.features, penalty=_cost(s, 0.1), **_jointly(s)),
+            lambda s: invase(s.features, penalty=s.penalty, **_jointly(s)),
             "INVASE: actor, critic and baseline",
             takes_penalty=True,
-            default_penalty=0.1,
+            default_penalty=None,
         ),
         "real_x": Method(
             lambda s: real_x(s.features, penalty=_cost(s, 0.01), **_jointly(s)),
@@ -187,10 +199,22 @@ METHODS: Mapping[str, Method] = MappingProxyType(
             takes_imputer=False,
             labels_only=True,
         ),
+        "fast_shap": Method(
+            _fast_shap,
+            "FastSHAP: Shapley values of a surrogate, by regression",
+            explains_model=True,
+            takes_imputer=False,
+        ),
+        "senn": Method(
+            lambda s: senn(s.features, classes=s.classes, **_shared(s)),
+            "SENN: linear in x, with coefficients that vary slowly",
+            takes_imputer=False,
+        ),
         "xtab": Method(_xtab, "XTab: a deterministic soft mask", takes_imputer=False),
     }
 )
-"""The methods by name."""
+"""The methods by name. CXPlain is not among them: its y are shares computed of a model and its
+data, by :func:`lexppl.models.cx_plain_targets`."""
 
 
 def system_for(name: str, settings: Settings) -> System:

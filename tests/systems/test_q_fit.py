@@ -7,6 +7,7 @@ from scipy.special import digamma, gammaln
 from scipy.stats import beta as beta_law
 
 from lexppl.distributions import MaskDirichlet
+from lexppl.evaluation import predictive, predictive_log_likelihood
 from lexppl.inference import NestedIWAE, fit
 from lexppl.inference.scope import seeded
 from lexppl.models import FullProgram, importance_divergence, q_fit
@@ -147,6 +148,24 @@ def test_a_feature_that_alone_matters_gets_the_importance():
             assert int(importance.argmax()) == 1
             # A row has one label to set against its own prior; all rows together have 400.
             assert float(importance.detach()[1]) > (0.8 if scope == "global" else 0.34)
+
+
+def test_predictions_average_over_the_guides_draws_of_a_global_importance(given):
+    with seeded(3):
+        model = table_predictor(3, 2, (4,))
+    x = torch.randn(50, 3, generator=torch.Generator().manual_seed(0))
+    result = fit(
+        q_fit(3, model, scope="global"), (x, (x[:, 0] > 0).long()), epochs=1, progress=False
+    )
+    with torch.no_grad():
+        result.guides[0].free.copy_(torch.tensor([4e5, 1e5, 5e5]))
+    expected = model(torch.tensor([0.4, 0.1, 0.5]) * x).probs
+    found = predictive(result, x, masks=3)[0]
+    assert torch.allclose(found, expected, atol=5e-3)
+    assert not torch.allclose(model(x / 3).probs, expected, atol=5e-3)
+    y = torch.zeros(50, dtype=torch.long)
+    likelihood = predictive_log_likelihood(result, x, y, masks=3)[0]
+    assert torch.allclose(likelihood, expected[:, 0].log(), atol=1e-2)
 
 
 @pytest.mark.parametrize("kind", ["forward", "backward", "bregman"])
