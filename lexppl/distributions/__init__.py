@@ -2,29 +2,36 @@
 
 ``KSubset`` is exact (probabilities, draws, marginals, entropy); ``TopKMask`` and ``OrderedTopK``
 draw without replacement; ``RelaxedSubset`` and ``MaxConcrete`` are continuous stand-ins.
+``ShapleyKernel`` and ``UniformSize`` know the mask's size alone (``ExchangeableMasks``).
 Independent masks are Pyro's own ``Bernoulli(...).to_event(1)``. ``mask_support`` lists what a law
 can draw, ``uniform_masks`` is its family's uniform member, and ``relaxation`` its relaxation; all
 three are ``functools.singledispatch`` functions, open to laws of your own.
 """
 
+from lexppl.distributions.exchangeable_masks import ExchangeableMasks
 from lexppl.distributions.k_subset import KSubset
 from lexppl.distributions.mask_dirichlet import MaskDirichlet
 from lexppl.distributions.max_concrete import MaxConcrete
 from lexppl.distributions.relaxation import Relaxation, relaxation
 from lexppl.distributions.relaxed_subset import RelaxedSubset, soft_top_k, successive_softmax
+from lexppl.distributions.shapley_kernel import ShapleyKernel
 from lexppl.distributions.support import mask_support, uniform_masks
 from lexppl.distributions.top_entries import TopEntries
 from lexppl.distributions.top_k import OrderedTopK, TopKMask
+from lexppl.distributions.uniform_size import UniformSize
 
 __all__ = [
+    "ExchangeableMasks",
     "KSubset",
     "MaskDirichlet",
     "MaxConcrete",
     "OrderedTopK",
     "Relaxation",
     "RelaxedSubset",
+    "ShapleyKernel",
     "TopEntries",
     "TopKMask",
+    "UniformSize",
     "mask_support",
     "relaxation",
     "soft_top_k",

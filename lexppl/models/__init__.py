@@ -8,7 +8,9 @@ from lexppl.effects import (
     penalty,
 )
 from lexppl.models.black_box import BlackBox, black_box
+from lexppl.models.cx_plain import CXPlain, cx_plain, cx_plain_targets
 from lexppl.models.fading_prior import FadingPrior
+from lexppl.models.fast_shap import FastSHAP, TeacherTargets, fast_shap
 from lexppl.models.full_program import FullProgram
 from lexppl.models.grouping import Grouping
 from lexppl.models.imputers import (
@@ -59,8 +61,10 @@ from lexppl.models.selectors import (
     RandomSelector,
     SoftMaskSelector,
 )
+from lexppl.models.senn import SENN, senn
 from lexppl.models.shared_mask import CombinedMask, GatedMask
 from lexppl.models.subset_network import SubsetNetwork
+from lexppl.models.uniform_size_selector import UniformSizeSelector
 from lexppl.models.vibi import vibi
 from lexppl.models.xtab import xtab
 
@@ -68,9 +72,11 @@ __all__ = [
     "LEX",
     "METHODS",
     "MLP",
+    "SENN",
     "BernoulliLikelihood",
     "BernoulliSelector",
     "BlackBox",
+    "CXPlain",
     "CategoricalLikelihood",
     "CombinedMask",
     "ComplementImputer",
@@ -79,6 +85,7 @@ __all__ = [
     "DirichletGuide",
     "DirichletSelector",
     "FadingPrior",
+    "FastSHAP",
     "FlippedTargets",
     "Frozen",
     "FullProgram",
@@ -114,9 +121,14 @@ __all__ = [
     "SoftMaskSelector",
     "SquaredMaskImputer",
     "SubsetNetwork",
+    "TeacherTargets",
     "TotalVariationPenalty",
+    "UniformSizeSelector",
     "base_x",
     "black_box",
+    "cx_plain",
+    "cx_plain_targets",
+    "fast_shap",
     "frozen",
     "importance_divergence",
     "imputation_particles",
@@ -132,6 +144,7 @@ __all__ = [
     "rationale",
     "real_x",
     "regime_targets",
+    "senn",
     "system_for",
     "vibi",
     "xtab",

@@ -1,0 +1,222 @@
+"""CXPlain: shares of the loss that a feature's absence costs, learned."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyro
+import pyro.distributions as dist
+import torch
+from pyro.nn import PyroModule
+from torch import Tensor, nn
+
+from lexppl.effects import mask_particles
+from lexppl.inference import NestedIWAE, ScoreFunction, Stage, System, Term
+from lexppl.models.black_box import BlackBox, black_box
+from lexppl.models.grouping import Grouping
+from lexppl.models.imputers import ConstantImputer
+from lexppl.models.lex import observe
+from lexppl.models.networks import MLP
+from lexppl.models.table_parts import mask_entries
+
+
+class CXPlain(PyroModule):
+    """Shares of importance, observed as the probabilities of a categorical law over entries:
+
+        Â(x) = softmax(network(x)),    g ~ Categorical(Â(x)) with the probabilities ω(x).
+
+    The expectation is exact, `−Σ_g ω_g log Â_g = KL(ω ‖ Â) + H(ω)`: the paper's objective and a
+    constant.
+
+    Args:
+        network: x `(B, D)` to logits `(B, G)`.
+
+    Sites: `mask` `(L, B)` + `(G,)`, the shares Â, for certain; given y, the shares ω `(B, G)`,
+    `entry`, observed with them.
+
+    Raises:
+        ValueError: a y of another shape than `(B, G)`.
+
+    Example:
+        >>> CXPlain(MLP(4, 4, (8,)))(torch.zeros(3, 4)).sum(-1)
+        tensor([[1., 1., 1.]])
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def config(self) -> dict[str, Any]:
+        return {"network": self.network}
+
+    def forward(self, x: Tensor, y: Tensor | None = None) -> Tensor:
+        logits = self.network(x)
+        if y is not None and y.shape != logits.shape:
+            raise ValueError(
+                f"y must hold a share for each row and mask entry, {tuple(logits.shape)}, as "
+                f"cx_plain_targets gives them; it has {tuple(y.shape)}"
+            )
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            shares = logits.softmax(-1).detach()
+            mask: Tensor = pyro.sample("mask", dist.Delta(shares, event_dim=1))
+            if y is not None:
+                observe("entry", dist.Categorical(logits=logits), y)
+            return mask
+
+
+def cx_plain(
+    features: int,
+    *,
+    grouping: Grouping | None = None,
+    hidden: Sequence[int] = (64, 64),
+    activation: str = "relu",
+) -> System:
+    """CXPlain (Schwab & Karlen, "CXPlain: causal explanations for model interpretation under
+    uncertainty", NeurIPS 2019, eq. 5):
+
+        min_Â 1/N Σ_n KL(ω(x_n) ‖ Â(x_n)),
+
+    with the shares ω of :func:`cx_plain_targets` as y. Fit it to `(x, ω)`:
+    `fit(cx_plain(D), (x, cx_plain_targets(model, x, y)), replicates=10)`.
+
+    The ensemble that the paper's intervals come from are the fit's replicates: the quantiles of
+    `selection_probability` over chains.
+
+    Deviations: the paper's members are fitted to bootstrap samples of the rows, replicates to the
+    same rows, in the same batches, so that their intervals show what initial weights do and not
+    what the sample does; they are narrower.
+
+    Args:
+        features: D.
+        grouping: which features an entry stands for; the same as that of the targets.
+        hidden: widths of the hidden layers.
+        activation: of the hidden layers.
+
+    Raises:
+        ValueError: no features, a grouping of others; in `fit`, targets of another shape.
+
+    Example:
+        >>> cx_plain(5).published["batch_size"]
+        64
+    """
+    entries = mask_entries(features, grouping)
+
+    def build() -> list[Stage]:
+        model = CXPlain(MLP(features, entries, hidden, activation))
+        return [Stage([Term(model, NestedIWAE(1, estimator=ScoreFunction()))])]
+
+    published = {
+        "epochs": 100,
+        "batch_size": 64,
+        "learning_rate": 1e-4,
+        "weight_decay": 0.0,
+        "patience": 12,
+    }
+    return System(build, published)
+
+
+def cx_plain_targets(
+    model: Any,
+    x: Tensor,
+    y: Tensor,
+    *,
+    grouping: Grouping | None = None,
+    imputer: nn.Module | None = None,
+) -> Tensor:
+    """What each entry's absence costs a model, as shares (Schwab & Karlen 2019, eqs. 1 to 4):
+
+        Δ_g = max(ε(x without g) − ε(x), 0),    ω_g = Δ_g / Σ_j Δ_j,
+
+    with the loss ε = −log p(y | x) of labels, or `(y − ŷ)²` of responses. An entry is absent where
+    its features are replaced by a constant.
+
+    Negative differences are put to 0, because shares of a sum of both signs are none; the released
+    code puts them to 1e-7, which is the same but for rows in which no entry's absence costs
+    anything. Those rows get equal shares 1/G, here as there.
+
+    Args:
+        model: the explained model: a :class:`~lexppl.models.black_box.BlackBox` or what
+            :func:`~lexppl.models.black_box` wraps without being told more.
+        x: rows, `(B, D)`.
+        y: labels or responses `(B,)`, or probabilities of labels `(B, C)`, over which the loss is
+            averaged.
+        grouping: which features an entry stands for; one entry a feature if None.
+        imputer: what absent features become, a :class:`~lexppl.models.ConstantImputer`; 0 if None.
+
+    Returns:
+        ω, `(B, G)`, of the type of x.
+
+    Raises:
+        ValueError: shapes that do not fit, values that are not finite, labels that the model does
+            not have.
+        TypeError: x or y that is no tensor, an imputer that draws.
+
+    Example:
+        >>> def model(rows):
+        ...     return 1.0 / (1.0 + 9.0 ** -rows[:, 0])
+        >>> cx_plain_targets(model, torch.ones(2, 3), torch.tensor([1, 0]))
+        tensor([[1.0000, 0.0000, 0.0000],
+                [0.3333, 0.3333, 0.3333]])
+    """
+    asked = model if isinstance(model, BlackBox) else black_box(model)
+    hides = ConstantImputer(0.0) if imputer is None else imputer
+    if not isinstance(hides, ConstantImputer):
+        raise TypeError(
+            "imputer must be a ConstantImputer, so that a loss is a number and not a draw; it is "
+            f"{type(imputer).__name__}"
+        )
+    for name, value in (("x", x), ("y", y)):
+        if not isinstance(value, Tensor):
+            raise TypeError(f"{name} must be a torch.Tensor; it is a {type(value).__name__}")
+    if x.dim() != 2 or len(x) == 0:
+        raise ValueError(f"x must have shape (B, D), B >= 1; it has {tuple(x.shape)}")
+    entries = mask_entries(x.shape[1], grouping)
+    with torch.no_grad():
+        told = asked.targets(x)
+        _check_outcome(told, y)
+        whole = _loss(told, y)
+        costs = []
+        for entry in range(entries):
+            present = torch.ones(entries, dtype=x.dtype, device=x.device)
+            present[entry] = 0.0
+            keep = present if grouping is None else grouping(present)
+            without = asked.targets(hides(x, keep.expand(len(x), -1) > 0.5).mean)
+            costs.append((_loss(without, y) - whole).clamp(min=0.0))
+        cost = torch.stack(costs, -1)
+        total = cost.sum(-1, keepdim=True)
+        return torch.where(total > 0.0, cost / total, 1.0 / entries)
+
+
+def _check_outcome(told: Tensor, y: Tensor) -> None:
+    rows = len(told)
+    if y.is_floating_point() and not bool(y.isfinite().all()):
+        raise ValueError("y must be finite; it has NaN or infinite values")
+    if told.dim() == 1:
+        if y.shape != told.shape:
+            raise ValueError(
+                f"the model gives responses, and y must have shape ({rows},); it has "
+                f"{tuple(y.shape)}"
+            )
+        return
+    classes = told.shape[1]
+    if y.dim() == 2 and y.shape == told.shape and y.is_floating_point():
+        return
+    if y.shape != (rows,) or y.is_floating_point():
+        raise ValueError(
+            f"the model gives probabilities of {classes} labels, and y must hold labels "
+            f"({rows},) of an integer type or probabilities ({rows}, {classes}); it is {y.dtype} "
+            f"of shape {tuple(y.shape)}"
+        )
+    if int(y.min()) < 0 or int(y.max()) >= classes:
+        raise ValueError(
+            f"y must hold labels 0 to {classes - 1}; it holds {int(y.min())} to {int(y.max())}"
+        )
+
+
+def _loss(told: Tensor, y: Tensor) -> Tensor:
+    """−log p(y | x), or the squared error, `(B,)`."""
+    if told.dim() == 1:
+        return (y.to(told.dtype) - told).square()
+    surprise = -told.clamp(min=torch.finfo(told.dtype).tiny).log()
+    if y.dim() == 2:
+        return (y * surprise).sum(-1)
+    return surprise.gather(1, y.long()[:, None]).squeeze(1)

@@ -1,0 +1,327 @@
+"""FastSHAP: Shapley values by one pass of a network."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyro
+import pyro.distributions as dist
+import torch
+from pyro.nn import PyroModule
+from torch import Tensor, nn
+
+from lexppl.distributions import ShapleyKernel
+from lexppl.effects import imputation_particles, mask_particles, penalty
+from lexppl.inference import NestedIWAE, ScoreFunction, Stage, System, Term
+from lexppl.models.black_box import law_targets
+from lexppl.models.grouping import Grouping
+from lexppl.models.imputers import ConstantImputer
+from lexppl.models.lex import LEX, observe
+from lexppl.models.networks import MLP
+from lexppl.models.regimes import Frozen, frozen
+from lexppl.models.table_parts import check_classes, mask_entries, table_predictor
+from lexppl.models.uniform_size_selector import UniformSizeSelector
+
+
+class TeacherTargets(PyroModule):
+    """A program that observes what a given model says of all of x in place of y.
+
+    Args:
+        program: called with x and the model's probabilities `(B, C)`, or its mean `(B,)`.
+        teacher: the given model, from x to the law of y; a frozen copy is used.
+
+    The y that is given is only looked at: one that the model could not have said is refused where
+    arguments are checked.
+
+    Raises:
+        TypeError: a teacher that is no module.
+        ValueError: from a call, probabilities of another number of labels.
+
+    Example:
+        >>> taught = TeacherTargets(lambda x, y: y, table_predictor(3, 2, (8,)))
+        >>> taught(torch.zeros(4, 3), torch.tensor([0, 1, 1, 0])).shape
+        torch.Size([4, 2])
+    """
+
+    def __init__(self, program: Any, teacher: nn.Module) -> None:
+        super().__init__()
+        self.program = program
+        self.teacher = teacher if isinstance(teacher, Frozen) else frozen(teacher)
+
+    def config(self) -> dict[str, Any]:
+        return {"program": self.program, "teacher": self.teacher}
+
+    def forward(self, x: Tensor, y: Tensor | None = None) -> Any:
+        if y is None:
+            return self.program(x)
+        law = self.teacher(x)
+        told = law_targets(law).detach()
+        if y.dim() < 2:
+            # A look at y for what the model could not have said, where arguments are checked.
+            law.log_prob(y)
+        elif y.shape != told.shape:
+            raise ValueError(
+                f"y must hold labels or responses ({len(x)},), or what the model says, "
+                f"{tuple(told.shape)}; it has {tuple(y.shape)}"
+            )
+        return self.program(x, told)
+
+
+class FastSHAP(PyroModule):
+    r"""Shapley values φ(x, c) that explain the game `v_{x,c}(S) = q(c | x_S)` of a surrogate, which
+    predicts y from all of x, with the misfit of φ as a penalty:
+
+        y ~ q(y | x),    S ~ ShapleyKernel,
+        misfit = mean (v_{x,c}(S) − v_{x,c}(∅) − Σ_{g ∈ S} φ_g(x, c))²,
+
+    the mean over the C classes and, where pairs are used, over S and its complement; before that
+    `φ += (v(1) − v(∅) − Σ_g φ_g) / G`, so that the values of no and of all features are met. The
+    loss of a row is the paper's squared error and `−log q(y | x)`, which does not depend on φ. It
+    is a penalty and no likelihood, so that what is said of y given x, and its log-likelihood, is
+    the surrogate's alone.
+
+    Args:
+        network: x `(B, D)` to `(B, C · G)`, by class and then by entry.
+        surrogate: the law of y given features of which some are hidden; the misfit gives it no
+            gradient.
+        entries: G ≥ 2.
+        classes: C, or None for a real response, whose mean is then the game, in its units.
+        imputer: what hidden features become, a constant; 0 if None.
+        grouping: which features a player stands for.
+        paired: observe coalitions and their complements together.
+        normalize: add the same to all φ so that they add up to `v(1) − v(∅)`; without it they need
+            not.
+
+    Raises:
+        ValueError: fewer than two entries or classes.
+        TypeError: an imputer that draws.
+
+    Sites: `mask` `(L, B)` + `(G,)`, the signed attributions of the likeliest class, for certain;
+    given y, `coalition` `(L, B)` + `(G,)` and the penalty `misfit` `(L, B)`; `y` `(K, L, B)`.
+
+    Example:
+        >>> program = FastSHAP(MLP(3, 6, (8,)), table_predictor(3, 2, (8,)), entries=3, classes=2)
+        >>> phi = program.attributions(torch.zeros(5, 3))
+        >>> phi.shape
+        torch.Size([5, 2, 3])
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        surrogate: nn.Module,
+        entries: int,
+        classes: int | None,
+        imputer: nn.Module | None = None,
+        grouping: Grouping | None = None,
+        paired: bool = True,
+        normalize: bool = True,
+    ) -> None:
+        super().__init__()
+        ShapleyKernel(entries)
+        check_classes(classes)
+        self.network = network
+        self.surrogate = surrogate
+        self.entries = entries
+        self.classes = classes
+        self.imputer = _constant(imputer)
+        self.grouping = grouping
+        self.paired = bool(paired)
+        self.normalize = bool(normalize)
+
+    def config(self) -> dict[str, Any]:
+        return {
+            "network": self.network,
+            "surrogate": self.surrogate,
+            "entries": self.entries,
+            "classes": self.classes,
+            "imputer": self.imputer,
+            "grouping": self.grouping,
+            "paired": self.paired,
+            "normalize": self.normalize,
+        }
+
+    def values(self, x: Tensor, coalition: Tensor) -> Tensor:
+        """The game's values `v_{x,c}(S)`, without gradient.
+
+        Args:
+            x: rows, `(B, D)`.
+            coalition: `(…, B, G)` of zeros and ones.
+
+        Returns:
+            `(…, B, C)`: probabilities, or the mean of a response (C = 1).
+
+        Raises:
+            ValueError: a surrogate of another number of classes.
+        """
+        keep = coalition if self.grouping is None else self.grouping(coalition)
+        return self._numbers(self.surrogate(self.imputer(x, keep > 0.5).mean))
+
+    def attributions(self, x: Tensor) -> Tensor:
+        """φ of all classes, `(B, C, G)`; C is 1 for a response."""
+        return self._attributions(x, self._of_none(x), self._numbers(self.surrogate(x)))
+
+    def forward(self, x: Tensor, y: Tensor | None = None) -> Tensor:
+        with pyro.plate("data", len(x), dim=-1):
+            law = self.surrogate(x)
+            none, everything = self._of_none(x), self._numbers(law)
+            phi = self._attributions(x, none, everything)
+            likeliest = everything.argmax(-1)[:, None, None].expand(-1, 1, self.entries)
+            explained = phi.gather(1, likeliest).squeeze(1)
+            with mask_particles():
+                # What is learned is learned from the game's values, not from the explained class.
+                pyro.sample("mask", dist.Delta(explained.detach(), event_dim=1))
+                if y is not None:
+                    kernel = ShapleyKernel(self.entries, (len(x),), dtype=x.dtype, device=x.device)
+                    coalition = pyro.sample("coalition", kernel)
+                    penalty("misfit", self.misfit(x, coalition, phi, none))
+                with imputation_particles():
+                    return observe("y", law, y)
+
+    def misfit(self, x: Tensor, coalition: Tensor, phi: Tensor, none: Tensor) -> Tensor:
+        """The mean squared error of φ `(B, C, G)` at coalitions `(L, B, G)`, given v(∅) `(B, C)`:
+        `(L, B)`."""
+        both = [coalition, 1.0 - coalition] if self.paired else [coalition]
+        players = torch.stack(both)
+        fitted = none + torch.einsum("plbg,bcg->plbc", players, phi)
+        return (self.values(x, players) - fitted).square().mean((0, -1))
+
+    def _of_none(self, x: Tensor) -> Tensor:
+        """v(∅), `(B, C)`."""
+        return self.values(x, x.new_zeros(len(x), self.entries))
+
+    def _numbers(self, law: Any) -> Tensor:
+        told = law_targets(law).detach()
+        if self.classes is None:
+            if law.has_enumerate_support:
+                raise ValueError(
+                    "the surrogate is a law of labels, and classes is None; give the number of "
+                    "labels"
+                )
+            return told.unsqueeze(-1)
+        if not law.has_enumerate_support or told.shape[-1] != self.classes:
+            given = told.shape[-1] if law.has_enumerate_support else "a response, not labels"
+            raise ValueError(f"the surrogate must have {self.classes} classes; it has {given}")
+        return told
+
+    def _attributions(self, x: Tensor, none: Tensor, everything: Tensor) -> Tensor:
+        phi: Tensor = self.network(x).reshape(len(x), self.classes or 1, self.entries)
+        if not self.normalize:
+            return phi
+        gap = everything - none - phi.sum(-1)
+        return phi + gap.unsqueeze(-1) / self.entries
+
+
+def fast_shap(
+    features: int,
+    surrogate: nn.Module | None = None,
+    *,
+    classes: int | None,
+    model: nn.Module | None = None,
+    paired: bool = True,
+    normalize: bool = True,
+    samples: int = 16,
+    surrogate_samples: int = 1,
+    grouping: Grouping | None = None,
+    imputer: nn.Module | None = None,
+    hidden: Sequence[int] = (128, 128),
+    surrogate_hidden: Sequence[int] = (128, 128),
+) -> System:
+    """FastSHAP (Jethani, Sudarshan, Covert, Lee & Ranganath, "FastSHAP: real-time Shapley value
+    estimation", ICLR 2022): Shapley values by weighted least squares, for all rows at once,
+
+        min_φ E_x E_{c ~ Unif} E_{S ~ kernel} (v_{x,c}(S) − v_{x,c}(∅) − Σ_{g ∈ S} φ_g(x, c))²,
+        P(|S| = s) ∝ 1 / (s (G − s)),    φ ← φ + (v(1) − v(∅) − Σ_g φ_g) / G,
+
+    of the game `v_{x,c}(S) = q(c | x_S)` of a surrogate, which is fitted first, to the model's
+    output under masks of any size,
+
+        min_q E_x E_{S ~ UniformSize} KL(p_m(· | x) ‖ q(· | x_S)).
+
+    At its minimum φ holds the exact Shapley values of v. The attribution of a row is the signed φ
+    of the class that is likeliest by the surrogate, `φ_g > 0` where the feature speaks for it (of a
+    response: raises it).
+
+    Deviations: the mean over classes is exact, where the paper draws a class (the released code
+    averages too); the released code multiplies the loss by G, and lets its surrogate of tables see
+    the mask beside the masked row, which this one does not: a hidden feature and one that is 0 are
+    the same to it. Of a response the game is the mean, in the response's units. The learning rate
+    is constant, where the released code lowers it on a plateau.
+
+    Args:
+        features: D.
+        surrogate: a given law of y given features of which some are hidden, from `(…, B, D)`; a
+            frozen copy is used, and there is one stage only.
+        classes: C for labels, or None for a real response.
+        model: the explained model, a module from x to the law of y, whose output the surrogate is
+            fitted to; a frozen copy is used. If None the surrogate is fitted to y: a black box's
+            probabilities, or labels.
+        paired: coalitions with their complements.
+        normalize: make φ add up to `v(1) − v(∅)`, in training too.
+        samples: coalitions (pairs) a row and step; the released code's 32 coalitions are 16 pairs.
+        surrogate_samples: masks a row and step in the surrogate's stage.
+        grouping: which features a player stands for; one player a feature if None.
+        imputer: what hidden features become, a constant; 0 if None.
+        hidden: widths of φ's hidden layers.
+        surrogate_hidden: widths of the surrogate's.
+
+    Raises:
+        ValueError: fewer than two players or classes; both a surrogate and a model.
+        TypeError: a surrogate or model that is no module, an imputer that draws.
+
+    Example:
+        >>> first, second = fast_shap(5, classes=2).build()
+        >>> type(first.terms[0].model).__name__, type(second.terms[0].model).__name__
+        ('LEX', 'FastSHAP')
+    """
+    entries = mask_entries(features, grouping)
+    if entries < 2:
+        raise ValueError(f"Shapley values share out among at least 2 mask entries; G is {entries}")
+    check_classes(classes)
+    hides = _constant(imputer)
+    if surrogate is not None and model is not None:
+        raise ValueError(
+            "a surrogate that is given is not fitted to a model: give one of surrogate and model"
+        )
+    given = None if surrogate is None else _given("surrogate", surrogate)
+    teacher = None if model is None else _given("model", model)
+
+    def build() -> list[Stage]:
+        game: nn.Module = (
+            table_predictor(features, classes, surrogate_hidden) if given is None else given
+        )
+        network = MLP(features, (classes or 1) * entries, hidden)
+        explainer = FastSHAP(network, game, entries, classes, hides, grouping, paired, normalize)
+        shapley = Term(
+            explainer,
+            NestedIWAE(1, samples=samples, estimator=ScoreFunction()),
+            learns=[network],
+        )
+        if given is not None:
+            return [Stage([shapley])]
+        program: nn.Module = LEX(UniformSizeSelector(entries), hides, game, grouping=grouping)
+        if teacher is not None:
+            program = TeacherTargets(program, teacher)
+        likelihood = NestedIWAE(1, samples=surrogate_samples, estimator=ScoreFunction())
+        return [Stage([Term(program, likelihood, learns=[game])]), Stage([shapley])]
+
+    published = {"epochs": 200, "batch_size": 32, "learning_rate": 2e-4, "weight_decay": 0.0}
+    return System(build, published)
+
+
+def _given(name: str, module: Any) -> Frozen:
+    if not isinstance(module, nn.Module):
+        raise TypeError(
+            f"{name} must be a torch module from x to the law of y; it is {type(module).__name__}"
+        )
+    return module if isinstance(module, Frozen) else frozen(module)
+
+
+def _constant(imputer: Any) -> ConstantImputer:
+    if imputer is None:
+        return ConstantImputer(0.0)
+    if not isinstance(imputer, ConstantImputer):
+        raise TypeError(
+            "imputer must be a ConstantImputer, so that a coalition has one value and not a draw; "
+            f"it is {type(imputer).__name__}"
+        )
+    return imputer

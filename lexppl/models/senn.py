@@ -1,0 +1,173 @@
+"""SENN: a network that is linear in its features, with coefficients that vary slowly."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyro
+import pyro.distributions as dist
+import torch
+from pyro.nn import PyroModule
+from torch import Tensor, nn
+from torch.func import jacrev
+
+from lexppl.effects import imputation_particles, mask_particles, penalty
+from lexppl.inference import NestedIWAE, ScoreFunction, Stage, System, Term
+from lexppl.models.grouping import Grouping
+from lexppl.models.lex import observe
+from lexppl.models.likelihoods import CategoricalLikelihood, Likelihood, NormalLikelihood
+from lexppl.models.networks import MLP
+from lexppl.models.table_parts import check_classes, mask_entries
+
+
+class SENN(PyroModule):
+    r"""A predictor that explains itself: outputs `f_c(x) = θ_c(x)ᵀ x + b_c`, with the penalty
+
+        λ Σ_c ‖∇_x f_c(x) − θ_c(x)‖²,
+
+    which is 0 where the coefficients stand still, so that they are the slopes of f.
+
+    Args:
+        network: x `(B, D)` to θ `(B, C · D)`, by output and then by feature; each row by itself.
+        likelihood: what the C outputs mean.
+        outputs: C; 1 for a response.
+        robustness: λ, in nats (for labels) a unit of the squared norm.
+        bias: whether b is learned; else 0.
+        grouping: which features an entry of the attribution adds up.
+
+    Raises:
+        ValueError: λ < 0.
+
+    Sites: `mask` `(L, B)` + `(G,)`, the signed attributions `θ_g(x) x_g` of the likeliest class,
+    for certain; `robustness`, the penalty, given y; `y` `(K, L, B)`.
+
+    Example:
+        >>> program = SENN(MLP(3, 6, (8,)), CategoricalLikelihood(), outputs=2)
+        >>> program.outputs_of(torch.zeros(4, 3)).detach()[0]
+        tensor([0., 0.])
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        likelihood: Likelihood,
+        outputs: int,
+        robustness: float = 0.01,
+        bias: bool = True,
+        grouping: Grouping | None = None,
+    ) -> None:
+        super().__init__()
+        if not 0.0 <= robustness < float("inf"):
+            raise ValueError(f"robustness must be finite and at least 0; it is {robustness}")
+        if not isinstance(outputs, int) or outputs < 1:
+            raise ValueError(f"outputs must be a whole number of at least 1; it is {outputs!r}")
+        self.network = network
+        self.likelihood = likelihood
+        self.outputs = outputs
+        self.robustness = float(robustness)
+        self.bias = bool(bias)
+        self.grouping = grouping
+        self.intercept = nn.Parameter(torch.zeros(outputs), requires_grad=self.bias)
+
+    def config(self) -> dict[str, Any]:
+        return {
+            "network": self.network,
+            "likelihood": self.likelihood,
+            "outputs": self.outputs,
+            "robustness": self.robustness,
+            "bias": self.bias,
+            "grouping": self.grouping,
+        }
+
+    def reset_parameters(self) -> None:
+        """Start from an intercept of 0 again."""
+        nn.init.zeros_(self.intercept)
+
+    def coefficients(self, x: Tensor) -> Tensor:
+        """θ(x), `(B, C, D)`."""
+        theta: Tensor = self.network(x)
+        return theta.reshape(len(x), self.outputs, x.shape[-1])
+
+    def outputs_of(self, x: Tensor) -> Tensor:
+        """f(x), `(B, C)`."""
+        return torch.einsum("bcd,bd->bc", self.coefficients(x), x) + self.intercept
+
+    def unsteadiness(self, x: Tensor) -> Tensor:
+        """`Σ_c ‖∇_x f_c(x) − θ_c(x)‖²`, `(B,)`."""
+
+        def total(rows: Tensor) -> Tensor:
+            return self.outputs_of(rows).sum(0)
+
+        # Rows do not mix, so the gradient of the sum over rows holds each row's own.
+        slopes = jacrev(total)(x.detach()).movedim(0, 1)
+        return (slopes - self.coefficients(x)).square().sum((-2, -1))
+
+    def forward(self, x: Tensor, y: Tensor | None = None) -> Tensor:
+        with pyro.plate("data", len(x), dim=-1):
+            shares = self.coefficients(x) * x.unsqueeze(1)
+            outputs = shares.sum(-1) + self.intercept
+            likeliest = outputs.argmax(-1)[:, None, None].expand(-1, 1, x.shape[-1])
+            explained = shares.gather(1, likeliest).squeeze(1)
+            if self.grouping is not None:
+                summed = explained.new_zeros(len(x), self.grouping.entries)
+                explained = summed.index_add(-1, self.grouping.index, explained)
+            with mask_particles():
+                # The attribution is read off; what is learned is learned from y.
+                pyro.sample("mask", dist.Delta(explained.detach(), event_dim=1))
+                if y is not None and self.robustness > 0.0:
+                    penalty("robustness", self.robustness * self.unsteadiness(x))
+                with imputation_particles():
+                    return observe("y", self.likelihood(outputs), y)
+
+
+def senn(
+    features: int,
+    *,
+    classes: int | None,
+    robustness: float = 0.01,
+    bias: bool = True,
+    grouping: Grouping | None = None,
+    hidden: Sequence[int] = (100, 100),
+    activation: str = "tanh",
+) -> System:
+    """SENN for tables (Alvarez-Melis & Jaakkola, "Towards robust interpretability with
+    self-explaining neural networks", NeurIPS 2018, eqs. 3 and 4), with the features themselves as
+    concepts, `h(x) = x`:
+
+        f(x) = θ(x)ᵀ x + b,    min E [ −log p(y | f(x)) + λ ‖∇_x f(x) − θ(x)‖² ].
+
+    The attribution of a row is the signed `θ_g(x) x_g` of its likeliest class (of a response: of
+    the response), and together with b they add up to that class's logit.
+
+    Deviations: the norm is squared and by row, summed over classes, so that λ does not depend on
+    the batch; the paper writes the norm, and the released code takes that of a whole batch at once,
+    of the log-probabilities' gradient, where ours is that of the logits, as in the paper's f. θ is
+    not confined to (−1, 1), as the released code has it. Concepts are not learned, so the paper's
+    reconstruction loss has no place.
+
+    Args:
+        features: D.
+        classes: C for labels, or None for a real response.
+        robustness: λ; the released code's default is 0.01.
+        bias: whether there is a b.
+        grouping: which features an entry of the attribution adds up.
+        hidden: widths of θ's hidden layers.
+        activation: of θ; a smooth one, since the penalty is a function of its slopes.
+
+    Raises:
+        ValueError: fewer than two classes, λ < 0.
+
+    Example:
+        >>> senn(5, classes=3).build()[0].terms[0].model.outputs
+        3
+    """
+    mask_entries(features, grouping)
+    check_classes(classes)
+    outputs = 1 if classes is None else classes
+
+    def build() -> list[Stage]:
+        likelihood = NormalLikelihood() if classes is None else CategoricalLikelihood()
+        network = MLP(features, outputs * features, hidden, activation)
+        model = SENN(network, likelihood, outputs, robustness, bias, grouping)
+        return [Stage([Term(model, NestedIWAE(1, estimator=ScoreFunction()))])]
+
+    return System(build, {"batch_size": 128, "learning_rate": 1e-3, "weight_decay": 0.0})
