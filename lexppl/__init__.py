@@ -5,6 +5,7 @@
 - `lexppl.distributions`: laws of masks.
 - `lexppl.explanation`, `lexppl.plots`: the posterior of the masks as ArviZ data, and pictures.
 - `lexppl.data`, `lexppl.evaluation`: sets with ground truth, and what an explanation is worth.
+- `lexppl.tabular`: all of it as scikit-learn estimators.
 """
 
 from importlib.metadata import version
@@ -12,6 +13,15 @@ from importlib.metadata import version
 from lexppl.explanation import explain
 from lexppl.inference import fit
 from lexppl.saving import load, save
+from lexppl.tabular import ExplainerClassifier, ExplainerRegressor
 
 __version__ = version("lexppl")
-__all__ = ["__version__", "explain", "fit", "load", "save"]
+__all__ = [
+    "ExplainerClassifier",
+    "ExplainerRegressor",
+    "__version__",
+    "explain",
+    "fit",
+    "load",
+    "save",
+]

@@ -1,0 +1,80 @@
+"""Imputers by name, fitted on training rows."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import torch
+from torch import Tensor
+
+from lexppl.models.imputers.conditional_gaussian import ConditionalGaussianImputer
+from lexppl.models.imputers.constant import ConstantImputer
+from lexppl.models.imputers.gaussian import GaussianImputer
+from lexppl.models.imputers.gaussian_mixture import GaussianMixtureImputer
+from lexppl.models.imputers.imputer import Imputer
+from lexppl.models.imputers.kmeans_data import KMeansDataImputer
+from lexppl.models.imputers.marginal import MarginalImputer
+from lexppl.models.imputers.mixture_data import MixtureDataImputer
+from lexppl.models.imputers.mixture_means import MixtureMeansImputer
+
+REFERENCE_ROWS = 5000
+"""Most training rows that an imputer keeps, and that are saved with the explainer."""
+
+COMPONENTS = 20
+"""Components of a mixture, or clusters; as many as there are rows where those are fewer."""
+
+IMPUTERS: Mapping[str, str] = MappingProxyType(
+    {
+        "marginal": "those of a random training row",
+        "gaussian": "standard normal noise",
+        "conditional-gaussian": "draws from a Gaussian given the kept ones",
+        "gaussian-mixture": "draws from a Gaussian mixture given the kept ones",
+        "mixture-means": "the means of a mixture's component, drawn by the kept ones",
+        "mixture-data": "those of a training row of a mixture's component, drawn by the kept ones",
+        "kmeans-data": "those of a random training row of the cluster nearest to the kept ones",
+        "constant": "their mean",
+    }
+)
+"""Names, and what hidden features are replaced with."""
+
+HOLDING_ROWS = frozenset({"marginal", "mixture-data", "kmeans-data"})
+"""Those that hold training rows, which are then saved with the explainer."""
+
+
+def imputer_of(name: str, x: Tensor, seed: int) -> Imputer:
+    """The imputer of a name, fitted on training rows.
+
+    Args:
+        name: one of :data:`IMPUTERS`.
+        x: standardised training rows, `(N, D)`.
+        seed: of the choice of reference rows, and of the start of a mixture's fit.
+
+    Example:
+        >>> imputer_of("marginal", torch.zeros(3, 2), seed=0).reference.shape
+        torch.Size([3, 2])
+    """
+    if name == "marginal":
+        return MarginalImputer(_some_rows(x, seed))
+    if name == "gaussian":
+        return GaussianImputer().to(x.device, x.dtype)
+    if name == "conditional-gaussian":
+        return ConditionalGaussianImputer.fit(x)
+    components = min(COMPONENTS, len(x))
+    if name == "gaussian-mixture":
+        return GaussianMixtureImputer.fit(x, components, seed)
+    if name == "mixture-means":
+        return MixtureMeansImputer.fit(x, components, seed)
+    if name == "mixture-data":
+        return MixtureDataImputer.fit(x, components, seed, reference=_some_rows(x, seed))
+    if name == "kmeans-data":
+        return KMeansDataImputer.fit(x, components, seed, reference=_some_rows(x, seed))
+    if name == "constant":
+        return ConstantImputer(0.0).to(x.device, x.dtype)
+    raise ValueError(f"imputer must be one of {list(IMPUTERS)}; it is {name!r}")
+
+
+def _some_rows(x: Tensor, seed: int) -> Tensor:
+    if len(x) <= REFERENCE_ROWS:
+        return x
+    generator = torch.Generator().manual_seed(seed)
+    chosen = torch.randperm(len(x), generator=generator)[:REFERENCE_ROWS]
+    return x[chosen.to(x.device)]

@@ -1,0 +1,128 @@
+"""An explainer of labels as a scikit-learn classifier."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import column_or_1d
+
+from lexppl.data import TargetColumn
+from lexppl.tabular.table_explainer import TARGET, TableExplainer
+
+
+class ExplainerClassifier(ClassifierMixin, TableExplainer):
+    """A classifier of tables that says which columns each of its predictions rests on.
+
+    Each row has a latent mask z, an imputation x̃ of what it hides, and a prediction from the rest:
+
+        p(y = c | x) = E[p(y = c | x̃)],    x̃ ~ p(x̃ | x, z),    z ~ p(z | x),
+
+    averaged over `prediction_masks` masks and the replicates; a row's prediction does not depend
+    on the rows beside it. Numbers are standardised; a column of words or categories of a data
+    frame has an indicator for each level, and one mask entry.
+
+    Args:
+        method: a name of :data:`lexppl.models.METHODS`.
+        k: entries that a mask keeps, for methods with a given number (l2x, vibi, meed; lex may
+            have one); if None a quarter of the G entries, rounded up.
+        penalty: nats for each entry kept, for methods that choose the number themselves (lex,
+            invase, real_x, base_x, rationale); the method's own if None.
+        imputer: what hidden features are replaced with: a name of
+            :data:`lexppl.models.imputers.by_name.IMPUTERS`, fitted on the training rows, or a
+            module that takes standardised rows; the method's own if None.
+        groups: for each column of X the name of its group, which is kept or hidden as one; None
+            for an entry a column.
+        hidden: widths of the selector's hidden layers; (64, 64) below 2000 rows, else (200, 200).
+        predictor_hidden: widths of the predictor's; (64, 64), or (200, 200, 200).
+        epochs: of each of the method's stages; if None 200, or fewer so that there are 3000 steps.
+        batch_size: rows of a step; if None a third of them, at most 500. A batch has a row more
+            where the last would else have one row only.
+        learning_rate: at the start; it falls to a twentieth over the second half. 1e-3 if None.
+        replicates: R fits from different seeds at once: the chains of `explain`, over which
+            predictions and importances are averaged.
+        model: a fitted classifier (any with `predict_proba`) or torch predictor
+            (:class:`lexppl.models.Predictor`) of X in its own units, to be explained: the explainer
+            is then fitted to its probabilities, and y only says which labels there are. A torch
+            predictor is itself the model that q_fit and meed mask; a classifier is first imitated
+            by a network that sees all of x. If None, the labels are explained, and methods that
+            need a model get such a network fitted to the labels. `clone`, and with it a search or
+            cross-validation, forgets the fit of a classifier: give it
+            `sklearn.frozen.FrozenEstimator(classifier)`.
+        validation_fraction: share of the rows, in the proportions of the classes, on which the
+            best epoch is chosen; None, or rows so few that it would have a single class, for the
+            last epoch.
+        prediction_masks: masks that a prediction is averaged over.
+        random_state: a number, a numpy generator, or None for another fit each time. Global
+            random state is never touched.
+        verbose: show progress bars.
+
+    Attributes:
+        classes_: the C labels.
+        result_: what :func:`lexppl.fit` returned; of its replicates each is a chain.
+        feature_importances_: `(G,)`, the mean of :meth:`importances` over the rows of `fit`.
+        encoding_: how columns become features.
+        n_features_in_: number of columns of X.
+        feature_names_in_: their names, where X is a data frame.
+
+    Raises:
+        ValueError, TypeError: in `fit`, all that scikit-learn's estimators refuse; a method, size
+            or model that does not fit; one class only. A level that `fit` did not see, later.
+
+    Source:
+        Senetaire et al., "Explainability as statistical inference", ICML 2023, eq. 4; each method
+        names its own paper.
+
+    Example:
+        >>> from sklearn.datasets import load_wine
+        >>> wine = load_wine(as_frame=True)
+        >>> explainer = ExplainerClassifier("l2x", k=3, epochs=20, learning_rate=1e-2,
+        ...     hidden=(16,), predictor_hidden=(16,), random_state=0)
+        >>> explainer = explainer.fit(wine.data, wine.target)
+        >>> explainer.predict(wine.data[:2]), explainer.importances(wine.data[:2]).shape
+        (array([0, 0]), (2, 13))
+        >>> explainer.get_feature_names_out()[:3]
+        array(['alcohol', 'malic_acid', 'ash'], dtype=object)
+    """
+
+    classes_: NDArray[Any]
+
+    def fit(self, X: Any, y: Any) -> ExplainerClassifier:
+        """Fit the explainer.
+
+        Args:
+            X: `(n, n_features_in_)`, an array or a data frame.
+            y: `(n,)` labels.
+        """
+        self._fit(X, y)
+        return self
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """The explainer's own probabilities of the labels, `(n, C)` in the order of `classes_`."""
+        probabilities: NDArray[np.float64] = self._predictions(X).numpy()
+        return probabilities / probabilities.sum(1, keepdims=True)
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The likeliest label of each row, `(n,)`."""
+        likeliest = self.predict_proba(X).argmax(1)
+        return self.classes_[likeliest]
+
+    def _fitted_target(self, y: Any) -> tuple[TargetColumn, NDArray[np.int64]]:
+        check_classification_targets(y)
+        self.classes_, labels = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(
+                f"y has one class only, {self.classes_[0]!r}; a classifier needs at least two"
+            )
+        names = tuple(str(label) for label in self.classes_)
+        return TargetColumn(TARGET, names), labels.astype(np.int64)
+
+    def _encoded_target(self, y: Any) -> NDArray[np.int64]:
+        values = column_or_1d(y)
+        unseen = sorted(set(np.unique(values).tolist()) - set(self.classes_.tolist()))
+        if unseen:
+            raise ValueError(f"y has labels {unseen} that were not seen in fit")
+        return np.searchsorted(self.classes_, values).astype(np.int64)

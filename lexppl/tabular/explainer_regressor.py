@@ -1,0 +1,86 @@
+"""An explainer of responses as a scikit-learn regressor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import RegressorMixin
+from sklearn.utils.validation import column_or_1d
+
+from lexppl.arviz_compatibility import Posterior
+from lexppl.data import TargetColumn
+from lexppl.tabular.response_units import in_response_units
+from lexppl.tabular.table_explainer import TARGET, TableExplainer
+
+
+class ExplainerRegressor(RegressorMixin, TableExplainer):
+    """A regressor of tables that says which columns each of its predictions rests on.
+
+    The same as :class:`ExplainerClassifier` for a real response, whose law given the imputed row
+    is normal, with a learned scale. y is standardised for the fit; predictions, and the draws and
+    densities of `explain`, are in its own units (those of `result_` are not).
+
+    Args:
+        method: a name of :data:`lexppl.models.METHODS` with a form for responses (not meed).
+        k, penalty, imputer, groups, hidden, predictor_hidden, epochs, batch_size, learning_rate,
+            replicates, validation_fraction, prediction_masks, random_state, verbose: as in
+            :class:`ExplainerClassifier`.
+        model: a fitted regressor, or a torch predictor with a normal law, to be explained.
+
+    Attributes:
+        result_, feature_importances_, encoding_, n_features_in_, feature_names_in_: as in
+            :class:`ExplainerClassifier`.
+
+    Raises:
+        ValueError, TypeError: in `fit`, all that scikit-learn's estimators refuse; a method that
+            knows labels only, a size or a model that does not fit.
+
+    Source:
+        As :class:`ExplainerClassifier`.
+
+    Example:
+        >>> from sklearn.datasets import make_regression
+        >>> X, y = make_regression(200, 4, n_informative=1, random_state=0)
+        >>> explainer = ExplainerRegressor("lex", k=1, epochs=60, learning_rate=1e-2,
+        ...     hidden=(16,), predictor_hidden=(16,), random_state=0).fit(X, y)
+        >>> explainer.score(X, y) > 0.8, explainer.feature_importances_.round(1)
+        (True, array([0., 0., 0., 1.]))
+    """
+
+    def fit(self, X: Any, y: Any) -> ExplainerRegressor:
+        """Fit the explainer.
+
+        Args:
+            X: `(n, n_features_in_)`, an array or a data frame.
+            y: `(n,)` responses.
+        """
+        self._fit(X, y)
+        return self
+
+    def predict(self, X: Any) -> NDArray[np.float64]:
+        """The explainer's own mean response of each row, `(n,)`, in the units of y."""
+        standardised = self._predictions(X)
+        means: NDArray[np.float64] = self.encoding_.target.decode(standardised).numpy()
+        return means
+
+    def explain(self, X: Any, y: Any = None, *, draws: int = 100) -> Posterior:
+        """As :meth:`ExplainerClassifier.explain`, with the response in the units of y."""
+        posterior = super().explain(X, y, draws=draws)
+        return in_response_units(posterior, self.encoding_.target)
+
+    def _fitted_target(self, y: Any) -> tuple[TargetColumn, NDArray[np.float64]]:
+        values = np.asarray(y, dtype=np.float64)
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean, scale = float(values.mean()), float(values.std())
+        if not np.isfinite([mean, scale]).all():
+            raise ValueError(f"y cannot be standardised: its mean is {mean:g}; rescale it")
+        constant = bool((values == values[0]).all()) or scale == 0.0
+        target = TargetColumn(TARGET, None, mean, 1.0 if constant else scale)
+        return target, (values - target.mean) / target.scale
+
+    def _encoded_target(self, y: Any) -> NDArray[np.float64]:
+        target = self.encoding_.target
+        values = np.asarray(column_or_1d(y), dtype=np.float64)
+        return (values - target.mean) / target.scale

@@ -1,0 +1,195 @@
+"""A model that is given to be explained: what it says of rows, and the law that it is."""
+
+from typing import Any
+
+import numpy as np
+import pyro.distributions as dist
+import torch
+from numpy.typing import NDArray
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor, nn
+
+from lexppl.data import CategoricalColumn, TableEncoding
+from lexppl.models import Likelihood, black_box
+
+PROBABILITY_TOLERANCE = 1e-4
+
+
+class OnStandardisedRows(nn.Module):
+    """A predictor of rows in their own units, asked about standardised ones.
+
+        y' | x' ~ law of (y − m) / s,    y ~ Φ(y | f(mean + scale · x')).
+
+    Args:
+        predictor: a module from x, in its own units, to the law of y.
+        mean: of each feature, `(D,)`.
+        scale: of each feature, `(D,)`.
+        target_mean: m, in the units of y; 0 for labels.
+        target_scale: s, in the same; 1 for labels.
+
+    Example:
+        >>> from lexppl.models import NormalLikelihood, Predictor
+        >>> given = Predictor(nn.Identity(), NormalLikelihood(2.0))
+        >>> OnStandardisedRows(given, [5.0], [2.0], 1.0, 2.0)(torch.tensor([[1.0]])).mean
+        tensor([3.])
+    """
+
+    mean: Tensor
+    scale: Tensor
+
+    def __init__(
+        self,
+        predictor: nn.Module,
+        mean: Any,
+        scale: Any,
+        target_mean: float = 0.0,
+        target_scale: float = 1.0,
+    ) -> None:
+        super().__init__()
+        self.predictor = predictor
+        self.register_buffer("mean", torch.as_tensor(mean, dtype=torch.get_default_dtype()))
+        self.register_buffer("scale", torch.as_tensor(scale, dtype=torch.get_default_dtype()))
+        self.target_mean, self.target_scale = float(target_mean), float(target_scale)
+
+    def config(self) -> dict[str, Any]:
+        return {
+            "predictor": self.predictor,
+            "mean": self.mean.tolist(),
+            "scale": self.scale.tolist(),
+            "target_mean": self.target_mean,
+            "target_scale": self.target_scale,
+        }
+
+    @property
+    def likelihood(self) -> Likelihood:
+        """That of the predictor."""
+        given: Likelihood = self.predictor.likelihood  # type: ignore[assignment]
+        return given
+
+    def forward(self, x: Tensor) -> Any:
+        law = self.predictor(x * self.scale + self.mean)
+        if self.likelihood.discrete:
+            return law
+        center = (law.mean - self.target_mean) / self.target_scale
+        return dist.Normal(center, law.stddev / self.target_scale)
+
+
+def check_given_model(model: Any, classes: int | None) -> None:
+    """Refuse what cannot be asked, before any work.
+
+    Args:
+        model: a fitted scikit-learn estimator, or a torch predictor with a likelihood.
+        classes: C, or None for responses.
+
+    Raises:
+        TypeError: neither; a network without a likelihood; a kind of model for the other task.
+        NotFittedError: an estimator that is not fitted.
+    """
+    name = type(model).__name__
+    wanted = "predict" if classes is None else "predict_proba"
+    if isinstance(model, nn.Module):
+        likelihood = getattr(model, "likelihood", None)
+        if not isinstance(likelihood, Likelihood):
+            law = "NormalLikelihood" if classes is None else "CategoricalLikelihood"
+            raise TypeError(
+                f"model is a {name}, which does not say what its outputs mean: give "
+                f"lexppl.models.Predictor(network, {law}())"
+            )
+        if likelihood.discrete != (classes is not None):
+            kind = "labels" if likelihood.discrete else "a real response"
+            raise TypeError(f"model is a predictor of {kind}, by its {type(likelihood).__name__}")
+        return
+    if not hasattr(model, wanted):
+        raise TypeError(
+            f"model must be a fitted scikit-learn estimator with {wanted}, or a torch predictor; "
+            f"it is {name}"
+        )
+    try:
+        check_is_fitted(model)
+    except TypeError:
+        return  # It has no `fit`, so it needs none.
+    except NotFittedError as error:
+        raise NotFittedError(
+            f"model, a {name}, is not fitted. A clone of an explainer clones its model, which is "
+            "then not fitted any more: give model=sklearn.frozen.FrozenEstimator(fitted) to a "
+            "search or a cross-validation"
+        ) from error
+
+
+def said_by(model: Any, table: Any, classes: NDArray[Any] | None) -> NDArray[np.float64]:
+    """What a model says of rows in their own units.
+
+    Args:
+        model: that :func:`check_given_model` let pass.
+        table: rows as they were given to `fit`.
+        classes: the C labels, or None for responses.
+
+    Returns:
+        probabilities `(N, C)` in the order of `classes`; or responses `(N,)`.
+
+    Raises:
+        TypeError: a torch predictor with a table that is not of numbers.
+        ValueError: labels other than `classes`, outputs of another shape, that are not finite, or
+            that are no probabilities.
+    """
+    if isinstance(model, nn.Module):
+        given = next(model.parameters(), torch.empty(()))
+        rows = torch.as_tensor(np.asarray(table, dtype=np.float64))
+        asked = black_box(model, classes=None if classes is None else len(classes))
+        told: NDArray[np.float64] = asked.targets(rows.to(given)).cpu().double().numpy()
+        if classes is not None and told.shape != (len(rows), len(classes)):
+            raise ValueError(f"model must know {len(classes)} labels; it knows {told.shape[1]}")
+        return told
+    name = type(model).__name__
+    if classes is None:
+        return _checked(model.predict(table), name, (len(table),))
+    known = np.asarray(getattr(model, "classes_", classes))
+    unknown = [label for label in known.tolist() if label not in classes.tolist()]
+    if unknown:
+        raise ValueError(
+            f"model, a {name}, has labels {unknown} that y does not have; y has {classes.tolist()}"
+        )
+    given_probabilities = _checked(model.predict_proba(table), name, (len(table), len(known)))
+    off = np.abs(given_probabilities.sum(1) - 1.0).max()
+    if given_probabilities.min() < 0.0 or off > PROBABILITY_TOLERANCE:
+        raise ValueError(f"{name}.predict_proba must give probabilities that sum to 1 in each row")
+    placed = np.zeros((len(table), len(classes)))
+    placed[:, [classes.tolist().index(label) for label in known.tolist()]] = given_probabilities
+    return placed / placed.sum(1, keepdims=True)
+
+
+def predictor_on_standardised_rows(predictor: nn.Module, encoding: TableEncoding) -> nn.Module:
+    """A torch predictor of rows in their own units as one of encoded rows.
+
+    Raises:
+        TypeError: columns of levels, which a torch predictor has no units for; a response whose
+            law is not normal.
+    """
+    words = [c.name for c in encoding.columns if isinstance(c, CategoricalColumn)]
+    if words:
+        raise TypeError(
+            f"model is a torch predictor, which takes numbers, and column {words[0]!r} is not one; "
+            "encode it first, and give groups= for its indicators"
+        )
+    numbers = [c for c in encoding.columns if not isinstance(c, CategoricalColumn)]
+    mean, scale = [c.mean for c in numbers], [c.scale for c in numbers]
+    target = encoding.target
+    if target.class_names is not None:
+        return OnStandardisedRows(predictor, mean, scale)
+    with torch.no_grad():
+        given = next(predictor.parameters(), torch.empty(()))
+        law = predictor(given.new_tensor([mean]))
+    if not isinstance(law, dist.Normal):
+        raise TypeError(f"model must have a normal law of the response; it has {law}")
+    return OnStandardisedRows(predictor, mean, scale, target.mean, target.scale)
+
+
+def _checked(given: Any, name: str, shape: tuple[int, ...]) -> NDArray[np.float64]:
+    values = np.asarray(given, dtype=np.float64)
+    if values.shape != shape or not np.isfinite(values).all():
+        raise ValueError(
+            f"model, a {name}, must give finite values of shape {shape}; it gave shape "
+            f"{values.shape}" + ("" if values.shape != shape else " with NaN or infinite values")
+        )
+    return values

@@ -1,0 +1,41 @@
+"""A posterior of a standardised response in the response's own units."""
+
+import math
+
+import xarray as xr
+
+from lexppl.arviz_compatibility import Posterior, group_names, group_of, posterior_of
+from lexppl.data import TargetColumn
+
+
+def in_response_units(posterior: Posterior, target: TargetColumn) -> Posterior:
+    """Undo the standardisation `y' = (y − m) / s` of an explanation's response.
+
+    Values become `m + s y'`, and log-densities, in nats, `log p(y) = log p'(y') − log s`.
+
+    Args:
+        posterior: what :func:`lexppl.explain` returned of a fit to y'.
+        target: with m and s.
+
+    Example:
+        >>> drawn = xr.Dataset({"y": ("row", [0.0, 1.0])})
+        >>> given = posterior_of({"posterior_predictive": drawn}, {})
+        >>> told = in_response_units(given, TargetColumn("y", None, 10.0, 2.0))
+        >>> told["posterior_predictive"]["y"].values
+        array([10., 12.])
+    """
+    groups = {name: group_of(posterior, name).copy() for name in group_names(posterior)}
+    for name in ("posterior_predictive", "observed_data"):
+        if name in groups:
+            groups[name]["y"] = _kept_attributes(groups[name]["y"], target.scale, target.mean)
+    shift = -math.log(target.scale)
+    for name, variable in (("log_likelihood", "y"), ("sample_stats", "log_evidence")):
+        if name in groups and variable in groups[name]:
+            groups[name][variable] = _kept_attributes(groups[name][variable], 1.0, shift)
+    return posterior_of(groups, posterior.attrs)
+
+
+def _kept_attributes(values: xr.DataArray, scale: float, shift: float) -> xr.DataArray:
+    moved = values * scale + shift
+    moved.attrs = dict(values.attrs)
+    return moved

@@ -1,0 +1,319 @@
+"""What the classifier and the regressor have in common."""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, is_classifier, is_regressor
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
+from torch import Tensor, nn
+
+from lexppl.arviz_compatibility import Posterior
+from lexppl.data import TableEncoding, TargetColumn
+from lexppl.explanation import explain
+from lexppl.inference import FitResult
+from lexppl.models import METHODS, Settings
+from lexppl.models.imputers.by_name import imputer_of
+from lexppl.tabular.fit_plan import check_method, kept_entries, plan_for, real, whole
+from lexppl.tabular.given_model import (
+    check_given_model,
+    predictor_on_standardised_rows,
+    said_by,
+)
+from lexppl.tabular.row_predictions import row_importances, row_predictions
+from lexppl.tabular.seeds import seed_of
+from lexppl.tabular.table_columns import (
+    fit_encoding,
+    grouping_of,
+    has_levels,
+    refuse_missing_cells,
+)
+from lexppl.tabular.table_fit import divided, fit_table, strata_of
+
+TARGET = "y"
+
+
+class TableExplainer(BaseEstimator, ABC):
+    """Rows in, a fitted explainer and its names out; what y is, the two estimators say."""
+
+    result_: FitResult
+    encoding_: TableEncoding
+    feature_importances_: NDArray[np.float64]
+    n_features_in_: int
+    feature_names_in_: NDArray[Any]
+
+    def __init__(
+        self,
+        method: str = "real_x",
+        *,
+        k: int | None = None,
+        penalty: float | None = None,
+        imputer: str | nn.Module | None = None,
+        groups: Any = None,
+        hidden: Any = None,
+        predictor_hidden: Any = None,
+        epochs: int | None = None,
+        batch_size: int | None = None,
+        learning_rate: float | None = None,
+        replicates: int = 1,
+        model: Any = None,
+        validation_fraction: float | None = 0.2,
+        prediction_masks: int = 50,
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        self.method = method
+        self.k = k
+        self.penalty = penalty
+        self.imputer = imputer
+        self.groups = groups
+        self.hidden = hidden
+        self.predictor_hidden = predictor_hidden
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.replicates = replicates
+        self.model = model
+        self.validation_fraction = validation_fraction
+        self.prediction_masks = prediction_masks
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @abstractmethod
+    def _fitted_target(self, y: Any) -> tuple[TargetColumn, NDArray[Any]]:
+        """The target's encoding, and y as labels 0 … C−1 or standardised responses."""
+
+    @abstractmethod
+    def _encoded_target(self, y: Any) -> NDArray[Any]:
+        """y of other rows, encoded as in the fit."""
+
+    def explain(self, X: Any, y: Any = None, *, draws: int = 100) -> Posterior:
+        """Draw the posterior of the rows' masks: :func:`lexppl.explain`.
+
+        Args:
+            X: `(n, n_features_in_)`, as in `fit`; a data frame's index names the rows.
+            y: what was observed, for masks from p(z | x, y); None for p(z | x).
+            draws: masks a row and replicate.
+
+        Returns:
+            ArviZ data with the mask entries' names, and replicates as chains. `constant_data` has
+            x as the explainer sees it: standardised, with an indicator for each level.
+
+        Raises:
+            ValueError, TypeError: as :func:`lexppl.explain`; rows unlike those of `fit`.
+        """
+        check_is_fitted(self, "result_")
+        x = self._encoded(X, torch.get_default_dtype())
+        observed = None
+        if y is not None:
+            check_consistent_length(X, y)
+            values = torch.from_numpy(self._encoded_target(y))
+            observed = values.to(x.dtype) if values.is_floating_point() else values
+        return explain(
+            self.result_,
+            x,
+            observed,
+            draws=draws,
+            seed=self._seed,
+            row_names=_row_names(X),
+        )
+
+    def importances(self, X: Any) -> NDArray[np.float64]:
+        """Probability of each mask entry to be kept in each row, E[z | x], over the replicates.
+
+        Args:
+            X: `(n, n_features_in_)`, as in `fit`.
+
+        Returns:
+            `(n, G)`; a soft mask's own values, for methods that have one.
+
+        Raises:
+            ValueError, TypeError: rows unlike those of `fit`.
+        """
+        check_is_fitted(self, "result_")
+        return self._importances_of(self._encoded(X, torch.float64))
+
+    def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
+        """Names of the G mask entries: the columns', or their groups'.
+
+        Args:
+            input_features: not needed; if given, the names of the columns in `fit`.
+
+        Raises:
+            ValueError: names other than those in `fit`.
+        """
+        check_is_fitted(self, "result_")
+        names = getattr(self, "feature_names_in_", None)
+        if input_features is not None:
+            given = [str(name) for name in input_features]
+            if len(given) != self.n_features_in_ or (
+                names is not None and given != [str(name) for name in names]
+            ):
+                raise ValueError(
+                    "input_features must be the names of the "
+                    f"{self.n_features_in_} columns in fit; they are {given}"
+                )
+            if names is None and self.groups is None:
+                return np.asarray(given, dtype=object)
+        return np.asarray(self.result_.entry_names, dtype=object)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what only a running fit needs, such as its optimizers."""
+        state: dict[str, Any] = dict(super().__getstate__())
+        if "result_" in state:
+            state["result_"] = replace(state["result_"], modules=[])
+        return state
+
+    def _fit(self, X: Any, y: Any) -> None:
+        check_method(self.method, self.k, self.penalty, self.imputer, is_classifier(self))
+        share = self.validation_fraction
+        if share is not None and not real("validation_fraction", share) < 1.0:
+            raise ValueError(
+                f"validation_fraction must be a share in (0, 1), or None; it is {share}"
+            )
+        replicates = whole("replicates", self.replicates, 1)
+        whole("prediction_masks", self.prediction_masks, 1)
+        seed = seed_of(self.random_state)
+        table, frame, y = self._validated(X, y)
+        target, observed = self._fitted_target(y)
+        classes = None if target.class_names is None else len(target.class_names)
+        if self.model is not None:
+            check_given_model(self.model, classes)
+        self.encoding_ = fit_encoding(frame, target)
+        grouping = grouping_of(self.encoding_, self.groups)
+        k = kept_entries(self.method, self.k, grouping.entries)
+        x = self.encoding_.encode(frame)
+        if not bool(x.isfinite().all()):
+            raise ValueError("X has values that are too far apart to be standardised; rescale it")
+        said = observed if self.model is None else self._said_of(table)
+        strata = strata_of(observed, classes)
+        tensor = torch.from_numpy(said)
+        tensor = tensor.to(x.dtype) if tensor.is_floating_point() else tensor
+        rows = divided(x, tensor, strata, share, seed)
+        plan = plan_for(
+            len(rows.train[0]),
+            hidden=self.hidden,
+            predictor_hidden=self.predictor_hidden,
+            epochs=self.epochs,
+            batch_size=self.batch_size,
+            learning_rate=self.learning_rate,
+        )
+        settings = Settings(
+            features=x.shape[1],
+            classes=classes,
+            k=k,
+            penalty=None if self.penalty is None else float(self.penalty),
+            model=self._explained_module(),
+            imputer=self._imputer(rows.train[0], seed),
+            grouping=grouping,
+            hidden=plan.hidden,
+            predictor_hidden=plan.predictor_hidden,
+        )
+        result = fit_table(
+            self.method,
+            settings,
+            rows,
+            plan,
+            own_rate=self.learning_rate is not None,
+            replicates=replicates,
+            seed=seed,
+            verbose=bool(self.verbose),
+        )
+        result.entry_names = grouping.names
+        result.feature_names = self.encoding_.feature_names
+        result.class_names = target.class_names
+        self.result_ = result
+        self._seed = seed
+        self.feature_importances_ = self._importances_of(x.double()).mean(0)
+
+    def _validated(self, X: Any, y: Any) -> tuple[Any, pd.DataFrame, NDArray[Any]]:
+        """X as a given model sees it, X as a frame with names, and y."""
+        numeric_y = is_regressor(self)
+        if not has_levels(X):
+            array, y = validate_data(
+                self, X, y, dtype=np.float64, y_numeric=numeric_y, ensure_min_samples=2
+            )
+            return X if isinstance(X, pd.DataFrame) else array, self._named(array), y
+        if y is not None:
+            y = validate_data(self, y=y, y_numeric=numeric_y)
+        validate_data(self, X, y, skip_check_array=True)
+        check_consistent_length(X, y)
+        if len(X) < 2:
+            raise ValueError(f"Found array with {len(X)} sample(s); at least 2 are required")
+        refuse_missing_cells(X)
+        return X, self._named(X), y
+
+    def _named(self, rows: Any) -> pd.DataFrame:
+        """Rows as a frame whose columns have the names that the explanation uses."""
+        names = getattr(self, "feature_names_in_", None)
+        if names is None:
+            names = [f"x{place}" for place in range(self.n_features_in_)]
+        if isinstance(rows, pd.DataFrame):
+            return rows.set_axis(list(names), axis=1)
+        return pd.DataFrame(rows, columns=list(names))
+
+    def _encoded(self, X: Any, dtype: torch.dtype) -> Tensor:
+        """Later rows as the explainer sees them."""
+        numeric = all(hasattr(column, "scale") for column in self.encoding_.columns)
+        if numeric:
+            return self.encoding_.encode(
+                self._named(validate_data(self, X, reset=False, dtype=np.float64)), dtype
+            )
+        if not isinstance(X, pd.DataFrame):
+            raise TypeError(
+                "X must be a data frame with the columns of fit, as some are of levels; it is a "
+                f"{type(X).__name__}"
+            )
+        validate_data(self, X, reset=False, skip_check_array=True)
+        refuse_missing_cells(X)
+        return self.encoding_.encode(self._named(X), dtype)
+
+    def _predictions(self, X: Any) -> Tensor:
+        """The law of y in each row, in the explainer's own units."""
+        check_is_fitted(self, "result_")
+        x = self._encoded(X, torch.float64)
+        return row_predictions(self.result_, x, int(self.prediction_masks), self._seed)
+
+    def _importances_of(self, x: Tensor) -> NDArray[np.float64]:
+        kept = row_importances(self.result_, x, int(self.prediction_masks), self._seed)
+        importances: NDArray[np.float64] = kept.numpy()
+        return importances
+
+    def _said_of(self, table: Any) -> NDArray[Any]:
+        """What the given model says of the rows: probabilities, or standardised responses."""
+        target = self.encoding_.target
+        if target.class_names is not None:
+            return said_by(self.model, table, getattr(self, "classes_", None))
+        return (said_by(self.model, table, None) - target.mean) / target.scale
+
+    def _explained_module(self) -> nn.Module | None:
+        """A torch module to be explained, where the method takes one and one is given."""
+        if not METHODS[self.method].explains_model or not isinstance(self.model, nn.Module):
+            return None
+        return predictor_on_standardised_rows(self.model, self.encoding_)
+
+    def _imputer(self, x: Tensor, seed: int) -> nn.Module | None:
+        if self.imputer is None:
+            return None
+        if isinstance(self.imputer, str):
+            return imputer_of(self.imputer, x, seed)
+        if not isinstance(self.imputer, nn.Module):
+            raise TypeError(
+                "imputer must be a name or a module of lexppl.models; it is a "
+                f"{type(self.imputer).__name__}"
+            )
+        return copy.deepcopy(self.imputer)
+
+
+def _row_names(X: Any) -> list[Any] | None:
+    """The index of a data frame, where it names each row."""
+    if not isinstance(X, pd.DataFrame) or not X.index.map(str).is_unique:
+        return None
+    return list(X.index)
