@@ -103,10 +103,10 @@ class ExchangeableMasks(TorchDistribution):
     def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
         new = self._get_checked_instance(type(self), _instance)
         batch_shape = torch.Size(batch_shape)
-        if torch.broadcast_shapes(self._batch_shape, batch_shape) != batch_shape:
-            raise ValueError(
-                f"batch shape {tuple(self._batch_shape)} cannot be expanded to {tuple(batch_shape)}"
-            )
+        own = self._batch_shape
+        ends = batch_shape[len(batch_shape) - len(own) :]
+        if len(ends) != len(own) or any(a not in (1, b) for a, b in zip(own, ends, strict=True)):
+            raise ValueError(f"batch shape {tuple(own)} cannot be expanded to {tuple(batch_shape)}")
         for name in ("_mean", "_entropy", "_log_mask", "_below"):
             setattr(new, name, getattr(self, name))
         super(ExchangeableMasks, new).__init__(batch_shape, self._event_shape, validate_args=False)

@@ -1,0 +1,406 @@
+"""FastSHAP: its loss by summing over all coalitions, its minimum, and what it is fitted to."""
+
+import math
+from itertools import permutations, product
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import kl_div
+
+from lexppl import explain, fit, load, save
+from lexppl.evaluation import predictive, predictive_log_likelihood
+from lexppl.inference import NestedIWAE, ScoreFunction, Stage, Term
+from lexppl.inference.program import Program
+from lexppl.inference.scope import seeded
+from lexppl.models import (
+    LEX,
+    ConstantImputer,
+    FastSHAP,
+    Grouping,
+    MarginalImputer,
+    Settings,
+    TeacherTargets,
+    fast_shap,
+    system_for,
+)
+from lexppl.models.table_parts import table_predictor
+from tests.gradients.enumeration import threshold, z_scores
+from tests.systems.discrete import stages_of
+
+ROWS = 3
+X = torch.randn(ROWS, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+Y = torch.tensor([2, 0, 1])
+ONE_A_FEATURE = [0, 1, 2, 3]
+CASES = {
+    "one player a feature": (ONE_A_FEATURE, 3, 0.0),
+    "two features a player": ([0, 1, 1, 2], 2, 0.5),
+    "response": (ONE_A_FEATURE, None, -0.3),
+}
+
+
+class Table(nn.Module):
+    """What a network of unlimited size would say of a few rows: a number for each."""
+
+    def __init__(self, outputs):
+        super().__init__()
+        start = torch.randn(ROWS, outputs, generator=torch.Generator().manual_seed(5))
+        self.values = nn.Parameter(start.double())
+
+    def forward(self, x):
+        return self.values
+
+
+class Game:
+    """A program over a table, and its game by plain loops."""
+
+    def __init__(self, groups, classes, hidden, paired=True, normalize=True):
+        self.groups, self.entries, self.hidden = groups, max(groups) + 1, hidden
+        self.outputs = classes or 1
+        with seeded(3):
+            self.surrogate = table_predictor(4, classes, (8,)).double()
+        for parameter in self.surrogate.parameters():
+            parameter.data.mul_(2.0)  # so that features interact
+        self.network = Table(self.outputs * self.entries)
+        self.program = FastSHAP(
+            self.network,
+            self.surrogate,
+            self.entries,
+            classes,
+            ConstantImputer(torch.tensor(hidden, dtype=torch.float64)),
+            Grouping(groups),
+            paired,
+            normalize,
+        )
+        self.y = Y.double() if classes is None else Y % classes
+        self.coalitions = list(product((0, 1), repeat=self.entries))
+        self.value = {s: self.value_of(s) for s in self.coalitions}
+        none, everything = (0,) * self.entries, (1,) * self.entries
+        self.none, self.everything = self.value[none], self.value[everything]
+        self.proper = [s for s in self.coalitions if s not in (none, everything)]
+
+    def value_of(self, coalition):
+        """v(S) for all rows, `(B, C)`."""
+        keep = torch.tensor([bool(coalition[g]) for g in self.groups])
+        outputs = self.surrogate.network(torch.where(keep, X, self.hidden)).detach()
+        return outputs.softmax(-1) if self.outputs > 1 else outputs
+
+    def kernel(self, coalition):
+        s = sum(coalition)
+        return (self.entries - 1) / (math.comb(self.entries, s) * s * (self.entries - s))
+
+    def phi(self, normalize=True):
+        phi = self.network.values.reshape(ROWS, self.outputs, self.entries)
+        if not normalize:
+            return phi
+        return phi + (self.everything - self.none - phi.sum(-1)).unsqueeze(-1) / self.entries
+
+    def loss(self, normalize=True, weight=None):
+        """The paper's expected loss, the mean over classes, summed over rows."""
+        weight = self.kernel if weight is None else weight
+        total = sum(weight(s) for s in self.proper)
+        loss = 0.0
+        for s in self.proper:
+            fitted = self.none + (self.phi(normalize) * torch.tensor(s)).sum(-1)
+            loss = loss + weight(s) / total * (self.value[s] - fitted).square().mean(-1)
+        return loss.sum()
+
+    def shapley(self):
+        """By the definition: what a player adds, on average over all orders of joining."""
+        phi = torch.zeros(ROWS, self.outputs, self.entries, dtype=torch.float64)
+        orders = list(permutations(range(self.entries)))
+        for order in orders:
+            joined = [0] * self.entries
+            for player in order:
+                before = self.value[tuple(joined)]
+                joined[player] = 1
+                phi[..., player] += (self.value[tuple(joined)] - before) / len(orders)
+        return phi
+
+    def log_likelihood(self):
+        law = self.surrogate(X)
+        return law.log_prob(self.y).sum().detach()
+
+    def exact(self):
+        """The program's own loss, with every coalition in place of draws."""
+        masks = torch.tensor(self.proper, dtype=torch.float64)
+
+        def draw(site):
+            if site.name != "coalition":
+                return None
+            return masks.unsqueeze(1).expand(*site.law.batch_shape, self.entries)
+
+        run = Program(self.program, None, (X, self.y)).run(len(masks), draw=draw)
+        probability = run.sites["coalition"].log_prob().exp()
+        assert probability.sum(0).detach().numpy() == pytest.approx(np.ones(ROWS))
+        (misfit,) = run.penalties
+        return (probability * misfit).sum()
+
+    def sampled(self, samples):
+        """The loss as fit has it, less what does not depend on φ."""
+        objective = NestedIWAE(1, samples=samples, estimator=ScoreFunction())
+        loss = objective.differentiable_loss(self.program, None, X, self.y)
+        return loss + self.log_likelihood()
+
+
+def minimise(game, loss):
+    optimizer = torch.optim.LBFGS(
+        game.network.parameters(),
+        max_iter=500,
+        tolerance_grad=1e-13,
+        tolerance_change=0.0,
+        line_search_fn="strong_wolfe",
+    )
+
+    def closure():
+        optimizer.zero_grad()
+        value = loss()
+        value.backward()
+        return value
+
+    optimizer.step(closure)
+
+
+@pytest.mark.parametrize("paired", [True, False])
+@pytest.mark.parametrize("normalize", [True, False])
+@pytest.mark.parametrize("case", CASES)
+def test_the_loss_is_the_papers_summed_over_all_coalitions(case, paired, normalize):
+    game = Game(*CASES[case], paired, normalize)
+    assert float(game.exact().detach()) == pytest.approx(
+        float(game.loss(normalize).detach()), abs=1e-12
+    )
+    game.surrogate.requires_grad_(False)
+    values = torch.stack([game.sampled(20) for _ in range(100)]).detach()[:, None]
+    exact = game.loss(normalize).detach()[None]
+    assert z_scores(values, exact).abs().max() < threshold(1)
+
+
+@pytest.mark.parametrize("paired", [True, False])
+@pytest.mark.parametrize("case", CASES)
+def test_the_gradient_is_that_of_the_exact_loss(case, paired):
+    """And, as a negative control, not that of a kernel that prefers pairs of players. (Of three
+    players a law that is symmetric in S and its complement is the Shapley kernel.)"""
+    game = Game(*CASES[case], paired)
+
+    def gradient(value):
+        return torch.autograd.grad(value, game.network.values)[0].flatten()
+
+    draws = torch.stack([gradient(game.sampled(50)) for _ in range(200)])
+    limit = threshold(draws.shape[1])
+    assert z_scores(draws, gradient(game.loss())).abs().max() < limit
+    if paired and game.entries == 3:
+        return
+    wrong = gradient(game.loss(weight=lambda s: 20.0 if sum(s) == 2 else 1.0))
+    assert z_scores(draws, wrong).abs().max() > 2 * limit
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_its_minimum_holds_the_shapley_values(case):
+    game = Game(*CASES[case])
+    minimise(game, game.exact)
+    exact = game.shapley()
+    found = game.program.attributions(X).detach()
+    assert (found - exact).abs().max() < 1e-7
+    gap = game.everything - game.none - exact.sum(-1)
+    assert gap.abs().max() < 1e-12
+    site = Program(game.program, None, (X,)).run().sites["mask"]
+    likeliest = game.everything.argmax(-1)
+    assert (site.law.mean[0] - exact[torch.arange(ROWS), likeliest]).abs().max() < 1e-7
+
+
+@pytest.mark.parametrize("case", ["one player a feature", "response"])
+def test_other_kernels_and_no_normalisation_have_another_minimum(case):
+    """Negative controls. With three players any kernel symmetric in S and its complement has the
+    Shapley values as its minimum, so that there must be four."""
+    game = Game(*CASES[case])
+    minimise(game, lambda: game.loss(weight=lambda s: 1.0))
+    assert (game.phi().detach() - game.shapley()).abs().max() > 1e-3
+    game = Game(*CASES[case], normalize=False)
+    minimise(game, game.exact)
+    assert (game.program.attributions(X).detach() - game.shapley()).abs().max() > 1e-3
+
+
+def test_the_surrogate_is_fitted_to_the_models_output_under_masks_of_any_size():
+    with seeded(4):
+        model = table_predictor(3, 2, (4,)).double()
+    rows, labels = X[:, :3], Y % 2
+    system = fast_shap(3, classes=2, model=model, surrogate_hidden=(4,), surrogate_samples=50)
+    term = stages_of(system)[0].terms[0]
+    assert isinstance(term.model, TeacherTargets)
+    assert isinstance(term.model.program, LEX)
+    surrogate = term.model.program.predictor
+    assert set(term.learns) == {surrogate}
+    told = model(rows).probs.detach()
+    exact = 0.0
+    for s in product((0.0, 1.0), repeat=3):
+        probability = 1 / (4 * math.comb(3, int(sum(s))))
+        log_q = surrogate.network(rows * torch.tensor(s)).log_softmax(-1)
+        exact = exact + probability * kl_div(log_q, told, reduction="sum")
+    entropy = -(told * told.log()).sum()
+    weights = list(surrogate.parameters())
+
+    def flat(value):
+        return torch.cat([g.flatten() for g in torch.autograd.grad(value, weights)])
+
+    losses, gradients = [], []
+    for _ in range(200):
+        loss = term.objective.differentiable_loss(term.model, None, rows, labels)
+        losses.append(loss.detach() - entropy)
+        gradients.append(flat(loss))
+    assert z_scores(torch.stack(losses)[:, None], exact.detach()[None]).abs() < threshold(1)
+    draws = torch.stack(gradients)
+    limit = threshold(draws.shape[1])
+    assert z_scores(draws, flat(exact)).abs().max() < limit
+
+
+def test_the_surrogate_stands_still_while_the_values_are_learned():
+    data = (X.float().repeat(20, 1), (Y % 3).repeat(20))
+    system = fast_shap(4, classes=3, hidden=(6,), surrogate_hidden=(6,))
+    alone = fit(
+        None,
+        data,
+        stages=lambda: [
+            Stage([Term(stage.terms[0].model, stage.terms[0].objective)])
+            for stage in system.build()[:1]
+        ],
+        epochs=2,
+        batch_size=30,
+        seed=4,
+        progress=False,
+    )
+    both = fit(system, data, epochs=2, batch_size=30, seed=4, progress=False)
+    surrogate = both.model.surrogate.state_dict()
+    for name, value in alone.model.predictor.state_dict().items():
+        assert torch.equal(value, surrogate[name])
+
+
+def test_a_fit_comes_near_the_shapley_values_of_a_given_surrogate():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(600, 3, generator=generator)
+    y = (x[:, 0] + x[:, 1] * x[:, 2] > 0).long()
+    with seeded(6):
+        surrogate = table_predictor(3, 2, (16,))
+    for parameter in surrogate.parameters():
+        parameter.data.mul_(2.0)
+    system = fast_shap(3, surrogate, classes=2, samples=4, hidden=(32, 32))
+    assert len(system.build()) == 1
+    options = {"batch_size": 60, "learning_rate": 3e-3, "weight_decay": 0.0, "progress": False}
+    result = fit(system, (x, y), epochs=40, replicates=2, **options)
+    program = result.model
+    exact = torch.zeros(len(x), 2, 3)
+    for order in permutations(range(3)):
+        joined = torch.zeros(len(x), 3)
+        for player in order:
+            before = program.values(x, joined)
+            joined[:, player] = 1.0
+            exact[..., player] += (program.values(x, joined) - before) / 6
+    for model in result.models:
+        error = (model.attributions(x).detach() - exact).square().sum()
+        assert error / (exact - exact.mean(0)).square().sum() < 0.03
+    for name, value in surrogate.state_dict().items():
+        assert torch.equal(program.surrogate.module.state_dict()[name], value)
+
+
+@pytest.mark.parametrize("classes", [3, None])
+def test_it_is_explained_saved_and_loaded(classes, tmp_path):
+    x = torch.randn(90, 4, generator=torch.Generator().manual_seed(0))
+    y = x[:, 0] if classes is None else (x[:, 0] > 0).long() + (x[:, 1] > 0).long()
+    with seeded(1):
+        model = table_predictor(4, classes, (5,))
+    settings = Settings(
+        4, classes, model=model, grouping=Grouping([0, 0, 1, 2]), hidden=(6,), predictor_hidden=(6,)
+    )
+    result = fit(
+        system_for("fast_shap", settings),
+        (x, y),
+        epochs=2,
+        replicates=2,
+        batch_size=30,
+        progress=False,
+    )
+    posterior = explain(result, x[:5], y[:5], draws=3)
+    found = posterior["sample_stats"]["selection_probability"].values
+    for chain, program in enumerate(result.models):
+        phi = program.attributions(x[:5]).detach()
+        likeliest = torch.zeros(5, dtype=torch.long)
+        if classes is not None:
+            likeliest = program.surrogate(x[:5]).logits.argmax(-1)
+        assert np.array_equal(found[chain], phi[torch.arange(5), likeliest].numpy())
+        # What is said of y is the surrogate's, and the misfit of φ has no part in it.
+        law = program.surrogate(x[:5])
+        log_likelihood = posterior["log_likelihood"]["y"].values[chain]
+        assert log_likelihood == pytest.approx(
+            law.log_prob(y[:5]).detach().expand(3, 5).numpy(), abs=1e-6
+        )
+    told = predictive(result, x[:5], masks=1)
+    assert told.shape == ((2, 5, 3) if classes else (2, 5))
+    assert predictive_log_likelihood(result, x[:5], y[:5], masks=1).isfinite().all()
+    save(result, tmp_path / "explainer")
+    again = explain(load(tmp_path / "explainer"), x[:5], y[:5], draws=3)
+    assert again["sample_stats"].equals(posterior["sample_stats"])
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"features": 0}, ValueError, "features must be a whole number of at least 1; it is 0"),
+        ({"features": 1}, ValueError, "at least 2 mask entries; G is 1"),
+        ({"grouping": Grouping([0, 0, 0, 0])}, ValueError, "at least 2 mask entries; G is 1"),
+        ({"grouping": Grouping([0, 1])}, ValueError, "carries masks to 2 features; there are 4"),
+        ({"classes": 1}, ValueError, "classes must be at least 2"),
+        ({"samples": 0}, ValueError, "samples must be a whole number of at least 1; it is 0"),
+        ({"surrogate": "forest"}, TypeError, "surrogate must be a torch module.*it is str"),
+        ({"model": len}, TypeError, "model must be a torch module.*builtin"),
+        (
+            {"model": nn.Linear(4, 2), "surrogate": nn.Linear(4, 2)},
+            ValueError,
+            "give one of surrogate and model",
+        ),
+        (
+            {"imputer": MarginalImputer(torch.zeros(5, 4))},
+            TypeError,
+            "must be a ConstantImputer.*it is MarginalImputer",
+        ),
+    ],
+)
+def test_bad_numbers_are_refused_by_the_factory(options, error, message):
+    with pytest.raises(error, match=message):
+        fast_shap(**{"features": 4, "classes": 2, **options})
+
+
+def of_classes(classes):
+    with seeded(0):
+        return table_predictor(4, classes, (4,))
+
+
+@pytest.mark.parametrize(
+    ("options", "y", "message"),
+    [
+        ({"classes": 3, "surrogate": of_classes(2)}, Y, "must have 3 classes; it has 2"),
+        ({"classes": 2, "surrogate": of_classes(None)}, Y % 2, "it has a response, not labels"),
+        ({"classes": None, "surrogate": of_classes(2)}, X[:, 0].float(), "and classes is None"),
+        ({"classes": 3, "model": of_classes(3)}, Y + 2, "support|within"),
+        ({"classes": 3, "model": of_classes(3)}, X[:, :2].float(), "what the model says"),
+        ({"classes": 3, "surrogate": of_classes(3)}, Y + 2, "support|within"),
+    ],
+)
+def test_a_game_or_y_that_does_not_fit_is_refused_before_any_step(options, y, message):
+    seen = []
+    with pytest.raises(ValueError, match=message):
+        fit(
+            fast_shap(4, **options),
+            (X.float(), y),
+            valid=None,
+            epochs=1,
+            progress=False,
+            callbacks=[seen.append],
+        )
+    assert not seen
+
+
+def test_rows_that_are_not_finite_are_refused():
+    x = X.float().clone()
+    x[0, 0] = math.nan
+    with pytest.raises(ValueError, match="must be finite"):
+        fit(fast_shap(4, classes=3), (x, Y), epochs=1, progress=False)
