@@ -37,8 +37,9 @@ class CXPlain(PyroModule):
         ValueError: a y of another shape than `(B, G)`.
 
     Example:
-        >>> CXPlain(MLP(4, 4, (8,)))(torch.zeros(3, 4)).sum(-1)
-        tensor([[1., 1., 1.]])
+        >>> shares = CXPlain(MLP(4, 4, (8,)))(torch.zeros(3, 4))
+        >>> shares.shape, bool(((shares.sum(-1) - 1).abs() < 1e-6).all())
+        (torch.Size([1, 3, 4]), True)
     """
 
     def __init__(self, network: nn.Module) -> None:
@@ -158,8 +159,7 @@ def cx_plain_targets(
                 [0.3333, 0.3333, 0.3333]])
     """
     asked = model if isinstance(model, BlackBox) else black_box(model)
-    hides = ConstantImputer(0.0) if imputer is None else imputer
-    if not isinstance(hides, ConstantImputer):
+    if imputer is not None and not isinstance(imputer, ConstantImputer):
         raise TypeError(
             "imputer must be a ConstantImputer, so that a loss is a number and not a draw; it is "
             f"{type(imputer).__name__}"
@@ -170,6 +170,7 @@ def cx_plain_targets(
     if x.dim() != 2 or len(x) == 0:
         raise ValueError(f"x must have shape (B, D), B >= 1; it has {tuple(x.shape)}")
     entries = mask_entries(x.shape[1], grouping)
+    hides = ConstantImputer(x.new_zeros(())) if imputer is None else imputer
     with torch.no_grad():
         told = asked.targets(x)
         _check_outcome(told, y)

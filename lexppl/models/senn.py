@@ -35,7 +35,9 @@ class SENN(PyroModule):
         grouping: which features an entry of the attribution adds up.
 
     Raises:
-        ValueError: λ < 0.
+        ValueError: λ < 0, no outputs, several for a response; from a call, a network of another
+            number of coefficients.
+        TypeError: a likelihood that is none.
 
     Sites: `mask` `(L, B)` + `(G,)`, the signed attributions `θ_g(x) x_g` of the likeliest class,
     for certain; `robustness`, the penalty, given y; `y` `(K, L, B)`.
@@ -60,6 +62,10 @@ class SENN(PyroModule):
             raise ValueError(f"robustness must be finite and at least 0; it is {robustness}")
         if not isinstance(outputs, int) or outputs < 1:
             raise ValueError(f"outputs must be a whole number of at least 1; it is {outputs!r}")
+        if not isinstance(likelihood, Likelihood):
+            raise TypeError(f"likelihood must be a Likelihood; it is {type(likelihood).__name__}")
+        if outputs > 1 and not likelihood.discrete:
+            raise ValueError(f"a response has one output; outputs is {outputs}")
         self.network = network
         self.likelihood = likelihood
         self.outputs = outputs
@@ -85,6 +91,11 @@ class SENN(PyroModule):
     def coefficients(self, x: Tensor) -> Tensor:
         """θ(x), `(B, C, D)`."""
         theta: Tensor = self.network(x)
+        if theta.shape[-1] != self.outputs * x.shape[-1]:
+            raise ValueError(
+                f"the network gives {theta.shape[-1]} coefficients a row; there are "
+                f"{self.outputs} outputs of {x.shape[-1]} features"
+            )
         return theta.reshape(len(x), self.outputs, x.shape[-1])
 
     def outputs_of(self, x: Tensor) -> Tensor:

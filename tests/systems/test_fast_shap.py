@@ -176,6 +176,23 @@ def test_the_loss_is_the_papers_summed_over_all_coalitions(case, paired, normali
     assert z_scores(values, exact).abs().max() < threshold(1)
 
 
+def test_a_coalition_is_observed_with_its_complement_where_they_are_paired():
+    def misfit(game, coalition):
+        rows = torch.tensor(coalition, dtype=torch.float64).expand(1, ROWS, 4)
+        return game.program.misfit(X, rows, game.phi(), game.none)[0].detach()
+
+    paired, alone = (
+        Game(*CASES["one player a feature"]),
+        Game(*CASES["one player a feature"], False),
+    )
+    one, other = misfit(alone, (1, 0, 0, 0)), misfit(alone, (0, 1, 1, 1))
+    assert (misfit(paired, (1, 0, 0, 0)) - (one + other) / 2).abs().max() < 1e-14
+    assert (one - other).abs().min() > 1e-3
+    fitted = alone.none + alone.phi()[..., 0]
+    by_hand = (alone.value[1, 0, 0, 0] - fitted).square().mean(-1)
+    assert (one - by_hand).abs().max() < 1e-14
+
+
 @pytest.mark.parametrize("paired", [True, False])
 @pytest.mark.parametrize("case", CASES)
 def test_the_gradient_is_that_of_the_exact_loss(case, paired):
@@ -319,6 +336,7 @@ def test_it_is_explained_saved_and_loaded(classes, tmp_path):
         batch_size=30,
         progress=False,
     )
+    assert result.collapse == [None, None]  # attributions are no selection probabilities
     posterior = explain(result, x[:5], y[:5], draws=3)
     found = posterior["sample_stats"]["selection_probability"].values
     for chain, program in enumerate(result.models):

@@ -1,0 +1,262 @@
+"""CXPlain: its targets by plain loops, its objective, and ensembles."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LinearRegression, LogisticRegression
+from torch import nn
+
+from lexppl import explain, fit, load, save
+from lexppl.inference import NestedIWAE, ScoreFunction
+from lexppl.inference.scope import seeded
+from lexppl.models import (
+    ConstantImputer,
+    CXPlain,
+    Grouping,
+    MarginalImputer,
+    black_box,
+    cx_plain,
+    cx_plain_targets,
+)
+from lexppl.models.table_parts import table_predictor
+from tests.systems.discrete import gradients_of, stages_of
+
+X = torch.randn(40, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+LABELS = (X[:, 0] > 0).long() + (X[:, 1] > 0.5).long()
+PROBABILITIES = torch.softmax(X[:, :3], -1)
+RESPONSE = X[:, 0] * 2.0 - X[:, 2]
+
+
+def predictor(classes):
+    with seeded(3):
+        given = table_predictor(4, classes, (8,)).double()
+    for parameter in given.parameters():
+        parameter.data.mul_(2.0)
+    return given
+
+
+def targets_by_hand(model, y, groups=(0, 1, 2, 3), hidden=0.0):
+    """Schwab and Karlen 2019, eqs. 1 to 4, a row and an entry at a time."""
+
+    def loss(x, of):
+        outputs = model.network(x[None])[0].detach()
+        if of.is_floating_point() and of.dim() == 0:
+            return float((of - outputs[0]).square())
+        log_p = outputs.log_softmax(-1)
+        return float(-(of * log_p).sum() if of.dim() else -log_p[of])
+
+    shares = []
+    for x, of in zip(X, y, strict=True):
+        costs = []
+        for entry in range(max(groups) + 1):
+            without = x.clone()
+            for feature, group in enumerate(groups):
+                if group == entry:
+                    without[feature] = hidden
+            costs.append(max(loss(without, of) - loss(x, of), 0.0))
+        total = sum(costs)
+        shares.append([c / total if total else 1 / len(costs) for c in costs])
+    return torch.tensor(shares, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("groups", [(0, 1, 2, 3), (0, 1, 0, 2)])
+@pytest.mark.parametrize(
+    ("classes", "y"),
+    [(3, LABELS), (3, PROBABILITIES), (None, RESPONSE)],
+    ids=["labels", "black box", "response"],
+)
+def test_targets_are_the_papers(classes, y, groups):
+    model = predictor(classes)
+    grouping = Grouping(groups)
+    imputer = ConstantImputer(torch.tensor(0.25, dtype=torch.float64))
+    found = cx_plain_targets(model, X, y, grouping=grouping, imputer=imputer)
+    exact = targets_by_hand(model, y, groups, 0.25)
+    assert found.dtype == torch.float64
+    assert (found - exact).abs().max() < 1e-9
+    assert (found.sum(-1) - 1).abs().max() < 1e-12
+    # Some rows have entries whose absence helps, which cost nothing.
+    assert bool((found == 0).any())
+    # Negative control: zeros in place of the constant.
+    assert (targets_by_hand(model, y, groups) - exact).abs().max() > 1e-2
+    single = cx_plain_targets(
+        model.float(),
+        X.float(),
+        y if y.dtype == torch.long else y.float(),
+        grouping=grouping,
+        imputer=ConstantImputer(0.25),
+    )
+    assert single.dtype == torch.float32
+    assert (single - exact).abs().max() < 1e-3
+
+
+def test_rows_in_which_no_absence_costs_anything_have_equal_shares():
+    def model(rows):
+        return 1.0 / (1.0 + np.exp(-3.0 * rows[:, 0]))
+
+    x = torch.tensor([[1.0, 5.0, -2.0], [1.0, 5.0, -2.0]])
+    found = cx_plain_targets(model, x, torch.tensor([1, 0]))
+    assert torch.equal(found[0], torch.tensor([1.0, 0.0, 0.0]))
+    assert torch.equal(found[1], torch.full((3,), 1 / 3))
+
+
+def test_a_certain_model_that_is_wrong_has_finite_targets():
+    def model(rows):
+        return np.where(rows[:, 0] > 0, 1.0, 0.0)
+
+    found = cx_plain_targets(model, torch.tensor([[1.0, 2.0], [-1.0, 2.0]]), torch.tensor([1, 1]))
+    assert torch.equal(found, torch.tensor([[1.0, 0.0], [0.5, 0.5]]))
+
+
+def test_models_of_any_make_are_asked():
+    classifier = LogisticRegression().fit(X.numpy(), LABELS.numpy())
+    wrapped = cx_plain_targets(black_box(classifier), X, LABELS)
+    assert torch.equal(cx_plain_targets(classifier, X, LABELS), wrapped)
+    regressor = LinearRegression().fit(X.numpy(), RESPONSE.numpy())
+    # The response is linear in two features, and the fit is exact.
+    found = cx_plain_targets(regressor, X, RESPONSE)
+    by_hand = torch.stack([(2 * X[:, 0]) ** 2, 0 * X[:, 1], X[:, 2] ** 2, 0 * X[:, 3]], -1)
+    assert (found - by_hand / by_hand.sum(-1, keepdim=True)).abs().max() < 1e-6
+
+
+def test_the_loss_is_the_divergence_and_the_entropy_of_the_targets():
+    shares = cx_plain_targets(predictor(3), X, LABELS)
+    term = stages_of(cx_plain(4, hidden=(6,)))[0].terms[0]
+    ours = term.objective.differentiable_loss(term.model, None, X, shares)
+    log_told = term.model.network(X).log_softmax(-1)
+    divergence = torch.special.xlogy(shares, shares) - shares * log_told
+    entropy = -torch.special.xlogy(shares, shares).sum()
+    exact = divergence.sum()
+    assert float(ours.detach()) == pytest.approx(float((exact + entropy).detach()), abs=1e-9)
+    difference = gradients_of(ours, term.model) - gradients_of(exact, term.model)
+    assert difference.abs().max() < 1e-9
+    # Negative control: the divergence the other way has another gradient.
+    other = (log_told.exp() * (log_told - shares.clamp(min=1e-3).log())).sum()
+    difference = gradients_of(other, term.model) - gradients_of(exact, term.model)
+    assert difference.abs().max() > 1e-2
+
+
+class Table(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.logits = nn.Parameter(torch.zeros(40, 4, dtype=torch.float64))
+
+    def forward(self, x):
+        return self.logits
+
+
+def test_its_minimum_is_the_targets():
+    shares = cx_plain_targets(predictor(3), X, PROBABILITIES)
+    shares = (shares + 0.01) / (1 + 4 * 0.01)  # so that the minimum is not at infinity
+    program = CXPlain(Table())
+    objective = NestedIWAE(1, estimator=ScoreFunction())
+    optimizer = torch.optim.LBFGS(
+        program.parameters(),
+        max_iter=500,
+        tolerance_grad=1e-12,
+        tolerance_change=0.0,
+        line_search_fn="strong_wolfe",
+    )
+
+    def closure():
+        optimizer.zero_grad()
+        loss = objective.differentiable_loss(program, None, X, shares)
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    assert (program(X)[0] - shares).abs().max() < 1e-6
+
+
+def test_an_ensemble_is_fitted_explained_saved_and_loaded(tmp_path):
+    x = torch.randn(600, 4, generator=torch.Generator().manual_seed(0))
+
+    def model(rows):
+        return 1.0 / (1.0 + np.exp(-4.0 * np.where(rows[:, 0] > 0, rows[:, 1], rows[:, 2])))
+
+    labels = torch.as_tensor(model(x.numpy()) > 0.5).long()
+    shares = cx_plain_targets(model, x, labels)
+    system = cx_plain(4, hidden=(32,))
+    options = {"batch_size": 50, "learning_rate": 1e-2, "replicates": 4, "progress": False}
+    result = fit(system, (x, shares), epochs=25, **options)
+    posterior = explain(result, x, draws=2)
+    found = posterior["sample_stats"]["selection_probability"].values
+    assert found.shape == (4, 600, 4)
+    assert found.sum(-1) == pytest.approx(np.ones((4, 600)), abs=1e-5)
+    first = x[:, 0] > 0.5
+    assert (found[:, first, 1] - found[:, first, 2]).mean() > 0.4
+    second = x[:, 0] < -0.5
+    assert (found[:, second, 2] - found[:, second, 1]).mean() > 0.4
+    low, high = np.quantile(found, [0.05, 0.95], axis=0)
+    assert (high >= low).all()
+    assert (high - low).max() > 0.05
+    save(result, tmp_path / "explainer")
+    again = explain(load(tmp_path / "explainer"), x, draws=2)
+    assert again["posterior"].equals(posterior["posterior"])
+    with pytest.raises(ValueError, match="y is given, and the program has no site 'y'"):
+        explain(result, x, shares)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"x": X[0]}, ValueError, r"x must have shape \(B, D\)"),
+        ({"x": X[:0], "y": LABELS[:0]}, ValueError, "x must have shape"),
+        ({"x": X.numpy()}, TypeError, "x must be a torch.Tensor; it is a ndarray"),
+        ({"x": X / 0.0}, ValueError, "x must be finite"),
+        ({"y": LABELS[:5]}, ValueError, r"of shape \(5,\)"),
+        ({"y": LABELS + 1}, ValueError, "y must hold labels 0 to 2; it holds 1 to 3"),
+        ({"y": RESPONSE}, ValueError, "labels .40,. of an integer type"),
+        ({"y": PROBABILITIES[:, :2]}, ValueError, r"of shape \(40, 2\)"),
+        ({"y": PROBABILITIES / 0.0}, ValueError, "y must be finite"),
+        ({"y": LABELS.numpy()}, TypeError, "y must be a torch.Tensor; it is a ndarray"),
+        ({"model": predictor(None), "y": PROBABILITIES}, ValueError, r"must have shape \(40,\)"),
+        ({"grouping": Grouping([0, 1])}, ValueError, "carries masks to 2 features; there are 4"),
+        (
+            {"imputer": MarginalImputer(X)},
+            TypeError,
+            "must be a ConstantImputer.*it is MarginalImputer",
+        ),
+        ({"model": 3.0}, TypeError, "a black box must be"),
+    ],
+)
+def test_bad_targets_are_refused(options, error, message):
+    given = {"model": predictor(3), "x": X, "y": LABELS, **options}
+    with pytest.raises(error, match=message):
+        cx_plain_targets(
+            given["model"],
+            given["x"],
+            given["y"],
+            grouping=given.get("grouping"),
+            imputer=given.get("imputer"),
+        )
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (LABELS, r"\(32, 4\), as cx_plain_targets gives them; it has \(32,\)"),
+        (PROBABILITIES.float(), r"\(32, 4\), as cx_plain_targets gives them; it has \(32, 3\)"),
+        (torch.full((40, 4), math.nan), "y of train must be finite"),
+    ],
+)
+def test_what_are_no_shares_is_refused_before_any_step(y, message):
+    seen = []
+    with pytest.raises(ValueError, match=message):
+        fit(cx_plain(4), (X.float(), y), epochs=1, progress=False, callbacks=[seen.append])
+    assert not seen
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"features": 0}, "features must be a whole number of at least 1; it is 0"),
+        ({"grouping": Grouping([0, 1])}, "carries masks to 2 features; there are 4"),
+        ({"hidden": (0,)}, "widths must be whole numbers"),
+        ({"activation": "step"}, "activation must be one of"),
+    ],
+)
+def test_bad_numbers_are_refused_by_the_factory(options, message):
+    with pytest.raises(ValueError, match=message):
+        cx_plain(**{"features": 4, **options})

@@ -1,0 +1,217 @@
+"""SENN: its loss and gradient by plain loops of autograd, and what it says of itself."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from lexppl import explain, fit, load, save
+from lexppl.inference import NestedIWAE
+from lexppl.inference.program import Program
+from lexppl.inference.scope import seeded
+from lexppl.models import (
+    MLP,
+    SENN,
+    CategoricalLikelihood,
+    Grouping,
+    NormalLikelihood,
+    Settings,
+    senn,
+    system_for,
+)
+from tests.systems.discrete import gradients_of, stages_of
+
+X = torch.randn(5, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+LABELS = torch.tensor([0, 1, 1, 0, 2])
+PROBABILITIES = torch.softmax(X @ torch.arange(9.0).double().reshape(3, 3) / 4, -1)
+RESPONSE = X[:, 0] * 2.0 - 1.0
+
+
+def settled(classes, robustness, activation="tanh"):
+    system = senn(3, classes=classes, robustness=robustness, hidden=(6,), activation=activation)
+    term = stages_of(system)[0].terms[0]
+    with torch.no_grad():
+        term.model.intercept.copy_(torch.linspace(-0.3, 0.4, term.model.outputs))
+        for parameter in term.model.network.parameters():
+            parameter.mul_(2.0)
+    return term
+
+
+def loss_by_hand(program, y, robustness, square=True):
+    """−log p(y | f(x)) + λ Σ_c ‖∇_x f_c(x) − θ_c(x)‖², a row and a class at a time."""
+    total = 0.0
+    for row, x in enumerate(X):
+        x = x.clone().requires_grad_()
+        theta = program.network(x[None]).reshape(program.outputs, 3)
+        f = theta @ x + program.intercept
+        for c in range(program.outputs):
+            (slope,) = torch.autograd.grad(f[c], x, create_graph=True)
+            distance = (slope - theta[c]).square().sum()
+            total = total + robustness * (distance if square else distance.sqrt())
+        if y.dim() == 2:
+            total = total - (y[row] * f.log_softmax(-1)).sum()
+        elif y.is_floating_point():
+            scale = program.likelihood.log_scale.exp()
+            total = total - torch.distributions.Normal(f[0], scale).log_prob(y[row])
+        else:
+            total = total + cross_entropy(f[None], y[row : row + 1])
+    return total
+
+
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+@pytest.mark.parametrize(
+    ("classes", "y"),
+    [(3, LABELS), (3, PROBABILITIES), (None, RESPONSE)],
+    ids=["labels", "black box", "response"],
+)
+def test_the_loss_and_its_gradient_are_the_papers(classes, y, activation):
+    term = settled(classes, 0.7, activation)
+    ours = term.objective.differentiable_loss(term.model, None, X, y)
+    exact = loss_by_hand(term.model, y, 0.7)
+    assert float(ours.detach()) == pytest.approx(float(exact.detach()), abs=1e-10)
+    difference = gradients_of(ours, term.model) - gradients_of(exact, term.model)
+    assert difference.abs().max() < 1e-10
+    # Negative controls: the norm unsquared, and no penalty, are other losses.
+    for other in (loss_by_hand(term.model, y, 0.7, square=False), loss_by_hand(term.model, y, 0.0)):
+        assert abs(float(other.detach()) - float(exact.detach())) > 1e-3
+
+
+def test_validation_has_the_penalty_too_and_leaves_no_graph():
+    term = settled(3, 0.7)
+    exact = loss_by_hand(term.model, LABELS, 0.7).detach()
+    term.model.eval()
+    assert term.objective.loss(term.model, None, X, LABELS) == pytest.approx(float(exact))
+    with torch.no_grad():
+        assert not term.model.unsteadiness(X).requires_grad
+
+
+def test_a_linear_model_has_no_penalty():
+    term = settled(3, 1.0)
+    with torch.no_grad():
+        term.model.network.layers[0].weight.zero_()
+    assert term.model.unsteadiness(X).abs().max() < 1e-14
+
+
+def test_attributions_add_up_to_the_likeliest_logit():
+    program = settled(3, 0.1).model
+    grouped = SENN(program.network, program.likelihood, 3, grouping=Grouping([0, 1, 0])).double()
+    grouped.load_state_dict(program.state_dict())
+    f = program.outputs_of(X)
+    found = {}
+    for name, one in (("features", program), ("groups", grouped)):
+        law = Program(one, None, (X,)).run().sites["mask"].law
+        found[name] = law.mean[0].detach()
+        top = f.argmax(-1)
+        total = found[name].sum(-1) + program.intercept[top]
+        assert (total - f.gather(1, top[:, None]).squeeze(1)).abs().max() < 1e-12
+    theta = program.network(X).reshape(5, 3, 3)
+    for row in range(5):
+        by_hand = theta[row, f[row].argmax()] * X[row]
+        assert (found["features"][row] - by_hand).abs().max() < 1e-12
+    pairs = found["features"][:, [0, 1]] + torch.stack([found["features"][:, 2], 0 * X[:, 0]], -1)
+    assert (found["groups"] - pairs).abs().max() < 1e-12
+    assert len({int(c) for c in f.argmax(-1)}) > 1
+
+
+def test_no_bias_stays_at_zero():
+    result = fit(
+        senn(3, classes=3, bias=False, hidden=(4,)),
+        (X.float(), LABELS),
+        valid=None,
+        epochs=2,
+        progress=False,
+    )
+    assert torch.equal(result.model.intercept, torch.zeros(3))
+    with_bias = fit(
+        senn(3, classes=3, hidden=(4,)), (X.float(), LABELS), valid=None, epochs=2, progress=False
+    )
+    assert not torch.equal(with_bias.model.intercept, torch.zeros(3))
+
+
+def test_replicates_have_the_loss_that_each_has_alone():
+    data = (X.float(), LABELS)
+    result = fit(
+        senn(3, classes=3, robustness=0.5, hidden=(4,)),
+        data,
+        valid=data,
+        epochs=3,
+        replicates=2,
+        progress=False,
+    )
+    alone = [NestedIWAE(1).loss(model, None, *data) / 5 for model in result.models]
+    assert result.best_valid == pytest.approx(np.array(alone), rel=1e-5)
+    assert alone[0] != alone[1]
+
+
+def test_the_penalty_steadies_the_coefficients():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(400, 3, generator=generator)
+    y = (x[:, 0] * x[:, 1] > 0).long()
+    options = {"epochs": 30, "batch_size": 50, "learning_rate": 1e-2, "progress": False}
+    free, steady = (
+        fit(senn(3, classes=2, robustness=weight, hidden=(16,)), (x, y), **options).model
+        for weight in (0.0, 10.0)
+    )
+    assert steady.unsteadiness(x).mean() < 0.01 * free.unsteadiness(x).mean()
+    accuracy = (free.outputs_of(x).argmax(-1) == y).float().mean()
+    assert accuracy > 0.9
+
+
+@pytest.mark.parametrize("classes", [3, None])
+def test_it_is_explained_saved_and_loaded(classes, tmp_path):
+    x = torch.randn(90, 3, generator=torch.Generator().manual_seed(0))
+    y = x[:, 0] if classes is None else (x[:, 0] > 0).long() + (x[:, 1] > 0).long()
+    settings = Settings(3, classes, grouping=Grouping([0, 0, 1]), hidden=(6,))
+    result = fit(
+        system_for("senn", settings), (x, y), epochs=2, replicates=2, batch_size=30, progress=False
+    )
+    assert result.collapse == [None, None]  # attributions are no selection probabilities
+    posterior = explain(result, x[:5], y[:5], draws=3)
+    assert posterior["sample_stats"]["selection_probability"].shape == (2, 5, 2)
+    law = result.models[1].likelihood(result.models[1].outputs_of(x[:5]))
+    log_likelihood = posterior["log_likelihood"]["y"].values[1]
+    assert log_likelihood == pytest.approx(
+        law.log_prob(y[:5]).detach().expand(3, 5).numpy(), abs=1e-6
+    )
+    save(result, tmp_path / "explainer")
+    again = explain(load(tmp_path / "explainer"), x[:5], y[:5], draws=3)
+    assert again["sample_stats"].equals(posterior["sample_stats"])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"features": 0}, "features must be a whole number of at least 1; it is 0"),
+        ({"classes": 1}, "classes must be at least 2"),
+        ({"robustness": -0.1}, "robustness must be finite and at least 0; it is -0.1"),
+        ({"robustness": math.nan}, "robustness must be finite and at least 0; it is nan"),
+        ({"grouping": Grouping([0, 1])}, "carries masks to 2 features; there are 3"),
+        ({"activation": "step"}, "activation must be one of"),
+        ({"hidden": (0,)}, "widths must be whole numbers"),
+    ],
+)
+def test_bad_numbers_are_refused_by_the_factory(options, message):
+    with pytest.raises(ValueError, match=message):
+        senn(**{"features": 3, "classes": 2, **options})
+
+
+def test_bad_parts_and_data_are_refused():
+    with seeded(0):
+        network = MLP(3, 6, (4,))
+    with pytest.raises(ValueError, match="outputs must be a whole number of at least 1; it is 0"):
+        SENN(network, CategoricalLikelihood(), 0)
+    with pytest.raises(TypeError, match="likelihood must be a Likelihood; it is Linear"):
+        SENN(network, nn.Linear(1, 1), 2)
+    with pytest.raises(ValueError, match="a response has one output; outputs is 2"):
+        SENN(network, NormalLikelihood(), 2)
+    with pytest.raises(ValueError, match=r"gives 6 coefficients a row.*3 outputs of 3 features"):
+        SENN(network, CategoricalLikelihood(), 3).coefficients(torch.zeros(2, 3))
+    x = X.float().clone()
+    x[0, 0] = math.nan
+    with pytest.raises(ValueError, match="must be finite"):
+        fit(senn(3, classes=3), (x, LABELS), epochs=1, progress=False)
+    with pytest.raises(ValueError, match=r"support|within"):
+        fit(senn(3, classes=2), (X.float(), LABELS), valid=None, epochs=1, progress=False)
