@@ -8,7 +8,9 @@ from typing import NoReturn
 import lexppl
 from lexppl.cli.errors import UsageError
 from lexppl.cli.imputers import IMPUTERS
+from lexppl.compare import METHODS as OTHERS
 from lexppl.data import shipped_names, synthetic_names
+from lexppl.models import METHODS
 from lexppl.models.regimes import Regime
 
 EXPLAIN_PENALTY, EVALUATE_PENALTY = 0.02, 0.0225
@@ -22,16 +24,18 @@ Explain predictions: learn which features of each row a prediction needs, and ho
 commands:
   explain    fit an explainer on a data set and write what it found: a report, tables, a posterior
   evaluate   fit an explainer on a synthetic set, whose relevant features are known, and judge it
+  compare    put methods side by side on a data set, this library's and others, under one judge
 
 examples:
   lexppl explain breast_cancer --out results
   lexppl explain houses.csv --target price --out results
   lexppl evaluate S3
+  lexppl compare wine --methods lex,real_x,shap
 
 `lexppl COMMAND --help` tells all options of a command."""
 
 EXPLAIN = """\
-Fit an explainer (LEX) on a data set and write what it found.
+Fit an explainer (LEX, or another --method) on a data set and write what it found.
 
 For each row the explainer chooses the features that it needs to predict the target, hides the
 others, and predicts. How often it chooses a feature is that feature's importance. Several
@@ -53,6 +57,7 @@ examples:
   lexppl explain breast_cancer --out results
   lexppl explain wine --k 3 --replicates 8 --out results
   lexppl explain houses.csv --target price --drop-missing --out results
+  lexppl explain wine --method l2x --k 3 --out results
   lexppl explain patients.csv --target outcome --black-box model.joblib --trust-black-box --out r
 
 Ctrl-C ends the fit; the best state so far is still written. Ctrl-C again ends without."""
@@ -68,6 +73,21 @@ synthetic sets: {", ".join(synthetic_names())} (S1, S2, S3 are Syn4, Syn5, Syn6)
 examples:
   lexppl evaluate S3
   lexppl evaluate S1 --k 5 --masks 10 --seed 1 --out scores.json"""
+
+
+COMPARE = """\
+Put methods side by side: each is fitted on the same rows, ranks the features of the same held-out
+rows, and is judged by the same EVAL-X, a predictor that has seen every mask. Where the data set has
+a truth, the share of it that is found is told too."""
+
+COMPARE_MORE = f"""\
+methods of this library: {", ".join(METHODS)}
+others (pip install "lexppl[compare]"): {", ".join(OTHERS)}
+
+examples:
+  lexppl compare breast_cancer --methods lex,real_x,l2x
+  lexppl compare wine --methods lex,shap,lime,permutation --sizes 1,2,4
+  lexppl compare S3 --methods lex,tabnet --out figures.json"""
 
 
 class OneLineParser(argparse.ArgumentParser):
@@ -89,7 +109,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         4
     """
     options = parser().parse_args(argv)
-    if options.command == "explain":
+    if options.command in ("explain", "compare"):
         _check_shares(options)
     return options
 
@@ -127,7 +147,62 @@ def parser() -> OneLineParser:
             usage="lexppl evaluate SET [options]",
         )
     )
+    _compare(
+        commands.add_parser(
+            "compare",
+            allow_abbrev=False,
+            description=COMPARE,
+            epilog=COMPARE_MORE,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            usage="lexppl compare DATA --methods A,B,… [options]",
+        )
+    )
     return top
+
+
+def _compare(command: argparse.ArgumentParser) -> None:
+    command.add_argument("data", metavar="DATA", help="as in explain: a name or a table")
+    command.add_argument("--methods", metavar="A,B,…", required=True, help="see below")
+    command.add_argument("--out", metavar="FILE", help="write the figures as JSON too")
+    command.add_argument("--overwrite", action="store_true", help="replace FILE")
+    _table_options(command.add_argument_group("the table"))
+    group = command.add_argument_group("the methods")
+    group.add_argument(
+        "--k",
+        type=_whole(1),
+        help="features that a row keeps, for methods that take a number of them (default: a "
+        "quarter of all; lex: as many as pay)",
+    )
+    group.add_argument(
+        "--sizes",
+        type=_sizes,
+        metavar="K,L,…",
+        help="numbers of features by which rankings are judged (default: 1,3,5)",
+    )
+    group.add_argument(
+        "--replicates",
+        type=_whole(1),
+        default=1,
+        metavar="R",
+        help="fits of each method from different seeds, averaged (default: 1)",
+    )
+    command.set_defaults(
+        penalty=None, imputer=None, default_penalty=EXPLAIN_PENALTY, default_imputer="marginal"
+    )
+    fitting = _fit_options(command, BY_ROWS, BY_ROWS, 0.2)
+    fitting.add_argument(
+        "--test-share",
+        type=_share,
+        default=0.2,
+        metavar="SHARE",
+        help="share of rows held out and judged (default: 0.2)",
+    )
+    command.add_argument("--quiet", action="store_true", help="show no progress")
+    command.add_argument("--debug", action="store_true", help=argparse.SUPPRESS)
+
+
+def _sizes(text: str) -> list[int]:
+    return [_whole(1)(part) for part in text.split(",")]
 
 
 def _explain(command: argparse.ArgumentParser) -> None:
@@ -141,7 +216,7 @@ def _explain(command: argparse.ArgumentParser) -> None:
         "--overwrite", action="store_true", help="replace what an earlier run left in DIR"
     )
     _table_options(command.add_argument_group("the table"))
-    _model_options(command, imputer="marginal", replicates=4, penalty=EXPLAIN_PENALTY)
+    _model_options(command, "marginal", replicates=4, penalty=EXPLAIN_PENALTY, methods=True)
     _black_box_options(command.add_argument_group("explaining a model of yours (a black box)"))
     fitting = _fit_options(command, BY_ROWS, BY_ROWS, 0.2)
     fitting.add_argument(
@@ -211,10 +286,23 @@ def _table_options(group: argparse._ArgumentGroup) -> None:
 
 
 def _model_options(
-    command: argparse.ArgumentParser, imputer: str, replicates: int, penalty: float
+    command: argparse.ArgumentParser,
+    imputer: str,
+    replicates: int,
+    penalty: float,
+    methods: bool = False,
 ) -> None:
-    command.set_defaults(default_penalty=penalty)
+    command.set_defaults(default_penalty=penalty, default_imputer=imputer)
     group = command.add_argument_group("the explainer")
+    if methods:
+        group.add_argument(
+            "--method",
+            choices=tuple(METHODS),
+            default="lex",
+            metavar="NAME",
+            help="; ".join(f"{name}: {method.summary}" for name, method in METHODS.items())
+            + " (default: lex)",
+        )
     size = group.add_mutually_exclusive_group()
     size.add_argument(
         "--k", type=_whole(1), help="features that each row keeps, as many in every row"
@@ -228,11 +316,11 @@ def _model_options(
     group.add_argument(
         "--imputer",
         choices=tuple(IMPUTERS),
-        default=imputer,
         metavar="LAW",
         help="what hidden features are replaced with: "
         + "; ".join(f"{name}, {meaning}" for name, meaning in IMPUTERS.items())
-        + f" (default: {imputer})",
+        + f" (default: {imputer}"
+        + (", and constant for methods other than lex)" * methods or ")"),
     )
     group.add_argument(
         "--replicates",
@@ -285,14 +373,13 @@ def _fit_options(
     group = command.add_argument_group("the fit")
     group.add_argument("--epochs", type=_whole(1), help=f"passes over the rows (default: {epochs})")
     group.add_argument(
-        "--masks", type=_whole(2), default=4, metavar="L", help="masks a row and step (default: 4)"
+        "--masks", type=_whole(2), metavar="L", help="masks a row and step of lex (default: 4)"
     )
     group.add_argument(
         "--imputations",
         type=_whole(1),
-        default=1,
         metavar="K",
-        help="imputations a mask (default: 1)",
+        help="imputations a mask of lex (default: 1)",
     )
     group.add_argument(
         "--batch-size", type=_whole(1), metavar="B", help=f"rows a step (default: {batch})"

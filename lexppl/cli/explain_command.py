@@ -3,7 +3,7 @@
 import argparse
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from torch import Tensor
 from lexppl.arviz_compatibility import Posterior
 from lexppl.cli.atomic_output import output_folder
 from lexppl.cli.black_box_file import black_box_targets, load_black_box
+from lexppl.cli.errors import UsageError
 from lexppl.cli.exit_codes import INTERRUPTED
 from lexppl.cli.fitting import (
     FEW_ROWS,
@@ -44,6 +45,8 @@ from lexppl.cli.threads import one_thread
 from lexppl.evaluation.full_model import FullModel
 from lexppl.explanation import explain, save_posterior, selection_table
 from lexppl.inference import FitResult
+from lexppl.models import METHODS
+from lexppl.models.regimes import Regime
 from lexppl.saving import save
 
 POSTERIOR, IMPORTANCE, REPORT = "posterior.nc", "importance.csv", "report.html"
@@ -112,7 +115,8 @@ def _find(
     warnings = collapse_messages(result.collapse)
     if not result.interrupted:
         epochs = len(result.history)
-        warnings += early_message(result.best_epoch.tolist(), epochs, plan.penalty is not None)
+        grows = plan.method == "lex" and plan.penalty is not None
+        warnings += early_message(result.best_epoch.tolist(), epochs, grows)
     if result.interrupted:
         _refuse_untrained(result)
         warnings.insert(0, _interruption(result, plan))
@@ -147,12 +151,20 @@ def _fit(
 ) -> Fitted:
     said = None if model is None else black_box_targets(model, source, options)
     full = None
-    if not plan.regime.learns_predictor:
+    method = METHODS[plan.method]
+    if plan.method != "lex" and options.regime is not None:
+        raise UsageError(f"--regime is of lex; --method {plan.method} has its own")
+    if method.explains_model or not plan.regime.learns_predictor:
         tell("fitting the predictor that sees everything", options.quiet)
-        full = fit_full_predictor(plan, parts, not options.quiet)
+        answers = None
+        if said is not None:
+            answers = [said[rows.to(said.device)] for rows in (parts.train_rows, parts.valid_rows)]
+        full = fit_full_predictor(plan, parts, not options.quiet, answers)
         if full.result.interrupted:
             raise KeyboardInterrupt
     predictor = None if full is None else full.predictor
+    if method.explains_model and said is None:
+        plan = replace(plan, regime=Regime.SELF_POST_HOC)
     targets = [
         targets_of(plan, part, rows, said, predictor)
         for part, rows in ((parts.train, parts.train_rows), (parts.valid, parts.valid_rows))
@@ -162,7 +174,8 @@ def _fit(
         options.quiet,
     )
     result = fit_explainer(plan, parts, targets, predictor, not options.quiet)
-    return Fitted(result, said, full)
+    # A predictor that was fitted to a black box is no reference for the labels.
+    return Fitted(result, said, full if said is None else None)
 
 
 def _refuse_untrained(result: FitResult) -> None:

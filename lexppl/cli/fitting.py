@@ -8,15 +8,33 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lexppl.cli.errors import UsageError
 from lexppl.cli.imputers import imputer_of
 from lexppl.cli.source import Parts
 from lexppl.data import Dataset
 from lexppl.evaluation.full_model import FullModel, fit_full
-from lexppl.inference import CollapseWarning, FitResult, Linear, annealed, fit
-from lexppl.models import LEX, Grouping, Predictor, lex
+from lexppl.inference import (
+    CollapseWarning,
+    FitResult,
+    Linear,
+    NestedIWAE,
+    Stage,
+    System,
+    annealed,
+    fit,
+)
+from lexppl.models import (
+    LEX,
+    METHODS,
+    Grouping,
+    Method,
+    Predictor,
+    Settings,
+    lex,
+    system_for,
+)
 from lexppl.models.regimes import Regime, frozen, regime_targets
 
 FEW_ROWS = 2000
@@ -25,6 +43,7 @@ STEPS = 3000
 """Steps that are enough where rows are many; epochs are cut so that there are no more."""
 MOST_EPOCHS = 200
 LARGEST_BATCH = 500
+MASKS = 4
 BATCHES_AN_EPOCH = 3
 
 
@@ -33,6 +52,7 @@ class Plan:
     """How an explainer is fitted, with every default filled in.
 
     Args:
+        method: a name of `lexppl.models.METHODS`.
         k: entries a mask keeps, or None for a penalty.
         penalty: nats an entry, or None for a k.
         imputer: name of the imputer.
@@ -42,6 +62,7 @@ class Plan:
         selector_hidden, predictor_hidden: widths of hidden layers.
     """
 
+    method: str
     k: int | None
     penalty: float | None
     imputer: str
@@ -61,7 +82,9 @@ class Plan:
     def law(self) -> str:
         """The law of the masks, in words."""
         if self.k is not None:
-            return f"exactly {self.k} of the features in each row"
+            return f"{self.k} of the features in each row"
+        if self.penalty is None:
+            return "all features of a row, each to a share of its own"
         return f"as many features as are worth {self.penalty:g} nats each"
 
 
@@ -87,6 +110,9 @@ def plan_of(
         >>> plan.penalty, plan.batch_size, plan.epochs
         (0.02, 36, 200)
     """
+    name = getattr(options, "method", "lex")
+    method = METHODS[name]
+    _check_method(options, name, method)
     few = rows < FEW_ROWS
     batch = options.batch_size or batch_size
     if batch is None:
@@ -94,14 +120,15 @@ def plan_of(
     if epochs is None:
         epochs = max(1, min(MOST_EPOCHS, STEPS // math.ceil(rows / batch)))
     return Plan(
+        method=name,
         k=options.k,
-        penalty=None if options.k is not None else _or(options.penalty, options.default_penalty),
-        imputer=options.imputer,
+        penalty=_penalty(options, name, method),
+        imputer=options.imputer or _own_imputer(options, name),
         regime=regime,
         replicates=options.replicates,
         epochs=options.epochs or epochs,
-        masks=options.masks,
-        imputations=options.imputations,
+        masks=options.masks or MASKS,
+        imputations=options.imputations or 1,
         batch_size=batch,
         learning_rate=options.learning_rate,
         weight_decay=1e-3,
@@ -136,19 +163,42 @@ def check_size(k: int | None, entries: int) -> None:
         raise ValueError(f"k must be from 1 to {entries}, the number of features; it is {k}")
 
 
-def build_model(plan: Plan, data: Dataset, predictor: Any = None) -> LEX:
-    """The explainer of a plan, for rows like these."""
-    groups = list(data.groups)
-    model = lex(
+def settings_of(plan: Plan, data: Dataset, predictor: Any = None) -> Settings:
+    """What a method is built from, for rows like these.
+
+    Args:
+        plan: with the method's name.
+        data: the rows.
+        predictor: the given one, for methods that explain one and regimes where it is frozen.
+    """
+    method = METHODS[plan.method]
+    return Settings(
         data.n_features,
-        classes=data.n_classes,
+        data.n_classes,
         k=plan.k,
-        penalty=plan.penalty,
-        imputer=imputer_of(plan.imputer, data.x, plan.seed),
-        grouping=Grouping(groups, data.group_names),
-        predictor=predictor,
+        penalty=plan.penalty if method.takes_penalty else None,
+        model=predictor,
+        masks=plan.masks,
+        imputer=imputer_of(plan.imputer, data.x, plan.seed) if method.takes_imputer else None,
+        grouping=Grouping(list(data.groups), data.group_names),
         hidden=plan.selector_hidden,
         predictor_hidden=plan.predictor_hidden,
+    )
+
+
+def build_model(plan: Plan, data: Dataset, predictor: Any = None) -> LEX:
+    """LEX of a plan, for rows like these, with a predictor of its own or a given one."""
+    settings = settings_of(plan, data)
+    model = lex(
+        settings.features,
+        classes=settings.classes,
+        k=settings.k,
+        penalty=settings.penalty,
+        imputer=settings.imputer,
+        grouping=settings.grouping,
+        predictor=predictor,
+        hidden=settings.hidden,
+        predictor_hidden=settings.predictor_hidden,
     )
     return model.to(data.x.device, data.x.dtype)
 
@@ -162,21 +212,26 @@ def fit_explainer(
         plan: how.
         parts: the rows.
         targets: what is observed of the training and the validation rows.
-        predictor: given and frozen, in the regimes where it does not learn.
+        predictor: given and frozen, in the regimes where it does not learn; or what is explained.
         progress: show a bar.
     """
 
     def build() -> LEX:
         return build_model(plan, parts.train, None if predictor is None else frozen(predictor))
 
+    objective: NestedIWAE | None = annealed(plan.masks, plan.imputations)
+    explainer: Any = build
+    if plan.method != "lex":
+        explainer, objective = _system(plan, parts.train, predictor), None
+
     with warnings.catch_warnings():
         # The program tells of collapses in its own words.
         warnings.simplefilter("ignore", CollapseWarning)
         result = fit(
-            build,
+            explainer,
             (parts.train.x, targets[0]),
             valid=(parts.valid.x, targets[1]),
-            objective=annealed(plan.masks, plan.imputations),
+            objective=objective,
             epochs=plan.epochs,
             batch_size=plan.batch_size,
             learning_rate=_decaying(plan.learning_rate),
@@ -190,11 +245,39 @@ def fit_explainer(
     return result
 
 
-def fit_full_predictor(plan: Plan, parts: Parts, progress: bool) -> FullModel:
-    """Fit the predictor that sees everything."""
+def _system(plan: Plan, data: Dataset, predictor: Any) -> System:
+    """A method's system on the data's device and in its type."""
+    system = system_for(plan.method, settings_of(plan, data, predictor))
+
+    def build() -> Sequence[Stage]:
+        stages = system.build()
+        for stage in stages:
+            for term in stage.terms:
+                for part in (term.model, term.guide, *(term.learns or ())):
+                    if isinstance(part, nn.Module):
+                        part.to(data.x.device, data.x.dtype)
+        return stages
+
+    return System(build)
+
+
+def fit_full_predictor(
+    plan: Plan, parts: Parts, progress: bool, targets: Sequence[Tensor] | None = None
+) -> FullModel:
+    """Fit the predictor that sees everything.
+
+    Args:
+        plan: how.
+        parts: the rows.
+        progress: show a bar.
+        targets: what it learns of the training and the validation rows; their labels if None.
+    """
+    train, valid = parts.train, parts.valid
+    if targets is not None:
+        train, valid = (train.x, targets[0]), (valid.x, targets[1])  # type: ignore[assignment]
     return fit_full(
-        parts.train,
-        valid=parts.valid,
+        train,
+        valid=valid,
         hidden=plan.predictor_hidden,
         epochs=plan.epochs,
         batch_size=plan.batch_size,
@@ -222,6 +305,36 @@ def targets_of(
     return regime_targets(plan.regime, part.x, part.y, predictor=predictor)
 
 
+def _check_method(options: argparse.Namespace, name: str, method: Method) -> None:
+    """Refuse options that a method does not read, before any work.
+
+    Raises:
+        UsageError: such an option; or one that is missing.
+    """
+    own = f"--method {name}"
+    if method.takes_k and options.k is None:
+        raise UsageError(f"{own} keeps a given number of features: give --k")
+    if options.k is not None and not (method.takes_k or name == "lex"):
+        raise UsageError(f"{own} takes no --k" + (": give --penalty" * method.takes_penalty))
+    if options.penalty is not None and not method.takes_penalty:
+        raise UsageError(f"{own} takes no --penalty" + (": give --k" * method.takes_k))
+    if options.imputer is not None and not method.takes_imputer:
+        raise UsageError(f"{own} takes no --imputer")
+    if name != "lex" and (options.masks or options.imputations):
+        raise UsageError(f"--masks and --imputations are of the lex bound; {own} has its own")
+
+
+def _penalty(options: argparse.Namespace, name: str, method: Method) -> float | None:
+    if options.k is not None or not method.takes_penalty:
+        return None
+    otherwise = options.default_penalty if name == "lex" else method.default_penalty
+    return otherwise if options.penalty is None else float(options.penalty)
+
+
+def _own_imputer(options: argparse.Namespace, name: str) -> str:
+    return str(options.default_imputer) if name == "lex" else "constant"
+
+
 def device_of(name: str) -> torch.device:
     """The device of a name, if it is there.
 
@@ -239,7 +352,3 @@ def device_of(name: str) -> torch.device:
 def _decaying(rate: float) -> Linear:
     """The library's own schedule of the learning rate, at another height."""
     return Linear(rate, 0.05 * rate, begin=0.5)
-
-
-def _or(value: float | None, otherwise: float) -> float:
-    return otherwise if value is None else value

@@ -137,12 +137,19 @@ def judge_by_evalx(
     x, y = parts.test.x, parts.test.y
     posterior = explain(result, x, draws=JUDGED_DRAWS, seed=seed)
     site = group_of(posterior, "sample_stats")["selection_probability"]
-    masks = group_of(posterior, "posterior")[site.attrs["site"]].values
+    masks = _hard(group_of(posterior, "posterior")[site.attrs["site"]].values)
     each = [judge.scores(x, y, torch.from_numpy(chain).to(x.device), seed=seed) for chain in masks]
     size = float(np.mean([scores.mean_size for scores in each]))
     row = _row("EVAL-X on the explainer's features", size, each, source)
     ranking = torch.from_numpy(site.mean("chain").values).to(x.device)
     return row, _curve(judge, ranking, parts, seed)
+
+
+def _hard(masks: np.ndarray) -> np.ndarray:
+    """Masks of zeros and ones; of soft ones the entries above their row's mean importance."""
+    if np.isin(masks, (0, 1)).all():
+        return masks
+    return (masks > masks.mean(-1, keepdims=True)).astype(masks.dtype)
 
 
 def _curve(judge: EvalX, ranking: Tensor, parts: Parts, seed: int) -> SizeCurve:

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from lexppl.cli.arguments import parse
+from lexppl.cli.compare_command import run_compare
 from lexppl.cli.errors import UsageError, one_line
 from lexppl.cli.evaluate_command import run_evaluate
 from lexppl.cli.exit_codes import FAILED, INTERRUPTED, MISUSED
@@ -16,7 +17,7 @@ from lexppl.cli.explain_command import run_explain
 from lexppl.cli.messages import warn
 
 COMMANDS: Mapping[str, Callable[[Any, Sequence[str]], int]] = MappingProxyType(
-    {"explain": run_explain, "evaluate": run_evaluate}
+    {"explain": run_explain, "evaluate": run_evaluate, "compare": run_compare}
 )
 
 
@@ -48,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
-    except (ValueError, TypeError, OSError, FloatingPointError) as error:
+    except (ValueError, TypeError, OSError, FloatingPointError, ImportError) as error:
         return _fail(error, FAILED, debug)
     except KeyboardInterrupt:
         print("lexppl: interrupted; nothing was written", file=sys.stderr)

@@ -23,6 +23,7 @@ from lexppl.cli.report_template import TEMPLATE
 from lexppl.cli.source import Parts, Source
 from lexppl.cli.tables import score_cells, size_text
 from lexppl.inference import FitResult
+from lexppl.models import METHODS
 from lexppl.models.regimes import Regime
 from lexppl.plots import (
     GREY,
@@ -92,7 +93,7 @@ class Findings:
             f"{data.name}: {len(data)} rows, {data.n_groups} features, target {_target(self)}",
             f"{len(self.parts.train)} rows to fit on, {len(self.parts.valid)} to choose the best "
             f"epoch on, {len(self.parts.test)} held out",
-            f"{_explained(self)}; keeps {plan.law}; {plan.imputer} imputation; "
+            f"{plan.method}: {_explained(self)}; keeps {plan.law}; {plan.imputer} imputation; "
             f"{_count(plan.replicates, 'replicate')} of {_count(plan.epochs, 'epoch')}; "
             f"seed {plan.seed}",
         ]
@@ -247,6 +248,15 @@ def _facts(findings: Findings) -> list[dict[str, str]]:
     return facts
 
 
+def _objective(plan: Plan) -> str:
+    if plan.method != "lex":
+        return METHODS[plan.method].summary
+    return (
+        f"annealed nested bound, {_count(plan.masks, 'mask')} × "
+        f"{_count(plan.imputations, 'imputation')}"
+    )
+
+
 def _reading(findings: Findings) -> list[str]:
     plan = findings.plan
     hidden = IMPUTERS[plan.imputer]
@@ -327,11 +337,7 @@ def _settings(findings: Findings) -> list[tuple[str, str]]:
             f"selector {_widths(plan.selector_hidden)}, "
             f"predictor {_widths(plan.predictor_hidden)}, ReLU",
         ),
-        (
-            "objective",
-            f"annealed nested bound, {_count(plan.masks, 'mask')} × "
-            f"{_count(plan.imputations, 'imputation')}",
-        ),
+        ("objective", _objective(plan)),
         (
             "fit",
             f"{_count(len(result.history), 'epoch')} of batches of {plan.batch_size}, Adam at "

@@ -108,7 +108,7 @@ def test_the_global_gradient_is_unbiased_by_quadrature(given):
     exact = torch.tensor(slopes).double() * torch.sigmoid(term.guide.free.detach())
     draws, values = [], []
     with seeded(1):
-        for _ in range(4000):
+        for _ in range(1500):
             ours = -term.objective.differentiable_loss(term.model, term.guide, x, Y)
             values.append(ours.detach())
             draws.append(torch.autograd.grad(ours, term.guide.free)[0])

@@ -1,0 +1,109 @@
+"""Every method by name from the command line, and methods side by side."""
+
+import html
+import json
+
+import joblib
+import pandas as pd
+import pytest
+from sklearn.datasets import load_wine
+from sklearn.linear_model import LogisticRegression
+
+from lexppl import load
+from lexppl.cli import main
+from lexppl.models import METHODS
+from tests.cli.tables import people, written
+
+QUICK = ["--epochs", "2", "--quiet"]
+EXPLAIN = [*QUICK, "--replicates", "2", "--draws", "5"]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_each_method_explains_and_is_written(name, tmp_path, capsys):
+    size = ["--k", "2"] if METHODS[name].takes_k else []
+    words = ["explain", "wine", "--method", name, *size, "--out", str(tmp_path / "r"), *EXPLAIN]
+    assert main(words) == 0
+    assert f"{name}: " in capsys.readouterr().out
+    told = "annealed nested bound" if name == "lex" else METHODS[name].summary
+    assert told in html.unescape((tmp_path / "r" / "report.html").read_text())
+    assert pd.read_csv(tmp_path / "r" / "importance.csv").shape[0] == 13
+    assert load(tmp_path / "r" / "explainer").replicates == 2
+
+
+def test_a_method_that_explains_a_model_takes_a_black_box(tmp_path, capsys):
+    data = load_wine(as_frame=True)
+    joblib.dump(
+        LogisticRegression(max_iter=5000).fit(data.data, data.target), tmp_path / "m.joblib"
+    )
+    table = written(data.frame, tmp_path)
+    words = ["explain", str(table), "--target", "target", "--method", "q_fit"]
+    words += ["--black-box", str(tmp_path / "m.joblib"), "--trust-black-box"]
+    assert main([*words, "--out", str(tmp_path / "r"), *EXPLAIN]) == 0
+    assert "agrees with the black box" in capsys.readouterr().out
+
+
+def test_a_method_explains_a_response(tmp_path, capsys):
+    table = written(people(), tmp_path)
+    words = ["explain", str(table), "--target", "height", "--method", "xtab"]
+    assert main([*words, "--out", str(tmp_path / "r"), *EXPLAIN]) == 0
+    words = ["explain", str(table), "--target", "height", "--method", "meed", "--k", "1"]
+    assert main([*words, "--out", str(tmp_path / "s"), *EXPLAIN]) == 1
+    assert "meed explains labels" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--method", "invse"], "invalid choice: 'invse'"),
+        (["--method", "real_x", "--k", "3"], "--method real_x takes no --k: give --penalty"),
+        (["--method", "l2x"], "--method l2x keeps a given number of features: give --k"),
+        (["--method", "senn", "--penalty", "1"], "takes no --penalty"),
+        (["--method", "q_fit", "--imputer", "marginal"], "--method q_fit takes no --imputer"),
+        (["--method", "real_x", "--masks", "8"], "--masks and --imputations are of the lex bound"),
+        (["--method", "real_x", "--regime", "self-post-hoc"], "--regime is of lex"),
+    ],
+)
+def test_options_that_a_method_does_not_read_are_refused(words, message, tmp_path, capsys):
+    assert main(["explain", "wine", *words, "--out", str(tmp_path / "r"), *EXPLAIN]) == 2
+    told = capsys.readouterr().err
+    assert message in told
+    assert len(told.splitlines()) == 1
+    assert not (tmp_path / "r").exists()
+
+
+def test_methods_side_by_side(tmp_path, capsys):
+    words = ["compare", "wine", "--methods", "lex,l2x,q_fit,permutation", "--sizes", "1,2"]
+    assert main([*words, "--out", str(tmp_path / "f.json"), *QUICK]) == 0
+    shown = capsys.readouterr().out
+    told = json.loads((tmp_path / "f.json").read_text())
+    names = [row["method"] for row in told["methods"]]
+    assert names == ["lex", "l2x", "q_fit", "permutation", "random"]
+    assert all(name in shown for name in names)
+    assert {"accuracy@1", "accuracy@2"} <= set(told["methods"][0])
+    assert told["command"][:3] == ["lexppl", "compare", "wine"]
+
+
+def test_methods_side_by_side_are_judged_by_the_truth_where_there_is_one(capsys):
+    words = ["compare", "Syn1", "--methods", "senn", "--sizes", "2", *QUICK, "--batch-size", "4000"]
+    assert main(words) == 0
+    assert "tpr@2" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--methods", "lex,foo"], "foo given, of lex, l2x"),
+        (["--methods", ","], "none given"),
+        (["--methods", "lex,lex"], "names a method twice: lex,lex"),
+        (["--methods", "lex", "--k", "14"], "k must be from 1 to 13"),
+        (["--methods", "lex", "--sizes", "1,x"], "must be a whole number of at least 1; it is 'x'"),
+        ([], "the following arguments are required: --methods"),
+    ],
+)
+def test_a_comparison_that_cannot_be_made_is_one_line(words, message, tmp_path, capsys):
+    out = ["--out", str(tmp_path / "f.json")]
+    assert main(["compare", "wine", *words, *out, *QUICK]) in (1, 2)
+    told = capsys.readouterr().err
+    assert message in told
+    assert len(told.splitlines()) == 1
+    assert not (tmp_path / "f.json").exists()
