@@ -121,9 +121,10 @@ def test_draws_at_the_ends_of_the_uniform_have_allowed_sizes(monkeypatch):
 
         return draw
 
-    for size in (2, 3, 7, 100, 1001):
-        law = ShapleyKernel(size)
-        monkeypatch.setattr(torch, "rand", extreme(1.0 - 2.0**-24))
+    largest = {torch.float32: 1.0 - 2.0**-24, torch.float64: 1.0 - 2.0**-53}
+    for size, dtype in product((2, 3, 7, 10, 100, 200, 1001), largest):
+        law = ShapleyKernel(size, dtype=dtype)
+        monkeypatch.setattr(torch, "rand", extreme(largest[dtype]))
         assert (law.sample((5,)).sum(-1) == size - 1).all()
         monkeypatch.setattr(torch, "rand", extreme(0.0))
         assert (law.sample((5,)).sum(-1) == 1).all()

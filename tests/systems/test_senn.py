@@ -103,7 +103,8 @@ def test_attributions_add_up_to_the_likeliest_logit():
     found = {}
     for name, one in (("features", program), ("groups", grouped)):
         law = Program(one, None, (X,)).run().sites["mask"].law
-        found[name] = law.mean[0].detach()
+        assert not law.mean.requires_grad  # nothing is learned through what is read off
+        found[name] = law.mean[0]
         top = f.argmax(-1)
         total = found[name].sum(-1) + program.intercept[top]
         assert (total - f.gather(1, top[:, None]).squeeze(1)).abs().max() < 1e-12
@@ -144,6 +145,17 @@ def test_replicates_have_the_loss_that_each_has_alone():
     alone = [NestedIWAE(1).loss(model, None, *data) / 5 for model in result.models]
     assert result.best_valid == pytest.approx(np.array(alone), rel=1e-5)
     assert alone[0] != alone[1]
+
+
+def test_replicates_of_a_given_model_start_anew():
+    program = settled(3, 0.5).model.float()
+    data = (X.float(), LABELS)
+    tiny = {"learning_rate": 1e-12, "weight_decay": 0.0, "progress": False}
+    result = fit(program, data, valid=None, epochs=1, replicates=2, objective=NestedIWAE(1), **tiny)
+    for model in result.models:
+        assert model.intercept.abs().max() < 1e-9
+    first, second = (model.network.layers[0].weight for model in result.models)
+    assert not torch.equal(first, second)
 
 
 def test_the_penalty_steadies_the_coefficients():
