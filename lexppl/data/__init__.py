@@ -7,6 +7,7 @@ from lexppl.data.encoding import (
     TableEncoding,
     TargetColumn,
 )
+from lexppl.data.ranked_sets import ranked_names, ranked_set
 from lexppl.data.shipped import load, shipped_names
 from lexppl.data.synthetic import (
     AdditiveBranch,
@@ -29,6 +30,8 @@ __all__ = [
     "TargetColumn",
     "dataset_from_frame",
     "load",
+    "ranked_names",
+    "ranked_set",
     "read_frame",
     "read_table",
     "shipped_names",
