@@ -7,10 +7,10 @@ from typing import NoReturn
 
 import lexppl
 from lexppl.cli.errors import UsageError
-from lexppl.cli.imputers import IMPUTERS
 from lexppl.compare import METHODS as OTHERS
 from lexppl.data import shipped_names, synthetic_names
 from lexppl.models import METHODS
+from lexppl.models.imputers.by_name import IMPUTERS
 from lexppl.models.regimes import Regime
 
 EXPLAIN_PENALTY, EVALUATE_PENALTY = 0.02, 0.0225
@@ -127,36 +127,20 @@ def parser() -> OneLineParser:
     commands = top.add_subparsers(
         prog="lexppl", dest="command", metavar="COMMAND", required=True, help=argparse.SUPPRESS
     )
-    _explain(
-        commands.add_parser(
-            "explain",
-            allow_abbrev=False,
-            description=EXPLAIN,
-            epilog=EXPLAIN_MORE,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            usage="lexppl explain DATA --out DIR [options]",
+    usage = "DATA --out DIR", "SET", "DATA --methods A,B,…"
+    texts = (EXPLAIN, EXPLAIN_MORE), (EVALUATE, EVALUATE_MORE), (COMPARE, COMPARE_MORE)
+    fill = {"explain": _explain, "evaluate": _evaluate, "compare": _compare}
+    for (name, options), needed, (text, more) in zip(fill.items(), usage, texts, strict=True):
+        options(
+            commands.add_parser(
+                name,
+                allow_abbrev=False,
+                description=text,
+                epilog=more,
+                formatter_class=argparse.RawDescriptionHelpFormatter,
+                usage=f"lexppl {name} {needed} [options]",
+            )
         )
-    )
-    _evaluate(
-        commands.add_parser(
-            "evaluate",
-            allow_abbrev=False,
-            description=EVALUATE,
-            epilog=EVALUATE_MORE,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            usage="lexppl evaluate SET [options]",
-        )
-    )
-    _compare(
-        commands.add_parser(
-            "compare",
-            allow_abbrev=False,
-            description=COMPARE,
-            epilog=COMPARE_MORE,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            usage="lexppl compare DATA --methods A,B,… [options]",
-        )
-    )
     return top
 
 

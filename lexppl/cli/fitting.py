@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from lexppl.cli.errors import UsageError
-from lexppl.cli.imputers import imputer_of
 from lexppl.cli.source import Parts
 from lexppl.data import Dataset
 from lexppl.evaluation.full_model import FullModel, fit_full
@@ -35,6 +34,7 @@ from lexppl.models import (
     lex,
     system_for,
 )
+from lexppl.models.imputers.by_name import imputer_of
 from lexppl.models.regimes import Regime, frozen, regime_targets
 
 FEW_ROWS = 2000

@@ -16,7 +16,6 @@ from matplotlib.figure import Figure
 from lexppl.arviz_compatibility import Posterior, group_of
 from lexppl.cli.figures import data_uri
 from lexppl.cli.fitting import Plan
-from lexppl.cli.imputers import HOLDING_ROWS, IMPUTERS
 from lexppl.cli.judging import Judgement, ScoreRow, SizeCurve
 from lexppl.cli.ranked import ranked_features
 from lexppl.cli.report_template import TEMPLATE
@@ -24,6 +23,7 @@ from lexppl.cli.source import Parts, Source
 from lexppl.cli.tables import score_cells, size_text
 from lexppl.inference import FitResult
 from lexppl.models import METHODS
+from lexppl.models.imputers.by_name import HOLDING_ROWS, IMPUTERS
 from lexppl.models.regimes import Regime
 from lexppl.plots import (
     GREY,

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from lexppl.cli import main
-from lexppl.cli.imputers import HOLDING_ROWS, IMPUTERS, REFERENCE_ROWS, imputer_of
+from lexppl.models.imputers.by_name import HOLDING_ROWS, IMPUTERS, REFERENCE_ROWS, imputer_of
 from tests.cli.tables import people, written
 
 
@@ -24,7 +24,7 @@ def test_each_name_is_an_imputer_of_the_rows(name):
 
 @pytest.mark.parametrize("name", sorted(HOLDING_ROWS))
 def test_no_more_rows_are_held_than_said(name, monkeypatch):
-    monkeypatch.setattr("lexppl.cli.imputers.REFERENCE_ROWS", 50)
+    monkeypatch.setattr("lexppl.models.imputers.by_name.REFERENCE_ROWS", 50)
     assert REFERENCE_ROWS > 50
     assert len(imputer_of(name, rows(), seed=0).reference) == 50
 
