@@ -35,8 +35,8 @@ class FadingPrior(Penalty):
         >>> from lexppl.models.table_parts import table_predictor
         >>> prior = FadingPrior(1.0, table_predictor(3, 2, (8,)), epochs=10)
         >>> law = MaxConcrete(0.5, torch.zeros(4, 3), k=1)
-        >>> prior(law, law.rsample(), torch.zeros(4, 3))
-        tensor([0., 0., 0., 0.])
+        >>> bool((prior(law, law.rsample(), torch.zeros(4, 3)).abs() < 1e-6).all())
+        True
     """
 
     reads_rows: ClassVar[bool] = True
