@@ -6,6 +6,7 @@ import platform
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
+from statistics import mean, stdev
 from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
@@ -36,3 +37,10 @@ def add(name: str, record: dict[str, Any], same: tuple[str, ...]) -> None:
     aside = path.with_suffix(".part")
     aside.write_text(json.dumps([*kept, {**record, **circumstances()}], indent=1) + "\n")
     aside.replace(path)
+
+
+def spread(values: list[float], digits: int = 3) -> str:
+    """Mean and standard deviation over data sets."""
+    if len(values) < 2:
+        return f"{values[0]:.{digits}f}"
+    return f"{mean(values):.{digits}f} ± {stdev(values):.{digits}f}"
