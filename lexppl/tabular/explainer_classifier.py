@@ -41,7 +41,8 @@ class ExplainerClassifier(ClassifierMixin, TableExplainer):
         epochs: of each of the method's stages; if None 200, or fewer so that there are 3000 steps.
         batch_size: rows of a step; if None a third of them, at most 500. A batch has a row more
             where the last would else have one row only.
-        learning_rate: at the start; it falls to a twentieth over the second half. 1e-3 if None.
+        learning_rate: of Adam at the start; it falls to a twentieth over the second half. If None
+            1e-3, or what the method's own optimizer has (xtab).
         replicates: R fits from different seeds at once: the chains of `explain`, over which
             predictions and importances are averaged.
         model: a fitted classifier (any with `predict_proba`) or torch predictor

@@ -46,7 +46,7 @@ class ExplainerRegressor(RegressorMixin, TableExplainer):
         >>> explainer = ExplainerRegressor("lex", k=1, epochs=60, learning_rate=1e-2,
         ...     hidden=(16,), predictor_hidden=(16,), random_state=0).fit(X, y)
         >>> explainer.score(X, y) > 0.8, explainer.feature_importances_.round(1)
-        (True, array([0., 0., 0., 1.]))
+        (True, array([1., 0., 0., 0.]))
     """
 
     def fit(self, X: Any, y: Any) -> ExplainerRegressor:

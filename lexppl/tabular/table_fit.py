@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from lexppl.data.stratification import stratified_parts
 from lexppl.evaluation import fit_full
-from lexppl.inference import FitResult, fit
+from lexppl.inference import FitResult, Stage, System, fit
 from lexppl.inference.scope import seeded
 from lexppl.models import METHODS, Settings, regime_targets, system_for
 from lexppl.tabular.fit_plan import FitPlan
@@ -90,14 +90,14 @@ def fit_table(
         settings: of the method; its `model` may be None.
         rows: what it is fitted on.
         plan: how long and how fast.
-        own_rate: whether the learning rate was asked for, and not left to the method.
+        own_rate: whether the learning rate was asked for; a method's own optimizer, if it has
+            one, then gives way to Adam at that rate.
         replicates: R.
         seed: of everything.
         verbose: show progress bars.
 
     Raises:
-        ValueError, TypeError: settings that the method cannot take; a learning rate for a method
-            whose optimizer has its own.
+        ValueError, TypeError: settings that the method cannot take.
     """
     if METHODS[method].explains_model and settings.model is None:
         full = fit_full(
@@ -115,8 +115,8 @@ def fit_table(
         rows = rows.observing(full.predictor)
     with seeded(seed):
         system = system_for(method, settings)
-        if own_rate and any(stage.optimizer is not None for stage in system.build()):
-            raise ValueError(f"{method} has an optimizer of its own: leave learning_rate out")
+        if own_rate:
+            system = _by_common_optimizer(system)
     return fit(
         system,
         rows.train,
@@ -128,6 +128,13 @@ def fit_table(
         seed=seed,
         progress=verbose,
     )
+
+
+def _by_common_optimizer(system: System) -> System:
+    def build() -> list[Stage]:
+        return [replace(stage, optimizer=None) for stage in system.build()]
+
+    return System(build, system.published)
 
 
 def strata_of(labels: Sequence[int] | NDArray[Any], classes: int | None) -> NDArray[np.int64]:
