@@ -75,7 +75,8 @@ def xtab_table() -> str:
     """XTab's rankings."""
     rows = [
         "| set | runs | global mask as expected | final mask as expected "
-        "| mean of seeds as expected | Kendall's W of the seeds | accuracy | first three of the global mask, commonest |",
+        "| mean of seeds as expected | Kendall's W of the seeds | accuracy "
+        "| first three of the global mask, commonest |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for (name,), found in grouped("xtab", "set").items():

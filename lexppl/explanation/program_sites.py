@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lexppl.effects import ParticleCounts
 from lexppl.explanation.draws import RESPONSE, label_values, states_mean
-from lexppl.inference.program import Site
+from lexppl.inference.site import Site
 
 
 @dataclass(frozen=True)

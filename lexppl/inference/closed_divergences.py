@@ -1,15 +1,11 @@
 """KL divergences of global latents in closed form, where the guide asks for it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 from torch.distributions import kl_divergence
 
-if TYPE_CHECKING:
-    from lexppl.inference.program import Site
+from lexppl.inference.site import Site
 
 CLOSED_KL = "closed_kl"
 """The key of a guide site's `infer` that asks for it."""

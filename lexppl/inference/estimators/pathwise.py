@@ -8,7 +8,7 @@ from torch import Tensor
 from lexppl.distributions import relaxation
 from lexppl.inference.estimators.base import DrawnEstimator
 from lexppl.inference.estimators.straight_through import check_temperature
-from lexppl.inference.program import Site
+from lexppl.inference.site import Site
 
 
 @dataclass(frozen=True)

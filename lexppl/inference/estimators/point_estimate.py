@@ -6,7 +6,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from lexppl.inference.estimators.base import DrawnEstimator
-from lexppl.inference.program import Site
+from lexppl.inference.site import Site
 
 
 @dataclass(frozen=True)

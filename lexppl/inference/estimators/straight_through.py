@@ -8,7 +8,7 @@ from torch import Tensor
 from lexppl.distributions import relaxation
 from lexppl.inference.estimators.base import DrawnEstimator
 from lexppl.inference.estimators.target import Target
-from lexppl.inference.program import Site
+from lexppl.inference.site import Site
 
 
 def straight_through(hard: Tensor, soft: Tensor) -> Tensor:
