@@ -5,20 +5,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-KINDS = ("gaussian", "swap")
+KINDS = ("gaussian", "added", "swap")
 
 
 class NoisyFeatures(nn.Module):
     """While training, each entry is replaced with probability p; afterwards rows pass as they are.
 
-    By a Gaussian draw `ε ~ N(0, σ²)`, or ("swap") by the same feature of another row of the batch
-    (Uçar & Hajiramezanali 2022, § 3.2).
+    By a Gaussian draw `ε ~ N(0, σ²)`, by its own value with such a draw added ("added"), or by the
+    same feature of another row of the batch ("swap"; Uçar & Hajiramezanali 2022, § 3.2).
 
     Args:
         network: what sees the rows, `(N, D)`.
         share: p, in [0, 1].
         scale: σ.
-        kind: "gaussian" or "swap".
+        kind: "gaussian", "added" or "swap".
 
     Raises:
         ValueError: a share outside [0, 1], a negative scale, another kind.
@@ -55,7 +55,8 @@ class NoisyFeatures(nn.Module):
             if self.kind == "swap":
                 other = x.gather(0, torch.rand_like(x).argsort(0))
             else:
-                other = self.scale * torch.randn_like(x)
+                noise = self.scale * torch.randn_like(x)
+                other = x + noise if self.kind == "added" else noise
             x = torch.where(torch.rand_like(x) < self.share, other, x)
         outputs: Tensor = self.network(x)
         return outputs
