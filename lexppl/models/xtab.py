@@ -54,8 +54,8 @@ def xtab(
 
     Deviations: noise is added to entries, where the paper speaks of replacing them: replaced by
     noise, SynRank's third feature is not found and the accuracy stays at .94, against the paper's
-    .995 (`benchmarks/xtab.py`). For a real response the normal log-likelihood takes the place of the
-    cross-entropy; the gates are `σ(W x)`, which the paper leaves open; subsets lose no column.
+    .995 (`benchmarks/xtab.py`). For a real response the normal log-likelihood takes the place of
+    the cross-entropy; the gates are `σ(W x)`, which the paper leaves open; subsets lose no column.
 
     Args:
         features: D.
