@@ -1,4 +1,4 @@
-"""The README's program runs as it is printed, only shorter."""
+"""The README's programs run as they are printed, only shorter."""
 
 import re
 from pathlib import Path
@@ -14,7 +14,7 @@ def blocks(language):
 
 @pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
 def test_own_explainer_runs():
-    (program,) = blocks("python")
+    program, _ = blocks("python")
     assert len([line for line in program.splitlines() if line.strip()]) < 25
     quick = program.replace("rows=4000", "rows=400").replace("epochs=100", "epochs=2")
     assert quick != program
@@ -23,6 +23,16 @@ def test_own_explainer_runs():
     posterior = names["posterior"]
     assert posterior["posterior"]["mask"].dims == ("chain", "draw", "row", "feature")
     assert dict(posterior["posterior"].sizes)["chain"] == 2
+
+
+@pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
+def test_scikit_learn_program_runs():
+    _, program = blocks("python")
+    quick = program.replace("random_state=0), {", "random_state=0, epochs=3), {")
+    assert quick != program
+    names: dict = {}
+    exec(compile(quick, "README.md", "exec"), names)
+    assert names["explainer"].importances(names["X_test"]).shape == (143, 30)
 
 
 def test_commands_are_one_line_each():

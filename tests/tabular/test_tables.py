@@ -1,0 +1,280 @@
+"""The estimators on tables: names, levels, units, given models, and scikit-learn's own tools."""
+
+import io
+
+import joblib
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.datasets import make_blobs, make_regression
+from sklearn.exceptions import NotFittedError
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MinMaxScaler
+
+from lexppl import ExplainerClassifier, ExplainerRegressor
+from lexppl.models import MLP, CategoricalLikelihood, NormalLikelihood, Predictor
+from lexppl.tabular.fit_plan import plan_for
+from lexppl.tabular.seeds import seed_of
+
+pytestmark = pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
+
+TINY = {
+    "hidden": (8,),
+    "predictor_hidden": (16,),
+    "epochs": 20,
+    "batch_size": 50,
+    "learning_rate": 5e-2,
+    "prediction_masks": 10,
+    "random_state": 0,
+}
+SHORT = {**TINY, "epochs": 1}
+
+
+def classifier(method="lex", **options):
+    return ExplainerClassifier(method, **{**TINY, **options})
+
+
+@pytest.fixture(scope="module")
+def blobs():
+    return make_blobs(120, n_features=4, centers=3, random_state=0)
+
+
+@pytest.fixture(scope="module")
+def people():
+    draw = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "age": draw.integers(20, 60, 160),
+            "job": draw.choice(["clerk", "smith", "nurse"], 160),
+            "town": pd.Categorical(draw.choice(["A", "B"], 160), categories=["A", "B", "C"]),
+            "smokes": draw.random(160) < 0.5,
+        },
+        index=[f"person {n}" for n in range(160)],
+    )
+    return frame, np.where(frame["job"] == "smith", "high", "low")
+
+
+def test_levels_share_an_entry_and_names_are_kept(people):
+    frame, y = people
+    explainer = classifier("lex", k=1, epochs=60).fit(frame, y)
+    assert explainer.n_features_in_ == 4
+    assert list(explainer.get_feature_names_out()) == list(frame.columns)
+    assert list(explainer.encoding_.feature_names)[1:7] == [
+        "job=clerk",
+        "job=nurse",
+        "job=smith",
+        "town=A",
+        "town=B",
+        "town=C",
+    ]
+    assert explainer.score(frame, y) > 0.95
+    assert explainer.feature_importances_.argmax() == 1
+    posterior = explainer.explain(frame[:5], draws=7)
+    mask = posterior["posterior"]["mask"]
+    assert mask.shape == (1, 7, 5, 4)
+    assert list(mask["feature"].values) == list(frame.columns)
+    assert list(mask["row"].values) == list(frame.index[:5])
+    assert list(posterior["posterior_predictive"]["class"].values) == ["high", "low"]
+    given_y = explainer.explain(frame[:5], y[:5], draws=3)
+    assert given_y["log_likelihood"]["y"].shape == (1, 3, 5)
+    # A level that no row of the fit had is known if the category has it, and else refused.
+    explainer.predict(frame[:2].assign(town=pd.Categorical(["C", "C"], ["A", "B", "C"])))
+    with pytest.raises(ValueError, match=r"'job' has level 'king', not seen in fit"):
+        explainer.predict(frame[:1].assign(job="king"))
+    with pytest.raises(ValueError, match=r"missing values in.*age"):
+        explainer.predict(frame[:2].assign(age=[30.0, None]))
+    with pytest.raises(ValueError, match="names should match"):
+        explainer.predict(frame[["job", "age", "town", "smokes"]])
+    with pytest.raises(TypeError, match="X must be a data frame"):
+        explainer.predict(frame.to_numpy())
+    with pytest.raises(ValueError, match="datetime"):
+        explainer.fit(frame.assign(age=pd.Timestamp("2020-01-01")), y)
+
+
+def test_groups_are_kept_as_one(blobs):
+    x, y = blobs
+    explainer = classifier(k=1, groups=["left", "left", "right", "left"]).fit(x, y)
+    assert list(explainer.get_feature_names_out()) == ["left", "right"]
+    assert explainer.importances(x).shape == (120, 2)
+    assert list(classifier("l2x", epochs=1).fit(x, y).get_feature_names_out(list("abcd"))) == [
+        *"abcd"
+    ]
+
+
+def test_units_of_the_response_come_back():
+    x, y = make_regression(120, 3, n_informative=1, noise=1.0, random_state=0)
+    plain = ExplainerRegressor("lex", k=1, **{**TINY, "epochs": 60}).fit(x, y)
+    other = clone(plain).fit(x, 1000.0 + 50.0 * y)
+    assert plain.score(x, y) > 0.8
+    np.testing.assert_allclose(other.predict(x), 1000.0 + 50.0 * plain.predict(x), rtol=1e-3)
+    drawn = [e.explain(x, t, draws=20) for e, t in ((plain, y), (other, 1000.0 + 50.0 * y))]
+    observed = drawn[1]["observed_data"]["y"].values
+    np.testing.assert_allclose(observed, 1000.0 + 50.0 * y, rtol=1e-4)
+    likelihood = [float(d["log_likelihood"]["y"].mean()) for d in drawn]
+    assert likelihood[0] - likelihood[1] == pytest.approx(np.log(50.0), abs=0.05)
+    predicted = drawn[0]["posterior_predictive"]["y"].mean(("chain", "draw")).values
+    assert np.corrcoef(predicted, plain.predict(x))[0, 1] > 0.9
+    assert predicted.std() > 0.5 * y.std()
+
+
+@pytest.mark.parametrize("method", ["lex", "q_fit", "meed"])
+def test_a_given_classifier_is_explained_and_not_y(method, blobs):
+    x, truth = blobs
+    names = np.array(["one", "three", "two"])
+    model = LogisticRegression().fit(x, names[truth])
+    shuffled = np.random.default_rng(0).permutation(names[truth])
+    explainer = classifier(method, model=model, epochs=40).fit(x, shuffled)
+    assert (explainer.predict(x) == model.predict(x)).mean() > 0.8
+    assert (
+        classifier(method, epochs=40).fit(x, shuffled).predict(x) == model.predict(x)
+    ).mean() < 0.7
+
+
+def test_a_given_torch_predictor_sees_rows_in_their_own_units(blobs):
+    """A frozen predictor that Q-FIT masks at full importance must be the one that was given."""
+    x, y = blobs
+    x = 100.0 + 5.0 * x
+    torch.manual_seed(0)
+    network = MLP(4, 3, (8,), seed=0)
+    model = Predictor(network, CategoricalLikelihood())
+    fitted = classifier("q_fit", model=model, epochs=1).fit(x, y)
+    inner = fitted.result_.model.predictor
+    rows = fitted.encoding_.encode(pd.DataFrame(x, columns=[f"x{d}" for d in range(4)]))
+    raw = torch.as_tensor(x, dtype=torch.float32)
+    torch.testing.assert_close(inner(rows).probs, model(raw).probs, atol=1e-4, rtol=1e-3)
+    assert (inner(rows).probs - model(rows).probs).abs().max() > 0.01
+    response = Predictor(MLP(4, 1, (8,), seed=0), NormalLikelihood(3.0))
+    regressor = ExplainerRegressor("q_fit", model=response, **SHORT).fit(x, x[:, 0])
+    law = regressor.result_.model.predictor(rows)
+    target = regressor.encoding_.target
+    torch.testing.assert_close(target.decode(law.mean), response(raw).mean, atol=1e-2, rtol=1e-3)
+    assert float(law.stddev.mean()) == pytest.approx(3.0 / target.scale, rel=1e-4)
+
+
+def test_a_given_regressor_is_explained():
+    x, y = make_regression(120, 3, random_state=0)
+    model = LinearRegression().fit(x, -y)
+    explainer = ExplainerRegressor("lex", k=3, model=model, **{**TINY, "epochs": 60}).fit(x, y)
+    assert explainer.score(x, -y) > 0.8
+
+
+def test_a_clone_forgets_a_model_and_says_so(blobs):
+    x, y = blobs
+    model = LogisticRegression().fit(x, y)
+    with pytest.raises(NotFittedError, match="FrozenEstimator"):
+        clone(classifier(model=model)).fit(x, y)
+    frozen = classifier(model=FrozenEstimator(model), k=2)
+    assert cross_val_score(frozen, x, y, cv=2).shape == (2,)
+
+
+def test_pipeline_and_grid_search(blobs):
+    x, y = blobs
+    pipeline = make_pipeline(MinMaxScaler().set_output(transform="pandas"), classifier("l2x"))
+    search = GridSearchCV(
+        pipeline, {"explainerclassifier__k": np.array([1, 4])}, cv=2, error_score="raise"
+    ).fit(pd.DataFrame(x, columns=list("abcd")), y)
+    assert search.best_score_ > 0.8
+    assert list(search.best_estimator_[-1].get_feature_names_out()) == list("abcd")
+    costs = GridSearchCV(
+        ExplainerRegressor("real_x", **TINY), {"penalty": [0.0, 50.0]}, cv=2, error_score="raise"
+    ).fit(x, 3.0 * x[:, 0] - x[:, 1])
+    assert costs.best_params_ == {"penalty": 0.0}
+    kept = costs.best_estimator_.feature_importances_
+    assert (
+        kept.mean()
+        > clone(costs.estimator)
+        .set_params(penalty=50.0)
+        .fit(x, x[:, 0])
+        .feature_importances_.mean()
+    )
+
+
+@pytest.mark.parametrize("method", ["real_x", "invase", "xtab", "q_fit_global"])
+def test_a_file_gives_the_same_explainer_back(method, blobs):
+    x, y = blobs
+    fitted = ExplainerClassifier(method, replicates=2, **SHORT).fit(x, y)
+    file = io.BytesIO()
+    joblib.dump(fitted, file)
+    file.seek(0)
+    read = joblib.load(file)
+    np.testing.assert_array_equal(read.predict_proba(x), fitted.predict_proba(x))
+    drawn = [e.explain(x[:3], draws=5)["posterior"]["mask"].values for e in (read, fitted)]
+    np.testing.assert_array_equal(*drawn)
+    assert drawn[0].shape == (2, 5, 3, 4)
+
+
+def test_random_state(blobs):
+    x, y = blobs
+    numpy_state, torch_state = np.random.get_state()[1].copy(), torch.get_rng_state()  # noqa: NPY002
+    told = [classifier(**SHORT).fit(x, y).predict_proba(x) for _ in range(2)]
+    np.testing.assert_array_equal(*told)
+    other = classifier(**{**SHORT, "random_state": 1}).fit(x, y).predict_proba(x)
+    assert np.abs(other - told[0]).max() > 1e-3
+    assert seed_of(None) != seed_of(None)
+    assert seed_of(np.random.RandomState(3)) == seed_of(np.random.RandomState(3))
+    assert seed_of(np.random.default_rng(3)) == seed_of(np.random.default_rng(3))
+    assert np.array_equal(np.random.get_state()[1], numpy_state)  # noqa: NPY002
+    assert torch.equal(torch.get_rng_state(), torch_state)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"method": "shap"}, "method must be one of .*'lex'.*it is 'shap'"),
+        ({"method": "real_x", "k": 2}, "real_x has no k: leave k=2 out"),
+        ({"method": "l2x", "penalty": 0.1}, "l2x has no penalty"),
+        ({"method": "lex", "k": 1, "penalty": 0.1}, "give either k=1"),
+        ({"method": "l2x", "k": 5}, "k must be from 1 to the 4 mask entries of X; it is 5"),
+        ({"method": "l2x", "k": 0}, "k must be a whole number of at least 1; it is 0"),
+        ({"method": "l2x", "k": 1.5}, "k must be a whole number"),
+        ({"method": "lex", "penalty": -0.1}, "penalty must be a finite number of at least 0"),
+        ({"method": "xtab", "imputer": "marginal"}, "xtab has its own way to hide features"),
+        ({"imputer": "zeros"}, "imputer must be one of"),
+        ({"imputer": 0.0}, "imputer must be a name or a module"),
+        ({"groups": ["a", "b"]}, "groups must give each of the 4 columns"),
+        ({"hidden": 8}, "hidden must be a sequence of widths"),
+        ({"epochs": 0}, "epochs must be a whole number of at least 1"),
+        ({"batch_size": 2.5}, "batch_size must be a whole number"),
+        ({"learning_rate": 0.0}, "learning_rate must be a finite number above 0"),
+        ({"replicates": 0}, "replicates must be a whole number"),
+        ({"prediction_masks": 0}, "prediction_masks must be a whole number"),
+        ({"validation_fraction": 1.0}, "validation_fraction must be a share"),
+        ({"random_state": "seed"}, "seed"),
+        ({"model": 3}, "model must be a fitted scikit-learn estimator with predict_proba"),
+        ({"model": LinearRegression().fit([[1.0]], [1.0])}, "with predict_proba"),
+        ({"model": torch.nn.Linear(4, 3)}, r"Predictor\(network, CategoricalLikelihood"),
+        ({"model": Predictor(MLP(4, 1, (2,)), NormalLikelihood())}, "predictor of a real response"),
+        ({"model": LogisticRegression().fit([[0.0] * 4] * 2, [0, 7])}, r"labels \[7\] that y"),
+    ],
+)
+def test_bad_arguments_are_refused_by_name(options, message, blobs):
+    with pytest.raises((ValueError, TypeError), match=message):
+        ExplainerClassifier(**{**SHORT, **options}).fit(*blobs)
+
+
+def test_methods_of_labels_are_refused_for_responses(blobs):
+    with pytest.raises(ValueError, match="meed explains labels"):
+        ExplainerRegressor("meed").fit(blobs[0], blobs[0][:, 0])
+
+
+def test_defaults_by_the_rows():
+    few, many = plan_for(100), plan_for(50_000)
+    assert (few.batch_size, few.epochs, few.hidden) == (34, 200, (64, 64))
+    assert (many.batch_size, many.epochs, many.predictor_hidden) == (500, 30, (200, 200, 200))
+    for rows in range(2, 200):
+        for size in (None, 1, 2, 7, 64):
+            assert rows % plan_for(rows, batch_size=size).batch_size != 1
+
+
+@pytest.mark.parametrize("method", ["l2x", "real_x", "xtab"])
+@pytest.mark.parametrize("counts", [(1, 1), (2, 1), (3, 3), (30, 1)])
+def test_few_rows_of_a_class_are_enough_to_fit(method, counts):
+    y = np.repeat(["no", "yes"], counts)
+    x = np.random.default_rng(0).normal(size=(len(y), 2))
+    explainer = ExplainerClassifier(method, **SHORT).fit(x, y)
+    assert explainer.predict_proba(x).shape == (len(y), 2)
