@@ -64,17 +64,19 @@ def estimators() -> str:
     for record in read("estimators"):
         groups[record["estimator"], record["set"]].append(record)
     rows = [
-        "| estimator | set | unbiased | variance at start, half way, end | TPR | FDR "
-        "| control flow | gap to the oracle, nats | seeds |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| estimator | unbiased | set | variance at start, half way, end | TPR | FDR "
+        "| control flow | gap to the oracle, nats | one mask | seconds a fit |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
-    for (name, data), found in groups.items():
-        column = {key: [r[key] for r in found] for key in found[0]}
-        variances = ", ".join(f"{mean(v):.2g}" for v in zip(*column["variance"], strict=True))
+    for (name, data), found in sorted(groups.items(), key=lambda item: item[0][::-1]):
+        column = {key: [r[key] for r in found] for key in found[0] if key in found[-1]}
+        variances = ", ".join(f"{mean(v):.1e}" for v in zip(*column["variance"], strict=True))
+        stuck = sum(tpr < 0.8 for tpr in column["tpr"])
         rows.append(
-            f"| {name} | {data} | {'yes' if found[0]['unbiased'] else 'no'} | {variances} | "
+            f"| {name} | {'yes' if found[0]['unbiased'] else 'no'} | {data} | {variances} | "
             f"{spread(column['tpr'])} | {spread(column['fdr'])} | "
-            f"{spread(column['control_flow'])} | {spread(column['gap'])} | {len(found)} |"
+            f"{spread(column['control_flow'])} | {spread(column['gap'])} | "
+            f"{stuck} of {len(found)} | {mean(column['seconds']):.0f} |"
         )
     return "\n".join(rows)
 
