@@ -18,7 +18,9 @@ ESTIMATORS = [
     ExplainerClassifier("l2x", k=1, **QUICK),
     ExplainerClassifier("xtab", batch_size=24, **SLOWLY),
     ExplainerRegressor(**QUICK),
-    ExplainerRegressor("l2x", k=1, **QUICK),
+    ExplainerRegressor(
+        "l2x", k=1, **{**TINY, "epochs": 20, "batch_size": 40, "learning_rate": 3e-2}
+    ),
 ]
 
 
