@@ -39,14 +39,16 @@ METHODS = {
     "invase": {},
     "base_x": {},
     "real_x": {},
-    "lex": {"penalty": 0.0225},
+    "lex": {"penalty": 0.0225, "epochs": 300, "batch_size": 1000},
     "q_fit_global": {"on": "model"},
     "q_fit": {"on": "model"},
 }
 
+OF_THE_FIT = ("on", "epochs", "batch_size")
+
 
 def settings_of(method, name, model):
-    options = {k: v for k, v in METHODS[method].items() if k != "on"}
+    options = {k: v for k, v in METHODS[method].items() if k not in OF_THE_FIT}
     if method == "l2x":
         options["k"] = K[name]
     if method in ("real_x", "base_x"):
@@ -132,6 +134,8 @@ def main() -> None:
             reference = full.scores(test.x, test.y)
             for method in due:
                 start = time.perf_counter()
+                own = {k: v for k, v in METHODS[method].items() if k in OF_THE_FIT[1:]}
+                own = {} if options.full else own
                 explains = METHODS[method].get("on") == "model"
                 y = (
                     regime_targets("self post-hoc", train.x, predictor=full.predictor)
@@ -142,13 +146,14 @@ def main() -> None:
                     system_for(method, settings_of(method, name, full.predictor)),
                     (train.x, y),
                     seed=seed,
-                    **shared,
+                    **{**shared, **own},
                 )
                 record = {
                     "set": name,
                     "method": method,
                     "seed": seed,
                     "epochs": epochs,
+                    "batch_size": own.get("batch_size", batch),
                     **judged(result, method, name, test, judge, seed),
                     "full_accuracy": reference.accuracy,
                     "full_auroc": reference.auroc,

@@ -82,7 +82,7 @@ class Plan:
     def law(self) -> str:
         """The law of the masks, in words."""
         if self.k is not None:
-            return f"{self.k} of the features in each row"
+            return f"exactly {self.k} of the features in each row"
         if self.penalty is None:
             return "all features of a row, each to a share of its own"
         return f"as many features as are worth {self.penalty:g} nats each"

@@ -32,6 +32,7 @@ class GlobalImportance(PyroModule):
         entries: G.
         predictor: the given model's law of y.
         concentration: α₀ of the prior.
+        kl_weight: factor of the prior's and the guide's term, 1 for the posterior.
         imputer: what hidden shares are replaced with, 0 for `f ⊙ x`.
         grouping: which features an entry scales.
 
@@ -51,15 +52,18 @@ class GlobalImportance(PyroModule):
         entries: int,
         predictor: nn.Module,
         concentration: float = 0.1,
+        kl_weight: float = 1.0,
         imputer: nn.Module | None = None,
         grouping: Grouping | None = None,
     ) -> None:
         super().__init__()
+        _check_weight(kl_weight)
         if not 0.0 < concentration < float("inf"):
             raise ValueError(f"concentration must be positive and finite; it is {concentration}")
         self.entries = entries
         self.predictor = predictor
         self.concentration = float(concentration)
+        self.kl_weight = float(kl_weight)
         self.imputer = ConstantImputer(0.0) if imputer is None else imputer
         self.grouping = grouping
 
@@ -68,13 +72,15 @@ class GlobalImportance(PyroModule):
             "entries": self.entries,
             "predictor": self.predictor,
             "concentration": self.concentration,
+            "kl_weight": self.kl_weight,
             "imputer": self.imputer,
             "grouping": self.grouping,
         }
 
     def forward(self, x: Tensor, y: Tensor | None = None) -> Tensor:
         prior = MaskDirichlet(x.new_full((self.entries,), self.concentration))
-        importance = pyro.sample("importance", prior)
+        with pyro.poutine.scale(scale=self.kl_weight):
+            importance = pyro.sample("importance", prior)
         with pyro.plate("data", len(x), dim=-1), mask_particles():
             # An estimator at the mean moves the importance itself.
             given = dist.Delta(importance.expand(len(x), -1), event_dim=1)
@@ -91,20 +97,23 @@ class DirichletGuide(PyroModule):
     Args:
         entries: G.
         point: put the importance at its mean `α / Σα` in place of a draw.
+        kl_weight: as the model's.
 
     Example:
         >>> DirichletGuide(3).law.mean.detach().sum()
         tensor(1.)
     """
 
-    def __init__(self, entries: int, point: bool = False) -> None:
+    def __init__(self, entries: int, point: bool = False, kl_weight: float = 1.0) -> None:
         super().__init__()
+        _check_weight(kl_weight)
         self.entries = entries
         self.point = point
+        self.kl_weight = float(kl_weight)
         self.free = nn.Parameter(torch.zeros(entries))
 
     def config(self) -> dict[str, Any]:
-        return {"entries": self.entries, "point": self.point}
+        return {"entries": self.entries, "point": self.point, "kl_weight": self.kl_weight}
 
     def reset_parameters(self) -> None:
         """Start from equal concentrations again."""
@@ -119,7 +128,8 @@ class DirichletGuide(PyroModule):
         infer: dict[str, Any] = {"closed_kl": True}
         if self.point:
             infer["estimator"] = PointEstimate()
-        pyro.sample("importance", self.law, infer=infer)
+        with pyro.poutine.scale(scale=self.kl_weight):
+            pyro.sample("importance", self.law, infer=infer)
 
 
 def q_fit(
@@ -129,6 +139,7 @@ def q_fit(
     scope: str = "local",
     point: bool = False,
     concentration: float = 0.1,
+    kl_weight: float = 1.0,
     samples: int = 10,
     grouping: Grouping | None = None,
     hidden: Sequence[int] = (200, 200),
@@ -136,7 +147,7 @@ def q_fit(
     """Q-FIT (Adamczewski, Harder & Park, "Bayesian importance of features"): importances that
     scale the features of a given model and share out a unit among them,
 
-        max_q Σ_n E_{f ~ q} log p_m(y_n | f ⊙ x_n) − KL(q(f) ‖ Dir(α₀)),
+        max_q Σ_n E_{f ~ q} log p_m(y_n | f ⊙ x_n) − w KL(q(f) ‖ Dir(α₀)),     w = 1,
 
     with `q(f) = Dir(softplus(v))` for all rows ("global"; a global latent, and one KL), or
     `q(f | x) = Dir(softplus(MLP(x)))` ("local"; a KL a row, in closed form). At a point estimate
@@ -152,12 +163,14 @@ def q_fit(
         scope: "local" or "global".
         point: at the mean, in place of draws.
         concentration: α₀; 0.1 or 0.01 in the paper.
+        kl_weight: w > 0. At 1 a local q is the posterior given one label, which says little beside
+            its prior; smaller weights give sharper importances that are no posterior.
         samples: draws of f averaged a row and step.
         grouping: which features an entry scales.
         hidden: widths of the local network's hidden layers.
 
     Raises:
-        ValueError: another scope, a concentration that is not positive.
+        ValueError: another scope, a concentration or a weight that is not positive.
         TypeError: a predictor that is no module.
 
     Example:
@@ -169,19 +182,20 @@ def q_fit(
     entries = mask_entries(features, grouping)
     if scope not in ("local", "global"):
         raise ValueError(f"scope must be 'local' or 'global'; it is {scope!r}")
+    _check_weight(kl_weight)
     given = frozen(predictor)
 
     def build_global() -> list[Stage]:
-        model = GlobalImportance(entries, given, concentration, grouping=grouping)
+        model = GlobalImportance(entries, given, concentration, kl_weight, grouping=grouping)
         objective = NestedIWAE(1, estimator=Pathwise())
-        return [Stage([Term(model, objective, DirichletGuide(entries, point))])]
+        return [Stage([Term(model, objective, DirichletGuide(entries, point, kl_weight))])]
 
     def build_local() -> list[Stage]:
         model = LEX(
             DirichletSelector(MLP(features, entries, hidden)),
             ConstantImputer(0.0),
             given,
-            [KLPenalty(1.0, concentration)],
+            [KLPenalty(kl_weight, concentration)],
             grouping,
         )
         estimator = PointEstimate() if point else Pathwise()
@@ -231,6 +245,11 @@ def importance_divergence(alpha: Tensor, other: Tensor, kind: str = "forward") -
         gap = ((alpha - other) * slope).sum(-1)
         return _log_partition(alpha) - _log_partition(other) - gap
     raise ValueError(f"kind must be 'forward', 'backward' or 'bregman'; it is {kind!r}")
+
+
+def _check_weight(kl_weight: float) -> None:
+    if not 0.0 < kl_weight < float("inf"):
+        raise ValueError(f"kl_weight must be positive and finite; it is {kl_weight}")
 
 
 def _log_partition(alpha: Tensor) -> Tensor:

@@ -99,7 +99,7 @@ def test_a_real_signal(tmp_path):
         while "valid=" not in seen and time.monotonic() < deadline:
             seen += process.stderr.read(80)
         process.send_signal(signal.SIGINT)
-        _, error = process.communicate(timeout=120)
+        _, error = process.communicate(timeout=300)
     assert process.returncode == 130, error
     assert "interrupted after" in error and "Traceback" not in error
     assert (out / "report.html").exists()

@@ -76,6 +76,20 @@ def test_the_global_objective_has_one_divergence_outside_the_rows(given):
     assert float(ours.detach()) == pytest.approx(by_hand, abs=1e-10)
 
 
+@pytest.mark.parametrize("scope", ["global", "local"])
+def test_the_divergences_weight_multiplies_it_alone(given, scope):
+    def loss(weight):
+        system = q_fit(
+            3, given, scope=scope, point=True, concentration=PRIOR, kl_weight=weight, hidden=(4,)
+        )
+        term = stages_of(system)[0].terms[0]
+        return float(term.objective.differentiable_loss(term.model, term.guide, X, Y).detach())
+
+    one, half, quarter = loss(1.0), loss(0.5), loss(0.25)
+    assert one - half == pytest.approx(2 * (half - quarter), abs=1e-10)
+    assert abs(one - half) > 1e-3
+
+
 def test_the_global_gradient_is_unbiased_by_quadrature(given):
     """Two features, so that the importance is one Beta variate."""
     with seeded(4):
@@ -204,6 +218,9 @@ def test_bad_input_is_refused(given):
         q_fit(3, given, scope="row")
     with pytest.raises(ValueError, match="concentration must be positive"):
         q_fit(3, given, concentration=0.0)
+    for scope in ("global", "local"):
+        with pytest.raises(ValueError, match="kl_weight must be positive and finite; it is 0"):
+            q_fit(3, given, scope=scope, kl_weight=0.0)
     with pytest.raises(TypeError, match="frozen takes"):
         q_fit(3, lambda x: x)
     with pytest.raises(ValueError, match="as many"):
