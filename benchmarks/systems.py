@@ -153,6 +153,7 @@ def main() -> None:
                     "method": method,
                     "seed": seed,
                     "epochs": epochs,
+                    "fit_epochs": own.get("epochs", epochs),
                     "batch_size": own.get("batch_size", batch),
                     **judged(result, method, name, test, judge, seed),
                     "full_accuracy": reference.accuracy,

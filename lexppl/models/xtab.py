@@ -74,7 +74,7 @@ def xtab(
         predictor_hidden: widths of the classifier.
 
     Raises:
-        ValueError: n outside 1 … D, shares outside [0, 1], fewer than two classes.
+        ValueError: an encoder without layers, n outside 1 … D, shares outside [0, 1], fewer than two classes.
 
     Example:
         >>> xtab(10, classes=2, encoder_hidden=(8,), predictor_hidden=(8,)).published["epochs"]
@@ -83,6 +83,8 @@ def xtab(
     entries = mask_entries(features, grouping)
     check_classes(classes)
     width = subset_width(features, subsets, overlap)
+    if not encoder_hidden:
+        raise ValueError("encoder_hidden must have at least one width, that of the code; it is ()")
 
     def mask_network() -> nn.Module:
         local = MLP(features, entries, (features,), "leaky_relu")

@@ -138,6 +138,7 @@ def test_clipped_weights_stay_within_the_bound_in_every_replicate():
         (lambda: xtab(3, classes=2, noise=-0.1, **SIZES), r"share must be in \[0, 1\]; it is -0.1"),
         (lambda: xtab(3, classes=2, noise_kind="salt", **SIZES), "kind must be one of"),
         (lambda: xtab(3, classes=1, **SIZES), "classes must be at least 2"),
+        (lambda: xtab(3, classes=2, encoder_hidden=()), "encoder_hidden must have at least one"),
         (lambda: clipped_adamw(0.0), "bound must be positive"),
         (lambda: averaged([]), "at least one model"),
         (
