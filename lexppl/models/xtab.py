@@ -74,7 +74,8 @@ def xtab(
         predictor_hidden: widths of the classifier.
 
     Raises:
-        ValueError: an encoder without layers, n outside 1 … D, shares outside [0, 1], fewer than two classes.
+        ValueError: an encoder without layers, n outside 1 … D, shares outside [0, 1], fewer than
+            two classes.
 
     Example:
         >>> xtab(10, classes=2, encoder_hidden=(8,), predictor_hidden=(8,)).published["epochs"]
