@@ -80,7 +80,8 @@ class REBAR(SampledEstimator):
     own keep their values.
 
     Args:
-        temperature: t > 0 of the relaxed masks.
+        temperature: t > 0 of the relaxed masks; tuned ones went from 0.5 to 0.14 … 0.38
+            (`benchmarks/README.md`).
         scale: η; 0 is the plain score function.
         straight_through: use hard masks with the relaxed mask's gradient in the control variate,
             for imputers that need hard masks (LEX, App. E.2). BIASED: the gradient that a hard
@@ -99,7 +100,7 @@ class REBAR(SampledEstimator):
         (True, False)
     """
 
-    temperature: float = 0.5
+    temperature: float = 0.2
     scale: float = 1.0
     straight_through: bool = False
     control: TunedControl | None = None
