@@ -142,7 +142,8 @@ class BernoulliRelaxation(Relaxation):
         if not isinstance(law.base_dist, Bernoulli) or len(law.event_shape) != 1:
             raise TypeError(
                 "relaxation knows Bernoulli(...).to_event(1) among independent laws; it was given "
-                f"{type(law.base_dist).__name__} with event shape {tuple(law.event_shape)}"
+                f"{type(law.base_dist).__name__} with event shape {tuple(law.event_shape)}: use "
+                "Bernoulli masks, or an estimator that needs no relaxation, such as LeaveOneOut"
             )
         super().__init__(law)
         self._logits: Tensor = law.base_dist.logits
