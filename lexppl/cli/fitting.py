@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from lexppl.cli.errors import UsageError
 from lexppl.cli.source import Parts
@@ -19,8 +19,6 @@ from lexppl.inference import (
     FitResult,
     Linear,
     NestedIWAE,
-    Stage,
-    System,
     annealed,
     fit,
 )
@@ -222,7 +220,9 @@ def fit_explainer(
     objective: NestedIWAE | None = annealed(plan.masks, plan.imputations)
     explainer: Any = build
     if plan.method != "lex":
-        explainer, objective = _system(plan, parts.train, predictor), None
+        settings = settings_of(plan, parts.train, predictor)
+        system = system_for(plan.method, settings).to(parts.train.x.device, parts.train.x.dtype)
+        explainer, objective = system, None
 
     with warnings.catch_warnings():
         # The program tells of collapses in its own words.
@@ -243,22 +243,6 @@ def fit_explainer(
     result.entry_names = parts.train.group_names
     result.class_names = parts.train.class_names
     return result
-
-
-def _system(plan: Plan, data: Dataset, predictor: Any) -> System:
-    """A method's system on the data's device and in its type."""
-    system = system_for(plan.method, settings_of(plan, data, predictor))
-
-    def build() -> Sequence[Stage]:
-        stages = system.build()
-        for stage in stages:
-            for term in stage.terms:
-                for part in (term.model, term.guide, *(term.learns or ())):
-                    if isinstance(part, nn.Module):
-                        part.to(data.x.device, data.x.dtype)
-        return stages
-
-    return System(build)
 
 
 def fit_full_predictor(

@@ -293,7 +293,7 @@ def _check_devices(runner: Replicates, rows: Rows) -> None:
     if x.is_floating_point() and x.dtype != parameter.dtype:
         raise ValueError(
             f"x is {x.dtype} and the model {parameter.dtype}; convert one, such as x.to"
-            f"({parameter.dtype}) or model.to({x.dtype})"
+            f"({parameter.dtype}) or model.to({x.dtype}), which a System has too"
         )
 
 

@@ -44,3 +44,28 @@ class System:
         with torch.random.fork_rng(devices=[]):
             self.build()
         object.__setattr__(self, "published", MappingProxyType(dict(self.published)))
+
+    def to(self, *args: Any, **kwargs: Any) -> "System":
+        """The system on another device or in another type, as `torch.nn.Module.to` has it.
+
+        Args:
+            args, kwargs: of `torch.nn.Module.to`.
+
+        Example:
+            >>> from lexppl.models import real_x
+            >>> stages = real_x(3, classes=2, hidden=(4,)).to(torch.float64).build()
+            >>> next(stages[0].terms[0].model.parameters()).dtype
+            torch.float64
+        """
+
+        def build() -> Sequence[Stage]:
+            stages = self.build()
+            for stage in stages:
+                for term in stage.terms:
+                    tuned = getattr(term.objective, "tuned", ())
+                    for part in (term.model, term.guide, *(term.learns or ()), *tuned):
+                        if isinstance(part, torch.nn.Module):
+                            part.to(*args, **kwargs)
+            return stages
+
+        return System(build, self.published)

@@ -66,6 +66,16 @@ def test_the_same_seed_gives_the_same_bits(name):
     assert torch.equal(weights(), weights())
 
 
+@pytest.mark.parametrize("name", METHODS)
+def test_it_works_in_double_precision(name):
+    with pytest.raises(ValueError, match=r"x is torch.float64 and the model torch.float32"):
+        fit(system_for(name, settings(name)), (X.double(), LABELS), **FIT)
+    system = system_for(name, settings(name)).to(torch.float64)
+    result = fit(system, (X.double(), LABELS), **FIT)
+    assert {p.dtype for p in result.model.parameters()} == {torch.float64}
+    assert explain(result, X[:3].double(), draws=2)["posterior"]["mask"].shape == (1, 2, 3, 4)
+
+
 def nan_rows():
     x = X.clone()
     x[3, 1] = math.nan
