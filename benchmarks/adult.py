@@ -64,7 +64,7 @@ def importances(result, x):
         from lexppl import explain
 
         drawn = explain(result, x, draws=1, rows_per_chunk=1000)
-        return torch.from_numpy(drawn["sample_stats"]["selection_probability"].values[0])
+        return torch.from_numpy(drawn["sample_stats"]["selection_probability"].values[0]).abs()
 
 
 def main() -> None:

@@ -141,14 +141,16 @@ def judge_by_evalx(
     each = [judge.scores(x, y, torch.from_numpy(chain).to(x.device), seed=seed) for chain in masks]
     size = float(np.mean([scores.mean_size for scores in each]))
     row = _row("EVAL-X on the explainer's features", size, each, source)
-    ranking = torch.from_numpy(site.mean("chain").values).to(x.device)
+    ranking = torch.from_numpy(np.abs(site.values).mean(0)).to(x.device)
     return row, _curve(judge, ranking, parts, seed)
 
 
 def _hard(masks: np.ndarray) -> np.ndarray:
-    """Masks of zeros and ones; of soft ones the entries above their row's mean importance."""
+    """Masks of zeros and ones; of soft ones and of attributions the entries whose size is above
+    the row's mean."""
     if np.isin(masks, (0, 1)).all():
         return masks
+    masks = np.abs(masks)
     return (masks > masks.mean(-1, keepdims=True)).astype(masks.dtype)
 
 

@@ -266,12 +266,12 @@ def _explained(
 
 
 def _of_fit(result: FitResult, draws: int, seed: int) -> Importances:
-    """Mean selection probabilities over replicates."""
+    """Mean selection probabilities over replicates; of signed attributions their size."""
 
     def importances(x: Tensor) -> Tensor:
         stats = group_of(explain(result, x, draws=draws, seed=seed), "sample_stats")
-        mean = stats["selection_probability"].mean("chain", dtype=np.float64)
-        return torch.from_numpy(mean.values).to(x)
+        size = np.abs(stats["selection_probability"].transpose("chain", ...).values)
+        return torch.from_numpy(size.mean(0, dtype=np.float64)).to(x)
 
     return importances
 

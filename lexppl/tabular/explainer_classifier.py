@@ -64,7 +64,7 @@ class ExplainerClassifier(ClassifierMixin, TableExplainer):
     Attributes:
         classes_: the C labels.
         result_: what :func:`lexppl.fit` returned; of its replicates each is a chain.
-        feature_importances_: `(G,)`, the mean of :meth:`importances` over the rows of `fit`.
+        feature_importances_: `(G,)`, the mean size of :meth:`importances` over the rows of `fit`.
         encoding_: how columns become features.
         n_features_in_: number of columns of X.
         feature_names_in_: their names, where X is a data frame.

@@ -132,7 +132,8 @@ class TableExplainer(BaseEstimator, ABC):
             X: `(n, n_features_in_)`, as in `fit`.
 
         Returns:
-            `(n, G)`; a soft mask's own values, for methods that have one.
+            `(n, G)`; a soft mask's own values, for methods that have one; signed attributions
+            for fast_shap and senn.
 
         Raises:
             ValueError, TypeError: rows unlike those of `fit`.
@@ -231,7 +232,7 @@ class TableExplainer(BaseEstimator, ABC):
         result.class_names = target.class_names
         self.result_ = result
         self._seed = seed
-        self.feature_importances_ = self._importances_of(x.double()).mean(0)
+        self.feature_importances_ = np.abs(self._importances_of(x.double())).mean(0)
 
     def _validated(self, X: Any, y: Any) -> tuple[Any, pd.DataFrame, NDArray[Any]]:
         """X as a given model sees it, X as a frame with names, and y."""
