@@ -6,9 +6,10 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
+from numpy.polynomial.hermite import hermgauss
 
 from lexppl.effects import mask_particles
-from lexppl.inference import REBAR, LeaveOneOut, NestedIWAE, ScoreFunction
+from lexppl.inference import REBAR, LeaveOneOut, NestedIWAE, Pathwise, ScoreFunction
 from tests.gradients.enumeration import threshold, z_scores
 
 FIRST, SECOND = torch.tensor([0.4, -0.7]).double(), torch.tensor([0.9, 0.2]).double()
@@ -73,3 +74,44 @@ def test_a_law_that_depends_on_a_relaxed_mask_cannot_be_held():
         ValueError, match=r"the law of 'b' depends on \['a'\].*Choose REBAR for 'b'"
     ):
         objective.differentiable_loss(program, None, *leaves, unit, (None, LeaveOneOut()))
+
+
+NODES, NODE_WEIGHTS = (torch.from_numpy(v) for v in hermgauss(24))
+
+
+def soft_then_hard(soft, hard, unit, infer):
+    """A soft mask with a Pathwise gradient whose mean depends on REBAR's mask."""
+    with pyro.poutine.scale(scale=unit), pyro.plate("data", len(unit), dim=-1), mask_particles():
+        b = masks_of(hard, "b", None)
+        law = dist.Normal(soft + 0.5 * b, 0.7).to_event(1)
+        a = pyro.sample("a", law, infer=infer)
+        logits = (torch.cat([a, b], -1) * WEIGHTS).sum(-1)
+        pyro.sample("y", dist.Bernoulli(logits=logits), obs=torch.ones(len(unit)).double())
+
+
+def exact_of_soft_and_hard(soft, hard):
+    """Two linear forms of one normal are one normal, so that a single quadrature does."""
+    total = 0.0
+    scale = 0.7 * WEIGHTS[:2].norm()
+    for b in product((0.0, 1.0), repeat=2):
+        b_ = torch.tensor(b).double()
+        mean = (WEIGHTS[:2] * (soft + 0.5 * b_)).sum() + (WEIGHTS[2:] * b_).sum()
+        logits = mean + scale * 2**0.5 * NODES
+        value = (NODE_WEIGHTS * torch.nn.functional.logsigmoid(logits)).sum() / torch.pi**0.5
+        total = total + dist.Bernoulli(logits=hard).log_prob(b_).sum().exp() * value
+    return total
+
+
+def test_a_reparameterised_mask_beside_rebar_is_drawn_again():
+    soft, hard = FIRST.clone().requires_grad_(), SECOND.clone().requires_grad_()
+    gradients = torch.autograd.grad(exact_of_soft_and_hard(soft, hard), (soft, hard))
+    leaves = [v.expand(ROWS, 2).clone().requires_grad_() for v in (FIRST, SECOND)]
+    objective = NestedIWAE(1, samples=2, estimator=REBAR(0.5))
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        unit = torch.ones(ROWS).double()
+        infer = {"estimator": Pathwise()}
+        loss = objective.differentiable_loss(soft_then_hard, None, *leaves, unit, infer)
+    (-loss).backward()
+    for leaf, gradient in zip(leaves, gradients, strict=True):
+        assert z_scores(leaf.grad, gradient).abs().max() < threshold(12)

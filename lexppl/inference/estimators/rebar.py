@@ -76,8 +76,8 @@ class REBAR(SampledEstimator):
     where `f` is the objective as a function of all masks of a row. The law needs a registered
     relaxation with noise given the draw: Bernoulli masks (Tucker), and top-k masks by
     Plackett–Luce with the conditional of Gadetsky et al. 2020. The program is run three times, with
-    common random numbers for what it draws besides masks; sites with another estimator of their
-    own keep their values.
+    common random numbers for what it draws besides masks; masks with another estimator of their
+    own keep their values, reparameterised ones are drawn again.
 
     Args:
         temperature: t > 0 of the relaxed masks; tuned ones went from 0.5 to 0.14 … 0.38
@@ -148,7 +148,11 @@ class REBAR(SampledEstimator):
         # What f is at relaxed masks is free to choose; the guide's weights are left out where the
         # law has no log-probability of them.
         rough = [name for name, one in drawn.items() if not one.relaxed.extends_log_prob]
-        held = {s.name: s.value for s in run.drawn if s.is_mask and s.name not in drawn}
+        held = {
+            s.name: s.value
+            for s in run.drawn
+            if s.is_mask and s.name not in drawn and not s.law.has_rsample
+        }
         temperature = self.temperature if self.control is None else self.control.temperature
         scale = self.scale if self.control is None else self.control.scale
 
@@ -176,9 +180,8 @@ class REBAR(SampledEstimator):
             {name: one.relaxed.conditional_noise(one.draw) for name, one in drawn.items()}
         )
         control = sampled_bound(free, target) - sampled_bound(given, target)
-        signal = _benefit(run, target).detach() - scale * _benefit(given, target)
-        if self.control is None:
-            signal = signal.detach()
+        with torch.set_grad_enabled(self.control is not None):
+            signal = _benefit(run, target).detach() - scale * _benefit(given, target)
         score = sum(one.relaxed.log_prob(one.draw) for one in drawn.values())
         if not isinstance(score, Tensor):
             return 0.0
