@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from lexppl.evaluation import FullModel
 from lexppl.models.black_box import Output, law_targets
+from lexppl.models.evaluation_mode import evaluating
 from lexppl.models.likelihoods import Likelihood
 
 
@@ -68,11 +69,5 @@ class DifferentiableOutput:
     @contextmanager
     def evaluating(self) -> Iterator[None]:
         """Evaluation mode and gradients inside; each part's own mode is put back."""
-        modes = [(part, part.training) for part in self.module.modules()]
-        self.module.eval()
-        try:
-            with torch.enable_grad():
-                yield
-        finally:
-            for part, mode in modes:
-                part.training = mode
+        with evaluating(self.module), torch.enable_grad():
+            yield

@@ -41,6 +41,12 @@ def tuned_by(term: Term) -> tuple[nn.Module, ...]:
     return tuple(getattr(term.objective, "tuned", ()))
 
 
+def modules_of(term: Term) -> list[nn.Module]:
+    """The modules of a term: its programs, what it learns and what it tunes."""
+    parts = (term.model, term.guide, *(term.learns or ()), *tuned_by(term))
+    return [part for part in parts if isinstance(part, nn.Module)]
+
+
 @dataclass(frozen=True)
 class Stage:
     """Terms that are minimised together for a number of epochs.
@@ -74,8 +80,7 @@ class Terms(nn.Module):
         modules: list[nn.Module] = []
         for stage in stages:
             for term in stage.terms:
-                parts = (term.model, term.guide, *(term.learns or ()), *tuned_by(term))
-                modules += [part for part in parts if isinstance(part, nn.Module)]
+                modules += modules_of(term)
         self.programs = nn.ModuleList(modules)
 
     def forward(self, term: Term, objective: Any, batch: tuple[Tensor, ...]) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from lexppl.inference.stages import Stage
+from lexppl.inference.stages import Stage, modules_of
 
 
 def _no_settings() -> Mapping[str, Any]:
@@ -62,10 +62,8 @@ class System:
             stages = self.build()
             for stage in stages:
                 for term in stage.terms:
-                    tuned = getattr(term.objective, "tuned", ())
-                    for part in (term.model, term.guide, *(term.learns or ()), *tuned):
-                        if isinstance(part, torch.nn.Module):
-                            part.to(*args, **kwargs)
+                    for part in modules_of(term):
+                        part.to(*args, **kwargs)
             return stages
 
         return System(build, self.published)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -14,6 +13,7 @@ from sklearn.base import BaseEstimator, is_classifier
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
+from lexppl.models.evaluation_mode import evaluating
 from lexppl.models.likelihoods import Likelihood
 
 Task = Literal["classification", "regression"]
@@ -261,7 +261,7 @@ def _of_module(
         _refuse_classes_of_responses(name, own, classes)
 
         def ask_law(rows: Tensor) -> Tensor:
-            with _evaluating(model):
+            with evaluating(model):
                 return law_targets(model(rows)).double()
 
         return BlackBox(
@@ -270,7 +270,7 @@ def _of_module(
     settled, meaning = _settled_task(name, task, output, classes, default=None)
 
     def ask(rows: Tensor) -> Tensor:
-        with _evaluating(model):
+        with evaluating(model):
             given = model(rows)
         return _meant(_numbers(given, name), meaning, name)
 
@@ -410,18 +410,6 @@ def _refuse_elsewhere(model: nn.Module, name: str, x: Tensor) -> None:
         raise ValueError(
             f"x is {x.dtype} and {name} is {held.dtype}; convert one, as in x.to({held.dtype})"
         )
-
-
-@contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode inside; each part's own mode is put back."""
-    modes = [(part, part.training) for part in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for part, mode in modes:
-            part.training = mode
 
 
 def _numbers(given: Any, name: str) -> Tensor:

@@ -107,6 +107,10 @@ def _jointly(s: Settings) -> dict[str, Any]:
     }
 
 
+def _priced(s: Settings) -> dict[str, Any]:
+    return {"penalty": s.penalty, **_jointly(s)}
+
+
 def _meed(s: Settings) -> System:
     return meed(
         s.features,
@@ -156,25 +160,25 @@ METHODS: Mapping[str, Method] = MappingProxyType(
             takes_k=True,
         ),
         "invase": Method(
-            lambda s: invase(s.features, penalty=s.penalty, **_jointly(s)),
+            lambda s: invase(s.features, **_priced(s)),
             "INVASE: actor, critic and baseline",
             takes_penalty=True,
             default_penalty=None,
         ),
         "real_x": Method(
-            lambda s: real_x(s.features, penalty=_cost(s, 0.01), **_jointly(s)),
+            lambda s: real_x(s.features, **_priced(s)),
             "REAL-X: a predictor of random masks, then a selector",
             takes_penalty=True,
             default_penalty=0.01,
         ),
         "base_x": Method(
-            lambda s: base_x(s.features, penalty=_cost(s, 0.01), **_jointly(s)),
+            lambda s: base_x(s.features, **_priced(s)),
             "BASE-X: REAL-X whose predictor sees the selector's masks",
             takes_penalty=True,
             default_penalty=0.01,
         ),
         "rationale": Method(
-            lambda s: rationale(s.features, penalty=_cost(s, 3e-4), **_jointly(s)),
+            lambda s: rationale(s.features, **_priced(s)),
             "rationale selection: short, contiguous selections",
             takes_penalty=True,
             default_penalty=3e-4,
@@ -235,7 +239,7 @@ def system_for(name: str, settings: Settings) -> System:
     check_classes(settings.classes)
     if method.labels_only and settings.classes is None:
         raise ValueError(f"{name} explains labels; it has no form for a real response")
-    if name == "lex" and settings.k is None and settings.penalty is None:
+    if settings.penalty is None:
         settings = replace(settings, penalty=method.default_penalty)
     return method.build(settings)
 
@@ -244,10 +248,6 @@ def _size(s: Settings, name: str) -> int:
     if s.k is None:
         raise ValueError(f"{name} keeps a given number of entries: give k")
     return s.k
-
-
-def _cost(s: Settings, otherwise: float) -> float:
-    return otherwise if s.penalty is None else s.penalty
 
 
 def _given(s: Settings, name: str) -> nn.Module:

@@ -11,7 +11,18 @@ from torch.nn.functional import softplus
 from lexppl.distributions import KSubset, MaskDirichlet, MaxConcrete, TopEntries
 
 
-class BernoulliSelector(nn.Module):
+class _OfNetwork(nn.Module):
+    """A selector that is its network and a law."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def config(self) -> dict[str, Any]:
+        return {"network": self.network}
+
+
+class BernoulliSelector(_OfNetwork):
     """Independent entries: `z_g ~ Bernoulli(σ(network(x)_g))`.
 
     How many features are kept is free; a penalty on the size holds it back.
@@ -25,13 +36,6 @@ class BernoulliSelector(nn.Module):
         >>> BernoulliSelector(MLP(11, 11, seed=0))(torch.zeros(5, 11)).event_shape
         torch.Size([11])
     """
-
-    def __init__(self, network: nn.Module) -> None:
-        super().__init__()
-        self.network = network
-
-    def config(self) -> dict[str, Any]:
-        return {"network": self.network}
 
     def forward(self, x: Tensor) -> TorchDistribution:
         return dist.Bernoulli(logits=self.network(x)).to_event(1)
@@ -140,7 +144,7 @@ class MaxConcreteSelector(nn.Module):
         return TopEntries(logits, self.k)
 
 
-class DirichletSelector(nn.Module):
+class DirichletSelector(_OfNetwork):
     """Shares of importance: `f ~ Dir(softplus(network(x)))` (Q-FIT, Adamczewski et al., § 3).
 
     Args:
@@ -154,18 +158,11 @@ class DirichletSelector(nn.Module):
         True
     """
 
-    def __init__(self, network: nn.Module) -> None:
-        super().__init__()
-        self.network = network
-
-    def config(self) -> dict[str, Any]:
-        return {"network": self.network}
-
     def forward(self, x: Tensor) -> TorchDistribution:
         return MaskDirichlet(positive(self.network(x)))
 
 
-class SoftMaskSelector(nn.Module):
+class SoftMaskSelector(_OfNetwork):
     """A deterministic soft mask, `z = σ(network(x))`, as a law: XTab's (Uçar & Hajiramezanali 2022,
     eq. 3).
 
@@ -177,13 +174,6 @@ class SoftMaskSelector(nn.Module):
         >>> SoftMaskSelector(nn.Identity())(torch.zeros(1, 2)).mean
         tensor([[0.5000, 0.5000]])
     """
-
-    def __init__(self, network: nn.Module) -> None:
-        super().__init__()
-        self.network = network
-
-    def config(self) -> dict[str, Any]:
-        return {"network": self.network}
 
     def forward(self, x: Tensor) -> TorchDistribution:
         return dist.Delta(torch.sigmoid(self.network(x)), event_dim=1)

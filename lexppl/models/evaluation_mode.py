@@ -1,0 +1,27 @@
+"""Ask a module as it is after training, and leave it as it was."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from torch import nn
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode inside; each part's own mode is put back.
+
+    Example:
+        >>> network = nn.Dropout()
+        >>> with evaluating(network):
+        ...     network.training
+        False
+        >>> network.training
+        True
+    """
+    modes = [(part, part.training) for part in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for part, mode in modes:
+            part.training = mode
