@@ -20,6 +20,7 @@ from lexppl.inference.estimators import (
 from lexppl.inference.fit import annealed, fit
 from lexppl.inference.loop import Epoch
 from lexppl.inference.nested_iwae import NestedIWAE
+from lexppl.inference.replicate_rows import ReplicateData
 from lexppl.inference.result import FitResult, History
 from lexppl.inference.schedules import Geometric, Linear, Schedule
 from lexppl.inference.stages import Stage, Term
@@ -42,6 +43,7 @@ __all__ = [
     "NestedIWAE",
     "Pathwise",
     "PointEstimate",
+    "ReplicateData",
     "Schedule",
     "ScoreFunction",
     "SelfNormalized",

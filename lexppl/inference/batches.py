@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -27,6 +27,7 @@ class TensorRows:
     """Columns of tensors with rows in common, checked."""
 
     columns: tuple[Tensor, ...]
+    by_replicate: ClassVar[bool] = False
 
     def __len__(self) -> int:
         return len(self.columns[0])
@@ -65,6 +66,7 @@ class LoadedRows:
     """The batches of a torch `DataLoader`, on the loader's own terms."""
 
     loader: Any
+    by_replicate: ClassVar[bool] = False
 
     def __len__(self) -> int:
         return len(self.loader.dataset)
@@ -79,10 +81,7 @@ class LoadedRows:
             yield tuple(batch) if isinstance(batch, list | tuple) else (batch,)
 
 
-Rows = TensorRows | LoadedRows
-
-
-def rows_of(data: Data, dtype: torch.dtype, name: str = "data") -> Rows:
+def rows_of(data: Data, dtype: torch.dtype, name: str = "data") -> TensorRows | LoadedRows:
     """Check the data and put it into tensors.
 
     Tensors are taken as they are; arrays become tensors of the model's type.

@@ -13,16 +13,20 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from lexppl.inference.batches import Data, Rows, TensorRows, rows_of
+from lexppl.inference.batches import Data, LoadedRows
 from lexppl.inference.collapse import collapse, mask_marginals, report_collapse
 from lexppl.inference.loop import Callback, TrainingLoop
 from lexppl.inference.nested_iwae import NestedIWAE
+from lexppl.inference.replicate_rows import ReplicateData, Rows, of_replicate, training_rows
 from lexppl.inference.replicates import Replicates, reinitialised
 from lexppl.inference.result import FitResult, History
 from lexppl.inference.schedules import Linear, Schedule, at
 from lexppl.inference.scope import keep_parameters_local, program_settings, seeded
 from lexppl.inference.stages import OptimizerFactory, Stage, Term, Terms
 from lexppl.inference.system import System
+
+Model = nn.Module | System | Callable[[], nn.Module]
+"""A program, a published system, or a function that builds a program."""
 
 WATCHED_ROWS = 1000
 """Rows of the validation set on which a collapse is looked for."""
@@ -53,10 +57,10 @@ def annealed(masks: int = 4, imputations: int = 1, **options: Any) -> NestedIWAE
 
 
 def fit(
-    model: nn.Module | System | Callable[[], nn.Module] | None,
-    train: Data,
+    model: Model | Sequence[Model] | None,
+    train: Data | ReplicateData,
     *,
-    valid: Data | float | None = 0.2,
+    valid: Data | ReplicateData | float | None = 0.2,
     guide: nn.Module | Callable[..., Any] | None = None,
     objective: Any = None,
     stages: Sequence[Stage] | Callable[[], Sequence[Stage]] | None = None,
@@ -84,8 +88,10 @@ def fit(
             :class:`System`. A model that is
             given is fitted from the weights it has; with several replicates each draws initial
             weights of its own, by `reset_parameters()` or by calling the function again.
-        train: a data set with `x` and `y`, a tuple `(x, y)` of tensors or arrays, or a
-            `DataLoader`.
+            A list of R of them is R replicates, which may differ in numbers (λ, k, a constant to
+            impute) and in given tensors, and are trained at once all the same.
+        train: a data set with `x` and `y`, a tuple `(x, y)` of tensors or arrays, a
+            `DataLoader`, or with :class:`ReplicateData` one data set for each replicate.
         valid: the same for validation, a share of the training rows to set apart, or None. The
             best epoch is the one with the least validation loss, under the objective at the end
             of its schedules and with the same draws at every epoch.
@@ -105,7 +111,8 @@ def fit(
         clip_norm: largest norm of a replicate's gradient.
         patience: end a stage after so many epochs without improvement in any replicate, counted
             from where the objective's schedules have settled; None to run all epochs.
-        replicates: R independent seeds trained at once.
+        replicates: R independent seeds trained at once; with a list of models or of data sets
+            leave it out.
         seed: of initial weights, batches and draws; the same seed gives the same bits.
         callbacks: called after each epoch with an :class:`Epoch`.
         progress: show a progress bar.
@@ -134,24 +141,28 @@ def fit(
         optimizer = partial(
             torch.optim.Adam, lr=at(rate, 0.0), weight_decay=weight_decay, fused=True
         )
-    build = _builder(model, guide, objective, stages)
+    several = isinstance(model, list | tuple)
+    models: list[Any] = list(model) if isinstance(model, list | tuple) else [model]
+    builders = [_builder(one, guide, objective, stages) for one in models]
+    replicates = _count(replicates, len(models) if several else None, train, valid)
     with seeded(seed), program_settings(validate=False):
         given = [guide] if stages is None or callable(stages) else _guides(stages)
-        if isinstance(model, nn.Module):
-            keep_parameters_local(model)
+        for one_model in models:
+            if isinstance(one_model, nn.Module):
+                keep_parameters_local(one_model)
         for one_guide in given:
             _set_up(one_guide, train)
         with _models_kept(given):
-            copies = _copies(build, replicates)
+            copies = _copies(builders, replicates)
         for one in copies:
             keep_parameters_local(one)
-        runner = Replicates(copies)
+        runner = Replicates(copies, differ=several)
         if not runner.parameters:
             raise ValueError(
                 "there is nothing to learn: no parameter of the model requires a gradient"
             )
         dtype = next(iter(runner.parameters.values())).dtype
-        rows = rows_of(train, dtype, "train")
+        rows = training_rows(train, dtype, "train")
         with seeded(seed):
             rows, held_out = _validation(valid, rows, dtype)
         _check_devices(runner, rows)
@@ -172,10 +183,33 @@ def fit(
             loop.run(plan, progress)
         finished = runner.separated()
         result = _result(finished, loop, rows, held_out, seed)
-    result.entry_names = getattr(train, "group_names", None)
-    result.feature_names = getattr(train, "feature_names", None)
-    result.class_names = getattr(train, "class_names", None)
+    result.entry_names = _names(train, "group_names")
+    result.feature_names = _names(train, "feature_names")
+    result.class_names = _names(train, "class_names")
     return result
+
+
+def _names(train: Data | ReplicateData, kind: str) -> Any:
+    if isinstance(train, ReplicateData):
+        return train.common(kind)
+    return getattr(train, kind, None)
+
+
+def _count(replicates: int, models: int | None, train: Any, valid: Any) -> int:
+    """R, from the number of models or data sets where there is one for each."""
+    told = {"replicates": replicates} if replicates > 1 else {}
+    if models is not None:
+        told["models"] = models
+    for name, data in (("data sets of train", train), ("data sets of valid", valid)):
+        if isinstance(data, ReplicateData):
+            told[name] = len(data)
+    if len(set(told.values())) > 1:
+        listed = ", ".join(f"{count} {name}" for name, count in told.items())
+        raise ValueError(f"each replicate has its model and its data; there are {listed}")
+    count = next(iter(told.values()), 1)
+    if count < 1:
+        raise ValueError("a list of models needs at least one; it is empty")
+    return count
 
 
 def _check_arguments(
@@ -230,8 +264,12 @@ def _builder(
     return build, built_anew
 
 
-def _copies(build: tuple[Callable[[], Sequence[Stage]], bool], replicates: int) -> list[Terms]:
-    make, built_anew = build
+def _copies(
+    builders: list[tuple[Callable[[], Sequence[Stage]], bool]], replicates: int
+) -> list[Terms]:
+    if len(builders) > 1:
+        return [Terms(make() if anew else copy.deepcopy(list(make()))) for make, anew in builders]
+    make, built_anew = builders[0]
     if built_anew:
         return [Terms(make()) for _ in range(replicates)]
     given = Terms(copy.deepcopy(list(make())))
@@ -260,21 +298,21 @@ def _set_up(guide: Any, train: Data) -> None:
     no longer knows its model."""
     if isinstance(guide, AutoGuide) and guide.prototype_trace is None:
         keep_parameters_local(guide)
-        rows = rows_of(train, torch.get_default_dtype(), "train")
+        rows = training_rows(train, torch.get_default_dtype(), "train")
         with torch.no_grad():
-            guide(*next(iter(rows.batches(2, shuffle=False))))
+            guide(*of_replicate(rows, next(iter(rows.batches(2, shuffle=False))), 0))
 
 
 def _validation(
-    valid: Data | float | None, rows: Rows, dtype: torch.dtype
+    valid: Data | ReplicateData | float | None, rows: Rows, dtype: torch.dtype
 ) -> tuple[Rows, Rows | None]:
     if valid is None:
         return rows, None
     if not isinstance(valid, float | int):
-        return rows, rows_of(valid, dtype, "valid")
+        return rows, training_rows(valid, dtype, "valid")
     if not 0.0 < valid < 1.0:
         raise ValueError(f"valid must be a share of the rows in (0, 1); it is {valid}")
-    if not isinstance(rows, TensorRows):
+    if isinstance(rows, LoadedRows):
         raise ValueError("a loader cannot be split: give validation rows as valid=, or valid=None")
     if len(rows) < 2:
         raise ValueError("one row cannot be split into training and validation rows")
@@ -282,7 +320,7 @@ def _validation(
 
 
 def _check_devices(runner: Replicates, rows: Rows) -> None:
-    if not isinstance(rows, TensorRows):
+    if isinstance(rows, LoadedRows):
         return
     parameter = next(iter(runner.parameters.values()))
     x = rows.columns[0]
@@ -301,10 +339,10 @@ def _result(
     finished: list[Terms], loop: TrainingLoop, rows: Rows, held_out: Rows | None, seed: int
 ) -> FitResult:
     watched = held_out if held_out is not None else rows
-    batch = next(iter(watched.batches(WATCHED_ROWS, shuffle=False)))
-    batch = tuple(column[:WATCHED_ROWS] for column in batch)
+    several = next(iter(watched.batches(WATCHED_ROWS, shuffle=False)))
     models, guides, found = [], [], []
-    for one in finished:
+    for replicate, one in enumerate(finished):
+        batch = tuple(c[:WATCHED_ROWS] for c in of_replicate(watched, several, replicate))
         term = one.stages[-1].terms[0]
         models.append(term.model)
         guides.append(term.guide)
@@ -314,7 +352,9 @@ def _result(
             kinds = [collapse(m) for m in marginals.values()]
         found.append(next((kind for kind in kinds if kind is not None), None))
     report_collapse(found)
-    y = rows.columns[1] if isinstance(rows, TensorRows) and len(rows.columns) > 1 else None
+    y = None
+    if not isinstance(rows, LoadedRows) and len(rows.columns) > 1:
+        y = rows.columns[1]
     labels = None
     if y is not None and not y.is_floating_point():
         labels = tuple(y.unique().tolist())

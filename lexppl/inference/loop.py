@@ -13,11 +13,11 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from tqdm import tqdm
 
-from lexppl.inference.batches import Rows
+from lexppl.inference.replicate_rows import Rows, batch_rows, of_replicate
 from lexppl.inference.replicates import Replicates
 from lexppl.inference.schedules import Schedule
 from lexppl.inference.scope import MiniBatch, program_settings, seeded
-from lexppl.inference.stages import OptimizerFactory, Stage, Term
+from lexppl.inference.stages import OptimizerFactory, Stage, Term, Terms
 
 
 @dataclass(frozen=True)
@@ -133,21 +133,27 @@ class TrainingLoop:
         """Run each term once with every check on, and keep nothing of it."""
         batch = next(iter(self.rows.batches(self.batch_size, shuffle=False)))
         buffers = {n: b.clone() for n, b in self.runner.template.named_buffers()}
+        alike = not (self.runner.differ or self.rows.by_replicate)
+        for replicate in range(1 if alike else self.runner.count):
+            with self.runner.replicate(replicate) as template:
+                self._check(template, stage, of_replicate(self.rows, batch, replicate))
+        with torch.no_grad():
+            for name, buffer in self.runner.template.named_buffers():
+                buffer.copy_(buffers[name])
+
+    def _check(self, template: Terms, stage: Stage, batch: tuple[Tensor, ...]) -> None:
         for term in stage.terms:
             with (
                 seeded(self.seed, self.rows.device),
                 program_settings(validate=True),
                 MiniBatch(len(self.rows), len(batch[0])),
             ):
-                loss = self.runner.template(term, term.objective, batch)
+                loss = template(term, term.objective, batch)
             if not bool(torch.isfinite(loss.detach())):
                 raise FloatingPointError(
                     f"the loss of the first batch is {float(loss.detach())}; look for labels or "
                     "features that the model gives probability zero"
                 )
-        with torch.no_grad():
-            for name, buffer in self.runner.template.named_buffers():
-                buffer.copy_(buffers[name])
 
     def _epoch(
         self,
@@ -166,6 +172,7 @@ class TrainingLoop:
         losses: Tensor | float = 0.0
         for step, batch in enumerate(self.rows.batches(self.batch_size, shuffle=True)):
             at = (place[0] + min(step / steps, 1.0)) / place[1]
+            size = batch_rows(self.rows, batch)
             optimizer.zero_grad(set_to_none=True)
             if tuner is not None:
                 tuner.zero_grad(set_to_none=True)
@@ -177,8 +184,9 @@ class TrainingLoop:
                 objective = term.objective
                 if hasattr(objective, "at"):
                     objective = objective.at(at)
-                with MiniBatch(rows, len(batch[0])):
-                    loss = term.weight * runner.losses(term, objective, batch) / rows
+                with MiniBatch(rows, size):
+                    loss = runner.losses(term, objective, batch, self.rows.by_replicate)
+                loss = term.weight * loss / rows
                 moved = [runner.parameters[name] for name in names]
                 gradients = torch.autograd.grad(
                     loss.sum(), moved, allow_unused=True, create_graph=bool(controls)
@@ -194,8 +202,8 @@ class TrainingLoop:
             optimizer.step()
             if tuner is not None:
                 tuner.step()
-            losses = losses + step_loss * len(batch[0])
-            seen += len(batch[0])
+            losses = losses + step_loss * size
+            seen += size
         return (losses / seen).cpu().numpy() if isinstance(losses, Tensor) else np.zeros(0)
 
     @torch.no_grad()
@@ -210,9 +218,10 @@ class TrainingLoop:
         rows = len(self.held_out)
         with seeded(self.seed, self.held_out.device):
             for batch in self.held_out.batches(max(self.batch_size, 1000), shuffle=False):
-                size = len(batch[0])
+                size = batch_rows(self.held_out, batch)
                 with MiniBatch(rows, size):
-                    total = total + runner.losses(term, objective, batch) * (size / rows**2)
+                    loss = runner.losses(term, objective, batch, self.held_out.by_replicate)
+                total = total + loss * (size / rows**2)
         return total.cpu().numpy() if isinstance(total, Tensor) else np.zeros(0)
 
 

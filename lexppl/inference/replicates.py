@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import vmap
 
+from lexppl.inference.own_settings import own_numbers, own_tensors
 from lexppl.inference.replicate_draws import OutOfPlaceDraws
 from lexppl.inference.stages import Term, Terms
 
@@ -19,18 +20,27 @@ class Replicates:
     Every parameter that is learned has a leading dimension R; the programs are vectorised over it
     by `torch.func.vmap`, so that any Pyro program takes part as it is, its linear layers become
     batched matrix products, and there is one backward pass. Draws differ between replicates; the
-    batches are the same. What is not learned (a given predictor, an imputer's reference rows) is
-    shared.
+    batches are the same, unless each has rows of its own. What is not learned (a given predictor,
+    an imputer's reference rows) is shared.
 
     Args:
         copies: R copies of the terms, each with its own initial weights.
+        differ: whether numbers and given tensors may differ too, such as λ, k or an imputer's
+            constant: they then become one more dimension R.
+
+    Raises:
+        ValueError: copies that differ in more than that.
     """
 
-    def __init__(self, copies: list[Terms]) -> None:
+    def __init__(self, copies: list[Terms], differ: bool = False) -> None:
         self.count = len(copies)
         self.template = copies[0]
+        self.differ = differ
+        self.numbers = own_numbers(copies) if differ else []
         learned = [n for n, p in self.template.named_parameters() if p.requires_grad]
         tracked = _tracked_buffers(self.template)
+        given = own_tensors(copies, learned) if differ else []
+        tracked += [name for name in given if name not in tracked]
         self.parameters: dict[str, Tensor]
         self.buffers: dict[str, Tensor]
         if self.count == 1:
@@ -44,11 +54,16 @@ class Replicates:
                 name: torch.stack([own[name].detach() for own in every]).requires_grad_()
                 for name in learned
             }
-            held_by = [dict(c.named_buffers()) for c in copies]
-            self.buffers = {name: torch.stack([h[name] for h in held_by]) for name in tracked}
+            held_by = [{**dict(c.named_parameters()), **dict(c.named_buffers())} for c in copies]
+            self.buffers = {
+                name: torch.stack([h[name].detach() for h in held_by]) for name in tracked
+            }
 
-        names = {id(p): n for n, p in self.template.named_parameters() if n in self.parameters}
-        names |= {id(b): n for n, b in self.template.named_buffers() if n in self.buffers}
+        held_here = {
+            **dict(self.template.named_parameters()),
+            **dict(self.template.named_buffers()),
+        }
+        names = {id(held_here[n]): n for n in (*self.parameters, *self.buffers)}
         self._places: list[tuple[dict[str, Any], str, str]] = [
             (held, attribute, names[id(value)])
             for module in self.template.modules()
@@ -56,24 +71,56 @@ class Replicates:
             for attribute, value in held.items()
             if id(value) in names
         ]
+        device = next((p.device for p in self.parameters.values()), None)
+        settings = {}
+        for number in self.numbers:
+            name = f"{number.path}.{number.attribute}"
+            settings[name] = torch.tensor(number.values, device=device)
+            holder = vars(self.template.get_submodule(number.path))
+            self._places.append((holder, number.attribute, name))
+        self._settings = settings
 
-    def losses(self, term: Term, objective: Any, batch: tuple[Tensor, ...]) -> Tensor:
-        """The loss of each replicate, `(R,)`."""
+    def losses(
+        self,
+        term: Term,
+        objective: Any,
+        batch: tuple[Tensor, ...],
+        by_replicate: bool = False,
+    ) -> Tensor:
+        """The loss of each replicate, `(R,)`; the batch is theirs in common, or `(R, B, …)`."""
         if self.count == 1:
+            if by_replicate:
+                batch = tuple(column[0] for column in batch)
             loss: Tensor = self.template(term, objective, batch)
             return loss.reshape(1)
 
-        def one(parameters: dict[str, Tensor], buffers: dict[str, Tensor]) -> Tensor:
-            with self._holding({**parameters, **buffers}):
-                loss: Tensor = self.template(term, objective, batch)
+        def one(state: dict[str, Tensor], rows: tuple[Tensor, ...]) -> Tensor:
+            with self._holding(state):
+                loss: Tensor = self.template(term, objective, rows)
             return loss
 
+        state = {**self.parameters, **self.buffers, **self._settings}
+        over = (0, 0 if by_replicate else None)
         with OutOfPlaceDraws():
-            losses: Tensor = vmap(one, randomness="different")(self.parameters, self.buffers)
+            losses: Tensor = vmap(one, in_dims=over, randomness="different")(state, batch)
         return losses
 
     @contextmanager
-    def _holding(self, state: dict[str, Tensor]) -> Iterator[None]:
+    def replicate(self, index: int) -> Iterator[Terms]:
+        """The template as one of the replicates, with its own weights, tensors and numbers."""
+        if self.count == 1:
+            yield self.template
+            return
+        state: dict[str, Any] = {
+            name: value[index].detach().clone().requires_grad_(value.requires_grad)
+            for name, value in {**self.parameters, **self.buffers}.items()
+        }
+        state |= {f"{n.path}.{n.attribute}": n.values[index] for n in self.numbers}
+        with self._holding(state):
+            yield self.template
+
+    @contextmanager
+    def _holding(self, state: dict[str, Any]) -> Iterator[None]:
         """Let the template's modules hold other tensors for a while.
 
         `torch.func.functional_call` does it by path, and leaves a module that several programs
@@ -120,6 +167,8 @@ class Replicates:
             with torch.no_grad():
                 for name, stacked in {**self.parameters, **self.buffers}.items():
                     values[name].copy_(stacked[r])
+            for number in self.numbers:
+                setattr(one.get_submodule(number.path), number.attribute, number.values[r])
             result.append(one.eval())
         return result
 

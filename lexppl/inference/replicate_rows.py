@@ -1,0 +1,134 @@
+"""A data set for each replicate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from lexppl.inference.batches import Data, LoadedRows, TensorRows, rows_of
+
+
+class ReplicateData:
+    """One data set for each replicate of a fit, R of them, with as many rows each.
+
+    Args:
+        sets: R data sets with `x` and `y`, or tuples `(x, y)` of tensors or arrays, alike in all
+            but their values.
+
+    Raises:
+        ValueError: no data sets.
+        TypeError: one data set alone, not in a list.
+
+    Example:
+        >>> from lexppl.inference import fit
+        >>> from lexppl.models import lex
+        >>> seeds = [torch.Generator().manual_seed(s) for s in (0, 1)]
+        >>> xs = [torch.randn(60, 3, generator=g) for g in seeds]
+        >>> data = ReplicateData([(x, (x[:, 0] > 0).long()) for x in xs])
+        >>> fit(lex(3, classes=2, k=1, hidden=(8,)), data, epochs=2, progress=False).replicates
+        2
+    """
+
+    def __init__(self, sets: Sequence[Data]) -> None:
+        if not isinstance(sets, list | tuple) or any(isinstance(s, Tensor) for s in sets):
+            raise TypeError(
+                "ReplicateData takes a list of data sets, each with x and y or a tuple (x, y); it "
+                f"is given {'tensors' if isinstance(sets, list | tuple) else type(sets).__name__}"
+            )
+        if not sets:
+            raise ValueError("ReplicateData needs at least one data set; it is given none")
+        self.sets = list(sets)
+
+    def __len__(self) -> int:
+        """R."""
+        return len(self.sets)
+
+    def common(self, attribute: str) -> Any:
+        """What the data sets agree on, such as their `feature_names`; None where they do not."""
+        first, *others = (getattr(s, attribute, None) for s in self.sets)
+        return first if all(other == first for other in others) else None
+
+
+@dataclass(frozen=True)
+class StackedRows:
+    """Columns `(R, N, …)`, checked: the rows of R data sets."""
+
+    columns: tuple[Tensor, ...]
+    by_replicate: ClassVar[bool] = True
+
+    def __len__(self) -> int:
+        """N, the rows of each."""
+        return self.columns[0].shape[1]
+
+    @property
+    def device(self) -> torch.device:
+        return self.columns[0].device
+
+    def batches(self, size: int, shuffle: bool) -> Iterator[tuple[Tensor, ...]]:
+        """Batches of `(R, size, …)`; each replicate has an order of its own."""
+        count, rows = self.columns[0].shape[:2]
+        if not shuffle:
+            for start in range(0, rows, size):
+                yield tuple(c[:, start : start + size] for c in self.columns)
+            return
+        order = torch.rand(count, rows, device=self.device).argsort(1)
+        for start in range(0, rows, size):
+            yield self._at(order[:, start : start + size])
+
+    def split(self, share: float) -> tuple[StackedRows, StackedRows]:
+        """A random share of each replicate's rows apart: `(others, share)`."""
+        count, rows = self.columns[0].shape[:2]
+        apart = min(max(round(share * rows), 1), rows - 1)
+        order = torch.rand(count, rows, device=self.device).argsort(1)
+        return StackedRows(self._at(order[:, apart:])), StackedRows(self._at(order[:, :apart]))
+
+    def _at(self, places: Tensor) -> tuple[Tensor, ...]:
+        replicate = torch.arange(len(places), device=self.device).unsqueeze(1)
+        return tuple(c[replicate, places] for c in self.columns)
+
+
+Rows = TensorRows | LoadedRows | StackedRows
+
+
+def training_rows(data: Data | ReplicateData, dtype: torch.dtype, name: str = "data") -> Rows:
+    """Check the data of one or of several replicates and put it into tensors.
+
+    Raises:
+        ValueError, TypeError: as :func:`rows_of`, by data set; data sets of other sizes or types,
+            a loader among them.
+    """
+    if not isinstance(data, ReplicateData):
+        return rows_of(data, dtype, name)
+    every = [rows_of(one, dtype, f"{name} {place}") for place, one in enumerate(data.sets)]
+    loaded = [place for place, rows in enumerate(every) if isinstance(rows, LoadedRows)]
+    if loaded:
+        raise ValueError(
+            f"{name} {loaded[0]} is a loader; replicates with rows of their own take "
+            "tensors, arrays or data sets"
+        )
+    columns = list(
+        zip(*(rows.columns for rows in every if isinstance(rows, TensorRows)), strict=False)
+    )
+    for of_column in zip(("x", "y"), columns, strict=False):
+        kinds = {(tuple(c.shape), c.dtype, c.device) for c in of_column[1]}
+        if len(kinds) > 1:
+            shapes = [tuple(c.shape) for c in of_column[1]]
+            raise ValueError(
+                f"{name}: the replicates' {of_column[0]} must be alike in shape, type and device; "
+                f"their shapes are {shapes}, their types {[str(c.dtype) for c in of_column[1]]}"
+            )
+    return StackedRows(tuple(torch.stack(c) for c in columns))
+
+
+def of_replicate(rows: Rows, batch: tuple[Tensor, ...], replicate: int) -> tuple[Tensor, ...]:
+    """A replicate's own part of a batch."""
+    return tuple(c[replicate] for c in batch) if rows.by_replicate else batch
+
+
+def batch_rows(rows: Rows, batch: tuple[Tensor, ...]) -> int:
+    """How many rows a replicate sees in a batch."""
+    return batch[0].shape[1] if rows.by_replicate else len(batch[0])

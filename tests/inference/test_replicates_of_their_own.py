@@ -1,0 +1,210 @@
+"""Replicates with numbers, given tensors and rows of their own, against each fitted by itself."""
+
+import math
+
+import pyro.distributions as dist
+import pytest
+import torch
+from torch import nn
+
+from lexppl.distributions import KSubset
+from lexppl.inference import (
+    Enumerate,
+    LeaveOneOut,
+    NestedIWAE,
+    Pathwise,
+    ReplicateData,
+    Stage,
+    System,
+    Term,
+    fit,
+)
+from lexppl.inference.replicate_rows import training_rows
+from lexppl.models import (
+    LEX,
+    MLP,
+    BernoulliSelector,
+    CategoricalLikelihood,
+    ConstantImputer,
+    Predictor,
+    SizePenalty,
+    frozen,
+    lex,
+    real_x,
+)
+
+EXACT = NestedIWAE(math.inf, estimator=Enumerate())
+QUIET = {"progress": False, "valid": None, "epochs": 3}
+
+
+def explainer(constant=0.0, penalty=0.0, seed=0, given=None):
+    predictor = Predictor(MLP(3, 2, (4,), seed=seed + 1), CategoricalLikelihood())
+    return LEX(
+        BernoulliSelector(MLP(3, 3, (4,), seed=seed)),
+        ConstantImputer(constant),
+        predictor if given is None else frozen(given),
+        [SizePenalty(penalty)],
+    )
+
+
+def data(seed, rows=40):
+    x = torch.randn(rows, 3, generator=torch.Generator().manual_seed(seed))
+    return x, (x[:, 0] * x[:, 1] > 0).long()
+
+
+def same_models(together, alone):
+    for one, other in zip(together, alone, strict=True):
+        for (name, mine), theirs in zip(one.named_parameters(), other.parameters(), strict=True):
+            torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5, msg=name)
+
+
+def test_numbers_and_constants_are_each_replicates_own():
+    """The exact objective has no draws, so that fits together and alone must end alike."""
+    models = [explainer(-1.0, 0.05), explainer(0.5, 0.2, seed=5), explainer(3.0, 0.0, seed=9)]
+    options = {**QUIET, "objective": EXACT, "batch_size": 40}
+    together = fit(models, data(0), **options)
+    alone = [fit(model, data(0), **options).model for model in models]
+    same_models(together.models, alone)
+    assert [m.penalties[0].weight for m in together.models] == [0.05, 0.2, 0.0]
+    assert [float(m.imputer.value) for m in together.models] == [-1.0, 0.5, 3.0]
+    # The models that were given are left as they were.
+    assert [m.penalties[0].weight for m in models] == [0.05, 0.2, 0.0]
+    # Without their own numbers the three would end elsewhere.
+    with pytest.raises(AssertionError):
+        same_models(together.models[1:2], [fit(explainer(0.5, 0.05, 5), data(0), **options).model])
+
+
+def test_rows_are_each_replicates_own():
+    sets = [data(0), data(1)]
+    models = [explainer(seed=0), explainer(seed=5)]
+    options = {**QUIET, "objective": EXACT, "batch_size": 40}
+    together = fit(models, ReplicateData(sets), **options)
+    alone = [fit(m, s, **options).model for m, s in zip(models, sets, strict=True)]
+    same_models(together.models, alone)
+    with pytest.raises(AssertionError):
+        same_models(together.models[1:], [fit(models[1], sets[0], **options).model])
+
+
+def test_given_predictors_are_each_replicates_own():
+    given = [Predictor(MLP(3, 2, (4,), seed=s), CategoricalLikelihood()) for s in (20, 21)]
+    models = [explainer(given=g, seed=s) for g, s in zip(given, (0, 5), strict=True)]
+    options = {**QUIET, "objective": EXACT, "batch_size": 40}
+    together = fit(models, data(0), **options)
+    same_models(together.models, [fit(m, data(0), **options).model for m in models])
+
+
+def test_batches_are_a_partition_of_each_replicates_rows():
+    rows = training_rows(
+        ReplicateData([(torch.arange(10.0)[:, None] + 100 * r, torch.zeros(10)) for r in (0, 1)]),
+        torch.float32,
+    )
+    seen: list[list[float]] = [[], []]
+    for x, _ in rows.batches(4, shuffle=True):
+        for replicate in (0, 1):
+            seen[replicate] += x[replicate, :, 0].tolist()
+    assert sorted(seen[0]) == [float(v) for v in range(10)]
+    assert sorted(seen[1]) == [100.0 + v for v in range(10)]
+    assert [v - 100 for v in seen[1]] != seen[0]
+
+
+def test_k_may_differ_between_replicates():
+    models = [lex(6, classes=2, k=k, hidden=(8,), predictor_hidden=(8,)) for k in (1, 3, 6)]
+    x = torch.randn(60, 6, generator=torch.Generator().manual_seed(0))
+    result = fit(
+        models,
+        (x, (x[:, 0] > 0).long()),
+        objective=NestedIWAE(2, estimator=LeaveOneOut()),
+        epochs=2,
+        progress=False,
+    )
+    for model, k in zip(result.models, (1, 3, 6), strict=True):
+        law = model.selector(x)
+        assert isinstance(law, KSubset)
+        assert model.selector.k == k
+        assert law.k == k
+
+
+def test_systems_may_differ_in_their_penalty():
+    systems = [real_x(3, classes=2, penalty=p, hidden=(8,)) for p in (0.0, 5.0)]
+    result = fit(
+        systems, data(0, 300), epochs=60, batch_size=50, learning_rate=1e-2, progress=False, seed=1
+    )
+    with torch.no_grad():
+        sizes = [float(m.selector(data(0)[0]).mean.sum(-1).mean()) for m in result.models]
+    assert sizes[1] < 0.2 < sizes[0]
+
+
+def test_one_model_on_several_data_sets_draws_weights_of_its_own():
+    result = fit(
+        explainer(), ReplicateData([data(0), data(1)]), **{**QUIET, "epochs": 1}, objective=EXACT
+    )
+    first, second = (m.selector.network.layers[0].weight for m in result.models)
+    assert result.replicates == 2
+    assert not torch.allclose(first, second)
+
+
+class Named(nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        self.kind = kind
+        self.weight = nn.Parameter(torch.zeros(()))
+
+    def forward(self, x, y=None):
+        return dist.Normal(self.weight, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("models", "train", "options", "message"),
+    [
+        ([explainer(), explainer()], data(0), {"replicates": 3}, "3 replicates, 2 models"),
+        (
+            [explainer(), explainer()],
+            ReplicateData([data(0)] * 3),
+            {},
+            "2 models, 3 data sets of train",
+        ),
+        ([], data(0), {}, "empty"),
+        ([explainer(), Named("a")], data(0), {}, "same parts"),
+        ([Named("a"), Named("b")], data(0), {}, "they differ in 'kind' of Named"),
+        (
+            [explainer(), lex(3, classes=2, k=1, hidden=(4,), predictor_hidden=(4,))],
+            data(0),
+            {},
+            "same parts",
+        ),
+        (
+            [lex(3, classes=2, k=1, hidden=(4,)), lex(3, classes=2, k=1, hidden=(5,))],
+            data(0),
+            {},
+            "differ in",
+        ),
+        (
+            explainer(),
+            ReplicateData([data(0), data(1, rows=30)]),
+            {},
+            r"x must be alike.*\(40, 3\), \(30, 3\)",
+        ),
+    ],
+)
+def test_refused_before_any_training(models, train, options, message):
+    with pytest.raises(ValueError, match=message):
+        fit(models, train, **{**QUIET, **options})
+
+
+def test_objectives_must_be_one():
+    def system(masks):
+        return System(lambda: [Stage([Term(explainer(), NestedIWAE(masks))])])
+
+    with pytest.raises(ValueError, match="same objective"):
+        fit([system(2), system(4)], data(0), **QUIET)
+    pathwise = System(lambda: [Stage([Term(explainer(), NestedIWAE(2, estimator=Pathwise(0.3)))])])
+    other = System(lambda: [Stage([Term(explainer(), NestedIWAE(2, estimator=Pathwise(0.5)))])])
+    with pytest.raises(ValueError, match="same objective"):
+        fit([pathwise, other], data(0), **QUIET)
+
+
+def test_data_sets_come_in_a_list():
+    with pytest.raises(TypeError, match="a list of data sets"):
+        ReplicateData(data(0))
+    with pytest.raises(ValueError, match="none"):
+        ReplicateData([])
