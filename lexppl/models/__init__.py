@@ -64,6 +64,7 @@ from lexppl.models.selectors import (
 from lexppl.models.senn import SENN, senn
 from lexppl.models.shared_mask import CombinedMask, GatedMask
 from lexppl.models.subset_network import SubsetNetwork
+from lexppl.models.surrogate import surrogate
 from lexppl.models.uniform_size_selector import UniformSizeSelector
 from lexppl.models.vibi import vibi
 from lexppl.models.xtab import xtab
@@ -145,6 +146,7 @@ __all__ = [
     "real_x",
     "regime_targets",
     "senn",
+    "surrogate",
     "system_for",
     "vibi",
     "xtab",

@@ -4,13 +4,14 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from lexppl.inference import REBAR, NestedIWAE, ScoreFunction, Stage, System, Term
+from lexppl.inference import REBAR, NestedIWAE, Stage, System, Term
 from lexppl.models.grouping import Grouping
 from lexppl.models.imputers import ConstantImputer
 from lexppl.models.lex import LEX
 from lexppl.models.networks import MLP
 from lexppl.models.penalties import SizePenalty
-from lexppl.models.selectors import BernoulliSelector, RandomSelector
+from lexppl.models.selectors import BernoulliSelector
+from lexppl.models.surrogate import surrogate
 from lexppl.models.table_parts import mask_entries, table_predictor
 
 
@@ -66,17 +67,12 @@ def real_x(
         hides = ConstantImputer(0.0) if imputer is None else imputer
         selector = BernoulliSelector(MLP(features, entries, hidden))
         explainer = LEX(selector, hides, predictor, [SizePenalty(penalty)], grouping)
-        on_random_masks = LEX(RandomSelector(entries), hides, predictor, grouping=grouping)
         select = Term(
             explainer,
             NestedIWAE(1, samples=samples, estimator=REBAR(temperature)),
             learns=[selector],
         )
-        predict = Term(
-            on_random_masks,
-            NestedIWAE(1, samples=samples, estimator=ScoreFunction()),
-            learns=[predictor],
-        )
+        predict = surrogate(predictor, hides, entries, grouping=grouping, samples=samples)
         return [Stage([select, predict])] if alternate else [Stage([predict]), Stage([select])]
 
     return System(build, {"epochs": 1000, "learning_rate": 1e-4, "weight_decay": 0.0})
