@@ -1,0 +1,27 @@
+"""What any method says of each entry's importance, row by row."""
+
+import torch
+
+from lexppl import explain
+from lexppl.evaluation.entry_order import places
+from lexppl.inference.scope import seeded
+
+
+def importances(result, x, replicate=0):
+    """`(N, G)`: selection probabilities, for L2X the logits, for Q-FIT the mean shares, for
+    attributions their sizes."""
+    model, guide = result.models[replicate], result.guides[replicate]
+    with seeded(0), torch.no_grad():
+        if hasattr(model, "selector"):
+            law = model.selector(x)
+            return getattr(law, "logits", law.mean)
+        if guide is not None:
+            return guide.law.mean.expand(len(x), -1)
+    drawn = explain(result, x, draws=1, rows_per_chunk=1000)
+    return torch.from_numpy(drawn["sample_stats"]["selection_probability"].values[replicate]).abs()
+
+
+def top(ranking, sizes):
+    """The highest entries of each row, as masks `(N, G)`; one size, or one a row `(N,)`."""
+    order = places(ranking, *ranking.shape)
+    return (order < torch.as_tensor(sizes).reshape(-1, 1)).float()
