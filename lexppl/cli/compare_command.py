@@ -11,7 +11,7 @@ import pandas as pd
 
 from lexppl.cli.atomic_output import output_file
 from lexppl.cli.errors import UsageError
-from lexppl.cli.fitting import FEW_ROWS, Plan, check_size, device_of, fit_explainer, plan_of
+from lexppl.cli.fitting import Plan, check_size, device_of, fit_explainer, plan_of
 from lexppl.cli.messages import tell
 from lexppl.cli.source import Parts, divide, read_source
 from lexppl.cli.tables import text_table
@@ -21,6 +21,7 @@ from lexppl.compare import compare
 from lexppl.evaluation import FullModel, fit_full
 from lexppl.models import METHODS
 from lexppl.models.regimes import Regime, regime_targets
+from lexppl.tabular.fit_plan import FEW_ROWS
 
 
 def run_compare(options: argparse.Namespace, command: Sequence[str]) -> int:

@@ -15,7 +15,6 @@ from lexppl.cli.black_box_file import black_box_targets, load_black_box
 from lexppl.cli.errors import UsageError
 from lexppl.cli.exit_codes import INTERRUPTED
 from lexppl.cli.fitting import (
-    FEW_ROWS,
     Plan,
     check_size,
     device_of,
@@ -48,6 +47,7 @@ from lexppl.inference import FitResult
 from lexppl.models import METHODS
 from lexppl.models.regimes import Regime
 from lexppl.saving import save
+from lexppl.tabular.fit_plan import FEW_ROWS
 
 POSTERIOR, IMPORTANCE, REPORT = "posterior.nc", "importance.csv", "report.html"
 EXPLAINER, ENCODING = "explainer", "encoding.json"

@@ -1,7 +1,6 @@
 """From options to a fitted explainer."""
 
 import argparse
-import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,32 +16,21 @@ from lexppl.evaluation.full_model import FullModel, fit_full
 from lexppl.inference import (
     CollapseWarning,
     FitResult,
-    Linear,
-    NestedIWAE,
-    annealed,
     fit,
 )
 from lexppl.models import (
-    LEX,
     METHODS,
     Grouping,
     Method,
     Predictor,
     Settings,
-    lex,
     system_for,
 )
 from lexppl.models.imputers.by_name import imputer_of
-from lexppl.models.regimes import Regime, frozen, regime_targets
+from lexppl.models.regimes import Regime, regime_targets
+from lexppl.tabular.fit_plan import decaying, plan_for
 
-FEW_ROWS = 2000
-"""Fewer rows to fit on than this get small networks: large ones overfit at once."""
-STEPS = 3000
-"""Steps that are enough where rows are many; epochs are cut so that there are no more."""
-MOST_EPOCHS = 200
-LARGEST_BATCH = 500
 MASKS = 4
-BATCHES_AN_EPOCH = 3
 
 
 @dataclass(frozen=True)
@@ -111,12 +99,12 @@ def plan_of(
     name = getattr(options, "method", "lex")
     method = METHODS[name]
     _check_method(options, name, method)
-    few = rows < FEW_ROWS
-    batch = options.batch_size or batch_size
-    if batch is None:
-        batch = min(LARGEST_BATCH, math.ceil(rows / BATCHES_AN_EPOCH))
-    if epochs is None:
-        epochs = max(1, min(MOST_EPOCHS, STEPS // math.ceil(rows / batch)))
+    usual = plan_for(
+        rows,
+        epochs=options.epochs or epochs,
+        batch_size=options.batch_size or batch_size,
+        learning_rate=options.learning_rate,
+    )
     return Plan(
         method=name,
         k=options.k,
@@ -124,15 +112,15 @@ def plan_of(
         imputer=options.imputer or _own_imputer(options, name),
         regime=regime,
         replicates=options.replicates,
-        epochs=options.epochs or epochs,
+        epochs=usual.epochs,
         masks=options.masks or MASKS,
         imputations=options.imputations or 1,
-        batch_size=batch,
-        learning_rate=options.learning_rate,
+        batch_size=usual.batch_size,
+        learning_rate=usual.learning_rate,
         weight_decay=1e-3,
         seed=options.seed,
-        selector_hidden=(64, 64) if few else (200, 200),
-        predictor_hidden=(64, 64) if few else (200, 200, 200),
+        selector_hidden=usual.hidden,
+        predictor_hidden=usual.predictor_hidden,
     )
 
 
@@ -176,29 +164,14 @@ def settings_of(plan: Plan, data: Dataset, predictor: Any = None) -> Settings:
         k=plan.k,
         penalty=plan.penalty if method.takes_penalty else None,
         model=predictor,
+        predictor=predictor,
         masks=plan.masks,
+        imputations=plan.imputations,
         imputer=imputer_of(plan.imputer, data.x, plan.seed) if method.takes_imputer else None,
         grouping=Grouping(list(data.groups), data.group_names),
         hidden=plan.selector_hidden,
         predictor_hidden=plan.predictor_hidden,
     )
-
-
-def build_model(plan: Plan, data: Dataset, predictor: Any = None) -> LEX:
-    """LEX of a plan, for rows like these, with a predictor of its own or a given one."""
-    settings = settings_of(plan, data)
-    model = lex(
-        settings.features,
-        classes=settings.classes,
-        k=settings.k,
-        penalty=settings.penalty,
-        imputer=settings.imputer,
-        grouping=settings.grouping,
-        predictor=predictor,
-        hidden=settings.hidden,
-        predictor_hidden=settings.predictor_hidden,
-    )
-    return model.to(data.x.device, data.x.dtype)
 
 
 def fit_explainer(
@@ -214,27 +187,18 @@ def fit_explainer(
         progress: show a bar.
     """
 
-    def build() -> LEX:
-        return build_model(plan, parts.train, None if predictor is None else frozen(predictor))
-
-    objective: NestedIWAE | None = annealed(plan.masks, plan.imputations)
-    explainer: Any = build
-    if plan.method != "lex":
-        settings = settings_of(plan, parts.train, predictor)
-        system = system_for(plan.method, settings).to(parts.train.x.device, parts.train.x.dtype)
-        explainer, objective = system, None
-
+    settings = settings_of(plan, parts.train, predictor)
+    system = system_for(plan.method, settings).to(parts.train.x.device, parts.train.x.dtype)
     with warnings.catch_warnings():
         # The program tells of collapses in its own words.
         warnings.simplefilter("ignore", CollapseWarning)
         result = fit(
-            explainer,
+            system,
             (parts.train.x, targets[0]),
             valid=(parts.valid.x, targets[1]),
-            objective=objective,
             epochs=plan.epochs,
             batch_size=plan.batch_size,
-            learning_rate=_decaying(plan.learning_rate),
+            learning_rate=decaying(plan.learning_rate),
             weight_decay=plan.weight_decay,
             replicates=plan.replicates,
             seed=plan.seed,
@@ -331,8 +295,3 @@ def device_of(name: str) -> torch.device:
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise UsageError(f"--device {name}: no such device on this machine") from error
     return device
-
-
-def _decaying(rate: float) -> Linear:
-    """The library's own schedule of the learning rate, at another height."""
-    return Linear(rate, 0.05 * rate, begin=0.5)

@@ -17,6 +17,7 @@ from lexppl.models.meed import meed
 from lexppl.models.q_fit import q_fit
 from lexppl.models.rationale import rationale
 from lexppl.models.real_x import base_x, real_x
+from lexppl.models.regimes import frozen
 from lexppl.models.senn import senn
 from lexppl.models.table_parts import check_classes, mask_entries
 from lexppl.models.vibi import vibi
@@ -33,7 +34,8 @@ class Settings:
         k: entries that a mask keeps, or None.
         penalty: nats for each entry kept, or None.
         model: the explained model, a module from x to the law of y; for methods that explain one.
-        masks: L, for bounds of several masks.
+        predictor: a given predictor, frozen here, for LEX's regimes in which it does not learn.
+        masks, imputations: L and K, for bounds of several.
         imputer: law of the hidden features, or None for the method's own.
         grouping: which features an entry keeps, or None for one a feature.
         hidden: widths of the selector's hidden layers.
@@ -45,7 +47,9 @@ class Settings:
     k: int | None = None
     penalty: float | None = None
     model: nn.Module | None = None
+    predictor: nn.Module | None = None
     masks: int = 4
+    imputations: int = 1
     imputer: nn.Module | None = None
     grouping: Grouping | None = None
     hidden: Sequence[int] = (200, 200)
@@ -86,10 +90,11 @@ def _lex(s: Settings) -> System:
             penalty=s.penalty if s.k is None else None,
             imputer=s.imputer,
             grouping=s.grouping,
+            predictor=None if s.predictor is None else frozen(s.predictor),
             hidden=s.hidden,
             predictor_hidden=s.predictor_hidden,
         )
-        return [Stage([Term(model, annealed(s.masks))])]
+        return [Stage([Term(model, annealed(s.masks, s.imputations))])]
 
     return System(build)
 

@@ -42,7 +42,17 @@ class FitPlan:
     @property
     def schedule(self) -> Linear:
         """The learning rate over the fit."""
-        return Linear(self.learning_rate, 0.05 * self.learning_rate, begin=0.5)
+        return decaying(self.learning_rate)
+
+
+def decaying(rate: float) -> Linear:
+    """The library's own schedule of the learning rate, at another height.
+
+    Example:
+        >>> decaying(0.1)(0.25)
+        0.1
+    """
+    return Linear(rate, 0.05 * rate, begin=0.5)
 
 
 def plan_for(
