@@ -13,6 +13,7 @@ from lexppl.models.fading_prior import FadingPrior
 from lexppl.models.fast_shap import FastSHAP, TeacherTargets, fast_shap
 from lexppl.models.full_program import FullProgram
 from lexppl.models.grouping import Grouping
+from lexppl.models.importance_divergence import importance_divergence
 from lexppl.models.imputers import (
     ComplementImputer,
     ConditionalGaussianImputer,
@@ -49,7 +50,7 @@ from lexppl.models.penalties import (
     TotalVariationPenalty,
 )
 from lexppl.models.predictor import Predictor
-from lexppl.models.q_fit import DirichletGuide, GlobalImportance, importance_divergence, q_fit
+from lexppl.models.q_fit import DirichletGuide, GlobalImportance, q_fit
 from lexppl.models.rationale import rationale
 from lexppl.models.real_x import base_x, real_x
 from lexppl.models.regimes import Frozen, Regime, frozen, regime_targets

@@ -1,0 +1,76 @@
+"""What the commands say of themselves."""
+
+from lexppl.compare import METHODS as OTHERS
+from lexppl.data import shipped_names, synthetic_names
+from lexppl.models import METHODS
+
+DESCRIPTION = """\
+Explain predictions: learn which features of each row a prediction needs, and how sure that is.
+
+commands:
+  explain    fit an explainer on a data set and write what it found: a report, tables, a posterior
+  evaluate   fit an explainer on a synthetic set, whose relevant features are known, and judge it
+  compare    put methods side by side on a data set, this library's and others, under one judge
+
+examples:
+  lexppl explain breast_cancer --out results
+  lexppl explain houses.csv --target price --out results
+  lexppl evaluate S3
+  lexppl compare wine --methods lex,real_x,shap
+
+`lexppl COMMAND --help` tells all options of a command."""
+
+EXPLAIN = """\
+Fit an explainer (LEX, or another --method) on a data set and write what it found.
+
+For each row the explainer chooses the features that it needs to predict the target, hides the
+others, and predicts. How often it chooses a feature is that feature's importance. Several
+replicates are fitted from different seeds, so that you see whether they agree."""
+
+EXPLAIN_MORE = f"""\
+data sets that need no file:
+  {", ".join(n for n in shipped_names() if n not in synthetic_names())}
+  with known truth: {", ".join(synthetic_names())}
+
+what is written to --out:
+  report.html     everything in one page: open it in a browser
+  importance.csv  the ranked features, with intervals and r-hat
+  posterior.nc    the posterior of the masks, for ArviZ: arviz.from_netcdf("posterior.nc")
+  explainer/      the fitted model: lexppl.load("explainer")
+  encoding.json   how columns became features (not for synthetic sets)
+
+examples:
+  lexppl explain breast_cancer --out results
+  lexppl explain wine --k 3 --replicates 8 --out results
+  lexppl explain houses.csv --target price --drop-missing --out results
+  lexppl explain wine --method l2x --k 3 --out results
+  lexppl explain patients.csv --target outcome --black-box model.joblib --trust-black-box --out r
+
+Ctrl-C ends the fit; the best state so far is still written. Ctrl-C again ends without."""
+
+EVALUATE = """\
+Fit an explainer on a synthetic set and judge it against the truth: how many of the relevant
+features it finds (TPR), how many of those it selects are not relevant (FDR), and how far its
+predictions are from the best possible ones (the oracle)."""
+
+EVALUATE_MORE = f"""\
+synthetic sets: {", ".join(synthetic_names())} (S1, S2, S3 are Syn4, Syn5, Syn6)
+
+examples:
+  lexppl evaluate S3
+  lexppl evaluate S1 --k 5 --masks 10 --seed 1 --out scores.json"""
+
+
+COMPARE = """\
+Put methods side by side: each is fitted on the same rows, ranks the features of the same held-out
+rows, and is judged by the same EVAL-X, a predictor that has seen every mask. Where the data set has
+a truth, the share of it that is found is told too."""
+
+COMPARE_MORE = f"""\
+methods of this library: {", ".join(METHODS)}
+others (pip install "lexppl[compare]"): {", ".join(OTHERS)}
+
+examples:
+  lexppl compare breast_cancer --methods lex,real_x,l2x
+  lexppl compare wine --methods lex,shap,lime,permutation --sizes 1,2,4
+  lexppl compare S3 --methods lex,tabnet --out figures.json"""
