@@ -14,7 +14,7 @@ def blocks(language):
 
 @pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
 def test_own_explainer_runs():
-    program, _, _ = blocks("python")
+    program, _, _, _ = blocks("python")
     assert len([line for line in program.splitlines() if line.strip()]) < 25
     quick = program.replace("rows=4000", "rows=400").replace("epochs=100", "epochs=2")
     assert quick != program
@@ -27,7 +27,7 @@ def test_own_explainer_runs():
 
 @pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
 def test_published_system_runs():
-    _, program, _ = blocks("python")
+    _, program, _, _ = blocks("python")
     quick = program.replace("rows=4000", "rows=400").replace("epochs=30", "epochs=2")
     assert quick != program
     names: dict = {}
@@ -36,8 +36,18 @@ def test_published_system_runs():
 
 
 @pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
+def test_sweep_runs():
+    _, _, program, _ = blocks("python")
+    quick = program.replace("rows=2000", "rows=200").replace("epochs=20", "epochs=2")
+    assert quick != program
+    names: dict = {}
+    exec(compile(quick, "README.md", "exec"), names)
+    assert [model.selector.k for model in names["result"].models] == [3, 5, 7]
+
+
+@pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
 def test_scikit_learn_program_runs():
-    _, _, program = blocks("python")
+    _, _, _, program = blocks("python")
     quick = program.replace("random_state=0), {", "random_state=0, epochs=3), {")
     assert quick != program
     names: dict = {}
