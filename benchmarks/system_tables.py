@@ -20,6 +20,7 @@ MCC = {
     "invase": {"Syn1": 1.0, "Syn2": 1.0, "Syn3": 0.81, "S1": 0.573, "S2": 0.5, "S3": 0.361},
 }
 ADULT = {"q_fit_global": (78.2, 76.5, 82.4), "q_fit": (77.9, 78.5, 80.1)}
+CREDIT = {"q_fit": (89.8, 91.5, 93.5)}
 SETS = ("Syn1", "Syn2", "Syn3", "S1", "S2", "S3")
 
 
@@ -30,12 +31,18 @@ def grouped(name: str, *keys: str) -> dict[tuple[str, ...], list[dict[str, Any]]
     return groups
 
 
+def penalties(found: list[dict[str, Any]]) -> str:
+    """The λ of the fits, as set or as chosen."""
+    given = dict.fromkeys(r["penalty"] for r in found if r.get("penalty") is not None)
+    return ", ".join(f"{value:.4f}" for value in sorted(given)) or "—"
+
+
 def real_x_table() -> str:
     """REAL-X, Table 1."""
     rows = [
         "| method | set | CFSR | TPR | FDR | ACC | eACC | eAUROC "
-        "| paper: CFSR, TPR, FDR (ACC, eACC, eAUROC) | data sets |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        "| paper: CFSR, TPR, FDR (ACC, eACC, eAUROC) | λ, nats an entry | seconds | data sets |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for (method, name), found in sorted(grouped("systems", "method", "set").items()):
         if name not in REAL_X_SCORES or method.startswith("q_fit"):
@@ -48,7 +55,8 @@ def real_x_table() -> str:
         rows.append(
             f"| {method} | {name} | {spread(column['cfsr'], 1)} | {spread(column['tpr'], 1)} | "
             f"{spread(column['fdr'], 1)} | {spread(column['accuracy'], 1)} | {spread(judged, 1)} | "
-            f"{spread([r['evalx_auroc'] for r in found])} | {told or '—'} | {len(found)} |"
+            f"{spread([r['evalx_auroc'] for r in found])} | {told or '—'} | {penalties(found)} | "
+            f"{mean(r['seconds'] for r in found):.0f} | {len(found)} |"
         )
     return "\n".join(rows)
 
@@ -93,23 +101,85 @@ def xtab_table() -> str:
     return "\n".join(rows)
 
 
-def adult_table() -> str:
-    """Q-FIT, Table 2, and XTab on Adult."""
+def tabular_table(data: str) -> str:
+    """Accuracy with the k most important variables; on Adult beside Q-FIT's Table 2."""
+    told = ADULT if data == "adult" else CREDIT if data == "creditcard" else {}
     rows = [
         "| method | EVAL-X, k = 1, 3, 5 | the model itself agrees, k = 1, 3, 5 | paper (Q-FIT) | "
         "first three variables | seeds |",
         "|---|---|---|---|---|---|",
     ]
-    for (method,), found in grouped("adult", "method").items():
-        judged = [
-            mean(values) for values in zip(*(r["evalx_accuracy"] for r in found), strict=True)
-        ]
-        agreed = [mean(values) for values in zip(*(r["fs_m"] for r in found), strict=True)]
-        paper = ", ".join(f"{v:g}" for v in ADULT.get(method, ())) or "—"
-        firsts = "; ".join(dict.fromkeys(", ".join(r["order"][:3]) for r in found))
-        rows.append(
-            f"| {method} | {', '.join(f'{100 * v:.1f}' for v in judged)} | "
-            f"{', '.join(f'{100 * v:.1f}' for v in agreed)} | {paper} | {firsts} | {len(found)} |"
+    records = [r for r in read("tabular") if r["data"] == data]
+    if not records:
+        return "Not run."
+    for method in dict.fromkeys(r["method"] for r in records):
+        found = [r for r in records if r["method"] == method]
+        judged, agreed = (
+            ", ".join(f"{100 * mean(v):.1f}" for v in zip(*(r[key] for r in found), strict=True))
+            for key in ("evalx_accuracy", "fs_m")
         )
-    full = mean(r["full_accuracy"] for r in read("adult"))
+        paper = ", ".join(f"{v:g}" for v in told.get(method, ())) or "—"
+        firsts = "; ".join(dict.fromkeys(", ".join(r["order"][:3]) for r in found))
+        rows.append(f"| {method} | {judged} | {agreed} | {paper} | {firsts} | {len(found)} |")
+    full = mean(r["full_accuracy"] for r in records)
     return "\n".join([*rows, "", f"All variables: {100 * full:.1f}."])
+
+
+def best_rates(name: str, k: int) -> tuple[float, float]:
+    """The best TPR and FPR that masks of k entries can have, over the set's two branches."""
+    sizes = (5, 5) if name == "S3" else (3, 5)
+    tpr = mean(min(k, size) / size for size in sizes)
+    fpr = mean(max(k - size, 0) / (11 - size) for size in sizes)
+    return tpr, fpr
+
+
+def figure_3_table() -> str:
+    """LEX, Figure 3."""
+    records = [r for r in read("lex_figures") if r["figure"] == 3]
+    rates = sorted({r["k"] for r in records})
+    rows = [
+        "| set | imputer | "
+        + " | ".join(f"TPR, FPR at {k} of 11" for k in rates)
+        + " | data sets |",
+        "|---" * (3 + len(rates)) + "|",
+    ]
+    for name in sorted({r["set"] for r in records}):
+        best = (", ".join(f"{v:.3f}" for v in best_rates(name, k)) for k in rates)
+        rows.append(f"| {name} | *best possible* | {' | '.join(best)} | |")
+        for imputer in dict.fromkeys(r["imputer"] for r in records):
+            found = [r for r in records if (r["set"], r["imputer"]) == (name, imputer)]
+            if not found:
+                continue
+            cells = [
+                ", ".join(spread([r[key] for r in found if r["k"] == k]) for key in ("tpr", "fpr"))
+                for k in rates
+            ]
+            count = len({r["seed"] for r in found})
+            rows.append(f"| {name} | {imputer} | {' | '.join(cells)} | {count} |")
+    return "\n".join(rows)
+
+
+def figure_4_table() -> str:
+    """LEX, Figure 4."""
+    records = [r for r in read("lex_figures") if r["figure"] == 4]
+    kinds = list(dict.fromkeys((r["set"], r["imputer"]) for r in records))
+    rows = [
+        "| constant | "
+        + " | ".join(f"{imputer}, {name}: TPR, FPR" for name, imputer in kinds)
+        + " |",
+        "|---" * (1 + len(kinds)) + "|",
+    ]
+    for constant in sorted({r["constant"] for r in records}):
+        cells = []
+        for kind in kinds:
+            found = [r for r in records if (r["set"], r["imputer"]) == kind]
+            found = [r for r in found if r["constant"] == constant]
+            scores = (spread([r[key] for r in found]) for key in ("tpr", "fpr"))
+            cells.append(", ".join(scores) if found else "not run")
+        rows.append(f"| {constant:g} | {' | '.join(cells)} |")
+    seeds = {
+        kind: len({r["seed"] for r in records if (r["set"], r["imputer"]) == kind})
+        for kind in kinds
+    }
+    told = ", ".join(f"{imputer} on {name} {count}" for (name, imputer), count in seeds.items())
+    return "\n".join([*rows, "", f"Data sets: {told}."])
