@@ -17,6 +17,12 @@ from matplotlib.ticker import MaxNLocator
 from scipy.cluster.hierarchy import leaves_list, linkage, optimal_leaf_ordering
 
 from lexppl.arviz_compatibility import Posterior, group_of
+from lexppl.explanation.importance_kind import (
+    ATTRIBUTION,
+    PROBABILITY,
+    ImportanceKind,
+    importance_kind,
+)
 from lexppl.explanation.ranking import chain_probabilities, selection_table
 from lexppl.inference.result import History
 
@@ -39,7 +45,8 @@ class NotebookFigure(Figure):
 
 
 def plot_importance(posterior: Posterior, features: int = 25) -> Figure:
-    """Features ranked by selection probability, with intervals over replicates.
+    """Features ranked by selection probability, with intervals over replicates; soft masks by their
+    values, attributions by their size.
 
     A dot is the mean over rows and replicates of E[z | x], a bar its 95 % t-interval over
     replicates (:func:`selection_table`), and faint points are the replicates.
@@ -75,7 +82,10 @@ def plot_importance(posterior: Posterior, features: int = 25) -> Figure:
     place = np.arange(len(shown))
     figure = NotebookFigure(figsize=(6.4, 1.1 + 0.27 * len(shown)), layout="constrained")
     axes = figure.subplots()
-    axes.hlines(place, 0, 1, color=FAINT, linewidth=0.6, zorder=0)
+    kind = _kind(posterior)
+    values = shown[["selection_probability", "lower", "upper"]].to_numpy()
+    most = 1.0 if kind is PROBABILITY else max(np.nanmax(values), chains.max(), 1e-9)
+    axes.hlines(place, 0, most, color=FAINT, linewidth=0.6, zorder=0)
     if len(chains) > 1:
         jitter = np.linspace(-0.2, 0.2, len(chains))[:, None]
         axes.scatter(
@@ -90,20 +100,20 @@ def plot_importance(posterior: Posterior, features: int = 25) -> Figure:
         )
         axes.hlines(
             place,
-            shown["lower"].clip(0, 1),
-            shown["upper"].clip(0, 1),
+            shown["lower"].clip(0, most),
+            shown["upper"].clip(0, most),
             color=BLUE,
             linewidth=2.2,
             alpha=0.6,
             label="95 % interval over replicates",
             zorder=1,
         )
-    mean = "mean of replicates" if len(chains) > 1 else "selection probability"
+    mean = "mean of replicates" if len(chains) > 1 else kind.label
     axes.scatter(shown["selection_probability"], place, s=34, color=BLUE, label=mean, zorder=2)
     axes.set_yticks(place, [_short(name) for name in shown.index])
     axes.set_ylim(len(shown) - 0.4, -0.6)
-    axes.set_xlim(-0.02, 1.02)
-    axes.set_xlabel("selection probability, mean over rows")
+    axes.set_xlim(-0.02 * most, 1.02 * most)
+    axes.set_xlabel(f"{kind.label}, mean over rows")
     _plain(axes, keep_left=False)
     if len(chains) > 1:
         figure.legend(loc="outside upper right", ncols=3, frameon=False, fontsize=8)
@@ -113,7 +123,8 @@ def plot_importance(posterior: Posterior, features: int = 25) -> Figure:
 
 
 def plot_heatmap(posterior: Posterior, rows: int = 50) -> Figure:
-    """Selection probability of every feature in some rows, mean over replicates.
+    """Selection probability of every feature in some rows, mean over replicates; or the values of
+    soft masks, or attributions with their signs.
 
     Rows are an even choice of the posterior's, put in the order of a hierarchical clustering
     (average linkage, optimal leaf order), so that rows that are explained alike stand together.
@@ -159,8 +170,16 @@ def plot_heatmap(posterior: Posterior, rows: int = 50) -> Figure:
         layout="constrained",
     )
     axes = figure.subplots()
+    kind = _kind(posterior)
+    most = 1.0 if kind is PROBABILITY else max(float(np.abs(probability).max()), 1e-9)
+    signed = kind is ATTRIBUTION
     image = axes.imshow(
-        probability, cmap="Blues", vmin=0, vmax=1, aspect="auto", interpolation="nearest"
+        probability,
+        cmap="RdBu" if signed else "Blues",
+        vmin=-most if signed else 0,
+        vmax=most,
+        aspect="auto",
+        interpolation="nearest",
     )
     every = max(1, int(np.ceil(wide / 40)))
     turned = max(map(len, names)) > 3
@@ -178,15 +197,22 @@ def plot_heatmap(posterior: Posterior, rows: int = 50) -> Figure:
         axes.set_yticks([])
     rows_shown = f"{high} of {total} rows" if high < total else f"{high} rows"
     axes.set_ylabel(f"{rows_shown}, similar ones together")
-    axes.set_xlabel("feature, the most kept first")
+    first = "the most kept" if kind is PROBABILITY else "the most important"
+    axes.set_xlabel(f"feature, {first} first")
     axes.tick_params(length=0, colors=INK)
     for spine in axes.spines.values():
         spine.set_visible(False)
-    bar = figure.colorbar(image, ax=axes, shrink=0.7, pad=0.02, ticks=[0, 0.25, 0.5, 0.75, 1])
+    ticks = [0, 0.25, 0.5, 0.75, 1] if kind is PROBABILITY else None
+    bar = figure.colorbar(image, ax=axes, shrink=0.7, pad=0.02, ticks=ticks)
     bar.outline.set_visible(False)
-    bar.set_label("selection probability")
+    bar.set_label("attribution" if signed else kind.label)
     bar.ax.tick_params(length=0, labelsize=8)
     return figure
+
+
+def _kind(posterior: Posterior) -> ImportanceKind:
+    site = group_of(posterior, "sample_stats")["selection_probability"].attrs["site"]
+    return importance_kind(group_of(posterior, "posterior")[site])
 
 
 def plot_accuracy_by_size(

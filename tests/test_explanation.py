@@ -793,3 +793,17 @@ def test_gaussian_imputations_are_drawn_for_each_mask():
     posterior = explain(fitted(model, labels=None), x, x[:, 0], draws=10, imputations=3)
     assert np.isfinite(posterior["log_likelihood"]["y"].values).all()
     assert (posterior["sample_stats"]["weight_ess"] <= 40 + 1e-3).all()
+
+
+def test_attributions_are_ranked_by_their_size():
+    """Contributions that cancel between rows still matter."""
+    values = np.zeros((3, 5, 4, 2))
+    values[..., 0] = np.array([3.0, -3.0, 2.0, -2.0])
+    values[..., 1] = 0.5
+    values += np.array([-0.1, 0.0, 0.1])[:, None, None, None]
+    table = selection_table(posterior_from(values, values.mean(1)))
+    assert list(table.index) == ["x1", "x2"]
+    np.testing.assert_allclose(table["selection_probability"], [2.5, 0.5])
+    assert table["upper"].iloc[0] > 1.0
+    # Nothing is drawn within a replicate, so that there is nothing to compare them with.
+    assert table["r_hat"].isna().all()

@@ -14,6 +14,7 @@ from lexppl.cli.atomic_output import output_folder
 from lexppl.cli.black_box_file import black_box_targets, load_black_box
 from lexppl.cli.errors import UsageError
 from lexppl.cli.exit_codes import INTERRUPTED
+from lexppl.cli.findings import Findings
 from lexppl.cli.fitting import (
     Plan,
     check_size,
@@ -37,12 +38,13 @@ from lexppl.cli.judging import (
 )
 from lexppl.cli.messages import collapse_messages, early_message, tell, warn
 from lexppl.cli.ranked import ranked_features
-from lexppl.cli.report import Findings, write_report
+from lexppl.cli.report import write_report
 from lexppl.cli.source import Parts, Source, divide, read_source
 from lexppl.cli.tables import score_cells, text_table
 from lexppl.cli.threads import one_thread
 from lexppl.evaluation.full_model import FullModel
 from lexppl.explanation import explain, save_posterior, selection_table
+from lexppl.explanation.importance_kind import PROBABILITY
 from lexppl.inference import FitResult
 from lexppl.models import METHODS
 from lexppl.models.regimes import Regime
@@ -261,16 +263,18 @@ def _print(findings: Findings, folder: Path) -> None:
         print(line)
     print()
     ranking = ranked_features(findings.ranking)
-    print("Ranked features: probability that a held-out row keeps the feature")
-    head = ["feature", "probability", "95 % interval", "r̂"]
+    kind = findings.kind
+    print(f"Ranked features: {kind.meaning}, mean over held-out rows")
+    head = ["feature", kind.name, "95 % interval", "r̂"]
     print(text_table(head, [feature.cells for feature in ranking[:SHOWN_FEATURES]]))
     more = len(ranking) - SHOWN_FEATURES
     if more > 0:
         print(f"  … and {more} more in {folder / IMPORTANCE}")
     if findings.result.replicates > 1:
+        near = "they keep the feature in the same rows" if kind is PROBABILITY else "they agree"
         print(
             f"  interval over {findings.result.replicates} replicates (seeds of the fit); r̂ near "
-            "1: they keep the feature in the same rows"
+            f"1: {near}"
         )
     else:
         print("  one replicate: no interval and no r̂; give --replicates 4 for both")

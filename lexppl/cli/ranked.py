@@ -14,17 +14,17 @@ class RankedFeature:
     """A feature's line in the ranking; NaN where one replicate tells nothing."""
 
     name: str
-    probability: float
+    importance: float
     lower: float
     upper: float
     r_hat: float
 
     @property
     def interval(self) -> str:
-        """The 95 % interval, cut at 0 and 1."""
+        """The 95 % interval."""
         if math.isnan(self.lower):
             return "–"
-        return f"{max(self.lower, 0.0):.2f} – {min(self.upper, 1.0):.2f}"
+        return f"{self.lower:.2f} – {self.upper:.2f}"
 
     @property
     def r_hat_text(self) -> str:
@@ -35,13 +35,13 @@ class RankedFeature:
 
     @property
     def cells(self) -> list[str]:
-        """Name, probability, interval and r̂ as text.
+        """Name, importance, interval and r̂ as text.
 
         Example:
-            >>> RankedFeature("age", 0.912, 0.81, 1.02, float("inf")).cells
+            >>> RankedFeature("age", 0.912, 0.81, 1.0, float("inf")).cells
             ['age', '0.91', '0.81 – 1.00', '∞']
         """
-        return [self.name, f"{self.probability:.2f}", self.interval, self.r_hat_text]
+        return [self.name, f"{self.importance:.2f}", self.interval, self.r_hat_text]
 
 
 def ranked_features(table: pd.DataFrame) -> list[RankedFeature]:

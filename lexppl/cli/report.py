@@ -5,7 +5,6 @@ import math
 import platform
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +12,20 @@ import jinja2
 import pandas as pd
 from matplotlib.figure import Figure
 
-from lexppl.arviz_compatibility import Posterior, group_of
 from lexppl.cli.figures import data_uri
+from lexppl.cli.findings import Findings, counted, explained_text, target_text
 from lexppl.cli.fitting import Plan
-from lexppl.cli.judging import Judgement, ScoreRow, SizeCurve
+from lexppl.cli.judging import SizeCurve
 from lexppl.cli.ranked import ranked_features
 from lexppl.cli.report_template import TEMPLATE
-from lexppl.cli.source import Parts, Source
-from lexppl.cli.tables import score_cells, size_text
-from lexppl.inference import FitResult
+from lexppl.cli.report_words import SHOWN_ROWS, facts, lead, reading, rows_caption, score_notes
+from lexppl.cli.tables import score_cells
+from lexppl.explanation.importance_kind import (
+    PROBABILITY,
+    ImportanceKind,
+)
 from lexppl.models import METHODS
 from lexppl.models.imputers.by_name import HOLDING_ROWS, IMPUTERS
-from lexppl.models.regimes import Regime
 from lexppl.plots import (
     GREY,
     INK,
@@ -34,69 +35,9 @@ from lexppl.plots import (
     plot_importance,
 )
 
-SHOWN_ROWS = 50
-"""Rows of the heat map."""
 FIRST_FEATURES = 15
 """Features of the report's table that are seen at once."""
 VERSIONS = ("lexppl", "torch", "pyro-ppl", "numpy", "scikit-learn", "arviz")
-
-
-@dataclass(frozen=True, eq=False)
-class Findings:
-    """Everything that `lexppl explain` has found.
-
-    Args:
-        source: the data set.
-        parts: its rows to fit on, to choose the best epoch on, and to judge.
-        plan: how the explainer was fitted.
-        result: the fit.
-        posterior: the masks of held-out rows.
-        ranking: of :func:`lexppl.explanation.selection_table`.
-        judgement: held-out scores.
-        explained: how many held-out rows the posterior has.
-        warnings: what the reader should mind.
-        command: the words that were typed.
-        draws: mask draws a row.
-        device: where it ran.
-        black_box: the file of the black box, or None.
-    """
-
-    source: Source
-    parts: Parts
-    plan: Plan
-    result: FitResult
-    posterior: Posterior
-    ranking: pd.DataFrame
-    judgement: Judgement
-    explained: int
-    warnings: tuple[str, ...]
-    command: tuple[str, ...]
-    draws: int
-    device: str
-    black_box: str | None
-
-    @property
-    def mean_size(self) -> float:
-        """Mean number of features that a row keeps."""
-        stats = group_of(self.posterior, "sample_stats")
-        return float(stats["selection_probability"].sum("feature").mean())
-
-    def written(self) -> list[str]:
-        """Names of what is written, the report first."""
-        encoding = [] if self.source.data.encoding is None else ["encoding.json"]
-        return ["report.html", "importance.csv", "posterior.nc", "explainer/", *encoding]
-
-    def summary(self) -> list[str]:
-        """What was done, in three lines."""
-        data, plan = self.source.data, self.plan
-        return [
-            f"{data.name}: {len(data)} rows, {data.n_groups} features, target {_target(self)}",
-            f"{len(self.parts.train)} rows to fit on, {len(self.parts.valid)} to choose the best "
-            f"epoch on, {len(self.parts.test)} held out",
-            f"{plan.method}: {_explained(self)}; keeps {plan.law}; {plan.imputer} imputation; "
-            f"{_count(plan.replicates, 'replicate')} of {_count(plan.epochs, 'epoch')}; "
-            f"seed {plan.seed}",
-        ]
 
 
 def write_report(findings: Findings, path: Path) -> None:
@@ -111,29 +52,30 @@ def write_report(findings: Findings, path: Path) -> None:
 def report_context(findings: Findings) -> dict[str, Any]:
     """What the template speaks of."""
     data, curve = findings.source.data, findings.judgement.curve
-    lines = _ranking_lines(findings.ranking)
+    lines = _ranking_lines(findings.ranking, findings.kind)
     head, rows = score_cells(findings.judgement.scores)
     measure = _measure(findings)
     return {
         "version": importlib.metadata.version("lexppl"),
         "title": f"What predicts {data.target_name} in {data.name}",
         "subtitle": " · ".join(findings.summary()[1:]),
-        "lead": _lead(findings),
-        "facts": _facts(findings),
+        "lead": lead(findings),
+        "facts": facts(findings),
         "warnings": findings.warnings,
         "replicates": findings.plan.replicates,
+        "kind": findings.kind,
         "first_features": lines[:FIRST_FEATURES],
         "more_features": lines[FIRST_FEATURES:],
-        "reading": _reading(findings),
-        "rows_caption": _rows_caption(findings),
+        "reading": reading(findings),
+        "rows_caption": rows_caption(findings),
         "scores": {"head": head, "rows": rows},
-        "score_notes": _score_notes(findings),
+        "score_notes": score_notes(findings),
         "sizes_alt": f"{measure} against the number of features kept",
         "sizes_caption": (
             ""
             if curve is None
             else f"EVAL-X's {measure} on {curve.rows} held-out rows where each row keeps only its "
-            "k most probable features, against as many features chosen at random. A curve that "
+            "k most important features, against as many features chosen at random. A curve that "
             "rises early and stays above the random one says that the ranking puts first what "
             "there is to know. The dashed line is EVAL-X with every feature."
         ),
@@ -159,7 +101,7 @@ def _size_picture(curve: SizeCurve, measure: str) -> Figure:
     """Accuracy against k with its controls: as many features chosen at random, and all of them."""
     figure = plot_accuracy_by_size(curve.sizes, curve.ranked)
     axes = figure.axes[0]
-    axes.lines[0].set_label("most probable features first")
+    axes.lines[0].set_label("most important features first")
     axes.plot(
         curve.sizes,
         curve.at_random,
@@ -186,136 +128,36 @@ def _measure(findings: Findings) -> str:
     return "accuracy" if findings.source.data.task == "classification" else "R²"
 
 
-def _ranking_lines(ranking: pd.DataFrame) -> list[dict[str, Any]]:
+def _ranking_lines(ranking: pd.DataFrame, kind: ImportanceKind) -> list[dict[str, Any]]:
+    every = ranked_features(ranking)
+    ends = [value for f in every for value in (f.importance, f.upper) if not math.isnan(value)]
+    # Probabilities are shown against 1; what has no natural end against the largest there is.
+    most = 1.0 if kind is PROBABILITY else max(*ends, 1e-9)
     lines = []
-    for feature in ranked_features(ranking):
+    for feature in every:
         known = not math.isnan(feature.lower)
-        left = 100 * max(feature.lower, 0.0) if known else 0.0
-        right = 100 * min(feature.upper, 1.0) if known else 0.0
-        name, probability, interval, r_hat = feature.cells
+        name, importance, interval, r_hat = feature.cells
         lines.append(
             {
                 "name": name,
-                "probability": probability,
+                "importance": importance,
                 "interval": interval,
                 "r_hat": r_hat,
-                "width": f"{100 * feature.probability:.1f}",
-                "left": f"{left:.1f}",
-                "span": f"{right - left:.1f}" if known else None,
+                "width": f"{100 * feature.importance / most:.1f}",
+                "left": f"{100 * feature.lower / most if known else 0.0:.1f}",
+                "span": f"{100 * (feature.upper - feature.lower) / most:.1f}" if known else None,
             }
         )
     return lines
-
-
-def _score(findings: Findings, who: str) -> ScoreRow | None:
-    return next((row for row in findings.judgement.scores if row.who.startswith(who)), None)
-
-
-def _lead(findings: Findings) -> str:
-    data = findings.source.data
-    first = [str(name) for name in findings.ranking.index[:3]]
-    size = f"{size_text(findings.mean_size)} of {data.n_groups} features"
-    named = ", ".join(first[:-1]) + (" and " if len(first) > 1 else "") + first[-1]
-    own = "the black box's output" if findings.plan.regime.post_hoc else data.target_name
-    return f"To predict {own}, a row keeps {size} on average. Kept most often: {named}."
-
-
-def _facts(findings: Findings) -> list[dict[str, str]]:
-    data = findings.source.data
-    facts = [
-        {
-            "value": f"{size_text(findings.mean_size)} of {data.n_groups}",
-            "what": "features that a row keeps, on average",
-        }
-    ]
-    name = "accuracy" if data.task == "classification" else "r2"
-    for who, what in (
-        ("the explainer", "explainer, from the features it keeps"),
-        ("the black box", "black box, from all features"),
-        ("a predictor", "predictor that sees everything"),
-    ):
-        row = _score(findings, who)
-        if row is not None and name in row.figures:
-            value = row.figures[name]
-            text = f"{100 * value:.1f} %" if name == "accuracy" else f"R² {value:.2f}"
-            facts.append({"value": text, "what": what})
-    facts.append(
-        {
-            "value": f"{len(findings.parts.test)}",
-            "what": f"held-out rows, of {len(data)}",
-        }
-    )
-    return facts
 
 
 def _objective(plan: Plan) -> str:
     if plan.method != "lex":
         return METHODS[plan.method].summary
     return (
-        f"annealed nested bound, {_count(plan.masks, 'mask')} × "
-        f"{_count(plan.imputations, 'imputation')}"
+        f"annealed nested bound, {counted(plan.masks, 'mask')} × "
+        f"{counted(plan.imputations, 'imputation')}"
     )
-
-
-def _reading(findings: Findings) -> list[str]:
-    plan = findings.plan
-    hidden = IMPUTERS[plan.imputer]
-    first = (
-        "For each row the explainer draws which features to keep, replaces the others with "
-        f"{hidden}, and predicts from the result. It was fitted so that these predictions are as "
-        f"good as they can be while each row keeps {plan.law}. A feature's probability is how "
-        "often it is kept: near 1 the prediction needs it in almost every row, near 0 in almost "
-        "none, and in between it matters in some rows (see the heat map), or it and another can "
-        "stand in for each other."
-    )
-    second = (
-        "A probability is about prediction, not about cause. Of two features that say the same, an "
-        "explainer may keep either; a low probability does not mean that a feature is unrelated "
-        "to the target."
-    )
-    if plan.replicates == 1:
-        third = (
-            "There is one replicate only, so nothing tells how far this explanation depends on "
-            "the seed of the fit: run it again with --replicates 4."
-        )
-    else:
-        third = (
-            f"{plan.replicates} replicates of the explainer were fitted from different seeds, on "
-            "the same rows. The interval shows how much the probability differs between them: it "
-            "speaks of the fit, not of the sample of rows. r̂ compares the differences between "
-            "replicates, row by row, with the spread of the draws within a replicate: near 1 (say "
-            "below 1.1) the replicates keep the feature in the same rows; well above 1 they do "
-            "not, and what is said of that feature depends on the initialisation. ∞ means that "
-            "each replicate is sure and they contradict each other in some rows."
-        )
-    return [first, second, third]
-
-
-def _rows_caption(findings: Findings) -> str:
-    shown = min(SHOWN_ROWS, findings.explained)
-    rows = f"{shown} held-out rows"
-    if shown < len(findings.parts.test):
-        rows = f"{shown} of the {len(findings.parts.test)} held-out rows"
-    return (
-        f"Each line is one of {rows}, by its number in the table, and its colour the probability "
-        "that it keeps the feature, averaged over replicates. A column of one colour is a feature "
-        "that matters everywhere or nowhere; a column that changes from row to row matters in some "
-        "rows only."
-    )
-
-
-def _score_notes(findings: Findings) -> list[str]:
-    notes = ["Means over replicates ± their standard deviation; log-likelihood in nats a row."]
-    if _score(findings, "EVAL-X") is not None:
-        notes.append(
-            "An explainer that is trained together with its predictor could hide the answer in "
-            "which features it keeps. EVAL-X is a judge against that: a predictor trained on "
-            "random choices of features, which is then shown only what the explainer keeps. If the "
-            "explainer scores much better than EVAL-X does on its features, do not trust it."
-        )
-    if findings.black_box is not None:
-        notes.append("Scores are against the labels; the agreement is with the black box.")
-    return notes
 
 
 def _settings(findings: Findings) -> list[tuple[str, str]]:
@@ -323,14 +165,14 @@ def _settings(findings: Findings) -> list[tuple[str, str]]:
     seconds = float(result.history.seconds.sum())
     settings = [
         ("data", f"{findings.source.given}: {len(data)} rows, {data.n_groups} features"),
-        ("target", _target(findings)),
+        ("target", target_text(findings)),
         (
             "rows",
             f"{len(findings.parts.train)} to fit on, {len(findings.parts.valid)} to choose "
             f"the best epoch on, {len(findings.parts.test)} held out",
         ),
-        ("regime", f"{plan.regime.value}: {_explained(findings)}"),
-        ("masks", f"keeps {plan.law}"),
+        ("regime", f"{plan.regime.value}: {explained_text(findings)}"),
+        ("masks", findings.law),
         ("hidden features", f"{plan.imputer}: {IMPUTERS[plan.imputer]}"),
         (
             "networks",
@@ -340,7 +182,7 @@ def _settings(findings: Findings) -> list[tuple[str, str]]:
         ("objective", _objective(plan)),
         (
             "fit",
-            f"{_count(len(result.history), 'epoch')} of batches of {plan.batch_size}, Adam at "
+            f"{counted(len(result.history), 'epoch')} of batches of {plan.batch_size}, Adam at "
             f"{plan.learning_rate:g}, weight decay {plan.weight_decay:g}; {seconds:.0f} s",
         ),
         ("best epochs", ", ".join(str(int(epoch) + 1) for epoch in result.best_epoch)),
@@ -393,28 +235,6 @@ def _snippet(findings: Findings) -> str:
             "explain(explainer, x)",
         ]
     )
-
-
-def _target(findings: Findings) -> str:
-    data = findings.source.data
-    if data.class_names is None:
-        return f"{data.target_name!r} (a number)"
-    names = [str(name) for name in data.class_names]
-    shown = ", ".join(names[:6]) + (f" … {len(names)} classes" if len(names) > 6 else "")
-    return f"{data.target_name!r} ({shown})"
-
-
-def _explained(findings: Findings) -> str:
-    return {
-        Regime.FREE_IN_SITU: "explains the target",
-        Regime.FIXED_IN_SITU: "explains the target, by a predictor fitted on all features before",
-        Regime.SELF_POST_HOC: "explains what a predictor fitted on all features before says",
-        Regime.SURROGATE_POST_HOC: "explains the black box",
-    }[findings.plan.regime]
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _widths(widths: Sequence[int]) -> str:

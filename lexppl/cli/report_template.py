@@ -93,19 +93,19 @@ footer { border-top: 1px solid var(--line); margin-top: 3rem; padding-top: .8rem
 {% endfor %}</div>{% endif %}
 
 <h2>What matters</h2>
-<figure><img src="{{ pictures.importance }}" alt="Ranked features with the probability that they \
-are kept and its interval over replicates">
-<figcaption>The probability that a held-out row keeps the feature, averaged over rows and \
+<figure><img src="{{ pictures.importance }}" alt="Ranked features with their {{ kind.label }} \
+and its interval over replicates">
+<figcaption>Of held-out rows, {{ kind.meaning }}, averaged over rows and \
 replicates{% if replicates > 1 %}, with its 95&nbsp;% interval over the {{ replicates }} replicates\
 {% endif %}.</figcaption></figure>
 
 {% macro ranking(lines) %}<div class="wide"><table>
-<thead><tr><th>feature</th><th class="track"></th><th>probability</th><th>95&nbsp;% interval</th>\
-<th>r̂</th></tr></thead>
+<thead><tr><th>feature</th><th class="track"></th><th>{{ kind.name }}</th>\
+<th>95&nbsp;% interval</th><th>r̂</th></tr></thead>
 <tbody>
 {% for line in lines %}<tr><td>{{ line.name }}</td><td class="track"><div class="bar">\
 <i style="width:{{ line.width }}%"></i>{% if line.span is not none %}<u style="left:\
-{{ line.left }}%;width:{{ line.span }}%"></u>{% endif %}</div></td><td>{{ line.probability }}</td>\
+{{ line.left }}%;width:{{ line.span }}%"></u>{% endif %}</div></td><td>{{ line.importance }}</td>\
 <td>{{ line.interval }}</td><td>{{ line.r_hat }}</td></tr>
 {% endfor %}</tbody></table></div>{% endmacro %}
 {{ ranking(first_features) }}
@@ -117,8 +117,7 @@ replicates{% if replicates > 1 %}, with its 95&nbsp;% interval over the {{ repli
 {% endfor %}
 
 <h2>Row by row</h2>
-<figure><img src="{{ pictures.rows }}" alt="Heat map of rows by features, the probability that \
-each row keeps each feature">
+<figure><img src="{{ pictures.rows }}" alt="Heat map of rows by features: {{ kind.meaning }}">
 <figcaption>{{ rows_caption }}</figcaption></figure>
 
 <h2>Do the chosen features suffice?</h2>

@@ -8,6 +8,7 @@ import xarray as xr
 from scipy.stats import t
 
 from lexppl.arviz_compatibility import Posterior, group_of
+from lexppl.explanation.importance_kind import PROBABILITY, importance_kind
 
 ROWS_AT_ONCE = 1000
 
@@ -17,10 +18,12 @@ def selection_table(posterior: Posterior) -> pd.DataFrame:
 
     Columns, one row a feature, the most kept first:
 
-    - `selection_probability`: the mean over the rows and R chains of E[z | x].
+    - `selection_probability`: the mean over the rows and R chains of E[z | x]; of signed
+      attributions, which cancel between rows, that of |E[z | x]|.
     - `lower`, `upper`: the 95 % t-interval over chains, mean ± t_{.975, R−1} · s / √R, with the
-      standard deviation s of the chains' means over rows, cut at 0 and 1, which costs no coverage.
-      It speaks of the seed of the fit, not of the sample of rows, and is NaN with one chain.
+      standard deviation s of the chains' means over rows, cut at 0 and at the largest value there
+      can be (1, but for attributions), which costs no coverage. It speaks of the seed of the fit,
+      not of the sample of rows, and is NaN with one chain.
     - `r_hat`: whether chains keep the feature in the same rows, pooled over rows n,
 
           r̂ = √((W (D−1)/D + B/D) / W),
@@ -30,7 +33,8 @@ def selection_table(posterior: Posterior) -> pd.DataFrame:
       so replicates that keep a feature equally often but in different rows are seen to disagree:
       an r̂ of `importance` (`arviz.rhat`), which averages over rows first, stays near 1 there. It
       is 1 where W = B = 0 (all draws of a row agree), infinite where W = 0 < B (each replicate is
-      sure, of different things), NaN with one chain or one draw.
+      sure, of different things), NaN with one chain or one draw, and where soft masks are functions
+      of x: nothing is drawn within a replicate then, to compare the replicates with.
 
     Args:
         posterior: what :func:`explain` returned; of several mask sites the first is ranked.
@@ -63,6 +67,7 @@ def selection_table(posterior: Posterior) -> pd.DataFrame:
     draws = group_of(posterior, "posterior")
     by_chain = chain_probabilities(posterior)
     mask = draws[by_chain.attrs["site"]]
+    kind = importance_kind(mask)
     chains = by_chain.sizes["chain"]
     mean = by_chain.values.mean(0)
     half = np.full_like(mean, np.nan)
@@ -72,9 +77,9 @@ def selection_table(posterior: Posterior) -> pd.DataFrame:
     table = pd.DataFrame(
         {
             "selection_probability": mean,
-            "lower": (mean - half).clip(0.0, 1.0),
-            "upper": (mean + half).clip(0.0, 1.0),
-            "r_hat": _pooled_r_hat(mask),
+            "lower": (mean - half).clip(0.0, kind.most),
+            "upper": (mean + half).clip(0.0, kind.most),
+            "r_hat": _pooled_r_hat(mask, drawn=kind is PROBABILITY),
         },
         index=pd.Index(draws[mask.dims[-1]].values, name="feature"),
     )
@@ -82,7 +87,8 @@ def selection_table(posterior: Posterior) -> pd.DataFrame:
 
 
 def chain_probabilities(posterior: Posterior) -> xr.DataArray:
-    """The selection probabilities of each chain, averaged over rows: (chain, feature).
+    """The selection probabilities of each chain, or the sizes of its attributions, averaged over
+    rows: (chain, feature).
 
     Raises:
         TypeError, ValueError: not a posterior of :func:`explain`.
@@ -94,12 +100,12 @@ def chain_probabilities(posterior: Posterior) -> xr.DataArray:
             "made"
         )
     probability = stats["selection_probability"]
-    mean = probability.mean("row", dtype=np.float64)
+    mean = abs(probability).mean("row", dtype=np.float64)
     mean.attrs = dict(probability.attrs)
     return mean
 
 
-def _pooled_r_hat(mask: xr.DataArray) -> np.ndarray:
+def _pooled_r_hat(mask: xr.DataArray, drawn: bool) -> np.ndarray:
     """r̂ by feature, its variances averaged over rows, from (chain, draw, row, feature)."""
     chains, draws, rows, features = mask.shape
     if chains < 2 or draws < 2:
@@ -114,6 +120,8 @@ def _pooled_r_hat(mask: xr.DataArray) -> np.ndarray:
         within += part.var(1, ddof=1).mean(0).sum(0) / rows
         means = first + part.mean(1)
         between += (means - means[0]).var(0, ddof=1).sum(0) / rows
+    if not drawn and not within.any() and between.any():
+        return np.full(features, np.nan)
     with np.errstate(divide="ignore", invalid="ignore"):
         r_hat = np.sqrt((within * (draws - 1) / draws + between) / within)
     return np.where((within == 0) & (between == 0), 1.0, r_hat)

@@ -2,6 +2,7 @@
 
 import html
 import json
+import re
 
 import joblib
 import pandas as pd
@@ -107,3 +108,26 @@ def test_a_comparison_that_cannot_be_made_is_one_line(words, message, tmp_path, 
     assert message in told
     assert len(told.splitlines()) == 1
     assert not (tmp_path / "f.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("method", "told", "never"),
+    [
+        ("fast_shap", "size of the feature's contribution", "probability"),
+        ("senn", "size of the feature's contribution", "probability"),
+        ("q_fit", "share of the importance", "probability"),
+        ("xtab", "mask's value", "probability"),
+        ("real_x", "probability that a row keeps", "contribution"),
+    ],
+)
+def test_the_report_says_what_the_importances_are(method, told, never, tmp_path, capsys):
+    words = ["explain", "wine", "--method", method, "--out", str(tmp_path / "r"), *EXPLAIN]
+    assert main(words) == 0
+    ranked = capsys.readouterr().out.split("Held-out rows")[0].split("Ranked features")[1]
+    page = html.unescape((tmp_path / "r" / "report.html").read_text())
+    shown = page[page.index("What matters") : page.index("Do the chosen features suffice?")]
+    shown = re.sub(r'src="data:[^"]*"', "", shown)
+    assert told in ranked
+    assert told in shown
+    assert never not in ranked
+    assert never not in shown

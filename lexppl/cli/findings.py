@@ -1,0 +1,121 @@
+"""Everything that `lexppl explain` has found."""
+
+from dataclasses import dataclass
+
+import pandas as pd
+
+from lexppl.arviz_compatibility import Posterior, group_of
+from lexppl.cli.fitting import Plan
+from lexppl.cli.judging import Judgement
+from lexppl.cli.source import Parts, Source
+from lexppl.explanation.importance_kind import (
+    ATTRIBUTION,
+    PROBABILITY,
+    SHARE,
+    STRENGTH,
+    ImportanceKind,
+    importance_kind,
+)
+from lexppl.inference import FitResult
+from lexppl.models.regimes import Regime
+
+
+@dataclass(frozen=True, eq=False)
+class Findings:
+    """Everything that `lexppl explain` has found.
+
+    Args:
+        source: the data set.
+        parts: its rows to fit on, to choose the best epoch on, and to judge.
+        plan: how the explainer was fitted.
+        result: the fit.
+        posterior: the masks of held-out rows.
+        ranking: of :func:`lexppl.explanation.selection_table`.
+        judgement: held-out scores.
+        explained: how many held-out rows the posterior has.
+        warnings: what the reader should mind.
+        command: the words that were typed.
+        draws: mask draws a row.
+        device: where it ran.
+        black_box: the file of the black box, or None.
+    """
+
+    source: Source
+    parts: Parts
+    plan: Plan
+    result: FitResult
+    posterior: Posterior
+    ranking: pd.DataFrame
+    judgement: Judgement
+    explained: int
+    warnings: tuple[str, ...]
+    command: tuple[str, ...]
+    draws: int
+    device: str
+    black_box: str | None
+
+    @property
+    def kind(self) -> ImportanceKind:
+        """What the explainer's masks say of a feature."""
+        stats = group_of(self.posterior, "sample_stats")
+        site = stats["selection_probability"].attrs["site"]
+        return importance_kind(group_of(self.posterior, "posterior")[site])
+
+    @property
+    def law(self) -> str:
+        """What the explainer does with a row's features, in words."""
+        if self.kind is PROBABILITY:
+            return f"keeps {self.plan.law}"
+        return {
+            SHARE: "gives each feature of a row a share of the importance",
+            STRENGTH: "lets each feature of a row through in part",
+            ATTRIBUTION: "gives each feature of a row a contribution, with its sign",
+        }[self.kind]
+
+    @property
+    def mean_size(self) -> float:
+        """Mean number of features that a row keeps."""
+        stats = group_of(self.posterior, "sample_stats")
+        return float(stats["selection_probability"].sum("feature").mean())
+
+    def written(self) -> list[str]:
+        """Names of what is written, the report first."""
+        encoding = [] if self.source.data.encoding is None else ["encoding.json"]
+        return ["report.html", "importance.csv", "posterior.nc", "explainer/", *encoding]
+
+    def summary(self) -> list[str]:
+        """What was done, in three lines."""
+        data, plan = self.source.data, self.plan
+        return [
+            f"{data.name}: {len(data)} rows, {data.n_groups} features, target {target_text(self)}",
+            f"{len(self.parts.train)} rows to fit on, {len(self.parts.valid)} to choose the best "
+            f"epoch on, {len(self.parts.test)} held out",
+            f"{plan.method}: {explained_text(self)}; {self.law}; {plan.imputer} imputation; "
+            f"{counted(plan.replicates, 'replicate')} of {counted(plan.epochs, 'epoch')}; "
+            f"seed {plan.seed}",
+        ]
+
+
+def target_text(findings: Findings) -> str:
+    """The target and its classes."""
+    data = findings.source.data
+    if data.class_names is None:
+        return f"{data.target_name!r} (a number)"
+    names = [str(name) for name in data.class_names]
+    shown = ", ".join(names[:6]) + (f" … {len(names)} classes" if len(names) > 6 else "")
+    return f"{data.target_name!r} ({shown})"
+
+
+def explained_text(findings: Findings) -> str:
+    """What is explained, by the regime."""
+    return {
+        Regime.FREE_IN_SITU: "explains the target",
+        Regime.FIXED_IN_SITU: "explains the target, by a predictor fitted on all features before",
+        Regime.SELF_POST_HOC: "explains what a predictor fitted on all features before says",
+        Regime.SURROGATE_POST_HOC: "explains the black box",
+    }[findings.plan.regime]
+
+
+def counted(number: int, what: str) -> str:
+    """A number of things."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
