@@ -20,8 +20,10 @@ from torch import nn
 
 import lexppl.models
 from lexppl.inference import FitResult, History, NestedIWAE
+from lexppl.inference.own_settings import own_numbers
 
-FORMAT = 1
+FORMAT, FORMAT_WITH_NUMBERS = 1, 2
+"""The second has numbers in which replicates differ, which older versions would not read."""
 WEIGHTS = "weights.safetensors"
 DESCRIPTION = "explainer.json"
 
@@ -120,12 +122,14 @@ def save(result: FitResult, folder: str | Path) -> None:
             if isinstance(module, nn.Module):
                 for name, tensor in module.state_dict().items():
                     weights[f"{kind}.{r}.{name}"] = tensor.detach().clone().contiguous().cpu()
+    numbers = {"model": _numbers_of(result.models), "guide": _numbers_of(result.guides)}
     description = {
-        "format": FORMAT,
+        "format": FORMAT_WITH_NUMBERS if any(numbers.values()) else FORMAT,
         "version": version("lexppl"),
         "replicates": result.replicates,
         "model": _described(result.models[0]),
         "guide": _described(result.guides[0]),
+        "numbers": numbers,
         "objective": _objective(result.objective),
         "event_shape": list(result.event_shape),
         "labels": None if result.labels is None else list(result.labels),
@@ -178,9 +182,10 @@ def load(
         description = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{folder / DESCRIPTION} is not JSON: {error}") from error
-    if not isinstance(description, dict) or description.get("format") != FORMAT:
+    known = (FORMAT, FORMAT_WITH_NUMBERS)
+    if not isinstance(description, dict) or description.get("format") not in known:
         raise ValueError(
-            f"{folder / DESCRIPTION} is not of format {FORMAT}, which this version reads"
+            f"{folder / DESCRIPTION} is not of the formats {known}, which this version reads"
         )
     weights = load_file(folder / WEIGHTS)
     allowed = {**known_parts(), **{part.__name__: part for part in parts}}
@@ -231,8 +236,22 @@ def _restored(
             "that builds it"
         )
     module.load_state_dict(own, assign=True)
+    for number in description.get("numbers", {}).get(kind, []):
+        setattr(module.get_submodule(number["path"]), number["name"], number["values"][replicate])
     restored: nn.Module = module.eval()
     return restored
+
+
+def _numbers_of(modules: list[Any]) -> list[dict[str, Any]]:
+    """The numbers in which replicates differ, λ or k, which one description cannot hold."""
+    if not all(isinstance(module, nn.Module) for module in modules):
+        return []
+    try:
+        numbers = own_numbers(modules)
+    except ValueError:
+        # Programs of one's own may carry what is no setting, such as the time they were built.
+        return []
+    return [{"path": n.path, "name": n.attribute, "values": list(n.values)} for n in numbers]
 
 
 def _described(module: Any) -> Any:

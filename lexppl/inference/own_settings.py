@@ -11,9 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lexppl.inference.stages import Stage, Terms
+from lexppl.inference.stages import Stage
 
-_OF_TORCH = frozenset(vars(nn.Module()))
+_NO_SETTINGS = frozenset([*vars(nn.Module()), "stages"])
+"""What torch keeps in a module, and the stages of `Terms`, which are compared by themselves."""
 
 
 @dataclass(frozen=True)
@@ -31,14 +32,17 @@ class OwnNumber:
     values: tuple[float, ...]
 
 
-def own_numbers(copies: Sequence[Terms]) -> list[OwnNumber]:
+def own_numbers(copies: Sequence[nn.Module]) -> list[OwnNumber]:
     """The numbers in which the replicates' modules differ.
 
     Raises:
         ValueError: replicates that differ in anything but numbers and the values of tensors: in
-            the kinds or number of their modules, in words, in objectives, in stages.
+            the kinds or number of their modules, or in words.
+
+    Example:
+        >>> [n.values for n in own_numbers([nn.Dropout(0.1), nn.Dropout(0.2)])]
+        [(0.1, 0.2)]
     """
-    _refuse_other_stages([one.stages for one in copies])
     modules = [list(one.named_modules()) for one in copies]
     if len({len(m) for m in modules}) > 1:
         raise ValueError(
@@ -51,10 +55,8 @@ def own_numbers(copies: Sequence[Terms]) -> list[OwnNumber]:
         kinds = [type(module).__name__ for _, module in same_place]
         if len(set(kinds)) > 1:
             raise ValueError(f"replicates must be built of the same parts; {path!r} is {kinds}")
-        if isinstance(first, Terms):
-            continue
         for attribute, value in vars(first).items():
-            if attribute in _OF_TORCH or attribute.startswith("_pyro"):
+            if attribute in _NO_SETTINGS or attribute.startswith("_pyro"):
                 continue
             values = [vars(module).get(attribute) for _, module in same_place]
             if all(alike(value, other) for other in values):
@@ -123,7 +125,12 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _refuse_other_stages(every: Sequence[Sequence[Stage]]) -> None:
+def refuse_other_stages(every: Sequence[Sequence[Stage]]) -> None:
+    """Refuse replicates that are trained in other ways.
+
+    Raises:
+        ValueError: other numbers of stages or terms, other epochs, optimizers or objectives.
+    """
     first = every[0]
     for others in every[1:]:
         if len(others) != len(first) or any(

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import vmap
 
-from lexppl.inference.own_settings import own_numbers, own_tensors
+from lexppl.inference.own_settings import own_numbers, own_tensors, refuse_other_stages
 from lexppl.inference.replicate_draws import OutOfPlaceDraws
 from lexppl.inference.stages import Term, Terms
 
@@ -36,6 +36,8 @@ class Replicates:
         self.count = len(copies)
         self.template = copies[0]
         self.differ = differ
+        if differ:
+            refuse_other_stages([one.stages for one in copies])
         self.numbers = own_numbers(copies) if differ else []
         learned = [n for n, p in self.template.named_parameters() if p.requires_grad]
         tracked = _tracked_buffers(self.template)
@@ -101,9 +103,23 @@ class Replicates:
 
         state = {**self.parameters, **self.buffers, **self._settings}
         over = (0, 0 if by_replicate else None)
-        with OutOfPlaceDraws():
+        with OutOfPlaceDraws(), self._told_of_numbers():
             losses: Tensor = vmap(one, in_dims=over, randomness="different")(state, batch)
         return losses
+
+    @contextmanager
+    def _told_of_numbers(self) -> Iterator[None]:
+        """Name the numbers that differ where a program decides by one of them."""
+        try:
+            yield
+        except RuntimeError as error:
+            if not self.numbers or "data-dependent control flow" not in str(error):
+                raise
+            names = [f"{n.path}.{n.attribute}" for n in self.numbers]
+            raise ValueError(
+                f"the replicates differ in {names}, and what the program does depends on the value "
+                "of one of them, so that they cannot be trained as one: fit them one by one"
+            ) from error
 
     @contextmanager
     def replicate(self, index: int) -> Iterator[Terms]:

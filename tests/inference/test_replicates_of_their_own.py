@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from lexppl import explain, load, save
 from lexppl.distributions import KSubset
 from lexppl.inference import (
     Enumerate,
@@ -31,6 +32,7 @@ from lexppl.models import (
     frozen,
     lex,
     real_x,
+    xtab,
 )
 
 EXACT = NestedIWAE(math.inf, estimator=Enumerate())
@@ -122,6 +124,31 @@ def test_k_may_differ_between_replicates():
         assert isinstance(law, KSubset)
         assert model.selector.k == k
         assert law.k == k
+
+
+def test_numbers_survive_saving(tmp_path):
+    x = torch.randn(60, 4, generator=torch.Generator().manual_seed(0))
+    rows = (x, (x[:, 0] > 0).long())
+    models = [
+        lex(4, classes=2, k=k, hidden=(4,), predictor_hidden=(4,), imputer=ConstantImputer(c))
+        for k, c in ((1, -1.0), (4, 2.0))
+    ]
+    result = fit(models, rows, epochs=1, progress=False)
+    save(result, tmp_path)
+    again = load(tmp_path)
+    assert [m.selector.k for m in again.models] == [1, 4]
+    assert [float(m.imputer.value) for m in again.models] == [-1.0, 2.0]
+    kept = explain(again, x, draws=2)["posterior"]["mask"].sum("feature")
+    assert (kept[0] == 1).all()
+    assert (kept[1] == 4).all()
+
+
+def test_a_number_that_the_program_decides_by_is_named():
+    def system(noise):
+        return xtab(3, classes=2, noise=noise, encoder_hidden=(4,), predictor_hidden=(4,))
+
+    with pytest.raises(ValueError, match=r"differ in \[.*share.*one by one"):
+        fit([system(0.1), system(0.2)], data(0), **QUIET)
 
 
 def test_systems_may_differ_in_their_penalty():
