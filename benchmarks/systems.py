@@ -35,20 +35,20 @@ from lexppl.models import Settings, regime_targets, system_for
 
 SETS = ("Syn1", "Syn2", "Syn3", "S1", "S2", "S3")
 K = {"Syn1": 2, "Syn2": 4, "Syn3": 4, "S1": 5, "S2": 5, "S3": 5}
-PENALTIES = (0.05, 0.1, 0.15, 0.2)
+PENALTIES = (0.05, 0.1, 0.15)
 LEX_PENALTY = {"S2": 0.0205, "S3": 0.0245}
 BASE_X_PENALTY = {"S1": 0.05, "S2": 0.05, "S3": 0.1}
 METHODS = {
     "l2x": {"on": "model"},
     "invase": {},
     "base_x": {},
-    "real_x": {},
+    "real_x": {"epochs": 100, "learning_rate": 2e-4},
     "lex": {"epochs": 300, "batch_size": 1000},
     "q_fit_global": {"on": "model"},
     "q_fit": {"on": "model"},
 }
 
-OF_THE_FIT = ("on", "epochs", "batch_size")
+OF_THE_FIT = ("on", "epochs", "batch_size", "learning_rate")
 
 
 def settings_of(method, name, model):
