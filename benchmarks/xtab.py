@@ -6,8 +6,8 @@
 
 A run is K = 10 seeds as replicates of one fit, the mean of their mask networks' parameters, and a
 final round that starts from it. Importances are means of the mask over test rows. Synthetic labels
-are the likelier ones. Networks of 128 in place of 1,024; 4,000 rows and 40 epochs, for Switch 10,000 and
-60.
+are the likelier ones. Networks of 128 in place of 1,024; 4,000 rows and 40 epochs, for Switch
+10,000 and 60.
 """
 
 import argparse
