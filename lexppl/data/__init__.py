@@ -17,7 +17,8 @@ from lexppl.data.synthetic import (
     synthetic_names,
     synthetic_set,
 )
-from lexppl.data.tables import dataset_from_frame, read_frame, read_table
+from lexppl.data.table_files import read_frame
+from lexppl.data.tables import dataset_from_frame, read_table
 
 __all__ = [
     "AdditiveBranch",
