@@ -110,9 +110,13 @@ def training_rows(data: Data | ReplicateData, dtype: torch.dtype, name: str = "d
             f"{name} {loaded[0]} is a loader; replicates with rows of their own take "
             "tensors, arrays or data sets"
         )
-    columns = list(
-        zip(*(rows.columns for rows in every if isinstance(rows, TensorRows)), strict=False)
-    )
+    held = [rows.columns for rows in every if isinstance(rows, TensorRows)]
+    if len({len(columns) for columns in held}) > 1:
+        raise ValueError(
+            f"{name}: the replicates' data sets must have the same columns; they have "
+            f"{[len(columns) for columns in held]} of them"
+        )
+    columns = list(zip(*held, strict=True))
     for of_column in zip(("x", "y"), columns, strict=False):
         kinds = {(tuple(c.shape), c.dtype, c.device) for c in of_column[1]}
         if len(kinds) > 1:

@@ -211,6 +211,7 @@ class Named(nn.Module):
             {},
             r"x must be alike.*\(40, 3\), \(30, 3\)",
         ),
+        (explainer(), ReplicateData([data(0), data(1)[:1]]), {}, r"the same columns.*\[2, 1\]"),
     ],
 )
 def test_refused_before_any_training(models, train, options, message):
