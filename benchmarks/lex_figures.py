@@ -64,16 +64,16 @@ def judged(model, test, seed):
     }
 
 
-def plan(figure, sets, imputers, rates, seeds, full):
+def plan(figure, sets, imputers, rates, seeds, constants):
     """Fits as lists of replicates: (set, imputer, k, constant, seed)."""
     for name in sets:
         if figure == 3:
             for imputer in imputers:
                 yield [(name, imputer, k, 0.0, seed) for seed in seeds for k in rates]
         else:
-            for imputer in ("constant", "surrogate constant"):
+            for imputer in (one for one in imputers if "constant" in one):
                 for seed in seeds:
-                    yield [(name, imputer, 5, float(c), seed) for c in range(-10, 10)]
+                    yield [(name, imputer, 5, float(c), seed) for c in constants]
 
 
 def main() -> None:
@@ -81,6 +81,7 @@ def main() -> None:
     parser.add_argument("--figure", type=int, choices=(3, 4), required=True)
     parser.add_argument("--sets", nargs="+", help="S1 S2 S3 for Figure 3, S3 for Figure 4")
     parser.add_argument("--imputers", nargs="+", default=list(IMPUTERS))
+    parser.add_argument("--constants", type=int, nargs="+", default=list(range(-10, 10)))
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--full", action="store_true")
     options = parser.parse_args()
@@ -89,7 +90,7 @@ def main() -> None:
     epochs, batch = (1000, 1000) if options.full else (EPOCHS, BATCH)
     rate = 1e-4 if options.full else Linear(1e-3, 5e-5, begin=0.5)
     done = {tuple(r[f] for f in SAME) for r in read("lex_figures")}
-    fits = plan(options.figure, sets, options.imputers, rates, options.seeds, options.full)
+    fits = plan(options.figure, sets, options.imputers, rates, options.seeds, options.constants)
     for wanted in fits:
         due = [one for one in wanted if (options.figure, *one, epochs) not in done]
         if not due:
