@@ -1,6 +1,6 @@
 """XTab's rankings: SynRank, XOR, Orange, Additive, Switch, Wine, Breast cancer.
 
-    python benchmarks/xtab.py                       # half an hour
+    python benchmarks/xtab.py                       # five runs a set
     python benchmarks/xtab.py --sets SynRank --runs 10
     python benchmarks/xtab.py --full                # networks of 1,024
 
@@ -75,7 +75,7 @@ def as_expected(name, order):
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sets", nargs="+", default=list(SETTINGS))
-    parser.add_argument("--runs", type=int, default=10)
+    parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--seeds", type=int, default=10, help="K")
     parser.add_argument("--clip", type=float, default=0.2)
     parser.add_argument("--full", action="store_true")
