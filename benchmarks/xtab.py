@@ -32,7 +32,7 @@ SETTINGS = {
     "breast_cancer": {"noise": 0.2, "noise_scale": 0.05},
 }
 ROWS, EPOCHS = {"Switch": 10_000}, {"Switch": 60}
-"""Where 4,000 rows and 40 epochs are not enough for the paper's accuracy."""
+"""Where 4,000 rows and 40 epochs leave the accuracy far below the paper's."""
 EXPECTED = {
     "SynRank": ("f6", "f1", "f2"),
     "Switch": ("f10",),
