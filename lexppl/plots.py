@@ -17,12 +17,7 @@ from matplotlib.ticker import MaxNLocator
 from scipy.cluster.hierarchy import leaves_list, linkage, optimal_leaf_ordering
 
 from lexppl.arviz_compatibility import Posterior, group_of
-from lexppl.explanation.importance_kind import (
-    ATTRIBUTION,
-    PROBABILITY,
-    ImportanceKind,
-    importance_kind,
-)
+from lexppl.explanation.importance_kind import ATTRIBUTION, PROBABILITY, kind_of
 from lexppl.explanation.ranking import chain_probabilities, selection_table
 from lexppl.inference.result import History
 
@@ -82,7 +77,7 @@ def plot_importance(posterior: Posterior, features: int = 25) -> Figure:
     place = np.arange(len(shown))
     figure = NotebookFigure(figsize=(6.4, 1.1 + 0.27 * len(shown)), layout="constrained")
     axes = figure.subplots()
-    kind = _kind(posterior)
+    kind = kind_of(posterior)
     values = shown[["selection_probability", "lower", "upper"]].to_numpy()
     most = 1.0 if kind is PROBABILITY else max(np.nanmax(values), chains.max(), 1e-9)
     axes.hlines(place, 0, most, color=FAINT, linewidth=0.6, zorder=0)
@@ -170,7 +165,7 @@ def plot_heatmap(posterior: Posterior, rows: int = 50) -> Figure:
         layout="constrained",
     )
     axes = figure.subplots()
-    kind = _kind(posterior)
+    kind = kind_of(posterior)
     most = 1.0 if kind is PROBABILITY else max(float(np.abs(probability).max()), 1e-9)
     signed = kind is ATTRIBUTION
     image = axes.imshow(
@@ -208,11 +203,6 @@ def plot_heatmap(posterior: Posterior, rows: int = 50) -> Figure:
     bar.set_label("attribution" if signed else kind.label)
     bar.ax.tick_params(length=0, labelsize=8)
     return figure
-
-
-def _kind(posterior: Posterior) -> ImportanceKind:
-    site = group_of(posterior, "sample_stats")["selection_probability"].attrs["site"]
-    return importance_kind(group_of(posterior, "posterior")[site])
 
 
 def plot_accuracy_by_size(

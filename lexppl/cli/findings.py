@@ -1,6 +1,7 @@
 """Everything that `lexppl explain` has found."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import pandas as pd
 
@@ -14,7 +15,7 @@ from lexppl.explanation.importance_kind import (
     SHARE,
     STRENGTH,
     ImportanceKind,
-    importance_kind,
+    kind_of,
 )
 from lexppl.inference import FitResult
 from lexppl.models.regimes import Regime
@@ -54,12 +55,10 @@ class Findings:
     device: str
     black_box: str | None
 
-    @property
+    @cached_property
     def kind(self) -> ImportanceKind:
-        """What the explainer's masks say of a feature."""
-        stats = group_of(self.posterior, "sample_stats")
-        site = stats["selection_probability"].attrs["site"]
-        return importance_kind(group_of(self.posterior, "posterior")[site])
+        """What the explainer's masks say of a feature: told from all draws, so once."""
+        return kind_of(self.posterior)
 
     @property
     def law(self) -> str:

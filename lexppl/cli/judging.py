@@ -21,7 +21,7 @@ from lexppl.evaluation.prediction import (
     predictive_log_likelihood,
 )
 from lexppl.explanation import explain
-from lexppl.explanation.importance_kind import PROBABILITY, importance_kind
+from lexppl.explanation.importance_kind import PROBABILITY, kind_of
 from lexppl.inference import FitResult
 
 JUDGED_DRAWS = 20
@@ -85,8 +85,7 @@ def judge_explainer(result: FitResult, source: Source, parts: Parts, seed: int) 
     posterior = explain(result, x, draws=2, seed=seed)
     probability = group_of(posterior, "sample_stats")["selection_probability"]
     size = float(probability.sum("feature").mean())
-    mask = group_of(posterior, "posterior")[probability.attrs["site"]]
-    if importance_kind(mask) is not PROBABILITY:
+    if kind_of(posterior) is not PROBABILITY:
         size = float(source.data.n_groups)
     return _row("the explainer", size, each, source)
 
@@ -142,11 +141,10 @@ def judge_by_evalx(
     x, y = parts.test.x, parts.test.y
     posterior = explain(result, x, draws=JUDGED_DRAWS, seed=seed)
     site = group_of(posterior, "sample_stats")["selection_probability"]
-    drawn = group_of(posterior, "posterior")[site.attrs["site"]]
-    masks = _hard(drawn.values)
+    masks = _hard(group_of(posterior, "posterior")[site.attrs["site"]].values)
     each = [judge.scores(x, y, torch.from_numpy(chain).to(x.device), seed=seed) for chain in masks]
     size = float(np.mean([scores.mean_size for scores in each]))
-    kept = importance_kind(drawn) is PROBABILITY
+    kept = kind_of(posterior) is PROBABILITY
     who = "the explainer's features" if kept else "features above their row's mean"
     row = _row(f"EVAL-X on {who}", size, each, source)
     ranking = torch.from_numpy(np.abs(site.values).mean(0)).to(x.device)

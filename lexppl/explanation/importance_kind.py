@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import xarray as xr
 
+from lexppl.arviz_compatibility import Posterior, group_of
+
 
 @dataclass(frozen=True)
 class ImportanceKind:
@@ -75,3 +77,9 @@ def importance_kind(mask: xr.DataArray) -> ImportanceKind:
         return ATTRIBUTION
     sums = values.sum(-1, dtype=np.float64)
     return SHARE if bool((np.abs(sums - 1.0) < ROUNDING).all()) else STRENGTH
+
+
+def kind_of(posterior: Posterior) -> ImportanceKind:
+    """The kind of the masks that an explanation ranks, of several sites the first."""
+    site = group_of(posterior, "sample_stats")["selection_probability"].attrs["site"]
+    return importance_kind(group_of(posterior, "posterior")[site])
