@@ -12,14 +12,20 @@ def blocks(language):
     return re.findall(rf"```{language}\n(.*?)```", README.read_text(encoding="utf-8"), re.S)
 
 
-@pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
-def test_own_explainer_runs():
-    program, _, _, _ = blocks("python")
-    assert len([line for line in program.splitlines() if line.strip()]) < 25
-    quick = program.replace("rows=4000", "rows=400").replace("epochs=100", "epochs=2")
+def names_after(program, quick):
+    """Run the shorter form of a program; it must be another one."""
     assert quick != program
     names: dict = {}
     exec(compile(quick, "README.md", "exec"), names)
+    return names
+
+
+@pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
+def test_own_explainer_runs():
+    program = blocks("python")[0]
+    assert len([line for line in program.splitlines() if line.strip()]) < 25
+    quick = program.replace("rows=4000", "rows=400").replace("epochs=100", "epochs=2")
+    names = names_after(program, quick)
     posterior = names["posterior"]
     assert posterior["posterior"]["mask"].dims == ("chain", "draw", "row", "feature")
     assert dict(posterior["posterior"].sizes)["chain"] == 2
@@ -27,32 +33,30 @@ def test_own_explainer_runs():
 
 @pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
 def test_published_system_runs():
-    _, program, _, _ = blocks("python")
+    program = blocks("python")[1]
     quick = program.replace("rows=4000", "rows=400").replace("epochs=30", "epochs=2")
-    assert quick != program
-    names: dict = {}
-    exec(compile(quick, "README.md", "exec"), names)
+    names = names_after(program, quick)
     assert len(names["result"].history) == 4
 
 
 @pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
 def test_sweep_runs():
-    _, _, program, _ = blocks("python")
+    program = blocks("python")[2]
     quick = program.replace("rows=2000", "rows=200").replace("epochs=20", "epochs=2")
-    assert quick != program
-    names: dict = {}
-    exec(compile(quick, "README.md", "exec"), names)
+    names = names_after(program, quick)
     assert [model.selector.k for model in names["result"].models] == [3, 5, 7]
 
 
 @pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
 def test_scikit_learn_program_runs():
-    _, _, _, program = blocks("python")
+    program = blocks("python")[3]
     quick = program.replace("random_state=0), {", "random_state=0, epochs=3), {")
-    assert quick != program
-    names: dict = {}
-    exec(compile(quick, "README.md", "exec"), names)
+    names = names_after(program, quick)
     assert names["explainer"].importances(names["X_test"]).shape == (143, 30)
+
+
+def test_each_program_is_run():
+    assert len(blocks("python")) == 4
 
 
 def test_commands_are_one_line_each():
