@@ -5,16 +5,17 @@ gives them their full meaning; any other Pyro inference reads them as a plate of
 factor and a weighted plate.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pyro
 import pyro.distributions as dist
 import torch
+from pyro.nn import PyroModule
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.runtime import effectful
-from torch import Tensor
+from torch import Tensor, nn
 
 MASK_PLATE = "mask_particles"
 IMPUTATION_PLATE = "imputation_particles"
@@ -196,3 +197,64 @@ def label_expectation(probabilities: Tensor) -> Iterator[Tensor]:
     weight = probabilities.movedim(-1, 0)[:, None, None, :]
     with pyro.plate(LABEL_PLATE, classes, dim=LABEL_DIM), _Weighted(weight):
         yield torch.arange(classes, device=probabilities.device).reshape(-1, 1, 1, 1)
+
+
+def draw_weights(module: nn.Module) -> None:
+    """Draw a module's weights that have priors now, at the head of its `forward`.
+
+    A `PyroSample` attribute is drawn where it is first read. Read inside a plate, it would be drawn
+    once for each of the plate's entries; read before the plates, it is one latent that all rows
+    share. :class:`lexppl.inference.NestedIWAE` and `fit` do this for every program; call it in a
+    program of your own that is to run under Pyro's own inference too.
+
+    Args:
+        module: a `PyroModule` that is being called, with all its parts.
+
+    Example:
+        >>> from pyro.nn import PyroSample
+        >>> class Line(PyroModule):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.slope = PyroSample(dist.Normal(0.0, 1.0))
+        ...     def forward(self, x):
+        ...         draw_weights(self)
+        ...         with pyro.plate("data", len(x)):
+        ...             return pyro.sample("y", dist.Normal(self.slope * x, 1.0))
+        >>> trace = pyro.poutine.trace(Line()).get_trace(torch.zeros(5))
+        >>> trace.nodes["slope"]["value"].shape
+        torch.Size([])
+    """
+    for part in _with_priors(module):
+        for name in part._pyro_samples:
+            getattr(part, name)
+
+
+def weights_first(program: Callable[..., Any]) -> Callable[..., Any]:
+    """A program whose weights with priors are drawn before it does anything else.
+
+    Args:
+        program: a module, whose parts are looked through, or a function, which stays as it is.
+
+    Example:
+        >>> weights_first(print) is print
+        True
+    """
+    if not isinstance(program, nn.Module):
+        return program
+    parts = _with_priors(program)
+    if not parts:
+        return program
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        # A weight that is read is remembered until its module's outermost call ends.
+        with ExitStack() as calls:
+            for context in {id(p._pyro_context): p._pyro_context for p in parts}.values():
+                calls.enter_context(context)
+            draw_weights(program)
+            return program(*args, **kwargs)
+
+    return called
+
+
+def _with_priors(module: nn.Module) -> list[PyroModule]:
+    return [m for m in module.modules() if isinstance(m, PyroModule) and m._pyro_samples]

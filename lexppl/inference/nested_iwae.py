@@ -10,7 +10,8 @@ from pyro.infer import ELBO
 from torch import Tensor, nn
 
 from lexppl.effects import Progress
-from lexppl.inference.estimators import GradientEstimator, LeaveOneOut, Target
+from lexppl.inference.bound import BoundSpec
+from lexppl.inference.estimators import GradientEstimator, LeaveOneOut
 from lexppl.inference.program import Program
 from lexppl.inference.schedules import Schedule, at, settles
 
@@ -27,9 +28,17 @@ class NestedIWAE(ELBO):
     with `ℒ_{1,1} ≤ ℒ_{L,K} → Σ_n log p(y_n|x_n)`. A site that the guide does not cover is proposed
     from the model and cancels from `w`, so that without a guide `w = p(y|x̃)`. Penalties `R`
     (:func:`lexppl.models.penalty`) and the entropy bonus stand outside the log, and so do latents
-    outside the particle plates, with their own `log p − log q`. Plates entered before
-    `mask_particles()` stand outside the log, plates entered inside it are summed inside. The
-    mini-batch scale `N/B` stands outside the log.
+    outside the particle plates, with their own `log p − log q`.
+
+    **Plates.** Those entered before `mask_particles()` stand outside the log (each row has its own),
+    those entered inside it are summed inside. A mask that several rows share, in a plate of groups,
+    is scored by the sum over all rows; with L > 1 the objective is then `Σ_n log p(y_n)` of the rows
+    one by one, not that of a group's rows together: for that, enter the rows' plate inside
+    `mask_particles()`.
+
+    **Scales.** The mini-batch scale `N/B`, and any `pyro.poutine.scale`, stands outside the log. With
+    `masks=1, imputations=1` there is no log, and every site has its own scale and plates, as in
+    `Trace_ELBO`; with more, sites that share a log must share scale and plates.
 
     Use it as `loss = NestedIWAE(masks=10)(model, guide)` with a torch optimizer (the guide may be
     None), through `pyro.infer.SVI`, or in :func:`lexppl.inference.fit`. The value is in nats,
@@ -48,6 +57,9 @@ class NestedIWAE(ELBO):
         penalty: factor `c_R` of all penalties (a constant or a schedule).
         random_masks: share of the fit, in [0, 1), in which masks come from the uniform law of
             their family, so that the predictor learns before the selector does.
+        copies: `C`, independent draws of the latents outside the particle plates, each with a run
+            of the program of its own; None for two where the guide draws some of them from a law
+            that is not reparameterised, which are then scored against one another, else one.
 
     Raises:
         ValueError: a count below 1, a negative factor at the start or end of its schedule.
@@ -79,12 +91,15 @@ class NestedIWAE(ELBO):
         entropy: float | Schedule = 0.0,
         penalty: float | Schedule = 1.0,
         random_masks: float = 0.0,
+        copies: int | None = None,
     ) -> None:
         super().__init__(max_plate_nesting=3)
         for name, count in (("masks", masks), ("imputations", imputations), ("samples", samples)):
             endless = name == "masks" and count == math.inf
             if not endless and not (isinstance(count, int) and count >= 1):
                 raise ValueError(f"{name} must be a whole number of at least 1; it is {count!r}")
+        if copies is not None and not (isinstance(copies, int) and copies >= 1):
+            raise ValueError(f"copies must be a whole number of at least 1; it is {copies!r}")
         for name, schedule in (("entropy", entropy), ("penalty", penalty)):
             ends = (at(schedule, 0.0), at(schedule, 1.0))
             if not all(math.isfinite(value) and value >= 0.0 for value in ends):
@@ -102,6 +117,7 @@ class NestedIWAE(ELBO):
         self.entropy = entropy
         self.penalty = penalty
         self.random_masks = random_masks
+        self.copies = copies
         self.progress = 1.0
 
     def at(self, progress: float) -> "NestedIWAE":
@@ -121,15 +137,16 @@ class NestedIWAE(ELBO):
         return self.estimator.tuned
 
     @property
-    def target(self) -> Target:
+    def spec(self) -> BoundSpec:
         """What is maximised at the present progress."""
-        return Target(
+        return BoundSpec(
             masks=self.masks,
             imputations=self.imputations,
             samples=self.samples,
             entropy=at(self.entropy, self.progress),
             penalty=at(self.penalty, self.progress),
             random_masks=self.progress < self.random_masks,
+            copies=self.copies,
         )
 
     def differentiable_loss(
@@ -145,7 +162,7 @@ class NestedIWAE(ELBO):
             ValueError: the program is not one that the objective can read.
         """
         with Progress(self.progress):
-            return -self.estimator.estimate(Program(model, guide, args, kwargs), self.target)
+            return -self.estimator.estimate(Program(model, guide, args, kwargs), self.spec)
 
     def loss(
         self,

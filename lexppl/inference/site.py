@@ -2,12 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from pyro.distributions.util import scale_and_mask
 from torch import Tensor
 
 from lexppl.effects import IMPUTATION_PLATE, LABEL_PLATE, MASK_PLATE, PENALTY
+
+PlateKey = tuple[str, int]
+"""A plate by its name and, where it is a loop (`for t in pyro.plate(…)`), by its turn."""
 
 
 @dataclass
@@ -24,18 +28,48 @@ class Site:
     infer: Mapping[str, Any]
     guided: bool = False
 
-    @property
+    @cached_property
     def plate_names(self) -> tuple[str, ...]:
         return tuple(plate.name for plate in self.plates)
 
+    @cached_property
+    def outer(self) -> dict[PlateKey, int | None]:
+        """The plates outside the log with their dimensions: those entered before the mask plate,
+        and the labels. A loop has no dimension."""
+        before = self.plate_names.index(MASK_PLATE) if self.in_particles else len(self.plates)
+        return {
+            (plate.name, 0 if plate.vectorized else plate.counter): plate.dim
+            for place, plate in enumerate(self.plates)
+            if place < before or plate.name == LABEL_PLATE
+        }
+
     @property
+    def log_plates(self) -> frozenset[PlateKey]:
+        """What the site's log is one of: its plates outside the log but for the labels, which are
+        alternatives and share it."""
+        return frozenset(key for key in self.outer if key[0] != LABEL_PLATE)
+
+    @cached_property
+    def inner(self) -> tuple[Any, ...]:
+        """The plates inside the log: those entered inside the mask plate."""
+        if not self.in_particles:
+            return ()
+        after = self.plates[self.plate_names.index(MASK_PLATE) + 1 :]
+        return tuple(p for p in after if p.name not in (IMPUTATION_PLATE, LABEL_PLATE))
+
+    @cached_property
     def in_particles(self) -> bool:
         """Whether the site has its own value for each mask."""
         return MASK_PLATE in self.plate_names
 
-    @property
+    @cached_property
     def in_imputations(self) -> bool:
         return IMPUTATION_PLATE in self.plate_names
+
+    @property
+    def is_deterministic(self) -> bool:
+        """Whether it is a `pyro.deterministic` statement, which has no density."""
+        return bool(self.infer.get("_deterministic", False))
 
     @property
     def is_penalty(self) -> bool:
@@ -47,11 +81,19 @@ class Site:
         return self.in_particles and not self.in_imputations and not self.observed
 
     def log_prob(self) -> Tensor:
-        """Log-density, without the plate's scale; plates that only this site's row holds inside
-        the particle plates are summed, so that particles and rows remain."""
-        value = scale_and_mask(self.law.log_prob(self.value), 1.0, self.mask)
-        if not self.in_particles:
-            return value
-        inner = self.plates[self.plate_names.index(MASK_PLATE) + 1 :]
-        dims = [p.dim for p in inner if p.name not in (IMPUTATION_PLATE, LABEL_PLATE)]
+        """Log-density, with the site's mask and without its scale; plates inside the mask plate are
+        summed, so that particles and the plates outside the log remain."""
+        return self.summed(scale_and_mask(self.law.log_prob(self.value), 1.0, self.mask))
+
+    def scaled_log_prob(self) -> Tensor:
+        """Log-density with the site's mask and scale, summed as :meth:`log_prob` is."""
+        return self.summed(scale_and_mask(self.law.log_prob(self.value), self.scale, self.mask))
+
+    def score(self) -> Tensor:
+        """Log-density of the draw itself: neither scale nor mask changes how it was drawn."""
+        return self.summed(self.law.log_prob(self.value))
+
+    def summed(self, value: Tensor) -> Tensor:
+        """A tensor of the site's batch shape, summed over the plates inside the mask plate."""
+        dims = [p.dim for p in self.inner if p.vectorized and value.dim() >= -p.dim]
         return value.sum(dims, keepdim=True) if dims else value

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from lexppl.distributions import MaskDirichlet
 from lexppl.effects import imputation_particles, mask_particles
-from lexppl.inference import NestedIWAE, Pathwise, PointEstimate, Stage, System, Term
+from lexppl.inference import NestedIWAE, Pathwise, PlugInMean, Stage, System, Term
 from lexppl.models.grouping import Grouping
 from lexppl.models.imputers import ConstantImputer
 from lexppl.models.kl_penalty import KLPenalty
@@ -126,7 +126,7 @@ class DirichletGuide(PyroModule):
     def forward(self, x: Tensor, y: Tensor | None = None) -> None:
         infer: dict[str, Any] = {"closed_kl": True}
         if self.point:
-            infer["estimator"] = PointEstimate()
+            infer["estimator"] = PlugInMean()
         with pyro.poutine.scale(scale=self.kl_weight):
             pyro.sample("importance", self.law, infer=infer)
 
@@ -197,7 +197,7 @@ def q_fit(
             [KLPenalty(kl_weight, concentration)],
             grouping,
         )
-        estimator = PointEstimate() if point else Pathwise()
+        estimator = PlugInMean() if point else Pathwise()
         count = 1 if point else samples
         return [Stage([Term(model, NestedIWAE(1, samples=count, estimator=estimator))])]
 

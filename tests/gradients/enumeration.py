@@ -84,7 +84,8 @@ class Toy:
                         pyro.sample("y", law, obs=labels.double())
 
     def guide(self, values: dict[str, Tensor], unit: Tensor) -> None:
-        with pyro.plate("data", len(unit), dim=-1), mask_particles():
+        rows = len(unit)
+        with pyro.poutine.scale(scale=unit), pyro.plate("data", rows, dim=-1), mask_particles():
             pyro.sample("mask", self.mask_law(values["guide"]), infer=self.infer)
 
     # The reference

@@ -136,13 +136,13 @@ def test_self_normalised_weights_tend_to_the_likelihoods_gradient():
 class ForgetsTheControl(REBAR):
     """Wrong on purpose: drops the relaxed terms that undo the control variate."""
 
-    def estimate(self, program, target):
+    def estimate(self, program, spec):
         kept = rebar_module.no_gradient
         rebar_module.no_gradient = lambda value: (
             value.detach() * 0 if value.dim() == 0 else kept(value)
         )
         try:
-            return REBAR.estimate(self, program, target)
+            return REBAR.estimate(self, program, spec)
         finally:
             rebar_module.no_gradient = kept
 
@@ -155,8 +155,8 @@ class UnconditionalNoise(dist.Independent):
 class OneSidedPairs(DisARM):
     """Wrong on purpose: forgets the weight of the integrated pair."""
 
-    def surrogate(self, site, run, target):
-        return 2.0 * DisARM.surrogate(self, site, run, target)
+    def score_term(self, site, terms):
+        return 2.0 * DisARM.score_term(self, site, terms)
 
 
 @dataclass(frozen=True)
@@ -165,12 +165,13 @@ class IncludesItself(LeaveOneOut):
 
     unbiased: ClassVar[bool] = True
 
-    def surrogate(self, site, run, target):
+    def score_term(self, site, terms):
         log_q = site.log_prob()
+        (weight,) = terms.log_weights
         with torch.no_grad():
-            bound = target.log_means(run)
-            signal = (bound - bound.mean(-3, keepdim=True)) / target.samples
-        return ((log_q - log_q.detach()) * signal.flatten(-3, -2)).sum()
+            bound = weight.bounds
+            signal = (bound - bound.mean(-2, keepdim=True)) / weight.samples
+        return ((log_q - log_q.detach()) * signal).sum()
 
 
 def test_negative_controls_are_caught(monkeypatch):

@@ -2,13 +2,14 @@
 
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import pytest
 import torch
 
 from lexppl.inference import Enumerate, LeaveOneOut, NestedIWAE
+from lexppl.inference.bound import BoundTerms
 from lexppl.inference.estimators import SampledEstimator
 from tests.gradients.enumeration import (
     Toy,
@@ -91,7 +92,7 @@ class NoScore(SampledEstimator):
 
     unbiased: ClassVar[bool] = False
 
-    def surrogate(self, site, run, target):
+    def score_term(self, site, terms):
         return 0.0
 
 
@@ -99,19 +100,20 @@ class NoScore(SampledEstimator):
 class WrongSign(LeaveOneOut):
     """Wrong on purpose: walks downhill."""
 
-    def surrogate(self, site, run, target):
-        return -1.0 * LeaveOneOut.surrogate(self, site, run, target)
+    def score_term(self, site, terms):
+        return -1.0 * LeaveOneOut.score_term(self, site, terms)
 
 
 @dataclass(frozen=True)
 class AverageForTheBound(LeaveOneOut):
     """Wrong on purpose: the average's signal under the bound's logarithm."""
 
-    def surrogate(self, site, run, target):
-        average = type(target)(
-            1, target.imputations, int(target.masks), target.entropy, target.penalty
-        )
-        return LeaveOneOut.surrogate(self, site, run, average)
+    def score_term(self, site, terms):
+        average = replace(terms.spec, masks=1, samples=int(terms.spec.masks))
+        (weight,) = terms.log_weights
+        terms = BoundTerms(terms.run, average)
+        terms.log_weights = [replace(weight, masks=1, samples=average.samples)]
+        return LeaveOneOut.score_term(self, site, terms)
 
 
 @pytest.mark.parametrize("wrong", [NoScore(), WrongSign(), AverageForTheBound()])

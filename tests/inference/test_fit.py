@@ -289,9 +289,9 @@ def test_warm_up_on_random_masks_leaves_the_selector_alone():
 
 def test_schedules_reach_the_objective():
     objective = NestedIWAE(masks=2, entropy=Linear(0.2, 0.0, end=0.5), penalty=Linear(0, 1))
-    assert objective.at(0.25).target.entropy == pytest.approx(0.1)
-    assert objective.at(0.25).target.penalty == pytest.approx(0.25)
-    assert (objective.target.entropy, objective.target.penalty) == (0.0, 1.0)
+    assert objective.at(0.25).spec.entropy == pytest.approx(0.1)
+    assert objective.at(0.25).spec.penalty == pytest.approx(0.25)
+    assert (objective.spec.entropy, objective.spec.penalty) == (0.0, 1.0)
     assert objective.settled == 1.0
 
 

@@ -134,7 +134,7 @@ class Game:
         run = Program(self.program, None, (X, self.y)).run(len(masks), draw=draw)
         probability = run.sites["coalition"].log_prob().exp()
         assert probability.sum(0).detach().numpy() == pytest.approx(np.ones(ROWS))
-        (misfit,) = run.penalties
+        (misfit,) = [-site.log_prob() for site in run.sites.values() if site.is_penalty]
         return (probability * misfit).sum()
 
     def sampled(self, samples):

@@ -2,15 +2,15 @@
 `infer={"estimator": …}`."""
 
 from lexppl.inference.estimators.base import (
-    DrawnEstimator,
     GradientEstimator,
     SampledEstimator,
+    SamplePathEstimator,
 )
 from lexppl.inference.estimators.disarm import DisARM
 from lexppl.inference.estimators.enumerate import Enumerate
 from lexppl.inference.estimators.leave_one_out import LeaveOneOut
 from lexppl.inference.estimators.pathwise import Pathwise
-from lexppl.inference.estimators.point_estimate import PointEstimate
+from lexppl.inference.estimators.plug_in_mean import PlugInMean
 from lexppl.inference.estimators.rebar import REBAR, TunedControl
 from lexppl.inference.estimators.score_function import LearnedConstant, ScoreFunction
 from lexppl.inference.estimators.self_normalized import SelfNormalized
@@ -18,23 +18,21 @@ from lexppl.inference.estimators.straight_through import (
     MarginalStraightThrough,
     StraightThrough,
 )
-from lexppl.inference.estimators.target import Target
 
 __all__ = [
     "REBAR",
     "DisARM",
-    "DrawnEstimator",
     "Enumerate",
     "GradientEstimator",
     "LearnedConstant",
     "LeaveOneOut",
     "MarginalStraightThrough",
     "Pathwise",
-    "PointEstimate",
+    "PlugInMean",
+    "SamplePathEstimator",
     "SampledEstimator",
     "ScoreFunction",
     "SelfNormalized",
     "StraightThrough",
-    "Target",
     "TunedControl",
 ]

@@ -9,9 +9,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from lexppl.inference.bound import BoundSpec, BoundTerms, joint_score, no_gradient
 from lexppl.inference.estimators.leaving_one_out import imputation_score
-from lexppl.inference.estimators.target import Target, sampled_bound
-from lexppl.inference.program import Program, Run, Site
+from lexppl.inference.program import Program, Run
+from lexppl.inference.refusals import ESTIMATOR
+from lexppl.inference.site import Site
 
 
 class GradientEstimator(ABC):
@@ -29,7 +31,7 @@ class GradientEstimator(ABC):
         return ()
 
     @abstractmethod
-    def estimate(self, program: Program, target: Target) -> Tensor:
+    def estimate(self, program: Program, spec: BoundSpec) -> Tensor:
         """A scalar whose value estimates the objective (to maximise, in nats over the data) and
         whose gradient estimates the objective's gradient."""
 
@@ -40,14 +42,12 @@ class Estimate:
 
     Args:
         program: to be run again, with other masks.
-        target: what is maximised.
-        run: the run with hard masks.
+        terms: of the run with hard masks.
         memory: by site, what its estimator remembered of the draw.
     """
 
     program: Program
-    target: Target
-    run: Run
+    terms: BoundTerms
     memory: Mapping[str, Any]
 
 
@@ -55,17 +55,21 @@ class SampledEstimator(GradientEstimator):
     """An estimator that draws `S·L` masks and adds, for each site, a term of value zero whose
     gradient is what differentiating the weights alone would miss.
 
-    A subclass gives :meth:`check`, :meth:`surrogate` and, where masks are not drawn from their
+    A subclass gives :meth:`check`, :meth:`score_term` and, where masks are not drawn from their
     law as it is, :meth:`draw`; one that remembers more of a draw than the mask, or runs the program
-    again, gives :meth:`remembered_draw` and :meth:`surrogates` instead. A reparameterised law is
-    drawn as it is: neither `check` nor `draw` is asked. A site's own `infer={"estimator": …}` takes
-    the place of the objective's.
+    again, gives :meth:`remembered_draw` and :meth:`score_terms` instead. A reparameterised law is
+    drawn as it is: neither `check` nor `draw` is asked. A site's own `infer={"estimator": …}`, in
+    the guide where the guide draws it, takes the place of the objective's.
+
+    Latents outside the particle plates whose guide is not reparameterised (an inclusion indicator,
+    a size k) are scored too: the program is run for `copies` draws of them, and each copy's value
+    is judged against the mean of the others.
     """
 
     draws_reparameterised: ClassVar[bool] = False
     """Whether reparameterised laws are drawn by the estimator too."""
 
-    def check(self, site: Site, target: Target) -> None:
+    def check(self, site: Site, spec: BoundSpec) -> None:
         """Refuse, before the program goes on, a site that cannot be estimated so."""
 
     def draw(self, site: Site) -> Tensor | None:
@@ -73,24 +77,45 @@ class SampledEstimator(GradientEstimator):
         return None
 
     def remembered_draw(self, site: Site) -> tuple[Tensor | None, Any]:
-        """The site's value, as :meth:`draw`, and what :meth:`surrogates` needs to know of it."""
+        """The site's value, as :meth:`draw`, and what :meth:`score_terms` needs to know of it."""
         return self.draw(site), None
 
-    def surrogate(self, site: Site, run: Run, target: Target) -> Tensor | float:
+    def score_term(self, site: Site, terms: BoundTerms) -> Tensor | float:
         """A term of value zero with the site's share of the gradient."""
         return 0.0
 
-    def surrogates(self, sites: Sequence[Site], estimate: Estimate) -> Tensor | float:
+    def score_terms(self, sites: Sequence[Site], estimate: Estimate) -> Tensor | float:
         """The term of all the sites that this estimator has."""
-        terms = [self.surrogate(site, estimate.run, estimate.target) for site in sites]
-        return sum(terms[1:], terms[0])
+        found = [self.score_term(site, estimate.terms) for site in sites]
+        return sum(found[1:], found[0])
 
-    def estimate(self, program: Program, target: Target) -> Tensor:
-        if math.isinf(target.masks):
+    def estimate(self, program: Program, spec: BoundSpec) -> Tensor:
+        if math.isinf(spec.masks):
             raise ValueError(
                 "masks=inf is the exact log-likelihood, which only Enumerate() computes; "
                 f"{type(self).__name__} draws a finite number of masks"
             )
+        values, scores = [], []
+        copies = spec.copies or 1
+        while len(values) < copies:
+            value, score = self._one_copy(program, spec)
+            values.append(value)
+            scores.append(score)
+            if score is not None and spec.copies is None:
+                copies = 2
+        mean: Tensor = sum(values[1:], values[0]) / len(values)
+        total = mean
+        for value, score in zip(values, scores, strict=True):
+            if score is not None:
+                _refuse_single_copy(spec)
+                # (f_c − mean of the others) / C
+                signal = (value - mean).detach() / (len(values) - 1)
+                total = total + no_gradient(score) * signal
+        return total
+
+    def _one_copy(self, program: Program, spec: BoundSpec) -> tuple[Tensor, Tensor | None]:
+        """The estimate for one draw of the latents outside the particle plates, and the score of
+        that draw."""
         memory: dict[str, Any] = {}
 
         def draw(site: Site) -> Tensor | None:
@@ -100,37 +125,77 @@ class SampledEstimator(GradientEstimator):
             if site.law.has_rsample and not estimator.draws_reparameterised:
                 return None
             if torch.is_grad_enabled():
-                estimator.check(site, target)
+                estimator.check(site, spec)
             value, kept = estimator.remembered_draw(site)
             if kept is not None:
                 memory[site.name] = kept
             return value
 
-        run = program.run(target.particles, target.imputations, draw, target.random_masks)
-        total = target.around(run) + sampled_bound(run, target)
+        run = program.run(spec.particles, spec.imputations, draw, spec.random_masks)
+        terms = BoundTerms(run, spec)
+        total = terms.value
         shares: dict[int, tuple[SampledEstimator, list[Site]]] = {}
         for site in run.drawn:
-            estimator = self._for(site)
+            estimator = self._chosen(site, run)
             if estimator is None:
-                total = total + imputation_score(site, run, target)
+                total = total + imputation_score(site, terms)
             else:
                 shares.setdefault(id(estimator), (estimator, []))[1].append(site)
-        estimate = Estimate(program, target, run, memory)
+        estimate = Estimate(program, terms, memory)
         for estimator, sites in shares.values():
-            total = total + estimator.surrogates(sites, estimate)
-        return total
+            total = total + estimator.score_terms(sites, estimate)
+        return total, joint_score(scored_outside(run))
 
     def _for(self, site: Site) -> "SampledEstimator | None":
-        """The site's estimator; None for latents of an imputation, which leave one another out."""
-        estimator = site.infer.get("estimator", self if site.is_mask else None)
+        """The site's estimator; None for latents of an imputation, which leave one another out, and
+        for those outside the particle plates."""
+        estimator = site.infer.get(ESTIMATOR, self if site.is_mask else None)
         if estimator is not None and not isinstance(estimator, SampledEstimator):
             raise ValueError(
                 f"site {site.name!r} asks for the estimator {estimator!r}; a site can choose among "
                 "the sampled ones, such as LeaveOneOut(); Enumerate() is chosen for the whole "
                 "objective"
             )
+        if estimator is not None and not (
+            site.in_particles or isinstance(estimator, SamplePathEstimator)
+        ):
+            raise ValueError(
+                f"site {site.name!r} is outside mask_particles() and asks for {estimator!r}; such "
+                "latents are scored by copies of the program: leave the estimator out"
+            )
+        return estimator
+
+    def _chosen(self, site: Site, run: Run) -> "SampledEstimator | None":
+        """The site's estimator, as its draw had it; refused where the model asks for another."""
+        estimator = self._for(site)
+        in_model = run.sites.get(site.name)
+        asked = None if in_model is None else in_model.infer.get(ESTIMATOR)
+        if asked is not None and asked != estimator:
+            raise ValueError(
+                f"the guide draws {site.name!r}, and the model asks for the estimator {asked!r} of "
+                "it; write infer={'estimator': …} at the guide's statement, which is the one whose "
+                "gradient is estimated"
+            )
         return estimator
 
 
-class DrawnEstimator(SampledEstimator):
+def scored_outside(run: Run) -> list[Site]:
+    """The guide's latents outside the particle plates that need a score: those whose law is not
+    reparameterised."""
+    return [
+        site
+        for site in run.guide_sites.values()
+        if not (site.in_particles or site.observed or site.law.has_rsample)
+    ]
+
+
+def _refuse_single_copy(spec: BoundSpec) -> None:
+    if spec.copies == 1:
+        raise ValueError(
+            "the guide draws latents outside the particle plates from laws that are not "
+            "reparameterised: their score needs copies=2 or more of the program, or Enumerate()"
+        )
+
+
+class SamplePathEstimator(SampledEstimator):
     """An estimator whose gradient is all in how masks are drawn: it adds no term."""

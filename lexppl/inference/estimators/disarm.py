@@ -5,12 +5,22 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+from pyro.infer.util import is_validation_enabled
 from torch import Tensor
 from torch.distributions import Bernoulli, Independent
 
+from lexppl.effects import MASK_DIM
+from lexppl.inference.bound import (
+    BoundSpec,
+    BoundTerms,
+    LogWeight,
+    no_gradient,
+    score_of,
+    shared_with,
+)
 from lexppl.inference.estimators.base import SampledEstimator
-from lexppl.inference.estimators.target import Target, penalty_per_draw, per_draw, score_of
-from lexppl.inference.program import Run, Site, no_gradient
+from lexppl.inference.estimators.leaving_one_out import per_mask
+from lexppl.inference.site import Site
 
 
 @dataclass(frozen=True)
@@ -23,10 +33,11 @@ class DisARM(SampledEstimator):
         ½ (f(z) − f(z')) (−1)^{z'_g} 1[z_g ≠ z'_g] σ(|a_g|).
 
     `samples` must be even: the second half of the `S` bounds holds the partners of the first, and
-    `f` is the bound as a function of one of its masks, the others held.
+    `f` is the bound as a function of one of its masks, the others held. The two masks of a pair are
+    draws of one law: a law that depends on another mask has no pairs, and is refused.
 
     Raises:
-        ValueError: an odd number of samples.
+        ValueError: an odd number of samples; a law that differs within a pair.
         TypeError: a law other than `Bernoulli(…).to_event(1)`.
 
     Example:
@@ -36,16 +47,17 @@ class DisARM(SampledEstimator):
 
     unbiased: ClassVar[bool] = True
 
-    def check(self, site: Site, target: Target) -> None:
+    def check(self, site: Site, spec: BoundSpec) -> None:
         if not _is_bernoulli(site):
             raise TypeError(
                 f"DisARM needs Bernoulli(…).to_event(1) masks; site {site.name!r} has "
                 f"{type(site.law).__name__}: LeaveOneOut works for any law"
             )
-        if target.samples % 2:
+        if spec.samples % 2:
             raise ValueError(
-                f"DisARM draws pairs of bounds, so samples must be even; it is {target.samples}"
+                f"DisARM draws pairs of bounds, so samples must be even; it is {spec.samples}"
             )
+        _refuse_unlike_halves(site)
 
     def draw(self, site: Site) -> Tensor | None:
         if not _is_bernoulli(site):
@@ -60,7 +72,7 @@ class DisARM(SampledEstimator):
             second = uniform > 1.0 - probability.narrow(-3, half, half)
             return torch.cat([first, second], -3).to(probability.dtype)
 
-    def surrogate(self, site: Site, run: Run, target: Target) -> Tensor | float:
+    def score_term(self, site: Site, terms: BoundTerms) -> Tensor | float:
         if score_of(site) is None or site.value is None:
             return 0.0
         logits = site.law.base_dist.logits
@@ -68,8 +80,9 @@ class DisARM(SampledEstimator):
             first, second = site.value.chunk(2, -3)
             sign = torch.where(second > 0.5, -1.0, 1.0).to(logits.dtype)
             share = (first != second) * sign * torch.sigmoid(logits.chunk(2, -3)[0].abs())
-            signal = _paired(run, target)
-        return (no_gradient(logits.chunk(2, -3)[0]) * share * signal.unsqueeze(-1)).sum()
+            signal = _paired(site, terms)
+        score = site.summed((no_gradient(logits.chunk(2, -3)[0]) * share).sum(-1))
+        return (score * signal).sum()
 
 
 def _is_bernoulli(site: Site) -> bool:
@@ -77,27 +90,42 @@ def _is_bernoulli(site: Site) -> bool:
     return isinstance(law, Independent) and isinstance(law.base_dist, Bernoulli)
 
 
-def _paired(run: Run, target: Target) -> Tensor:
-    """Half the difference that each pair makes, `(S·L/2, B)`, summed over both of its bounds."""
-    weight = target.log_means(run)
-    a, b = weight.chunk(2, -3)
-    gain = _exchanged(a, b) + _exchanged(b, a, back=True)
-    half = Target(target.masks, target.imputations, target.samples // 2)
-    whole = per_draw(gain, run, half) * 0.5
-    cost = penalty_per_draw(run, target)
-    if isinstance(cost, Tensor) and cost.dim() >= 2 and cost.shape[-2] > 1:
-        cost = cost * (1.0 - 1.0 / cost.shape[-2])
-        first, second = cost.chunk(2, -2)
-        whole = 0.5 * whole - (first - second)
-        return whole
-    return 0.5 * whole
+def _refuse_unlike_halves(site: Site) -> None:
+    logits = site.law.base_dist.logits
+    if logits.dim() < 3 or logits.stride(-3) == 0 or not is_validation_enabled():
+        return
+    first, second = logits.detach().chunk(2, -3)
+    if not torch.equal(first, second):
+        raise ValueError(
+            f"the law of {site.name!r} depends on another mask, so that DisARM's pairs are not of "
+            f"one law; choose LeaveOneOut() for {site.name!r} by infer={{'estimator': …}}, or for "
+            "the objective"
+        )
 
 
-def _exchanged(own: Tensor, partner: Tensor, back: bool = False) -> Tensor:
+def _paired(site: Site, terms: BoundTerms) -> Tensor | float:
+    """Half the difference that each pair makes, `(…, S·L/2, B)`, summed over both of its bounds."""
+    total: Tensor | float = 0.0
+    for weight in terms.log_weights:
+        first, second = weight.log_means.chunk(2, MASK_DIM)
+        gain = _exchanged(weight, first, second) + _exchanged(weight, second, first, back=True)
+        total = total + shared_with(site, 0.5 * weight.to_nats(gain), weight.plates)
+    for average in terms.averages_of(site):
+        value = per_mask(average.value)
+        draws = value.shape[MASK_DIM] if value.dim() >= -MASK_DIM else 1
+        if draws > 1:
+            first, second = value.chunk(2, MASK_DIM)
+            total = total + shared_with(site, (first - second) / draws, average.plates)
+    return total
+
+
+def _exchanged(weight: LogWeight, own: Tensor, partner: Tensor, back: bool = False) -> Tensor:
     """`f(z_l) − f(z'_l)` for the bounds of `own`, each mask exchanged for its partner in turn."""
-    masks = own.shape[-2]
+    masks = weight.masks
+    own, partner = (v.unflatten(MASK_DIM, (-1, masks)) for v in (own, partner))
     bound = torch.logsumexp(own, -2, keepdim=True) - math.log(masks)
     at = torch.eye(masks, dtype=torch.bool, device=own.device).unsqueeze(-1)
     other = torch.where(at, partner.unsqueeze(-3), own.unsqueeze(-3))
-    exchanged = torch.logsumexp(other, -1 - 1) - math.log(masks)
-    return exchanged - bound if back else bound - exchanged
+    exchanged = torch.logsumexp(other, -2) - math.log(masks)
+    difference = exchanged - bound if back else bound - exchanged
+    return difference.flatten(-3, -2)

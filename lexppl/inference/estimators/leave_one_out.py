@@ -5,10 +5,10 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from lexppl.inference.bound import BoundSpec, BoundTerms
 from lexppl.inference.estimators.base import SampledEstimator
 from lexppl.inference.estimators.leaving_one_out import imputation_score, mask_score
-from lexppl.inference.estimators.target import Target
-from lexppl.inference.program import Run, Site
+from lexppl.inference.site import Site
 
 
 @dataclass(frozen=True)
@@ -38,14 +38,14 @@ class LeaveOneOut(SampledEstimator):
 
     unbiased: ClassVar[bool] = True
 
-    def check(self, site: Site, target: Target) -> None:
-        if site.is_mask and target.particles < 2:
+    def check(self, site: Site, spec: BoundSpec) -> None:
+        if site.is_mask and spec.particles < 2:
             raise ValueError(
                 f"LeaveOneOut needs at least 2 draws of {site.name!r} for each row, and masks=1, "
                 "samples=1 gives one; set masks=2 or more (a tighter bound), or samples=2 or more "
                 "(the same bound, averaged)"
             )
 
-    def surrogate(self, site: Site, run: Run, target: Target) -> Tensor | float:
+    def score_term(self, site: Site, terms: BoundTerms) -> Tensor | float:
         score = imputation_score if site.in_imputations else mask_score
-        return score(site, run, target)
+        return score(site, terms)

@@ -6,8 +6,14 @@ import torch
 from torch import Tensor
 
 from lexppl.effects import IMPUTATION_DIM, MASK_DIM
-from lexppl.inference.estimators.target import Target, penalty_per_draw, per_draw, score_of
-from lexppl.inference.program import Run, Site, no_gradient
+from lexppl.inference.bound import (
+    BoundTerms,
+    LogWeight,
+    no_gradient,
+    score_of,
+    shared_with,
+)
+from lexppl.inference.site import Site
 
 
 def leave_one_out(log_weight: Tensor) -> Tensor:
@@ -30,39 +36,70 @@ def leave_one_out(log_weight: Tensor) -> Tensor:
     return bound - (torch.logsumexp(without, -2) - math.log(masks))
 
 
-def mask_score(site: Site, run: Run, target: Target) -> Tensor | float:
+def mask_score(site: Site, terms: BoundTerms) -> Tensor | float:
     """A term of value zero with the score of a mask site, each draw against the others."""
     log_q = score_of(site)
     if log_q is None:
         return 0.0
     with torch.no_grad():
-        benefit = per_draw(leave_one_out(target.log_means(run)), run, target)
-        signal = benefit - penalty_per_draw(run, target)
+        signal: Tensor | float = average_per_draw(site, terms)
+        for weight in terms.log_weights:
+            grouped = weight.log_means.unflatten(MASK_DIM, (weight.samples, weight.masks))
+            benefit = weight.to_nats(leave_one_out(grouped).flatten(-3, -2))
+            signal = signal + shared_with(site, benefit, weight.plates)
     return (no_gradient(log_q) * signal).sum()
 
 
-def imputation_score(site: Site, run: Run, target: Target) -> Tensor | float:
+def imputation_score(site: Site, terms: BoundTerms) -> Tensor | float:
     """A term of value zero with the score of a latent that is drawn anew for each imputation, each
     draw against all the others of its row."""
     log_q = score_of(site)
     if log_q is None:
         return 0.0
     with torch.no_grad():
-        signal = _imputation_signal(run, target)
+        signal: Tensor | float = 0.0
+        for weight in terms.log_weights:
+            signal = signal + shared_with(site, _imputation_benefit(weight), weight.plates)
+        for average in terms.averages_of(site):
+            value = average.value
+            dims = [d for d in (MASK_DIM, IMPUTATION_DIM) if _several(value, d)]
+            if dims:
+                others = math.prod(value.shape[d] for d in dims) - 1
+                own = (value - value.mean(dims, keepdim=True)) / others
+                signal = signal + shared_with(site, own, average.plates)
     return (no_gradient(log_q) * signal).sum()
 
 
-def _imputation_signal(run: Run, target: Target) -> Tensor:
-    weight = target.grouped(run).movedim(-4, -2).flatten(-3, -2)
-    alone = weight.shape[-2] * weight.shape[-3] == 1
-    benefit = (weight if alone else leave_one_out(weight)) * run.scale / target.samples
-    benefit = benefit.unflatten(-2, (-1, target.imputations)).movedim(-2, -4).flatten(-3, -2)
-    if benefit.dim() > 3:
-        benefit = benefit.sum(tuple(range(benefit.dim() - 3)))
-    for value in run.penalties:
-        cost = target.penalty * run.row_scale * value
-        dims = [d for d in (MASK_DIM, IMPUTATION_DIM) if cost.dim() >= -d and cost.shape[d] > 1]
-        if dims:
-            others = math.prod(cost.shape[d] for d in dims) - 1
-            benefit = benefit - (cost - cost.mean(dims, keepdim=True)) / others
-    return benefit
+def _several(value: Tensor, dim: int) -> bool:
+    return value.dim() >= -dim and value.shape[dim] > 1
+
+
+def _imputation_benefit(weight: LogWeight) -> Tensor:
+    """What each imputation of each mask contributed, in nats of the objective: `(…, K, M, B)`."""
+    imputations = weight.value.shape[IMPUTATION_DIM]
+    # (…, S, L·K, B)
+    every = weight.value.unflatten(MASK_DIM, (weight.samples, weight.masks))
+    every = every.movedim(-4, -2).flatten(-3, -2)
+    alone = every.shape[-2] * every.shape[-3] == 1
+    benefit = weight.to_nats(every if alone else leave_one_out(every))
+    return benefit.unflatten(-2, (-1, imputations)).movedim(-2, -4).flatten(-3, -2)
+
+
+def average_per_draw(site: Site, terms: BoundTerms) -> Tensor | float:
+    """What each mask draw added to the averages, against the mean of the other draws of its row (as
+    it is where there is one draw only): broadcastable against the site's score."""
+    total: Tensor | float = 0.0
+    for average in terms.averages_of(site):
+        value = per_mask(average.value)
+        draws = value.shape[MASK_DIM] if value.dim() >= -MASK_DIM else 1
+        if draws > 1:
+            value = (value - value.mean(MASK_DIM, keepdim=True)) / (draws - 1)
+        total = total + shared_with(site, value, average.plates)
+    return total
+
+
+def per_mask(value: Tensor) -> Tensor:
+    """The mean over imputations of a value by particle."""
+    if value.dim() >= -IMPUTATION_DIM:
+        return value.mean(IMPUTATION_DIM, keepdim=True)
+    return value

@@ -6,13 +6,13 @@ from typing import ClassVar
 from torch import Tensor
 
 from lexppl.distributions import relaxation
-from lexppl.inference.estimators.base import DrawnEstimator
+from lexppl.inference.estimators.base import SamplePathEstimator
 from lexppl.inference.estimators.straight_through import check_temperature
 from lexppl.inference.site import Site
 
 
 @dataclass(frozen=True)
-class Pathwise(DrawnEstimator):
+class Pathwise(SamplePathEstimator):
     """BIASED for the discrete program: masks are relaxed, and the relaxed program's gradient,
     exact for that program, is taken by reparameterisation (Maddison et al. 2017; Jang et al. 2017).
 

@@ -1,19 +1,21 @@
 """Score function with a relaxed control variate."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pyro
 import torch
+from pyro.infer.util import is_validation_enabled
 from torch import Tensor, nn
 
 from lexppl.distributions import Relaxation, relaxation
-from lexppl.effects import IMPUTATION_DIM, MASK_DIM
+from lexppl.inference.bound import BoundSpec, BoundTerms, no_gradient, shared_with
 from lexppl.inference.estimators.base import Estimate, SampledEstimator
+from lexppl.inference.estimators.leaving_one_out import per_mask
 from lexppl.inference.estimators.straight_through import check_temperature, straight_through
-from lexppl.inference.estimators.target import Target, per_draw, sampled_bound
-from lexppl.inference.program import Run, Site, no_gradient
+from lexppl.inference.site import Site
 
 
 class TunedControl(nn.Module):
@@ -118,7 +120,7 @@ class REBAR(SampledEstimator):
     def tuned(self) -> tuple[nn.Module, ...]:
         return () if self.control is None else (self.control,)
 
-    def check(self, site: Site, target: Target) -> None:
+    def check(self, site: Site, spec: BoundSpec) -> None:
         if not site.is_mask:
             raise ValueError(
                 f"REBAR is for masks, and site {site.name!r} is drawn anew for each imputation; "
@@ -140,26 +142,32 @@ class REBAR(SampledEstimator):
         one = _Drawn(relaxed, noise, draw, _random_state(draw))
         return relaxed.mask(draw).detach(), one
 
-    def surrogates(self, sites: Sequence[Site], estimate: Estimate) -> Tensor | float:
-        run, target = estimate.run, estimate.target
+    def score_terms(self, sites: Sequence[Site], estimate: Estimate) -> Tensor | float:
+        hard, spec = estimate.terms, estimate.terms.spec
         drawn = {s.name: estimate.memory[s.name] for s in sites if s.name in estimate.memory}
-        if not drawn or target.random_masks:
+        if not drawn or spec.random_masks:
             return 0.0
         # What f is at relaxed masks is free to choose; the guide's weights are left out where the
         # law has no log-probability of them.
         rough = [name for name, one in drawn.items() if not one.relaxed.extends_log_prob]
         held = {
             s.name: s.value
-            for s in run.drawn
+            for s in hard.run.drawn
             if s.is_mask and s.name not in drawn and not s.law.has_rsample
+        }
+        outside = {
+            s.name: s.value for s in hard.run.guide_sites.values() if not s.in_particles
         }
         temperature = self.temperature if self.control is None else self.control.temperature
         scale = self.scale if self.control is None else self.control.scale
-
-        def with_noise(noises: dict[str, Tensor]) -> Run:
+        checked = is_validation_enabled()
+        def with_noise(noises: dict[str, Tensor]) -> BoundTerms:
             def draw(site: Site) -> Tensor | None:
+                if site.name in outside:
+                    return outside[site.name]
                 if site.name in held:
-                    _refuse_dependent(site, run.sites[site.name], list(drawn))
+                    if checked:
+                        _refuse_dependent(site, hard.run.sites, hard.run.guide_sites, list(drawn))
                     return held[site.name]
                 if site.name not in drawn:
                     return None
@@ -171,27 +179,42 @@ class REBAR(SampledEstimator):
                 _set_random_state(one.draw, one.state)
                 return value
 
-            return estimate.program.run(
-                target.particles, target.imputations, draw, unweighted=rough
+            run = estimate.program.run(
+                spec.particles,
+                spec.imputations,
+                draw,
+                unweighted=rough,
+                subsamples=hard.run.subsamples,
             )
+            return BoundTerms(run, spec)
 
-        free = with_noise({name: one.noise for name, one in drawn.items()})
-        given = with_noise(
-            {name: one.relaxed.conditional_noise(one.draw) for name, one in drawn.items()}
-        )
-        control = sampled_bound(free, target) - sampled_bound(given, target)
-        with torch.set_grad_enabled(self.control is not None):
-            signal = _benefit(run, target).detach() - scale * _benefit(given, target)
-        score = sum(one.relaxed.log_prob(one.draw) for one in drawn.values())
-        if not isinstance(score, Tensor):
-            return 0.0
-        # The score's value is zero, so that a tuned signal passes no gradient but its own variance.
-        return (no_gradient(score) * signal).sum() + scale * no_gradient(control)
+        # Relaxed masks are in no discrete law's support.
+        with pyro.validation_enabled(False):
+            free = with_noise({name: one.noise for name, one in drawn.items()})
+            given = with_noise(
+                {name: one.relaxed.conditional_noise(one.draw) for name, one in drawn.items()}
+            )
+            control = free.inside - given.inside
+            # The score's value is zero, so that a tuned signal passes no gradient but its own
+            # variance.
+            total: Tensor | float = scale * no_gradient(control)
+            for site in sites:
+                if site.name not in drawn:
+                    continue
+                one = drawn[site.name]
+                with torch.set_grad_enabled(self.control is not None):
+                    signal = _benefit(site, hard).detach() - scale * _benefit(site, given)
+                score = site.summed(one.relaxed.log_prob(one.draw))
+                total = total + (no_gradient(score) * signal).sum()
+        return total
 
 
-def _refuse_dependent(site: Site, hard: Site, relaxed: list[str]) -> None:
-    """Refuse a held site whose law changes with the relaxed masks; seen where Pyro validates."""
-    if not site.law._validate_args or hard.value is None:
+def _refuse_dependent(
+    site: Site, sites: Mapping[str, Site], guide_sites: Mapping[str, Site], relaxed: list[str]
+) -> None:
+    """Refuse a held site whose law changes with the relaxed masks."""
+    hard = guide_sites.get(site.name) or sites[site.name]
+    if hard.value is None:
         return
     if not torch.allclose(site.law.log_prob(hard.value), hard.law.log_prob(hard.value)):
         raise ValueError(
@@ -200,18 +223,20 @@ def _refuse_dependent(site: Site, hard: Site, relaxed: list[str]) -> None:
         )
 
 
-def _benefit(run: Run, target: Target) -> Tensor:
-    """The part of the objective that each draw takes part in: `(S·L, B)`."""
-    masks = int(target.masks)
-    bound = target.bounds(run).unsqueeze(-2)
-    benefit = per_draw(bound.expand(*bound.shape[:-2], masks, bound.shape[-1]), run, target)
-    for value in run.penalties:
-        if value.dim() < -MASK_DIM:
-            continue
-        cost = target.penalty * run.row_scale * value
-        cost = cost.mean(IMPUTATION_DIM) if cost.dim() >= -IMPUTATION_DIM else cost
-        benefit = benefit - cost / target.particles
-    return benefit
+def _benefit(site: Site, terms: BoundTerms) -> Tensor:
+    """The part of the objective that each draw of a site takes part in: `(…, S·L, B)`."""
+    shares = [
+        shared_with(
+            site,
+            weight.to_nats(weight.by_mask(weight.bounds)),
+            weight.plates,
+        )
+        for weight in terms.log_weights
+    ]
+    for average in terms.averages_of(site):
+        value = per_mask(average.value) / terms.spec.particles
+        shares.append(shared_with(site, value, average.plates))
+    return sum(shares[1:], shares[0])
 
 
 def _random_state(like: Tensor) -> Any:

@@ -7,9 +7,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from lexppl.inference.bound import BoundTerms, LogWeight, no_gradient, score_of, shared_with
 from lexppl.inference.estimators.base import SampledEstimator
-from lexppl.inference.estimators.target import Target, penalty_per_draw, per_draw, score_of
-from lexppl.inference.program import Run, Site, no_gradient
+from lexppl.inference.estimators.leaving_one_out import average_per_draw
+from lexppl.inference.site import Site
 
 Baseline = Callable[..., Tensor]
 
@@ -56,18 +57,31 @@ class ScoreFunction(SampledEstimator):
     learn_baseline: bool = False
     unbiased: ClassVar[bool] = True
 
-    def surrogate(self, site: Site, run: Run, target: Target) -> Tensor | float:
+    def score_term(self, site: Site, terms: BoundTerms) -> Tensor | float:
         log_q = score_of(site)
         if log_q is None:
             return 0.0
-        baseline = self.baseline(*run.arguments) if callable(self.baseline) else self.baseline
+        baseline = self.baseline
+        level = baseline(*terms.run.arguments) if callable(baseline) else baseline
+        stopped = level.detach() if isinstance(level, Tensor) else level
         with torch.no_grad():
-            bound = target.bounds(run).unsqueeze(-2)
-        level = baseline.detach() if isinstance(baseline, Tensor) else baseline
-        benefit = (bound - level).expand(*bound.shape[:-2], int(target.masks), bound.shape[-1])
-        signal = per_draw(benefit, run, target) - penalty_per_draw(run, target)
-        term = (no_gradient(log_q) * signal.detach()).sum()
-        if self.learn_baseline and isinstance(baseline, Tensor):
-            misfit = 0.5 * (bound - baseline).square() * run.scale / target.samples
-            term = term - no_gradient(misfit.sum())
+            signal: Tensor | float = average_per_draw(site, terms)
+            for place, weight in enumerate(terms.log_weights):
+                # One baseline for all that a row's draws bring.
+                benefit = weight.bounds if place else _above(weight, stopped)
+                each = weight.to_nats(weight.by_mask(benefit))
+                signal = signal + shared_with(site, each, weight.plates)
+        term = (no_gradient(log_q) * signal).sum()
+        if self.learn_baseline and isinstance(level, Tensor):
+            weight = terms.log_weights[0]
+            misfit = 0.5 * _above(weight, level, weight.bounds.detach()).square()
+            term = term - no_gradient(weight.to_nats(misfit).sum())
         return term
+
+
+def _above(weight: LogWeight, level: float | Tensor, bounds: Tensor | None = None) -> Tensor:
+    """The bounds less a baseline by row, or less its sum where all rows share one log."""
+    bounds = weight.bounds if bounds is None else bounds
+    if isinstance(level, Tensor) and level.dim() and bounds.shape[-1] == 1:
+        level = level.sum(-1, keepdim=True)
+    return bounds - level

@@ -6,9 +6,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from lexppl.effects import MASK_DIM
+from lexppl.inference.bound import BoundSpec, BoundTerms, no_gradient, score_of, shared_with
 from lexppl.inference.estimators.base import SampledEstimator
-from lexppl.inference.estimators.target import Target, penalty_per_draw, per_draw, score_of
-from lexppl.inference.program import Run, Site, no_gradient
+from lexppl.inference.estimators.leaving_one_out import average_per_draw
+from lexppl.inference.site import Site
 
 
 @dataclass(frozen=True)
@@ -28,21 +30,25 @@ class SelfNormalized(SampledEstimator):
 
     unbiased: ClassVar[bool] = False
 
-    def check(self, site: Site, target: Target) -> None:
-        if target.masks < 2:
+    def check(self, site: Site, spec: BoundSpec) -> None:
+        if spec.masks < 2:
             raise ValueError(
                 f"SelfNormalized weighs the masks of a row against one another, and masks=1 draws "
                 f"one of {site.name!r}; set masks=2 or more"
             )
 
-    def surrogate(self, site: Site, run: Run, target: Target) -> Tensor | float:
+    def score_term(self, site: Site, terms: BoundTerms) -> Tensor | float:
         log_q = score_of(site)
         if log_q is None:
             return 0.0
-        guided = site.name in run.sites and run.sites[site.name].guided
+        guided = site.name in terms.run.guide_sites
         with torch.no_grad():
-            weight = torch.softmax(target.log_means(run), -2)
-            # The bound itself holds −w̃ ∇ log q of a guided site: twice the weight turns it round.
-            signal = per_draw(2.0 * weight if guided else weight, run, target)
-            signal = signal - penalty_per_draw(run, target)
+            signal: Tensor | float = average_per_draw(site, terms)
+            for weight in terms.log_weights:
+                grouped = weight.log_means.unflatten(MASK_DIM, (weight.samples, weight.masks))
+                share = torch.softmax(grouped, MASK_DIM).flatten(-3, -2)
+                # The bound itself holds −w̃ ∇ log q of a guided site: twice the weight turns it
+                # round.
+                benefit = weight.to_nats(2.0 * share if guided else share)
+                signal = signal + shared_with(site, benefit, weight.plates)
         return (no_gradient(log_q) * signal).sum()

@@ -6,8 +6,8 @@ from typing import ClassVar
 from torch import Tensor
 
 from lexppl.distributions import relaxation
-from lexppl.inference.estimators.base import DrawnEstimator
-from lexppl.inference.estimators.target import Target
+from lexppl.inference.bound import BoundSpec
+from lexppl.inference.estimators.base import SamplePathEstimator
 from lexppl.inference.site import Site
 
 
@@ -30,7 +30,7 @@ def check_temperature(temperature: float) -> None:
 
 
 @dataclass(frozen=True)
-class StraightThrough(DrawnEstimator):
+class StraightThrough(SamplePathEstimator):
     """BIASED: hard masks forward, the relaxed mask's gradient backward (Bengio et al. 2013).
 
         z = hard(ε) + (soft_t(ε) − stop(soft_t(ε))),   both of one noise ε.
@@ -53,7 +53,7 @@ class StraightThrough(DrawnEstimator):
     def __post_init__(self) -> None:
         check_temperature(self.temperature)
 
-    def check(self, site: Site, target: Target) -> None:
+    def check(self, site: Site, spec: BoundSpec) -> None:
         if not relaxation(site.law).exact:
             raise ValueError(
                 "StraightThrough needs hard and soft masks of one noise, and "
@@ -68,7 +68,7 @@ class StraightThrough(DrawnEstimator):
 
 
 @dataclass(frozen=True)
-class MarginalStraightThrough(DrawnEstimator):
+class MarginalStraightThrough(SamplePathEstimator):
     """BIASED, and of low variance: hard masks forward, the law's exact marginals backward.
 
         z = hard + (E[z|x] − stop(E[z|x])).

@@ -5,12 +5,12 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from lexppl.inference.estimators.base import DrawnEstimator
+from lexppl.inference.estimators.base import SamplePathEstimator
 from lexppl.inference.site import Site
 
 
 @dataclass(frozen=True)
-class PointEstimate(DrawnEstimator):
+class PlugInMean(SamplePathEstimator):
     """BIASED for the objective over draws; the exact gradient of the objective at the mean mask,
 
         z = E_q[z | x],
@@ -22,7 +22,7 @@ class PointEstimate(DrawnEstimator):
         ValueError: a law without a mean.
 
     Example:
-        >>> PointEstimate().unbiased
+        >>> PlugInMean().unbiased
         False
     """
 
@@ -34,7 +34,7 @@ class PointEstimate(DrawnEstimator):
             mean: Tensor = site.law.mean
         except NotImplementedError as error:
             raise ValueError(
-                f"PointEstimate needs the mean of site {site.name!r}, and "
+                f"PlugInMean needs the mean of site {site.name!r}, and "
                 f"{type(site.law).__name__} states none; use Pathwise() or LeaveOneOut()"
             ) from error
         return mean

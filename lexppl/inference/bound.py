@@ -1,0 +1,308 @@
+"""The objective of one run, in the order of its formula.
+
+    ℒ = Σ_u c_u · 1/S Σ_s log 1/(LK) Σ_{l,k} w_{u,s,l,k}     (log_weights, bounds)
+        − c_R Σ E[R]  +  β Σ E[H(q(z | …))]                   (averages)
+        + Σ log p(v) − Σ log q(v)                             (outside)
+
+Tensors have the run's dimensions: −1 rows or another plate, −2 the `M = S·L` masks, −3 the `K`
+imputations, further plates to the left.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from pyro.distributions.util import scale_and_mask
+from torch import Tensor
+
+from lexppl.effects import BY_DRAW, IMPUTATION_DIM, MASK_DIM
+from lexppl.inference.closed_divergences import closed_divergences
+from lexppl.inference.program import Run, log_weight_of
+from lexppl.inference.refusals import common_scale, refuse_separate_logs, refuse_shared_by_rows
+from lexppl.inference.site import PlateKey, Site
+
+PARTICLE_DIMS = (IMPUTATION_DIM, MASK_DIM)
+
+
+@dataclass(frozen=True)
+class BoundSpec:
+    """What is to be maximised: the bound's particles and the weights of its other terms.
+
+    Args:
+        masks: `L`, the masks inside the log; `math.inf` for the log-likelihood itself.
+        imputations: `K`, imputations a mask inside the log.
+        samples: `S`, independent copies of the bound that are averaged.
+        entropy: nats of bonus a nat of entropy of the mask laws.
+        penalty: factor of all penalties.
+        random_masks: draw masks from the uniform law of their family (the predictor's warm-up).
+        copies: independent draws of the latents outside the particle plates; None for two where
+            they need a score, else one.
+    """
+
+    masks: float
+    imputations: int = 1
+    samples: int = 1
+    entropy: float = 0.0
+    penalty: float = 1.0
+    random_masks: bool = False
+    copies: int | None = None
+
+    @property
+    def particles(self) -> int:
+        """Masks that a run draws for each row, `S·L`."""
+        return self.samples * int(self.masks)
+
+    @property
+    def has_log(self) -> bool:
+        """Whether anything is averaged inside the log; where nothing is, the bound is a sum."""
+        return self.masks != 1 or self.imputations != 1
+
+
+@dataclass(frozen=True)
+class LogWeight:
+    """`log w` of the particles of everything that has a log of its own.
+
+    Args:
+        value: `(…, K, M, B)`.
+        scale: what stands before the log.
+        plates: the plates outside the log.
+        masks: `L`.
+        samples: `S`.
+    """
+
+    value: Tensor
+    scale: float | Tensor
+    plates: Mapping[PlateKey, int | None]
+    masks: int
+    samples: int
+
+    @cached_property
+    def log_means(self) -> Tensor:
+        """`log 1/K Σ_k w_{lk}` of each mask: `(…, 1, M, B)`."""
+        imputations = self.value.shape[IMPUTATION_DIM]
+        if imputations == 1:
+            return self.value
+        return torch.logsumexp(self.value, IMPUTATION_DIM, keepdim=True) - math.log(imputations)
+
+    @cached_property
+    def bounds(self) -> Tensor:
+        """`log 1/(LK) Σ_{lk} w_{lk}`, each of the `S` bounds: `(…, 1, S, B)`."""
+        return self.log_of_mean(self.log_means)
+
+    def by_mask(self, bounds: Tensor) -> Tensor:
+        """A number for each bound, given to each of its masks: `(…, S, B)` to `(…, M, B)`."""
+        shape = (*bounds.shape[:-1], self.masks, bounds.shape[-1])
+        return bounds.unsqueeze(MASK_DIM).expand(shape).flatten(-3, -2)
+
+    def log_of_mean(self, log_means: Tensor) -> Tensor:
+        """`log 1/L Σ_l exp(·)` of each bound: `(…, M, B)` to `(…, S, B)`."""
+        if self.masks == 1:
+            return log_means
+        grouped = log_means.unflatten(MASK_DIM, (self.samples, self.masks))
+        return torch.logsumexp(grouped, MASK_DIM) - math.log(self.masks)
+
+    def to_nats(self, value: Tensor) -> Tensor:
+        """Times what stands before each bound in the objective: the scale, and `1/S`."""
+        return self.scale * value / self.samples
+
+
+@dataclass(frozen=True)
+class Average:
+    """A term outside the log that is averaged over the draws, `−c_R R` or `β H`.
+
+    Args:
+        value: by particle, in nats of the objective, `(…, K or 1, M or 1, B)`.
+        plates: the plates outside the log.
+        after: names of the draws that it can depend on; None for all.
+    """
+
+    value: Tensor
+    plates: Mapping[PlateKey, int | None]
+    after: frozenset[str] | None = None
+
+
+class BoundTerms:
+    """The terms of the objective that one run gives.
+
+    Args:
+        run: the run.
+        spec: what is maximised.
+    """
+
+    def __init__(self, run: Run, spec: BoundSpec) -> None:
+        self.run = run
+        self.spec = spec
+
+    @cached_property
+    def log_weights(self) -> list[LogWeight]:
+        """`log w`, one for each set of plates outside the log; where nothing is averaged inside it,
+        one for each site.
+
+        Raises:
+            ValueError: nothing observed in the particle plates; where there is a log, sites that
+                have none in common, or that do not share the scale outside it.
+        """
+        weighted = self.run.weighted
+        if not weighted:
+            raise ValueError(
+                "the program observes nothing inside mask_particles(); give y to the model, and "
+                "sample it from the predictor inside the particle plates"
+            )
+        if not self.spec.has_log:
+            return [
+                self._log_weight(sign * site.scaled_log_prob(), 1.0, site)
+                for site, sign in weighted
+            ]
+        by_plates: dict[frozenset[PlateKey], list[tuple[Site, float]]] = {}
+        for site, sign in weighted:
+            by_plates.setdefault(site.log_plates, []).append((site, sign))
+        # Turns of one loop have a log each, as the entries of a plate have.
+        firsts = [group[0][0] for group in by_plates.values()]
+        if len({tuple(sorted(name for name, _ in plates)) for plates in by_plates}) > 1:
+            refuse_separate_logs(firsts)
+        refuse_shared_by_rows(self.run.drawn, firsts)
+        return [
+            self._log_weight(
+                log_weight_of(group),
+                common_scale([site for site, _ in group]),
+                *(site for site, _ in group),
+            )
+            for group in by_plates.values()
+        ]
+
+    def _log_weight(self, value: Tensor, scale: float | Tensor, *sites: Site) -> LogWeight:
+        spec = self.spec
+        value = value.reshape((1,) * (3 - value.dim()) + tuple(value.shape))
+        if value.shape[MASK_DIM] != spec.particles:
+            value = value.expand(*value.shape[:MASK_DIM], spec.particles, value.shape[-1])
+        plates = {key: dim for site in sites for key, dim in site.outer.items()}
+        return LogWeight(value, scale, plates, int(spec.masks), spec.samples)
+
+    @cached_property
+    def averages(self) -> list[Average]:
+        """`−c_R R` of each penalty and `β H` of each mask law, by particle."""
+        return self._penalties() + self._entropies()
+
+    def _penalties(self) -> list[Average]:
+        found = []
+        for site in self.run.sites.values():
+            if site.is_penalty and site.in_particles:
+                value = self.spec.penalty * site.scaled_log_prob()
+                of_law = not site.infer.get(BY_DRAW, True)
+                found.append(Average(value, site.outer, frozenset() if of_law else None))
+        return found
+
+    def _entropies(self) -> list[Average]:
+        if self.spec.entropy == 0.0 or self.spec.random_masks:
+            return []
+        found: list[Average] = []
+        before: set[str] = set()
+        for site in self.run.mask_sites:
+            value = scale_and_mask(_entropy(site), site.scale, site.mask)
+            value = self.spec.entropy * site.summed(value)
+            found.append(Average(value, site.outer, frozenset(before)))
+            before.add(site.name)
+        return found
+
+    @cached_property
+    def outside(self) -> Tensor | float:
+        """The terms outside the particle plates: global latents, plain observations, penalties."""
+        closed = closed_divergences(self.run.sites, self.run.guide_sites)
+        total: Tensor | float = 0.0
+        for site in self.run.sites.values():
+            if site.in_particles or site.is_deterministic or site.name in closed:
+                continue
+            factor = self.spec.penalty if site.is_penalty else 1.0
+            total = total + factor * site.scaled_log_prob().sum()
+        for site in self.run.guide_sites.values():
+            if site.in_particles:
+                continue
+            own = closed.get(site.name)
+            total = total - (site.scaled_log_prob().sum() if own is None else own)
+        return total
+
+    @property
+    def value(self) -> Tensor:
+        """The estimate of the objective that the run's draws give."""
+        return self.inside + self.outside
+
+    @property
+    def inside(self) -> Tensor:
+        """The same without the terms outside the particle plates."""
+        bounds = [weight.to_nats(weight.bounds).sum() for weight in self.log_weights]
+        averages = [_over_particles(average.value).sum() for average in self.averages]
+        return sum([*bounds[1:], *averages], bounds[0])
+
+    def averages_of(self, site: Site) -> list[Average]:
+        """The averages that a site's draw can change."""
+        return [
+            average
+            for average in self.averages
+            if average.after is None or site.name in average.after
+        ]
+
+
+def shared_with(site: Site, value: Tensor, plates: Mapping[PlateKey, int | None]) -> Tensor:
+    """What of a term each draw of a site takes part in: the term summed over the plates outside the
+    log that the site is not in, which broadcasts against the site's :meth:`Site.score`.
+
+    Args:
+        site: a latent within the particle plates.
+        value: `(…, K or 1, M or 1, B)`.
+        plates: of the value.
+    """
+    dims = [
+        dim
+        for key, dim in plates.items()
+        if dim is not None
+        and key not in site.outer
+        and value.dim() >= -dim
+        and value.shape[dim] != 1
+    ]
+    return value.sum(dims, keepdim=True) if dims else value
+
+
+def _over_particles(value: Tensor) -> Tensor:
+    present = [d for d in PARTICLE_DIMS if value.dim() >= -d]
+    return value.mean(present, keepdim=True) if present else value
+
+
+def _entropy(site: Site) -> Tensor:
+    """Exact entropy of a mask site's law, in nats: `(…, M, B)`."""
+    try:
+        entropy: Tensor = site.law.entropy()
+    except NotImplementedError as error:
+        raise ValueError(
+            f"an entropy bonus needs a law with an exact entropy, and {type(site.law).__name__} "
+            f"of site {site.name!r} has none; set entropy=0 or use KSubset or Bernoulli masks"
+        ) from error
+    return entropy
+
+
+def score_of(site: Site) -> Tensor | None:
+    """The log-probability to be differentiated for a site's score, or None where there is none:
+    gradients are off, the law is reparameterised, or it states no density and so cannot be learned
+    by a score.
+
+    `requires_grad` is no test here: it reads False inside `torch.func.vmap`.
+    """
+    if not torch.is_grad_enabled() or site.law.has_rsample:
+        return None
+    try:
+        return site.score()
+    except NotImplementedError:
+        return None
+
+
+def no_gradient(value: Tensor) -> Tensor:
+    """`value − stop(value)`: zero, with the gradient of `value`."""
+    return value - value.detach()
+
+
+def joint_score(sites: Sequence[Site]) -> Tensor | None:
+    """`Σ log q` of the draws of some sites, a scalar; None where there is nothing to score."""
+    scores = [score_of(site) for site in sites]
+    terms = [score.sum() for score in scores if score is not None]
+    return sum(terms[1:], terms[0]) if terms else None
