@@ -345,11 +345,15 @@ def log_weights(run: Run) -> Tensor:
     given as probabilities; K or L is 1 where it does not depend on it.
 
     Raises:
-        ValueError: the program observes nothing.
+        ValueError: the program observes nothing, or all rows in one.
     """
     weight = run.log_weight
     if weight is None:
         raise ValueError(
             "the program observes nothing inside mask_particles(), so that it gives y no likelihood"
+        )
+    if weight.shape[-1] != len(run.arguments[0]):
+        raise ValueError(
+            "the program observes all rows together, so that no row has a likelihood of its own"
         )
     return weight.reshape((1,) * (3 - weight.dim()) + tuple(weight.shape))

@@ -25,7 +25,8 @@ class RowDraws:
         y: `(D, B, *event)`, drawn given the draw's mask and imputation; None without a response.
         label_probability: `(B, C)`, the mean over draws of p(y = c | x̃); None but for labels.
         log_likelihood: `(D, B)`, log 1/K Σ_k p(y | x̃_k) of the draw's mask; None without y.
-        log_evidence: `(B,)`, log 1/(LK) Σ w; None without y.
+        log_evidence: `(B,)`, log 1/(LK) Σ w; None without y, and where all rows are observed in
+            one, as the log-likelihood is.
         weight_ess: `(B,)`, (Σ w)² / Σ w² over the proposed masks; None without y.
     """
 
@@ -70,7 +71,8 @@ def posterior_draws(
     `w_lk = p(y | x̃_lk) p(z_l) / q(z_l)`, so that masks follow their weights `1/K Σ_k w_lk` and
     the imputation that goes with a mask follows p(x̃ | x, z, y). Where y holds probabilities of
     labels, the proposals' normalised weights are averaged over the labels:
-    Σ_c p(c) p(z | x, y = c).
+    Σ_c p(c) p(z | x, y = c). A program that observes all rows in one (a partial likelihood) has one
+    weight for the masks of all rows, which are chosen together.
 
     Args:
         run: one run of the program, given y, with L masks and K imputations.
@@ -104,20 +106,30 @@ def posterior_draws(
     ess = torch.where(log_evidence.isneginf(), 0.0, 1.0 / mask_share.square().sum(0))
 
     pair = systematic_resampling(share, draws)
+    joint = observes_jointly(run)
+    if joint:
+        rows_of_run = len(run.arguments[0])
+        pair, ess = pair.expand(draws, rows_of_run), ess.expand(rows_of_run)
     which = pair % proposals
     rows = torch.arange(pair.shape[-1], device=pair.device)
     masks = {name: _value(run.sites[name])[which, rows] for name in names}
-    likelihood = _log_likelihood(run, y, imputations, proposals)
+    likelihood = None if joint else _log_likelihood(run, y, imputations, proposals)
     drawn_y, probability = _predicted(run.sites.get(RESPONSE), pair, imputations, proposals)
     return RowDraws(
         masks=masks,
         selection={name: _selection(run.sites[name], masks[name]) for name in names},
         y=drawn_y,
         label_probability=probability,
-        log_likelihood=likelihood[which, rows],
-        log_evidence=log_evidence,
+        log_likelihood=None if likelihood is None else likelihood[which, rows],
+        log_evidence=None if joint else log_evidence,
         weight_ess=ess,
     )
+
+
+def observes_jointly(run: Run) -> bool:
+    """Whether what a run observes stands in one log for all of its rows."""
+    weight = run.log_weight
+    return weight is not None and weight.shape[-1] == 1 and len(run.arguments[0]) > 1
 
 
 def together(parts: Sequence[RowDraws]) -> RowDraws:

@@ -9,7 +9,13 @@ import torch
 from torch import Tensor
 
 from lexppl.arviz_compatibility import Posterior, posterior_of
-from lexppl.explanation.draws import RowDraws, posterior_draws, prior_draws, together
+from lexppl.explanation.draws import (
+    RowDraws,
+    observes_jointly,
+    posterior_draws,
+    prior_draws,
+    together,
+)
 from lexppl.explanation.named_rows import NamedRows, named_rows
 from lexppl.explanation.posterior_arrays import PosteriorArrays
 from lexppl.explanation.program_sites import ProgramSites, sites_of
@@ -80,6 +86,11 @@ def explain(
     seeds. Of latents outside `mask_particles()` (which the fit's guide covers) each draw has its
     own value; such programs are drawn from one draw at a time.
 
+    A program that observes all rows in one, such as a partial likelihood of survival times, has one
+    importance weight for the masks of all rows together: they are then drawn together and at once,
+    and no row has a `log_evidence` or a `log_likelihood` of its own. `weight_ess` falls with the
+    rows.
+
     Rows are worked off in chunks, and memory does not grow with their number beyond the result.
     The same seed and the same chunks give the same bits; another `rows_per_chunk` gives other
     draws of the same law. Global random state is left as it is.
@@ -141,9 +152,13 @@ def explain(
         rows.check_response(sites.response)
         if feature_names is None and rows.x.dim() == 2:
             feature_names = result.feature_names
-        arrays = PosteriorArrays(result, rows, sites, draws, entry_names, feature_names)
+        with seeded(seed, rows.x.device):
+            joint = rows.y is not None and _observed_jointly(result, rows)
+        arrays = PosteriorArrays(result, rows, sites, draws, entry_names, feature_names, joint)
         proposed = draws if rows.y is None else proposals * draws
-        size = _chunk_size(rows, sites, proposed * imputations, rows_per_chunk)
+        size = len(rows)
+        if not joint:
+            size = _chunk_size(rows, sites, proposed * imputations, rows_per_chunk)
         for chain, (model, guide) in enumerate(zip(result.models, result.guides, strict=True)):
             with seeded(_chain_seed(seed, chain), rows.x.device):
                 first = rows.arguments(slice(0, size))
@@ -164,6 +179,22 @@ def _check_counts(counts: dict[str, int], seed: int) -> None:
             raise ValueError(f"{name} must be a whole number of at least 1; it is {count!r}")
     if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
         raise ValueError(f"seed must be a whole number of at least 0; it is {seed!r}")
+
+
+def _observed_jointly(result: FitResult, rows: NamedRows) -> bool:
+    """Whether the program observes all rows in one.
+
+    Raises:
+        ValueError: it does not observe y inside its particle plates.
+    """
+    few = rows.arguments(slice(0, 2))
+    run = Program(result.models[0], result.guides[0], few).run()
+    if not any(site.observed for site, _ in run.weighted):
+        raise ValueError(
+            "y is given, and the program observes nothing inside mask_particles(): it needs a site "
+            "'y' there, or a factor"
+        )
+    return observes_jointly(run)
 
 
 def _chain_seed(seed: int, chain: int) -> int:

@@ -37,15 +37,14 @@ class NamedRows:
 
         Raises:
             ValueError: labels beyond the classes, or probabilities of another number of classes,
-                or that do not sum to one; a program without a response.
+                or that do not sum to one.
         """
         if self.y is None:
             return
-        if response is None:
-            raise ValueError(
-                "y is given, and the program has no site 'y' inside mask_particles() to observe it"
-            )
         y = self.y
+        if response is None:
+            # Observed as a factor, if at all: the program knows what of.
+            return
         if response.labels is None:
             expected = (len(self), *response.event_shape)
             if tuple(y.shape) != expected:

@@ -36,6 +36,7 @@ class PosteriorArrays:
         draws: int,
         entries: Sequence[str] | None,
         features: Sequence[str] | None,
+        joint: bool = False,
     ) -> None:
         self._rows = rows
         self._sites = sites
@@ -53,7 +54,7 @@ class PosteriorArrays:
         if sites.response is not None:
             self._add_response(sites.response, result.class_names)
         if rows.y is not None:
-            self._add_weights()
+            self._add_weights(joint)
         self._add_constants(features, names)
 
     def write(self, chain: int, rows: slice, drawn: RowDraws) -> None:
@@ -137,10 +138,12 @@ class PosteriorArrays:
         dims = ("chain", "row", "class")
         self._layout.add(group, "y_probability", dims, self._rows.float_type)
 
-    def _add_weights(self) -> None:
+    def _add_weights(self, joint: bool) -> None:
         real, add = self._rows.float_type, self._layout.add
-        add("sample_stats", "log_evidence", ("chain", "row"), real, units="nats")
         add("sample_stats", "weight_ess", ("chain", "row"), real)
+        if joint:
+            return
+        add("sample_stats", "log_evidence", ("chain", "row"), real, units="nats")
         add("log_likelihood", "y", ("chain", "draw", "row"), real, units="nats")
 
     def _add_constants(self, features: Sequence[str] | None, entries: Sequence[str]) -> None:

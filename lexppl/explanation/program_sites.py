@@ -9,7 +9,7 @@ import pyro
 from pyro.poutine.subsample_messenger import _Subsample
 from torch import Tensor
 
-from lexppl.effects import ParticleCounts
+from lexppl.effects import ParticleCounts, weights_first
 from lexppl.explanation.draws import RESPONSE, label_values, states_mean
 from lexppl.inference.site import Site
 
@@ -55,13 +55,13 @@ def sites_of(model: Callable[..., Any], x: Tensor) -> ProgramSites:
             is neither over rows nor over masks.
     """
     with ParticleCounts(1, 1):
-        trace = pyro.poutine.trace(model).get_trace(x, None)
+        trace = pyro.poutine.trace(weights_first(model)).get_trace(x, None)
     sites = [
         _site(name, node)
         for name, node in trace.nodes.items()
         if node["type"] == "sample" and not isinstance(node["fn"], _Subsample)
     ]
-    masks = tuple(_mask_site(site) for site in sites if _is_mask(site))
+    masks = tuple(_mask_site(site, len(x)) for site in sites if _is_mask(site))
     if not masks:
         raise ValueError(
             "the program has no latent of event shape (G,) inside mask_particles(), so there is no "
@@ -89,8 +89,15 @@ def _is_mask(site: Site) -> bool:
     return site.is_mask and site.name != RESPONSE and len(site.law.event_shape) == 1
 
 
-def _mask_site(site: Site) -> MaskSite:
+def _mask_site(site: Site, rows: int) -> MaskSite:
     dims = 0 if site.value is None else site.value.dim()
+    groups = [plate.name for plate in site.plates if plate.dim == -1 and plate.size != rows]
+    if groups:
+        raise ValueError(
+            f"site {site.name!r} has a mask for each entry of the plate {groups[0]!r}, and explain "
+            "gives masks of rows; in the program, sample each row's own mask (a Delta of its "
+            "group's will do) in the plate over rows"
+        )
     if dims != 3:
         raise ValueError(
             f"site {site.name!r} must have batch shape (L, B), in plates over masks and rows "

@@ -7,7 +7,7 @@ import pyro
 from pyro.poutine.subsample_messenger import _Subsample
 from torch import Tensor
 
-from lexppl.effects import MASK_PLATE, ParticleCounts
+from lexppl.effects import MASK_PLATE, ParticleCounts, weights_first
 
 Guide = Callable[..., Any]
 ROW_DIM = -1
@@ -54,7 +54,7 @@ class SharedLatents:
             return [(self._guide if propose_masks else None, None)]
         guides: list[tuple[Guide | None, int | None]] = []
         for trace in self._traces:
-            guide = pyro.poutine.replay(self._guide, trace=trace)
+            guide = pyro.poutine.replay(weights_first(self._guide), trace=trace)
             if not propose_masks:
                 guide = pyro.poutine.block(guide, hide_fn=_in_mask_plate)
             guides.append((guide, 1))
@@ -73,7 +73,7 @@ def has_latents_outside(model: Callable[..., Any], args: tuple[Any, ...]) -> boo
 
 def _trace(guide: Guide, args: tuple[Any, ...]) -> Any:
     with ParticleCounts(1, 1):
-        return pyro.poutine.trace(guide).get_trace(*args)
+        return pyro.poutine.trace(weights_first(guide)).get_trace(*args)
 
 
 def _outside(trace: Any) -> dict[str, Tensor]:

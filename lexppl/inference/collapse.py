@@ -31,7 +31,7 @@ class CollapseWarning(UserWarning):
     """A fitted selector that does not depend on its row."""
 
 
-def collapse(marginals: Tensor) -> str | None:
+def collapse(marginals: Tensor, of_rows: bool = True) -> str | None:
     """Name the collapse of a selector, if it has collapsed.
 
     With `p` the selection probabilities: *all off* if no row keeps half an entry in expectation;
@@ -41,6 +41,8 @@ def collapse(marginals: Tensor) -> str | None:
 
     Args:
         marginals: selection probabilities `(B, G)`.
+        of_rows: whether the law reads its row; one that is global by construction has one mask for
+            every row as it should.
 
     Returns:
         "all off", "all on", "one mask for every row", or None.
@@ -54,6 +56,8 @@ def collapse(marginals: Tensor) -> str | None:
         return ALL_OFF
     if bool((size > marginals.shape[-1] - 0.5).all()):
         return ALL_ON
+    if not of_rows:
+        return None
     kept = marginals > 0.5
     same = bool((kept == kept[:1]).all())
     still = len(marginals) > 1 and bool((marginals.std(0) < 0.05).all())
@@ -62,22 +66,33 @@ def collapse(marginals: Tensor) -> str | None:
 
 def mask_marginals(
     model: Callable[..., Any], guide: Callable[..., Any] | None, batch: tuple[Tensor, ...]
-) -> dict[str, Tensor]:
-    """Selection probabilities `(B, G)` of each mask site that is learned, by name; sites whose law
-    states no mean are left out."""
+) -> dict[str, tuple[Tensor, bool]]:
+    """Selection probabilities `(B, G)` of each mask site that is learned, by name, and whether they
+    are a function of the row; sites whose law states no mean are left out."""
+    x, *others = batch
+    if x.is_floating_point():
+        x = x.detach().requires_grad_()
     with torch.enable_grad():
-        run = Program(model, guide, batch).run()
-    marginals = {}
-    for site in run.mask_sites:
-        if site.law.event_dim != 1:
-            continue
-        try:
-            mean = row_marginals(site)
-        except ValueError:
-            continue
-        if mean.requires_grad:
-            marginals[site.name] = mean.detach()
+        run = Program(model, guide, (x, *others)).run()
+        marginals = {}
+        for site in run.mask_sites:
+            if site.law.event_dim != 1:
+                continue
+            try:
+                mean = row_marginals(site)
+            except ValueError:
+                continue
+            if mean.requires_grad:
+                marginals[site.name] = (mean.detach(), _reads(mean, x))
     return marginals
+
+
+def _reads(value: Tensor, x: Tensor) -> bool:
+    """Whether a value is computed from x; where gradients cannot tell, yes."""
+    if not x.requires_grad:
+        return True
+    (gradient,) = torch.autograd.grad(value.sum(), x, allow_unused=True, retain_graph=True)
+    return gradient is not None
 
 
 def report_collapse(found: list[str | None]) -> None:

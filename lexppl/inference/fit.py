@@ -9,14 +9,17 @@ from typing import Any
 import numpy as np
 import torch
 from pyro.infer.autoguide import AutoGuide
+from pyro.nn import PyroModule
 from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from lexppl.effects import draw_weights
 from lexppl.inference.batches import Data, LoadedRows
 from lexppl.inference.collapse import collapse, mask_marginals, report_collapse
 from lexppl.inference.loop import Callback, TrainingLoop
 from lexppl.inference.nested_iwae import NestedIWAE
+from lexppl.inference.pyro_objectives import refuse_unusable
 from lexppl.inference.replicate_rows import ReplicateData, Rows, of_replicate, training_rows
 from lexppl.inference.replicates import Replicates, reinitialised
 from lexppl.inference.result import FitResult, History
@@ -27,6 +30,9 @@ from lexppl.inference.system import System
 
 Model = nn.Module | System | Callable[[], nn.Module]
 """A program, a published system, or a function that builds a program."""
+
+WEIGHT_DECAY = 1e-3
+"""Adam's, where the user does not choose."""
 
 WATCHED_ROWS = 1000
 """Rows of the validation set on which a collapse is looked for."""
@@ -67,7 +73,7 @@ def fit(
     epochs: int = 300,
     batch_size: int = 500,
     learning_rate: float | Schedule = Linear(1e-3, 5e-5, begin=0.5),
-    weight_decay: float = 1e-3,
+    weight_decay: float = WEIGHT_DECAY,
     optimizer: OptimizerFactory | None = None,
     scheduler: Callable[[Optimizer], LRScheduler] | None = None,
     clip_norm: float | None = None,
@@ -98,13 +104,18 @@ def fit(
         guide: the guide `q(z | x, y)` or that of global latents, if there is one: a module, one of
             Pyro's automatic guides of `poutine.block(model, hide=["mask", …])` (which is run once,
             if it has not been), or a function. Replicates start from copies of it.
-        objective: any `pyro.infer.ELBO` with a `differentiable_loss`; :func:`annealed` if None.
+        objective: a `pyro.infer.ELBO` with a `differentiable_loss`; :func:`annealed` if None. Under
+            Pyro's own `Trace_ELBO`, `TraceMeanField_ELBO` and `TraceEnum_ELBO` the particle plates
+            have size one, and a guide covers every latent that is not enumerated.
         stages: in place of model, guide and objective: terms to be minimised together, stage
             after stage, or a function that builds them.
         epochs: epochs of each stage that does not say.
         batch_size: rows of a mini-batch (a loader has its own).
         learning_rate: of Adam, a number or a schedule over each stage.
-        weight_decay: of Adam, as an L2 term of the gradient.
+        weight_decay: of Adam, as an L2 term of the gradient. Never of a guide's parameters, of
+            constrained ones or of those with a prior, whoever made the optimizer: the bound itself
+            holds them, and a decay would make a posterior narrower. A warning says so where a decay
+            was asked for.
         optimizer: from parameters to a torch optimizer, in place of Adam. With replicates it must
             act on each entry by itself, as Adam and SGD do.
         scheduler: from the optimizer to a learning-rate schedule, stepped once an epoch.
@@ -136,6 +147,7 @@ def fit(
     """
     _check_arguments(epochs, batch_size, replicates, patience, clip_norm)
     rate: float | Schedule | None = None
+    decay_is_default = optimizer is None and weight_decay == WEIGHT_DECAY
     if optimizer is None:
         rate = learning_rate
         optimizer = partial(
@@ -151,7 +163,7 @@ def fit(
             if isinstance(one_model, nn.Module):
                 keep_parameters_local(one_model)
         for one_guide in given:
-            _set_up(one_guide, train)
+            _set_up(one_guide, models, train)
         with _models_kept(given):
             copies = _copies(builders, replicates)
         for one in copies:
@@ -178,6 +190,7 @@ def fit(
                 tuple(callbacks),
                 scheduler,
                 rate,
+                decay_is_default,
             )
             plan = [(s, s.epochs or epochs, s.optimizer or optimizer) for s in copies[0].stages]
             loop.run(plan, progress)
@@ -243,11 +256,7 @@ def _builder(
             )
         return (stages, True) if callable(stages) else (lambda: stages, False)
     chosen = annealed() if objective is None else objective
-    if not hasattr(chosen, "differentiable_loss"):
-        raise TypeError(
-            "objective must be a pyro.infer.ELBO with a differentiable_loss; it is "
-            f"{type(chosen).__name__}"
-        )
+    refuse_unusable(chosen)
     built_anew = not isinstance(model, nn.Module) and isinstance(model, Callable)  # type: ignore[arg-type]
 
     def build() -> Sequence[Stage]:
@@ -293,14 +302,23 @@ def _models_kept(guides: list[Any]) -> Iterator[None]:
             guide._model = model
 
 
-def _set_up(guide: Any, train: Data) -> None:
+def _set_up(guide: Any, models: Sequence[Any], train: Data) -> None:
     """Run one of Pyro's automatic guides once, which is when it makes its parameters: a copy of it
-    no longer knows its model."""
+    no longer knows its model. The models' weights with priors are drawn before their plates."""
     if isinstance(guide, AutoGuide) and guide.prototype_trace is None:
         keep_parameters_local(guide)
         rows = training_rows(train, torch.get_default_dtype(), "train")
-        with torch.no_grad():
-            guide(*of_replicate(rows, next(iter(rows.batches(2, shuffle=False))), 0))
+        hooks = [
+            model.register_forward_pre_hook(lambda module, _: draw_weights(module))
+            for model in models
+            if isinstance(model, PyroModule)
+        ]
+        try:
+            with torch.no_grad():
+                guide(*of_replicate(rows, next(iter(rows.batches(2, shuffle=False))), 0))
+        finally:
+            for hook in hooks:
+                hook.remove()
 
 
 def _validation(
@@ -349,7 +367,7 @@ def _result(
         kinds = []
         if isinstance(term.objective, NestedIWAE):
             marginals = mask_marginals(term.model, term.guide, batch)
-            kinds = [collapse(m) for m in marginals.values()]
+            kinds = [collapse(m, of_rows) for m, of_rows in marginals.values()]
         found.append(next((kind for kind in kinds if kind is not None), None))
     report_collapse(found)
     y = None

@@ -16,8 +16,10 @@ from tqdm import tqdm
 from lexppl.inference.replicate_rows import Rows, batch_rows, of_replicate
 from lexppl.inference.replicates import Replicates
 from lexppl.inference.schedules import Schedule
-from lexppl.inference.scope import MiniBatch, program_settings, seeded
+from lexppl.inference.pyro_objectives import refuse_uncovered
+from lexppl.inference.scope import MiniBatch, program_settings, rows_plate, seeded
 from lexppl.inference.stages import OptimizerFactory, Stage, Term, Terms
+from lexppl.inference.weight_decay import parameters_with_a_law, spare_from_decay
 
 
 @dataclass(frozen=True)
@@ -53,12 +55,15 @@ class TrainingLoop:
     make_scheduler: Callable[[Optimizer], LRScheduler] | None = None
     learning_rate: float | Schedule | None = None
     """Schedule of the fit's own optimizer; a stage's optimizer has a rate of its own."""
+    decay_is_default: bool = True
+    """Whether the weight decay is the fit's own choice; of one asked for, what it spares is told."""
     interrupted: bool = False
     records: list[tuple[np.ndarray, np.ndarray, int, float]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.best_valid = np.full(self.runner.count, np.nan)
         self.best_epoch = np.zeros(self.runner.count, dtype=int)
+        self._rows_plates: dict[int, str | None] = {}
 
     def run(self, plan: list[tuple[Stage, int, OptimizerFactory]], progress: bool) -> None:
         """Minimise each stage's terms for its epochs, and put its best state back."""
@@ -82,12 +87,18 @@ class TrainingLoop:
                 )
         names = sorted(set().union(*learned))
         parameters = [runner.parameters[name] for name in names]
+        self._first_step(stage)
         optimizer = make_optimizer(parameters)
+        spared = self._undecayed(stage)
+        spare_from_decay(
+            optimizer,
+            {name: runner.parameters[name] for name in names if name in spared},
+            told=not (self.decay_is_default and stage.optimizer is None),
+        )
         tuned = [runner.template.tuned_by(term) for term in stage.terms]
         controls = [runner.parameters[name] for name in sorted(set().union(*tuned))]
         tuner = torch.optim.Adam(controls, lr=CONTROL_RATE) if controls else None
         scheduler = self.make_scheduler(optimizer) if self.make_scheduler is not None else None
-        self._first_step(stage)
         best_valid = np.full(runner.count, np.inf)
         best = runner.snapshot()
         settled = max((getattr(t.objective, "settled", 0.0) for t in stage.terms), default=0.0)
@@ -143,17 +154,33 @@ class TrainingLoop:
 
     def _check(self, template: Terms, stage: Stage, batch: tuple[Tensor, ...]) -> None:
         for term in stage.terms:
-            with (
-                seeded(self.seed, self.rows.device),
-                program_settings(validate=True),
-                MiniBatch(len(self.rows), len(batch[0])),
-            ):
-                loss = template(term, term.objective, batch)
+            with seeded(self.seed, self.rows.device), program_settings(validate=True):
+                programs = (term.model, term.guide)
+                self._rows_plates[id(term)] = rows_plate(programs, batch, len(batch[0]))
+                refuse_uncovered(term, batch)
+                with self._scaled(term, len(self.rows), len(batch[0])):
+                    loss = template(term, term.objective, batch)
             if not bool(torch.isfinite(loss.detach())):
                 raise FloatingPointError(
                     f"the loss of the first batch is {float(loss.detach())}; look for labels or "
                     "features that the model gives probability zero"
                 )
+
+    def _scaled(self, term: Term, rows: int, batch: int) -> MiniBatch:
+        return MiniBatch(rows, batch, self._rows_plates[id(term)])
+
+    def _undecayed(self, stage: Stage) -> set[str]:
+        """Names of the parameters that no weight decay may move."""
+        batch = next(iter(self.rows.batches(self.batch_size, shuffle=False)))
+        with (
+            self.runner.replicate(0) as template,
+            seeded(self.seed, self.rows.device),
+            program_settings(validate=False),
+        ):
+            names = {id(value): name for name, value in template.named_parameters()}
+            args = of_replicate(self.rows, batch, 0)
+            held = [p for term in stage.terms for p in parameters_with_a_law(term, args)]
+            return {names[id(parameter)] for parameter in held if id(parameter) in names}
 
     def _epoch(
         self,
@@ -184,7 +211,7 @@ class TrainingLoop:
                 objective = term.objective
                 if hasattr(objective, "at"):
                     objective = objective.at(at)
-                with MiniBatch(rows, size):
+                with self._scaled(term, rows, size):
                     loss = runner.losses(term, objective, batch, self.rows.by_replicate)
                 loss = term.weight * loss / rows
                 moved = [runner.parameters[name] for name in names]
@@ -219,7 +246,7 @@ class TrainingLoop:
         with seeded(self.seed, self.held_out.device):
             for batch in self.held_out.batches(max(self.batch_size, 1000), shuffle=False):
                 size = batch_rows(self.held_out, batch)
-                with MiniBatch(rows, size):
+                with self._scaled(term, rows, size):
                     loss = runner.losses(term, objective, batch, self.held_out.by_replicate)
                 total = total + loss * (size / rows**2)
         return total.cpu().numpy() if isinstance(total, Tensor) else np.zeros(0)

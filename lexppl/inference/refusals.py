@@ -61,6 +61,7 @@ def refuse_unreadable(sites: Mapping[str, Site], guide_sites: Mapping[str, Site]
         _refuse_unread_options(site)
         if checked:
             _refuse_undeclared_dimensions(site)
+            _refuse_larger_value(site)
             _refuse_two_sizes(site, sizes)
     for site in sites.values():
         hidden = not (site.observed or site.guided or site.in_particles)
@@ -110,6 +111,21 @@ def _refuse_undeclared_dimensions(site: Site) -> None:
         raise ValueError(
             f"site {site.name!r} has batch shape {shape}, and no plate declares its dims "
             f"{undeclared}; put it in a plate, or make them one event by .to_event()"
+        )
+
+
+def _refuse_larger_value(site: Site) -> None:
+    if not site.guided or site.value is None:
+        return
+    expected = torch.Size((*site.law.batch_shape, *site.law.event_shape))
+    given = tuple(site.value.shape)
+    if len(given) > len(expected) or any(
+        size not in (1, of_law)
+        for size, of_law in zip(reversed(given), reversed(expected), strict=False)
+    ):
+        raise ValueError(
+            f"the guide gives {site.name!r} shape {given}, and in the model it has shape "
+            f"{tuple(expected)}; put it in the same plates in both"
         )
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import vmap
 
+from lexppl.inference.nested_iwae import NestedIWAE
 from lexppl.inference.own_settings import own_numbers, own_tensors, refuse_other_stages
 from lexppl.inference.replicate_draws import OutOfPlaceDraws
 from lexppl.inference.stages import Term, Terms
@@ -102,6 +103,16 @@ class Replicates:
             return loss
 
         state = {**self.parameters, **self.buffers, **self._settings}
+        if not isinstance(objective, NestedIWAE):
+            # Pyro's own objectives read numbers off their tensors, which vmap cannot.
+            each = [
+                one(
+                    {name: value[r] for name, value in state.items()},
+                    tuple(column[r] for column in batch) if by_replicate else batch,
+                )
+                for r in range(self.count)
+            ]
+            return torch.stack(each)
         over = (0, 0 if by_replicate else None)
         with OutOfPlaceDraws(), self._told_of_numbers():
             losses: Tensor = vmap(one, in_dims=over, randomness="different")(state, batch)

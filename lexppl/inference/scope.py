@@ -1,6 +1,6 @@
 """Settings and random states that a fit needs, put back when it is done."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -8,6 +8,18 @@ import pyro
 import torch
 from pyro.nn import PyroModule
 from pyro.poutine.messenger import Messenger
+
+from lexppl.effects import (
+    IMPUTATION_PLATE,
+    LABEL_PLATE,
+    MASK_PLATE,
+    PENALTY,
+    ParticleCounts,
+    weights_first,
+)
+
+ROWS = "data"
+"""The name of the plate over rows, where several plates could be it."""
 
 
 @contextmanager
@@ -74,21 +86,80 @@ def keep_parameters_local(module: torch.nn.Module) -> None:
 
 
 class MiniBatch(Messenger):
-    """Scale the rows of a mini-batch up to the data set: `N/B` for plates at dimension −1.
+    """Scale the rows of a mini-batch up to the data set: `N/B` for the plate over rows.
 
-    A plate that the program itself subsamples has its scale already, and is left alone.
+    The batch becomes a subsample of that plate. A plate of N entries that the program itself
+    subsamples has its scale already, and is left alone.
 
     Args:
         rows: N, the rows of the data set.
         batch: B, the rows of the mini-batch.
+        plate: name of the plate over rows, as :func:`rows_plate` finds it; None where none has B
+            entries.
+
+    Raises:
+        ValueError: at a site of the whole batch, where there are more rows than the batch's.
     """
 
-    def __init__(self, rows: int, batch: int) -> None:
+    def __init__(self, rows: int, batch: int, plate: str | None = "data") -> None:
         super().__init__()
-        self._batch = batch
+        self._rows, self._batch, self._plate = rows, batch, plate
         self._factor = rows / batch
 
     def _pyro_sample(self, msg: Any) -> None:
-        for plate in msg["cond_indep_stack"]:
-            if plate.dim == -1 and plate.size == self._batch and plate.full_size == self._batch:
+        if self._rows == self._batch:
+            return
+        plates = msg["cond_indep_stack"]
+        for place, plate in enumerate(plates):
+            if plate.name == self._plate and plate.full_size == self._batch:
                 msg["scale"] = msg["scale"] * self._factor
+                frame = plate._replace(full_size=self._rows)
+                msg["cond_indep_stack"] = (*plates[:place], frame, *plates[place + 1 :])
+                return
+        self._refuse_whole_batch(msg)
+
+    def _refuse_whole_batch(self, msg: Any) -> None:
+        names = {plate.name for plate in msg["cond_indep_stack"]}
+        if not msg["is_observed"] or MASK_PLATE not in names or (msg["infer"] or {}).get(PENALTY):
+            return
+        if names <= {MASK_PLATE, IMPUTATION_PLATE, LABEL_PLATE}:
+            raise ValueError(
+                f"site {msg['name']!r} observes the whole batch at once, and {self._batch} of "
+                f"{self._rows} rows do not say what the rest would add; give all rows at once "
+                f"(batch_size={self._rows} or more)"
+            )
+
+
+def rows_plate(
+    programs: Sequence[Callable[..., Any] | None], args: tuple[Any, ...], batch: int
+) -> str | None:
+    """The name of the plate over the batch's rows: of those at dimension −1 with B entries the one
+    called "data", or the only one.
+
+    Args:
+        programs: model and guide.
+        args: what they are called with.
+        batch: B.
+
+    Raises:
+        ValueError: several plates with as many entries as the batch has rows, none called "data".
+    """
+    found: set[str] = set()
+    for program in programs:
+        if program is None:
+            continue
+        with torch.no_grad(), ParticleCounts(1, 1):
+            trace = pyro.poutine.trace(weights_first(program)).get_trace(*args)
+        found |= {
+            plate.name
+            for node in trace.nodes.values()
+            if node["type"] == "sample"
+            for plate in node["cond_indep_stack"]
+            if plate.dim == -1 and plate.full_size == batch
+        }
+    if ROWS in found or len(found) < 2:
+        return ROWS if ROWS in found else next(iter(found), None)
+    raise ValueError(
+        f"plates {sorted(found)} at dim -1 have {batch} entries each, as many as the batch has "
+        f'rows, so that they cannot be told apart; call the plate over rows "{ROWS}"'
+    )

@@ -1,5 +1,6 @@
 """What is learned and in what order: terms of a loss, in stages."""
 
+import copy
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -7,6 +8,9 @@ from typing import Any
 from pyro.infer import ELBO
 from torch import Tensor, nn
 from torch.optim import Optimizer
+
+from lexppl.inference.nested_iwae import NestedIWAE
+from lexppl.inference.pyro_objectives import pyro_loss, refuse_unusable
 
 OptimizerFactory = Callable[[Iterable[Tensor]], Optimizer]
 
@@ -17,11 +21,16 @@ class Term:
 
     Args:
         model: a Pyro program, called with the columns of a batch, `(x, y)`.
-        objective: any `pyro.infer.ELBO` with a `differentiable_loss`.
+        objective: a `pyro.infer.ELBO` with a `differentiable_loss`: :class:`NestedIWAE`, or Pyro's
+            own `Trace_ELBO`, `TraceMeanField_ELBO` or `TraceEnum_ELBO`, under which a guide covers
+            every latent that is not enumerated.
         guide: the guide, or None.
         learns: the modules whose parameters this term's gradient moves; None for all of the
             model's and the guide's. Modules shared by several terms are shared after the fit too.
         weight: factor of the loss.
+
+    Raises:
+        TypeError: an objective without a `differentiable_loss`.
 
     Example:
         >>> from lexppl.inference import NestedIWAE
@@ -34,6 +43,12 @@ class Term:
     guide: Callable[..., Any] | None = None
     learns: Sequence[nn.Module] | None = None
     weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        refuse_unusable(self.objective)
+        if not isinstance(self.objective, NestedIWAE):
+            # Pyro's own remember how deep a program's plates are.
+            object.__setattr__(self, "objective", copy.copy(self.objective))
 
 
 def tuned_by(term: Term) -> tuple[nn.Module, ...]:
@@ -84,7 +99,11 @@ class Terms(nn.Module):
         self.programs = nn.ModuleList(modules)
 
     def forward(self, term: Term, objective: Any, batch: tuple[Tensor, ...]) -> Tensor:
-        loss: Tensor = objective.differentiable_loss(term.model, term.guide, *batch)
+        loss: Tensor
+        if isinstance(objective, NestedIWAE):
+            loss = objective.differentiable_loss(term.model, term.guide, *batch)
+        else:
+            loss = pyro_loss(objective, term.model, term.guide, batch)
         return loss
 
     def learned_by(self, term: Term) -> list[str]:

@@ -1,0 +1,81 @@
+"""Pyro's own objectives in a fit: `Trace_ELBO`, `TraceMeanField_ELBO`, `TraceEnum_ELBO`."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pyro
+from pyro.infer import TraceEnum_ELBO
+from pyro.poutine.subsample_messenger import _Subsample
+from torch import Tensor
+
+from lexppl.effects import weights_first
+from lexppl.inference.nested_iwae import NestedIWAE
+
+if TYPE_CHECKING:
+    from lexppl.inference.stages import Term
+
+WHAT_WORKS = (
+    "NestedIWAE(masks=L) is the importance-weighted bound and NestedIWAE(1, samples=S) the ELBO; of "
+    "Pyro's own, Trace_ELBO, TraceMeanField_ELBO and TraceEnum_ELBO can be fitted"
+)
+
+
+def refuse_unusable(objective: Any) -> None:
+    """Refuse an objective that gives no loss to differentiate.
+
+    Raises:
+        TypeError: naming what can be fitted.
+    """
+    name = type(objective).__name__
+    if not hasattr(objective, "differentiable_loss"):
+        raise TypeError(
+            f"objective must be a pyro.infer.ELBO with a differentiable_loss; it is {name}. "
+            f"{WHAT_WORKS}"
+        )
+    if name.startswith("Jit"):
+        raise TypeError(f"{name} is compiled for one batch and one model. {WHAT_WORKS}")
+
+
+def pyro_loss(
+    objective: Any, model: Callable[..., Any], guide: Callable[..., Any] | None, args: Any
+) -> Tensor:
+    """The loss of one of Pyro's own objectives: every particle plate has size one, and weights with
+    priors are drawn before the plates."""
+    guide = _nothing if guide is None else weights_first(guide)
+    loss: Tensor = objective.differentiable_loss(weights_first(model), guide, *args)
+    return loss
+
+
+def refuse_uncovered(term: "Term", args: tuple[Any, ...]) -> None:
+    """Refuse a latent that no guide covers under an objective that would count its prior.
+
+    :class:`NestedIWAE` proposes such latents from the model; Pyro's own objectives add their
+    log-prior at the draw to the bound.
+
+    Args:
+        term: program, guide and objective.
+        args: a batch.
+
+    Raises:
+        ValueError: naming the latent.
+    """
+    if isinstance(term.objective, NestedIWAE):
+        return
+    guide = _nothing if term.guide is None else weights_first(term.guide)
+    guided = pyro.poutine.trace(guide).get_trace(*args)
+    model = pyro.poutine.replay(weights_first(term.model), trace=guided)
+    listed = isinstance(term.objective, TraceEnum_ELBO)
+    for name, node in pyro.poutine.trace(model).get_trace(*args).nodes.items():
+        if node["type"] != "sample" or node["is_observed"] or isinstance(node["fn"], _Subsample):
+            continue
+        if name in guided.nodes or (listed and node["infer"].get("enumerate") == "parallel"):
+            continue
+        raise ValueError(
+            f"{type(term.objective).__name__} counts the prior of {name!r}, which no guide covers: "
+            "add it to the guide, enumerate it (infer={'enumerate': 'parallel'} under "
+            "TraceEnum_ELBO), or use NestedIWAE, which proposes it from the model"
+        )
+
+
+def _nothing(*args: Any, **kwargs: Any) -> None:
+    """A guide without latents."""

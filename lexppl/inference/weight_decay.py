@@ -1,0 +1,98 @@
+"""Which parameters a weight decay leaves alone: those that have a law of their own to obey."""
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import pyro
+import torch
+from pyro.nn import PyroModule
+from torch import Tensor, nn
+from torch.distributions import constraints
+from torch.optim import Optimizer
+
+from lexppl.effects import MASK_PLATE, ParticleCounts, weights_first
+from lexppl.inference.stages import Term
+
+
+def parameters_with_a_law(term: Term, args: tuple[Any, ...]) -> list[Tensor]:
+    """The parameters of a term that the bound itself holds in place.
+
+    - a guide's (the location and log-scale of an `AutoNormal`, of which a decay makes a narrower
+      posterior); what the guide shares with the model is the model's;
+    - constrained ones, `PyroParam(…, constraint=…)`, whose unconstrained value 0 means nothing;
+    - those observed under a prior, `pyro.sample("w", prior, obs=self.w)`.
+
+    Args:
+        term: the program, its guide and its objective.
+        args: a batch.
+    """
+    model, guide = term.model, term.guide
+    own = list(model.parameters()) if isinstance(model, nn.Module) else []
+    known = {id(p) for p in own}
+    found: list[Tensor] = []
+    if isinstance(guide, nn.Module):
+        found += [p for p in guide.parameters() if id(p) not in known]
+    if isinstance(model, nn.Module):
+        found += _constrained(model)
+        found += [p for p in _under_a_prior(term, args) if id(p) in known]
+    return found
+
+
+def _constrained(model: nn.Module) -> list[Tensor]:
+    return [
+        part._parameters[f"{name}_unconstrained"]
+        for part in model.modules()
+        if isinstance(part, PyroModule)
+        for name, (constraint, _) in part._pyro_params.items()
+        if constraint is not constraints.real and f"{name}_unconstrained" in part._parameters
+    ]
+
+
+def _under_a_prior(term: Term, args: tuple[Any, ...]) -> list[Tensor]:
+    """Values observed outside the particle plates, as the parameters that they are."""
+    with torch.no_grad(), ParticleCounts(1, 1):
+        program = weights_first(term.model)
+        if term.guide is not None:
+            trace = pyro.poutine.trace(weights_first(term.guide)).get_trace(*args)
+            program = pyro.poutine.replay(program, trace=trace)
+        nodes = pyro.poutine.trace(program).get_trace(*args).nodes.values()
+    values = [
+        node["value"]
+        for node in nodes
+        if node["type"] == "sample"
+        and node["is_observed"]
+        and isinstance(node["value"], Tensor)
+        and all(plate.name != MASK_PLATE for plate in node["cond_indep_stack"])
+    ]
+    return [value.unconstrained() if hasattr(value, "unconstrained") else value for value in values]
+
+
+def spare_from_decay(optimizer: Optimizer, spared: Mapping[str, Tensor], told: bool) -> None:
+    """Take parameters out of an optimizer's weight decay, into groups of their own.
+
+    Args:
+        optimizer: as it was made; one without weight decay is left as it is.
+        spared: the parameters by name.
+        told: whether to say so, since the decay was asked for.
+    """
+    ids = {id(parameter) for parameter in spared.values()}
+    moved = False
+    for group in list(optimizer.param_groups):
+        own = [p for p in group["params"] if id(p) in ids]
+        if not own or not group.get("weight_decay"):
+            continue
+        moved = True
+        others = [p for p in group["params"] if id(p) not in ids]
+        if not others:
+            group["weight_decay"] = 0.0
+            continue
+        group["params"] = others
+        settings = {k: v for k, v in group.items() if k != "params"}
+        optimizer.add_param_group({**settings, "params": own, "weight_decay": 0.0})
+    if moved and told:
+        warnings.warn(
+            f"the weight decay leaves out {sorted(spared)}: parameters of a guide, constrained ones "
+            "and those with a prior are held by the bound itself, and a decay would make it another",
+            stacklevel=2,
+        )
