@@ -98,10 +98,26 @@ class Progress(Messenger):
             msg["value"], msg["done"] = self._value, True
 
 
+class _ParticlePlate(pyro.plate):
+    """A plate that makes no statement of its own, so that a program may enter it several times."""
+
+    @staticmethod
+    def _subsample(
+        name: str,
+        size: int | None = None,
+        subsample_size: int | None = None,
+        subsample: Tensor | None = None,
+        use_cuda: bool | None = None,
+        device: str | None = None,
+    ) -> tuple[int, int, Tensor]:
+        count = int(size or 1)
+        return count, count, torch.arange(count)
+
+
 def mask_particles() -> pyro.plate:
     """Plate over the `L` masks of a row, at dimension −2; one mask where no objective sizes it.
 
-    Sites inside have batch shape `(L, B)`. The objective averages over this plate inside its log:
+    Sites inside have batch shape `(L, B)`; a program may enter it several times. The objective averages over this plate inside its log:
     `log 1/L Σ_l w_l` (LEX, Senetaire et al. 2023, eq. 8).
 
     Example:
@@ -109,7 +125,7 @@ def mask_particles() -> pyro.plate:
         ...     pyro.sample("mask", dist.Bernoulli(torch.full((3, 2), 0.5)).to_event(1)).shape
         torch.Size([1, 3, 2])
     """
-    return pyro.plate(MASK_PLATE, _particle_count(1, name=MASK_PLATE), dim=MASK_DIM)
+    return _ParticlePlate(MASK_PLATE, _particle_count(1, name=MASK_PLATE), dim=MASK_DIM)
 
 
 def imputation_particles() -> pyro.plate:
@@ -125,7 +141,7 @@ def imputation_particles() -> pyro.plate:
         torch.Size([2, 4, 3])
     """
     size = _particle_count(1, name=IMPUTATION_PLATE)
-    return pyro.plate(IMPUTATION_PLATE, size, dim=IMPUTATION_DIM)
+    return _ParticlePlate(IMPUTATION_PLATE, size, dim=IMPUTATION_DIM)
 
 
 def penalty(name: str, value: Tensor) -> None:

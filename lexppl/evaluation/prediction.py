@@ -182,7 +182,7 @@ def prediction_scores(
         >>> round(scores.accuracy, 4), scores.auroc, round(scores.log_likelihood, 4)
         (0.6667, 1.0, -0.3406)
         >>> prediction_scores(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 4.0])).rmse
-        1.4142135623730951
+        1.4142
     """
     if y.dim() != 1 or len(y) == 0:
         raise ValueError(f"y must have shape (N,), N >= 1; it has {tuple(y.shape)}")
