@@ -241,8 +241,10 @@ def draw_weights(module: nn.Module) -> None:
         torch.Size([])
     """
     for part in _with_priors(module):
-        for name in part._pyro_samples:
-            getattr(part, name)
+        # Only what is being called remembers a weight that is read.
+        if part._pyro_context.active:
+            for name in part._pyro_samples:
+                getattr(part, name)
 
 
 def weights_first(program: Callable[..., Any]) -> Callable[..., Any]:
@@ -262,14 +264,47 @@ def weights_first(program: Callable[..., Any]) -> Callable[..., Any]:
         return program
 
     def called(*args: Any, **kwargs: Any) -> Any:
-        # A weight that is read is remembered until its module's outermost call ends.
-        with ExitStack() as calls:
-            for context in {id(p._pyro_context): p._pyro_context for p in parts}.values():
-                calls.enter_context(context)
+        with _active(parts):
             draw_weights(program)
             return program(*args, **kwargs)
 
     return called
+
+
+@contextmanager
+def drawing_weights_first(module: nn.Module) -> Iterator[None]:
+    """Let a module that others hold draw its weights with priors first, wherever it is called.
+
+    Args:
+        module: as :func:`weights_first` takes it.
+    """
+    parts = _with_priors(module)
+    calls: list[ExitStack] = []
+
+    def before(_: nn.Module, __: Any) -> None:
+        calls.append(_active(parts))
+        draw_weights(module)
+
+    def after(*_: Any) -> None:
+        calls.pop().close()
+
+    hooks = []
+    if parts:
+        hooks.append(module.register_forward_pre_hook(before))
+        hooks.append(module.register_forward_hook(after, always_call=True))
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _active(parts: list[PyroModule]) -> ExitStack:
+    """A weight that is read is remembered until its module's outermost call ends."""
+    calls = ExitStack()
+    for context in {id(p._pyro_context): p._pyro_context for p in parts}.values():
+        calls.enter_context(context)
+    return calls
 
 
 def _with_priors(module: nn.Module) -> list[PyroModule]:

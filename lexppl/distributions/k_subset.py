@@ -156,7 +156,12 @@ class KSubset(TorchDistribution):
         # Relative to each entry's likelier value the terms are small, where Σ z·logits and log e_k
         # may be large and differ by little. The second term is 0 on the support.
         score = ((rows.logits + theta.unsqueeze(-1)) * (value - likely)).sum(-1)
-        return score - theta * (value.sum(-1) - rows.k) + constant
+        result = score - theta * (value.sum(-1) - rows.k) + constant
+        batch = self._batch_shape
+        if result.shape[result.dim() - len(batch) :] != batch:
+            # Plates expand a law; a value of fewer rows has a density in each of them.
+            result = result.expand(torch.broadcast_shapes(result.shape, batch))
+        return result
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
         """Exact draws, of shape ``sample_shape + batch_shape + (G,)`` and the logits' dtype."""

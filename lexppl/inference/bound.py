@@ -20,7 +20,12 @@ from torch import Tensor
 from lexppl.effects import BY_DRAW, IMPUTATION_DIM, MASK_DIM
 from lexppl.inference.closed_divergences import closed_divergences
 from lexppl.inference.program import Run, log_weight_of
-from lexppl.inference.refusals import common_scale, refuse_separate_logs, refuse_shared_by_rows
+from lexppl.inference.refusals import (
+    common_scale,
+    refuse_separate_logs,
+    refuse_shared_by_rows,
+    refuse_unread_options,
+)
 from lexppl.inference.site import PlateKey, Site
 
 PARTICLE_DIMS = (IMPUTATION_DIM, MASK_DIM)
@@ -132,6 +137,8 @@ class BoundTerms:
     """
 
     def __init__(self, run: Run, spec: BoundSpec) -> None:
+        for site in (*run.sites.values(), *run.guide_sites.values()):
+            refuse_unread_options(site)
         self.run = run
         self.spec = spec
 

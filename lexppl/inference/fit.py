@@ -2,19 +2,18 @@
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from pyro.infer.autoguide import AutoGuide
-from pyro.nn import PyroModule
 from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from lexppl.effects import draw_weights
+from lexppl.effects import drawing_weights_first
 from lexppl.inference.batches import Data, LoadedRows
 from lexppl.inference.collapse import collapse, mask_marginals, report_collapse
 from lexppl.inference.loop import Callback, TrainingLoop
@@ -308,17 +307,11 @@ def _set_up(guide: Any, models: Sequence[Any], train: Data) -> None:
     if isinstance(guide, AutoGuide) and guide.prototype_trace is None:
         keep_parameters_local(guide)
         rows = training_rows(train, torch.get_default_dtype(), "train")
-        hooks = [
-            model.register_forward_pre_hook(lambda module, _: draw_weights(module))
-            for model in models
-            if isinstance(model, PyroModule)
-        ]
-        try:
-            with torch.no_grad():
-                guide(*of_replicate(rows, next(iter(rows.batches(2, shuffle=False))), 0))
-        finally:
-            for hook in hooks:
-                hook.remove()
+        with torch.no_grad(), ExitStack() as drawing:
+            for model in models:
+                if isinstance(model, nn.Module):
+                    drawing.enter_context(drawing_weights_first(model))
+            guide(*of_replicate(rows, next(iter(rows.batches(2, shuffle=False))), 0))
 
 
 def _validation(

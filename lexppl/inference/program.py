@@ -4,13 +4,18 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pyro.infer.util import is_validation_enabled
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.subsample_messenger import _Subsample
 from torch import Tensor
 
 from lexppl.distributions import uniform_masks
 from lexppl.effects import ParticleCounts, weights_first
-from lexppl.inference.refusals import refuse_separate_logs, refuse_unreadable
+from lexppl.inference.refusals import (
+    refuse_larger_value,
+    refuse_separate_logs,
+    refuse_unreadable,
+)
 from lexppl.inference.site import Site
 
 Draw = Callable[["Site"], Tensor | None]
@@ -44,6 +49,8 @@ class _Recorder(Messenger):
         if msg["is_observed"] or msg["value"] is not None:
             return
         if name in self._given:
+            if is_validation_enabled():
+                refuse_larger_value(name, msg["fn"], self._given[name])
             msg["value"], msg["done"] = self._given[name], True
             return
         site = _site(msg)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pyro
+import torch
 from pyro.infer import TraceEnum_ELBO
 from pyro.poutine.subsample_messenger import _Subsample
 from torch import Tensor
@@ -42,7 +43,11 @@ def pyro_loss(
     """The loss of one of Pyro's own objectives: every particle plate has size one, and weights with
     priors are drawn before the plates."""
     guide = _nothing if guide is None else weights_first(guide)
-    loss: Tensor = objective.differentiable_loss(weights_first(model), guide, *args)
+    model = weights_first(model)
+    if not torch.is_grad_enabled():
+        # TraceEnum_ELBO refuses a loss that has no gradient.
+        return torch.tensor(objective.loss(model, guide, *args))
+    loss: Tensor = objective.differentiable_loss(model, guide, *args)
     return loss
 
 

@@ -4,6 +4,7 @@ What costs a look at numbers is checked where Pyro validates, as in the first st
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from pyro.infer.util import is_validation_enabled
@@ -39,8 +40,8 @@ def refuse_unreadable(sites: Mapping[str, Site], guide_sites: Mapping[str, Site]
 
     Raises:
         ValueError: a guide's site that the model lacks; particle plates in the wrong place; a
-            latent outside them that no guide covers; `infer` options that nothing reads; where
-            Pyro validates, batch shapes that no plate declares and a plate of two sizes.
+            latent outside them that no guide covers; where Pyro validates, batch shapes that no
+            plate declares and a plate of two sizes.
     """
     for name, site in guide_sites.items():
         if name not in sites and not site.infer.get("is_auxiliary", False):
@@ -58,10 +59,8 @@ def refuse_unreadable(sites: Mapping[str, Site], guide_sites: Mapping[str, Site]
     sizes: dict[str, int] = {}
     for site in (*sites.values(), *guide_sites.values()):
         _refuse_misplaced(site)
-        _refuse_unread_options(site)
         if checked:
             _refuse_undeclared_dimensions(site)
-            _refuse_larger_value(site)
             _refuse_two_sizes(site, sizes)
     for site in sites.values():
         hidden = not (site.observed or site.guided or site.in_particles)
@@ -87,7 +86,12 @@ def _refuse_misplaced(site: Site) -> None:
         )
 
 
-def _refuse_unread_options(site: Site) -> None:
+def refuse_unread_options(site: Site) -> None:
+    """Refuse `infer` options that the bound would ignore.
+
+    Raises:
+        ValueError: naming them.
+    """
     unknown = [key for key in site.infer if key not in READ_BY_OBJECTIVE and key[0] != "_"]
     if unknown:
         raise ValueError(
@@ -114,17 +118,20 @@ def _refuse_undeclared_dimensions(site: Site) -> None:
         )
 
 
-def _refuse_larger_value(site: Site) -> None:
-    if not site.guided or site.value is None:
-        return
-    expected = torch.Size((*site.law.batch_shape, *site.law.event_shape))
-    given = tuple(site.value.shape)
+def refuse_larger_value(name: str, law: Any, value: Tensor) -> None:
+    """Refuse a guide's value of more dimensions than the model's law has.
+
+    Raises:
+        ValueError: naming both shapes.
+    """
+    expected = torch.Size((*law.batch_shape, *law.event_shape))
+    given = tuple(value.shape)
     if len(given) > len(expected) or any(
         size not in (1, of_law)
         for size, of_law in zip(reversed(given), reversed(expected), strict=False)
     ):
         raise ValueError(
-            f"the guide gives {site.name!r} shape {given}, and in the model it has shape "
+            f"the guide gives {name!r} shape {given}, and in the model it has shape "
             f"{tuple(expected)}; put it in the same plates in both"
         )
 

@@ -9,6 +9,7 @@ from pyro.nn import PyroModule
 from torch import Tensor, nn
 
 from lexppl.effects import (
+    draw_weights,
     imputation_particles,
     label_expectation,
     mask_particles,
@@ -84,6 +85,7 @@ class LEX(PyroModule):
         }
 
     def forward(self, x: Tensor, y: Tensor | None = None) -> Tensor:
+        draw_weights(self)
         with pyro.plate("data", len(x), dim=-1):
             law = self.selector(x)
             with mask_particles():

@@ -446,3 +446,12 @@ def test_number_of_frequencies_bounds_the_aliased_counts(k: int) -> None:
     aliased = sum(law.pmf(k + j * number) for j in (*range(-20, 0), *range(1, 20)))
     assert aliased < 1e-17
     assert frequencies(1568, k) <= 1569
+
+
+def test_a_value_for_all_rows_has_a_density_in_each():
+    """As plates expand a law, and enumeration gives one value for all of its rows."""
+    law = KSubset(torch.zeros(3), 1).expand((4, 2))
+    for value, shape in ((torch.eye(3)[0], (4, 2)), (torch.eye(3)[:, None, None], (3, 4, 2))):
+        log_prob = law.log_prob(value)
+        assert log_prob.shape == shape
+        assert torch.allclose(log_prob.exp(), torch.full(shape, 1 / 3))

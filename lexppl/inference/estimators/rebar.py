@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from lexppl.distributions import Relaxation, relaxation
 from lexppl.inference.bound import BoundSpec, BoundTerms, no_gradient, shared_with
 from lexppl.inference.estimators.base import Estimate, SampledEstimator
-from lexppl.inference.estimators.leaving_one_out import per_mask
+from lexppl.inference.estimators.leaving_one_out import imputation_score, per_mask
 from lexppl.inference.estimators.straight_through import check_temperature, straight_through
 from lexppl.inference.site import Site
 
@@ -194,7 +194,7 @@ class REBAR(SampledEstimator):
             given = with_noise(
                 {name: one.relaxed.conditional_noise(one.draw) for name, one in drawn.items()}
             )
-            control = free.inside - given.inside
+            control = _with_scores(free) - _with_scores(given)
             # The score's value is zero, so that a tuned signal passes no gradient but its own
             # variance.
             total: Tensor | float = scale * no_gradient(control)
@@ -221,6 +221,16 @@ def _refuse_dependent(
             f"the law of {site.name!r} depends on {relaxed}, which REBAR relaxes: its draws cannot "
             f"be held meanwhile. Choose REBAR for {site.name!r} too, or LeaveOneOut() for all"
         )
+
+
+def _with_scores(terms: BoundTerms) -> Tensor:
+    """The objective of a relaxed run, with the scores of what its imputations draw: their laws may
+    depend on the relaxed masks."""
+    total = terms.inside
+    for site in terms.run.drawn:
+        if site.in_imputations:
+            total = total + imputation_score(site, terms)
+    return total
 
 
 def _benefit(site: Site, terms: BoundTerms) -> Tensor:

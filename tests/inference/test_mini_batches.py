@@ -1,0 +1,170 @@
+"""Which plate is scaled up to the data set, and which programs no mini-batch can stand for."""
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from pyro.nn import PyroModule
+from torch import nn
+
+from lexppl.effects import mask_particles, penalty
+from lexppl.inference import Enumerate, NestedIWAE, fit
+from lexppl.inference.scope import MiniBatch, rows_plate
+from lexppl.models import MLP
+
+X = torch.randn(8, 2, generator=torch.Generator().manual_seed(0))
+Y = (X[:, 0] > 0).float()
+
+
+class Grouped(PyroModule):
+    """Masks of groups, each row's group a column of x; one penalty for each group's mask."""
+
+    def __init__(self, groups=2, rows="data"):
+        super().__init__()
+        self.groups, self.rows = groups, rows
+        self.logits = nn.Parameter(torch.linspace(-1.0, 1.0, groups))
+        self.weight = nn.Parameter(torch.tensor(1.3))
+
+    def forward(self, x, y=None):
+        with pyro.plate("groups", self.groups, dim=-1), mask_particles():
+            law = dist.Bernoulli(logits=self.logits.unsqueeze(-1)).to_event(1)
+            mask = pyro.sample("mask", law)[..., 0]
+            penalty("size", 0.3 * mask)
+        group = torch.arange(len(x)) % self.groups
+        with pyro.plate(self.rows, len(x), dim=-1), mask_particles():
+            logits = self.weight * mask[..., group] * x[:, 0]
+            pyro.sample("y", dist.Bernoulli(logits=logits), obs=y)
+
+
+def value(model, rows, batch, plate):
+    elbo = NestedIWAE(2, estimator=Enumerate())
+    with MiniBatch(rows, batch, plate):
+        return -elbo.loss(model, None, X[:batch], Y[:batch])
+
+
+def penalties(model):
+    return -0.3 * float(torch.sigmoid(model.logits).sum())
+
+
+@pytest.mark.parametrize("groups", [2, 4])
+def test_rows_are_scaled_up_and_groups_are_not(groups):
+    """With four groups there are as many as rows in the batch."""
+    model = Grouped(groups)
+    plate = rows_plate((model, None), (X[:4], Y[:4]), 4)
+    assert plate == "data"
+    whole, part = value(model, 4, 4, plate), value(model, 8, 4, plate)
+    fixed = penalties(model)
+    assert part - fixed == pytest.approx(2 * (whole - fixed), rel=1e-5)
+
+
+def test_rows_that_cannot_be_told_from_groups_are_refused():
+    with pytest.raises(ValueError, match=r"plates \['groups', 'people'\] .* have 4 entries each"):
+        rows_plate((Grouped(4, "people"), None), (X[:4], Y[:4]), 4)
+    assert rows_plate((Grouped(2, "people"), None), (X[:4], Y[:4]), 4) == "people"
+    with pytest.raises(ValueError, match='call the plate over rows "data"'):
+        fit(Grouped(4, "people"), (X, Y), valid=None, batch_size=4, epochs=1, progress=False)
+
+
+def test_the_last_batch_may_be_as_small_as_the_groups():
+    """Five rows in batches of three: the plate is known from the first."""
+    result = fit(
+        Grouped(2, "people"),
+        (X[:5], Y[:5]),
+        valid=None,
+        batch_size=3,
+        epochs=2,
+        objective=NestedIWAE(2),
+        progress=False,
+    )
+    assert len(result.history) == 2
+
+
+def test_gradients_of_a_fit_are_those_of_all_rows():
+    """One epoch of plain gradient descent by batches, averaged over all ways to make them."""
+    model = Grouped(2)
+    full = NestedIWAE(2, estimator=Enumerate()).differentiable_loss(model, None, X, Y)
+    exact = torch.autograd.grad(full, list(model.parameters()))
+    parts = [torch.zeros_like(g) for g in exact]
+    for start in range(0, 8, 2):
+        with MiniBatch(8, 2, "data"):
+            rows = slice(start, start + 2)
+            loss = NestedIWAE(2, estimator=Enumerate()).differentiable_loss(
+                model, None, X[rows], Y[rows]
+            )
+        for part, g in zip(parts, torch.autograd.grad(loss, list(model.parameters())), strict=True):
+            part += g / 4
+    for part, g in zip(parts, exact, strict=True):
+        assert torch.allclose(part, g, atol=1e-5)
+
+
+class Taking(PyroModule):
+    """A program that takes some of the rows it is given, or of those it knows."""
+
+    def __init__(self, known=None):
+        super().__init__()
+        self.known = known
+        self.logits = nn.Parameter(torch.tensor(0.4))
+
+    def forward(self, x, y=None):
+        size = len(x) if self.known is None else self.known
+        with pyro.plate("data", size, subsample_size=2, dim=-1) as index, mask_particles():
+            law = dist.Bernoulli(logits=self.logits.expand(1)).to_event(1)
+            mask = pyro.sample("mask", law)[..., 0]
+            rows = index if self.known is None else index % len(x)
+            pyro.sample("y", dist.Bernoulli(logits=mask * x[rows, 0]), obs=y[rows])
+
+
+@pytest.mark.parametrize(("known", "plate"), [(None, "data"), (8, None)])
+def test_a_programs_own_subsample(known, plate):
+    """Of the batch: N/B for the batch times B/b for its own; of all rows: N/b, which it says."""
+    model = Taking(known)
+    found = rows_plate((model, None), (X[:4], Y[:4]), 4)
+    assert found == plate
+    with MiniBatch(8, 4, found):
+        trace = pyro.poutine.trace(model).get_trace(X[:4], Y[:4])
+    assert trace.nodes["y"]["scale"] == 4.0
+
+
+class Partial(PyroModule):
+    """A partial likelihood of all rows at once."""
+
+    def __init__(self):
+        super().__init__()
+        self.selector, self.risk = MLP(2, 2, (4,)), MLP(2, 1, (4,))
+
+    def forward(self, x, y=None):
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            mask = pyro.sample("mask", dist.Bernoulli(logits=self.selector(x)).to_event(1))
+            risk = self.risk(mask * x).squeeze(-1)
+        if y is not None:
+            order = y.argsort(descending=True)
+            risk = risk[..., order]
+            with mask_particles():
+                fit_ = (risk - risk.logcumsumexp(-1)).sum(-1, keepdim=True)
+                pyro.factor("partial", fit_)
+
+
+def test_a_factor_of_the_whole_batch_needs_all_rows():
+    times = torch.rand(8, generator=torch.Generator().manual_seed(1))
+    options = {"valid": None, "epochs": 1, "objective": NestedIWAE(2), "progress": False}
+    with pytest.raises(ValueError, match=r"'partial' observes the whole batch.*batch_size=8"):
+        fit(Partial, (X, times), batch_size=4, **options)
+    fit(Partial, (X, times), batch_size=8, **options)
+
+
+def test_rows_inside_one_log_need_all_rows():
+    class OneLog(PyroModule):
+        def __init__(self):
+            super().__init__()
+            self.selector = MLP(2, 1, (4,))
+
+        def forward(self, x, y=None):
+            with mask_particles(), pyro.plate("data", len(x), dim=-1):
+                mask = pyro.sample("mask", dist.Bernoulli(logits=self.selector(x)).to_event(1))
+                pyro.sample("y", dist.Bernoulli(logits=mask[..., 0] * x[:, 0]), obs=y)
+
+    options = {"valid": None, "epochs": 1, "progress": False}
+    with pytest.raises(ValueError, match="'y' is in the plate 'data' of a subsample inside the log"):
+        fit(OneLog, (X, Y), batch_size=4, objective=NestedIWAE(2), **options)
+    fit(OneLog, (X, Y), batch_size=4, objective=NestedIWAE(1, samples=2), **options)
+    fit(OneLog, (X, Y), batch_size=8, objective=NestedIWAE(2), **options)

@@ -1,0 +1,180 @@
+"""Weights with priors, read inside the plates, are drawn before them."""
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from pyro.infer import Trace_ELBO
+from pyro.infer.autoguide import AutoNormal
+from pyro.nn import PyroModule, PyroSample
+from torch import nn
+
+from lexppl import explain
+from lexppl.effects import draw_weights, mask_particles, weights_first
+from lexppl.inference import Enumerate, Linear, NestedIWAE, fit
+from lexppl.models import lex
+
+X = torch.randn(60, 2, generator=torch.Generator().manual_seed(0))
+Y = 1.5 * X[:, 0] + 0.5 * torch.randn(60, generator=torch.Generator().manual_seed(1))
+
+
+class Line(PyroModule):
+    """A linear response whose slope has a prior and is read in the plates; its mask says nothing."""
+
+    def __init__(self):
+        super().__init__()
+        self.slope = PyroModule[nn.Linear](1, 1, bias=False)
+        self.slope.weight = PyroSample(dist.Normal(0.0, 1.0).expand([1, 1]).to_event(2))
+        self.unused = nn.Parameter(torch.zeros(()))
+
+    def reset_parameters(self):
+        nn.init.zeros_(self.unused)
+
+    def forward(self, x, y=None):
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            pyro.sample("mask", dist.Bernoulli(torch.full((1,), 0.5)).to_event(1))
+            mean = self.slope(x[:, :1])[:, 0] + 0.0 * self.unused
+            pyro.sample("y", dist.Normal(mean, 0.5), obs=y)
+
+
+class Scalar(PyroModule):
+    """The same with a number in place of a layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.slope = PyroSample(dist.Normal(0.0, 1.0))
+        self.unused = nn.Parameter(torch.zeros(()))
+
+    def forward(self, x, y=None):
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            pyro.sample("mask", dist.Bernoulli(torch.full((1,), 0.5)).to_event(1))
+            pyro.sample("y", dist.Normal(x[:, 0] * self.slope + 0.0 * self.unused, 0.5), obs=y)
+
+
+def posterior():
+    precision = 1.0 + float((X[:, 0] ** 2).sum()) / 0.25
+    return float((X[:, 0] * Y).sum()) / 0.25 / precision, precision**-0.5
+
+
+@pytest.mark.parametrize("replicates", [1, 2])
+def test_a_fit_finds_the_posterior_of_a_slope(replicates):
+    model = Line()
+    result = fit(
+        model,
+        (X, Y),
+        valid=None,
+        guide=AutoNormal(pyro.poutine.block(model, hide=["mask"])),
+        objective=NestedIWAE(1, samples=4),
+        batch_size=60,
+        epochs=800,
+        learning_rate=Linear(0.05, 0.001, begin=0.3),
+        replicates=replicates,
+        progress=False,
+    )
+    mean, sd = posterior()
+    for fitted in result.guides:
+        assert float(fitted.locs.slope.weight.detach()) == pytest.approx(mean, abs=0.3 * sd)
+        assert float(fitted.scales.slope.weight.detach()) == pytest.approx(sd, rel=0.15)
+    posterior_draws = explain(result, X, draws=4)
+    assert posterior_draws["posterior_predictive"]["y"].shape == (replicates, 4, 60)
+
+
+def test_a_guide_of_the_given_model_is_set_up_right():
+    model = Line()
+    guide = AutoNormal(pyro.poutine.block(model, hide=["mask"]))
+    result = fit(
+        model,
+        (X, Y),
+        valid=None,
+        guide=guide,
+        objective=NestedIWAE(1, samples=2),
+        epochs=2,
+        progress=False,
+    )
+    assert result.guides[0].locs.slope.weight.shape == (1, 1)
+    assert not model._forward_pre_hooks
+
+
+def test_a_guide_set_up_elsewhere_is_refused():
+    """Its weights were drawn in the plates, once for each row."""
+    with pyro.settings.context(module_local_params=True), torch.no_grad():
+        model = Scalar()
+        guide = AutoNormal(pyro.poutine.block(model, hide=["mask"]))
+        guide(X[:2], Y[:2])
+    with pytest.raises(ValueError, match="'slope'"):
+        fit(model, (X, Y), valid=None, guide=guide, epochs=1, progress=False)
+
+
+def test_without_a_guide_it_is_refused():
+    with pytest.raises(ValueError, match="'slope.weight' is outside mask_particles.*no guide"):
+        fit(Line, (X, Y), epochs=1, progress=False)
+
+
+def with_priors(model):
+    """Every weight of a factory's predictor under a normal prior."""
+    network = model.predictor.network
+    pyro.nn.module.to_pyro_module_(network)
+    for part in network.modules():
+        for name, value in list(part.named_parameters(recurse=False)):
+            law = dist.Normal(0.0, 1.0).expand(value.shape).to_event(value.dim())
+            setattr(part, name, PyroSample(law))
+    return model
+
+
+def factory():
+    return with_priors(lex(2, classes=2, k=1, hidden=(3,), predictor_hidden=(3,)))
+
+
+def test_a_factorys_weights_are_shared_by_all_rows():
+    trace = pyro.poutine.trace(weights_first(factory())).get_trace(X, (Y > 0).long())
+    names = [n for n in trace.nodes if n.startswith("layers") and trace.nodes[n]["type"] == "sample"]
+    assert len(names) == 4
+    for name in names:
+        assert trace.nodes[name]["fn"].batch_shape == ()
+        assert not trace.nodes[name]["cond_indep_stack"]
+
+
+@pytest.mark.parametrize("objective", [NestedIWAE(2), NestedIWAE(1, samples=2)])
+def test_a_factory_with_priors_is_fitted(objective):
+    model = factory()
+    guide = AutoNormal(pyro.poutine.block(model, hide=["mask", "x_imputed"]))
+    result = fit(
+        model, (X, (Y > 0).long()), guide=guide, objective=objective, epochs=2, progress=False
+    )
+    assert explain(result, X[:5], draws=3)["posterior"]["mask"].shape == (1, 3, 5, 2)
+
+
+def test_the_bound_is_that_of_weights_outside():
+    """The same program with its weight sampled by hand at its head."""
+
+    class ByHand(Line):
+        def forward(self, x, y=None):
+            law = dist.Normal(0.0, 1.0).expand([1, 1]).to_event(2)
+            weight = pyro.sample("slope.weight", law)
+            with pyro.plate("data", len(x), dim=-1), mask_particles():
+                pyro.sample("mask", dist.Bernoulli(torch.full((1,), 0.5)).to_event(1))
+                pyro.sample("y", dist.Normal(x[:, 0] * weight[0, 0], 0.5), obs=y)
+
+    def guide(x, y=None):
+        pyro.sample("slope.weight", dist.Delta(torch.tensor([[1.2]]), event_dim=2))
+
+    elbo = NestedIWAE(2, estimator=Enumerate())
+    plain = nn.Module.__new__(ByHand)
+    plain.__init__()
+    del plain.slope
+    assert elbo.loss(Line(), guide, X, Y) == pytest.approx(elbo.loss(plain, guide, X, Y), rel=1e-6)
+
+
+def test_drawn_by_hand_it_runs_under_pyros_own():
+    class Drawn(Line):
+        def forward(self, x, y=None):
+            draw_weights(self)
+            return Line.forward(self, x, y)
+
+    def guide(x, y=None):
+        pyro.sample("slope.weight", dist.Normal(torch.ones(1, 1), 0.1).to_event(2))
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            pyro.sample("mask", dist.Bernoulli(torch.full((1,), 0.5)).to_event(1))
+
+    with pyro.validation_enabled(True):
+        assert Trace_ELBO().loss(Drawn(), guide, X, Y) > 0

@@ -1,0 +1,255 @@
+"""Pyro's own objectives in a fit, and the library's programs under Pyro's own inference."""
+
+import math
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from pyro.infer import (
+    MCMC,
+    NUTS,
+    SVI,
+    JitTrace_ELBO,
+    RenyiELBO,
+    Trace_ELBO,
+    TraceEnum_ELBO,
+    TraceGraph_ELBO,
+    TraceMeanField_ELBO,
+)
+from pyro.infer.autoguide import AutoNormal
+from pyro.nn import PyroModule, PyroSample
+from torch import nn
+
+from lexppl import explain
+from lexppl.distributions import KSubset
+from lexppl.effects import imputation_particles, mask_particles
+from lexppl.inference import Enumerate, NestedIWAE, fit
+from lexppl.inference.replicates import Replicates
+from lexppl.inference.scope import program_settings
+from lexppl.inference.stages import Stage, Term, Terms
+from lexppl.models import MLP, GaussianImputer
+from tests.gradients.enumeration import threshold
+
+X = torch.randn(12, 3, generator=torch.Generator().manual_seed(0))
+Y = (X[:, 0] + X[:, 1] > 0).long()
+
+
+class AtTheMean(PyroModule):
+    """Hidden features at their mean, 0: the imputation is a function of the mask."""
+
+    def __init__(self):
+        super().__init__()
+        self.selector, self.predictor = MLP(3, 3, (4,)), MLP(3, 2, (4,))
+
+    def forward(self, x, y=None):
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            law = KSubset(self.selector(x), 2)
+            mask = pyro.sample("mask", law, infer={"enumerate": "parallel"})
+            pyro.sample("y", dist.Categorical(logits=self.predictor(mask * x)), obs=y)
+
+
+class WithoutEnumeration(AtTheMean):
+    def forward(self, x, y=None):
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            mask = pyro.sample("mask", KSubset(self.selector(x), 2))
+            pyro.sample("y", dist.Categorical(logits=self.predictor(mask * x)), obs=y)
+
+
+class Imputed(AtTheMean):
+    """The README's program."""
+
+    def __init__(self):
+        super().__init__()
+        self.imputer = GaussianImputer()
+
+    def forward(self, x, y=None):
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            mask = pyro.sample("mask", KSubset(self.selector(x), 2))
+            with imputation_particles():
+                x_imputed = pyro.sample("x_imputed", self.imputer(x, mask))
+                return pyro.sample("y", dist.Categorical(logits=self.predictor(x_imputed)), obs=y)
+
+
+class Covering(nn.Module):
+    """A guide of mask and imputation."""
+
+    def __init__(self):
+        super().__init__()
+        self.selector, self.imputer = MLP(3, 3, (4,)), GaussianImputer()
+
+    def reset_parameters(self):
+        for layer in self.selector.layers:
+            layer.reset_parameters()
+
+    def forward(self, x, y=None):
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            mask = pyro.sample("mask", KSubset(self.selector(x), 2))
+            with imputation_particles():
+                pyro.sample("x_imputed", self.imputer(x, mask))
+
+
+def test_summed_by_traceenum_is_the_likelihood_of_the_bound():
+    with pyro.validation_enabled(True):
+        model, plain = AtTheMean(), WithoutEnumeration()
+        plain.load_state_dict(model.state_dict())
+        theirs = TraceEnum_ELBO(max_plate_nesting=3).loss(model, lambda x, y: None, X, Y)
+        ours = NestedIWAE(math.inf, estimator=Enumerate()).loss(plain, None, X, Y)
+    assert ours == pytest.approx(theirs, rel=1e-6)
+
+
+def test_svi_with_a_guide_of_mask_and_imputation():
+    """The single-mask bound is the same under both: their noise apart."""
+    draws = {}
+    with torch.random.fork_rng(), pyro.settings.context(module_local_params=True):
+        torch.manual_seed(0)
+        model, guide = Imputed(), Covering()
+        for name, elbo in (("theirs", Trace_ELBO()), ("ours", NestedIWAE(1))):
+            draws[name] = torch.tensor([elbo.loss(model, guide, X, Y) for _ in range(800)])
+        optimizer = pyro.optim.Adam({"lr": 1e-3})
+        with pyro.settings.context(module_local_params=False):
+            svi = SVI(Imputed(), Covering(), optimizer, Trace_ELBO())
+            assert all(math.isfinite(svi.step(X, Y)) for _ in range(3))
+            pyro.clear_param_store()
+    apart = draws["theirs"].mean() - draws["ours"].mean()
+    error = math.sqrt(sum(float(d.var()) / len(d) for d in draws.values()))
+    assert abs(float(apart)) < threshold(1) * error
+
+
+class Weighted(PyroModule):
+    """One weight with a prior, masks summed out."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = PyroSample(dist.Normal(0.0, 2.0))
+
+    def forward(self, x, y=None):
+        weight = self.weight
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            mask = pyro.sample("mask", KSubset(torch.zeros(3), 1))
+            logits = weight * (mask * x).sum(-1)
+            pyro.sample("y", dist.Bernoulli(logits=logits), obs=None if y is None else y.float())
+
+
+def test_nuts_with_the_imputation_at_its_mean():
+    """The masks are summed out exactly: the posterior is that of a grid."""
+    grid = torch.linspace(-12, 12, 4001)
+    logits = grid[:, None, None] * X  # one entry kept, each as likely
+    log_y = dist.Bernoulli(logits=logits).log_prob(Y.float()[:, None].expand(12, 3))
+    log_p = dist.Normal(0.0, 2.0).log_prob(grid) + torch.logsumexp(log_y - math.log(3), -1).sum(-1)
+    weight = torch.softmax(log_p, 0)
+    mean = float((weight * grid).sum())
+    with torch.random.fork_rng(), pyro.validation_enabled(True):
+        pyro.set_rng_seed(0)
+        kernel = NUTS(Weighted(), max_plate_nesting=3)
+        mcmc = MCMC(kernel, num_samples=500, warmup_steps=200, disable_progbar=True)
+        mcmc.run(X, Y)
+        samples = mcmc.get_samples()["weight"]
+        size = float(mcmc.diagnostics()["weight"]["n_eff"])
+    error = float(samples.std()) / math.sqrt(size)
+    assert abs(float(samples.mean()) - mean) < threshold(1) * error
+
+
+@pytest.mark.parametrize("replicates", [1, 2])
+@pytest.mark.parametrize(
+    ("objective", "model", "guide"),
+    [
+        (Trace_ELBO(), Imputed, Covering),
+        (TraceEnum_ELBO(max_plate_nesting=3), AtTheMean, None),
+        (TraceEnum_ELBO(), AtTheMean, None),
+    ],
+    ids=["trace", "enum", "enum guessed"],
+)
+def test_a_fit_by_pyros_own(objective, model, guide, replicates):
+    before = dict(vars(objective))
+    result = fit(
+        model,
+        (X, Y),
+        guide=None if guide is None else guide(),
+        objective=objective,
+        epochs=5,
+        batch_size=5,
+        replicates=replicates,
+        progress=False,
+    )
+    assert vars(objective) == before
+    assert result.replicates == replicates
+    assert torch.isfinite(torch.as_tensor(result.history.train)).all()
+    assert explain(result, X, draws=3)["posterior"]["mask"].shape == (replicates, 3, 12, 3)
+
+
+def test_each_replicates_loss_is_its_own():
+    with program_settings(validate=True):
+        models = [AtTheMean() for _ in range(3)]
+    copies = [Terms([Stage([Term(model, TraceEnum_ELBO(max_plate_nesting=3))])]) for model in models]
+    with program_settings(validate=True):
+        runner = Replicates(copies)
+        (term,) = runner.template.stages[0].terms
+        losses = runner.losses(term, term.objective, (X, Y))
+        each = [
+            TraceEnum_ELBO(max_plate_nesting=3).differentiable_loss(model, lambda x, y: None, X, Y)
+            for model in models
+        ]
+        assert torch.allclose(losses, torch.stack(each))
+        ours = torch.autograd.grad(losses.sum(), list(runner.parameters.values()))
+        for place, (model, loss) in enumerate(zip(models, each, strict=True)):
+            own = dict(
+                zip(
+                    (n for n, _ in model.named_parameters()),
+                    torch.autograd.grad(loss, list(model.parameters())),
+                    strict=True,
+                )
+            )
+            for name, gradient in zip(runner.parameters, ours, strict=True):
+                matching = own[name.removeprefix("programs.0.")]
+                assert torch.allclose(gradient[place], matching, atol=1e-6)
+
+
+@pytest.mark.parametrize("objective", [RenyiELBO(alpha=0), TraceGraph_ELBO()])
+def test_what_gives_no_loss_is_refused(objective):
+    with pytest.raises(TypeError, match=r"NestedIWAE\(masks=L\).*Trace_ELBO, TraceMeanField_ELBO"):
+        fit(Imputed, (X, Y), guide=Covering(), objective=objective)
+
+
+def test_what_is_compiled_is_refused():
+    with pytest.raises(TypeError, match="JitTrace_ELBO is compiled for one batch"):
+        fit(Imputed, (X, Y), guide=Covering(), objective=JitTrace_ELBO())
+
+
+@pytest.mark.parametrize("objective", [Trace_ELBO(), TraceEnum_ELBO()])
+def test_a_latent_that_no_guide_covers_is_refused(objective):
+    """Pyro's own objectives would add its log-prior at the draw."""
+    with pytest.raises(ValueError, match="counts the prior of 'mask', which no guide covers"):
+        fit(Imputed, (X, Y), objective=objective, epochs=1, progress=False)
+
+
+def test_enumeration_that_nothing_reads_is_refused():
+    with pytest.raises(ValueError, match="counts the prior of 'mask'"):
+        fit(AtTheMean, (X, Y), objective=Trace_ELBO(), epochs=1, progress=False)
+    with pytest.raises(ValueError, match=r"infer options \['enumerate'\]"):
+        fit(AtTheMean, (X, Y), objective=NestedIWAE(2), epochs=1, progress=False)
+
+
+def test_an_automatic_guide_under_trace_elbo():
+    """A weight with a prior, the masks enumerated."""
+
+    class Listed(Weighted):
+        def forward(self, x, y=None):
+            with pyro.plate("data", len(x), dim=-1), mask_particles():
+                law = KSubset(torch.zeros(3), 1)
+                mask = pyro.sample("mask", law, infer={"enumerate": "parallel"})
+                logits = self.weight * (mask * x).sum(-1)
+                pyro.sample("y", dist.Bernoulli(logits=logits), obs=y)
+
+    model = Listed()
+    guide = AutoNormal(pyro.poutine.block(model, hide=["mask"]))
+    result = fit(
+        model,
+        (X, Y.float()),
+        valid=None,
+        guide=guide,
+        objective=TraceEnum_ELBO(max_plate_nesting=3),
+        epochs=3,
+        progress=False,
+    )
+    assert result.guides[0].locs.weight.shape == ()

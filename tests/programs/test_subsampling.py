@@ -1,0 +1,133 @@
+"""Plates that draw their own rows: the guide's rows are the model's, and the scale is N/b."""
+
+import itertools
+from contextlib import ExitStack
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from pyro.infer import Trace_ELBO
+
+from lexppl.effects import mask_particles
+from lexppl.inference import REBAR, Enumerate, LeaveOneOut, NestedIWAE
+from tests.gradients.enumeration import threshold, z_scores
+from tests.programs.enumeration import Case, exact
+
+X = torch.tensor([0.9, -0.4, 1.5, -1.1]).double()
+Y = torch.tensor([1.0, 0.0, 1.0, 1.0]).double()
+PARAMETERS = {"a": [0.7], "w": [1.4], "q": [-0.5]}
+ROWS, TAKEN = 4, 2
+
+
+class Rows:
+    """The rows that a program took, as it saw them."""
+
+    def __init__(self, subsample=True):
+        self.seen = {"model": [], "guide": []}
+        self.size = TAKEN if subsample else None
+
+    def plate(self):
+        return pyro.plate("data", ROWS, subsample_size=self.size, dim=-1)
+
+    def masks(self, logits, index):
+        return pyro.sample("mask", dist.Bernoulli(logits=(logits * X[index]).unsqueeze(-1)).to_event(1))
+
+    def model(self, p):
+        with self.plate() as index, mask_particles():
+            self.seen["model"].append(index)
+            z = self.masks(p["a"], index)
+            law = dist.Bernoulli(logits=p["w"] * z[..., 0] - 0.3 * X[index])
+            pyro.sample("y", law, obs=Y[index])
+
+    def guide(self, p):
+        with self.plate() as index, mask_particles():
+            self.seen["guide"].append(index)
+            self.masks(p["q"], index)
+
+
+def parameters():
+    return {name: torch.tensor(v).double().requires_grad_() for name, v in PARAMETERS.items()}
+
+
+def whole(guided, masks):
+    everything = Rows(subsample=False)
+    guide = everything.guide if guided else None
+    plain = {name: v.detach() for name, v in parameters().items()}
+    return exact(Case(everything.model, plain, guide), masks)
+
+
+@pytest.mark.parametrize("guided", [True, False])
+@pytest.mark.parametrize(
+    ("masks", "samples", "estimator"),
+    [(1, 2, LeaveOneOut()), (2, 1, LeaveOneOut()), (2, 1, Enumerate()), (1, 2, REBAR(0.5))],
+)
+def test_expectation_is_that_of_all_rows(guided, masks, samples, estimator):
+    value, gradient = whole(guided, masks)
+    some = Rows()
+    elbo = NestedIWAE(masks, samples=samples, estimator=estimator)
+    found = {name: [] for name in PARAMETERS}
+    values = []
+    with ExitStack() as stack:
+        stack.enter_context(torch.random.fork_rng())
+        torch.manual_seed(0)
+        elbo.loss(some.model, some.guide if guided else None, parameters())
+        stack.enter_context(pyro.validation_enabled(False))
+        for _ in range(800):
+            p = parameters()
+            loss = -elbo.differentiable_loss(some.model, some.guide if guided else None, p)
+            values.append(loss.detach())
+            parts = torch.autograd.grad(loss, list(p.values()), allow_unused=True)
+            for name, part in zip(p, parts, strict=True):
+                found[name].append(torch.zeros(1).double() if part is None else part)
+    limit = threshold(4 * 8)
+    assert z_scores(torch.stack(values), value).abs() < limit
+    for name, expected in gradient.items():
+        assert z_scores(torch.stack(found[name]), expected).abs().max() < limit
+    if guided:
+        per_run = len(some.seen["model"]) // len(some.seen["guide"])
+        assert per_run == 1
+        pairs = zip(some.seen["model"], some.seen["guide"], strict=True)
+        assert all(torch.equal(one, other) for one, other in pairs)
+
+
+def test_the_same_rows_in_every_run_of_an_estimate():
+    some = Rows()
+    elbo = NestedIWAE(1, samples=2, estimator=REBAR(0.5))
+    for _ in range(5):
+        some.seen["model"].clear()
+        elbo.differentiable_loss(some.model, some.guide, parameters())
+        first, *others = some.seen["model"]
+        assert len(others) == 2 and all(torch.equal(first, other) for other in others)
+
+
+def test_pyros_own_bound_agrees():
+    """Over the six pairs of rows, each taken as often as the others."""
+    value, _ = whole(True, 1)
+    p = {name: v.detach() for name, v in parameters().items()}
+    total = 0.0
+    for pair in itertools.combinations(range(ROWS), TAKEN):
+        index = torch.tensor(pair)
+        logit_p, logit_q = p["a"] * X[index], p["q"] * X[index]
+        for z in (0.0, 1.0):
+            log_q = dist.Bernoulli(logits=logit_q).log_prob(torch.full_like(logit_q, z))
+            log_p = dist.Bernoulli(logits=logit_p).log_prob(torch.full_like(logit_p, z))
+            log_y = dist.Bernoulli(logits=p["w"] * z - 0.3 * X[index]).log_prob(Y[index])
+            total += float((log_q.exp() * (log_p - log_q + log_y)).sum()) * ROWS / TAKEN / 6
+    assert total == pytest.approx(float(value), abs=1e-10)
+    some = Rows()
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        drawn = torch.tensor([-Trace_ELBO().loss(some.model, some.guide, p) for _ in range(1500)])
+    assert z_scores(drawn.double(), value).abs() < threshold(1)
+
+
+def test_a_subsample_inside_a_log_is_refused():
+    def model(p):
+        with mask_particles(), pyro.plate("data", ROWS, subsample_size=TAKEN, dim=-1) as index:
+            z = pyro.sample("mask", dist.Bernoulli(logits=p["a"].expand(TAKEN, 1)).to_event(1))
+            pyro.sample("y", dist.Bernoulli(logits=p["w"] * z[..., 0]), obs=Y[index])
+
+    with pytest.raises(ValueError, match="'y' is in the plate 'data' of a subsample inside the log"):
+        NestedIWAE(2).differentiable_loss(model, None, parameters())
+    NestedIWAE(1, samples=2).differentiable_loss(model, None, parameters())
