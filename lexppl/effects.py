@@ -117,8 +117,8 @@ class _ParticlePlate(pyro.plate):
 def mask_particles() -> pyro.plate:
     """Plate over the `L` masks of a row, at dimension −2; one mask where no objective sizes it.
 
-    Sites inside have batch shape `(L, B)`; a program may enter it several times. The objective averages over this plate inside its log:
-    `log 1/L Σ_l w_l` (LEX, Senetaire et al. 2023, eq. 8).
+    Sites inside have batch shape `(L, B)`; a program may enter it several times. The objective
+    averages over this plate inside its log: `log 1/L Σ_l w_l` (LEX, Senetaire et al. 2023, eq. 8).
 
     Example:
         >>> with pyro.plate("data", 3, dim=-1), mask_particles():

@@ -52,9 +52,10 @@ class SharedLatents:
         """
         if not self._traces:
             return [(self._guide if propose_masks else None, None)]
+        program = None if self._guide is None else weights_first(self._guide)
         guides: list[tuple[Guide | None, int | None]] = []
         for trace in self._traces:
-            guide = pyro.poutine.replay(weights_first(self._guide), trace=trace)
+            guide = pyro.poutine.replay(program, trace=trace)
             if not propose_masks:
                 guide = pyro.poutine.block(guide, hide_fn=_in_mask_plate)
             guides.append((guide, 1))

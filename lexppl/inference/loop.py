@@ -13,10 +13,10 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from tqdm import tqdm
 
+from lexppl.inference.pyro_objectives import refuse_uncovered
 from lexppl.inference.replicate_rows import Rows, batch_rows, of_replicate
 from lexppl.inference.replicates import Replicates
 from lexppl.inference.schedules import Schedule
-from lexppl.inference.pyro_objectives import refuse_uncovered
 from lexppl.inference.scope import MiniBatch, program_settings, rows_plate, seeded
 from lexppl.inference.stages import OptimizerFactory, Stage, Term, Terms
 from lexppl.inference.weight_decay import parameters_with_a_law, spare_from_decay
@@ -56,7 +56,7 @@ class TrainingLoop:
     learning_rate: float | Schedule | None = None
     """Schedule of the fit's own optimizer; a stage's optimizer has a rate of its own."""
     decay_is_default: bool = True
-    """Whether the weight decay is the fit's own choice; of one asked for, what it spares is told."""
+    """Whether the weight decay is the fit's own; of one asked for, what it spares is told."""
     interrupted: bool = False
     records: list[tuple[np.ndarray, np.ndarray, int, float]] = field(default_factory=list)
 

@@ -30,15 +30,15 @@ class NestedIWAE(ELBO):
     (:func:`lexppl.models.penalty`) and the entropy bonus stand outside the log, and so do latents
     outside the particle plates, with their own `log p − log q`.
 
-    **Plates.** Those entered before `mask_particles()` stand outside the log (each row has its own),
-    those entered inside it are summed inside. A mask that several rows share, in a plate of groups,
-    is scored by the sum over all rows; with L > 1 the objective is then `Σ_n log p(y_n)` of the rows
-    one by one, not that of a group's rows together: for that, enter the rows' plate inside
+    **Plates.** Those entered before `mask_particles()` stand outside the log (each row has its
+    own), those entered inside it are summed inside. A mask that several rows share, in a plate of
+    groups, is scored by the sum over all rows; with L > 1 the objective is then `Σ_n log p(y_n)` of
+    the rows one by one, not that of a group's rows together: for that, enter the rows' plate inside
     `mask_particles()`.
 
-    **Scales.** The mini-batch scale `N/B`, and any `pyro.poutine.scale`, stands outside the log. With
-    `masks=1, imputations=1` there is no log, and every site has its own scale and plates, as in
-    `Trace_ELBO`; with more, sites that share a log must share scale and plates.
+    **Scales.** The mini-batch scale `N/B`, and any `pyro.poutine.scale`, stands outside the log.
+    With `masks=1, imputations=1` there is no log, and every site has its own scale and plates, as
+    in `Trace_ELBO`; with more, sites that share a log must share scale and plates.
 
     Use it as `loss = NestedIWAE(masks=10)(model, guide)` with a torch optimizer (the guide may be
     None), through `pyro.infer.SVI`, or in :func:`lexppl.inference.fit`. The value is in nats,

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from lexppl.inference.stages import Term
 
 WHAT_WORKS = (
-    "NestedIWAE(masks=L) is the importance-weighted bound and NestedIWAE(1, samples=S) the ELBO; of "
-    "Pyro's own, Trace_ELBO, TraceMeanField_ELBO and TraceEnum_ELBO can be fitted"
+    "NestedIWAE(masks=L) is the importance-weighted bound and NestedIWAE(1, samples=S) the ELBO; "
+    "of Pyro's own, Trace_ELBO, TraceMeanField_ELBO and TraceEnum_ELBO can be fitted"
 )
 
 

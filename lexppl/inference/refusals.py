@@ -110,7 +110,9 @@ def _refuse_undeclared_dimensions(site: Site) -> None:
         return
     shape = tuple(getattr(site.law, "batch_shape", ()))
     declared = {plate.dim for plate in site.plates}
-    undeclared = [-d for d, size in enumerate(reversed(shape), 1) if size > 1 and -d not in declared]
+    undeclared = [
+        -d for d, size in enumerate(reversed(shape), 1) if size > 1 and -d not in declared
+    ]
     if undeclared:
         raise ValueError(
             f"site {site.name!r} has batch shape {shape}, and no plate declares its dims "

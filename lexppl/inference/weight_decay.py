@@ -92,7 +92,7 @@ def spare_from_decay(optimizer: Optimizer, spared: Mapping[str, Tensor], told: b
         optimizer.add_param_group({**settings, "params": own, "weight_decay": 0.0})
     if moved and told:
         warnings.warn(
-            f"the weight decay leaves out {sorted(spared)}: parameters of a guide, constrained ones "
-            "and those with a prior are held by the bound itself, and a decay would make it another",
+            f"the weight decay leaves out {sorted(spared)}: parameters of a guide, constrained "
+            "ones and those with a prior are held by the bound itself",
             stacklevel=2,
         )

@@ -164,7 +164,9 @@ def test_rows_inside_one_log_need_all_rows():
                 pyro.sample("y", dist.Bernoulli(logits=mask[..., 0] * x[:, 0]), obs=y)
 
     options = {"valid": None, "epochs": 1, "progress": False}
-    with pytest.raises(ValueError, match="'y' is in the plate 'data' of a subsample inside the log"):
+    with pytest.raises(
+        ValueError, match="'y' is in the plate 'data' of a subsample inside the log"
+    ):
         fit(OneLog, (X, Y), batch_size=4, objective=NestedIWAE(2), **options)
     fit(OneLog, (X, Y), batch_size=4, objective=NestedIWAE(1, samples=2), **options)
     fit(OneLog, (X, Y), batch_size=8, objective=NestedIWAE(2), **options)

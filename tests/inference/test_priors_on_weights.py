@@ -19,7 +19,7 @@ Y = 1.5 * X[:, 0] + 0.5 * torch.randn(60, generator=torch.Generator().manual_see
 
 
 class Line(PyroModule):
-    """A linear response whose slope has a prior and is read in the plates; its mask says nothing."""
+    """A linear response whose slope has a prior and is read in the plates."""
 
     def __init__(self):
         super().__init__()
@@ -106,7 +106,7 @@ def test_a_guide_set_up_elsewhere_is_refused():
 
 
 def test_without_a_guide_it_is_refused():
-    with pytest.raises(ValueError, match="'slope.weight' is outside mask_particles.*no guide"):
+    with pytest.raises(ValueError, match=r"'slope.weight' is outside mask_particles.*no guide"):
         fit(Line, (X, Y), epochs=1, progress=False)
 
 
@@ -127,7 +127,9 @@ def factory():
 
 def test_a_factorys_weights_are_shared_by_all_rows():
     trace = pyro.poutine.trace(weights_first(factory())).get_trace(X, (Y > 0).long())
-    names = [n for n in trace.nodes if n.startswith("layers") and trace.nodes[n]["type"] == "sample"]
+    names = [
+        n for n in trace.nodes if n.startswith("layers") and trace.nodes[n]["type"] == "sample"
+    ]
     assert len(names) == 4
     for name in names:
         assert trace.nodes[name]["fn"].batch_shape == ()

@@ -15,7 +15,6 @@ from pyro.infer import (
     Trace_ELBO,
     TraceEnum_ELBO,
     TraceGraph_ELBO,
-    TraceMeanField_ELBO,
 )
 from pyro.infer.autoguide import AutoNormal
 from pyro.nn import PyroModule, PyroSample
@@ -181,7 +180,9 @@ def test_a_fit_by_pyros_own(objective, model, guide, replicates):
 def test_each_replicates_loss_is_its_own():
     with program_settings(validate=True):
         models = [AtTheMean() for _ in range(3)]
-    copies = [Terms([Stage([Term(model, TraceEnum_ELBO(max_plate_nesting=3))])]) for model in models]
+    copies = [
+        Terms([Stage([Term(model, TraceEnum_ELBO(max_plate_nesting=3))])]) for model in models
+    ]
     with program_settings(validate=True):
         runner = Replicates(copies)
         (term,) = runner.template.stages[0].terms

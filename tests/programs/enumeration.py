@@ -173,9 +173,7 @@ def outside_of(node, label_plate):
     return before + [n for n in names if n == label_plate and n not in before]
 
 
-def objective(
-    case, model, guide, masks, imputations, *, entropy=0.0, penalty=1.0
-) -> Tensor:
+def objective(case, model, guide, masks, imputations, *, entropy=0.0, penalty=1.0) -> Tensor:
     """ℒ of one bound of `masks` masks, at the values of a run with so many particles."""
     zero = torch.zeros((), dtype=torch.double)
     weight = defaultdict(lambda: zero)
@@ -213,14 +211,14 @@ def objective(
         for target in full:
             if unit != target and set(unit) != {p for p in target if p[0] != labels}:
                 continue
-            for l in _indices(place, "mask_particles", masks):
+            for mask in _indices(place, "mask_particles", masks):
                 for k in _indices(place, "imputation_particles", imputations):
-                    weight[target, l, k] = weight[target, l, k] + value
+                    weight[target, mask, k] = weight[target, mask, k] + value
             if unit == target:
                 scales[target] = scale
     for target in full if entries else ():
         every = torch.stack(
-            [weight[target, l, k] for l in range(masks) for k in range(imputations)]
+            [weight[target, m, k] for m in range(masks) for k in range(imputations)]
         )
         mean = torch.logsumexp(every, 0) - math.log(masks * imputations)
         total = total + scales[target] * mean
@@ -240,7 +238,9 @@ def entropy_of(node) -> Tensor:
     fn = node["fn"]
     entries = support(fn)
     shape = (len(entries), *([1] * len(fn.batch_shape)), *fn.event_shape)
-    log_p = fn.log_prob(entries.reshape(shape).expand(len(entries), *fn.batch_shape, *fn.event_shape))
+    log_p = fn.log_prob(
+        entries.reshape(shape).expand(len(entries), *fn.batch_shape, *fn.event_shape)
+    )
     value = -(log_p.exp() * log_p).sum(0)
     seen = torch.as_tensor(True if node["mask"] is None else node["mask"])
     return (torch.as_tensor(node["scale"]) * value * seen).sum()

@@ -103,7 +103,9 @@ class Recipe:
         if self.unseen == "row":
             stack.enter_context(pyro.poutine.mask(mask=self._seen()))
         data = self._data
-        plates = (mask_particles, lambda: data) if self.rows_inside else (lambda: data, mask_particles)
+        plates = (
+            (mask_particles, lambda: data) if self.rows_inside else (lambda: data, mask_particles)
+        )
         for plate in plates:
             stack.enter_context(plate())
 

@@ -92,7 +92,12 @@ DISCRETE = {
     "chain": (chain, chain_guide),
     "of a row": (outcome_of_a_row, outcome_guide),
 }
-OUTSIDE = {"inclusion": ["included"], "size": ["k"], "chain": ["first", "second"], "of a row": ["kind"]}
+OUTSIDE = {
+    "inclusion": ["included"],
+    "size": ["k"],
+    "chain": ["first", "second"],
+    "of a row": ["kind"],
+}
 
 
 def value_and_gradient(one, elbo):
@@ -147,7 +152,7 @@ def test_one_copy_is_refused():
 
 
 def test_without_a_guide_they_are_refused():
-    with pytest.raises(ValueError, match="'included' is outside mask_particles.*no guide covers"):
+    with pytest.raises(ValueError, match=r"'included' is outside mask_particles.*no guide covers"):
         value_and_gradient(case(inclusion, None), NestedIWAE(2))
 
 
@@ -210,7 +215,7 @@ def test_an_estimator_outside_is_refused():
         law = dist.Categorical(logits=torch.cat([p["q"], p["loc"]]))
         pyro.sample("k", law, infer={"estimator": LeaveOneOut()})
 
-    with pytest.raises(ValueError, match="'k' is outside mask_particles.*leave the estimator out"):
+    with pytest.raises(ValueError, match=r"'k' is outside mask_particles.*leave the estimator out"):
         value_and_gradient(case(size, guide), NestedIWAE(2))
 
 

@@ -62,7 +62,7 @@ def test_what_has_no_log_in_common(name, message):
 
 @pytest.mark.parametrize("estimator", ["nonsense", LeaveOneOut(), REBAR()])
 def test_an_estimator_at_a_site_that_the_guide_draws(estimator):
-    with pytest.raises(ValueError, match="the guide draws 'mask'.*at the guide's statement"):
+    with pytest.raises(ValueError, match=r"the guide draws 'mask'.*at the guide's statement"):
         loss(asks(estimator), GUIDE, estimator=ScoreFunction())
 
 
@@ -93,7 +93,9 @@ def test_an_estimator_of_what_is_observed():
             z = pyro.sample("mask", of_rows(p["a"]))
             respond(p, z[..., 0], infer={"estimator": LeaveOneOut()})
 
-    with pytest.raises(ValueError, match="'y' chooses an estimator, and the model does not draw it"):
+    with pytest.raises(
+        ValueError, match="'y' chooses an estimator, and the model does not draw it"
+    ):
         loss(model)
 
 
@@ -170,7 +172,7 @@ def test_labels_whose_weights_are_not_the_rows():
         with scale(scale=WEIGHTS):
             program.model(p)
 
-    with pytest.raises(ValueError, match="share one scale|add up to that of"):
+    with pytest.raises(ValueError, match=r"share one scale|add up to that of"):
         loss(model, program.guide)
 
 
@@ -189,5 +191,7 @@ def test_imputations_before_masks():
         with rows(), imputation_particles():
             pyro.sample("x_imputed", dist.Normal(torch.zeros(2).double(), 1.0))
 
-    with pytest.raises(ValueError, match="inside imputation_particles.. but outside mask_particles"):
+    with pytest.raises(
+        ValueError, match=r"inside imputation_particles.. but outside mask_particles"
+    ):
         loss(model)

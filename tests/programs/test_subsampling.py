@@ -31,7 +31,9 @@ class Rows:
         return pyro.plate("data", ROWS, subsample_size=self.size, dim=-1)
 
     def masks(self, logits, index):
-        return pyro.sample("mask", dist.Bernoulli(logits=(logits * X[index]).unsqueeze(-1)).to_event(1))
+        return pyro.sample(
+            "mask", dist.Bernoulli(logits=(logits * X[index]).unsqueeze(-1)).to_event(1)
+        )
 
     def model(self, p):
         with self.plate() as index, mask_particles():
@@ -128,6 +130,8 @@ def test_a_subsample_inside_a_log_is_refused():
             z = pyro.sample("mask", dist.Bernoulli(logits=p["a"].expand(TAKEN, 1)).to_event(1))
             pyro.sample("y", dist.Bernoulli(logits=p["w"] * z[..., 0]), obs=Y[index])
 
-    with pytest.raises(ValueError, match="'y' is in the plate 'data' of a subsample inside the log"):
+    with pytest.raises(
+        ValueError, match="'y' is in the plate 'data' of a subsample inside the log"
+    ):
         NestedIWAE(2).differentiable_loss(model, None, parameters())
     NestedIWAE(1, samples=2).differentiable_loss(model, None, parameters())

@@ -1,4 +1,4 @@
-"""Small programs of every kind that a statistician may write, each short enough to be enumerated."""
+"""Small programs of every kind that a statistician may write, short enough to be enumerated."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

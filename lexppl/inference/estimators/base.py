@@ -95,7 +95,8 @@ class SampledEstimator(GradientEstimator):
                 "masks=inf is the exact log-likelihood, which only Enumerate() computes; "
                 f"{type(self).__name__} draws a finite number of masks"
             )
-        values, scores = [], []
+        values: list[Tensor] = []
+        scores: list[Tensor | None] = []
         copies = spec.copies or 1
         while len(values) < copies:
             value, score = self._one_copy(program, spec)

@@ -172,7 +172,7 @@ def _shares_a_log(run: Run, site: Site) -> bool:
 
 
 def _bound(log_q: Tensor, log_weight: Tensor, spec: BoundSpec) -> Tensor:
-    """Expected bound, `(…, 1, 1, B)`, from `log q` `(…, M, B)` and `log w` `(…, 1, M, copies, B)`."""
+    """Expected bound `(…, 1, 1, B)` from `log q` `(…, M, B)` and `log w` `(…, 1, M, copies, B)`."""
     if math.isinf(spec.masks):
         return torch.logsumexp(log_q + log_weight.squeeze(-2), MASK_DIM, keepdim=True)
     if spec.masks == 1:

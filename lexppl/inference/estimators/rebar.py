@@ -155,12 +155,11 @@ class REBAR(SampledEstimator):
             for s in hard.run.drawn
             if s.is_mask and s.name not in drawn and not s.law.has_rsample
         }
-        outside = {
-            s.name: s.value for s in hard.run.guide_sites.values() if not s.in_particles
-        }
+        outside = {s.name: s.value for s in hard.run.guide_sites.values() if not s.in_particles}
         temperature = self.temperature if self.control is None else self.control.temperature
         scale = self.scale if self.control is None else self.control.scale
         checked = is_validation_enabled()
+
         def with_noise(noises: dict[str, Tensor]) -> BoundTerms:
             def draw(site: Site) -> Tensor | None:
                 if site.name in outside:

@@ -1,0 +1,256 @@
+"""Programs that a fit, or an explanation, used to refuse or to misreport."""
+
+import itertools
+import math
+import warnings
+
+import numpy as np
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from pyro.nn import PyroModule
+from torch import nn
+
+from lexppl import explain
+from lexppl.distributions import TopKMask
+from lexppl.effects import imputation_particles, mask_particles
+from lexppl.evaluation import predictive_log_likelihood
+from lexppl.inference import REBAR, CollapseWarning, LeaveOneOut, NestedIWAE, annealed, fit
+from lexppl.models import MLP
+from tests.gradients.enumeration import threshold
+
+X = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
+Y = (X[:, 0] > 0).float()
+QUICK = {"epochs": 2, "progress": False}
+
+
+class Explainer(PyroModule):
+    def __init__(self):
+        super().__init__()
+        self.selector, self.predictor = MLP(3, 3, (4,)), MLP(3, 1, (4,))
+
+    def law(self, x):
+        return dist.Bernoulli(logits=self.selector(x)).to_event(1)
+
+    def forward(self, x, y=None):
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            mask = pyro.sample("mask", self.law(x))
+            logits = self.predictor(mask * x).squeeze(-1)
+            pyro.sample("y", dist.Bernoulli(logits=logits), obs=y)
+
+
+class Guide(nn.Module):
+    def __init__(self, law=None):
+        super().__init__()
+        self.network = MLP(3, 3, (4,))
+        self.law = law or (lambda logits: dist.Bernoulli(logits=logits).to_event(1))
+
+    def forward(self, x, y=None):
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            pyro.sample("mask", self.law(self.network(x)))
+
+
+class Orders(Explainer):
+    def law(self, x):
+        return TopKMask(self.selector(x), 2)
+
+
+@pytest.mark.parametrize("replicates", [1, 2])
+@pytest.mark.parametrize(
+    ("model", "law"), [(Explainer, None), (Orders, lambda logits: TopKMask(logits, 2))]
+)
+def test_rebar_with_a_guide(model, law, replicates):
+    objective = NestedIWAE(2, estimator=REBAR())
+    result = fit(
+        model, (X, Y), guide=Guide(law), objective=objective, replicates=replicates, **QUICK
+    )
+    assert np.isfinite(result.history.train).all()
+
+
+def test_a_loop_over_times():
+    class Repeated(Explainer):
+        def forward(self, x, y=None):
+            with pyro.plate("data", len(x), dim=-1), mask_particles():
+                mask = pyro.sample("mask", self.law(x))
+                logits = self.predictor(mask * x).squeeze(-1)
+                for t in pyro.plate("time", 3):
+                    pyro.sample(f"y_{t}", dist.Bernoulli(logits=logits + 0.1 * t), obs=y)
+
+    fit(Repeated, (X, Y), objective=annealed(), **QUICK)
+
+
+def test_a_global_discrete_latent():
+    class Included(Explainer):
+        def forward(self, x, y=None):
+            included = pyro.sample("included", dist.Bernoulli(torch.tensor(0.5)))
+            with pyro.plate("data", len(x), dim=-1), mask_particles():
+                mask = pyro.sample("mask", self.law(x))
+                logits = included * self.predictor(mask * x).squeeze(-1)
+                pyro.sample("y", dist.Bernoulli(logits=logits), obs=y)
+
+    class Switch(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.logit = nn.Parameter(torch.zeros(()))
+
+        def forward(self, x, y=None):
+            pyro.sample("included", dist.Bernoulli(logits=self.logit))
+
+    result = fit(Included, (X, Y), guide=Switch(), objective=annealed(), **QUICK)
+    assert float(result.guides[0].logit.detach()) != 0.0
+    assert explain(result, X[:4], draws=3)["posterior"]["mask"].shape == (1, 3, 4, 3)
+
+
+class OneMask(Explainer):
+    """One mask for every row, by construction."""
+
+    def __init__(self):
+        super().__init__()
+        self.logits = nn.Parameter(torch.tensor([4.0, -4.0, 4.0]))
+
+    def reset_parameters(self):
+        nn.init.constant_(self.logits, 4.0)
+
+    def law(self, x):
+        return dist.Bernoulli(logits=self.logits.expand(len(x), 3)).to_event(1)
+
+
+class Still(Explainer):
+    """One mask for every row, though it could be otherwise."""
+
+    def __init__(self):
+        super().__init__()
+        with torch.no_grad():
+            last = self.selector.layers[-1]
+            last.weight.zero_()
+            last.bias.copy_(torch.tensor([4.0, -4.0, 4.0]))
+
+
+def test_a_mask_that_is_global_by_construction_raises_no_alarm():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", CollapseWarning)
+        result = fit(OneMask, (X, Y), objective=NestedIWAE(2), learning_rate=1e-6, **QUICK)
+    assert result.collapse == [None]
+    with pytest.warns(CollapseWarning, match="one mask for every row"):
+        fit(Still, (X, Y), objective=NestedIWAE(2), learning_rate=1e-6, **QUICK)
+
+
+# A partial likelihood
+
+
+class Cox(PyroModule):
+    """Survival times by Cox's partial likelihood, with a mask of two entries a row."""
+
+    def __init__(self):
+        super().__init__()
+        self.logits = nn.Parameter(torch.tensor([0.4, -0.3]))
+        self.effect = nn.Parameter(torch.tensor([1.2, -0.7]))
+
+    def reset_parameters(self):
+        nn.init.zeros_(self.logits)
+
+    def forward(self, x, y=None):
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            law = dist.Bernoulli(logits=self.logits * x).to_event(1)
+            mask = pyro.sample("mask", law)
+        if y is not None:
+            with mask_particles():
+                pyro.factor("partial", self.partial(mask * x, y).unsqueeze(-1))
+
+    def partial(self, kept, times):
+        risk = (kept * self.effect).sum(-1)[..., times.argsort(descending=True)]
+        return (risk - risk.logcumsumexp(-1)).sum(-1)
+
+
+ROWS = torch.tensor([[0.9, -0.6], [-0.4, 1.2], [1.5, 0.3]])
+TIMES = torch.tensor([0.7, 2.0, 1.1])
+
+
+def fitted_cox():
+    return fit(
+        Cox,
+        (ROWS, TIMES),
+        valid=None,
+        objective=NestedIWAE(2),
+        learning_rate=1e-6,
+        **QUICK,
+    )
+
+
+def test_masks_given_survival_times_are_those_of_bayes():
+    """All rows' masks together: 64 of them, each with its prior and its partial likelihood."""
+    result = fitted_cox()
+    model = result.model
+    draws = 4000
+    posterior = explain(result, ROWS, TIMES, draws=draws, proposals=20, seed=1)
+    drawn = torch.as_tensor(np.asarray(posterior["posterior"]["mask"].values))[0].float()
+    every = torch.tensor(list(itertools.product((0.0, 1.0), repeat=6))).reshape(-1, 3, 2)
+    with torch.no_grad():
+        prior = dist.Bernoulli(logits=model.logits * ROWS).to_event(2).log_prob(every)
+        log_p = prior + model.partial(every * ROWS, TIMES)
+    exact = torch.softmax(log_p, 0)
+    mean = (exact[:, None, None] * every).sum(0)
+    error = (mean * (1 - mean) / draws).sqrt()
+    assert ((drawn.mean(0) - mean).abs() / error).max() < threshold(6 * 3)
+    # Together: a pair of rows' masks, and not only each by itself.
+    pair = (exact * every[:, 0, 0] * every[:, 1, 1]).sum()
+    found = (drawn[:, 0, 0] * drawn[:, 1, 1]).mean()
+    assert abs(float(found - pair)) < threshold(3) * math.sqrt(float(pair * (1 - pair)) / draws)
+    prior_mean = torch.sigmoid(model.logits.detach() * ROWS)
+    assert ((prior_mean - mean).abs() / error).max() > 2 * threshold(18)
+    stats = posterior["sample_stats"]
+    assert "weight_ess" in stats and "log_evidence" not in stats
+    assert len(set(np.asarray(stats["weight_ess"].values).ravel().tolist())) == 1
+
+
+def test_its_rows_have_no_likelihood_of_their_own():
+    result = fitted_cox()
+    with pytest.raises(ValueError, match="observes all rows together"):
+        predictive_log_likelihood(result, ROWS, TIMES)
+
+
+def test_rows_in_one_log_are_drawn_together():
+    """mask_particles() first: one weight for all rows, which used to give every row the first's."""
+
+    class OneLog(Explainer):
+        def forward(self, x, y=None):
+            with mask_particles(), pyro.plate("data", len(x), dim=-1):
+                mask = pyro.sample("mask", self.law(x))
+                logits = self.predictor(mask * x).squeeze(-1)
+                pyro.sample("y", dist.Bernoulli(logits=logits), obs=y)
+
+    result = fit(OneLog, (X, Y), objective=NestedIWAE(1, samples=2), **QUICK)
+    masks = np.asarray(explain(result, X, Y, draws=20)["posterior"]["mask"].values)[0]
+    assert not all(np.array_equal(masks[:, row], masks[:, 0]) for row in range(1, len(X)))
+
+
+def test_masks_of_groups_are_not_taken_for_rows():
+    class Grouped(Explainer):
+        def forward(self, x, y=None):
+            with pyro.plate("groups", 3, dim=-1), mask_particles():
+                law = dist.Bernoulli(logits=self.selector(x[:1])[0].unsqueeze(-1)).to_event(1)
+                mask = pyro.sample("mask", law)
+            with pyro.plate("data", len(x), dim=-1), mask_particles():
+                kept = mask[..., torch.arange(len(x)) % 3, :]
+                logits = self.predictor(kept * x).squeeze(-1)
+                pyro.sample("y", dist.Bernoulli(logits=logits), obs=y)
+
+    result = fit(Grouped, (X, Y), objective=NestedIWAE(2, estimator=LeaveOneOut()), **QUICK)
+    with pytest.raises(ValueError, match="'mask' has a mask for each entry of the plate 'groups'"):
+        explain(result, X, draws=2)
+
+
+def test_imputations_are_drawn_inside_as_ever():
+    class Imputed(Explainer):
+        def forward(self, x, y=None):
+            with pyro.plate("data", len(x), dim=-1), mask_particles():
+                mask = pyro.sample("mask", self.law(x))
+                with imputation_particles():
+                    noise = pyro.sample("noise", dist.Normal(torch.zeros(3), 1.0).to_event(1))
+                    kept = mask * x + (1 - mask) * noise
+                    logits = self.predictor(kept).squeeze(-1)
+                    pyro.sample("y", dist.Bernoulli(logits=logits), obs=y)
+
+    result = fit(Imputed, (X, Y), objective=NestedIWAE(2, 2), **QUICK)
+    assert explain(result, X, Y, draws=3)["log_likelihood"]["y"].shape == (1, 3, 40)
