@@ -768,7 +768,7 @@ def test_program_without_masks_or_response_is_refused():
 
     with pytest.raises(ValueError, match=r"no latent of event shape \(G,\)"):
         explain(fitted(NoMask()), X)
-    with pytest.raises(ValueError, match="observes nothing inside mask_particles"):
+    with pytest.raises(ValueError, match="no site 'y'"):
         explain(fitted(NoResponse()), X, Y)
     with pytest.raises(ValueError, match="in plates over masks and rows alone"):
         explain(fitted(Enclosed()), X)

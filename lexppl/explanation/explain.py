@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from pyro.distributions import Unit
 from torch import Tensor
 
 from lexppl.arviz_compatibility import Posterior, posterior_of
 from lexppl.explanation.draws import (
+    RESPONSE,
     RowDraws,
     observes_jointly,
     posterior_draws,
@@ -189,10 +191,11 @@ def _observed_jointly(result: FitResult, rows: NamedRows) -> bool:
     """
     few = rows.arguments(slice(0, 2))
     run = Program(result.models[0], result.guides[0], few).run()
-    if not any(site.observed for site, _ in run.weighted):
+    observed = [site for site, _ in run.weighted if site.observed]
+    if not any(site.name == RESPONSE or isinstance(site.law, Unit) for site in observed):
         raise ValueError(
-            "y is given, and the program observes nothing inside mask_particles(): it needs a site "
-            "'y' there, or a factor"
+            "y is given, and the program has no site 'y' inside mask_particles() to observe it, nor "
+            f"a pyro.factor; it observes {[site.name for site in observed]}"
         )
     return observes_jointly(run)
 

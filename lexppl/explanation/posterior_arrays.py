@@ -150,8 +150,9 @@ class PosteriorArrays:
         x, y = self._rows.x, self._rows.y
         if y is not None:
             response = self._sites.response
-            events = len(response.event_shape) if response is not None else 0
+            events = len(response.event_shape) if response is not None else y.dim() - 1
             extra = [f"y_dim_{i}" for i in range(events)] or ["class"] * (y.dim() - 1)
+            self._coordinates |= {f"y_dim_{i}": range(y.shape[i + 1]) for i in range(events)}
             observed = y.detach().cpu().numpy()
             self._layout.add("observed_data", "y", ("row", *extra), observed.dtype)[:] = observed
         if x.dim() == 2:
