@@ -36,8 +36,8 @@ from lexppl.inference import (
     annealed,
     fit,
 )
-from lexppl.inference.scope import program_settings, seeded
-from lexppl.models import lex
+from lexppl.inference.contexts import program_settings, seeded
+from lexppl.systems import lex
 
 MASKS, REPEATS, BATCH = 4, 20, 200
 ESTIMATORS = {
@@ -90,7 +90,7 @@ def main() -> None:
                 watched = (0, options.epochs // 2, options.epochs - 1)
 
                 def build(models=models, objective=objective):
-                    models.append(lex(11, classes=2, penalty=PENALTY))
+                    models.append(lex(11, classes=2, penalty=PENALTY).program())
                     return [Stage([Term(models[-1], objective)])]
 
                 def watch(epoch, models=models, variances=variances, objective=objective):

@@ -4,7 +4,7 @@ import torch
 
 from lexppl import explain
 from lexppl.evaluation.entry_order import places
-from lexppl.inference.scope import seeded
+from lexppl.inference.contexts import seeded
 
 
 def importances(result, x, replicate=0):

@@ -18,10 +18,11 @@ from record import add, read
 from lexppl.data import synthetic
 from lexppl.evaluation import selection_scores
 from lexppl.inference import Linear, ReplicateData, Stage, System, Term, annealed, fit
-from lexppl.inference.scope import seeded
-from lexppl.models import ConstantImputer, lex, surrogate
+from lexppl.inference.contexts import seeded
+from lexppl.models import LEX, MLP, ConstantImputer, KSubsetSelector
 from lexppl.models.imputers.by_name import imputer_of
 from lexppl.models.table_parts import table_predictor
+from lexppl.systems import random_mask_predictor
 
 FEATURES = 11
 EPOCHS, BATCH = 40, 200
@@ -40,10 +41,10 @@ def system(k, imputer, on_random_masks):
 
     def build():
         predictor = table_predictor(FEATURES, 2, (200, 200, 200))
-        model = lex(FEATURES, classes=2, k=k, imputer=imputer, predictor=predictor)
+        model = LEX(KSubsetSelector(MLP(FEATURES, FEATURES, (200, 200)), k), imputer, predictor)
         explain = Stage([Term(model, annealed(4), learns=[model.selector])])
         if on_random_masks:
-            return [Stage([surrogate(predictor, imputer, FEATURES)]), explain]
+            return [Stage([random_mask_predictor(predictor, imputer, FEATURES)]), explain]
         return [Stage([Term(model, annealed(4))])]
 
     return System(build)

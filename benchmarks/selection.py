@@ -17,9 +17,10 @@ from record import add
 from lexppl.data import synthetic
 from lexppl.evaluation.oracle import Oracle
 from lexppl.evaluation.selection import selection_scores
-from lexppl.inference import annealed, fit
-from lexppl.inference.scope import seeded
-from lexppl.models import LEX, lex
+from lexppl.inference import fit
+from lexppl.inference.contexts import seeded
+from lexppl.models import LEX
+from lexppl.systems import lex
 
 K, PENALTY, DRAWS = 5, 0.0225, 100
 
@@ -69,10 +70,9 @@ def main() -> None:
                 test = synthetic(name, rows=10_000, seed=1000 + seed)
                 start = time.perf_counter()
                 result = fit(
-                    lambda law=law: lex(11, classes=2, **laws[law]),
+                    lex(11, classes=2, masks=options.masks, **laws[law]),
                     train,
                     valid=0.1,
-                    objective=annealed(masks=options.masks),
                     epochs=options.epochs,
                     batch_size=1000,
                     seed=seed,

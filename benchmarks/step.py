@@ -18,8 +18,9 @@ from torch import nn
 from lexppl.data import synthetic
 from lexppl.distributions import KSubset
 from lexppl.inference import NestedIWAE
-from lexppl.inference.scope import program_settings
-from lexppl.models import MLP, lex
+from lexppl.inference.contexts import program_settings
+from lexppl.models import MLP
+from lexppl.systems import lex
 
 L, BATCH, K = 10, 1000, 5
 
@@ -67,7 +68,7 @@ class ByTheLibrary:
 
     def __init__(self, law: str) -> None:
         options = {"k": K} if law == "k-subset" else {"penalty": 0.02}
-        self.loss = NestedIWAE(masks=L)(lex(11, classes=2, **options), None)
+        self.loss = NestedIWAE(masks=L)(lex(11, classes=2, **options).program(), None)
         self.optimizer = torch.optim.Adam(self.loss.parameters(), lr=1e-3, fused=True)
 
     def step(self, x: torch.Tensor, y: torch.Tensor) -> None:

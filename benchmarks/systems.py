@@ -31,7 +31,8 @@ from lexppl.evaluation import (
     selection_scores,
 )
 from lexppl.inference import Linear, fit
-from lexppl.models import Settings, q_fit, regime_targets, system_for
+from lexppl.models import regime_targets
+from lexppl.systems import Settings, q_fit, system_for
 
 SETS = ("Syn1", "Syn2", "Syn3", "S1", "S2", "S3")
 K = {"Syn1": 2, "Syn2": 4, "Syn3": 4, "S1": 5, "S2": 5, "S3": 5}

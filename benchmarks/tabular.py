@@ -26,7 +26,8 @@ from record import add, read
 from lexppl.data import dataset_from_frame, read_table
 from lexppl.evaluation import accuracy_by_size, fidelity_scores, fit_evalx, fit_full
 from lexppl.inference import Linear, fit
-from lexppl.models import METHODS, Grouping, Settings, regime_targets, system_for
+from lexppl.models import Grouping, regime_targets
+from lexppl.systems import METHODS, Settings, system_for
 
 FOLDER = Path(os.environ.get("LEXPPL_DATA", Path(__file__).parents[2] / "shared" / "data"))
 ADULT = [

@@ -19,8 +19,8 @@ from record import add, read
 from lexppl.data import load, ranked_names, ranked_set
 from lexppl.evaluation import kendall_w
 from lexppl.inference import averaged, fit
-from lexppl.inference.scope import seeded
-from lexppl.models import xtab
+from lexppl.inference.contexts import seeded
+from lexppl.systems import xtab
 
 SETTINGS = {
     "SynRank": {"noise": 0.5, "noise_scale": 0.5, "subsets": 3, "overlap": 0.75},

@@ -19,7 +19,7 @@ from scipy.cluster.hierarchy import leaves_list, linkage, optimal_leaf_ordering
 from lexppl.arviz_compatibility import Posterior, group_of
 from lexppl.explanation.importance_kind import ATTRIBUTION, PROBABILITY, kind_of
 from lexppl.explanation.ranking import chain_probabilities, selection_table
-from lexppl.inference.result import History
+from lexppl.inference.training.result import History
 
 BLUE = "#0072B2"
 ORANGE = "#D55E00"

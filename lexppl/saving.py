@@ -19,8 +19,9 @@ from safetensors.torch import save as to_bytes
 from torch import nn
 
 import lexppl.models
+import lexppl.systems
 from lexppl.inference import FitResult, History, NestedIWAE
-from lexppl.inference.own_settings import own_numbers
+from lexppl.inference.replicates.replicate_hyperparameters import own_numbers
 
 FORMAT, FORMAT_WITH_NUMBERS = 1, 2
 """The second has numbers in which replicates differ, which older versions would not read."""
@@ -31,8 +32,7 @@ DESCRIPTION = "explainer.json"
 def known_parts() -> Mapping[str, type[nn.Module]]:
     """The library's parts that can describe themselves, by class name."""
     found = {}
-    for name in lexppl.models.__all__:
-        part = getattr(lexppl.models, name)
+    for name, part in (*vars(lexppl.models).items(), *vars(lexppl.systems).items()):
         if isinstance(part, type) and issubclass(part, nn.Module) and hasattr(part, "config"):
             found[name] = part
     return MappingProxyType(found)

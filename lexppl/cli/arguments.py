@@ -16,9 +16,9 @@ from lexppl.cli.help_texts import (
 )
 from lexppl.cli.typed_values import at_least_zero, names, positive, share, sizes, whole
 from lexppl.data import synthetic_names
-from lexppl.models import METHODS
 from lexppl.models.imputers.by_name import IMPUTERS
 from lexppl.models.regimes import Regime
+from lexppl.systems import METHODS
 
 EXPLAIN_PENALTY, EVALUATE_PENALTY = 0.02, 0.0225
 """Nats an entry: what an entry must be worth to be kept, where neither k nor λ is given."""

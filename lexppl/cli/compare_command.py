@@ -19,8 +19,8 @@ from lexppl.cli.threads import one_thread
 from lexppl.compare import METHODS as OTHERS
 from lexppl.compare import compare
 from lexppl.evaluation import FullModel, fit_full
-from lexppl.models import METHODS
 from lexppl.models.regimes import Regime, regime_targets
+from lexppl.systems import METHODS
 from lexppl.tabular.fit_plan import FEW_ROWS
 
 

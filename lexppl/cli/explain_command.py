@@ -46,9 +46,9 @@ from lexppl.evaluation.full_model import FullModel
 from lexppl.explanation import explain, save_posterior, selection_table
 from lexppl.explanation.importance_kind import PROBABILITY
 from lexppl.inference import FitResult
-from lexppl.models import METHODS
 from lexppl.models.regimes import Regime
 from lexppl.saving import save
+from lexppl.systems import METHODS
 from lexppl.tabular.fit_plan import FEW_ROWS
 
 POSTERIOR, IMPORTANCE, REPORT = "posterior.nc", "importance.csv", "report.html"

@@ -18,16 +18,10 @@ from lexppl.inference import (
     FitResult,
     fit,
 )
-from lexppl.models import (
-    METHODS,
-    Grouping,
-    Method,
-    Predictor,
-    Settings,
-    system_for,
-)
+from lexppl.models import Grouping, Predictor
 from lexppl.models.imputers.by_name import imputer_of
 from lexppl.models.regimes import Regime, regime_targets
+from lexppl.systems import METHODS, Method, Settings, system_for
 from lexppl.tabular.fit_plan import decaying, plan_for
 
 MASKS = 4

@@ -2,7 +2,7 @@
 
 from lexppl.compare import METHODS as OTHERS
 from lexppl.data import shipped_names, synthetic_names
-from lexppl.models import METHODS
+from lexppl.systems import METHODS
 
 DESCRIPTION = """\
 Explain predictions: learn which features of each row a prediction needs, and how sure that is.

@@ -24,7 +24,6 @@ from lexppl.explanation.importance_kind import (
     PROBABILITY,
     ImportanceKind,
 )
-from lexppl.models import METHODS
 from lexppl.models.imputers.by_name import HOLDING_ROWS, IMPUTERS
 from lexppl.plots import (
     GREY,
@@ -34,6 +33,7 @@ from lexppl.plots import (
     plot_history,
     plot_importance,
 )
+from lexppl.systems import METHODS
 
 FIRST_FEATURES = 15
 """Features of the report's table that are seen at once."""

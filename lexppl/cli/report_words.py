@@ -8,8 +8,8 @@ from lexppl.explanation.importance_kind import (
     PROBABILITY,
     ImportanceKind,
 )
-from lexppl.models import METHODS
 from lexppl.models.imputers.by_name import IMPUTERS
+from lexppl.systems import METHODS
 
 SHOWN_ROWS = 50
 """Rows of the heat map."""

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lexppl.compare.checks import check_counts
 from lexppl.compare.random_state import check_seed
-from lexppl.inference.scope import seeded
+from lexppl.inference.contexts import seeded
 from lexppl.models import Grouping
 from lexppl.models.imputers import Imputer
 

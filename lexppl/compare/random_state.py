@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
-from lexppl.inference.scope import seeded
+from lexppl.inference.contexts import seeded
 
 
 @contextmanager

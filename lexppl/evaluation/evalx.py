@@ -28,7 +28,7 @@ from lexppl.evaluation.predictor_fit import (
 )
 from lexppl.inference import CollapseWarning, FitResult, NestedIWAE
 from lexppl.inference.batches import Data
-from lexppl.inference.site import Site
+from lexppl.inference.objective.site import Site
 from lexppl.models import LEX, ConstantImputer, Grouping, Likelihood, RandomSelector
 
 MASK = "mask"

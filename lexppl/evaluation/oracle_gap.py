@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lexppl.evaluation.prediction import chunk_rows, log_weights, program_of, sampling
-from lexppl.inference.result import FitResult
+from lexppl.inference.training.result import FitResult
 
 MASK = "mask"
 
@@ -143,7 +143,7 @@ def oracle_gaps(
         >>> from lexppl.data import synthetic
         >>> from lexppl.evaluation.oracle import Oracle
         >>> from lexppl.inference import fit
-        >>> from lexppl.models import lex
+        >>> from lexppl.systems import lex
         >>> data = synthetic("S1", rows=200, seed=0)
         >>> result = fit(lex(11, classes=2, k=5, hidden=(8,)), data, epochs=1, progress=False)
         >>> (gap,) = oracle_gaps(result, Oracle("S1"), data.x, data.y, truth=data.truth, masks=10)

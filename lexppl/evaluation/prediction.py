@@ -13,9 +13,9 @@ from sklearn.metrics import roc_auc_score
 from torch import Tensor, nn
 
 from lexppl.explanation.shared_latents import SharedLatents, has_latents_outside
-from lexppl.inference.program import Program, Run
-from lexppl.inference.result import FitResult
-from lexppl.inference.scope import keep_parameters_local, program_settings, seeded
+from lexppl.inference.contexts import keep_parameters_local, program_settings, seeded
+from lexppl.inference.objective.program import Program, Run
+from lexppl.inference.training.result import FitResult
 from lexppl.models.black_box import law_targets
 
 PARTICLE_BUDGET = 2**24

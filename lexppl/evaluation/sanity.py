@@ -12,7 +12,7 @@ import torch
 from scipy.stats import rankdata
 from torch import Tensor, nn
 
-from lexppl.inference.scope import seeded
+from lexppl.inference.contexts import seeded
 
 Module = TypeVar("Module", bound=nn.Module)
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from lexppl.evaluation.prediction import chunk_rows
-from lexppl.inference.scope import seeded
+from lexppl.inference.contexts import seeded
 
 
 def max_sensitivity(

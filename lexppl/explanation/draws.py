@@ -9,7 +9,7 @@ from torch import Tensor
 
 from lexppl.effects import LABEL_PLATE
 from lexppl.explanation.resampling import systematic_resampling
-from lexppl.inference.program import Run, Site, row_marginals
+from lexppl.inference.objective.program import Run, Site, row_marginals
 
 RESPONSE = "y"
 """The site of the response, by the convention of explainers."""

@@ -22,9 +22,9 @@ from lexppl.explanation.named_rows import NamedRows, named_rows
 from lexppl.explanation.posterior_arrays import PosteriorArrays
 from lexppl.explanation.program_sites import ProgramSites, sites_of
 from lexppl.explanation.shared_latents import SharedLatents
-from lexppl.inference.program import Program
-from lexppl.inference.result import FitResult
-from lexppl.inference.scope import keep_parameters_local, program_settings, seeded
+from lexppl.inference.contexts import keep_parameters_local, program_settings, seeded
+from lexppl.inference.objective.program import Program
+from lexppl.inference.training.result import FitResult
 
 LARGEST_TENSOR = 2**23
 """Numbers that the largest tensors of a chunk of rows may hold."""
@@ -194,8 +194,8 @@ def _observed_jointly(result: FitResult, rows: NamedRows) -> bool:
     observed = [site for site, _ in run.weighted if site.observed]
     if not any(site.name == RESPONSE or isinstance(site.law, Unit) for site in observed):
         raise ValueError(
-            "y is given, and the program has no site 'y' inside mask_particles() to observe it, nor "
-            f"a pyro.factor; it observes {[site.name for site in observed]}"
+            "y is given, and the program has no site 'y' inside mask_particles() to observe it, "
+            f"nor a pyro.factor; it observes {[site.name for site in observed]}"
         )
     return observes_jointly(run)
 

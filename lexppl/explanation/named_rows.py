@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from lexppl.explanation.program_sites import Response
-from lexppl.inference.result import FitResult
+from lexppl.inference.training.result import FitResult
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from lexppl.explanation.arviz_layout import ArvizLayout
 from lexppl.explanation.draws import RowDraws
 from lexppl.explanation.named_rows import NamedRows, entry_names, feature_names
 from lexppl.explanation.program_sites import MaskSite, ProgramSites, Response
-from lexppl.inference.result import FitResult
+from lexppl.inference.training.result import FitResult
 
 
 class PosteriorArrays:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lexppl.effects import ParticleCounts, weights_first
 from lexppl.explanation.draws import RESPONSE, label_values, states_mean
-from lexppl.inference.site import Site
+from lexppl.inference.objective.site import Site
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,5 @@
 """How a model is inferred: objectives, gradient estimators, fits."""
 
-from lexppl.inference.averaging import averaged
-from lexppl.inference.collapse import CollapseWarning, collapse
 from lexppl.inference.estimators import (
     REBAR,
     DisARM,
@@ -17,14 +15,16 @@ from lexppl.inference.estimators import (
     StraightThrough,
     TunedControl,
 )
-from lexppl.inference.fit import annealed, fit
-from lexppl.inference.loop import Epoch
 from lexppl.inference.nested_iwae import NestedIWAE
-from lexppl.inference.replicate_rows import ReplicateData
-from lexppl.inference.result import FitResult, History
+from lexppl.inference.replicates.averaging import averaged
+from lexppl.inference.replicates.replicate_rows import ReplicateData
 from lexppl.inference.schedules import Geometric, Linear, Schedule
 from lexppl.inference.stages import Stage, Term
 from lexppl.inference.system import System
+from lexppl.inference.training.collapse import CollapseWarning, collapse
+from lexppl.inference.training.fit import annealed, fit
+from lexppl.inference.training.loop import Epoch
+from lexppl.inference.training.result import FitResult, History
 
 __all__ = [
     "REBAR",

@@ -10,9 +10,9 @@ from pyro.infer import ELBO
 from torch import Tensor, nn
 
 from lexppl.effects import Progress
-from lexppl.inference.bound import BoundSpec
 from lexppl.inference.estimators import GradientEstimator, LeaveOneOut
-from lexppl.inference.program import Program
+from lexppl.inference.objective.bound import BoundSpec
+from lexppl.inference.objective.program import Program
 from lexppl.inference.schedules import Schedule, at, settles
 
 

@@ -26,7 +26,7 @@ class System:
 
     Example:
         >>> from lexppl.inference import fit
-        >>> from lexppl.models import l2x
+        >>> from lexppl.systems import l2x
         >>> system = l2x(3, classes=2, k=1, hidden=(8,), predictor_hidden=(8,))
         >>> import torch
         >>> x = torch.randn(100, 3, generator=torch.Generator().manual_seed(0))
@@ -45,6 +45,16 @@ class System:
             self.build()
         object.__setattr__(self, "published", MappingProxyType(dict(self.published)))
 
+    def program(self) -> Any:
+        """The program that explains, built anew.
+
+        Example:
+            >>> from lexppl.systems import lex
+            >>> type(lex(3, classes=2, k=1, hidden=(4,)).program()).__name__
+            'LEX'
+        """
+        return self.build()[-1].terms[0].model
+
     def to(self, *args: Any, **kwargs: Any) -> "System":
         """The system on another device or in another type, as `torch.nn.Module.to` has it.
 
@@ -52,7 +62,7 @@ class System:
             args, kwargs: of `torch.nn.Module.to`.
 
         Example:
-            >>> from lexppl.models import real_x
+            >>> from lexppl.systems import real_x
             >>> stages = real_x(3, classes=2, hidden=(4,)).to(torch.float64).build()
             >>> next(stages[0].terms[0].model.parameters()).dtype
             torch.float64

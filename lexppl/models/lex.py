@@ -16,11 +16,7 @@ from lexppl.effects import (
 )
 from lexppl.effects import penalty as add_penalty
 from lexppl.models.grouping import Grouping
-from lexppl.models.imputers import GaussianImputer
-from lexppl.models.networks import MLP
-from lexppl.models.penalties import Penalty, SizePenalty
-from lexppl.models.selectors import BernoulliSelector, KSubsetSelector
-from lexppl.models.table_parts import check_classes, check_size, mask_entries, table_predictor
+from lexppl.models.penalties import Penalty
 
 
 class LEX(PyroModule):
@@ -124,58 +120,3 @@ def observe(name: str, law: Any, y: Tensor | None) -> Tensor:
     with label_expectation(y) as labels:
         value = pyro.sample(name, law, obs=labels.to(y.dtype))
     return value
-
-
-def lex(
-    features: int,
-    *,
-    classes: int | None,
-    k: int | None = None,
-    penalty: float | None = None,
-    imputer: nn.Module | None = None,
-    grouping: Grouping | None = None,
-    predictor: nn.Module | None = None,
-    hidden: Sequence[int] = (200, 200),
-    predictor_hidden: Sequence[int] = (200, 200, 200),
-) -> LEX:
-    """LEX for tables, with the networks of its paper's synthetic experiments.
-
-    Selector of two hidden layers of 200, predictor of three, ReLU; masks are an exact k-subset, or
-    independent Bernoullis with λ nats for each entry kept. Deviations from Senetaire et al. 2023,
-    § 5.1: the k-subset law is exact, where the paper relaxes an ordered one.
-
-    Args:
-        features: D.
-        classes: C for labels, or None for a real response with a normal likelihood.
-        k: entries that a mask keeps; or
-        penalty: λ, nats for each entry kept, with the number of entries free. Give one of the two.
-        imputer: law of what is hidden; the standard Gaussian if None.
-        grouping: which features an entry keeps; one entry a feature if None.
-        predictor: a predictor of your own, in place of the network.
-        hidden: widths of the selector's hidden layers.
-        predictor_hidden: widths of the predictor's.
-
-    Raises:
-        ValueError: neither or both of k and penalty, k outside 1 … G, fewer than two classes.
-
-    Example:
-        >>> lex(11, classes=2, k=5).selector.k
-        5
-    """
-    entries = mask_entries(features, grouping)
-    if (k is None) == (penalty is None):
-        raise ValueError("give either k, the entries a mask keeps, or a penalty for each of them")
-    if k is not None:
-        check_size(k, entries)
-    check_classes(classes)
-    network = MLP(features, entries, hidden)
-    selector = BernoulliSelector(network) if k is None else KSubsetSelector(network, k)
-    if predictor is None:
-        predictor = table_predictor(features, classes, predictor_hidden)
-    return LEX(
-        selector,
-        GaussianImputer() if imputer is None else imputer,
-        predictor,
-        [] if penalty is None else [SizePenalty(penalty)],
-        grouping,
-    )

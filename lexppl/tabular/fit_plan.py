@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lexppl.inference import Linear
-from lexppl.models import METHODS
+from lexppl.systems import METHODS
 
 FEW_ROWS = 2000
 """Fewer rows to fit on than this get small networks: large ones overfit at once."""

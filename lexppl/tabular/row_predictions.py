@@ -11,9 +11,9 @@ from lexppl.evaluation.prediction import chunk_rows, outcome
 from lexppl.explanation.draws import RESPONSE
 from lexppl.explanation.program_sites import ProgramSites, sites_of
 from lexppl.explanation.shared_latents import SharedLatents
-from lexppl.inference.program import Program, Run, Site, row_marginals
-from lexppl.inference.result import FitResult
-from lexppl.inference.scope import keep_parameters_local, program_settings, seeded
+from lexppl.inference.contexts import keep_parameters_local, program_settings, seeded
+from lexppl.inference.objective.program import Program, Run, Site, row_marginals
+from lexppl.inference.training.result import FitResult
 from lexppl.tabular.common_random_numbers import CommonRandomNumbers
 
 Read = Callable[[Run], Tensor]
@@ -43,7 +43,7 @@ def row_predictions(result: FitResult, x: Tensor, masks: int, seed: int) -> Tens
 
     Example:
         >>> from lexppl.inference import fit
-        >>> from lexppl.models import lex
+        >>> from lexppl.systems import lex
         >>> x = torch.randn(50, 3, generator=torch.Generator().manual_seed(0))
         >>> model = lex(3, classes=2, k=1, hidden=(4,), predictor_hidden=(4,))
         >>> result = fit(model, (x, (x[:, 0] > 0).long()), epochs=1, progress=False)

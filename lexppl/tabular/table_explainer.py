@@ -19,8 +19,8 @@ from lexppl.arviz_compatibility import Posterior
 from lexppl.data import TableEncoding, TargetColumn
 from lexppl.explanation import explain
 from lexppl.inference import FitResult
-from lexppl.models import METHODS, Settings
 from lexppl.models.imputers.by_name import imputer_of
+from lexppl.systems import METHODS, Settings
 from lexppl.tabular.fit_plan import check_method, kept_entries, plan_for, real, whole
 from lexppl.tabular.given_model import (
     check_given_model,

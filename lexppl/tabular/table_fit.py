@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from lexppl.data.stratification import stratified_parts
 from lexppl.evaluation import fit_full
 from lexppl.inference import FitResult, Stage, System, fit
-from lexppl.inference.scope import seeded
-from lexppl.models import METHODS, Settings, regime_targets, system_for
+from lexppl.inference.contexts import seeded
+from lexppl.models import regime_targets
+from lexppl.systems import METHODS, Settings, system_for
 from lexppl.tabular.fit_plan import FitPlan
 
 

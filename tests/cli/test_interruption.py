@@ -9,7 +9,7 @@ import time
 import pytest
 
 from lexppl.cli import main
-from lexppl.inference.loop import TrainingLoop
+from lexppl.inference.training.loop import TrainingLoop
 from tests.cli.tables import people, written
 
 QUICK = ["--epochs", "6", "--replicates", "2", "--draws", "5", "--quiet"]
@@ -57,8 +57,8 @@ def test_interrupted_judge_keeps_the_explainer(tmp_path, monkeypatch, capsys):
     ("at", "owner", "name"),
     [
         (1, "lexppl.cli.explain_command", "read_source"),
-        (1, "lexppl.inference.loop.TrainingLoop", "_first_step"),
-        (1, "lexppl.inference.loop.TrainingLoop", "_validate"),
+        (1, "lexppl.inference.training.loop.TrainingLoop", "_first_step"),
+        (1, "lexppl.inference.training.loop.TrainingLoop", "_validate"),
         (1, "lexppl.cli.explain_command", "write_report"),
     ],
 )

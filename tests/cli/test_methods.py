@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression
 
 from lexppl import load
 from lexppl.cli import main
-from lexppl.models import METHODS
+from lexppl.systems import METHODS
 from tests.cli.tables import people, written
 
 QUICK = ["--epochs", "2", "--quiet"]

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from lexppl.inference import Enumerate, LeaveOneOut, NestedIWAE
-from lexppl.inference.bound import BoundTerms
 from lexppl.inference.estimators import SampledEstimator
+from lexppl.inference.objective.bound import BoundTerms
 from tests.gradients.enumeration import (
     Toy,
     drawn_values_and_gradients,

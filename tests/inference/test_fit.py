@@ -25,8 +25,8 @@ from lexppl.inference import (
     collapse,
     fit,
 )
-from lexppl.inference.replicates import Replicates, reinitialised
-from lexppl.inference.scope import MiniBatch, keep_parameters_local, program_settings
+from lexppl.inference.contexts import MiniBatch, keep_parameters_local, program_settings
+from lexppl.inference.replicates.replicates import Replicates, reinitialised
 from lexppl.inference.stages import Terms
 from lexppl.models import (
     LEX,

@@ -9,7 +9,7 @@ from torch import nn
 
 from lexppl.effects import mask_particles, penalty
 from lexppl.inference import Enumerate, NestedIWAE, fit
-from lexppl.inference.scope import MiniBatch, rows_plate
+from lexppl.inference.contexts import MiniBatch, rows_plate
 from lexppl.models import MLP
 
 X = torch.randn(8, 2, generator=torch.Generator().manual_seed(0))

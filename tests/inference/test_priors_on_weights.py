@@ -12,7 +12,7 @@ from torch import nn
 from lexppl import explain
 from lexppl.effects import draw_weights, mask_particles, weights_first
 from lexppl.inference import Enumerate, Linear, NestedIWAE, fit
-from lexppl.models import lex
+from lexppl.systems import lex
 
 X = torch.randn(60, 2, generator=torch.Generator().manual_seed(0))
 Y = 1.5 * X[:, 0] + 0.5 * torch.randn(60, generator=torch.Generator().manual_seed(1))
@@ -122,7 +122,7 @@ def with_priors(model):
 
 
 def factory():
-    return with_priors(lex(2, classes=2, k=1, hidden=(3,), predictor_hidden=(3,)))
+    return with_priors(lex(2, classes=2, k=1, hidden=(3,), predictor_hidden=(3,)).program())
 
 
 def test_a_factorys_weights_are_shared_by_all_rows():

@@ -24,8 +24,8 @@ from lexppl import explain
 from lexppl.distributions import KSubset
 from lexppl.effects import imputation_particles, mask_particles
 from lexppl.inference import Enumerate, NestedIWAE, fit
-from lexppl.inference.replicates import Replicates
-from lexppl.inference.scope import program_settings
+from lexppl.inference.contexts import program_settings
+from lexppl.inference.replicates.replicates import Replicates
 from lexppl.inference.stages import Stage, Term, Terms
 from lexppl.models import MLP, GaussianImputer
 from tests.gradients.enumeration import threshold

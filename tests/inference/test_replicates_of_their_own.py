@@ -20,7 +20,7 @@ from lexppl.inference import (
     Term,
     fit,
 )
-from lexppl.inference.replicate_rows import training_rows
+from lexppl.inference.replicates.replicate_rows import training_rows
 from lexppl.models import (
     LEX,
     MLP,
@@ -30,10 +30,8 @@ from lexppl.models import (
     Predictor,
     SizePenalty,
     frozen,
-    lex,
-    real_x,
-    xtab,
 )
+from lexppl.systems import lex, real_x, xtab
 
 EXACT = NestedIWAE(math.inf, estimator=Enumerate())
 QUIET = {"progress": False, "valid": None, "epochs": 3}
@@ -110,12 +108,13 @@ def test_batches_are_a_partition_of_each_replicates_rows():
 
 
 def test_k_may_differ_between_replicates():
-    models = [lex(6, classes=2, k=k, hidden=(8,), predictor_hidden=(8,)) for k in (1, 3, 6)]
+    objective = NestedIWAE(2, estimator=LeaveOneOut())
+    sizes = {"hidden": (8,), "predictor_hidden": (8,)}
+    models = [lex(6, classes=2, k=k, objective=objective, **sizes) for k in (1, 3, 6)]
     x = torch.randn(60, 6, generator=torch.Generator().manual_seed(0))
     result = fit(
         models,
         (x, (x[:, 0] > 0).long()),
-        objective=NestedIWAE(2, estimator=LeaveOneOut()),
         epochs=2,
         progress=False,
     )
@@ -194,7 +193,10 @@ class Named(nn.Module):
         ([explainer(), Named("a")], data(0), {}, "same parts"),
         ([Named("a"), Named("b")], data(0), {}, "they differ in 'kind' of Named"),
         (
-            [explainer(), lex(3, classes=2, k=1, hidden=(4,), predictor_hidden=(4,))],
+            [
+                explainer(),
+                lex(3, classes=2, k=1, hidden=(4,), predictor_hidden=(4,)).program(),
+            ],
             data(0),
             {},
             "same parts",

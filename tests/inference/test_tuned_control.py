@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from lexppl.inference import REBAR, NestedIWAE, TunedControl, fit
-from lexppl.inference.loop import gradient_of_square
-from lexppl.inference.scope import keep_parameters_local, program_settings, seeded
+from lexppl.inference.contexts import keep_parameters_local, program_settings, seeded
+from lexppl.inference.training.loop import gradient_of_square
 from lexppl.models import (
     LEX,
     MLP,

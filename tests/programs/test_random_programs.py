@@ -7,8 +7,9 @@ import pytest
 import torch
 from hypothesis import HealthCheck, assume, given, settings
 
-from lexppl.inference import Enumerate, LeaveOneOut, NestedIWAE, ScoreFunction, bound
+from lexppl.inference import Enumerate, LeaveOneOut, NestedIWAE, ScoreFunction
 from lexppl.inference.estimators import leave_one_out, leaving_one_out
+from lexppl.inference.objective import bound
 from tests.programs.enumeration import count, distance, exact, expected
 from tests.programs.random_programs import recipes
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lexppl.inference.scope import program_settings
+from lexppl.inference.contexts import program_settings
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,7 @@ from itertools import product
 
 import torch
 
-from lexppl.inference.scope import keep_parameters_local
+from lexppl.inference.contexts import keep_parameters_local
 
 X = torch.tensor([[0.8, -1.1, 0.4], [-0.3, 0.9, 1.2]], dtype=torch.float64)
 Y = torch.tensor([1, 0])

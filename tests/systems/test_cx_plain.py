@@ -10,17 +10,10 @@ from torch import nn
 
 from lexppl import explain, fit, load, save
 from lexppl.inference import NestedIWAE, ScoreFunction
-from lexppl.inference.scope import seeded
-from lexppl.models import (
-    ConstantImputer,
-    CXPlain,
-    Grouping,
-    MarginalImputer,
-    black_box,
-    cx_plain,
-    cx_plain_targets,
-)
+from lexppl.inference.contexts import seeded
+from lexppl.models import ConstantImputer, Grouping, MarginalImputer, black_box
 from lexppl.models.table_parts import table_predictor
+from lexppl.systems import CXPlain, cx_plain, cx_plain_targets
 from tests.systems.discrete import gradients_of, stages_of
 
 X = torch.randn(40, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from lexppl.inference import REBAR, Enumerate, NestedIWAE, ScoreFunction
-from lexppl.inference.scope import seeded
-from lexppl.models import base_x, invase, rationale, real_x
+from lexppl.inference.contexts import seeded
+from lexppl.systems import base_x, invase, rationale, real_x
 from tests.gradients.enumeration import threshold, z_scores
 from tests.systems.discrete import (
     BLACK_BOX,

@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from lexppl import explain, fit, load, save
-from lexppl.inference.scope import seeded
-from lexppl.models import METHODS, Grouping, Settings, system_for
+from lexppl.inference.contexts import seeded
+from lexppl.models import Grouping
 from lexppl.models.table_parts import table_predictor
+from lexppl.systems import METHODS, Settings, system_for
 
 ROWS = 120
 X = torch.randn(ROWS, 4, generator=torch.Generator().manual_seed(0))

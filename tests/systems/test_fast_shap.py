@@ -12,20 +12,11 @@ from torch.nn.functional import kl_div
 from lexppl import explain, fit, load, save
 from lexppl.evaluation import predictive, predictive_log_likelihood
 from lexppl.inference import NestedIWAE, ScoreFunction, Stage, Term
-from lexppl.inference.program import Program
-from lexppl.inference.scope import seeded
-from lexppl.models import (
-    LEX,
-    ConstantImputer,
-    FastSHAP,
-    Grouping,
-    MarginalImputer,
-    Settings,
-    TeacherTargets,
-    fast_shap,
-    system_for,
-)
+from lexppl.inference.contexts import seeded
+from lexppl.inference.objective.program import Program
+from lexppl.models import LEX, ConstantImputer, Grouping, MarginalImputer
 from lexppl.models.table_parts import table_predictor
+from lexppl.systems import FastSHAP, Settings, TeacherTargets, fast_shap, system_for
 from tests.gradients.enumeration import threshold, z_scores
 from tests.systems.discrete import stages_of
 

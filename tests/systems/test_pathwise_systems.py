@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from lexppl.effects import Progress
-from lexppl.inference.scope import seeded
-from lexppl.models import l2x, meed, vibi
+from lexppl.inference.contexts import seeded
 from lexppl.models.table_parts import table_predictor
+from lexppl.systems import l2x, meed, vibi
 from tests.systems.discrete import BLACK_BOX, SIZES, X, Y, gradients_of, stages_of
 
 K, TAU = 2, 0.5

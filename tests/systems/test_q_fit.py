@@ -9,9 +9,10 @@ from scipy.stats import beta as beta_law
 from lexppl.distributions import MaskDirichlet
 from lexppl.evaluation import predictive, predictive_log_likelihood
 from lexppl.inference import NestedIWAE, fit
-from lexppl.inference.scope import seeded
-from lexppl.models import FullProgram, importance_divergence, q_fit
+from lexppl.inference.contexts import seeded
+from lexppl.models import FullProgram
 from lexppl.models.table_parts import table_predictor
+from lexppl.systems import importance_divergence, q_fit
 from tests.gradients.enumeration import threshold, z_scores
 from tests.systems.discrete import BLACK_BOX, X, Y, gradients_of, stages_of
 

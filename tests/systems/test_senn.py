@@ -10,18 +10,10 @@ from torch.nn.functional import cross_entropy
 
 from lexppl import explain, fit, load, save
 from lexppl.inference import NestedIWAE
-from lexppl.inference.program import Program
-from lexppl.inference.scope import seeded
-from lexppl.models import (
-    MLP,
-    SENN,
-    CategoricalLikelihood,
-    Grouping,
-    NormalLikelihood,
-    Settings,
-    senn,
-    system_for,
-)
+from lexppl.inference.contexts import seeded
+from lexppl.inference.objective.program import Program
+from lexppl.models import MLP, CategoricalLikelihood, Grouping, NormalLikelihood
+from lexppl.systems import SENN, Settings, senn, system_for
 from tests.systems.discrete import gradients_of, stages_of
 
 X = torch.randn(5, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)

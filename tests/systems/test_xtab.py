@@ -4,10 +4,11 @@ import pytest
 import torch
 
 from lexppl.inference import averaged, fit
-from lexppl.inference.clipped_weights import clipped_adamw
-from lexppl.inference.scope import seeded
-from lexppl.models import MLP, NoisyFeatures, SubsetNetwork, xtab
-from lexppl.models.subset_network import subset_width
+from lexppl.inference.contexts import seeded
+from lexppl.inference.training.clipped_weights import clipped_adamw
+from lexppl.models import MLP
+from lexppl.systems import NoisyFeatures, SubsetNetwork, xtab
+from lexppl.systems.xtab.subset_network import subset_width
 from tests.systems.discrete import X, Y, gradients_of, stages_of
 
 SIZES = {"encoder_hidden": (4,), "predictor_hidden": (5,)}

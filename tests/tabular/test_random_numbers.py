@@ -11,8 +11,8 @@ from sklearn.datasets import make_blobs
 
 from lexppl import ExplainerClassifier, fit
 from lexppl.evaluation import predictive
-from lexppl.models import METHODS, lex
 from lexppl.models.imputers.by_name import IMPUTERS
+from lexppl.systems import METHODS, lex
 from lexppl.tabular.common_random_numbers import CommonRandomNumbers, standard_gamma
 from lexppl.tabular.row_predictions import row_importances, row_predictions
 

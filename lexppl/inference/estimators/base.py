@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from lexppl.inference.bound import BoundSpec, BoundTerms, joint_score, no_gradient
 from lexppl.inference.estimators.leaving_one_out import imputation_score
-from lexppl.inference.program import Program, Run
-from lexppl.inference.refusals import ESTIMATOR
-from lexppl.inference.site import Site
+from lexppl.inference.objective.bound import BoundSpec, BoundTerms, joint_score, no_gradient
+from lexppl.inference.objective.program import Program, Run
+from lexppl.inference.objective.refusals import ESTIMATOR
+from lexppl.inference.objective.site import Site
 
 
 class GradientEstimator(ABC):

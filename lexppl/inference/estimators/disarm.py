@@ -10,7 +10,9 @@ from torch import Tensor
 from torch.distributions import Bernoulli, Independent
 
 from lexppl.effects import MASK_DIM
-from lexppl.inference.bound import (
+from lexppl.inference.estimators.base import SampledEstimator
+from lexppl.inference.estimators.leaving_one_out import per_mask
+from lexppl.inference.objective.bound import (
     BoundSpec,
     BoundTerms,
     LogWeight,
@@ -18,9 +20,7 @@ from lexppl.inference.bound import (
     score_of,
     shared_with,
 )
-from lexppl.inference.estimators.base import SampledEstimator
-from lexppl.inference.estimators.leaving_one_out import per_mask
-from lexppl.inference.site import Site
+from lexppl.inference.objective.site import Site
 
 
 @dataclass(frozen=True)

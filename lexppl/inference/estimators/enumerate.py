@@ -12,12 +12,12 @@ from torch import Tensor
 
 from lexppl.distributions import mask_support
 from lexppl.effects import MASK_DIM
-from lexppl.inference.bound import BoundSpec, BoundTerms, score_of
 from lexppl.inference.estimators.base import GradientEstimator, scored_outside
 from lexppl.inference.estimators.leaving_one_out import per_mask
-from lexppl.inference.program import Program, Run
-from lexppl.inference.refusals import ESTIMATOR
-from lexppl.inference.site import Site
+from lexppl.inference.objective.bound import BoundSpec, BoundTerms, score_of
+from lexppl.inference.objective.program import Program, Run
+from lexppl.inference.objective.refusals import ESTIMATOR
+from lexppl.inference.objective.site import Site
 
 MOST_TUPLES = 250_000
 MOST_JOINT_MASKS = 65_536

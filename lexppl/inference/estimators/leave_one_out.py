@@ -5,10 +5,10 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from lexppl.inference.bound import BoundSpec, BoundTerms
 from lexppl.inference.estimators.base import SampledEstimator
 from lexppl.inference.estimators.leaving_one_out import imputation_score, mask_score
-from lexppl.inference.site import Site
+from lexppl.inference.objective.bound import BoundSpec, BoundTerms
+from lexppl.inference.objective.site import Site
 
 
 @dataclass(frozen=True)

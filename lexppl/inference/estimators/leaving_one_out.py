@@ -6,14 +6,14 @@ import torch
 from torch import Tensor
 
 from lexppl.effects import IMPUTATION_DIM, MASK_DIM
-from lexppl.inference.bound import (
+from lexppl.inference.objective.bound import (
     BoundTerms,
     LogWeight,
     no_gradient,
     score_of,
     shared_with,
 )
-from lexppl.inference.site import Site
+from lexppl.inference.objective.site import Site
 
 
 def leave_one_out(log_weight: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from torch import Tensor
 from lexppl.distributions import relaxation
 from lexppl.inference.estimators.base import SamplePathEstimator
 from lexppl.inference.estimators.straight_through import check_temperature
-from lexppl.inference.site import Site
+from lexppl.inference.objective.site import Site
 
 
 @dataclass(frozen=True)

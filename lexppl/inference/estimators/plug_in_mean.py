@@ -6,7 +6,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from lexppl.inference.estimators.base import SamplePathEstimator
-from lexppl.inference.site import Site
+from lexppl.inference.objective.site import Site
 
 
 @dataclass(frozen=True)

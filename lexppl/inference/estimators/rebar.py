@@ -11,11 +11,11 @@ from pyro.infer.util import is_validation_enabled
 from torch import Tensor, nn
 
 from lexppl.distributions import Relaxation, relaxation
-from lexppl.inference.bound import BoundSpec, BoundTerms, no_gradient, shared_with
 from lexppl.inference.estimators.base import Estimate, SampledEstimator
 from lexppl.inference.estimators.leaving_one_out import imputation_score, per_mask
 from lexppl.inference.estimators.straight_through import check_temperature, straight_through
-from lexppl.inference.site import Site
+from lexppl.inference.objective.bound import BoundSpec, BoundTerms, no_gradient, shared_with
+from lexppl.inference.objective.site import Site
 
 
 class TunedControl(nn.Module):

@@ -7,10 +7,16 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from lexppl.inference.bound import BoundTerms, LogWeight, no_gradient, score_of, shared_with
 from lexppl.inference.estimators.base import SampledEstimator
 from lexppl.inference.estimators.leaving_one_out import average_per_draw
-from lexppl.inference.site import Site
+from lexppl.inference.objective.bound import (
+    BoundTerms,
+    LogWeight,
+    no_gradient,
+    score_of,
+    shared_with,
+)
+from lexppl.inference.objective.site import Site
 
 Baseline = Callable[..., Tensor]
 

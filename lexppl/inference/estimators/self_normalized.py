@@ -7,10 +7,16 @@ import torch
 from torch import Tensor
 
 from lexppl.effects import MASK_DIM
-from lexppl.inference.bound import BoundSpec, BoundTerms, no_gradient, score_of, shared_with
 from lexppl.inference.estimators.base import SampledEstimator
 from lexppl.inference.estimators.leaving_one_out import average_per_draw
-from lexppl.inference.site import Site
+from lexppl.inference.objective.bound import (
+    BoundSpec,
+    BoundTerms,
+    no_gradient,
+    score_of,
+    shared_with,
+)
+from lexppl.inference.objective.site import Site
 
 
 @dataclass(frozen=True)

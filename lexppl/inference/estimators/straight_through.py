@@ -6,9 +6,9 @@ from typing import ClassVar
 from torch import Tensor
 
 from lexppl.distributions import relaxation
-from lexppl.inference.bound import BoundSpec
 from lexppl.inference.estimators.base import SamplePathEstimator
-from lexppl.inference.site import Site
+from lexppl.inference.objective.bound import BoundSpec
+from lexppl.inference.objective.site import Site
 
 
 def straight_through(hard: Tensor, soft: Tensor) -> Tensor:

@@ -7,19 +7,19 @@ import torch
 from torch import nn
 
 from lexppl.inference import NestedIWAE, Pathwise, Stage, System, Term
-from lexppl.inference.clipped_weights import clipped_adamw
+from lexppl.inference.training.clipped_weights import clipped_adamw
 from lexppl.models.grouping import Grouping
 from lexppl.models.imputers import SquaredMaskImputer
 from lexppl.models.lex import LEX
 from lexppl.models.likelihoods import CategoricalLikelihood, NormalLikelihood
 from lexppl.models.networks import MLP
-from lexppl.models.noisy_features import NoisyFeatures
 from lexppl.models.penalties import GiniPenalty, SizePenalty
 from lexppl.models.predictor import Predictor
 from lexppl.models.selectors import SoftMaskSelector
-from lexppl.models.shared_mask import CombinedMask, GatedMask
-from lexppl.models.subset_network import SubsetNetwork, subset_width
 from lexppl.models.table_parts import check_classes, mask_entries
+from lexppl.systems.xtab.noisy_features import NoisyFeatures
+from lexppl.systems.xtab.shared_mask import CombinedMask, GatedMask
+from lexppl.systems.xtab.subset_network import SubsetNetwork, subset_width
 
 
 def xtab(

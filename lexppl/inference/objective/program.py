@@ -11,12 +11,12 @@ from torch import Tensor
 
 from lexppl.distributions import uniform_masks
 from lexppl.effects import ParticleCounts, weights_first
-from lexppl.inference.refusals import (
+from lexppl.inference.objective.refusals import (
     refuse_larger_value,
     refuse_separate_logs,
     refuse_unreadable,
 )
-from lexppl.inference.site import Site
+from lexppl.inference.objective.site import Site
 
 Draw = Callable[["Site"], Tensor | None]
 """How an estimator draws a latent site; None leaves the draw to the site's own law."""

@@ -20,8 +20,8 @@ from lexppl.effects import (
     MASK_PLATE,
     PENALTY,
 )
-from lexppl.inference.closed_divergences import CLOSED_KL
-from lexppl.inference.site import Site
+from lexppl.inference.objective.closed_divergences import CLOSED_KL
+from lexppl.inference.objective.site import Site
 
 ESTIMATOR = "estimator"
 """The key of a site's `infer` that chooses its own gradient estimator."""

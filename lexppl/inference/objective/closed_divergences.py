@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from torch import Tensor
 from torch.distributions import kl_divergence
 
-from lexppl.inference.site import Site
+from lexppl.inference.objective.site import Site
 
 CLOSED_KL = "closed_kl"
 """The key of a guide site's `infer` that asks for it."""

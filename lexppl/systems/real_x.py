@@ -11,8 +11,8 @@ from lexppl.models.lex import LEX
 from lexppl.models.networks import MLP
 from lexppl.models.penalties import SizePenalty
 from lexppl.models.selectors import BernoulliSelector
-from lexppl.models.surrogate import surrogate
 from lexppl.models.table_parts import mask_entries, table_predictor
+from lexppl.systems.random_mask_predictor import random_mask_predictor
 
 
 def real_x(
@@ -72,7 +72,9 @@ def real_x(
             NestedIWAE(1, samples=samples, estimator=REBAR(temperature)),
             learns=[selector],
         )
-        predict = surrogate(predictor, hides, entries, grouping=grouping, samples=samples)
+        predict = random_mask_predictor(
+            predictor, hides, entries, grouping=grouping, samples=samples
+        )
         return [Stage([select, predict])] if alternate else [Stage([predict]), Stage([select])]
 
     return System(build, {"epochs": 1000, "learning_rate": 1e-4, "weight_decay": 0.0})

@@ -18,15 +18,15 @@ from pyro.distributions.util import scale_and_mask
 from torch import Tensor
 
 from lexppl.effects import BY_DRAW, IMPUTATION_DIM, MASK_DIM
-from lexppl.inference.closed_divergences import closed_divergences
-from lexppl.inference.program import Run, log_weight_of
-from lexppl.inference.refusals import (
+from lexppl.inference.objective.closed_divergences import closed_divergences
+from lexppl.inference.objective.program import Run, log_weight_of
+from lexppl.inference.objective.refusals import (
     common_scale,
     refuse_separate_logs,
     refuse_shared_by_rows,
     refuse_unread_options,
 )
-from lexppl.inference.site import PlateKey, Site
+from lexppl.inference.objective.site import PlateKey, Site
 
 PARTICLE_DIMS = (IMPUTATION_DIM, MASK_DIM)
 

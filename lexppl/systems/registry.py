@@ -7,21 +7,21 @@ from typing import Any
 
 from torch import nn
 
-from lexppl.inference import Stage, System, Term, annealed
-from lexppl.models.fast_shap import fast_shap
+from lexppl.inference import System
 from lexppl.models.grouping import Grouping
-from lexppl.models.invase import invase
-from lexppl.models.l2x import l2x
-from lexppl.models.lex import lex
-from lexppl.models.meed import meed
-from lexppl.models.q_fit import q_fit
-from lexppl.models.rationale import rationale
-from lexppl.models.real_x import base_x, real_x
 from lexppl.models.regimes import frozen
-from lexppl.models.senn import senn
 from lexppl.models.table_parts import check_classes, mask_entries
-from lexppl.models.vibi import vibi
-from lexppl.models.xtab import xtab
+from lexppl.systems.fastshap.system import fast_shap
+from lexppl.systems.invase import invase
+from lexppl.systems.l2x import l2x
+from lexppl.systems.lex import lex
+from lexppl.systems.meed.system import meed
+from lexppl.systems.q_fit.system import q_fit
+from lexppl.systems.rationale import rationale
+from lexppl.systems.real_x import base_x, real_x
+from lexppl.systems.senn import senn
+from lexppl.systems.vibi import vibi
+from lexppl.systems.xtab.system import xtab
 
 
 @dataclass(frozen=True)
@@ -82,21 +82,15 @@ class Method:
 
 
 def _lex(s: Settings) -> System:
-    def build() -> list[Stage]:
-        model = lex(
-            s.features,
-            classes=s.classes,
-            k=s.k,
-            penalty=s.penalty if s.k is None else None,
-            imputer=s.imputer,
-            grouping=s.grouping,
-            predictor=None if s.predictor is None else frozen(s.predictor),
-            hidden=s.hidden,
-            predictor_hidden=s.predictor_hidden,
-        )
-        return [Stage([Term(model, annealed(s.masks, s.imputations))])]
-
-    return System(build)
+    return lex(
+        s.features,
+        k=s.k,
+        penalty=s.penalty if s.k is None else None,
+        masks=s.masks,
+        imputations=s.imputations,
+        predictor=None if s.predictor is None else frozen(s.predictor),
+        **_jointly(s),
+    )
 
 
 def _shared(s: Settings) -> dict[str, Any]:
@@ -223,7 +217,7 @@ METHODS: Mapping[str, Method] = MappingProxyType(
     }
 )
 """The methods by name. CXPlain is not among them: its y are shares computed of a model and its
-data, by :func:`lexppl.models.cx_plain_targets`."""
+data, by :func:`lexppl.systems.cx_plain_targets`."""
 
 
 def system_for(name: str, settings: Settings) -> System:

@@ -15,17 +15,22 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from lexppl.effects import drawing_weights_first
 from lexppl.inference.batches import Data, LoadedRows
-from lexppl.inference.collapse import collapse, mask_marginals, report_collapse
-from lexppl.inference.loop import Callback, TrainingLoop
+from lexppl.inference.contexts import keep_parameters_local, program_settings, seeded
 from lexppl.inference.nested_iwae import NestedIWAE
 from lexppl.inference.pyro_objectives import refuse_unusable
-from lexppl.inference.replicate_rows import ReplicateData, Rows, of_replicate, training_rows
-from lexppl.inference.replicates import Replicates, reinitialised
-from lexppl.inference.result import FitResult, History
+from lexppl.inference.replicates.replicate_rows import (
+    ReplicateData,
+    Rows,
+    of_replicate,
+    training_rows,
+)
+from lexppl.inference.replicates.replicates import Replicates, reinitialised
 from lexppl.inference.schedules import Linear, Schedule, at
-from lexppl.inference.scope import keep_parameters_local, program_settings, seeded
 from lexppl.inference.stages import OptimizerFactory, Stage, Term, Terms
 from lexppl.inference.system import System
+from lexppl.inference.training.collapse import collapse, mask_marginals, report_collapse
+from lexppl.inference.training.loop import Callback, TrainingLoop
+from lexppl.inference.training.result import FitResult, History
 
 Model = nn.Module | System | Callable[[], nn.Module]
 """A program, a published system, or a function that builds a program."""

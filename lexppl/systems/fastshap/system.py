@@ -19,7 +19,7 @@ from lexppl.models.lex import LEX, observe
 from lexppl.models.networks import MLP
 from lexppl.models.regimes import Frozen, frozen
 from lexppl.models.table_parts import check_classes, mask_entries, table_predictor
-from lexppl.models.uniform_size_selector import UniformSizeSelector
+from lexppl.systems.fastshap.uniform_size_selector import UniformSizeSelector
 
 
 class TeacherTargets(PyroModule):

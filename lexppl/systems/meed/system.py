@@ -8,14 +8,14 @@ from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
 from lexppl.inference import NestedIWAE, Pathwise, Stage, System, Term
-from lexppl.models.fading_prior import FadingPrior
 from lexppl.models.grouping import Grouping
 from lexppl.models.imputers import ComplementImputer, ConstantImputer
 from lexppl.models.lex import LEX
 from lexppl.models.networks import MLP
-from lexppl.models.output_feedback import OutputFeedback
 from lexppl.models.selectors import MaxConcreteSelector
 from lexppl.models.table_parts import check_size, mask_entries, table_predictor
+from lexppl.systems.meed.fading_prior import FadingPrior
+from lexppl.systems.meed.output_feedback import OutputFeedback
 
 
 class FlippedTargets(PyroModule):

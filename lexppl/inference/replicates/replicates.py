@@ -10,8 +10,12 @@ from torch import Tensor, nn
 from torch.func import vmap
 
 from lexppl.inference.nested_iwae import NestedIWAE
-from lexppl.inference.own_settings import own_numbers, own_tensors, refuse_other_stages
-from lexppl.inference.replicate_draws import OutOfPlaceDraws
+from lexppl.inference.replicates.replicate_draws import OutOfPlaceDraws
+from lexppl.inference.replicates.replicate_hyperparameters import (
+    own_numbers,
+    own_tensors,
+    refuse_other_stages,
+)
 from lexppl.inference.stages import Term, Terms
 
 

@@ -25,7 +25,7 @@ class ReplicateData:
 
     Example:
         >>> from lexppl.inference import fit
-        >>> from lexppl.models import lex
+        >>> from lexppl.systems import lex
         >>> seeds = [torch.Generator().manual_seed(s) for s in (0, 1)]
         >>> xs = [torch.randn(60, 3, generator=g) for g in seeds]
         >>> data = ReplicateData([(x, (x[:, 0] > 0).long()) for x in xs])

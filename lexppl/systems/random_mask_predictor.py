@@ -8,7 +8,7 @@ from lexppl.models.lex import LEX
 from lexppl.models.selectors import RandomSelector
 
 
-def surrogate(
+def random_mask_predictor(
     predictor: nn.Module,
     imputer: nn.Module,
     entries: int,
@@ -35,7 +35,7 @@ def surrogate(
     Example:
         >>> from lexppl.models import ConstantImputer
         >>> from lexppl.models.table_parts import table_predictor
-        >>> term = surrogate(table_predictor(3, 2, (8,)), ConstantImputer(-5.0), 3)
+        >>> term = random_mask_predictor(table_predictor(3, 2, (8,)), ConstantImputer(-5.0), 3)
         >>> type(term.model.selector).__name__
         'RandomSelector'
     """

@@ -13,13 +13,13 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from tqdm import tqdm
 
+from lexppl.inference.contexts import MiniBatch, program_settings, rows_plate, seeded
 from lexppl.inference.pyro_objectives import refuse_uncovered
-from lexppl.inference.replicate_rows import Rows, batch_rows, of_replicate
-from lexppl.inference.replicates import Replicates
+from lexppl.inference.replicates.replicate_rows import Rows, batch_rows, of_replicate
+from lexppl.inference.replicates.replicates import Replicates
 from lexppl.inference.schedules import Schedule
-from lexppl.inference.scope import MiniBatch, program_settings, rows_plate, seeded
 from lexppl.inference.stages import OptimizerFactory, Stage, Term, Terms
-from lexppl.inference.weight_decay import parameters_with_a_law, spare_from_decay
+from lexppl.inference.training.weight_decay import parameters_with_a_law, spare_from_decay
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lexppl.inference.program import Program, row_marginals
+from lexppl.inference.objective.program import Program, row_marginals
 
 ALL_OFF = "all off"
 ALL_ON = "all on"

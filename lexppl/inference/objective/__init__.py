@@ -1,0 +1,1 @@
+"""The bound in one file, the runs it reads, and what it refuses to read."""

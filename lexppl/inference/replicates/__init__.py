@@ -1,0 +1,1 @@
+"""Seeds and settings trained at once, as one program with one more dimension."""

@@ -1,0 +1,1 @@
+"""From data to a fitted program: `fit`, its loop, and what it watches."""

@@ -1,0 +1,54 @@
+"""Published systems: each a choice of parts, a bound and a gradient estimator, ready for `fit`."""
+
+from lexppl.systems.cxplain import CXPlain, cx_plain, cx_plain_targets
+from lexppl.systems.fastshap import FastSHAP, TeacherTargets, UniformSizeSelector, fast_shap
+from lexppl.systems.invase import PredictorBaseline, invase
+from lexppl.systems.l2x import l2x
+from lexppl.systems.lex import lex
+from lexppl.systems.meed import FadingPrior, FlippedTargets, OutputFeedback, meed
+from lexppl.systems.q_fit import DirichletGuide, GlobalImportance, importance_divergence, q_fit
+from lexppl.systems.random_mask_predictor import random_mask_predictor
+from lexppl.systems.rationale import rationale
+from lexppl.systems.real_x import base_x, real_x
+from lexppl.systems.registry import METHODS, Method, Settings, system_for
+from lexppl.systems.senn import SENN, senn
+from lexppl.systems.vibi import vibi
+from lexppl.systems.xtab import CombinedMask, GatedMask, NoisyFeatures, SubsetNetwork, xtab
+
+__all__ = [
+    "METHODS",
+    "SENN",
+    "CXPlain",
+    "CombinedMask",
+    "DirichletGuide",
+    "FadingPrior",
+    "FastSHAP",
+    "FlippedTargets",
+    "GatedMask",
+    "GlobalImportance",
+    "Method",
+    "NoisyFeatures",
+    "OutputFeedback",
+    "PredictorBaseline",
+    "Settings",
+    "SubsetNetwork",
+    "TeacherTargets",
+    "UniformSizeSelector",
+    "base_x",
+    "cx_plain",
+    "cx_plain_targets",
+    "fast_shap",
+    "importance_divergence",
+    "invase",
+    "l2x",
+    "lex",
+    "meed",
+    "q_fit",
+    "random_mask_predictor",
+    "rationale",
+    "real_x",
+    "senn",
+    "system_for",
+    "vibi",
+    "xtab",
+]

@@ -1,0 +1,99 @@
+"""What stands above what: no room imports one that stands above it."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent / "lexppl"
+ORDER = {
+    "distributions": set(),
+    "effects": set(),
+    "data": set(),
+    "models": {"distributions", "effects", "data"},
+    "inference": {"distributions", "effects"},
+    "systems": {"distributions", "effects", "data", "models", "inference"},
+}
+ORDER["explanation"] = {*ORDER["systems"], "systems", "arviz_compatibility"}
+ORDER["evaluation"] = {*ORDER["explanation"], "explanation"}
+ORDER["tabular"] = {*ORDER["evaluation"], "evaluation", "saving", "plots"}
+ORDER["compare"] = {*ORDER["tabular"], "tabular"}
+ORDER["cli"] = {*ORDER["compare"], "compare"}
+"""What each room may import."""
+
+ROOMS_OF_INFERENCE = {
+    "objective": set(),
+    "estimators": {"objective"},
+    "replicates": {"objective", "estimators"},
+    "training": {"objective", "estimators", "replicates"},
+}
+"""Besides the files that stand in no room."""
+
+
+def imported(source):
+    """Names of the project's modules that a source imports, wherever it does."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module)
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return {name for name in found if name.startswith("lexppl.")}
+
+
+def breaches(sources, order=ORDER, above="lexppl."):
+    """`{file: what it may not import}` for sources by file, as `models/lex.py`."""
+    found = {}
+    for file, source in sources.items():
+        room = file.split("/")[0].removesuffix(".py")
+        if room not in order:
+            continue
+        rooms = {
+            name.removeprefix(above).split(".")[0]
+            for name in imported(source)
+            if name.startswith(above)
+        }
+        wrong = {r for r in rooms if r in order} - order[room] - {room}
+        if wrong:
+            found[file] = wrong
+    return found
+
+
+def sources(folder):
+    return {str(p.relative_to(folder)): p.read_text(encoding="utf-8") for p in folder.rglob("*.py")}
+
+
+def test_no_room_imports_what_stands_above_it():
+    every = sources(ROOT)
+    assert {name.split("/")[0].removesuffix(".py") for name in every} >= set(ORDER)
+    assert not breaches(every)
+
+
+def test_the_rooms_of_inference_have_an_order_too():
+    every = sources(ROOT / "inference")
+    assert {name.split("/")[0] for name in every if "/" in name} == set(ROOMS_OF_INFERENCE)
+    assert not breaches(every, ROOMS_OF_INFERENCE, "lexppl.inference.")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from lexppl.inference import fit",
+        "import lexppl.inference.training.fit",
+        "def later():\n    from lexppl.systems.l2x import l2x",
+        "from lexppl.cli import main",
+    ],
+)
+def test_a_breach_is_noticed(line):
+    every = sources(ROOT)
+    every["models/lex.py"] += f"\n{line}\n"
+    assert set(breaches(every)) == {"models/lex.py"}
+
+
+def test_models_are_free_of_inference():
+    assert not any(
+        name.startswith("lexppl.inference")
+        for file, source in sources(ROOT / "models").items()
+        for name in imported(source)
+    )
