@@ -206,7 +206,8 @@ class Program:
             recorder = _Recorder({}, drawn_rows, draw, random_masks)
             with counts, recorder:
                 self._guide(*self._args, **self._kwargs)
-            guided, drawn_rows = recorder.sites, recorder.subsamples
+            drawn_rows = recorder.subsamples
+            guided = {n: s for n, s in recorder.sites.items() if not s.is_deterministic}
         values = {name: s.value for name, s in guided.items() if s.value is not None}
         recorder = _Recorder(values, drawn_rows, draw, random_masks)
         with counts, recorder:
