@@ -24,6 +24,7 @@ from lexppl.inference import (
     REBAR,
     DisARM,
     LeaveOneOut,
+    LossTerm,
     MarginalStraightThrough,
     NestedIWAE,
     Pathwise,
@@ -31,7 +32,6 @@ from lexppl.inference import (
     SelfNormalized,
     Stage,
     StraightThrough,
-    Term,
     TunedControl,
     annealed,
     fit,
@@ -91,7 +91,7 @@ def main() -> None:
 
                 def build(models=models, objective=objective):
                     models.append(lex(11, classes=2, penalty=PENALTY).program())
-                    return [Stage([Term(models[-1], objective)])]
+                    return [Stage([LossTerm(models[-1], objective)])]
 
                 def watch(epoch, models=models, variances=variances, objective=objective):
                     if epoch.number in watched:  # noqa: B023
@@ -127,7 +127,7 @@ def main() -> None:
                             "temperature": float(m.temperature.detach()),
                             "scale": float(m.scale.detach()),
                         }
-                        for m in objective.tuned
+                        for m in objective.control_parameters
                     ],
                 }
                 record["gap"] = best.log_likelihood - record["log_likelihood"]

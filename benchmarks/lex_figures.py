@@ -17,7 +17,7 @@ from record import add, read
 
 from lexppl.data import synthetic
 from lexppl.evaluation import selection_scores
-from lexppl.inference import Linear, ReplicateData, Stage, System, Term, annealed, fit
+from lexppl.inference import Linear, LossTerm, ReplicateData, Stage, System, annealed, fit
 from lexppl.inference.contexts import seeded
 from lexppl.models import LEX, MLP, ConstantImputer, KSubsetSelector
 from lexppl.models.imputers.by_name import imputer_of
@@ -42,10 +42,10 @@ def system(k, imputer, on_random_masks):
     def build():
         predictor = table_predictor(FEATURES, 2, (200, 200, 200))
         model = LEX(KSubsetSelector(MLP(FEATURES, FEATURES, (200, 200)), k), imputer, predictor)
-        explain = Stage([Term(model, annealed(4), learns=[model.selector])])
+        explain = Stage([LossTerm(model, annealed(4), learns=[model.selector])])
         if on_random_masks:
             return [Stage([random_mask_predictor(predictor, imputer, FEATURES)]), explain]
-        return [Stage([Term(model, annealed(4))])]
+        return [Stage([LossTerm(model, annealed(4))])]
 
     return System(build)
 

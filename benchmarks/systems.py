@@ -26,7 +26,7 @@ from lexppl.evaluation import (
     auroc,
     best_validation,
     fit_evalx,
-    fit_full,
+    fit_predictor,
     predictive,
     selection_scores,
 )
@@ -144,7 +144,9 @@ def main() -> None:
             judge = fit_evalx(
                 train, valid=0.1, epochs=60, batch_size=200, seed=seed, progress=False
             )
-            full = fit_full(train, valid=0.1, epochs=40, batch_size=200, seed=seed, progress=False)
+            full = fit_predictor(
+                train, valid=0.1, epochs=40, batch_size=200, seed=seed, progress=False
+            )
             reference = full.scores(test.x, test.y)
             for method in due:
                 start = time.perf_counter()

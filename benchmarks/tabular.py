@@ -24,7 +24,7 @@ from importances import importances, top
 from record import add, read
 
 from lexppl.data import dataset_from_frame, read_table
-from lexppl.evaluation import accuracy_by_size, fidelity_scores, fit_evalx, fit_full
+from lexppl.evaluation import accuracy_by_size, fidelity_scores, fit_evalx, fit_predictor
 from lexppl.inference import Linear, fit
 from lexppl.models import Grouping, regime_targets
 from lexppl.systems import METHODS, Settings, system_for
@@ -55,7 +55,7 @@ OPTIONS = {
     "real_x": {"penalty": 0.005},
     "lex": {"penalty": 0.005},
     "xtab": {},
-    "fast_shap": {},
+    "fastshap": {},
 }
 
 
@@ -145,7 +145,7 @@ def main() -> None:
             train, test = whole.split(0.8, 0.2, seed=seed)
             shared = {**training(len(train), options.full), "seed": seed}
             judge = fit_evalx(train, hidden=width, **shared)
-            full = fit_full(train, hidden=width, **shared)
+            full = fit_predictor(train, hidden=width, **shared)
             grouping = Grouping(list(train.groups), train.group_names)
             for method in due:
                 start = time.perf_counter()

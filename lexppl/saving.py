@@ -21,10 +21,12 @@ from torch import nn
 import lexppl.models
 import lexppl.systems
 from lexppl.inference import FitResult, History, NestedIWAE
-from lexppl.inference.replicates.replicate_hyperparameters import own_numbers
+from lexppl.inference.replicates.replicate_hyperparameters import replicate_hyperparameters
 
 FORMAT, FORMAT_WITH_NUMBERS = 1, 2
 """The second has numbers in which replicates differ, which older versions would not read."""
+FORMER_NAMES = MappingProxyType({"FullProgram": "UnmaskedPredictor"})
+"""Parts as files of before call them."""
 WEIGHTS = "weights.safetensors"
 DESCRIPTION = "explainer.json"
 
@@ -35,7 +37,7 @@ def known_parts() -> Mapping[str, type[nn.Module]]:
     for name, part in (*vars(lexppl.models).items(), *vars(lexppl.systems).items()):
         if isinstance(part, type) and issubclass(part, nn.Module) and hasattr(part, "config"):
             found[name] = part
-    return MappingProxyType(found)
+    return MappingProxyType(found | {old: found[name] for old, name in FORMER_NAMES.items()})
 
 
 def describe(part: Any, path: str = "model") -> Any:
@@ -247,7 +249,7 @@ def _numbers_of(modules: list[Any]) -> list[dict[str, Any]]:
     if not all(isinstance(module, nn.Module) for module in modules):
         return []
     try:
-        numbers = own_numbers(modules)
+        numbers = replicate_hyperparameters(modules)
     except ValueError:
         # Programs of one's own may carry what is no setting, such as the time they were built.
         return []

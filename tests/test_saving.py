@@ -19,6 +19,7 @@ from lexppl.models import (
     Predictor,
     SizePenalty,
     TotalVariationPenalty,
+    UnmaskedPredictor,
 )
 from lexppl.saving import describe, rebuild
 
@@ -99,3 +100,12 @@ def test_not_an_explainer(tmp_path):
 def test_every_part_describes_itself():
     one = model()
     assert describe(rebuild(describe(one))) == describe(one)
+
+
+def test_parts_of_before_are_known_by_their_former_names():
+    """FullProgram is UnmaskedPredictor now."""
+    network = Predictor(MLP(4, 2, (8,)), CategoricalLikelihood())
+    description = describe(UnmaskedPredictor(network))
+    assert description["part"] == "UnmaskedPredictor"
+    again = rebuild({**description, "part": "FullProgram"})
+    assert type(again) is UnmaskedPredictor

@@ -11,14 +11,14 @@ import pandas as pd
 
 from lexppl.cli.atomic_output import output_file
 from lexppl.cli.errors import UsageError
-from lexppl.cli.fitting import Plan, check_size, device_of, fit_explainer, plan_of
+from lexppl.cli.fitting import FitSettings, check_size, device_of, fit_explainer, plan_of
 from lexppl.cli.messages import tell
-from lexppl.cli.source import Parts, divide, read_source
+from lexppl.cli.source import Splits, divide, read_source
 from lexppl.cli.tables import text_table
 from lexppl.cli.threads import one_thread
 from lexppl.compare import METHODS as OTHERS
 from lexppl.compare import compare
-from lexppl.evaluation import FullModel, fit_full
+from lexppl.evaluation import FittedPredictor, fit_predictor
 from lexppl.models.regimes import Regime, regime_targets
 from lexppl.systems import METHODS
 from lexppl.tabular.fit_plan import FEW_ROWS
@@ -73,7 +73,7 @@ def _methods(text: str) -> list[str]:
     return names
 
 
-def _compared(names: list[str], options: argparse.Namespace, parts: Parts) -> pd.DataFrame:
+def _compared(names: list[str], options: argparse.Namespace, parts: Splits) -> pd.DataFrame:
     progress = not options.quiet
     first = _plan(names[0] if names[0] in METHODS else "lex", options, parts)
     training: dict[str, Any] = {
@@ -82,7 +82,7 @@ def _compared(names: list[str], options: argparse.Namespace, parts: Parts) -> pd
         "batch_size": first.batch_size,
     }
     tell("fitting the predictor that sees everything", options.quiet)
-    full = fit_full(
+    full = fit_predictor(
         parts.train, valid=parts.valid, seed=options.seed, progress=progress, **training
     )
     compared: dict[str, Any] = {}
@@ -106,7 +106,7 @@ def _compared(names: list[str], options: argparse.Namespace, parts: Parts) -> pd
     )
 
 
-def _plan(name: str, options: argparse.Namespace, parts: Parts) -> Plan:
+def _plan(name: str, options: argparse.Namespace, parts: Splits) -> FitSettings:
     """The plan of one of the methods: --k is for those that take one."""
     method = METHODS[name]
     own = argparse.Namespace(**vars(options))
@@ -121,7 +121,7 @@ def _plan(name: str, options: argparse.Namespace, parts: Parts) -> Plan:
 
 
 def _fitted(
-    name: str, options: argparse.Namespace, parts: Parts, full: FullModel, progress: bool
+    name: str, options: argparse.Namespace, parts: Splits, full: FittedPredictor, progress: bool
 ) -> Any:
     plan = _plan(name, options, parts)
     regime = Regime.SELF_POST_HOC if METHODS[name].explains_model else Regime.FREE_IN_SITU

@@ -15,10 +15,10 @@ from torch import Tensor
 from lexppl.arviz_compatibility import group_of
 from lexppl.cli.atomic_output import output_file
 from lexppl.cli.exit_codes import INTERRUPTED
-from lexppl.cli.fitting import Plan, check_size, device_of, fit_explainer, plan_of
+from lexppl.cli.fitting import FitSettings, check_size, device_of, fit_explainer, plan_of
 from lexppl.cli.judging import PREDICTED_MASKS
 from lexppl.cli.messages import collapse_messages, early_message, tell, warn
-from lexppl.cli.source import Parts
+from lexppl.cli.source import Splits
 from lexppl.cli.tables import text_table
 from lexppl.data import Dataset, synthetic, synthetic_set
 from lexppl.evaluation.oracle import Oracle
@@ -143,17 +143,17 @@ def _output(options: argparse.Namespace) -> Iterator[Path | None]:
         yield aside
 
 
-def _parts(data: Dataset, test: Dataset, options: argparse.Namespace) -> Parts:
+def _parts(data: Dataset, test: Dataset, options: argparse.Namespace) -> Splits:
     """All rows of the test set are held out; of the others a share chooses the best epoch."""
     share = options.valid_share
     train, valid = data.split(1.0 - share, share, seed=options.seed)
     none = torch.zeros(0, dtype=torch.long)
-    return Parts(train, valid, test, none, none, none)
+    return Splits(train, valid, test, none, none, none)
 
 
 def _description(
     options: argparse.Namespace,
-    plan: Plan,
+    plan: FitSettings,
     result: FitResult,
     figures: dict[str, list[dict[str, float]]],
     command: Sequence[str],
@@ -180,7 +180,7 @@ def _description(
 
 def _print(
     options: argparse.Namespace,
-    plan: Plan,
+    plan: FitSettings,
     result: FitResult,
     figures: dict[str, list[dict[str, float]]],
 ) -> None:

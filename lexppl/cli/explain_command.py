@@ -14,9 +14,9 @@ from lexppl.cli.atomic_output import output_folder
 from lexppl.cli.black_box_file import black_box_targets, load_black_box
 from lexppl.cli.errors import UsageError
 from lexppl.cli.exit_codes import INTERRUPTED
-from lexppl.cli.findings import Findings
+from lexppl.cli.findings import ReportData
 from lexppl.cli.fitting import (
-    Plan,
+    FitSettings,
     check_size,
     device_of,
     fit_explainer,
@@ -39,10 +39,10 @@ from lexppl.cli.judging import (
 from lexppl.cli.messages import collapse_messages, early_message, tell, warn
 from lexppl.cli.ranked import ranked_features
 from lexppl.cli.report import write_report
-from lexppl.cli.source import Parts, Source, divide, read_source
+from lexppl.cli.source import LoadedTable, Splits, divide, read_source
 from lexppl.cli.tables import score_cells, text_table
 from lexppl.cli.threads import one_thread
-from lexppl.evaluation.full_model import FullModel
+from lexppl.evaluation.fitted_predictor import FittedPredictor
 from lexppl.explanation import explain, save_posterior, selection_table
 from lexppl.explanation.importance_kind import PROBABILITY
 from lexppl.inference import FitResult
@@ -71,7 +71,7 @@ class Fitted:
 
     result: FitResult
     said: Tensor | None
-    full: FullModel | None
+    full: FittedPredictor | None
 
 
 def run_explain(options: argparse.Namespace, command: Sequence[str]) -> int:
@@ -105,12 +105,12 @@ def run_explain(options: argparse.Namespace, command: Sequence[str]) -> int:
 
 def _find(
     options: argparse.Namespace,
-    plan: Plan,
-    source: Source,
-    parts: Parts,
+    plan: FitSettings,
+    source: LoadedTable,
+    parts: Splits,
     model: Any,
     command: Sequence[str],
-) -> tuple[Findings, bool]:
+) -> tuple[ReportData, bool]:
     """Fit, judge and draw; and whether Ctrl-C has left all of it alone."""
     fitted = _fit(options, plan, source, parts, model)
     result = fitted.result
@@ -130,7 +130,7 @@ def _find(
         warn(warnings[-1])
     tell("drawing the posterior and writing", options.quiet)
     posterior, explained = _posterior(options, result, parts)
-    findings = Findings(
+    findings = ReportData(
         source=source,
         parts=parts,
         plan=plan,
@@ -149,7 +149,7 @@ def _find(
 
 
 def _fit(
-    options: argparse.Namespace, plan: Plan, source: Source, parts: Parts, model: Any
+    options: argparse.Namespace, plan: FitSettings, source: LoadedTable, parts: Splits, model: Any
 ) -> Fitted:
     said = None if model is None else black_box_targets(model, source, options)
     full = None
@@ -185,7 +185,7 @@ def _refuse_untrained(result: FitResult) -> None:
         raise KeyboardInterrupt
 
 
-def _interruption(result: FitResult, plan: Plan) -> str:
+def _interruption(result: FitResult, plan: FitSettings) -> str:
     return (
         f"interrupted after {len(result.history)} of {plan.epochs} epochs; the best state so far "
         "is written, without the judges' scores (Ctrl-C again ends without writing)"
@@ -193,7 +193,11 @@ def _interruption(result: FitResult, plan: Plan) -> str:
 
 
 def _judge(
-    options: argparse.Namespace, plan: Plan, source: Source, parts: Parts, fitted: Fitted
+    options: argparse.Namespace,
+    plan: FitSettings,
+    source: LoadedTable,
+    parts: Splits,
+    fitted: Fitted,
 ) -> tuple[Judgement, bool]:
     """The scores, and whether they are all there; an interrupted fit is scored by itself alone."""
     scores: list[ScoreRow] = []
@@ -224,14 +228,14 @@ def _judge(
 
 
 def _with_agreement(
-    row: ScoreRow, fitted: Fitted, said: Tensor, source: Source, parts: Parts, seed: int
+    row: ScoreRow, fitted: Fitted, said: Tensor, source: LoadedTable, parts: Splits, seed: int
 ) -> ScoreRow:
     figures = {**row.figures, "agreement": agreement(fitted.result, said, source, parts, seed)}
     return ScoreRow(row.who, row.size, figures, row.spreads)
 
 
 def _posterior(
-    options: argparse.Namespace, result: FitResult, parts: Parts
+    options: argparse.Namespace, result: FitResult, parts: Splits
 ) -> tuple[Posterior, int]:
     """The masks of the held-out rows, and how many rows these are."""
     count = min(len(parts.test), EXPLAINED_ROWS)
@@ -247,7 +251,7 @@ def _posterior(
     return posterior, count
 
 
-def _write(folder: Path, findings: Findings) -> None:
+def _write(folder: Path, findings: ReportData) -> None:
     save_posterior(findings.posterior, folder / POSTERIOR)
     findings.ranking.to_csv(folder / IMPORTANCE)
     save(findings.result, folder / EXPLAINER)
@@ -258,7 +262,7 @@ def _write(folder: Path, findings: Findings) -> None:
     write_report(findings, folder / REPORT)
 
 
-def _print(findings: Findings, folder: Path) -> None:
+def _print(findings: ReportData, folder: Path) -> None:
     for line in findings.summary():
         print(line)
     print()

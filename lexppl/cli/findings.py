@@ -6,9 +6,9 @@ from functools import cached_property
 import pandas as pd
 
 from lexppl.arviz_compatibility import Posterior, group_of
-from lexppl.cli.fitting import Plan
+from lexppl.cli.fitting import FitSettings
 from lexppl.cli.judging import Judgement
-from lexppl.cli.source import Parts, Source
+from lexppl.cli.source import LoadedTable, Splits
 from lexppl.explanation.importance_kind import (
     ATTRIBUTION,
     PROBABILITY,
@@ -22,7 +22,7 @@ from lexppl.models.regimes import Regime
 
 
 @dataclass(frozen=True, eq=False)
-class Findings:
+class ReportData:
     """Everything that `lexppl explain` has found.
 
     Args:
@@ -41,9 +41,9 @@ class Findings:
         black_box: the file of the black box, or None.
     """
 
-    source: Source
-    parts: Parts
-    plan: Plan
+    source: LoadedTable
+    parts: Splits
+    plan: FitSettings
     result: FitResult
     posterior: Posterior
     ranking: pd.DataFrame
@@ -95,7 +95,7 @@ class Findings:
         ]
 
 
-def target_text(findings: Findings) -> str:
+def target_text(findings: ReportData) -> str:
     """The target and its classes."""
     data = findings.source.data
     if data.class_names is None:
@@ -105,7 +105,7 @@ def target_text(findings: Findings) -> str:
     return f"{data.target_name!r} ({shown})"
 
 
-def explained_text(findings: Findings) -> str:
+def explained_text(findings: ReportData) -> str:
     """What is explained, by the regime."""
     return {
         Regime.FREE_IN_SITU: "explains the target",

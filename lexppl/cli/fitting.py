@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from lexppl.cli.errors import UsageError
-from lexppl.cli.source import Parts
+from lexppl.cli.source import Splits
 from lexppl.data import Dataset
-from lexppl.evaluation.full_model import FullModel, fit_full
+from lexppl.evaluation.fitted_predictor import FittedPredictor, fit_predictor
 from lexppl.inference import (
     CollapseWarning,
     FitResult,
@@ -28,7 +28,7 @@ MASKS = 4
 
 
 @dataclass(frozen=True)
-class Plan:
+class FitSettings:
     """How an explainer is fitted, with every default filled in.
 
     Args:
@@ -74,7 +74,7 @@ def plan_of(
     regime: Regime,
     epochs: int | None = None,
     batch_size: int | None = None,
-) -> Plan:
+) -> FitSettings:
     """Fill in the defaults that depend on the number of rows to fit on.
 
     Args:
@@ -99,7 +99,7 @@ def plan_of(
         batch_size=options.batch_size or batch_size,
         learning_rate=options.learning_rate,
     )
-    return Plan(
+    return FitSettings(
         method=name,
         k=options.k,
         penalty=_penalty(options, name, method),
@@ -143,7 +143,7 @@ def check_size(k: int | None, entries: int) -> None:
         raise ValueError(f"k must be from 1 to {entries}, the number of features; it is {k}")
 
 
-def settings_of(plan: Plan, data: Dataset, predictor: Any = None) -> Settings:
+def settings_of(plan: FitSettings, data: Dataset, predictor: Any = None) -> Settings:
     """What a method is built from, for rows like these.
 
     Args:
@@ -169,7 +169,11 @@ def settings_of(plan: Plan, data: Dataset, predictor: Any = None) -> Settings:
 
 
 def fit_explainer(
-    plan: Plan, parts: Parts, targets: Sequence[Tensor], predictor: Predictor | None, progress: bool
+    plan: FitSettings,
+    parts: Splits,
+    targets: Sequence[Tensor],
+    predictor: Predictor | None,
+    progress: bool,
 ) -> FitResult:
     """Fit the replicates of an explainer.
 
@@ -204,8 +208,8 @@ def fit_explainer(
 
 
 def fit_full_predictor(
-    plan: Plan, parts: Parts, progress: bool, targets: Sequence[Tensor] | None = None
-) -> FullModel:
+    plan: FitSettings, parts: Splits, progress: bool, targets: Sequence[Tensor] | None = None
+) -> FittedPredictor:
     """Fit the predictor that sees everything.
 
     Args:
@@ -217,7 +221,7 @@ def fit_full_predictor(
     train, valid = parts.train, parts.valid
     if targets is not None:
         train, valid = (train.x, targets[0]), (valid.x, targets[1])  # type: ignore[assignment]
-    return fit_full(
+    return fit_predictor(
         train,
         valid=valid,
         hidden=plan.predictor_hidden,
@@ -231,7 +235,7 @@ def fit_full_predictor(
 
 
 def targets_of(
-    plan: Plan, part: Dataset, rows: Tensor, said: Tensor | None, predictor: Predictor | None
+    plan: FitSettings, part: Dataset, rows: Tensor, said: Tensor | None, predictor: Predictor | None
 ) -> Tensor:
     """What the explainer's program observes of a part.
 

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from lexppl.arviz_compatibility import group_of
-from lexppl.cli.fitting import Plan, fit_full_predictor
-from lexppl.cli.source import Parts, Source
+from lexppl.cli.fitting import FitSettings, fit_full_predictor
+from lexppl.cli.source import LoadedTable, Splits
 from lexppl.evaluation.accuracy_by_size import accuracy_by_size
 from lexppl.evaluation.evalx import EvalX, fit_evalx
-from lexppl.evaluation.full_model import FullModel
+from lexppl.evaluation.fitted_predictor import FittedPredictor
 from lexppl.evaluation.prediction import (
     prediction_scores,
     predictive,
@@ -69,7 +69,7 @@ class Judgement:
     curve: SizeCurve | None
 
 
-def judge_explainer(result: FitResult, source: Source, parts: Parts, seed: int) -> ScoreRow:
+def judge_explainer(result: FitResult, source: LoadedTable, parts: Splits, seed: int) -> ScoreRow:
     """The explainer's own predictions of the held-out rows."""
     x, y = parts.test.x, parts.test.y
     predictions = predictive(result, x, masks=PREDICTED_MASKS, seed=seed)
@@ -91,7 +91,11 @@ def judge_explainer(result: FitResult, source: Source, parts: Parts, seed: int) 
 
 
 def judge_full(
-    plan: Plan, source: Source, parts: Parts, fitted: FullModel | None, progress: bool
+    plan: FitSettings,
+    source: LoadedTable,
+    parts: Splits,
+    fitted: FittedPredictor | None,
+    progress: bool,
 ) -> tuple[ScoreRow, bool]:
     """A predictor that sees everything, and whether its fit was interrupted."""
     full = fit_full_predictor(plan, parts, progress) if fitted is None else fitted
@@ -100,14 +104,16 @@ def judge_full(
     return row, full.result.interrupted
 
 
-def judge_black_box(said: Tensor, source: Source, parts: Parts) -> ScoreRow:
+def judge_black_box(said: Tensor, source: LoadedTable, parts: Splits) -> ScoreRow:
     """The black box itself."""
     predictions = said[parts.test_rows.to(said.device)]
     scores = prediction_scores(predictions, parts.test.y)
     return _row("the black box", source.data.n_groups, [scores], source)
 
 
-def agreement(result: FitResult, said: Tensor, source: Source, parts: Parts, seed: int) -> float:
+def agreement(
+    result: FitResult, said: Tensor, source: LoadedTable, parts: Splits, seed: int
+) -> float:
     """Share of held-out rows where explainer and black box say the same label, or the R² of the
     explainer as a prediction of the black box's responses; mean over replicates."""
     predictions = predictive(result, parts.test.x, masks=PREDICTED_MASKS, seed=seed)
@@ -118,7 +124,7 @@ def agreement(result: FitResult, said: Tensor, source: Source, parts: Parts, see
     return float(np.mean([s for s in scores if s is not None]))
 
 
-def fit_judge(plan: Plan, parts: Parts, progress: bool) -> EvalX:
+def fit_judge(plan: FitSettings, parts: Splits, progress: bool) -> EvalX:
     """Fit EVAL-X on the rows that the explainer was fitted on."""
     return fit_evalx(
         parts.train,
@@ -135,7 +141,7 @@ def fit_judge(plan: Plan, parts: Parts, progress: bool) -> EvalX:
 
 
 def judge_by_evalx(
-    judge: EvalX, result: FitResult, source: Source, parts: Parts, seed: int
+    judge: EvalX, result: FitResult, source: LoadedTable, parts: Splits, seed: int
 ) -> tuple[ScoreRow, SizeCurve]:
     """What EVAL-X makes of the explainer's masks, and of its ranking at every size."""
     x, y = parts.test.x, parts.test.y
@@ -160,7 +166,7 @@ def _hard(masks: np.ndarray) -> np.ndarray:
     return (masks > masks.mean(-1, keepdims=True)).astype(masks.dtype)
 
 
-def _curve(judge: EvalX, ranking: Tensor, parts: Parts, seed: int) -> SizeCurve:
+def _curve(judge: EvalX, ranking: Tensor, parts: Splits, seed: int) -> SizeCurve:
     rows = slice(0, CURVE_ROWS)
     x, y = parts.test.x[rows], parts.test.y[rows]
     sizes = _sizes(judge.entries)
@@ -182,7 +188,7 @@ def _sizes(entries: int) -> list[int]:
     return sorted({int(size) for size in np.unique(np.ceil(spread - 1e-9))})
 
 
-def _row(who: str, size: float, each: Sequence[Any], source: Source) -> ScoreRow:
+def _row(who: str, size: float, each: Sequence[Any], source: LoadedTable) -> ScoreRow:
     figures, spreads = {}, {}
     for name in FIGURES:
         values = [asdict(scores).get(name) for scores in each]
@@ -194,7 +200,7 @@ def _row(who: str, size: float, each: Sequence[Any], source: Source) -> ScoreRow
     return ScoreRow(who, size, figures, spreads)
 
 
-def _in_own_units(name: str, value: float, source: Source) -> float:
+def _in_own_units(name: str, value: float, source: LoadedTable) -> float:
     """From a standardised response to the table's own: a density shrinks as its unit does."""
     if source.data.task == "classification":
         return value

@@ -13,8 +13,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from lexppl.cli.figures import data_uri
-from lexppl.cli.findings import Findings, counted, explained_text, target_text
-from lexppl.cli.fitting import Plan
+from lexppl.cli.findings import ReportData, counted, explained_text, target_text
+from lexppl.cli.fitting import FitSettings
 from lexppl.cli.judging import SizeCurve
 from lexppl.cli.ranked import ranked_features
 from lexppl.cli.report_template import TEMPLATE
@@ -40,7 +40,7 @@ FIRST_FEATURES = 15
 VERSIONS = ("lexppl", "torch", "pyro-ppl", "numpy", "scikit-learn", "arviz")
 
 
-def write_report(findings: Findings, path: Path) -> None:
+def write_report(findings: ReportData, path: Path) -> None:
     """Write the report as one HTML file."""
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=False
@@ -49,7 +49,7 @@ def write_report(findings: Findings, path: Path) -> None:
     path.write_text(page, encoding="utf-8")
 
 
-def report_context(findings: Findings) -> dict[str, Any]:
+def report_context(findings: ReportData) -> dict[str, Any]:
     """What the template speaks of."""
     data, curve = findings.source.data, findings.judgement.curve
     lines = _ranking_lines(findings.ranking, findings.kind)
@@ -87,7 +87,7 @@ def report_context(findings: Findings) -> dict[str, Any]:
     }
 
 
-def _pictures(findings: Findings) -> dict[str, str | None]:
+def _pictures(findings: ReportData) -> dict[str, str | None]:
     curve = findings.judgement.curve
     return {
         "importance": data_uri(plot_importance(findings.posterior)),
@@ -124,7 +124,7 @@ def _size_picture(curve: SizeCurve, measure: str) -> Figure:
     return figure
 
 
-def _measure(findings: Findings) -> str:
+def _measure(findings: ReportData) -> str:
     return "accuracy" if findings.source.data.task == "classification" else "R²"
 
 
@@ -151,7 +151,7 @@ def _ranking_lines(ranking: pd.DataFrame, kind: ImportanceKind) -> list[dict[str
     return lines
 
 
-def _objective(plan: Plan) -> str:
+def _objective(plan: FitSettings) -> str:
     if plan.method != "lex":
         return METHODS[plan.method].summary
     return (
@@ -160,7 +160,7 @@ def _objective(plan: Plan) -> str:
     )
 
 
-def _settings(findings: Findings) -> list[tuple[str, str]]:
+def _settings(findings: ReportData) -> list[tuple[str, str]]:
     data, plan, result = findings.source.data, findings.plan, findings.result
     seconds = float(result.history.seconds.sum())
     settings = [
@@ -198,7 +198,7 @@ def _settings(findings: Findings) -> list[tuple[str, str]]:
     return settings
 
 
-def _files(findings: Findings) -> list[tuple[str, str]]:
+def _files(findings: ReportData) -> list[tuple[str, str]]:
     meanings: Mapping[str, str] = {
         "importance.csv": "the ranked features, with intervals and r̂",
         "posterior.nc": f"{findings.draws} mask draws a row and replicate, for ArviZ",
@@ -213,7 +213,7 @@ def _files(findings: Findings) -> list[tuple[str, str]]:
     return [(name, meanings[name]) for name in findings.written() if name in meanings]
 
 
-def _snippet(findings: Findings) -> str:
+def _snippet(findings: ReportData) -> str:
     lines = [
         "import arviz, lexppl",
         "",

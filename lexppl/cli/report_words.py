@@ -1,6 +1,6 @@
 """What the report says, in sentences."""
 
-from lexppl.cli.findings import Findings
+from lexppl.cli.findings import ReportData
 from lexppl.cli.judging import ScoreRow
 from lexppl.cli.tables import size_text
 from lexppl.explanation.importance_kind import (
@@ -15,7 +15,7 @@ SHOWN_ROWS = 50
 """Rows of the heat map."""
 
 
-def lead(findings: Findings) -> str:
+def lead(findings: ReportData) -> str:
     """What was found, in a sentence or two."""
     data = findings.source.data
     first = [str(name) for name in findings.ranking.index[:3]]
@@ -27,7 +27,7 @@ def lead(findings: Findings) -> str:
     return f"To predict {own}, a row keeps {size} on average. Kept most often: {named}."
 
 
-def facts(findings: Findings) -> list[dict[str, str]]:
+def facts(findings: ReportData) -> list[dict[str, str]]:
     """Figures for the head of the page."""
     data = findings.source.data
     facts = []
@@ -58,7 +58,7 @@ def _what_it_sees(kind: ImportanceKind) -> str:
     return "explainer, from the features it keeps" if kind is PROBABILITY else "explainer"
 
 
-def reading(findings: Findings) -> list[str]:
+def reading(findings: ReportData) -> list[str]:
     """How to read the ranking, in three paragraphs."""
     plan, kind = findings.plan, findings.kind
     if kind is PROBABILITY:
@@ -84,7 +84,7 @@ def reading(findings: Findings) -> list[str]:
     return [first, second, _reading_of_replicates(findings)]
 
 
-def _reading_of_replicates(findings: Findings) -> str:
+def _reading_of_replicates(findings: ReportData) -> str:
     plan, kind = findings.plan, findings.kind
     if plan.replicates == 1:
         return (
@@ -111,7 +111,7 @@ def _reading_of_replicates(findings: Findings) -> str:
     )
 
 
-def rows_caption(findings: Findings) -> str:
+def rows_caption(findings: ReportData) -> str:
     """What the heat map shows."""
     shown = min(SHOWN_ROWS, findings.explained)
     rows = f"{shown} held-out rows"
@@ -126,7 +126,7 @@ def rows_caption(findings: Findings) -> str:
     )
 
 
-def score_notes(findings: Findings) -> list[str]:
+def score_notes(findings: ReportData) -> list[str]:
     """What to know of the scores."""
     notes = ["Means over replicates ± their standard deviation; log-likelihood in nats a row."]
     if _score(findings, "EVAL-X") is not None:
@@ -141,5 +141,5 @@ def score_notes(findings: Findings) -> list[str]:
     return notes
 
 
-def _score(findings: Findings, who: str) -> ScoreRow | None:
+def _score(findings: ReportData, who: str) -> ScoreRow | None:
     return next((row for row in findings.judgement.scores if row.who.startswith(who)), None)

@@ -38,7 +38,7 @@ TABLE_OPTIONS = (
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
+class LoadedTable:
     """A data set and the table that it was made from.
 
     Args:
@@ -65,7 +65,7 @@ class Source:
 
 
 @dataclass(frozen=True, eq=False)
-class Parts:
+class Splits:
     """Rows to fit on, to choose the best epoch on, and to judge; with their numbers in the table
     (from 0, after rows with missing values were dropped)."""
 
@@ -77,7 +77,7 @@ class Parts:
     test_rows: Tensor
 
 
-def read_source(options: argparse.Namespace, device: torch.device) -> Source:
+def read_source(options: argparse.Namespace, device: torch.device) -> LoadedTable:
     """Read what DATA names: a data set that comes along, or a table in a file.
 
     Raises:
@@ -90,7 +90,7 @@ def read_source(options: argparse.Namespace, device: torch.device) -> Source:
         data = load(name)
         if data.task == "regression":
             data = load(name, standardise_target=True)
-        return Source(data.to(device), _table_of(name, data.encoding), name)
+        return LoadedTable(data.to(device), _table_of(name, data.encoding), name)
     path = Path(name).expanduser()
     if not path.exists():
         raise UsageError(_unknown(name, path))
@@ -113,10 +113,10 @@ def read_source(options: argparse.Namespace, device: torch.device) -> Source:
     cells = frame.set_axis([str(column) for column in frame.columns], axis=1)
     complete = cells.dropna() if options.drop_missing else cells
     table = complete.drop(columns=data.target_name).reset_index(drop=True)
-    return Source(data.to(device), table, name)
+    return LoadedTable(data.to(device), table, name)
 
 
-def divide(data: Dataset, valid: float, test: float, seed: int) -> Parts:
+def divide(data: Dataset, valid: float, test: float, seed: int) -> Splits:
     """Divide rows at random into those to fit on, to choose the best epoch on, and to judge.
 
     The same parts as :meth:`lexppl.data.Dataset.split` makes, with the numbers of their rows.
@@ -148,7 +148,7 @@ def divide(data: Dataset, valid: float, test: float, seed: int) -> Parts:
                 f"class {data.class_names[unseen[0]]!r} has no row to fit on; give a lower "
                 "--valid-share and --test-share"
             )
-    return Parts(
+    return Splits(
         data.subset(train),
         data.subset(valid_rows),
         data.subset(test_rows),

@@ -12,7 +12,7 @@ from lexppl.compare.captum_importances import (
 from lexppl.compare.compare import compare
 from lexppl.compare.imputer_masker import ImputerMasker
 from lexppl.compare.lime_importances import lime_importances
-from lexppl.compare.methods import METHODS, Ground, Method
+from lexppl.compare.methods import METHODS, ComparisonContext, Method
 from lexppl.compare.permutation_importances import permutation_importances
 from lexppl.compare.shap_explanation import shap_explanation
 from lexppl.compare.shap_importances import shap_importances
@@ -21,8 +21,8 @@ from lexppl.compare.top_masks import top_masks
 
 __all__ = [
     "METHODS",
+    "ComparisonContext",
     "FittedTabNet",
-    "Ground",
     "ImputerMasker",
     "Method",
     "compare",

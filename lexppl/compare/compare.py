@@ -13,14 +13,14 @@ import torch
 from torch import Tensor, nn
 
 from lexppl.arviz_compatibility import group_of
-from lexppl.compare.asked_model import black_box_of
 from lexppl.compare.checks import check_counts, check_tables
 from lexppl.compare.extra import library
-from lexppl.compare.methods import METHODS, Ground, Importances
+from lexppl.compare.methods import METHODS, ComparisonContext, Importances
+from lexppl.compare.numpy_model import black_box_of
 from lexppl.compare.random_state import check_seed
 from lexppl.compare.top_masks import top_masks
 from lexppl.data import Dataset
-from lexppl.evaluation import EvalX, FullModel, fit_evalx, fit_full, selection_scores
+from lexppl.evaluation import EvalX, FittedPredictor, fit_evalx, fit_predictor, selection_scores
 from lexppl.explanation import explain
 from lexppl.inference import FitResult
 from lexppl.models import Grouping
@@ -81,7 +81,7 @@ def compare(
         test: the same of rows that nothing was fitted on.
         valid: for the fits below: rows to validate, or the share of train set apart.
         model: the model that methods explain; if None a full predictor is fitted
-            (:func:`lexppl.evaluation.fit_full`), which they share. What
+            (:func:`lexppl.evaluation.fit_predictor`), which they share. What
             :func:`lexppl.compare.shap_importances` takes.
         judge: of :func:`lexppl.evaluation.fit_evalx`; if None it is fitted.
         sizes: the k; 1, 3 and 5 if None, as far as there are entries.
@@ -138,10 +138,10 @@ def compare(
     _check_methods(named, model, test_x)
     shared = {"valid": valid, "seed": seed, "progress": progress, **fit_options}
     if model is None and any(_built_in(what, "explains_model") for what in named.values()):
-        model = fit_full(train, **shared)
+        model = fit_predictor(train, **shared)
     if judge is None:
         judge = fit_evalx(train, **shared)
-    ground = Ground(x, y, model, grouping, seed)
+    ground = ComparisonContext(x, y, model, grouping, seed)
     control = torch.rand(len(test_x), entries, generator=torch.Generator().manual_seed(seed))
     rows = []
     for name, what in {**named, RANDOM: lambda _: control}.items():
@@ -223,7 +223,7 @@ def _check_methods(named: Mapping[str, Compared], model: Any, x: Tensor) -> None
         needed = _built_in(what, "needs")
         if needed is not None:
             library(needed)
-        if model is None or isinstance(model, nn.Module | FullModel):
+        if model is None or isinstance(model, nn.Module | FittedPredictor):
             continue
         if _built_in(what, "by_gradient"):
             raise TypeError(
@@ -242,7 +242,7 @@ def _check_methods(named: Mapping[str, Compared], model: Any, x: Tensor) -> None
 
 
 def _explained(
-    what: Compared, ground: Ground, x: Tensor, options: Mapping[str, Any], draws: int
+    what: Compared, ground: ComparisonContext, x: Tensor, options: Mapping[str, Any], draws: int
 ) -> tuple[Any, dict[str, float]]:
     started = time.perf_counter()
     fit_seconds = math.nan

@@ -9,7 +9,7 @@ from typing import Any, get_args
 import torch
 from torch import Tensor, nn
 
-from lexppl.evaluation import FullModel
+from lexppl.evaluation import FittedPredictor
 from lexppl.models.black_box import Output, law_targets
 from lexppl.models.evaluation_mode import evaluating
 from lexppl.models.likelihoods import Likelihood
@@ -33,7 +33,7 @@ class DifferentiableOutput:
     """
 
     def __init__(self, model: Any, output: Output | None = None) -> None:
-        module = model.predictor if isinstance(model, FullModel) else model
+        module = model.predictor if isinstance(model, FittedPredictor) else model
         if not isinstance(module, nn.Module):
             raise TypeError(
                 "attribution by gradients needs a torch predictor, an nn.Module such as "

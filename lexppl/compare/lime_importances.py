@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lexppl.compare.asked_model import AskedModel, array_of, black_box_of
 from lexppl.compare.checks import check_counts, check_tables
 from lexppl.compare.extra import library
 from lexppl.compare.grouped import grouped_importances
+from lexppl.compare.numpy_model import NumpyModel, array_of, black_box_of
 from lexppl.compare.random_state import all_seeded, numpy_seed
 from lexppl.models import Grouping
 
@@ -61,7 +61,7 @@ def lime_importances(
     check_counts(samples=samples)
     box = black_box_of(model)
     lime_tabular = library("lime.lime_tabular")
-    asked, rows = AskedModel(box, like=x), array_of(x)
+    asked, rows = NumpyModel(box, like=x), array_of(x)
     table = array_of(background)
     of_labels = box.task == "classification"
     found = np.zeros(rows.shape)

@@ -25,7 +25,7 @@ Importances = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
-class Ground:
+class ComparisonContext:
     """What every method starts from.
 
     Args:
@@ -60,36 +60,36 @@ class Method:
     needs: str | None = None
 
 
-def _shap(ground: Ground, **options: Any) -> Importances:
+def _shap(ground: ComparisonContext, **options: Any) -> Importances:
     return lambda x: shap_importances(
         ground.model, x, ground.x, grouping=ground.grouping, seed=ground.seed, **options
     )
 
 
-def _lime(ground: Ground, **options: Any) -> Importances:
+def _lime(ground: ComparisonContext, **options: Any) -> Importances:
     return lambda x: lime_importances(
         ground.model, x, ground.x, grouping=ground.grouping, seed=ground.seed, **options
     )
 
 
-def _saliency(ground: Ground, **options: Any) -> Importances:
+def _saliency(ground: ComparisonContext, **options: Any) -> Importances:
     return lambda x: saliency_importances(ground.model, x, grouping=ground.grouping, **options)
 
 
-def _gradient_x_input(ground: Ground, **options: Any) -> Importances:
+def _gradient_x_input(ground: ComparisonContext, **options: Any) -> Importances:
     return lambda x: gradient_x_input_importances(
         ground.model, x, grouping=ground.grouping, **options
     )
 
 
-def _integrated_gradients(ground: Ground, **options: Any) -> Importances:
+def _integrated_gradients(ground: ComparisonContext, **options: Any) -> Importances:
     mean = ground.x.mean(0)
     return lambda x: integrated_gradients_importances(
         ground.model, x, mean, grouping=ground.grouping, **options
     )
 
 
-def _permutation(ground: Ground, **options: Any) -> Importances:
+def _permutation(ground: ComparisonContext, **options: Any) -> Importances:
     scored = (ground.x, ground.y)
     of_all = permutation_importances(
         ground.model, ground.x[:1], scored, grouping=ground.grouping, seed=ground.seed, **options
@@ -97,7 +97,7 @@ def _permutation(ground: Ground, **options: Any) -> Importances:
     return lambda x: of_all.expand(len(x), -1)
 
 
-def _tabnet(ground: Ground, **options: Any) -> Importances:
+def _tabnet(ground: ComparisonContext, **options: Any) -> Importances:
     fitted = fit_tabnet(ground.x, ground.y, **{"seed": ground.seed, **options})
     return lambda x: fitted.importances(x, ground.grouping)
 

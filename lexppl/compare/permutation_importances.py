@@ -10,8 +10,8 @@ from sklearn.base import BaseEstimator
 from sklearn.inspection import permutation_importance
 from torch import Tensor
 
-from lexppl.compare.asked_model import black_box_of
 from lexppl.compare.checks import check_counts, check_tables
+from lexppl.compare.numpy_model import black_box_of
 from lexppl.compare.random_state import all_seeded, numpy_seed
 from lexppl.models import Grouping
 from lexppl.models.black_box import BlackBox

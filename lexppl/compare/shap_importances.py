@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lexppl.compare.asked_model import AskedModel, array_of, black_box_of
 from lexppl.compare.checks import check_counts, check_tables
 from lexppl.compare.extra import library
 from lexppl.compare.grouped import grouped_importances, likeliest_class
+from lexppl.compare.numpy_model import NumpyModel, array_of, black_box_of
 from lexppl.compare.random_state import all_seeded, numpy_seed
 from lexppl.models import Grouping
 
@@ -69,7 +69,7 @@ def shap_importances(
         chosen = background[torch.randperm(len(background))[:background_rows].to(x.device)]
         masker = shap.maskers.Independent(array_of(chosen), max_samples=len(chosen))
         explainer = shap.explainers.Permutation(
-            AskedModel(box, like=x), masker, seed=numpy_seed(seed)
+            NumpyModel(box, like=x), masker, seed=numpy_seed(seed)
         )
         evaluations = permutations * (2 * x.shape[1] + 1)
         explained = explainer(array_of(x), max_evals=evaluations, silent=True)

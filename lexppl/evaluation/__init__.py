@@ -7,7 +7,7 @@ from lexppl.evaluation.evalx import (
     fit_evalx,
 )
 from lexppl.evaluation.fidelity import FidelityScores, fidelity_scores
-from lexppl.evaluation.full_model import FullModel, fit_full
+from lexppl.evaluation.fitted_predictor import FittedPredictor, fit_predictor
 from lexppl.evaluation.oracle import BayesScores, Oracle
 from lexppl.evaluation.oracle_gap import LabelOracle, OracleGap, oracle_gap, oracle_gaps
 from lexppl.evaluation.prediction import (
@@ -43,7 +43,7 @@ __all__ = [
     "EvalX",
     "EvalXScores",
     "FidelityScores",
-    "FullModel",
+    "FittedPredictor",
     "LabelOracle",
     "Oracle",
     "OracleGap",
@@ -62,7 +62,7 @@ __all__ = [
     "fewest_within",
     "fidelity_scores",
     "fit_evalx",
-    "fit_full",
+    "fit_predictor",
     "importance_r_hat",
     "kendall_w",
     "max_sensitivity",

@@ -9,7 +9,7 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor, nn
 
-from lexppl.evaluation.full_model import fit_full
+from lexppl.evaluation.fitted_predictor import fit_predictor
 from lexppl.evaluation.hard_masks import hard_draws
 from lexppl.evaluation.hidden_entries import mask_entries, with_hidden
 from lexppl.evaluation.prediction import prediction_scores, sampling
@@ -60,10 +60,10 @@ def fidelity_scores(
         FS-A = P(argmax A_s(x ⊙ z) = ŷ(x)),    FU-A = P(argmax A_u(x ⊙ (1 − z)) = ŷ(x)),
 
     over rows and draws of the masks. A_s and A_u are fresh predictors
-    (:func:`~lexppl.evaluation.fit_full`), fitted to `p_m(· | x)` on the training rows with their
-    own masks. FS-M asks the black box about rows unlike any it was fitted on, FS-A does not; but a
-    fresh predictor may read the prediction off *which* features are hidden, and so flatters masks
-    that encode it: EVAL-X is the judge of that.
+    (:func:`~lexppl.evaluation.fit_predictor`), fitted to `p_m(· | x)` on the training rows with
+    their own masks. FS-M asks the black box about rows unlike any it was fitted on, FS-A does not;
+    but a fresh predictor may read the prediction off *which* features are hidden, and so flatters
+    masks that encode it: EVAL-X is the judge of that.
 
     Args:
         model: a :class:`~lexppl.models.BlackBox`, or what :func:`~lexppl.models.black_box` makes
@@ -77,12 +77,13 @@ def fidelity_scores(
         grouping: which features a mask's entry keeps; one entry a feature if None.
         imputer: law of the features that are left out; 0 if None, as in the paper.
         valid: share of the training rows that is set apart to choose the best epoch.
-        network, hidden, training: as in :func:`~lexppl.evaluation.fit_full`.
+        network, hidden, training: as in :func:`~lexppl.evaluation.fit_predictor`.
         seed: of imputations and of the fresh predictors.
 
     Raises:
         ValueError, TypeError: masks of another shape or not 0 and 1, training rows without masks
-            or masks without rows, y unlike the black box's task; as `black_box` and `fit_full`.
+            or masks without rows, y unlike the black box's task; as `black_box` and
+            `fit_predictor`.
 
     Source:
         Liang, Bai, Cao, Bai, Wang. Adversarial infidelity learning for model interpretation.
@@ -113,7 +114,7 @@ def fidelity_scores(
             train_sides = _sides(train_x, train_draws, imputer, grouping)
         for train_side, side in zip(train_sides, sides, strict=True):
             train, apart = _apart(train_side, targets, valid, seed)
-            fresh = fit_full(
+            fresh = fit_predictor(
                 train, valid=apart, network=network, hidden=hidden, seed=seed, **training
             )
             predictions.append([fresh.predict(rows) for rows in side])

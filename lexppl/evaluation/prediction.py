@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from lexppl.explanation.shared_latents import SharedLatents, has_latents_outside
 from lexppl.inference.contexts import keep_parameters_local, program_settings, seeded
-from lexppl.inference.objective.program import Program, Run
+from lexppl.inference.objective.program import ParticleProgram, ParticleTrace
 from lexppl.inference.training.result import FitResult
 from lexppl.models.black_box import law_targets
 
@@ -300,7 +300,7 @@ def sampling(seed: int, device: torch.device) -> Iterator[None]:
         yield
 
 
-def program_of(model: Any, *args: Tensor, guide: Any = None) -> Program:
+def program_of(model: Any, *args: Tensor, guide: Any = None) -> ParticleProgram:
     """A fitted program, ready to be run on rows; also one loaded from a file.
 
     Args:
@@ -310,7 +310,7 @@ def program_of(model: Any, *args: Tensor, guide: Any = None) -> Program:
     """
     if isinstance(model, nn.Module):
         keep_parameters_local(model)
-    return Program(model, guide, args)
+    return ParticleProgram(model, guide, args)
 
 
 def _guides(model: Any, guide: Any, x: Tensor, masks: int) -> list[tuple[Any, int]]:
@@ -323,7 +323,7 @@ def _guides(model: Any, guide: Any, x: Tensor, masks: int) -> list[tuple[Any, in
     return [(g, count or masks) for g, count in shared.guides(propose_masks=False)]
 
 
-def outcome(run: Run, site: str = "y") -> Tensor:
+def outcome(run: ParticleTrace, site: str = "y") -> Tensor:
     """What a run's outcome may be, by particle: probabilities `(K, L, B, C)`, or the mean of
     another law `(K, L, B)`; K or L is 1 where the law does not depend on it.
 
@@ -340,7 +340,7 @@ def outcome(run: Run, site: str = "y") -> Tensor:
     return values.reshape((1,) * (3 - len(law.batch_shape)) + tuple(values.shape))
 
 
-def log_weights(run: Run) -> Tensor:
+def log_weights(run: ParticleTrace) -> Tensor:
     """`log p(y | x̃)` by particle, `(…, K, L, B)`, with a leading dimension of labels where y was
     given as probabilities; K or L is 1 where it does not depend on it.
 

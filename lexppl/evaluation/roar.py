@@ -12,7 +12,7 @@ from scipy.integrate import trapezoid
 from torch import Tensor, nn
 
 from lexppl.evaluation.entry_order import places, random_places
-from lexppl.evaluation.full_model import FullModel, fit_full
+from lexppl.evaluation.fitted_predictor import FittedPredictor, fit_predictor
 from lexppl.evaluation.hidden_entries import mask_entries, with_hidden
 from lexppl.evaluation.prediction import prediction_scores, predictive, sampling
 from lexppl.evaluation.predictor_fit import TrainingOptions
@@ -94,11 +94,12 @@ def roar(
         imputer: law of the removed features; if None the mean of the training rows, as in the
             paper.
         valid: share of the training rows that is set apart to choose the best epoch.
-        network, hidden, training: as in :func:`~lexppl.evaluation.fit_full`.
+        network, hidden, training: as in :func:`~lexppl.evaluation.fit_predictor`.
         seed: of fits, imputations and the random ranking.
 
     Raises:
-        ValueError: rankings of another shape or with NaN, fractions out of order; as `fit_full`.
+        ValueError: rankings of another shape or with NaN, fractions out of order; as
+            `fit_predictor`.
 
     Source:
         Hooker, Erhan, Kindermans, Kim. A benchmark for interpretability methods in deep neural
@@ -141,7 +142,7 @@ def roar(
                 with_hidden(rows, place >= count, imputer, grouping)
                 for rows, place in zip((x, test_x), order, strict=True)
             )
-        full = fit_full(
+        full = fit_predictor(
             (altered, y),
             valid=valid,
             network=network,
@@ -166,7 +167,7 @@ def roar(
     )
 
 
-def _accuracy(full: FullModel, x: Tensor, y: Tensor) -> np.ndarray:
+def _accuracy(full: FittedPredictor, x: Tensor, y: Tensor) -> np.ndarray:
     """Accuracy or R² of each replicate, `(R,)`."""
     full.result.check(x, y)
     scores = [prediction_scores(each, y) for each in predictive(full.result, x, masks=1)]

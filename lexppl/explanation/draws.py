@@ -9,7 +9,7 @@ from torch import Tensor
 
 from lexppl.effects import LABEL_PLATE
 from lexppl.explanation.resampling import systematic_resampling
-from lexppl.inference.objective.program import Run, Site, row_marginals
+from lexppl.inference.objective.program import ParticleTrace, Site, row_marginals
 
 RESPONSE = "y"
 """The site of the response, by the convention of explainers."""
@@ -39,7 +39,7 @@ class RowDraws:
     weight_ess: Tensor | None = None
 
 
-def prior_draws(run: Run, names: Sequence[str], imputations: int) -> RowDraws:
+def prior_draws(run: ParticleTrace, names: Sequence[str], imputations: int) -> RowDraws:
     """What a run without y has drawn: every mask is a draw of p(z | x).
 
     Args:
@@ -63,7 +63,12 @@ def prior_draws(run: Run, names: Sequence[str], imputations: int) -> RowDraws:
 
 
 def posterior_draws(
-    run: Run, names: Sequence[str], y: Tensor, proposals: int, imputations: int, draws: int
+    run: ParticleTrace,
+    names: Sequence[str],
+    y: Tensor,
+    proposals: int,
+    imputations: int,
+    draws: int,
 ) -> RowDraws:
     """Draws of p(z | x, y) by importance resampling of a run's L proposals.
 
@@ -126,7 +131,7 @@ def posterior_draws(
     )
 
 
-def observes_jointly(run: Run) -> bool:
+def observes_jointly(run: ParticleTrace) -> bool:
     """Whether what a run observes stands in one log for all of its rows."""
     weight = run.log_weight
     return weight is not None and weight.shape[-1] == 1 and len(run.arguments[0]) > 1
@@ -227,7 +232,7 @@ def _labels_first(value: Tensor) -> Tensor:
     return value.reshape(value.shape[0], *(1,) * (4 - value.dim()), *value.shape[1:])
 
 
-def _log_likelihood(run: Run, y: Tensor, imputations: int, masks: int) -> Tensor:
+def _log_likelihood(run: ParticleTrace, y: Tensor, imputations: int, masks: int) -> Tensor:
     """log 1/K Σ_k p(y | x̃_lk) by mask, `(L, B)`.
 
     Imputations that a guide proposes have their weights; masks have none.

@@ -23,7 +23,7 @@ from lexppl.explanation.posterior_arrays import PosteriorArrays
 from lexppl.explanation.program_sites import ProgramSites, sites_of
 from lexppl.explanation.shared_latents import SharedLatents
 from lexppl.inference.contexts import keep_parameters_local, program_settings, seeded
-from lexppl.inference.objective.program import Program
+from lexppl.inference.objective.program import ParticleProgram
 from lexppl.inference.training.result import FitResult
 
 LARGEST_TENSOR = 2**23
@@ -190,7 +190,7 @@ def _observed_jointly(result: FitResult, rows: NamedRows) -> bool:
         ValueError: it does not observe y inside its particle plates.
     """
     few = rows.arguments(slice(0, 2))
-    run = Program(result.models[0], result.guides[0], few).run()
+    run = ParticleProgram(result.models[0], result.guides[0], few).run()
     observed = [site for site, _ in run.weighted if site.observed]
     if not any(site.name == RESPONSE or isinstance(site.law, Unit) for site in observed):
         raise ValueError(
@@ -228,7 +228,7 @@ def _draw(
     parts = []
     for guide, good_for in shared.guides(propose_masks=y is not None):
         count = draws if good_for is None else good_for
-        program = Program(model, guide, args)
+        program = ParticleProgram(model, guide, args)
         if y is None:
             parts.append(prior_draws(program.run(count, imputations), names, imputations))
         else:

@@ -19,7 +19,7 @@ from lexppl.inference.nested_iwae import NestedIWAE
 from lexppl.inference.replicates.averaging import averaged
 from lexppl.inference.replicates.replicate_rows import ReplicateData
 from lexppl.inference.schedules import Geometric, Linear, Schedule
-from lexppl.inference.stages import Stage, Term
+from lexppl.inference.stages import LossTerm, Stage
 from lexppl.inference.system import System
 from lexppl.inference.training.collapse import CollapseWarning, collapse
 from lexppl.inference.training.fit import annealed, fit
@@ -39,6 +39,7 @@ __all__ = [
     "LearnedConstant",
     "LeaveOneOut",
     "Linear",
+    "LossTerm",
     "MarginalStraightThrough",
     "NestedIWAE",
     "Pathwise",
@@ -50,7 +51,6 @@ __all__ = [
     "Stage",
     "StraightThrough",
     "System",
-    "Term",
     "TunedControl",
     "annealed",
     "averaged",

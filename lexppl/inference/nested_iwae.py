@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from lexppl.effects import Progress
 from lexppl.inference.estimators import GradientEstimator, LeaveOneOut
 from lexppl.inference.objective.bound import BoundSpec
-from lexppl.inference.objective.program import Program
+from lexppl.inference.objective.program import ParticleProgram
 from lexppl.inference.schedules import Schedule, at, settles
 
 
@@ -132,9 +132,9 @@ class NestedIWAE(ELBO):
         return max(settles(self.entropy), settles(self.penalty), self.random_masks)
 
     @property
-    def tuned(self) -> tuple[nn.Module, ...]:
+    def control_parameters(self) -> tuple[nn.Module, ...]:
         """Modules of the estimator that `fit` tunes to lessen the gradient's variance."""
-        return self.estimator.tuned
+        return self.estimator.control_parameters
 
     @property
     def spec(self) -> BoundSpec:
@@ -162,7 +162,7 @@ class NestedIWAE(ELBO):
             ValueError: the program is not one that the objective can read.
         """
         with Progress(self.progress):
-            return -self.estimator.estimate(Program(model, guide, args, kwargs), self.spec)
+            return -self.estimator.estimate(ParticleProgram(model, guide, args, kwargs), self.spec)
 
     def loss(
         self,

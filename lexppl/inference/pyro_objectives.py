@@ -1,7 +1,7 @@
 """Pyro's own objectives in a fit: `Trace_ELBO`, `TraceMeanField_ELBO`, `TraceEnum_ELBO`."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyro
 import torch
@@ -11,9 +11,6 @@ from torch import Tensor
 
 from lexppl.effects import weights_first
 from lexppl.inference.nested_iwae import NestedIWAE
-
-if TYPE_CHECKING:
-    from lexppl.inference.stages import Term
 
 WHAT_WORKS = (
     "NestedIWAE(masks=L) is the importance-weighted bound and NestedIWAE(1, samples=S) the ELBO; "
@@ -51,32 +48,38 @@ def pyro_loss(
     return loss
 
 
-def refuse_uncovered(term: "Term", args: tuple[Any, ...]) -> None:
+def refuse_uncovered(
+    objective: Any,
+    model: Callable[..., Any],
+    guide: Callable[..., Any] | None,
+    args: tuple[Any, ...],
+) -> None:
     """Refuse a latent that no guide covers under an objective that would count its prior.
 
     :class:`NestedIWAE` proposes such latents from the model; Pyro's own objectives add their
     log-prior at the draw to the bound.
 
     Args:
-        term: program, guide and objective.
+        objective: any.
+        model, guide: the programs.
         args: a batch.
 
     Raises:
         ValueError: naming the latent.
     """
-    if isinstance(term.objective, NestedIWAE):
+    if isinstance(objective, NestedIWAE):
         return
-    guide = _nothing if term.guide is None else weights_first(term.guide)
+    guide = _nothing if guide is None else weights_first(guide)
     guided = pyro.poutine.trace(guide).get_trace(*args)
-    model = pyro.poutine.replay(weights_first(term.model), trace=guided)
-    listed = isinstance(term.objective, TraceEnum_ELBO)
+    model = pyro.poutine.replay(weights_first(model), trace=guided)
+    listed = isinstance(objective, TraceEnum_ELBO)
     for name, node in pyro.poutine.trace(model).get_trace(*args).nodes.items():
         if node["type"] != "sample" or node["is_observed"] or isinstance(node["fn"], _Subsample):
             continue
         if name in guided.nodes or (listed and node["infer"].get("enumerate") == "parallel"):
             continue
         raise ValueError(
-            f"{type(term.objective).__name__} counts the prior of {name!r}, which no guide covers: "
+            f"{type(objective).__name__} counts the prior of {name!r}, which no guide covers: "
             "add it to the guide, enumerate it (infer={'enumerate': 'parallel'} under "
             "TraceEnum_ELBO), or use NestedIWAE, which proposes it from the model"
         )

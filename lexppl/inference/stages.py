@@ -16,7 +16,7 @@ OptimizerFactory = Callable[[Iterable[Tensor]], Optimizer]
 
 
 @dataclass(frozen=True)
-class Term:
+class LossTerm:
     """One loss: a program, the objective that turns it into a number, and what it moves.
 
     Args:
@@ -34,7 +34,7 @@ class Term:
 
     Example:
         >>> from lexppl.inference import NestedIWAE
-        >>> Term(lambda x, y: None, NestedIWAE(masks=2)).weight
+        >>> LossTerm(lambda x, y: None, NestedIWAE(masks=2)).weight
         1.0
     """
 
@@ -51,14 +51,14 @@ class Term:
             object.__setattr__(self, "objective", copy.copy(self.objective))
 
 
-def tuned_by(term: Term) -> tuple[nn.Module, ...]:
+def controls_of(term: LossTerm) -> tuple[nn.Module, ...]:
     """Modules that lessen the variance of a term's gradient; its objective tells them."""
-    return tuple(getattr(term.objective, "tuned", ()))
+    return tuple(getattr(term.objective, "control_parameters", ()))
 
 
-def modules_of(term: Term) -> list[nn.Module]:
+def modules_of(term: LossTerm) -> list[nn.Module]:
     """The modules of a term: its programs, what it learns and what it tunes."""
-    parts = (term.model, term.guide, *(term.learns or ()), *tuned_by(term))
+    parts = (term.model, term.guide, *(term.learns or ()), *controls_of(term))
     return [part for part in parts if isinstance(part, nn.Module)]
 
 
@@ -75,7 +75,7 @@ class Stage:
         ValueError: no terms, or fewer than one epoch.
     """
 
-    terms: Sequence[Term]
+    terms: Sequence[LossTerm]
     epochs: int | None = None
     optimizer: OptimizerFactory | None = None
 
@@ -86,7 +86,7 @@ class Stage:
             raise ValueError(f"a stage needs at least one epoch; it has {self.epochs}")
 
 
-class Terms(nn.Module):
+class TrainingModules(nn.Module):
     """All terms of all stages as one module, so that what they share is one parameter."""
 
     def __init__(self, stages: Sequence[Stage]) -> None:
@@ -98,7 +98,7 @@ class Terms(nn.Module):
                 modules += modules_of(term)
         self.programs = nn.ModuleList(modules)
 
-    def forward(self, term: Term, objective: Any, batch: tuple[Tensor, ...]) -> Tensor:
+    def forward(self, term: LossTerm, objective: Any, batch: tuple[Tensor, ...]) -> Tensor:
         loss: Tensor
         if isinstance(objective, NestedIWAE):
             loss = objective.differentiable_loss(term.model, term.guide, *batch)
@@ -106,13 +106,13 @@ class Terms(nn.Module):
             loss = pyro_loss(objective, term.model, term.guide, batch)
         return loss
 
-    def learned_by(self, term: Term) -> list[str]:
+    def learned_by(self, term: LossTerm) -> list[str]:
         """Names of the parameters that a term moves."""
         return self._names(term.learns if term.learns is not None else (term.model, term.guide))
 
-    def tuned_by(self, term: Term) -> list[str]:
+    def controls_of(self, term: LossTerm) -> list[str]:
         """Names of the parameters that a term tunes on the variance of its gradient."""
-        return self._names(tuned_by(term))
+        return self._names(controls_of(term))
 
     def _names(self, parts: Sequence[Any]) -> list[str]:
         moved = {

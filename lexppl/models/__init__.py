@@ -8,7 +8,6 @@ from lexppl.effects import (
     penalty,
 )
 from lexppl.models.black_box import BlackBox, black_box
-from lexppl.models.full_program import FullProgram
 from lexppl.models.grouping import Grouping
 from lexppl.models.imputers import (
     ComplementImputer,
@@ -49,6 +48,7 @@ from lexppl.models.selectors import (
     RandomSelector,
     SoftMaskSelector,
 )
+from lexppl.models.unmasked_predictor import UnmaskedPredictor
 
 __all__ = [
     "LEX",
@@ -62,7 +62,6 @@ __all__ = [
     "ConstantImputer",
     "DirichletSelector",
     "Frozen",
-    "FullProgram",
     "GaussianImputer",
     "GaussianMixtureImputer",
     "GiniPenalty",
@@ -88,6 +87,7 @@ __all__ = [
     "SoftMaskSelector",
     "SquaredMaskImputer",
     "TotalVariationPenalty",
+    "UnmaskedPredictor",
     "black_box",
     "frozen",
     "imputation_particles",

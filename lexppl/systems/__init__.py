@@ -1,7 +1,7 @@
 """Published systems: each a choice of parts, a bound and a gradient estimator, ready for `fit`."""
 
-from lexppl.systems.cxplain import CXPlain, cx_plain, cx_plain_targets
-from lexppl.systems.fastshap import FastSHAP, TeacherTargets, UniformSizeSelector, fast_shap
+from lexppl.systems.cxplain import CXPlain, cxplain, cxplain_targets
+from lexppl.systems.fastshap import FastSHAP, TeacherTargets, UniformSizeSelector, fastshap
 from lexppl.systems.invase import PredictorBaseline, invase
 from lexppl.systems.l2x import l2x
 from lexppl.systems.lex import lex
@@ -35,9 +35,9 @@ __all__ = [
     "TeacherTargets",
     "UniformSizeSelector",
     "base_x",
-    "cx_plain",
-    "cx_plain_targets",
-    "fast_shap",
+    "cxplain",
+    "cxplain_targets",
+    "fastshap",
     "importance_divergence",
     "invase",
     "l2x",

@@ -10,7 +10,7 @@ from pyro.nn import PyroModule
 from torch import Tensor, nn
 
 from lexppl.effects import mask_particles
-from lexppl.inference import NestedIWAE, ScoreFunction, Stage, System, Term
+from lexppl.inference import LossTerm, NestedIWAE, ScoreFunction, Stage, System
 from lexppl.models.black_box import BlackBox, black_box
 from lexppl.models.grouping import Grouping
 from lexppl.models.imputers import ConstantImputer
@@ -54,7 +54,7 @@ class CXPlain(PyroModule):
         if y is not None and y.shape != logits.shape:
             raise ValueError(
                 f"y must hold a share for each row and mask entry, {tuple(logits.shape)}, as "
-                f"cx_plain_targets gives them; it has {tuple(y.shape)}"
+                f"cxplain_targets gives them; it has {tuple(y.shape)}"
             )
         with pyro.plate("data", len(x), dim=-1), mask_particles():
             shares = logits.softmax(-1).detach()
@@ -64,7 +64,7 @@ class CXPlain(PyroModule):
             return mask
 
 
-def cx_plain(
+def cxplain(
     features: int,
     *,
     grouping: Grouping | None = None,
@@ -76,8 +76,8 @@ def cx_plain(
 
         min_Â 1/N Σ_n KL(ω(x_n) ‖ Â(x_n)),
 
-    with the shares ω of :func:`cx_plain_targets` as y. Fit it to `(x, ω)`:
-    `fit(cx_plain(D), (x, cx_plain_targets(model, x, y)), replicates=10)`.
+    with the shares ω of :func:`cxplain_targets` as y. Fit it to `(x, ω)`:
+    `fit(cxplain(D), (x, cxplain_targets(model, x, y)), replicates=10)`.
 
     The ensemble that the paper's intervals come from are the fit's replicates: the quantiles of
     `selection_probability` over chains.
@@ -96,14 +96,14 @@ def cx_plain(
         ValueError: no features, a grouping of others; in `fit`, targets of another shape.
 
     Example:
-        >>> cx_plain(5).published["batch_size"]
+        >>> cxplain(5).published["batch_size"]
         64
     """
     entries = mask_entries(features, grouping)
 
     def build() -> list[Stage]:
         model = CXPlain(MLP(features, entries, hidden, activation))
-        return [Stage([Term(model, NestedIWAE(1, estimator=ScoreFunction()))])]
+        return [Stage([LossTerm(model, NestedIWAE(1, estimator=ScoreFunction()))])]
 
     published = {
         "epochs": 100,
@@ -115,7 +115,7 @@ def cx_plain(
     return System(build, published)
 
 
-def cx_plain_targets(
+def cxplain_targets(
     model: Any,
     x: Tensor,
     y: Tensor,
@@ -154,7 +154,7 @@ def cx_plain_targets(
     Example:
         >>> def model(rows):
         ...     return 1.0 / (1.0 + 9.0 ** -rows[:, 0])
-        >>> cx_plain_targets(model, torch.ones(2, 3), torch.tensor([1, 0]))
+        >>> cxplain_targets(model, torch.ones(2, 3), torch.tensor([1, 0]))
         tensor([[1.0000, 0.0000, 0.0000],
                 [0.3333, 0.3333, 0.3333]])
     """

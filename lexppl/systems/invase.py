@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from lexppl.inference import NestedIWAE, ScoreFunction, Stage, System, Term
-from lexppl.models.full_program import FullProgram
+from lexppl.inference import LossTerm, NestedIWAE, ScoreFunction, Stage, System
 from lexppl.models.grouping import Grouping
 from lexppl.models.imputers import ConstantImputer
 from lexppl.models.lex import LEX
@@ -13,6 +12,7 @@ from lexppl.models.networks import MLP
 from lexppl.models.penalties import SizePenalty
 from lexppl.models.selectors import BernoulliSelector
 from lexppl.models.table_parts import mask_entries, table_predictor
+from lexppl.models.unmasked_predictor import UnmaskedPredictor
 
 
 class PredictorBaseline(nn.Module):
@@ -83,7 +83,7 @@ def invase(
     Example:
         >>> explainer, baseline = invase(11, classes=2).build()[0].terms
         >>> type(explainer.model).__name__, type(baseline.model).__name__
-        ('LEX', 'FullProgram')
+        ('LEX', 'UnmaskedPredictor')
     """
     entries = mask_entries(features, grouping)
 
@@ -98,12 +98,12 @@ def invase(
             [SizePenalty(0.1 / entries if penalty is None else penalty)],
             grouping,
         )
-        full = FullProgram(predictor())
+        full = UnmaskedPredictor(predictor())
         actor_critic = NestedIWAE(
             1, samples=samples, estimator=ScoreFunction(PredictorBaseline(full.predictor))
         )
         likelihood = NestedIWAE(1, estimator=ScoreFunction())
-        return [Stage([Term(model, actor_critic), Term(full, likelihood)])]
+        return [Stage([LossTerm(model, actor_critic), LossTerm(full, likelihood)])]
 
     published = {"epochs": 1000, "batch_size": 1000, "learning_rate": 1e-4, "weight_decay": 1e-3}
     return System(build, published)

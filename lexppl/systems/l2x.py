@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from lexppl.inference import NestedIWAE, Pathwise, Stage, System, Term
+from lexppl.inference import LossTerm, NestedIWAE, Pathwise, Stage, System
 from lexppl.models.grouping import Grouping
 from lexppl.models.imputers import ConstantImputer
 from lexppl.models.lex import LEX
@@ -65,6 +65,6 @@ def l2x(
             table_predictor(features, classes, predictor_hidden, activation, batch_norm=True),
             grouping=grouping,
         )
-        return [Stage([Term(model, NestedIWAE(1, samples=samples, estimator=Pathwise()))])]
+        return [Stage([LossTerm(model, NestedIWAE(1, samples=samples, estimator=Pathwise()))])]
 
     return System(build, {"batch_size": 1000, "learning_rate": 1e-3, "weight_decay": 1e-3})

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from lexppl.inference import NestedIWAE, Stage, System, Term, annealed
+from lexppl.inference import LossTerm, NestedIWAE, Stage, System, annealed
 from lexppl.models.grouping import Grouping
 from lexppl.models.imputers import GaussianImputer
 from lexppl.models.lex import LEX
@@ -77,7 +77,7 @@ def lex(
             [] if penalty is None else [SizePenalty(penalty)],
             grouping,
         )
-        return [Stage([Term(model, objective or annealed(masks, imputations))])]
+        return [Stage([LossTerm(model, objective or annealed(masks, imputations))])]
 
     return System(build)
 

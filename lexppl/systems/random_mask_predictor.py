@@ -2,7 +2,7 @@
 
 from torch import nn
 
-from lexppl.inference import NestedIWAE, ScoreFunction, Term
+from lexppl.inference import LossTerm, NestedIWAE, ScoreFunction
 from lexppl.models.grouping import Grouping
 from lexppl.models.lex import LEX
 from lexppl.models.selectors import RandomSelector
@@ -15,7 +15,7 @@ def random_mask_predictor(
     *,
     grouping: Grouping | None = None,
     samples: int = 1,
-) -> Term:
+) -> LossTerm:
     """The term in which a predictor learns from masks that know nothing of x:
 
         max_θ E_{r ~ Bernoulli(½)} E_{x̃ ~ p_ι(·|x, r)} log q_θ(y | x̃).
@@ -41,4 +41,4 @@ def random_mask_predictor(
     """
     program = LEX(RandomSelector(entries), imputer, predictor, grouping=grouping)
     objective = NestedIWAE(1, samples=samples, estimator=ScoreFunction())
-    return Term(program, objective, learns=[predictor])
+    return LossTerm(program, objective, learns=[predictor])

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from lexppl.inference import NestedIWAE, ScoreFunction, Stage, System, Term
+from lexppl.inference import LossTerm, NestedIWAE, ScoreFunction, Stage, System
 from lexppl.models.grouping import Grouping
 from lexppl.models.imputers import ConstantImputer
 from lexppl.models.lex import LEX
@@ -72,6 +72,6 @@ def rationale(
             grouping,
         )
         objective = NestedIWAE(1, samples=samples, estimator=ScoreFunction(baseline))
-        return [Stage([Term(model, objective)])]
+        return [Stage([LossTerm(model, objective)])]
 
     return System(build)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from lexppl.inference import REBAR, NestedIWAE, Stage, System, Term
+from lexppl.inference import REBAR, LossTerm, NestedIWAE, Stage, System
 from lexppl.models.grouping import Grouping
 from lexppl.models.imputers import ConstantImputer
 from lexppl.models.lex import LEX
@@ -67,7 +67,7 @@ def real_x(
         hides = ConstantImputer(0.0) if imputer is None else imputer
         selector = BernoulliSelector(MLP(features, entries, hidden))
         explainer = LEX(selector, hides, predictor, [SizePenalty(penalty)], grouping)
-        select = Term(
+        select = LossTerm(
             explainer,
             NestedIWAE(1, samples=samples, estimator=REBAR(temperature)),
             learns=[selector],
@@ -120,6 +120,6 @@ def base_x(
             grouping,
         )
         objective = NestedIWAE(1, samples=samples, estimator=REBAR(temperature))
-        return [Stage([Term(model, objective)])]
+        return [Stage([LossTerm(model, objective)])]
 
     return System(build, {"epochs": 1000, "learning_rate": 1e-4, "weight_decay": 0.0})

@@ -11,7 +11,7 @@ from lexppl.inference import System
 from lexppl.models.grouping import Grouping
 from lexppl.models.regimes import frozen
 from lexppl.models.table_parts import check_classes, mask_entries
-from lexppl.systems.fastshap.system import fast_shap
+from lexppl.systems.fastshap.system import fastshap
 from lexppl.systems.invase import invase
 from lexppl.systems.l2x import l2x
 from lexppl.systems.lex import lex
@@ -122,10 +122,10 @@ def _meed(s: Settings) -> System:
 
 
 def _fast_shap(s: Settings) -> System:
-    return fast_shap(
+    return fastshap(
         s.features,
         classes=s.classes,
-        model=_given(s, "fast_shap"),
+        model=_given(s, "fastshap"),
         surrogate_hidden=s.predictor_hidden,
         **_shared(s),
     )
@@ -202,7 +202,7 @@ METHODS: Mapping[str, Method] = MappingProxyType(
             takes_imputer=False,
             labels_only=True,
         ),
-        "fast_shap": Method(
+        "fastshap": Method(
             _fast_shap,
             "FastSHAP: Shapley values of a surrogate, by regression",
             explains_model=True,
@@ -217,7 +217,7 @@ METHODS: Mapping[str, Method] = MappingProxyType(
     }
 )
 """The methods by name. CXPlain is not among them: its y are shares computed of a model and its
-data, by :func:`lexppl.systems.cx_plain_targets`."""
+data, by :func:`lexppl.systems.cxplain_targets`."""
 
 
 def system_for(name: str, settings: Settings) -> System:
@@ -252,7 +252,7 @@ def _size(s: Settings, name: str) -> int:
 def _given(s: Settings, name: str) -> nn.Module:
     if s.model is None:
         raise ValueError(
-            f"{name} explains a given model: give model=, such as lexppl.evaluation.fit_full(…)"
-            ".predictor"
+            f"{name} explains a given model: give model=, such as "
+            "lexppl.evaluation.fit_predictor(…).predictor"
         )
     return s.model

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from lexppl.inference import NestedIWAE, Pathwise, Stage, System, Term
+from lexppl.inference import LossTerm, NestedIWAE, Pathwise, Stage, System
 from lexppl.models.grouping import Grouping
 from lexppl.models.imputers import ConstantImputer
 from lexppl.models.kl_penalty import KLPenalty
@@ -71,6 +71,6 @@ def vibi(
             [KLPenalty(beta)],
             grouping,
         )
-        return [Stage([Term(model, NestedIWAE(1, samples=samples, estimator=Pathwise()))])]
+        return [Stage([LossTerm(model, NestedIWAE(1, samples=samples, estimator=Pathwise()))])]
 
     return System(build)

@@ -12,11 +12,11 @@ from lexppl.explanation.draws import RESPONSE
 from lexppl.explanation.program_sites import ProgramSites, sites_of
 from lexppl.explanation.shared_latents import SharedLatents
 from lexppl.inference.contexts import keep_parameters_local, program_settings, seeded
-from lexppl.inference.objective.program import Program, Run, Site, row_marginals
+from lexppl.inference.objective.program import ParticleProgram, ParticleTrace, Site, row_marginals
 from lexppl.inference.training.result import FitResult
 from lexppl.tabular.common_random_numbers import CommonRandomNumbers
 
-Read = Callable[[Run], Tensor]
+Read = Callable[[ParticleTrace], Tensor]
 """What is wanted of a run of one row."""
 
 
@@ -53,7 +53,7 @@ def row_predictions(result: FitResult, x: Tensor, masks: int, seed: int) -> Tens
         True
     """
 
-    def prediction(run: Run) -> Tensor:
+    def prediction(run: ParticleTrace) -> Tensor:
         return outcome(run).mean((0, 1)).squeeze(0)
 
     return _over_replicates(result, x, lambda sites: (masks, prediction), masks, seed)
@@ -107,7 +107,7 @@ def _over_replicates(
 def _of_rows(model: Any, guide: Any, x: Tensor, masks: int, read: Read, seed: int) -> Tensor:
     def one(row: Tensor) -> Tensor:
         with CommonRandomNumbers():
-            program = Program(model, guide, (row.unsqueeze(0), None))
+            program = ParticleProgram(model, guide, (row.unsqueeze(0), None))
             return read(program.run(masks, draw=_no_response))
 
     # Every row sees the same random numbers, and every chunk starts from the same seed.

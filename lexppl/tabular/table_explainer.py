@@ -133,7 +133,7 @@ class TableExplainer(BaseEstimator, ABC):
 
         Returns:
             `(n, G)`; a soft mask's own values, for methods that have one; signed attributions
-            for fast_shap and senn.
+            for fastshap and senn.
 
         Raises:
             ValueError, TypeError: rows unlike those of `fit`.

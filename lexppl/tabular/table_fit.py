@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from lexppl.data.stratification import stratified_parts
-from lexppl.evaluation import fit_full
+from lexppl.evaluation import fit_predictor
 from lexppl.inference import FitResult, Stage, System, fit
 from lexppl.inference.contexts import seeded
 from lexppl.models import regime_targets
@@ -101,7 +101,7 @@ def fit_table(
         ValueError, TypeError: settings that the method cannot take.
     """
     if METHODS[method].explains_model and settings.model is None:
-        full = fit_full(
+        full = fit_predictor(
             rows.train,
             valid=rows.valid,
             hidden=settings.predictor_hidden,

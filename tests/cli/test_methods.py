@@ -113,7 +113,7 @@ def test_a_comparison_that_cannot_be_made_is_one_line(words, message, tmp_path, 
 @pytest.mark.parametrize(
     ("method", "told", "never"),
     [
-        ("fast_shap", "size of the feature's contribution", "probability"),
+        ("fastshap", "size of the feature's contribution", "probability"),
         ("senn", "size of the feature's contribution", "probability"),
         ("q_fit", "share of the importance", "probability"),
         ("xtab", "mask's value", "probability"),

@@ -13,7 +13,7 @@ from sklearn.linear_model import LogisticRegression
 from lexppl import explain, fit
 from lexppl.compare import METHODS, compare, top_masks
 from lexppl.data import Dataset
-from lexppl.evaluation import accuracy_by_size, fit_evalx, fit_full, selection_scores
+from lexppl.evaluation import accuracy_by_size, fit_evalx, fit_predictor, selection_scores
 from lexppl.inference import CollapseWarning, NestedIWAE
 from lexppl.models import (
     LEX,
@@ -120,7 +120,7 @@ def test_fits_rank_by_their_selection_probabilities(judge):
 
 def test_a_given_model_is_explained_and_names_are_the_users(judge):
     train, test = data(), data(30, seed=1)
-    full = fit_full(train, progress=False, **QUICK)
+    full = fit_predictor(train, progress=False, **QUICK)
     fitted = LogisticRegression().fit(train.x.numpy(), (train.x[:, 0] > 0).numpy())
     methods = {"by gradients": "saliency", "shuffled": "permutation"}
     of_full = compare(methods, train, test, judge=judge, model=full)
@@ -163,7 +163,7 @@ def test_refused_before_any_fit(monkeypatch):
 
     # The function hides its module's name in the package.
     module = sys.modules["lexppl.compare.compare"]
-    monkeypatch.setattr(module, "fit_full", fitted)
+    monkeypatch.setattr(module, "fit_predictor", fitted)
     monkeypatch.setattr(module, "fit_evalx", fitted)
     train, test = data(), data(20, seed=1)
 

@@ -20,7 +20,7 @@ from lexppl.compare import (
     shap_importances,
     tabnet_importances,
 )
-from lexppl.evaluation import FullModel
+from lexppl.evaluation import FittedPredictor
 from lexppl.models import (
     MLP,
     CategoricalLikelihood,
@@ -353,7 +353,7 @@ def test_full_models_are_unwrapped():
         model = type("Program", (), {"predictor": Predictor(linear_module(), NormalLikelihood())})
 
     x = table()
-    full = FullModel(Result())
+    full = FittedPredictor(Result())
     full.result.model.predictor.likelihood.double()
     found = shap_importances(full, x[:3], x, background_rows=60, permutations=1)
     torch.testing.assert_close(found, (WEIGHTS * (x[:3] - x.mean(0))).abs(), rtol=0, atol=1e-10)

@@ -59,7 +59,7 @@ def test_compare_refuses_before_any_fit(monkeypatch):
 
     # The function hides its module's name in the package.
     module = sys.modules["lexppl.compare.compare"]
-    monkeypatch.setattr(module, "fit_full", fitted)
+    monkeypatch.setattr(module, "fit_predictor", fitted)
     monkeypatch.setattr(module, "fit_evalx", fitted)
     for name in ("shap", "lime", "saliency", "tabnet"):
         with pytest.raises(ImportError, match=r"lexppl\[compare\]"):

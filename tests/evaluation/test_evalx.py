@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from lexppl.data import Dataset, load
 from lexppl.evaluation.evalx import EvalX, fit_evalx
-from lexppl.evaluation.full_model import fit_full
+from lexppl.evaluation.fitted_predictor import fit_predictor
 from lexppl.inference import CollapseWarning, FitResult, History
 from lexppl.models import (
     LEX,
@@ -105,7 +105,7 @@ def test_it_learns_the_law_given_any_part_of_x(xor_like):
     x, y, table = xor_like
     options = {"valid": (x, y), "hidden": (32, 32), "learning_rate": 1e-2, "progress": False}
     judge = fit_evalx((x, y), epochs=40, samples=4, **options)
-    full = fit_full((x, y), epochs=20, **options)
+    full = fit_predictor((x, y), epochs=20, **options)
     places = x.unique(dim=0)
     errors, errors_of_full = [], []
     for mask in itertools.product((0, 1), repeat=2):
@@ -159,7 +159,7 @@ def test_its_one_mask_law_is_no_collapse():
 def test_float64_stays_float64():
     judge = fit_evalx((X, Y), hidden=(4,), epochs=1, progress=False)
     assert judge.predict(X, MASKS).dtype == torch.float64
-    assert fit_full((X, Y), hidden=(4,), epochs=1, progress=False).predict(X).dtype == X.dtype
+    assert fit_predictor((X, Y), hidden=(4,), epochs=1, progress=False).predict(X).dtype == X.dtype
 
 
 # What it says of masks
@@ -239,7 +239,7 @@ def test_data_sets_bring_their_groups_and_classes():
     judge = fit_evalx(data, valid=None, hidden=(4,), epochs=1, progress=False)
     assert judge.entries == 2
     assert judge.predict(data.x, torch.ones(4, 2)).shape == (1, 4, 3)
-    assert fit_full(data, valid=None, hidden=(4,), epochs=1, progress=False).predict(
+    assert fit_predictor(data, valid=None, hidden=(4,), epochs=1, progress=False).predict(
         data.x
     ).shape == (4, 3)
 
@@ -258,7 +258,7 @@ def test_responses_far_from_zero_are_learned():
     y = 1000.0 + 50.0 * x[:, 0]
     options = {"hidden": (16,), "epochs": 60, "batch_size": 40, "learning_rate": 1e-2}
     judge = fit_evalx((x[:300], y[:300]), progress=False, **options)
-    full = fit_full((x[:300], y[:300]), progress=False, **options)
+    full = fit_predictor((x[:300], y[:300]), progress=False, **options)
     assert judge.scores(x[300:], y[300:], torch.tensor([[1, 0]]).expand(100, 2)).r2 > 0.9
     assert abs(judge.scores(x[300:], y[300:], torch.tensor([[0, 1]]).expand(100, 2)).r2) < 0.2
     scores = full.scores(x[300:], y[300:])
@@ -316,7 +316,7 @@ def test_bad_questions_are_refused(options, words):
 
 
 def test_a_program_without_the_mask_is_refused():
-    full = fit_full((X, Y), hidden=(4,), epochs=1, progress=False)
+    full = fit_predictor((X, Y), hidden=(4,), epochs=1, progress=False)
     with pytest.raises(ValueError, match="a program with the site 'mask'"):
         EvalX(full.result, 3).predict(X, MASKS)
 

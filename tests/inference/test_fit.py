@@ -18,16 +18,16 @@ from lexppl.inference import (
     Enumerate,
     LeaveOneOut,
     Linear,
+    LossTerm,
     NestedIWAE,
     Stage,
-    Term,
     annealed,
     collapse,
     fit,
 )
 from lexppl.inference.contexts import MiniBatch, keep_parameters_local, program_settings
 from lexppl.inference.replicates.replicates import Replicates, reinitialised
-from lexppl.inference.stages import Terms
+from lexppl.inference.stages import TrainingModules
 from lexppl.models import (
     LEX,
     MLP,
@@ -117,7 +117,7 @@ def test_replicates_take_the_steps_that_each_would_take_alone(masks):
         [SizePenalty(0.1)],
     ).double()
     objective = NestedIWAE(masks, estimator=Enumerate(), entropy=0.1)
-    terms = Terms([Stage([Term(model, objective)])])
+    terms = TrainingModules([Stage([LossTerm(model, objective)])])
     keep_parameters_local(terms)
     torch.manual_seed(0)
     copies = [reinitialised(terms) for _ in range(3)]
@@ -254,11 +254,11 @@ def test_stages_and_terms_move_only_what_they_say():
     model = lex()
     objective = NestedIWAE(masks=3)
     stages = [
-        Stage([Term(model, NestedIWAE(masks=2), learns=[model.predictor])], epochs=2),
+        Stage([LossTerm(model, NestedIWAE(masks=2), learns=[model.predictor])], epochs=2),
         Stage(
             [
-                Term(model, objective, learns=[model.selector]),
-                Term(model, objective, learns=[model.predictor], weight=0.0),
+                LossTerm(model, objective, learns=[model.selector]),
+                LossTerm(model, objective, learns=[model.predictor], weight=0.0),
             ],
             epochs=2,
             optimizer=lambda p: torch.optim.SGD(p, lr=0.1),

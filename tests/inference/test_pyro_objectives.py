@@ -26,7 +26,7 @@ from lexppl.effects import imputation_particles, mask_particles
 from lexppl.inference import Enumerate, NestedIWAE, fit
 from lexppl.inference.contexts import program_settings
 from lexppl.inference.replicates.replicates import Replicates
-from lexppl.inference.stages import Stage, Term, Terms
+from lexppl.inference.stages import LossTerm, Stage, TrainingModules
 from lexppl.models import MLP, GaussianImputer
 from tests.gradients.enumeration import threshold
 
@@ -181,7 +181,8 @@ def test_each_replicates_loss_is_its_own():
     with program_settings(validate=True):
         models = [AtTheMean() for _ in range(3)]
     copies = [
-        Terms([Stage([Term(model, TraceEnum_ELBO(max_plate_nesting=3))])]) for model in models
+        TrainingModules([Stage([LossTerm(model, TraceEnum_ELBO(max_plate_nesting=3))])])
+        for model in models
     ]
     with program_settings(validate=True):
         runner = Replicates(copies)

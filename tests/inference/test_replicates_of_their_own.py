@@ -12,12 +12,12 @@ from lexppl.distributions import KSubset
 from lexppl.inference import (
     Enumerate,
     LeaveOneOut,
+    LossTerm,
     NestedIWAE,
     Pathwise,
     ReplicateData,
     Stage,
     System,
-    Term,
     fit,
 )
 from lexppl.inference.replicates.replicate_rows import training_rows
@@ -223,12 +223,14 @@ def test_refused_before_any_training(models, train, options, message):
 
 def test_objectives_must_be_one():
     def system(masks):
-        return System(lambda: [Stage([Term(explainer(), NestedIWAE(masks))])])
+        return System(lambda: [Stage([LossTerm(explainer(), NestedIWAE(masks))])])
 
     with pytest.raises(ValueError, match="same objective"):
         fit([system(2), system(4)], data(0), **QUIET)
-    pathwise = System(lambda: [Stage([Term(explainer(), NestedIWAE(2, estimator=Pathwise(0.3)))])])
-    other = System(lambda: [Stage([Term(explainer(), NestedIWAE(2, estimator=Pathwise(0.5)))])])
+    pathwise = System(
+        lambda: [Stage([LossTerm(explainer(), NestedIWAE(2, estimator=Pathwise(0.3)))])]
+    )
+    other = System(lambda: [Stage([LossTerm(explainer(), NestedIWAE(2, estimator=Pathwise(0.5)))])])
     with pytest.raises(ValueError, match="same objective"):
         fit([pathwise, other], data(0), **QUIET)
 

@@ -41,9 +41,9 @@ def test_the_tuning_gradient_is_that_of_the_squared_gradient():
     with seeded(1):
         model, control = explainer().double(), TunedControl(0.6, 0.8).double()
     keep_parameters_local(model)
-    tuned = [control.log_temperature, control.scale]
-    found = gradient_of_square(gradients(model, control, 3, create_graph=True), tuned)
-    for parameter, slope in zip(tuned, found, strict=True):
+    control_parameters = [control.log_temperature, control.scale]
+    found = gradient_of_square(gradients(model, control, 3, create_graph=True), control_parameters)
+    for parameter, slope in zip(control_parameters, found, strict=True):
         step, ends = 1e-5, []
         for sign in (1, -1):
             with torch.no_grad():
@@ -76,9 +76,9 @@ def test_a_fit_tunes_a_bad_start_and_leaves_what_it_was_given(replicates):
         progress=False,
     )
     assert float(given.scale.detach()) == 3.0
-    tuned = [r.stages[0].terms[0].objective.estimator.control for r in result.modules]
-    assert len({float(c.scale.detach()) for c in tuned}) == replicates
-    for model, control in zip(result.models, tuned, strict=True):
+    control_parameters = [r.stages[0].terms[0].objective.estimator.control for r in result.modules]
+    assert len({float(c.scale.detach()) for c in control_parameters}) == replicates
+    for model, control in zip(result.models, control_parameters, strict=True):
         assert variance(model, control) < 0.5 * variance(model, given)
 
 

@@ -10,7 +10,7 @@ from lexppl.distributions import MaskDirichlet
 from lexppl.evaluation import predictive, predictive_log_likelihood
 from lexppl.inference import NestedIWAE, fit
 from lexppl.inference.contexts import seeded
-from lexppl.models import FullProgram
+from lexppl.models import UnmaskedPredictor
 from lexppl.models.table_parts import table_predictor
 from lexppl.systems import importance_divergence, q_fit
 from tests.gradients.enumeration import threshold, z_scores
@@ -147,7 +147,7 @@ def test_a_feature_that_alone_matters_gets_the_importance():
     x = torch.randn(400, 3, generator=torch.Generator().manual_seed(0))
     y = (x[:, 1] > 0).long()
     full = fit(
-        FullProgram(table_predictor(3, 2, (16,))), (x, y), objective=NestedIWAE(1),
+        UnmaskedPredictor(table_predictor(3, 2, (16,))), (x, y), objective=NestedIWAE(1),
         epochs=30, learning_rate=1e-2, batch_size=50, progress=False,
     )  # fmt: skip
     for scope in ("global", "local"):

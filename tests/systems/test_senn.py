@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 from lexppl import explain, fit, load, save
 from lexppl.inference import NestedIWAE
 from lexppl.inference.contexts import seeded
-from lexppl.inference.objective.program import Program
+from lexppl.inference.objective.program import ParticleProgram
 from lexppl.models import MLP, CategoricalLikelihood, Grouping, NormalLikelihood
 from lexppl.systems import SENN, Settings, senn, system_for
 from tests.systems.discrete import gradients_of, stages_of
@@ -94,7 +94,7 @@ def test_attributions_add_up_to_the_likeliest_logit():
     f = program.outputs_of(X)
     found = {}
     for name, one in (("features", program), ("groups", grouped)):
-        law = Program(one, None, (X,)).run().sites["mask"].law
+        law = ParticleProgram(one, None, (X,)).run().sites["mask"].law
         assert not law.mean.requires_grad  # nothing is learned through what is read off
         found[name] = law.mean[0]
         top = f.argmax(-1)

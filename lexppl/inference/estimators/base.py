@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from lexppl.inference.estimators.leaving_one_out import imputation_score
 from lexppl.inference.objective.bound import BoundSpec, BoundTerms, joint_score, no_gradient
-from lexppl.inference.objective.program import Program, Run
+from lexppl.inference.objective.program import ParticleProgram, ParticleTrace
 from lexppl.inference.objective.refusals import ESTIMATOR
 from lexppl.inference.objective.site import Site
 
@@ -26,12 +26,12 @@ class GradientEstimator(ABC):
     unbiased: ClassVar[bool]
 
     @property
-    def tuned(self) -> tuple[nn.Module, ...]:
+    def control_parameters(self) -> tuple[nn.Module, ...]:
         """Modules that `fit` tunes to lessen the gradient's variance."""
         return ()
 
     @abstractmethod
-    def estimate(self, program: Program, spec: BoundSpec) -> Tensor:
+    def estimate(self, program: ParticleProgram, spec: BoundSpec) -> Tensor:
         """A scalar whose value estimates the objective (to maximise, in nats over the data) and
         whose gradient estimates the objective's gradient."""
 
@@ -46,7 +46,7 @@ class Estimate:
         memory: by site, what its estimator remembered of the draw.
     """
 
-    program: Program
+    program: ParticleProgram
     terms: BoundTerms
     memory: Mapping[str, Any]
 
@@ -89,7 +89,7 @@ class SampledEstimator(GradientEstimator):
         found = [self.score_term(site, estimate.terms) for site in sites]
         return sum(found[1:], found[0])
 
-    def estimate(self, program: Program, spec: BoundSpec) -> Tensor:
+    def estimate(self, program: ParticleProgram, spec: BoundSpec) -> Tensor:
         if math.isinf(spec.masks):
             raise ValueError(
                 "masks=inf is the exact log-likelihood, which only Enumerate() computes; "
@@ -114,7 +114,7 @@ class SampledEstimator(GradientEstimator):
                 total = total + no_gradient(score) * signal
         return total
 
-    def _one_copy(self, program: Program, spec: BoundSpec) -> tuple[Tensor, Tensor | None]:
+    def _one_copy(self, program: ParticleProgram, spec: BoundSpec) -> tuple[Tensor, Tensor | None]:
         """The estimate for one draw of the latents outside the particle plates, and the score of
         that draw."""
         memory: dict[str, Any] = {}
@@ -166,7 +166,7 @@ class SampledEstimator(GradientEstimator):
             )
         return estimator
 
-    def _chosen(self, site: Site, run: Run) -> "SampledEstimator | None":
+    def _chosen(self, site: Site, run: ParticleTrace) -> "SampledEstimator | None":
         """The site's estimator, as its draw had it; refused where the model asks for another."""
         estimator = self._for(site)
         in_model = run.sites.get(site.name)
@@ -180,7 +180,7 @@ class SampledEstimator(GradientEstimator):
         return estimator
 
 
-def scored_outside(run: Run) -> list[Site]:
+def scored_outside(run: ParticleTrace) -> list[Site]:
     """The guide's latents outside the particle plates that need a score: those whose law is not
     reparameterised."""
     return [

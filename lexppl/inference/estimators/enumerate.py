@@ -15,7 +15,7 @@ from lexppl.effects import MASK_DIM
 from lexppl.inference.estimators.base import GradientEstimator, scored_outside
 from lexppl.inference.estimators.leaving_one_out import per_mask
 from lexppl.inference.objective.bound import BoundSpec, BoundTerms, score_of
-from lexppl.inference.objective.program import Program, Run
+from lexppl.inference.objective.program import ParticleProgram, ParticleTrace
 from lexppl.inference.objective.refusals import ESTIMATOR
 from lexppl.inference.objective.site import Site
 
@@ -53,7 +53,7 @@ class Enumerate(GradientEstimator):
 
     unbiased: ClassVar[bool] = True
 
-    def estimate(self, program: Program, spec: BoundSpec) -> Tensor:
+    def estimate(self, program: ParticleProgram, spec: BoundSpec) -> Tensor:
         probe = program.run(random_masks=spec.random_masks)
         site = _only_mask_site(probe)
         _refuse_own_estimators(probe)
@@ -113,8 +113,12 @@ def _joint_values(law: Any, name: str, most: int) -> Tensor:
 
 
 def _listed(
-    program: Program, spec: BoundSpec, probe: Run, site: Site, given: Mapping[str, Tensor]
-) -> tuple[Run, Tensor]:
+    program: ParticleProgram,
+    spec: BoundSpec,
+    probe: ParticleTrace,
+    site: Site,
+    given: Mapping[str, Tensor],
+) -> tuple[ParticleTrace, Tensor]:
     """The run of all masks, and the objective, for given values of the latents outside."""
     copies = 1 if math.isinf(spec.masks) else int(spec.masks)
     joint = _shares_a_log(probe, site)
@@ -161,7 +165,7 @@ def _listed(
     return run, total
 
 
-def _shares_a_log(run: Run, site: Site) -> bool:
+def _shares_a_log(run: ParticleTrace, site: Site) -> bool:
     """Whether several entries of a site's batch stand in one log, or in one penalty."""
     if any(plate.vectorized and plate.size > 1 for plate in site.inner):
         return True
@@ -201,7 +205,7 @@ def _bound(log_q: Tensor, log_weight: Tensor, spec: BoundSpec) -> Tensor:
     return (log_p.exp() * bound).sum(-1, keepdim=True).movedim(0, -1)
 
 
-def _only_mask_site(run: Run) -> Site:
+def _only_mask_site(run: ParticleTrace) -> Site:
     sites = run.mask_sites
     if len(sites) != 1:
         raise ValueError(
@@ -211,7 +215,7 @@ def _only_mask_site(run: Run) -> Site:
     return sites[0]
 
 
-def _refuse_own_estimators(run: Run) -> None:
+def _refuse_own_estimators(run: ParticleTrace) -> None:
     for site in (*run.drawn, *run.sites.values()):
         if ESTIMATOR in site.infer:
             raise ValueError(
@@ -220,7 +224,7 @@ def _refuse_own_estimators(run: Run) -> None:
             )
 
 
-def _refuse_other_scores(run: Run, mask: Site) -> None:
+def _refuse_other_scores(run: ParticleTrace, mask: Site) -> None:
     for site in run.drawn:
         score = score_of(site) if site.name != mask.name else None
         if score is not None and score.requires_grad:

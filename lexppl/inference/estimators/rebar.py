@@ -117,7 +117,7 @@ class REBAR(SampledEstimator):
         return not self.straight_through
 
     @property
-    def tuned(self) -> tuple[nn.Module, ...]:
+    def control_parameters(self) -> tuple[nn.Module, ...]:
         return () if self.control is None else (self.control,)
 
     def check(self, site: Site, spec: BoundSpec) -> None:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from lexppl.effects import BY_DRAW, IMPUTATION_DIM, MASK_DIM
 from lexppl.inference.objective.closed_divergences import closed_divergences
-from lexppl.inference.objective.program import Run, log_weight_of
+from lexppl.inference.objective.program import ParticleTrace, log_weight_of
 from lexppl.inference.objective.refusals import (
     common_scale,
     refuse_separate_logs,
@@ -136,7 +136,7 @@ class BoundTerms:
         spec: what is maximised.
     """
 
-    def __init__(self, run: Run, spec: BoundSpec) -> None:
+    def __init__(self, run: ParticleTrace, spec: BoundSpec) -> None:
         for site in (*run.sites.values(), *run.guide_sites.values()):
             refuse_unread_options(site)
         self.run = run

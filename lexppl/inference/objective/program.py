@@ -88,7 +88,7 @@ def _site(msg: Any, guided: bool = False) -> Site:
 
 
 @dataclass
-class Run:
+class ParticleTrace:
     """The sites of one run of a model and its guide.
 
     Dimensions, from the right: −1 rows `B` (or another plate's), −2 masks `M` (all of the run's),
@@ -156,7 +156,7 @@ def log_weight_of(weighted: Sequence[tuple[Site, float]]) -> Tensor:
     return sum(terms[1:], terms[0])
 
 
-class Program:
+class ParticleProgram:
     """A model with an optional guide and its arguments, ready to be run with any particle counts.
 
     Sites that the guide does not cover are proposed from the model itself and cancel from the
@@ -184,7 +184,7 @@ class Program:
         random_masks: bool = False,
         unweighted: Collection[str] = (),
         subsamples: Mapping[str, Tensor] | None = None,
-    ) -> Run:
+    ) -> ParticleTrace:
         """Run guide and model once with `masks × imputations` particles a row.
 
         Args:
@@ -213,7 +213,7 @@ class Program:
         with counts, recorder:
             self._model(*self._args, **self._kwargs)
         refuse_unreadable(recorder.sites, guided)
-        return Run(recorder.sites, guided, unweighted, self._args, recorder.subsamples)
+        return ParticleTrace(recorder.sites, guided, unweighted, self._args, recorder.subsamples)
 
 
 def row_marginals(site: Site) -> Tensor:

@@ -18,7 +18,7 @@ _NO_SETTINGS = frozenset([*vars(nn.Module()), "stages"])
 
 
 @dataclass(frozen=True)
-class OwnNumber:
+class ReplicateHyperparameter:
     """A module's number that differs between replicates, such as λ or k.
 
     Args:
@@ -32,7 +32,7 @@ class OwnNumber:
     values: tuple[float, ...]
 
 
-def own_numbers(copies: Sequence[nn.Module]) -> list[OwnNumber]:
+def replicate_hyperparameters(copies: Sequence[nn.Module]) -> list[ReplicateHyperparameter]:
     """The numbers in which the replicates' modules differ.
 
     Raises:
@@ -40,7 +40,7 @@ def own_numbers(copies: Sequence[nn.Module]) -> list[OwnNumber]:
             the kinds or number of their modules, or in words.
 
     Example:
-        >>> [n.values for n in own_numbers([nn.Dropout(0.1), nn.Dropout(0.2)])]
+        >>> [n.values for n in replicate_hyperparameters([nn.Dropout(0.1), nn.Dropout(0.2)])]
         [(0.1, 0.2)]
     """
     modules = [list(one.named_modules()) for one in copies]
@@ -66,11 +66,11 @@ def own_numbers(copies: Sequence[nn.Module]) -> list[OwnNumber]:
                     "replicates may differ in numbers and in tensors; they differ in "
                     f"{attribute!r} of {kinds[0]} ({path})"
                 )
-            found.append(OwnNumber(path, attribute, tuple(values)))
+            found.append(ReplicateHyperparameter(path, attribute, tuple(values)))
     return found
 
 
-def own_tensors(copies: Sequence[nn.Module], learned: Sequence[str]) -> list[str]:
+def differing_tensors(copies: Sequence[nn.Module], learned: Sequence[str]) -> list[str]:
     """Names of the given tensors (frozen weights, imputers' rows) in which replicates differ.
 
     Raises:

@@ -12,11 +12,11 @@ from torch.func import vmap
 from lexppl.inference.nested_iwae import NestedIWAE
 from lexppl.inference.replicates.replicate_draws import OutOfPlaceDraws
 from lexppl.inference.replicates.replicate_hyperparameters import (
-    own_numbers,
-    own_tensors,
+    differing_tensors,
     refuse_other_stages,
+    replicate_hyperparameters,
 )
-from lexppl.inference.stages import Term, Terms
+from lexppl.inference.stages import LossTerm, TrainingModules
 
 
 class Replicates:
@@ -37,16 +37,16 @@ class Replicates:
         ValueError: copies that differ in more than that.
     """
 
-    def __init__(self, copies: list[Terms], differ: bool = False) -> None:
+    def __init__(self, copies: list[TrainingModules], differ: bool = False) -> None:
         self.count = len(copies)
         self.template = copies[0]
         self.differ = differ
         if differ:
             refuse_other_stages([one.stages for one in copies])
-        self.numbers = own_numbers(copies) if differ else []
+        self.numbers = replicate_hyperparameters(copies) if differ else []
         learned = [n for n, p in self.template.named_parameters() if p.requires_grad]
         tracked = _tracked_buffers(self.template)
-        given = own_tensors(copies, learned) if differ else []
+        given = differing_tensors(copies, learned) if differ else []
         tracked += [name for name in given if name not in tracked]
         self.parameters: dict[str, Tensor]
         self.buffers: dict[str, Tensor]
@@ -89,7 +89,7 @@ class Replicates:
 
     def losses(
         self,
-        term: Term,
+        term: LossTerm,
         objective: Any,
         batch: tuple[Tensor, ...],
         by_replicate: bool = False,
@@ -137,7 +137,7 @@ class Replicates:
             ) from error
 
     @contextmanager
-    def replicate(self, index: int) -> Iterator[Terms]:
+    def replicate(self, index: int) -> Iterator[TrainingModules]:
         """The template as one of the replicates, with its own weights, tensors and numbers."""
         if self.count == 1:
             yield self.template
@@ -187,7 +187,7 @@ class Replicates:
             for name, value in {**self.parameters, **self.buffers}.items():
                 value.copy_(state[name][0] if self.count == 1 else state[name])
 
-    def separated(self) -> list[Terms]:
+    def separated(self) -> list[TrainingModules]:
         """The replicates as ordinary modules again, in evaluation mode."""
         if self.count == 1:
             return [self.template.eval()]
@@ -215,7 +215,7 @@ def _tracked_buffers(module: nn.Module) -> list[str]:
     return names
 
 
-def reinitialised(terms: Terms) -> Terms:
+def reinitialised(terms: TrainingModules) -> TrainingModules:
     """A copy whose learned parameters are drawn anew, by each module's `reset_parameters`.
 
     Guides are copied as they are: where a variational law starts is not what replicates compare.

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lexppl.inference.objective.program import Program, row_marginals
+from lexppl.inference.objective.program import ParticleProgram, row_marginals
 
 ALL_OFF = "all off"
 ALL_ON = "all on"
@@ -73,7 +73,7 @@ def mask_marginals(
     if x.is_floating_point():
         x = x.detach().requires_grad_()
     with torch.enable_grad():
-        run = Program(model, guide, (x, *others)).run()
+        run = ParticleProgram(model, guide, (x, *others)).run()
         marginals = {}
         for site in run.mask_sites:
             if site.law.event_dim != 1:

@@ -26,7 +26,7 @@ from lexppl.inference.replicates.replicate_rows import (
 )
 from lexppl.inference.replicates.replicates import Replicates, reinitialised
 from lexppl.inference.schedules import Linear, Schedule, at
-from lexppl.inference.stages import OptimizerFactory, Stage, Term, Terms
+from lexppl.inference.stages import LossTerm, OptimizerFactory, Stage, TrainingModules
 from lexppl.inference.system import System
 from lexppl.inference.training.collapse import collapse, mask_marginals, report_collapse
 from lexppl.inference.training.loop import Callback, TrainingLoop
@@ -271,21 +271,24 @@ def _builder(
                 f"{type(program).__name__}"
             )
         if not built_anew:
-            return [Stage([Term(program, chosen, guide)])]
-        return [Stage([Term(program, *copy.deepcopy((chosen, guide)))])]
+            return [Stage([LossTerm(program, chosen, guide)])]
+        return [Stage([LossTerm(program, *copy.deepcopy((chosen, guide)))])]
 
     return build, built_anew
 
 
 def _copies(
     builders: list[tuple[Callable[[], Sequence[Stage]], bool]], replicates: int
-) -> list[Terms]:
+) -> list[TrainingModules]:
     if len(builders) > 1:
-        return [Terms(make() if anew else copy.deepcopy(list(make()))) for make, anew in builders]
+        return [
+            TrainingModules(make() if anew else copy.deepcopy(list(make())))
+            for make, anew in builders
+        ]
     make, built_anew = builders[0]
     if built_anew:
-        return [Terms(make()) for _ in range(replicates)]
-    given = Terms(copy.deepcopy(list(make())))
+        return [TrainingModules(make()) for _ in range(replicates)]
+    given = TrainingModules(copy.deepcopy(list(make())))
     if replicates == 1:
         return [given]
     return [reinitialised(given) for _ in range(replicates)]
@@ -352,7 +355,11 @@ def _check_devices(runner: Replicates, rows: Rows) -> None:
 
 
 def _result(
-    finished: list[Terms], loop: TrainingLoop, rows: Rows, held_out: Rows | None, seed: int
+    finished: list[TrainingModules],
+    loop: TrainingLoop,
+    rows: Rows,
+    held_out: Rows | None,
+    seed: int,
 ) -> FitResult:
     watched = held_out if held_out is not None else rows
     several = next(iter(watched.batches(WATCHED_ROWS, shuffle=False)))

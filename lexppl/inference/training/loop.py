@@ -18,7 +18,7 @@ from lexppl.inference.pyro_objectives import refuse_uncovered
 from lexppl.inference.replicates.replicate_rows import Rows, batch_rows, of_replicate
 from lexppl.inference.replicates.replicates import Replicates
 from lexppl.inference.schedules import Schedule
-from lexppl.inference.stages import OptimizerFactory, Stage, Term, Terms
+from lexppl.inference.stages import LossTerm, OptimizerFactory, Stage, TrainingModules
 from lexppl.inference.training.weight_decay import parameters_with_a_law, spare_from_decay
 
 
@@ -95,8 +95,8 @@ class TrainingLoop:
             {name: runner.parameters[name] for name in names if name in spared},
             told=not (self.decay_is_default and stage.optimizer is None),
         )
-        tuned = [runner.template.tuned_by(term) for term in stage.terms]
-        controls = [runner.parameters[name] for name in sorted(set().union(*tuned))]
+        control_parameters = [runner.template.controls_of(term) for term in stage.terms]
+        controls = [runner.parameters[name] for name in sorted(set().union(*control_parameters))]
         tuner = torch.optim.Adam(controls, lr=CONTROL_RATE) if controls else None
         scheduler = self.make_scheduler(optimizer) if self.make_scheduler is not None else None
         best_valid = np.full(runner.count, np.inf)
@@ -106,7 +106,9 @@ class TrainingLoop:
         try:
             for epoch in range(epochs):
                 start = time.perf_counter()
-                train = self._epoch(stage, learned, tuned, optimizer, tuner, (epoch, epochs))
+                train = self._epoch(
+                    stage, learned, control_parameters, optimizer, tuner, (epoch, epochs)
+                )
                 if scheduler is not None:
                     scheduler.step()
                 valid = self._validate(stage.terms[0])
@@ -152,12 +154,12 @@ class TrainingLoop:
             for name, buffer in self.runner.template.named_buffers():
                 buffer.copy_(buffers[name])
 
-    def _check(self, template: Terms, stage: Stage, batch: tuple[Tensor, ...]) -> None:
+    def _check(self, template: TrainingModules, stage: Stage, batch: tuple[Tensor, ...]) -> None:
         for term in stage.terms:
             with seeded(self.seed, self.rows.device), program_settings(validate=True):
                 programs = (term.model, term.guide)
                 self._rows_plates[id(term)] = rows_plate(programs, batch, len(batch[0]))
-                refuse_uncovered(term, batch)
+                refuse_uncovered(term.objective, term.model, term.guide, batch)
                 with self._scaled(term, len(self.rows), len(batch[0])):
                     loss = template(term, term.objective, batch)
             if not bool(torch.isfinite(loss.detach())):
@@ -166,7 +168,7 @@ class TrainingLoop:
                     "features that the model gives probability zero"
                 )
 
-    def _scaled(self, term: Term, rows: int, batch: int) -> MiniBatch:
+    def _scaled(self, term: LossTerm, rows: int, batch: int) -> MiniBatch:
         return MiniBatch(rows, batch, self._rows_plates[id(term)])
 
     def _undecayed(self, stage: Stage) -> set[str]:
@@ -186,7 +188,7 @@ class TrainingLoop:
         self,
         stage: Stage,
         learned: list[list[str]],
-        tuned: list[list[str]],
+        control_parameters: list[list[str]],
         optimizer: Optimizer,
         tuner: Optimizer | None,
         place: tuple[int, int],
@@ -207,7 +209,7 @@ class TrainingLoop:
                 for group in optimizer.param_groups:
                     group["lr"] = self.learning_rate(at)
             step_loss: Tensor | float = 0.0
-            for term, names, controls in zip(stage.terms, learned, tuned, strict=True):
+            for term, names, controls in zip(stage.terms, learned, control_parameters, strict=True):
                 objective = term.objective
                 if hasattr(objective, "at"):
                     objective = objective.at(at)
@@ -234,7 +236,7 @@ class TrainingLoop:
         return (losses / seen).cpu().numpy() if isinstance(losses, Tensor) else np.zeros(0)
 
     @torch.no_grad()
-    def _validate(self, term: Term) -> np.ndarray:
+    def _validate(self, term: LossTerm) -> np.ndarray:
         """Loss of the validation rows under the final objective, with the same draws each time."""
         if self.held_out is None:
             return np.full(self.runner.count, np.nan)

@@ -12,10 +12,10 @@ from torch.distributions import constraints
 from torch.optim import Optimizer
 
 from lexppl.effects import MASK_PLATE, ParticleCounts, weights_first
-from lexppl.inference.stages import Term
+from lexppl.inference.stages import LossTerm
 
 
-def parameters_with_a_law(term: Term, args: tuple[Any, ...]) -> list[Tensor]:
+def parameters_with_a_law(term: LossTerm, args: tuple[Any, ...]) -> list[Tensor]:
     """The parameters of a term that the bound itself holds in place.
 
     - a guide's (the location and log-scale of an `AutoNormal`, of which a decay makes a narrower
@@ -49,7 +49,7 @@ def _constrained(model: nn.Module) -> list[Tensor]:
     ]
 
 
-def _under_a_prior(term: Term, args: tuple[Any, ...]) -> list[Tensor]:
+def _under_a_prior(term: LossTerm, args: tuple[Any, ...]) -> list[Tensor]:
     """Values observed outside the particle plates, as the parameters that they are."""
     with torch.no_grad(), ParticleCounts(1, 1):
         program = weights_first(term.model)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from lexppl.distributions import ShapleyKernel
 from lexppl.effects import imputation_particles, mask_particles, penalty
-from lexppl.inference import NestedIWAE, ScoreFunction, Stage, System, Term
+from lexppl.inference import LossTerm, NestedIWAE, ScoreFunction, Stage, System
 from lexppl.models.black_box import law_targets
 from lexppl.models.grouping import Grouping
 from lexppl.models.imputers import ConstantImputer
@@ -211,7 +211,7 @@ class FastSHAP(PyroModule):
         return phi + gap.unsqueeze(-1) / self.entries
 
 
-def fast_shap(
+def fastshap(
     features: int,
     surrogate: nn.Module | None = None,
     *,
@@ -269,7 +269,7 @@ def fast_shap(
         TypeError: a surrogate or model that is no module, an imputer that draws.
 
     Example:
-        >>> first, second = fast_shap(5, classes=2).build()
+        >>> first, second = fastshap(5, classes=2).build()
         >>> type(first.terms[0].model).__name__, type(second.terms[0].model).__name__
         ('LEX', 'FastSHAP')
     """
@@ -291,7 +291,7 @@ def fast_shap(
         )
         network = MLP(features, (classes or 1) * entries, hidden)
         explainer = FastSHAP(network, game, entries, classes, hides, grouping, paired, normalize)
-        shapley = Term(
+        shapley = LossTerm(
             explainer,
             NestedIWAE(1, samples=samples, estimator=ScoreFunction()),
             learns=[network],
@@ -302,7 +302,7 @@ def fast_shap(
         if teacher is not None:
             program = TeacherTargets(program, teacher)
         likelihood = NestedIWAE(1, samples=surrogate_samples, estimator=ScoreFunction())
-        return [Stage([Term(program, likelihood, learns=[game])]), Stage([shapley])]
+        return [Stage([LossTerm(program, likelihood, learns=[game])]), Stage([shapley])]
 
     published = {"epochs": 200, "batch_size": 32, "learning_rate": 2e-4, "weight_decay": 0.0}
     return System(build, published)

@@ -7,7 +7,7 @@ from pyro.nn import PyroModule
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
-from lexppl.inference import NestedIWAE, Pathwise, Stage, System, Term
+from lexppl.inference import LossTerm, NestedIWAE, Pathwise, Stage, System
 from lexppl.models.grouping import Grouping
 from lexppl.models.imputers import ComplementImputer, ConstantImputer
 from lexppl.models.lex import LEX
@@ -111,7 +111,7 @@ def meed(
     if not isinstance(model, nn.Module):
         raise TypeError(
             f"model must be a torch module from x to a law of labels; it is {type(model).__name__}:"
-            " fit one to its outputs first, as with lexppl.evaluation.fit_full"
+            " fit one to its outputs first, as with lexppl.evaluation.fit_predictor"
         )
 
     def build() -> list[Stage]:
@@ -126,13 +126,15 @@ def meed(
             selector, zero, table_predictor(features, classes, predictor_hidden), fading, grouping
         )
         objective = NestedIWAE(1, samples=samples, estimator=Pathwise())
-        terms = [Term(explainer, objective)]
+        terms = [LossTerm(explainer, objective)]
         if adversary > 0.0:
             left = table_predictor(features, classes, predictor_hidden)
             rest = LEX(selector, ComplementImputer(zero), left, grouping=grouping)
             terms += [
-                Term(rest, objective, learns=[left]),
-                Term(FlippedTargets(rest, classes), objective, learns=[selector], weight=adversary),
+                LossTerm(rest, objective, learns=[left]),
+                LossTerm(
+                    FlippedTargets(rest, classes), objective, learns=[selector], weight=adversary
+                ),
             ]
         return [Stage(terms)]
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from lexppl.distributions import MaskDirichlet
 from lexppl.effects import imputation_particles, mask_particles
-from lexppl.inference import NestedIWAE, Pathwise, PlugInMean, Stage, System, Term
+from lexppl.inference import LossTerm, NestedIWAE, Pathwise, PlugInMean, Stage, System
 from lexppl.models.grouping import Grouping
 from lexppl.models.imputers import ConstantImputer
 from lexppl.models.kl_penalty import KLPenalty
@@ -39,7 +39,7 @@ class GlobalImportance(PyroModule):
     `y`.
 
     Example:
-        >>> from lexppl.models import FullProgram
+        >>> from lexppl.models import UnmaskedPredictor
         >>> from lexppl.models.table_parts import table_predictor
         >>> program = GlobalImportance(3, table_predictor(3, 2, (8,)))
         >>> program(torch.zeros(4, 3)).shape
@@ -187,7 +187,7 @@ def q_fit(
     def build_global() -> list[Stage]:
         model = GlobalImportance(entries, given, concentration, kl_weight, grouping=grouping)
         objective = NestedIWAE(1, estimator=Pathwise())
-        return [Stage([Term(model, objective, DirichletGuide(entries, point, kl_weight))])]
+        return [Stage([LossTerm(model, objective, DirichletGuide(entries, point, kl_weight))])]
 
     def build_local() -> list[Stage]:
         model = LEX(
@@ -199,7 +199,7 @@ def q_fit(
         )
         estimator = PlugInMean() if point else Pathwise()
         count = 1 if point else samples
-        return [Stage([Term(model, NestedIWAE(1, samples=count, estimator=estimator))])]
+        return [Stage([LossTerm(model, NestedIWAE(1, samples=count, estimator=estimator))])]
 
     return System(build_local if scope == "local" else build_global)
 

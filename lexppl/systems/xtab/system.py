@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from lexppl.inference import NestedIWAE, Pathwise, Stage, System, Term
+from lexppl.inference import LossTerm, NestedIWAE, Pathwise, Stage, System
 from lexppl.inference.training.clipped_weights import clipped_adamw
 from lexppl.models.grouping import Grouping
 from lexppl.models.imputers import SquaredMaskImputer
@@ -111,7 +111,7 @@ def xtab(
             grouping,
         )
         objective = NestedIWAE(1, estimator=Pathwise())
-        return [Stage([Term(model, objective)], optimizer=_optimizer(clip))]
+        return [Stage([LossTerm(model, objective)], optimizer=_optimizer(clip))]
 
     return System(build, {"epochs": 40, "batch_size": 1024})
 

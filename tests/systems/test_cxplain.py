@@ -13,7 +13,7 @@ from lexppl.inference import NestedIWAE, ScoreFunction
 from lexppl.inference.contexts import seeded
 from lexppl.models import ConstantImputer, Grouping, MarginalImputer, black_box
 from lexppl.models.table_parts import table_predictor
-from lexppl.systems import CXPlain, cx_plain, cx_plain_targets
+from lexppl.systems import CXPlain, cxplain, cxplain_targets
 from tests.systems.discrete import gradients_of, stages_of
 
 X = torch.randn(40, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
@@ -64,7 +64,7 @@ def test_targets_are_the_papers(classes, y, groups):
     model = predictor(classes)
     grouping = Grouping(groups)
     imputer = ConstantImputer(torch.tensor(0.25, dtype=torch.float64))
-    found = cx_plain_targets(model, X, y, grouping=grouping, imputer=imputer)
+    found = cxplain_targets(model, X, y, grouping=grouping, imputer=imputer)
     exact = targets_by_hand(model, y, groups, 0.25)
     assert found.dtype == torch.float64
     assert (found - exact).abs().max() < 1e-9
@@ -73,7 +73,7 @@ def test_targets_are_the_papers(classes, y, groups):
     assert bool((found == 0).any())
     # Negative control: zeros in place of the constant.
     assert (targets_by_hand(model, y, groups) - exact).abs().max() > 1e-2
-    single = cx_plain_targets(
+    single = cxplain_targets(
         model.float(),
         X.float(),
         y if y.dtype == torch.long else y.float(),
@@ -89,7 +89,7 @@ def test_rows_in_which_no_absence_costs_anything_have_equal_shares():
         return 1.0 / (1.0 + np.exp(-3.0 * rows[:, 0]))
 
     x = torch.tensor([[1.0, 5.0, -2.0], [1.0, 5.0, -2.0]])
-    found = cx_plain_targets(model, x, torch.tensor([1, 0]))
+    found = cxplain_targets(model, x, torch.tensor([1, 0]))
     assert torch.equal(found[0], torch.tensor([1.0, 0.0, 0.0]))
     assert torch.equal(found[1], torch.full((3,), 1 / 3))
 
@@ -98,24 +98,24 @@ def test_a_certain_model_that_is_wrong_has_finite_targets():
     def model(rows):
         return np.where(rows[:, 0] > 0, 1.0, 0.0)
 
-    found = cx_plain_targets(model, torch.tensor([[1.0, 2.0], [-1.0, 2.0]]), torch.tensor([1, 1]))
+    found = cxplain_targets(model, torch.tensor([[1.0, 2.0], [-1.0, 2.0]]), torch.tensor([1, 1]))
     assert torch.equal(found, torch.tensor([[1.0, 0.0], [0.5, 0.5]]))
 
 
 def test_models_of_any_make_are_asked():
     classifier = LogisticRegression().fit(X.numpy(), LABELS.numpy())
-    wrapped = cx_plain_targets(black_box(classifier), X, LABELS)
-    assert torch.equal(cx_plain_targets(classifier, X, LABELS), wrapped)
+    wrapped = cxplain_targets(black_box(classifier), X, LABELS)
+    assert torch.equal(cxplain_targets(classifier, X, LABELS), wrapped)
     regressor = LinearRegression().fit(X.numpy(), RESPONSE.numpy())
     # The response is linear in two features, and the fit is exact.
-    found = cx_plain_targets(regressor, X, RESPONSE)
+    found = cxplain_targets(regressor, X, RESPONSE)
     by_hand = torch.stack([(2 * X[:, 0]) ** 2, 0 * X[:, 1], X[:, 2] ** 2, 0 * X[:, 3]], -1)
     assert (found - by_hand / by_hand.sum(-1, keepdim=True)).abs().max() < 1e-6
 
 
 def test_the_loss_is_the_divergence_and_the_entropy_of_the_targets():
-    shares = cx_plain_targets(predictor(3), X, LABELS)
-    term = stages_of(cx_plain(4, hidden=(6,)))[0].terms[0]
+    shares = cxplain_targets(predictor(3), X, LABELS)
+    term = stages_of(cxplain(4, hidden=(6,)))[0].terms[0]
     ours = term.objective.differentiable_loss(term.model, None, X, shares)
     log_told = term.model.network(X).log_softmax(-1)
     divergence = torch.special.xlogy(shares, shares) - shares * log_told
@@ -140,7 +140,7 @@ class Table(nn.Module):
 
 
 def test_its_minimum_is_the_targets():
-    shares = cx_plain_targets(predictor(3), X, PROBABILITIES)
+    shares = cxplain_targets(predictor(3), X, PROBABILITIES)
     shares = (shares + 0.01) / (1 + 4 * 0.01)  # so that the minimum is not at infinity
     program = CXPlain(Table())
     objective = NestedIWAE(1, estimator=ScoreFunction())
@@ -169,8 +169,8 @@ def test_an_ensemble_is_fitted_explained_saved_and_loaded(tmp_path):
         return 1.0 / (1.0 + np.exp(-4.0 * np.where(rows[:, 0] > 0, rows[:, 1], rows[:, 2])))
 
     labels = torch.as_tensor(model(x.numpy()) > 0.5).long()
-    shares = cx_plain_targets(model, x, labels)
-    system = cx_plain(4, hidden=(32,))
+    shares = cxplain_targets(model, x, labels)
+    system = cxplain(4, hidden=(32,))
     options = {"batch_size": 50, "learning_rate": 1e-2, "replicates": 4, "progress": False}
     result = fit(system, (x, shares), epochs=25, **options)
     posterior = explain(result, x, draws=2)
@@ -217,7 +217,7 @@ def test_an_ensemble_is_fitted_explained_saved_and_loaded(tmp_path):
 def test_bad_targets_are_refused(options, error, message):
     given = {"model": predictor(3), "x": X, "y": LABELS, **options}
     with pytest.raises(error, match=message):
-        cx_plain_targets(
+        cxplain_targets(
             given["model"],
             given["x"],
             given["y"],
@@ -229,15 +229,15 @@ def test_bad_targets_are_refused(options, error, message):
 @pytest.mark.parametrize(
     ("y", "message"),
     [
-        (LABELS, r"\(32, 4\), as cx_plain_targets gives them; it has \(32,\)"),
-        (PROBABILITIES.float(), r"\(32, 4\), as cx_plain_targets gives them; it has \(32, 3\)"),
+        (LABELS, r"\(32, 4\), as cxplain_targets gives them; it has \(32,\)"),
+        (PROBABILITIES.float(), r"\(32, 4\), as cxplain_targets gives them; it has \(32, 3\)"),
         (torch.full((40, 4), math.nan), "y of train must be finite"),
     ],
 )
 def test_what_are_no_shares_is_refused_before_any_step(y, message):
     seen = []
     with pytest.raises(ValueError, match=message):
-        fit(cx_plain(4), (X.float(), y), epochs=1, progress=False, callbacks=[seen.append])
+        fit(cxplain(4), (X.float(), y), epochs=1, progress=False, callbacks=[seen.append])
     assert not seen
 
 
@@ -252,4 +252,4 @@ def test_what_are_no_shares_is_refused_before_any_step(y, message):
 )
 def test_bad_numbers_are_refused_by_the_factory(options, message):
     with pytest.raises(ValueError, match=message):
-        cx_plain(**{"features": 4, **options})
+        cxplain(**{"features": 4, **options})

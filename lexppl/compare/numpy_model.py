@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lexppl.evaluation import FullModel
+from lexppl.evaluation import FittedPredictor
 from lexppl.models.black_box import BlackBox, black_box
 
 
@@ -17,7 +17,7 @@ def black_box_of(model: Any) -> BlackBox:
 
     Args:
         model: a :class:`~lexppl.models.black_box.BlackBox`, a full predictor
-            (:func:`lexppl.evaluation.fit_full`), or what
+            (:func:`lexppl.evaluation.fit_predictor`), or what
             :func:`~lexppl.models.black_box.black_box` takes: a `Predictor`, an estimator of
             scikit-learn, a function such as `predict_proba`.
 
@@ -30,10 +30,10 @@ def black_box_of(model: Any) -> BlackBox:
     """
     if isinstance(model, BlackBox):
         return model
-    return black_box(model.predictor if isinstance(model, FullModel) else model)
+    return black_box(model.predictor if isinstance(model, FittedPredictor) else model)
 
 
-class AskedModel:
+class NumpyModel:
     """A black box from arrays `(n, D)` to probabilities `(n, C)`, or responses `(n,)`, float64.
 
     Args:
@@ -42,7 +42,7 @@ class AskedModel:
 
     Example:
         >>> box = black_box_of(lambda rows: np.full(len(rows), 0.25))
-        >>> AskedModel(box, like=torch.zeros(1, 3))(np.zeros((1, 3)))
+        >>> NumpyModel(box, like=torch.zeros(1, 3))(np.zeros((1, 3)))
         array([[0.75, 0.25]])
     """
 

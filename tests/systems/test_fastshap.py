@@ -11,12 +11,12 @@ from torch.nn.functional import kl_div
 
 from lexppl import explain, fit, load, save
 from lexppl.evaluation import predictive, predictive_log_likelihood
-from lexppl.inference import NestedIWAE, ScoreFunction, Stage, Term
+from lexppl.inference import LossTerm, NestedIWAE, ScoreFunction, Stage
 from lexppl.inference.contexts import seeded
-from lexppl.inference.objective.program import Program
+from lexppl.inference.objective.program import ParticleProgram
 from lexppl.models import LEX, ConstantImputer, Grouping, MarginalImputer
 from lexppl.models.table_parts import table_predictor
-from lexppl.systems import FastSHAP, Settings, TeacherTargets, fast_shap, system_for
+from lexppl.systems import FastSHAP, Settings, TeacherTargets, fastshap, system_for
 from tests.gradients.enumeration import threshold, z_scores
 from tests.systems.discrete import stages_of
 
@@ -122,7 +122,7 @@ class Game:
                 return None
             return masks.unsqueeze(1).expand(*site.law.batch_shape, self.entries)
 
-        run = Program(self.program, None, (X, self.y)).run(len(masks), draw=draw)
+        run = ParticleProgram(self.program, None, (X, self.y)).run(len(masks), draw=draw)
         probability = run.sites["coalition"].log_prob().exp()
         assert probability.sum(0).detach().numpy() == pytest.approx(np.ones(ROWS))
         (misfit,) = [-site.log_prob() for site in run.sites.values() if site.is_penalty]
@@ -212,7 +212,7 @@ def test_its_minimum_holds_the_shapley_values(case):
     assert (found - exact).abs().max() < 1e-7
     gap = game.everything - game.none - exact.sum(-1)
     assert gap.abs().max() < 1e-12
-    site = Program(game.program, None, (X,)).run().sites["mask"]
+    site = ParticleProgram(game.program, None, (X,)).run().sites["mask"]
     likeliest = game.everything.argmax(-1)
     assert (site.law.mean[0] - exact[torch.arange(ROWS), likeliest]).abs().max() < 1e-7
 
@@ -233,7 +233,7 @@ def test_the_surrogate_is_fitted_to_the_models_output_under_masks_of_any_size():
     with seeded(4):
         model = table_predictor(3, 2, (4,)).double()
     rows, labels = X[:, :3], Y % 2
-    system = fast_shap(3, classes=2, model=model, surrogate_hidden=(4,), surrogate_samples=50)
+    system = fastshap(3, classes=2, model=model, surrogate_hidden=(4,), surrogate_samples=50)
     term = stages_of(system)[0].terms[0]
     assert isinstance(term.model, TeacherTargets)
     assert isinstance(term.model.program, LEX)
@@ -264,12 +264,12 @@ def test_the_surrogate_is_fitted_to_the_models_output_under_masks_of_any_size():
 
 def test_the_surrogate_stands_still_while_the_values_are_learned():
     data = (X.float().repeat(20, 1), (Y % 3).repeat(20))
-    system = fast_shap(4, classes=3, hidden=(6,), surrogate_hidden=(6,))
+    system = fastshap(4, classes=3, hidden=(6,), surrogate_hidden=(6,))
     alone = fit(
         None,
         data,
         stages=lambda: [
-            Stage([Term(stage.terms[0].model, stage.terms[0].objective)])
+            Stage([LossTerm(stage.terms[0].model, stage.terms[0].objective)])
             for stage in system.build()[:1]
         ],
         epochs=2,
@@ -291,7 +291,7 @@ def test_a_fit_comes_near_the_shapley_values_of_a_given_surrogate():
         surrogate = table_predictor(3, 2, (16,))
     for parameter in surrogate.parameters():
         parameter.data.mul_(2.0)
-    system = fast_shap(3, surrogate, classes=2, samples=4, hidden=(32, 32))
+    system = fastshap(3, surrogate, classes=2, samples=4, hidden=(32, 32))
     assert len(system.build()) == 1
     options = {"batch_size": 60, "learning_rate": 3e-3, "weight_decay": 0.0, "progress": False}
     result = fit(system, (x, y), epochs=40, replicates=2, **options)
@@ -320,7 +320,7 @@ def test_it_is_explained_saved_and_loaded(classes, tmp_path):
         4, classes, model=model, grouping=Grouping([0, 0, 1, 2]), hidden=(6,), predictor_hidden=(6,)
     )
     result = fit(
-        system_for("fast_shap", settings),
+        system_for("fastshap", settings),
         (x, y),
         epochs=2,
         replicates=2,
@@ -375,7 +375,7 @@ def test_it_is_explained_saved_and_loaded(classes, tmp_path):
 )
 def test_bad_numbers_are_refused_by_the_factory(options, error, message):
     with pytest.raises(error, match=message):
-        fast_shap(**{"features": 4, "classes": 2, **options})
+        fastshap(**{"features": 4, "classes": 2, **options})
 
 
 def of_classes(classes):
@@ -398,7 +398,7 @@ def test_a_game_or_y_that_does_not_fit_is_refused_before_any_step(options, y, me
     seen = []
     with pytest.raises(ValueError, match=message):
         fit(
-            fast_shap(4, **options),
+            fastshap(4, **options),
             (X.float(), y),
             valid=None,
             epochs=1,
@@ -412,4 +412,4 @@ def test_rows_that_are_not_finite_are_refused():
     x = X.float().clone()
     x[0, 0] = math.nan
     with pytest.raises(ValueError, match="must be finite"):
-        fit(fast_shap(4, classes=3), (x, Y), epochs=1, progress=False)
+        fit(fastshap(4, classes=3), (x, Y), epochs=1, progress=False)

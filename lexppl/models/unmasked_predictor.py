@@ -10,7 +10,7 @@ from lexppl.effects import imputation_particles, mask_particles
 from lexppl.models.lex import observe
 
 
-class FullProgram(PyroModule):
+class UnmaskedPredictor(PyroModule):
     """The predictor that sees everything, as a program: `y ~ Φ(y | f_θ(x))`, without masks.
 
     Args:
@@ -19,7 +19,7 @@ class FullProgram(PyroModule):
     Example:
         >>> import torch
         >>> from lexppl.models import MLP, CategoricalLikelihood, Predictor
-        >>> program = FullProgram(Predictor(MLP(3, 2, seed=0), CategoricalLikelihood()))
+        >>> program = UnmaskedPredictor(Predictor(MLP(3, 2, seed=0), CategoricalLikelihood()))
         >>> program(torch.zeros(4, 3), torch.zeros(4, dtype=torch.long))
         tensor([0, 0, 0, 0])
     """

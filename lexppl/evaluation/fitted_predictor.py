@@ -22,16 +22,16 @@ from lexppl.evaluation.predictor_fit import (
 )
 from lexppl.inference import FitResult, NestedIWAE
 from lexppl.inference.batches import Data
-from lexppl.models import FullProgram, Likelihood
+from lexppl.models import Likelihood, UnmaskedPredictor
 
 
 @dataclass(frozen=True, eq=False)
-class FullModel:
-    """A predictor that sees all of x: see :func:`fit_full`.
+class FittedPredictor:
+    """A predictor that sees all of x: see :func:`fit_predictor`.
 
     Args:
-        result: the fit of a :class:`lexppl.models.FullProgram`; of several replicates the best one
-            predicts.
+        result: the fit of a :class:`lexppl.models.UnmaskedPredictor`; of several replicates the
+            best one predicts.
     """
 
     result: FitResult
@@ -59,7 +59,7 @@ class FullModel:
         return prediction_scores(self.predict(x), y, log_likelihood=likelihood)
 
 
-def fit_full(
+def fit_predictor(
     train: Data,
     *,
     valid: Data | float | None = 0.2,
@@ -69,7 +69,7 @@ def fit_full(
     replicates: int = 1,
     seed: int = 0,
     **training: Unpack[TrainingOptions],
-) -> FullModel:
+) -> FittedPredictor:
     """Fit the predictor that sees everything, `max_θ Σ_n log Φ(y_n | f_θ(x_n))`.
 
     Args:
@@ -86,14 +86,14 @@ def fit_full(
         >>> import torch
         >>> x = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
         >>> y = (x[:, 0] > 0).long()
-        >>> full = fit_full((x, y), hidden=(16,), epochs=20, batch_size=50,
+        >>> full = fit_predictor((x, y), hidden=(16,), epochs=20, batch_size=50,
         ...     learning_rate=1e-2, progress=False)
         >>> full.scores(x, y).accuracy > 0.9
         True
     """
     predictor = predictor_for(training_shape(train), network, hidden, likelihood, seed)
     result = fit_program(
-        FullProgram(predictor),
+        UnmaskedPredictor(predictor),
         train,
         NestedIWAE(1),
         valid=valid,
@@ -101,4 +101,4 @@ def fit_full(
         seed=seed,
         training=training,
     )
-    return FullModel(result)
+    return FittedPredictor(result)

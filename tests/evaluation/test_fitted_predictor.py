@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy.stats import chi2
 
-from lexppl.evaluation.full_model import FullModel, fit_full
+from lexppl.evaluation.fitted_predictor import FittedPredictor, fit_predictor
 from lexppl.evaluation.prediction import predictive
 from lexppl.models.black_box import black_box
 
@@ -15,7 +15,7 @@ Y = torch.randint(2, (40,), generator=GENERATOR)
 
 
 def test_it_scores_as_its_law_says():
-    full = FullModel(fit_full((X, Y), hidden=(4,), epochs=1, progress=False).result)
+    full = FittedPredictor(fit_predictor((X, Y), hidden=(4,), epochs=1, progress=False).result)
     with torch.no_grad():
         law = full.predictor(X)
     torch.testing.assert_close(full.predict(X), law.probs)
@@ -30,7 +30,7 @@ def test_it_finds_logistic_coefficients():
     x = torch.randn(4000, 2, generator=generator).double()
     truth = torch.tensor([1.0, -0.5]).double()
     y = (torch.rand(4000, generator=generator) < torch.sigmoid(x @ truth)).long()
-    full = fit_full(
+    full = fit_predictor(
         (x, y), valid=None, hidden=(), epochs=150, learning_rate=1e-2, weight_decay=0.0,
         patience=None, batch_size=4000, progress=False,
     )  # fmt: skip
@@ -45,7 +45,7 @@ def test_it_finds_logistic_coefficients():
 
 
 def test_of_several_replicates_the_best_predicts():
-    full = fit_full((X, Y), hidden=(4,), epochs=2, replicates=3, progress=False)
+    full = fit_predictor((X, Y), hidden=(4,), epochs=2, replicates=3, progress=False)
     each = predictive(full.result, X, masks=1)
     assert each.shape == (3, 40, 2)
     assert torch.equal(full.predict(X), each[int(np.argmin(full.result.best_valid))])
@@ -64,4 +64,4 @@ def test_of_several_replicates_the_best_predicts():
 )
 def test_bad_training_is_refused(train, options, error, words):
     with pytest.raises(error, match=words):
-        fit_full(train, **{"epochs": 1, "progress": False, **options})
+        fit_predictor(train, **{"epochs": 1, "progress": False, **options})
