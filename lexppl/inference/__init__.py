@@ -14,6 +14,7 @@ from lexppl.inference.estimators import (
     SelfNormalized,
     StraightThrough,
     TunedControl,
+    Unscored,
 )
 from lexppl.inference.nested_iwae import NestedIWAE
 from lexppl.inference.replicates.averaging import averaged
@@ -52,6 +53,7 @@ __all__ = [
     "StraightThrough",
     "System",
     "TunedControl",
+    "Unscored",
     "annealed",
     "averaged",
     "collapse",

@@ -10,7 +10,7 @@ from pyro.nn import PyroModule
 from torch import Tensor, nn
 
 from lexppl.effects import mask_particles
-from lexppl.inference import LossTerm, NestedIWAE, ScoreFunction, Stage, System
+from lexppl.inference import LossTerm, NestedIWAE, Stage, System, Unscored
 from lexppl.models.black_box import BlackBox, black_box
 from lexppl.models.grouping import Grouping
 from lexppl.models.imputers import ConstantImputer
@@ -103,7 +103,7 @@ def cxplain(
 
     def build() -> list[Stage]:
         model = CXPlain(MLP(features, entries, hidden, activation))
-        return [Stage([LossTerm(model, NestedIWAE(1, estimator=ScoreFunction()))])]
+        return [Stage([LossTerm(model, NestedIWAE(1, estimator=Unscored()))])]
 
     published = {
         "epochs": 100,

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from lexppl.inference import LossTerm, NestedIWAE, ScoreFunction, Stage, System
+from lexppl.inference import LossTerm, NestedIWAE, ScoreFunction, Stage, System, Unscored
 from lexppl.models.grouping import Grouping
 from lexppl.models.imputers import ConstantImputer
 from lexppl.models.lex import LEX
@@ -102,7 +102,7 @@ def invase(
         actor_critic = NestedIWAE(
             1, samples=samples, estimator=ScoreFunction(PredictorBaseline(full.predictor))
         )
-        likelihood = NestedIWAE(1, estimator=ScoreFunction())
+        likelihood = NestedIWAE(1, estimator=Unscored())
         return [Stage([LossTerm(model, actor_critic), LossTerm(full, likelihood)])]
 
     published = {"epochs": 1000, "batch_size": 1000, "learning_rate": 1e-4, "weight_decay": 1e-3}

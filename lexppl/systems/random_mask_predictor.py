@@ -2,7 +2,7 @@
 
 from torch import nn
 
-from lexppl.inference import LossTerm, NestedIWAE, ScoreFunction
+from lexppl.inference import LossTerm, NestedIWAE, Unscored
 from lexppl.models.grouping import Grouping
 from lexppl.models.lex import LEX
 from lexppl.models.selectors import RandomSelector
@@ -40,5 +40,5 @@ def random_mask_predictor(
         'RandomSelector'
     """
     program = LEX(RandomSelector(entries), imputer, predictor, grouping=grouping)
-    objective = NestedIWAE(1, samples=samples, estimator=ScoreFunction())
+    objective = NestedIWAE(1, samples=samples, estimator=Unscored())
     return LossTerm(program, objective, learns=[predictor])

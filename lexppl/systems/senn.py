@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.func import jacrev
 
 from lexppl.effects import imputation_particles, mask_particles, penalty
-from lexppl.inference import LossTerm, NestedIWAE, ScoreFunction, Stage, System
+from lexppl.inference import LossTerm, NestedIWAE, Stage, System, Unscored
 from lexppl.models.grouping import Grouping
 from lexppl.models.lex import observe
 from lexppl.models.likelihoods import CategoricalLikelihood, Likelihood, NormalLikelihood
@@ -179,6 +179,6 @@ def senn(
         likelihood = NormalLikelihood() if classes is None else CategoricalLikelihood()
         network = MLP(features, outputs * features, hidden, activation)
         model = SENN(network, likelihood, outputs, robustness, bias, grouping)
-        return [Stage([LossTerm(model, NestedIWAE(1, estimator=ScoreFunction()))])]
+        return [Stage([LossTerm(model, NestedIWAE(1, estimator=Unscored()))])]
 
     return System(build, {"batch_size": 128, "learning_rate": 1e-3, "weight_decay": 0.0})

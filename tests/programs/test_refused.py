@@ -15,6 +15,7 @@ from lexppl.inference import (
     NestedIWAE,
     PlugInMean,
     ScoreFunction,
+    Unscored,
 )
 from tests.programs.zoo import GUIDE, PARAMETERS, SUM, WEIGHTS, ZOO, X, coin, of_rows, respond, rows
 
@@ -97,6 +98,22 @@ def test_an_estimator_of_what_is_observed():
         ValueError, match="'y' chooses an estimator, and the model does not draw it"
     ):
         loss(model)
+
+
+def test_a_law_that_learns_is_not_left_unscored():
+    plain = ZOO["plain rows"].model
+    with pytest.raises(ValueError, match=r"'mask' learns, and Unscored\(\) gives it no gradient"):
+        loss(plain, estimator=Unscored())
+
+    def still(p):
+        plain({**p, "a": p["a"].detach()})
+
+    values = []
+    for estimator in (Unscored(), ScoreFunction()):
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            values.append(loss(still, estimator=estimator))
+    assert torch.equal(*values)
 
 
 def test_undeclared_dimensions():

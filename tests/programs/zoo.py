@@ -543,6 +543,21 @@ def a_penalty_of_the_whole_batch(p):
         penalty("size", (z.sum((-1, -2)) ** 2).unsqueeze(-1))
 
 
+def named_guide(p):
+    with rows(), mask_particles():
+        logits = pyro.deterministic("guide_logits", p["q"] * X, event_dim=1)
+        pyro.sample("mask", coin(logits.sum(-1, keepdim=True)))
+
+
+@program(named_guide)
+def statements_without_density(p):
+    pyro.deterministic("strength", p["w"])
+    with rows(), mask_particles():
+        z = pyro.sample("mask", of_rows(p["a"]))
+        kept = pyro.deterministic("kept", z, event_dim=1)
+        respond(p, p["w"][0] * kept[..., 0])
+
+
 # Several masks
 
 

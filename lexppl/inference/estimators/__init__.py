@@ -18,6 +18,7 @@ from lexppl.inference.estimators.straight_through import (
     MarginalStraightThrough,
     StraightThrough,
 )
+from lexppl.inference.estimators.unscored import Unscored
 
 __all__ = [
     "REBAR",
@@ -35,4 +36,5 @@ __all__ = [
     "SelfNormalized",
     "StraightThrough",
     "TunedControl",
+    "Unscored",
 ]

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from lexppl.distributions import ShapleyKernel
 from lexppl.effects import imputation_particles, mask_particles, penalty
-from lexppl.inference import LossTerm, NestedIWAE, ScoreFunction, Stage, System
+from lexppl.inference import LossTerm, NestedIWAE, Stage, System, Unscored
 from lexppl.models.black_box import law_targets
 from lexppl.models.grouping import Grouping
 from lexppl.models.imputers import ConstantImputer
@@ -293,7 +293,7 @@ def fastshap(
         explainer = FastSHAP(network, game, entries, classes, hides, grouping, paired, normalize)
         shapley = LossTerm(
             explainer,
-            NestedIWAE(1, samples=samples, estimator=ScoreFunction()),
+            NestedIWAE(1, samples=samples, estimator=Unscored()),
             learns=[network],
         )
         if given is not None:
@@ -301,7 +301,7 @@ def fastshap(
         program: nn.Module = LEX(UniformSizeSelector(entries), hides, game, grouping=grouping)
         if teacher is not None:
             program = TeacherTargets(program, teacher)
-        likelihood = NestedIWAE(1, samples=surrogate_samples, estimator=ScoreFunction())
+        likelihood = NestedIWAE(1, samples=surrogate_samples, estimator=Unscored())
         return [Stage([LossTerm(program, likelihood, learns=[game])]), Stage([shapley])]
 
     published = {"epochs": 200, "batch_size": 32, "learning_rate": 2e-4, "weight_decay": 0.0}
