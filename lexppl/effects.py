@@ -24,6 +24,10 @@ PENALTY = "penalty"
 BY_DRAW = "_by_draw"
 """Whether a penalty differs between the masks of a row; a function of their law does not."""
 
+MASK_KIND = "mask_kind"
+"""The key of a mask site's `infer` that says what its values mean."""
+MASK_KINDS = ("selection", "share", "strength", "attribution")
+
 MASK_DIM = -2
 IMPUTATION_DIM = -3
 LABEL_DIM = -4

@@ -15,6 +15,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from lexppl.arviz_compatibility import group_names, group_of, posterior_of
+from lexppl.distributions import KSubset
 from lexppl.explanation import (
     explain,
     save_posterior,
@@ -22,6 +23,7 @@ from lexppl.explanation import (
     systematic_resampling,
 )
 from lexppl.explanation.arviz_layout import Variable
+from lexppl.explanation.importance_kind import kind_of
 from lexppl.inference import FitResult, History, NestedIWAE, fit
 from lexppl.models import (
     LEX,
@@ -807,3 +809,41 @@ def test_attributions_are_ranked_by_their_size():
     assert table["upper"].iloc[0] > 1.0
     # Nothing is drawn within a replicate, so that there is nothing to compare them with.
     assert table["r_hat"].isna().all()
+
+
+@pytest.mark.parametrize(
+    ("law", "infer", "kind"),
+    [
+        (lambda x: dist.Bernoulli(logits=x).to_event(1), {}, "selection"),
+        (lambda x: KSubset(x, 1), {}, "selection"),
+        (lambda x: dist.Dirichlet(x.exp()), {}, "share"),
+        (lambda x: dist.Delta(x, event_dim=1), {"mask_kind": "attribution"}, "attribution"),
+        (lambda x: dist.Delta(x.sigmoid().round(), event_dim=1), {"mask_kind": "share"}, "share"),
+        (lambda x: dist.Delta(x.sigmoid(), event_dim=1), {}, None),
+    ],
+)
+def test_a_program_says_what_its_mask_holds(law, infer, kind):
+    """A mask of shares that happen to be 0 and 1 is one of shares still."""
+
+    class Saying(nn.Module):
+        def forward(self, x, y=None):
+            with pyro.plate("data", len(x), dim=-1), mask_particles():
+                mask = pyro.sample("mask", law(x), infer=infer)
+                pyro.sample("y", dist.Bernoulli(logits=mask.sum(-1)), obs=y)
+
+    posterior = explain(fitted(Saying()), X, draws=3)
+    mask = group_of(posterior, "posterior")["mask"]
+    assert mask.attrs.get("kind") == kind
+    names = {"selection": "probability", None: "strength"}
+    assert kind_of(posterior).name == names.get(kind, kind)
+
+
+def test_an_unknown_kind_is_refused():
+    class Saying(nn.Module):
+        def forward(self, x, y=None):
+            with pyro.plate("data", len(x), dim=-1), mask_particles():
+                law = dist.Bernoulli(logits=x).to_event(1)
+                pyro.sample("mask", law, infer={"mask_kind": "saliency"})
+
+    with pytest.raises(ValueError, match=r"mask_kind of site 'mask' must be one of .*'saliency'"):
+        explain(fitted(Saying()), X)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 import xarray as xr
+from torch.distributions import constraints
 
 from lexppl.arviz_compatibility import Posterior, group_of
+from lexppl.effects import MASK_KIND, MASK_KINDS
+from lexppl.inference.objective.site import Site
 
 
 @dataclass(frozen=True)
@@ -52,11 +57,48 @@ ATTRIBUTION = ImportanceKind(
     None,
 )
 
+KINDS: Mapping[str, ImportanceKind] = MappingProxyType(
+    {
+        "selection": PROBABILITY,
+        "share": SHARE,
+        "strength": STRENGTH,
+        "attribution": ATTRIBUTION,
+    }
+)
+"""By what a program says of its mask, `infer={"mask_kind": …}`."""
+
 ROUNDING = 1e-4
 
 
+def stated_kind(site: Site) -> str | None:
+    """What a program says of a mask: by `infer={"mask_kind": …}`, else by its law's support, where
+    that says it (zeros and ones, a simplex, the unit interval); None where neither does.
+
+    Raises:
+        ValueError: a word that is not known.
+    """
+    stated = site.infer.get(MASK_KIND)
+    if stated is not None:
+        if stated not in MASK_KINDS:
+            raise ValueError(
+                f"mask_kind of site {site.name!r} must be one of {MASK_KINDS}; it is {stated!r}"
+            )
+        return str(stated)
+    try:
+        support = site.law.support
+    except (NotImplementedError, AttributeError):
+        return None
+    if getattr(support, "is_discrete", False):
+        return "selection"
+    base = getattr(support, "base_constraint", support)
+    if base is constraints.simplex:
+        return "share"
+    return "strength" if base is constraints.unit_interval else None
+
+
 def importance_kind(mask: xr.DataArray) -> ImportanceKind:
-    """The kind of a mask, told from its draws `(chain, draw, row, feature)`.
+    """The kind of a mask: as its program states it (attribute `kind`), else told from its draws
+    `(chain, draw, row, feature)`.
 
     Zeros and ones are selections; values in [0, 1] are shares where they add up to 1 in every row,
     else strengths; anything else is a signed contribution.
@@ -70,6 +112,8 @@ def importance_kind(mask: xr.DataArray) -> ImportanceKind:
         >>> importance_kind(xr.DataArray(np.array([[[[0.3, -0.7]]]]), dims=dims)).name
         'attribution'
     """
+    if mask.attrs.get("kind") in KINDS:
+        return KINDS[mask.attrs["kind"]]
     values = np.asarray(mask.values)
     if values.size == 0 or bool(((values == 0) | (values == 1)).all()):
         return PROBABILITY

@@ -100,7 +100,8 @@ class PosteriorArrays:
             self._coordinates[feature] = [f"{site.name}{g + 1}" for g in range(site.entries)]
         discrete = site.dtype.kind == "i"
         add = self._layout.add
-        add("posterior", site.name, ("chain", "draw", "row", feature), site.dtype)
+        stated = {} if site.kind is None else {"kind": site.kind}
+        add("posterior", site.name, ("chain", "draw", "row", feature), site.dtype, **stated)
         add(
             "posterior",
             self._named(site, "importance"),

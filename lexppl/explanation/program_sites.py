@@ -11,6 +11,7 @@ from torch import Tensor
 
 from lexppl.effects import ParticleCounts, weights_first
 from lexppl.explanation.draws import RESPONSE, label_values, states_mean
+from lexppl.explanation.importance_kind import stated_kind
 from lexppl.inference.objective.site import Site
 
 
@@ -22,6 +23,7 @@ class MaskSite:
     entries: int
     dtype: np.dtype
     states_mean: bool
+    kind: str | None
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,7 @@ def _mask_site(site: Site, rows: int) -> MaskSite:
         entries=int(site.law.event_shape[0]),
         dtype=_storage(site, np.int8),
         states_mean=states_mean(site),
+        kind=stated_kind(site),
     )
 
 

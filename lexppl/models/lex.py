@@ -9,6 +9,7 @@ from pyro.nn import PyroModule
 from torch import Tensor, nn
 
 from lexppl.effects import (
+    MASK_KIND,
     draw_weights,
     imputation_particles,
     label_expectation,
@@ -80,12 +81,16 @@ class LEX(PyroModule):
             "grouping": self.grouping,
         }
 
+    def _mask_options(self) -> dict[str, Any]:
+        kind = getattr(self.selector, MASK_KIND, None)
+        return {} if kind is None else {MASK_KIND: kind}
+
     def forward(self, x: Tensor, y: Tensor | None = None) -> Tensor:
         draw_weights(self)
         with pyro.plate("data", len(x), dim=-1):
             law = self.selector(x)
             with mask_particles():
-                mask = pyro.sample("mask", law)
+                mask = pyro.sample("mask", law, infer=self._mask_options())
                 for cost in self.penalties:
                     value = cost(law, mask, x) if cost.reads_rows else cost(law, mask)
                     add_penalty(type(cost).__name__, value)

@@ -1,6 +1,6 @@
 """Selectors: a network of x and the law of the mask, `p_γ(z | x)`."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import pyro.distributions as dist
 import torch
@@ -174,6 +174,8 @@ class SoftMaskSelector(_OfNetwork):
         >>> SoftMaskSelector(nn.Identity())(torch.zeros(1, 2)).mean
         tensor([[0.5000, 0.5000]])
     """
+
+    mask_kind: ClassVar[str] = "strength"
 
     def forward(self, x: Tensor) -> TorchDistribution:
         return dist.Delta(torch.sigmoid(self.network(x)), event_dim=1)

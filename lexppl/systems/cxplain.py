@@ -9,7 +9,7 @@ import torch
 from pyro.nn import PyroModule
 from torch import Tensor, nn
 
-from lexppl.effects import mask_particles
+from lexppl.effects import MASK_KIND, mask_particles
 from lexppl.inference import LossTerm, NestedIWAE, Stage, System, Unscored
 from lexppl.models.black_box import BlackBox, black_box
 from lexppl.models.grouping import Grouping
@@ -58,7 +58,9 @@ class CXPlain(PyroModule):
             )
         with pyro.plate("data", len(x), dim=-1), mask_particles():
             shares = logits.softmax(-1).detach()
-            mask: Tensor = pyro.sample("mask", dist.Delta(shares, event_dim=1))
+            mask: Tensor = pyro.sample(
+                "mask", dist.Delta(shares, event_dim=1), infer={MASK_KIND: "share"}
+            )
             if y is not None:
                 observe("entry", dist.Categorical(logits=logits), y)
             return mask

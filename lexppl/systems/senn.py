@@ -10,7 +10,7 @@ from pyro.nn import PyroModule
 from torch import Tensor, nn
 from torch.func import jacrev
 
-from lexppl.effects import imputation_particles, mask_particles, penalty
+from lexppl.effects import MASK_KIND, imputation_particles, mask_particles, penalty
 from lexppl.inference import LossTerm, NestedIWAE, Stage, System, Unscored
 from lexppl.models.grouping import Grouping
 from lexppl.models.lex import observe
@@ -123,7 +123,8 @@ class SENN(PyroModule):
                 explained = summed.index_add(-1, self.grouping.index, explained)
             with mask_particles():
                 # The attribution is read off; what is learned is learned from y.
-                pyro.sample("mask", dist.Delta(explained.detach(), event_dim=1))
+                given = dist.Delta(explained.detach(), event_dim=1)
+                pyro.sample("mask", given, infer={MASK_KIND: "attribution"})
                 if y is not None and self.robustness > 0.0:
                     penalty("robustness", self.robustness * self.unsteadiness(x))
                 with imputation_particles():

@@ -17,6 +17,7 @@ from lexppl.effects import (
     LABEL_DIM,
     LABEL_PLATE,
     MASK_DIM,
+    MASK_KIND,
     MASK_PLATE,
     PENALTY,
 )
@@ -26,7 +27,7 @@ from lexppl.inference.objective.site import Site
 ESTIMATOR = "estimator"
 """The key of a site's `infer` that chooses its own gradient estimator."""
 
-READ_BY_OBJECTIVE = frozenset({PENALTY, BY_DRAW, CLOSED_KL, ESTIMATOR, "is_auxiliary"})
+READ_BY_OBJECTIVE = frozenset({PENALTY, BY_DRAW, CLOSED_KL, ESTIMATOR, MASK_KIND, "is_auxiliary"})
 """The keys of a site's `infer` dictionary that the objective reads."""
 
 NO_COMMON_LOG = (
@@ -96,7 +97,7 @@ def refuse_unread_options(site: Site) -> None:
     if unknown:
         raise ValueError(
             f"site {site.name!r} has infer options {unknown} that this objective does not read; "
-            "it reads 'estimator' and, for global latents of a guide, 'closed_kl'"
+            "it reads 'estimator', 'mask_kind' and, for global latents of a guide, 'closed_kl'"
         )
     if ESTIMATOR in site.infer and (site.observed or (site.guided and not site.in_particles)):
         raise ValueError(

@@ -10,7 +10,7 @@ from pyro.nn import PyroModule
 from torch import Tensor, nn
 
 from lexppl.distributions import ShapleyKernel
-from lexppl.effects import imputation_particles, mask_particles, penalty
+from lexppl.effects import MASK_KIND, imputation_particles, mask_particles, penalty
 from lexppl.inference import LossTerm, NestedIWAE, Stage, System, Unscored
 from lexppl.models.black_box import law_targets
 from lexppl.models.grouping import Grouping
@@ -169,7 +169,8 @@ class FastSHAP(PyroModule):
             explained = phi.gather(1, likeliest).squeeze(1)
             with mask_particles():
                 # What is learned is learned from the game's values, not from the explained class.
-                pyro.sample("mask", dist.Delta(explained.detach(), event_dim=1))
+                given = dist.Delta(explained.detach(), event_dim=1)
+                pyro.sample("mask", given, infer={MASK_KIND: "attribution"})
                 if y is not None:
                     kernel = ShapleyKernel(self.entries, (len(x),), dtype=x.dtype, device=x.device)
                     coalition = pyro.sample("coalition", kernel)

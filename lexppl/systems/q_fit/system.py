@@ -10,7 +10,7 @@ from pyro.nn import PyroModule
 from torch import Tensor, nn
 
 from lexppl.distributions import MaskDirichlet
-from lexppl.effects import imputation_particles, mask_particles
+from lexppl.effects import MASK_KIND, imputation_particles, mask_particles
 from lexppl.inference import LossTerm, NestedIWAE, Pathwise, PlugInMean, Stage, System
 from lexppl.models.grouping import Grouping
 from lexppl.models.imputers import ConstantImputer
@@ -83,7 +83,7 @@ class GlobalImportance(PyroModule):
         with pyro.plate("data", len(x), dim=-1), mask_particles():
             # An estimator at the mean moves the importance itself.
             given = dist.Delta(importance.expand(len(x), -1), event_dim=1)
-            mask = pyro.sample("mask", given)
+            mask = pyro.sample("mask", given, infer={MASK_KIND: "share"})
             keep = mask if self.grouping is None else self.grouping(mask)
             with imputation_particles():
                 x_imputed = pyro.sample("x_imputed", self.imputer(x, keep))
