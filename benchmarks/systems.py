@@ -64,13 +64,14 @@ def settings_of(method, name, model):
         options["penalty"] = BASE_X_PENALTY.get(name, 0.05) / 11
     if method == "invase" and name == "S2":
         options["penalty"] = 0.15 / 11
-    return Settings(11, 2, model=model, **options)
+    widths = {"hidden": (200, 200), "predictor_hidden": (200, 200, 200)}
+    return Settings(11, 2, black_box=model, **{**widths, **options})
 
 
 def candidates(method, settings):
     """The systems that a method chooses among; REAL-X has a grid of λ over the mean entry."""
     if method == "q_fit":
-        return [q_fit(11, settings.model, kl_weight=KL_WEIGHT, samples=4)]
+        return [q_fit(11, settings.black_box, kl_weight=KL_WEIGHT, samples=4)]
     if method != "real_x":
         return [system_for(method, settings)]
     return [system_for(method, replace(settings, penalty=p / 11)) for p in PENALTIES]

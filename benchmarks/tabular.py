@@ -152,7 +152,7 @@ def main() -> None:
                 settings = Settings(
                     train.x.shape[1],
                     train.n_classes,
-                    model=full.predictor,
+                    black_box=full.predictor,
                     grouping=grouping,
                     hidden=width,
                     predictor_hidden=width,

@@ -18,9 +18,10 @@ from lexppl.cli.typed_values import at_least_zero, names, positive, share, sizes
 from lexppl.data import synthetic_names
 from lexppl.models.imputers.by_name import IMPUTERS
 from lexppl.models.regimes import Regime
-from lexppl.systems import METHODS
+from lexppl.systems import DEFAULT_METHOD, METHODS
+from lexppl.tabular.fit_plan import usual_imputer
 
-EXPLAIN_PENALTY, EVALUATE_PENALTY = 0.02, 0.0225
+EVALUATE_PENALTY = 0.0225
 """Nats an entry: what an entry must be worth to be kept, where neither k nor λ is given."""
 
 BY_ROWS = "by the number of rows"
@@ -106,9 +107,7 @@ def _compare(command: argparse.ArgumentParser) -> None:
         metavar="R",
         help="fits of each method from different seeds, averaged (default: 1)",
     )
-    command.set_defaults(
-        penalty=None, imputer=None, default_penalty=EXPLAIN_PENALTY, default_imputer="marginal"
-    )
+    command.set_defaults(penalty=None, imputer=None, default_penalty=None, default_imputer=None)
     _fit_options(command, BY_ROWS, BY_ROWS, 0.2, tested="held out and judged")
     command.add_argument("--quiet", action="store_true", help="show no progress")
     command.add_argument("--debug", action="store_true", help=argparse.SUPPRESS)
@@ -125,7 +124,7 @@ def _explain(command: argparse.ArgumentParser) -> None:
         "--overwrite", action="store_true", help="replace what an earlier run left in DIR"
     )
     _table_options(command.add_argument_group("the table"))
-    _model_options(command, "marginal", replicates=4, penalty=EXPLAIN_PENALTY, methods=True)
+    _model_options(command, None, replicates=4, penalty=None, methods=True)
     _black_box_options(command.add_argument_group("explaining a model of yours (a black box)"))
     _fit_options(command, BY_ROWS, BY_ROWS, 0.2, tested="held out, scored and explained")
     _output_options(command)
@@ -189,18 +188,21 @@ def _table_options(group: argparse._ArgumentGroup) -> None:
 
 def _model_options(
     command: argparse.ArgumentParser,
-    imputer: str,
+    imputer: str | None,
     replicates: int,
-    penalty: float,
+    penalty: float | None,
     methods: bool = False,
 ) -> None:
     command.set_defaults(default_penalty=penalty, default_imputer=imputer)
+    usual = METHODS[DEFAULT_METHOD]
+    penalty = usual.default("penalty") if penalty is None else penalty
+    imputer = usual_imputer(usual) if imputer is None else imputer
     group = command.add_argument_group("the explainer")
     if methods:
         group.add_argument(
             "--method",
             choices=tuple(METHODS),
-            default="lex",
+            default=DEFAULT_METHOD,
             metavar="NAME",
             help="; ".join(f"{name}: {method.summary}" for name, method in METHODS.items())
             + " (default: lex)",
@@ -222,7 +224,7 @@ def _model_options(
         help="what hidden features are replaced with: "
         + "; ".join(f"{name}, {meaning}" for name, meaning in IMPUTERS.items())
         + f" (default: {imputer}"
-        + (", and constant for methods other than lex)" * methods or ")"),
+        + (", and constant for methods of one imputation)" * methods or ")"),
     )
     group.add_argument(
         "--replicates",

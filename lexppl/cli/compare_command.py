@@ -20,7 +20,7 @@ from lexppl.compare import METHODS as OTHERS
 from lexppl.compare import compare
 from lexppl.evaluation import FittedPredictor, fit_predictor
 from lexppl.models.regimes import Regime, regime_targets
-from lexppl.systems import METHODS
+from lexppl.systems import DEFAULT_METHOD, METHODS
 from lexppl.tabular.fit_plan import FEW_ROWS
 
 
@@ -75,7 +75,7 @@ def _methods(text: str) -> list[str]:
 
 def _compared(names: list[str], options: argparse.Namespace, parts: Splits) -> pd.DataFrame:
     progress = not options.quiet
-    first = _plan(names[0] if names[0] in METHODS else "lex", options, parts)
+    first = _plan(names[0] if names[0] in METHODS else DEFAULT_METHOD, options, parts)
     training: dict[str, Any] = {
         "hidden": first.predictor_hidden,
         "epochs": first.epochs,
@@ -111,12 +111,13 @@ def _plan(name: str, options: argparse.Namespace, parts: Splits) -> FitSettings:
     method = METHODS[name]
     own = argparse.Namespace(**vars(options))
     own.method = name
-    if method.takes_k:
+    if method.needs("k"):
         own.k = options.k or max(1, parts.train.n_groups // 4)
-    elif name != "lex":
+    elif not method.takes("k"):
         own.k = None
-    if name != "lex":
-        own.masks = own.imputations = None
+    for setting in ("masks", "imputations"):
+        if not method.takes(setting):
+            setattr(own, setting, None)
     return plan_of(own, len(parts.train), Regime.FREE_IN_SITU)
 
 

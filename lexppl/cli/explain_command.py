@@ -117,7 +117,7 @@ def _find(
     warnings = collapse_messages(result.collapse)
     if not result.interrupted:
         epochs = len(result.history)
-        grows = plan.method == "lex" and plan.penalty is not None
+        grows = METHODS[plan.method].takes("imputations") and plan.penalty is not None
         warnings += early_message(result.best_epoch.tolist(), epochs, grows)
     if result.interrupted:
         _refuse_untrained(result)
@@ -154,8 +154,8 @@ def _fit(
     said = None if model is None else black_box_targets(model, source, options)
     full = None
     method = METHODS[plan.method]
-    if plan.method != "lex" and options.regime is not None:
-        raise UsageError(f"--regime is of lex; --method {plan.method} has its own")
+    if options.regime is not None and not method.takes("predictor"):
+        raise UsageError(f"--method {plan.method} takes no --regime: it has its own")
     if method.explains_model or not plan.regime.learns_predictor:
         tell("fitting the predictor that sees everything", options.quiet)
         answers = None

@@ -20,9 +20,9 @@ from lexppl.inference import (
 )
 from lexppl.models import Grouping, Predictor
 from lexppl.models.imputers.by_name import imputer_of
-from lexppl.models.regimes import Regime, regime_targets
-from lexppl.systems import METHODS, Method, Settings, system_for
-from lexppl.tabular.fit_plan import decaying, plan_for
+from lexppl.models.regimes import Regime, frozen, regime_targets
+from lexppl.systems import DEFAULT_METHOD, METHODS, Method, Settings, system_for
+from lexppl.tabular.fit_plan import decaying, plan_for, usual_imputer
 
 MASKS = 4
 
@@ -32,7 +32,7 @@ class FitSettings:
     """How an explainer is fitted, with every default filled in.
 
     Args:
-        method: a name of `lexppl.models.METHODS`.
+        method: a name of `lexppl.systems.METHODS`.
         k: entries a mask keeps, or None for a penalty.
         penalty: nats an entry, or None for a k.
         imputer: name of the imputer.
@@ -90,7 +90,7 @@ def plan_of(
         >>> plan.penalty, plan.batch_size, plan.epochs
         (0.02, 36, 200)
     """
-    name = getattr(options, "method", "lex")
+    name = getattr(options, "method", DEFAULT_METHOD)
     method = METHODS[name]
     _check_method(options, name, method)
     usual = plan_for(
@@ -102,8 +102,8 @@ def plan_of(
     return FitSettings(
         method=name,
         k=options.k,
-        penalty=_penalty(options, name, method),
-        imputer=options.imputer or _own_imputer(options, name),
+        penalty=_penalty(options, method),
+        imputer=options.imputer or options.default_imputer or usual_imputer(method),
         regime=regime,
         replicates=options.replicates,
         epochs=usual.epochs,
@@ -156,12 +156,12 @@ def settings_of(plan: FitSettings, data: Dataset, predictor: Any = None) -> Sett
         data.n_features,
         data.n_classes,
         k=plan.k,
-        penalty=plan.penalty if method.takes_penalty else None,
-        model=predictor,
-        predictor=predictor,
+        penalty=plan.penalty,
+        black_box=predictor,
+        predictor=None if predictor is None else frozen(predictor),
         masks=plan.masks,
         imputations=plan.imputations,
-        imputer=imputer_of(plan.imputer, data.x, plan.seed) if method.takes_imputer else None,
+        imputer=imputer_of(plan.imputer, data.x, plan.seed) if method.takes("imputer") else None,
         grouping=Grouping(list(data.groups), data.group_names),
         hidden=plan.selector_hidden,
         predictor_hidden=plan.predictor_hidden,
@@ -258,27 +258,26 @@ def _check_method(options: argparse.Namespace, name: str, method: Method) -> Non
         UsageError: such an option; or one that is missing.
     """
     own = f"--method {name}"
-    if method.takes_k and options.k is None:
+    if method.needs("k") and options.k is None:
         raise UsageError(f"{own} keeps a given number of features: give --k")
-    if options.k is not None and not (method.takes_k or name == "lex"):
-        raise UsageError(f"{own} takes no --k" + (": give --penalty" * method.takes_penalty))
-    if options.penalty is not None and not method.takes_penalty:
-        raise UsageError(f"{own} takes no --penalty" + (": give --k" * method.takes_k))
-    if options.imputer is not None and not method.takes_imputer:
+    if options.k is not None and not method.takes("k"):
+        raise UsageError(f"{own} takes no --k" + (": give --penalty" * method.takes("penalty")))
+    if options.penalty is not None and not method.takes("penalty"):
+        raise UsageError(f"{own} takes no --penalty" + (": give --k" * method.takes("k")))
+    if options.imputer is not None and not method.takes("imputer"):
         raise UsageError(f"{own} takes no --imputer")
-    if name != "lex" and (options.masks or options.imputations):
-        raise UsageError(f"--masks and --imputations are of the lex bound; {own} has its own")
+    for setting in ("masks", "imputations"):
+        if getattr(options, setting) and not method.takes(setting):
+            raise UsageError(f"{own} takes no --{setting}: its bound has its own")
 
 
-def _penalty(options: argparse.Namespace, name: str, method: Method) -> float | None:
-    if options.k is not None or not method.takes_penalty:
+def _penalty(options: argparse.Namespace, method: Method) -> float | None:
+    if options.k is not None or not method.takes("penalty"):
         return None
-    otherwise = options.default_penalty if name == "lex" else method.default_penalty
-    return otherwise if options.penalty is None else float(options.penalty)
-
-
-def _own_imputer(options: argparse.Namespace, name: str) -> str:
-    return str(options.default_imputer) if name == "lex" else "constant"
+    if options.penalty is not None:
+        return float(options.penalty)
+    usual = options.default_penalty
+    return method.default("penalty") if usual is None else float(usual)
 
 
 def device_of(name: str) -> torch.device:

@@ -152,7 +152,7 @@ def _ranking_lines(ranking: pd.DataFrame, kind: ImportanceKind) -> list[dict[str
 
 
 def _objective(plan: FitSettings) -> str:
-    if plan.method != "lex":
+    if not METHODS[plan.method].takes("imputations"):
         return METHODS[plan.method].summary
     return (
         f"annealed nested bound, {counted(plan.masks, 'mask')} × "

@@ -10,12 +10,13 @@ from lexppl.systems.q_fit import DirichletGuide, GlobalImportance, importance_di
 from lexppl.systems.random_mask_predictor import random_mask_predictor
 from lexppl.systems.rationale import rationale
 from lexppl.systems.real_x import base_x, real_x
-from lexppl.systems.registry import METHODS, Method, Settings, system_for
+from lexppl.systems.registry import DEFAULT_METHOD, METHODS, Method, Settings, system_for
 from lexppl.systems.senn import SENN, senn
 from lexppl.systems.vibi import vibi
 from lexppl.systems.xtab import CombinedMask, GatedMask, NoisyFeatures, SubsetNetwork, xtab
 
 __all__ = [
+    "DEFAULT_METHOD",
     "METHODS",
     "SENN",
     "CXPlain",

@@ -13,14 +13,19 @@ from lexppl.models.networks import MLP
 from lexppl.models.penalties import SizePenalty
 from lexppl.models.selectors import BernoulliSelector, KSubsetSelector
 from lexppl.models.table_parts import check_classes, check_size, mask_entries, table_predictor
+from lexppl.systems.registry import METHODS
+
+PENALTY = 0.02
+"""Nats for each entry kept, where k is not given."""
 
 
+@METHODS.register("LEX: the nested bound, k-subset or Bernoulli masks")
 def lex(
     features: int,
     *,
     classes: int | None,
     k: int | None = None,
-    penalty: float | None = None,
+    penalty: float | None = PENALTY,
     masks: int = 4,
     imputations: int = 1,
     imputer: nn.Module | None = None,
@@ -43,7 +48,7 @@ def lex(
         features: D.
         classes: C for labels, or None for a real response with a normal likelihood.
         k: entries that a mask keeps; or
-        penalty: λ, nats for each entry kept, with the number of entries free. Give one of the two.
+        penalty: λ, nats for each entry kept, with the number of entries free.
         masks: L.
         imputations: K.
         imputer: law of what is hidden; the standard Gaussian if None.
@@ -55,13 +60,16 @@ def lex(
         objective: in place of the annealed bound, whose L and K are then its own.
 
     Raises:
-        ValueError: neither or both of k and penalty, k outside 1 … G, fewer than two classes.
+        ValueError: both k and a penalty of your own, or neither; k outside 1 … G; fewer than two
+            classes.
 
     Example:
         >>> lex(11, classes=2, k=5).program().selector.k
         5
     """
     entries = mask_entries(features, grouping)
+    if k is not None and penalty == PENALTY:
+        penalty = None
     if (k is None) == (penalty is None):
         raise ValueError("give either k, the entries a mask keeps, or a penalty for each of them")
     if k is not None:

@@ -1,40 +1,34 @@
-"""The systems by name, with one set of settings for all of them."""
+"""The systems by name: what each takes is read off its factory's signature."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cached_property
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import nn
 
 from lexppl.inference import System
 from lexppl.models.grouping import Grouping
-from lexppl.models.regimes import frozen
 from lexppl.models.table_parts import check_classes, mask_entries
-from lexppl.systems.fastshap.system import fastshap
-from lexppl.systems.invase import invase
-from lexppl.systems.l2x import l2x
-from lexppl.systems.lex import lex
-from lexppl.systems.meed.system import meed
-from lexppl.systems.q_fit.system import q_fit
-from lexppl.systems.rationale import rationale
-from lexppl.systems.real_x import base_x, real_x
-from lexppl.systems.senn import senn
-from lexppl.systems.vibi import vibi
-from lexppl.systems.xtab.system import xtab
+
+Factory = TypeVar("Factory", bound=Callable[..., System])
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a method is built for and from; what a method does not have, it does not read.
+    """What a method is built for and from; what a method's factory does not take, it does not read,
+    and what is None is left to the factory's own default.
 
     Args:
         features: D.
         classes: C for labels, or None for a real response.
         k: entries that a mask keeps, or None.
         penalty: nats for each entry kept, or None.
-        model: the explained model, a module from x to the law of y; for methods that explain one.
-        predictor: a given predictor, frozen here, for LEX's regimes in which it does not learn.
+        black_box: the explained model, a module from x to the law of y; for methods that explain
+            one.
+        predictor: a given predictor, for LEX's regimes in which it does not learn.
         masks, imputations: L and K, for bounds of several.
         imputer: law of the hidden features, or None for the method's own.
         grouping: which features an entry keeps, or None for one a feature.
@@ -46,14 +40,14 @@ class Settings:
     classes: int | None
     k: int | None = None
     penalty: float | None = None
-    model: nn.Module | None = None
+    black_box: nn.Module | None = None
     predictor: nn.Module | None = None
-    masks: int = 4
-    imputations: int = 1
+    masks: int | None = None
+    imputations: int | None = None
     imputer: nn.Module | None = None
     grouping: Grouping | None = None
-    hidden: Sequence[int] = (200, 200)
-    predictor_hidden: Sequence[int] = (200, 200, 200)
+    hidden: Sequence[int] | None = None
+    predictor_hidden: Sequence[int] | None = None
 
 
 @dataclass(frozen=True)
@@ -61,163 +55,135 @@ class Method:
     """A system by name.
 
     Args:
-        build: from settings to the system.
+        name: its name at the command line, in the scikit-learn face and in comparisons.
+        factory: from features and keyword settings to the system.
         summary: one line.
-        explains_model: whether y is a given model's output, and `model` must be given.
-        takes_k: whether it needs k.
-        takes_penalty: whether it reads a penalty.
-        takes_imputer: whether it reads an imputer.
-        labels_only: whether it knows labels only, no real response.
-        default_penalty: nats for each entry kept where none is given; None where it depends on G.
+        fixed: settings of the factory that are this method's own.
     """
 
-    build: Callable[[Settings], System]
+    name: str
+    factory: Callable[..., System]
     summary: str
-    explains_model: bool = False
-    takes_k: bool = False
-    takes_penalty: bool = False
-    takes_imputer: bool = True
-    labels_only: bool = False
-    default_penalty: float | None = 0.02
+    fixed: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+
+    @cached_property
+    def parameters(self) -> Mapping[str, inspect.Parameter]:
+        """The factory's, but for those that are fixed."""
+        every = inspect.signature(self.factory).parameters
+        return {name: p for name, p in every.items() if name not in self.fixed}
+
+    def takes(self, setting: str) -> bool:
+        """Whether the factory takes a setting."""
+        return setting in self.parameters
+
+    def needs(self, setting: str) -> bool:
+        """Whether it takes it and has no default."""
+        return self.takes(setting) and self.parameters[setting].default is inspect.Parameter.empty
+
+    def default(self, setting: str) -> Any:
+        """The factory's default; None where it has none."""
+        if not self.takes(setting) or self.needs(setting):
+            return None
+        return self.parameters[setting].default
+
+    @property
+    def explains_model(self) -> bool:
+        """Whether y is a given model's output."""
+        return self.takes("black_box")
+
+    @property
+    def labels_only(self) -> bool:
+        """Whether it knows labels only: its classes may not be None."""
+        return self.takes("classes") and self.parameters["classes"].annotation is int
+
+    def build(self, settings: Settings) -> System:
+        """The system.
+
+        Raises:
+            ValueError: settings that the method needs and has not been given, or cannot take.
+        """
+        mask_entries(settings.features, settings.grouping)
+        check_classes(settings.classes)
+        if self.labels_only and settings.classes is None:
+            raise ValueError(f"{self.name} explains labels; it has no form for a real response")
+        if self.explains_model and settings.black_box is None:
+            raise ValueError(
+                f"{self.name} explains a given model: give black_box=, such as "
+                "lexppl.evaluation.fit_predictor(…).predictor"
+            )
+        if self.needs("k") and settings.k is None:
+            raise ValueError(f"{self.name} keeps a given number of entries: give k")
+        given = {f.name: getattr(settings, f.name) for f in fields(settings)}
+        taken = {
+            name: value
+            for name, value in given.items()
+            if self.takes(name) and (value is not None or name == "classes")
+        }
+        return self.factory(**taken, **self.fixed)
 
 
-def _lex(s: Settings) -> System:
-    return lex(
-        s.features,
-        k=s.k,
-        penalty=s.penalty if s.k is None else None,
-        masks=s.masks,
-        imputations=s.imputations,
-        predictor=None if s.predictor is None else frozen(s.predictor),
-        **_jointly(s),
-    )
+class Registry(Mapping[str, Method]):
+    """Methods by name, in alphabetical order.
+
+    Example:
+        >>> registry = Registry()
+        >>> @registry.register("LEX with masks of one entry")
+        ... def single(features: int, *, classes: int | None) -> System:
+        ...     from lexppl.systems import lex
+        ...     return lex(features, classes=classes, k=1, hidden=(4,))
+        >>> list(registry), registry["single"].takes("penalty")
+        (['single'], False)
+    """
+
+    def __init__(self) -> None:
+        self._methods: dict[str, Method] = {}
+
+    def register(
+        self, summary: str, *, name: str | None = None, **fixed: Any
+    ) -> Callable[[Factory], Factory]:
+        """A decorator that keeps a factory under a name; the factory itself stays as it is.
+
+        A factory takes `features` and keyword settings, of those of :class:`Settings` as many as it
+        has use for, and returns a :class:`lexppl.inference.System`.
+
+        Args:
+            summary: one line.
+            name: the factory's own name if None.
+            fixed: settings of the factory that are this method's own.
+
+        Raises:
+            ValueError: a name that is taken, or a factory without features.
+        """
+
+        def keep(factory: Factory) -> Factory:
+            known = name or factory.__name__
+            if known in self._methods:
+                raise ValueError(f"there is a method {known!r} already; give another name=")
+            method = Method(known, factory, summary, MappingProxyType(dict(fixed)))
+            if not method.takes("features"):
+                raise ValueError(f"the factory {known!r} must take features, the D columns of x")
+            self._methods[known] = method
+            return factory
+
+        return keep
+
+    def __getitem__(self, name: str) -> Method:
+        return self._methods[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(self._methods))
+
+    def __len__(self) -> int:
+        return len(self._methods)
 
 
-def _shared(s: Settings) -> dict[str, Any]:
-    return {"grouping": s.grouping, "hidden": s.hidden}
+DEFAULT_METHOD = "lex"
+"""Where no method is named."""
 
-
-def _jointly(s: Settings) -> dict[str, Any]:
-    return {
-        **_shared(s),
-        "classes": s.classes,
-        "imputer": s.imputer,
-        "predictor_hidden": s.predictor_hidden,
-    }
-
-
-def _priced(s: Settings) -> dict[str, Any]:
-    return {"penalty": s.penalty, **_jointly(s)}
-
-
-def _meed(s: Settings) -> System:
-    return meed(
-        s.features,
-        _given(s, "meed"),
-        classes=s.classes or 0,
-        k=_size(s, "meed"),
-        predictor_hidden=s.predictor_hidden,
-        **_shared(s),
-    )
-
-
-def _fast_shap(s: Settings) -> System:
-    return fastshap(
-        s.features,
-        classes=s.classes,
-        model=_given(s, "fastshap"),
-        surrogate_hidden=s.predictor_hidden,
-        **_shared(s),
-    )
-
-
-def _xtab(s: Settings) -> System:
-    wide = tuple(s.predictor_hidden)
-    return xtab(
-        s.features,
-        classes=s.classes,
-        subsets=min(2, s.features),
-        grouping=s.grouping,
-        encoder_hidden=wide[:1],
-        predictor_hidden=wide,
-    )
-
-
-METHODS: Mapping[str, Method] = MappingProxyType(
-    {
-        "lex": Method(
-            _lex, "LEX: the nested bound, k-subset or Bernoulli masks", takes_penalty=True
-        ),
-        "l2x": Method(
-            lambda s: l2x(s.features, k=_size(s, "l2x"), **_jointly(s)),
-            "L2X: max-of-k Concrete masks",
-            takes_k=True,
-        ),
-        "vibi": Method(
-            lambda s: vibi(s.features, k=_size(s, "vibi"), **_jointly(s)),
-            "VIBI: L2X with an information bottleneck",
-            takes_k=True,
-        ),
-        "invase": Method(
-            lambda s: invase(s.features, **_priced(s)),
-            "INVASE: actor, critic and baseline",
-            takes_penalty=True,
-            default_penalty=None,
-        ),
-        "real_x": Method(
-            lambda s: real_x(s.features, **_priced(s)),
-            "REAL-X: a predictor of random masks, then a selector",
-            takes_penalty=True,
-            default_penalty=0.01,
-        ),
-        "base_x": Method(
-            lambda s: base_x(s.features, **_priced(s)),
-            "BASE-X: REAL-X whose predictor sees the selector's masks",
-            takes_penalty=True,
-            default_penalty=0.01,
-        ),
-        "rationale": Method(
-            lambda s: rationale(s.features, **_priced(s)),
-            "rationale selection: short, contiguous selections",
-            takes_penalty=True,
-            default_penalty=3e-4,
-        ),
-        "q_fit": Method(
-            lambda s: q_fit(s.features, _given(s, "q_fit"), **_shared(s)),
-            "Q-FIT: a Dirichlet posterior of importance, by row",
-            explains_model=True,
-            takes_imputer=False,
-        ),
-        "q_fit_global": Method(
-            lambda s: q_fit(s.features, _given(s, "q_fit_global"), scope="global", **_shared(s)),
-            "Q-FIT: a Dirichlet posterior of importance, one for all rows",
-            explains_model=True,
-            takes_imputer=False,
-        ),
-        "meed": Method(
-            _meed,
-            "MEED: adversarial infidelity learning",
-            explains_model=True,
-            takes_k=True,
-            takes_imputer=False,
-            labels_only=True,
-        ),
-        "fastshap": Method(
-            _fast_shap,
-            "FastSHAP: Shapley values of a surrogate, by regression",
-            explains_model=True,
-            takes_imputer=False,
-        ),
-        "senn": Method(
-            lambda s: senn(s.features, classes=s.classes, **_shared(s)),
-            "SENN: linear in x, with coefficients that vary slowly",
-            takes_imputer=False,
-        ),
-        "xtab": Method(_xtab, "XTab: a deterministic soft mask", takes_imputer=False),
-    }
-)
-"""The methods by name. CXPlain is not among them: its y are shares computed of a model and its
-data, by :func:`lexppl.systems.cxplain_targets`."""
+METHODS = Registry()
+"""The methods by name, a system of one's own among them: `METHODS.register(summary)(factory)`.
+CXPlain is not: its y are shares computed of a model and its data, by
+:func:`lexppl.systems.cxplain_targets`."""
 
 
 def system_for(name: str, settings: Settings) -> System:
@@ -228,31 +194,9 @@ def system_for(name: str, settings: Settings) -> System:
             cannot take.
 
     Example:
-        >>> type(system_for("real_x", Settings(11, 2)).build()[1].terms[0].model).__name__
+        >>> type(system_for("real_x", Settings(11, 2)).program()).__name__
         'LEX'
     """
-    method = METHODS.get(name)
-    if method is None:
+    if name not in METHODS:
         raise ValueError(f"method must be one of {list(METHODS)}; it is {name!r}")
-    mask_entries(settings.features, settings.grouping)
-    check_classes(settings.classes)
-    if method.labels_only and settings.classes is None:
-        raise ValueError(f"{name} explains labels; it has no form for a real response")
-    if settings.penalty is None:
-        settings = replace(settings, penalty=method.default_penalty)
-    return method.build(settings)
-
-
-def _size(s: Settings, name: str) -> int:
-    if s.k is None:
-        raise ValueError(f"{name} keeps a given number of entries: give k")
-    return s.k
-
-
-def _given(s: Settings, name: str) -> nn.Module:
-    if s.model is None:
-        raise ValueError(
-            f"{name} explains a given model: give model=, such as "
-            "lexppl.evaluation.fit_predictor(…).predictor"
-        )
-    return s.model
+    return METHODS[name].build(settings)

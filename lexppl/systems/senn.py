@@ -17,6 +17,7 @@ from lexppl.models.lex import observe
 from lexppl.models.likelihoods import CategoricalLikelihood, Likelihood, NormalLikelihood
 from lexppl.models.networks import MLP
 from lexppl.models.table_parts import check_classes, mask_entries
+from lexppl.systems.registry import METHODS
 
 
 class SENN(PyroModule):
@@ -131,6 +132,7 @@ class SENN(PyroModule):
                     return observe("y", self.likelihood(outputs), y)
 
 
+@METHODS.register("SENN: linear in x, with coefficients that vary slowly")
 def senn(
     features: int,
     *,

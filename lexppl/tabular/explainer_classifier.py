@@ -26,7 +26,7 @@ class ExplainerClassifier(ClassifierMixin, TableExplainer):
     frame has an indicator for each level, and one mask entry.
 
     Args:
-        method: a name of :data:`lexppl.models.METHODS`.
+        method: a name of :data:`lexppl.systems.METHODS`.
         k: entries that a mask keeps, for methods with a given number (l2x, vibi, meed; lex may
             have one); if None a quarter of the G entries, rounded up.
         penalty: nats for each entry kept, for methods that choose the number themselves (lex,

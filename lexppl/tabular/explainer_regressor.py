@@ -23,7 +23,7 @@ class ExplainerRegressor(RegressorMixin, TableExplainer):
     densities of `explain`, are in its own units (those of `result_` are not).
 
     Args:
-        method: a name of :data:`lexppl.models.METHODS` with a form for responses (not meed).
+        method: a name of :data:`lexppl.systems.METHODS` with a form for responses (not meed).
         k, penalty, imputer, groups, hidden, predictor_hidden, epochs, batch_size, learning_rate,
             replicates, validation_fraction, prediction_masks, random_state, verbose: as in
             :class:`ExplainerClassifier`.

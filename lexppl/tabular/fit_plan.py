@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lexppl.inference import Linear
-from lexppl.systems import METHODS
+from lexppl.systems import METHODS, Method
 
 FEW_ROWS = 2000
 """Fewer rows to fit on than this get small networks: large ones overfit at once."""
@@ -96,7 +96,7 @@ def check_method(method: Any, k: Any, penalty: Any, imputer: Any, labels: bool) 
     """Refuse a method that is not there, or is given what it does not have, before any work.
 
     Args:
-        method: a name of :data:`lexppl.models.METHODS`.
+        method: a name of :data:`lexppl.systems.METHODS`.
         k, penalty, imputer: as given; None where they are not.
         labels: whether y holds labels.
 
@@ -107,7 +107,7 @@ def check_method(method: Any, k: Any, penalty: Any, imputer: Any, labels: bool) 
         >>> check_method("l2x", None, 0.1, None, labels=True)
         Traceback (most recent call last):
         ...
-        ValueError: l2x has no penalty: leave penalty=0.1 out; lex, invase, real_x, base_x, ...
+        ValueError: l2x has no penalty: leave penalty=0.1 out; base_x, invase, lex, ...
     """
     if not isinstance(method, str) or method not in METHODS:
         raise ValueError(f"method must be one of {list(METHODS)}; it is {method!r}")
@@ -117,12 +117,11 @@ def check_method(method: Any, k: Any, penalty: Any, imputer: Any, labels: bool) 
             f"{method} explains labels, and has no form for a real response: use another method, "
             "or ExplainerClassifier"
         )
-    sizes = known.takes_k or method == "lex"
-    if k is not None and not sizes:
-        with_k = [name for name, m in METHODS.items() if m.takes_k or name == "lex"]
+    if k is not None and not known.takes("k"):
+        with_k = [name for name, m in METHODS.items() if m.takes("k")]
         raise ValueError(f"{method} has no k: leave k={k!r} out; {', '.join(with_k)} have one")
-    if penalty is not None and not known.takes_penalty:
-        with_penalty = [name for name, m in METHODS.items() if m.takes_penalty]
+    if penalty is not None and not known.takes("penalty"):
+        with_penalty = [name for name, m in METHODS.items() if m.takes("penalty")]
         raise ValueError(
             f"{method} has no penalty: leave penalty={penalty!r} out; {', '.join(with_penalty)} "
             "have one"
@@ -136,8 +135,19 @@ def check_method(method: Any, k: Any, penalty: Any, imputer: Any, labels: bool) 
         real("penalty", penalty, zero=True)
     if k is not None:
         whole("k", k, 1)
-    if imputer is not None and not known.takes_imputer:
+    if imputer is not None and not known.takes("imputer"):
         raise ValueError(f"{method} has its own way to hide features: leave imputer out")
+
+
+def usual_imputer(method: Method) -> str:
+    """How a table's hidden features are replaced where nobody says: a bound of several imputations
+    draws them from the margins, any other hides them by a constant.
+
+    Example:
+        >>> usual_imputer(METHODS["lex"]), usual_imputer(METHODS["real_x"])
+        ('marginal', 'constant')
+    """
+    return "marginal" if method.takes("imputations") else "constant"
 
 
 def kept_entries(method: str, k: Any, entries: int) -> int | None:
@@ -151,7 +161,7 @@ def kept_entries(method: str, k: Any, entries: int) -> int | None:
         (3, None)
     """
     if k is None:
-        return math.ceil(SHARE_KEPT * entries) if METHODS[method].takes_k else None
+        return math.ceil(SHARE_KEPT * entries) if METHODS[method].needs("k") else None
     if k > entries:
         raise ValueError(f"k must be from 1 to the {entries} mask entries of X; it is {k}")
     return int(k)

@@ -20,8 +20,8 @@ from lexppl.data import TableEncoding, TargetColumn
 from lexppl.explanation import explain
 from lexppl.inference import FitResult
 from lexppl.models.imputers.by_name import imputer_of
-from lexppl.systems import METHODS, Settings
-from lexppl.tabular.fit_plan import check_method, kept_entries, plan_for, real, whole
+from lexppl.systems import DEFAULT_METHOD, METHODS, Settings
+from lexppl.tabular.fit_plan import check_method, kept_entries, plan_for, real, usual_imputer, whole
 from lexppl.tabular.given_model import (
     check_given_model,
     predictor_on_standardised_rows,
@@ -51,7 +51,7 @@ class TableExplainer(BaseEstimator, ABC):
 
     def __init__(
         self,
-        method: str = "real_x",
+        method: str = DEFAULT_METHOD,
         *,
         k: int | None = None,
         penalty: float | None = None,
@@ -211,7 +211,7 @@ class TableExplainer(BaseEstimator, ABC):
             classes=classes,
             k=k,
             penalty=None if self.penalty is None else float(self.penalty),
-            model=self._explained_module(),
+            black_box=self._explained_module(),
             imputer=self._imputer(rows.train[0], seed),
             grouping=grouping,
             hidden=plan.hidden,
@@ -301,10 +301,12 @@ class TableExplainer(BaseEstimator, ABC):
         return predictor_on_standardised_rows(self.model, self.encoding_)
 
     def _imputer(self, x: Tensor, seed: int) -> nn.Module | None:
-        if self.imputer is None:
+        method = METHODS[self.method]
+        if not method.takes("imputer"):
             return None
-        if isinstance(self.imputer, str):
-            return imputer_of(self.imputer, x, seed)
+        name = usual_imputer(method) if self.imputer is None else self.imputer
+        if isinstance(name, str):
+            return imputer_of(name, x, seed)
         if not isinstance(self.imputer, nn.Module):
             raise TypeError(
                 "imputer must be a name or a module of lexppl.models; it is a "

@@ -81,14 +81,14 @@ def fit_table(
     seed: int,
     verbose: bool,
 ) -> FitResult:
-    """Fit a method of :data:`lexppl.models.METHODS`.
+    """Fit a method of :data:`lexppl.systems.METHODS`.
 
     A method that explains a model, and is given none, gets a predictor that sees all of x, fitted
     on the same rows to what they observe; what it then observes is that predictor.
 
     Args:
         method: its name.
-        settings: of the method; its `model` may be None.
+        settings: of the method; its `black_box` may be None.
         rows: what it is fitted on.
         plan: how long and how fast.
         own_rate: whether the learning rate was asked for; a method's own optimizer, if it has
@@ -100,11 +100,11 @@ def fit_table(
     Raises:
         ValueError, TypeError: settings that the method cannot take.
     """
-    if METHODS[method].explains_model and settings.model is None:
+    if METHODS[method].explains_model and settings.black_box is None:
         full = fit_predictor(
             rows.train,
             valid=rows.valid,
-            hidden=settings.predictor_hidden,
+            hidden=plan.predictor_hidden,
             epochs=plan.epochs,
             batch_size=plan.batch_size,
             learning_rate=plan.schedule,
@@ -112,7 +112,7 @@ def fit_table(
             seed=seed,
             progress=verbose,
         )
-        settings = replace(settings, model=full.predictor)
+        settings = replace(settings, black_box=full.predictor)
         rows = rows.observing(full.predictor)
     with seeded(seed):
         system = system_for(method, settings)

@@ -21,7 +21,7 @@ EXPLAIN = [*QUICK, "--replicates", "2", "--draws", "5"]
 
 @pytest.mark.parametrize("name", METHODS)
 def test_each_method_explains_and_is_written(name, tmp_path, capsys):
-    size = ["--k", "2"] if METHODS[name].takes_k else []
+    size = ["--k", "2"] if METHODS[name].needs("k") else []
     words = ["explain", "wine", "--method", name, *size, "--out", str(tmp_path / "r"), *EXPLAIN]
     assert main(words) == 0
     assert f"{name}: " in capsys.readouterr().out
@@ -60,8 +60,8 @@ def test_a_method_explains_a_response(tmp_path, capsys):
         (["--method", "l2x"], "--method l2x keeps a given number of features: give --k"),
         (["--method", "senn", "--penalty", "1"], "takes no --penalty"),
         (["--method", "q_fit", "--imputer", "marginal"], "--method q_fit takes no --imputer"),
-        (["--method", "real_x", "--masks", "8"], "--masks and --imputations are of the lex bound"),
-        (["--method", "real_x", "--regime", "self-post-hoc"], "--regime is of lex"),
+        (["--method", "real_x", "--masks", "8"], "--method real_x takes no --masks"),
+        (["--method", "real_x", "--regime", "self-post-hoc"], "--method real_x takes no --regime"),
     ],
 )
 def test_options_that_a_method_does_not_read_are_refused(words, message, tmp_path, capsys):
@@ -93,7 +93,7 @@ def test_methods_side_by_side_are_judged_by_the_truth_where_there_is_one(capsys)
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--methods", "lex,foo"], "foo given, of lex, l2x"),
+        (["--methods", "lex,foo"], "foo given, of base_x, fastshap"),
         (["--methods", ","], "none given"),
         (["--methods", "lex,lex"], "names a method twice: lex,lex"),
         (["--methods", "lex", "--k", "14"], "k must be from 1 to 13"),

@@ -24,7 +24,7 @@ def settings(name, classes=3, features=4, **options):
     with seeded(1):
         model = table_predictor(features, classes, (5,))
     method = METHODS[name]
-    given = {"k": 2 if method.takes_k else None, "model": model, **SMALL, **options}
+    given = {"k": 2 if method.needs("k") else None, "black_box": model, **SMALL, **options}
     return Settings(features, classes, **given)
 
 
@@ -126,14 +126,14 @@ def test_bad_numbers_are_refused_by_the_factory(name, bad):
         system_for(name, Settings(**{**vars(good), **changed}))
 
 
-@pytest.mark.parametrize("name", [n for n, m in METHODS.items() if m.takes_k])
+@pytest.mark.parametrize("name", [n for n, m in METHODS.items() if m.needs("k")])
 @pytest.mark.parametrize("k", [0, 5, 1.5, None])
 def test_a_size_that_is_none_is_refused(name, k):
     with pytest.raises((ValueError, TypeError), match="k"):
         system_for(name, Settings(**{**vars(settings(name)), "k": k}))
 
 
-@pytest.mark.parametrize("name", [n for n, m in METHODS.items() if m.takes_penalty])
+@pytest.mark.parametrize("name", [n for n, m in METHODS.items() if m.takes("penalty")])
 def test_a_negative_penalty_is_refused(name):
     with pytest.raises(
         ValueError, match="penalty's weight must be finite and at least 0; it is -1"
@@ -143,12 +143,14 @@ def test_a_negative_penalty_is_refused(name):
 
 @pytest.mark.parametrize("name", [n for n, m in METHODS.items() if m.explains_model])
 def test_a_model_that_is_missing_is_asked_for(name):
-    with pytest.raises(ValueError, match=f"{name} explains a given model: give model="):
-        system_for(name, settings(name, model=None))
+    with pytest.raises(ValueError, match=f"{name} explains a given model: give black_box="):
+        system_for(name, settings(name, black_box=None))
 
 
 def test_an_unknown_method_is_told_the_known_ones():
-    with pytest.raises(ValueError, match=r"method must be one of \['lex', 'l2x'.*it is 'shapley'"):
+    with pytest.raises(
+        ValueError, match=r"method must be one of \['base_x', 'fastshap'.*it is 'shapley'"
+    ):
         system_for("shapley", settings("lex"))
 
 

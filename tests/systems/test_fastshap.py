@@ -233,7 +233,7 @@ def test_the_surrogate_is_fitted_to_the_models_output_under_masks_of_any_size():
     with seeded(4):
         model = table_predictor(3, 2, (4,)).double()
     rows, labels = X[:, :3], Y % 2
-    system = fastshap(3, classes=2, model=model, surrogate_hidden=(4,), surrogate_samples=50)
+    system = fastshap(3, classes=2, black_box=model, predictor_hidden=(4,), surrogate_samples=50)
     term = stages_of(system)[0].terms[0]
     assert isinstance(term.model, TeacherTargets)
     assert isinstance(term.model.program, LEX)
@@ -264,7 +264,7 @@ def test_the_surrogate_is_fitted_to_the_models_output_under_masks_of_any_size():
 
 def test_the_surrogate_stands_still_while_the_values_are_learned():
     data = (X.float().repeat(20, 1), (Y % 3).repeat(20))
-    system = fastshap(4, classes=3, hidden=(6,), surrogate_hidden=(6,))
+    system = fastshap(4, classes=3, hidden=(6,), predictor_hidden=(6,))
     alone = fit(
         None,
         data,
@@ -317,7 +317,12 @@ def test_it_is_explained_saved_and_loaded(classes, tmp_path):
     with seeded(1):
         model = table_predictor(4, classes, (5,))
     settings = Settings(
-        4, classes, model=model, grouping=Grouping([0, 0, 1, 2]), hidden=(6,), predictor_hidden=(6,)
+        4,
+        classes,
+        black_box=model,
+        grouping=Grouping([0, 0, 1, 2]),
+        hidden=(6,),
+        predictor_hidden=(6,),
     )
     result = fit(
         system_for("fastshap", settings),
@@ -360,11 +365,11 @@ def test_it_is_explained_saved_and_loaded(classes, tmp_path):
         ({"classes": 1}, ValueError, "classes must be at least 2"),
         ({"samples": 0}, ValueError, "samples must be a whole number of at least 1; it is 0"),
         ({"surrogate": "forest"}, TypeError, "surrogate must be a torch module.*it is str"),
-        ({"model": len}, TypeError, "model must be a torch module.*builtin"),
+        ({"black_box": len}, TypeError, "black_box must be a torch module.*builtin"),
         (
-            {"model": nn.Linear(4, 2), "surrogate": nn.Linear(4, 2)},
+            {"black_box": nn.Linear(4, 2), "surrogate": nn.Linear(4, 2)},
             ValueError,
-            "give one of surrogate and model",
+            "give one of surrogate and black_box",
         ),
         (
             {"imputer": MarginalImputer(torch.zeros(5, 4))},
@@ -389,8 +394,8 @@ def of_classes(classes):
         ({"classes": 3, "surrogate": of_classes(2)}, Y, "must have 3 classes; it has 2"),
         ({"classes": 2, "surrogate": of_classes(None)}, Y % 2, "it has a response, not labels"),
         ({"classes": None, "surrogate": of_classes(2)}, X[:, 0].float(), "and classes is None"),
-        ({"classes": 3, "model": of_classes(3)}, Y + 2, "support|within"),
-        ({"classes": 3, "model": of_classes(3)}, X[:, :2].float(), "what the model says"),
+        ({"classes": 3, "black_box": of_classes(3)}, Y + 2, "support|within"),
+        ({"classes": 3, "black_box": of_classes(3)}, X[:, :2].float(), "what the model says"),
         ({"classes": 3, "surrogate": of_classes(3)}, Y + 2, "support|within"),
     ],
 )

@@ -20,6 +20,7 @@ from lexppl.models.networks import MLP
 from lexppl.models.regimes import Frozen, frozen
 from lexppl.models.table_parts import check_classes, mask_entries, table_predictor
 from lexppl.systems.fastshap.uniform_size_selector import UniformSizeSelector
+from lexppl.systems.registry import METHODS
 
 
 class TeacherTargets(PyroModule):
@@ -212,12 +213,13 @@ class FastSHAP(PyroModule):
         return phi + gap.unsqueeze(-1) / self.entries
 
 
+@METHODS.register("FastSHAP: Shapley values of a surrogate, by regression")
 def fastshap(
     features: int,
     surrogate: nn.Module | None = None,
     *,
     classes: int | None,
-    model: nn.Module | None = None,
+    black_box: nn.Module | None = None,
     paired: bool = True,
     normalize: bool = True,
     samples: int = 16,
@@ -225,7 +227,7 @@ def fastshap(
     grouping: Grouping | None = None,
     imputer: nn.Module | None = None,
     hidden: Sequence[int] = (128, 128),
-    surrogate_hidden: Sequence[int] = (128, 128),
+    predictor_hidden: Sequence[int] = (128, 128),
 ) -> System:
     """FastSHAP (Jethani, Sudarshan, Covert, Lee & Ranganath, "FastSHAP: real-time Shapley value
     estimation", ICLR 2022): Shapley values by weighted least squares, for all rows at once,
@@ -253,8 +255,8 @@ def fastshap(
         surrogate: a given law of y given features of which some are hidden, from `(…, B, D)`; a
             frozen copy is used, and there is one stage only.
         classes: C for labels, or None for a real response.
-        model: the explained model, a module from x to the law of y, whose output the surrogate is
-            fitted to; a frozen copy is used. If None the surrogate is fitted to y: a black box's
+        black_box: the explained model, a module from x to the law of y, whose output the surrogate
+            is fitted to; a frozen copy is used. If None the surrogate is fitted to y: a black box's
             probabilities, or labels.
         paired: coalitions with their complements.
         normalize: make φ add up to `v(1) − v(∅)`, in training too.
@@ -263,11 +265,11 @@ def fastshap(
         grouping: which features a player stands for; one player a feature if None.
         imputer: what hidden features become, a constant; 0 if None.
         hidden: widths of φ's hidden layers.
-        surrogate_hidden: widths of the surrogate's.
+        predictor_hidden: widths of the surrogate's.
 
     Raises:
-        ValueError: fewer than two players or classes; both a surrogate and a model.
-        TypeError: a surrogate or model that is no module, an imputer that draws.
+        ValueError: fewer than two players or classes; both a surrogate and a black box.
+        TypeError: a surrogate or black box that is no module, an imputer that draws.
 
     Example:
         >>> first, second = fastshap(5, classes=2).build()
@@ -279,16 +281,17 @@ def fastshap(
         raise ValueError(f"Shapley values share out among at least 2 mask entries; G is {entries}")
     check_classes(classes)
     hides = _constant(imputer)
-    if surrogate is not None and model is not None:
+    if surrogate is not None and black_box is not None:
         raise ValueError(
-            "a surrogate that is given is not fitted to a model: give one of surrogate and model"
+            "a surrogate that is given is not fitted to a black box: give one of surrogate and "
+            "black_box"
         )
     given = None if surrogate is None else _given("surrogate", surrogate)
-    teacher = None if model is None else _given("model", model)
+    teacher = None if black_box is None else _given("black_box", black_box)
 
     def build() -> list[Stage]:
         game: nn.Module = (
-            table_predictor(features, classes, surrogate_hidden) if given is None else given
+            table_predictor(features, classes, predictor_hidden) if given is None else given
         )
         network = MLP(features, (classes or 1) * entries, hidden)
         explainer = FastSHAP(network, game, entries, classes, hides, grouping, paired, normalize)

@@ -16,6 +16,7 @@ from lexppl.models.selectors import MaxConcreteSelector
 from lexppl.models.table_parts import check_size, mask_entries, table_predictor
 from lexppl.systems.meed.fading_prior import FadingPrior
 from lexppl.systems.meed.output_feedback import OutputFeedback
+from lexppl.systems.registry import METHODS
 
 
 class FlippedTargets(PyroModule):
@@ -45,9 +46,10 @@ class FlippedTargets(PyroModule):
         return self.program(x, (1.0 - p) / (self.classes - 1))
 
 
+@METHODS.register("MEED: adversarial infidelity learning")
 def meed(
     features: int,
-    model: nn.Module,
+    black_box: nn.Module,
     *,
     classes: int,
     k: int,
@@ -61,7 +63,7 @@ def meed(
     hidden: Sequence[int] = (100, 100),
     predictor_hidden: Sequence[int] = (200, 200),
 ) -> System:
-    """MEED (Liang, Bai, Zhang, Bai, Zhu & Xu, "Adversarial infidelity learning for model
+    """MEED (Liang, Bai, Cao, Bai & Wang, "Adversarial infidelity learning for model
     interpretation", KDD 2020): what is selected should predict the model's output, what is left
     should not,
 
@@ -78,7 +80,7 @@ def meed(
 
     Args:
         features: D.
-        model: the explained model, a module from x to a law of labels; frozen copies are used.
+        black_box: the explained model, a module from x to a law of labels; frozen copies are used.
         classes: C.
         k: draws, the most entries that a mask keeps.
         temperature: τ.
@@ -93,7 +95,7 @@ def meed(
 
     Raises:
         ValueError: k outside 1 … G, fewer than two classes, a negative weight, τ ≤ 0.
-        TypeError: a model that is no module.
+        TypeError: a black box that is no module.
 
     Example:
         >>> explained = table_predictor(11, 2, (8,))
@@ -108,20 +110,21 @@ def meed(
         raise ValueError(f"adversary must be a weight of at least 0; it is {adversary}")
     if classes is None or classes < 2:
         raise ValueError(f"meed explains labels of at least 2 classes; classes is {classes!r}")
-    if not isinstance(model, nn.Module):
+    if not isinstance(black_box, nn.Module):
         raise TypeError(
-            f"model must be a torch module from x to a law of labels; it is {type(model).__name__}:"
-            " fit one to its outputs first, as with lexppl.evaluation.fit_predictor"
+            "black_box must be a torch module from x to a law of labels; it is "
+            f"{type(black_box).__name__}: fit one to its outputs first, as with "
+            "lexppl.evaluation.fit_predictor"
         )
 
     def build() -> list[Stage]:
         seen = features + classes if output_feedback else features
         network: nn.Module = MLP(seen, entries, hidden)
         if output_feedback:
-            network = OutputFeedback(network, model)
+            network = OutputFeedback(network, black_box)
         selector = MaxConcreteSelector(network, k, temperature)
         zero = ConstantImputer(0.0)
-        fading = [FadingPrior(prior, model, prior_epochs, grouping)] if prior > 0.0 else []
+        fading = [FadingPrior(prior, black_box, prior_epochs, grouping)] if prior > 0.0 else []
         explainer = LEX(
             selector, zero, table_predictor(features, classes, predictor_hidden), fading, grouping
         )

@@ -20,6 +20,7 @@ from lexppl.models.networks import MLP
 from lexppl.models.regimes import frozen
 from lexppl.models.selectors import DirichletSelector, positive
 from lexppl.models.table_parts import mask_entries
+from lexppl.systems.registry import METHODS
 
 
 class GlobalImportance(PyroModule):
@@ -131,9 +132,15 @@ class DirichletGuide(PyroModule):
             pyro.sample("importance", self.law, infer=infer)
 
 
+@METHODS.register("Q-FIT: a Dirichlet posterior of importance, by row")
+@METHODS.register(
+    "Q-FIT: a Dirichlet posterior of importance, one for all rows",
+    name="q_fit_global",
+    scope="global",
+)
 def q_fit(
     features: int,
-    predictor: nn.Module,
+    black_box: nn.Module,
     *,
     scope: str = "local",
     point: bool = False,
@@ -158,7 +165,7 @@ def q_fit(
 
     Args:
         features: D.
-        predictor: the given model, from `(…, B, D)` to the law of y; a frozen copy is used.
+        black_box: the given model, from `(…, B, D)` to the law of y; a frozen copy is used.
         scope: "local" or "global".
         point: at the mean, in place of draws.
         concentration: α₀; 0.1 or 0.01 in the paper.
@@ -182,7 +189,7 @@ def q_fit(
     if scope not in ("local", "global"):
         raise ValueError(f"scope must be 'local' or 'global'; it is {scope!r}")
     _check_weight(kl_weight)
-    given = frozen(predictor)
+    given = frozen(black_box)
 
     def build_global() -> list[Stage]:
         model = GlobalImportance(entries, given, concentration, kl_weight, grouping=grouping)

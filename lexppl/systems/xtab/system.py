@@ -17,18 +17,20 @@ from lexppl.models.penalties import GiniPenalty, SizePenalty
 from lexppl.models.predictor import Predictor
 from lexppl.models.selectors import SoftMaskSelector
 from lexppl.models.table_parts import check_classes, mask_entries
+from lexppl.systems.registry import METHODS
 from lexppl.systems.xtab.noisy_features import NoisyFeatures
 from lexppl.systems.xtab.shared_mask import CombinedMask, GatedMask
 from lexppl.systems.xtab.subset_network import SubsetNetwork, subset_width
 
 
+@METHODS.register("XTab: a deterministic soft mask")
 def xtab(
     features: int,
     *,
     classes: int | None,
     shared: nn.Module | None = None,
     gated: bool = False,
-    subsets: int = 2,
+    subsets: int | None = None,
     overlap: float = 0.75,
     noise: float = 0.2,
     noise_scale: float = 0.05,
@@ -38,7 +40,7 @@ def xtab(
     gini: float = 1.0,
     size: float = 1.0,
     grouping: Grouping | None = None,
-    encoder_hidden: Sequence[int] = (1024,),
+    encoder_hidden: Sequence[int] | None = None,
     predictor_hidden: Sequence[int] = (1024, 1024, 1024),
 ) -> System:
     """XTab (Uçar & Hajiramezanali, 2022, eqs. 3 to 8): a deterministic soft mask
@@ -62,7 +64,7 @@ def xtab(
         classes: C for labels, or None for a real response.
         shared: a global mask's network, for the final round.
         gated: combine the masks by gates.
-        subsets, overlap: n and the share taken from the neighbour.
+        subsets, overlap: n (two, of a single column one) and the share taken from the neighbour.
         noise, noise_scale, noise_kind: share of entries that are changed, σ, and how:
             "added" noise, replaced by noise ("gaussian"), or by another row's entry ("swap").
         dropout: of the classifier's hidden layers.
@@ -70,7 +72,8 @@ def xtab(
         gini, size: weights of the two penalties.
         grouping: columns of one variable that share an entry; one a column if None, as in the
             paper, which adds up the columns' masks afterwards.
-        encoder_hidden: widths of the encoder; the last is that of the code.
+        encoder_hidden: widths of the encoder; the last is that of the code. The classifier's first
+            width if None.
         predictor_hidden: widths of the classifier.
 
     Raises:
@@ -83,7 +86,9 @@ def xtab(
     """
     entries = mask_entries(features, grouping)
     check_classes(classes)
+    subsets = min(2, features) if subsets is None else subsets
     width = subset_width(features, subsets, overlap)
+    encoder_hidden = tuple(predictor_hidden[:1] if encoder_hidden is None else encoder_hidden)
     if not encoder_hidden:
         raise ValueError("encoder_hidden must have at least one width, that of the code; it is ()")
 

@@ -1,0 +1,109 @@
+"""The registry: what a method takes is what its factory's signature says."""
+
+import inspect
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from lexppl import ExplainerClassifier, explain, fit
+from lexppl.cli import main
+from lexppl.inference import System
+from lexppl.systems import METHODS, Settings, lex, system_for
+from lexppl.systems.registry import Registry
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_takes_what_its_factory_takes(name):
+    method = METHODS[name]
+    signature = inspect.signature(method.factory).parameters
+    for setting in ("k", "penalty", "imputer", "masks", "black_box", "predictor"):
+        assert method.takes(setting) == (setting in signature)
+    assert method.summary and method.factory.__doc__
+    assert method.takes("features") and method.needs("features")
+
+
+def test_what_is_not_given_is_the_factorys_default():
+    built = system_for("l2x", Settings(5, 2, k=2)).program()
+    assert built.selector.network.hidden == (100, 100)
+    built = system_for("l2x", Settings(5, 2, k=2, hidden=(7,))).program()
+    assert built.selector.network.hidden == (7,)
+    assert METHODS["real_x"].default("penalty") == 0.01
+    assert METHODS["l2x"].default("k") is None and METHODS["l2x"].needs("k")
+
+
+def narrow(features: int, *, classes: int | None, penalty: float = 0.05) -> System:
+    """LEX with networks of four."""
+    return lex(features, classes=classes, penalty=penalty, hidden=(4,), predictor_hidden=(4,))
+
+
+@pytest.fixture
+def registered():
+    METHODS.register("LEX with networks of four")(narrow)
+    yield "narrow"
+    del METHODS._methods["narrow"]
+
+
+def table():
+    generator = np.random.default_rng(0)
+    frame = pd.DataFrame(generator.normal(size=(120, 3)), columns=["a", "b", "c"])
+    frame["outcome"] = np.where(frame.a > 0, "yes", "no")
+    return frame
+
+
+def test_a_method_of_ones_own_is_at_every_door(registered, tmp_path):
+    frame = table()
+    path = tmp_path / "table.csv"
+    frame.to_csv(path, index=False)
+    explainer = ExplainerClassifier(registered, epochs=2, random_state=0)
+    explainer.fit(frame[["a", "b", "c"]], frame.outcome)
+    assert explainer.importances(frame[["a", "b", "c"]]).shape == (120, 3)
+    options = ["--target", "outcome", "--epochs", "2", "--draws", "5", "--quiet"]
+    words = ["explain", str(path), "--method", registered, "--replicates", "1", *options]
+    assert main([*words, "--out", str(tmp_path / "r")]) == 0
+    compared = ["compare", str(path), "--methods", registered, "--sizes", "1", "--quiet"]
+    out = ["--target", "outcome", "--epochs", "2", "--out", str(tmp_path / "c.json")]
+    assert main([*compared, *out]) == 0
+    told = json.loads((tmp_path / "c.json").read_text())
+    assert told["methods"][0]["method"] == registered
+
+
+def test_names_are_given_once():
+    registry = Registry()
+    registry.register("one")(narrow)
+    with pytest.raises(ValueError, match="there is a method 'narrow' already"):
+        registry.register("two")(narrow)
+    registry.register("two", name="wide", penalty=0.1)(narrow)
+    assert not registry["wide"].takes("penalty") and list(registry) == ["narrow", "wide"]
+    with pytest.raises(ValueError, match="must take features"):
+        registry.register("none", name="none")(lambda: None)
+
+
+def test_no_shared_code_decides_by_a_name():
+    """The order of doors: command line, estimator and Python read signatures."""
+    from pathlib import Path
+
+    root = Path(__file__).parents[2] / "lexppl"
+    for room in ("cli", "tabular", "compare", "explanation", "evaluation"):
+        for path in (root / room).rglob("*.py"):
+            text = path.read_text(encoding="utf-8")
+            for name in METHODS:
+                for asked in (f'== "{name}"', f'!= "{name}"'):
+                    assert asked not in text, (path, asked)
+
+
+def test_imputers_are_the_same_at_every_door():
+    """The command line's lex used to impute from the margins, the estimator's from a Gaussian."""
+    frame = table()
+    for method, kind in (("lex", "MarginalImputer"), ("real_x", "ConstantImputer")):
+        explainer = ExplainerClassifier(method, epochs=1, random_state=0)
+        explainer.fit(frame[["a", "b", "c"]], frame.outcome)
+        assert type(explainer.result_.model.imputer).__name__ == kind
+
+
+def test_a_system_is_fitted_as_its_program_is():
+    x = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
+    result = fit(narrow(3, classes=2), (x, (x[:, 0] > 0).long()), epochs=1, progress=False)
+    assert explain(result, x[:3], draws=2)["posterior"]["mask"].shape == (1, 2, 3, 3)
