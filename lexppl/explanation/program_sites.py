@@ -59,8 +59,8 @@ def sites_of(model: Callable[..., Any], x: Tensor) -> ProgramSites:
     with ParticleCounts(1, 1):
         trace = pyro.poutine.trace(weights_first(model)).get_trace(x, None)
     sites = [
-        _site(name, node)
-        for name, node in trace.nodes.items()
+        Site.of(node)
+        for node in trace.nodes.values()
         if node["type"] == "sample" and not isinstance(node["fn"], _Subsample)
     ]
     masks = tuple(_mask_site(site, len(x)) for site in sites if _is_mask(site))
@@ -72,19 +72,6 @@ def sites_of(model: Callable[..., Any], x: Tensor) -> ProgramSites:
     response = [_response(s) for s in sites if s.name == RESPONSE and s.in_particles]
     outer = any(not (site.in_particles or site.observed) for site in sites)
     return ProgramSites(masks, response[0] if response else None, outer)
-
-
-def _site(name: str, node: dict[str, Any]) -> Site:
-    return Site(
-        name=name,
-        law=node["fn"],
-        value=node["value"],
-        observed=node["is_observed"],
-        plates=tuple(node["cond_indep_stack"]),
-        scale=node["scale"],
-        mask=node["mask"],
-        infer=node["infer"] or {},
-    )
 
 
 def _is_mask(site: Site) -> bool:

@@ -53,7 +53,7 @@ class _Recorder(Messenger):
                 refuse_larger_value(name, msg["fn"], self._given[name])
             msg["value"], msg["done"] = self._given[name], True
             return
-        site = _site(msg)
+        site = Site.of(msg)
         if self._random_masks and site.is_mask:
             msg["fn"] = site.law = uniform_masks(site.law)
         drawn = self._draw(site) if self._draw is not None else None
@@ -70,21 +70,7 @@ class _Recorder(Messenger):
             raise ValueError(
                 f"the program has two sample sites named {name!r}; give each its own name"
             )
-        self.sites[name] = _site(msg, guided=name in self._given)
-
-
-def _site(msg: Any, guided: bool = False) -> Site:
-    return Site(
-        name=msg["name"],
-        law=msg["fn"],
-        value=msg["value"],
-        observed=msg["is_observed"],
-        plates=tuple(msg["cond_indep_stack"]),
-        scale=msg["scale"],
-        mask=msg["mask"],
-        infer=msg["infer"] or {},
-        guided=guided,
-    )
+        self.sites[name] = Site.of(msg, guided=name in self._given)
 
 
 @dataclass

@@ -28,6 +28,21 @@ class Site:
     infer: Mapping[str, Any]
     guided: bool = False
 
+    @classmethod
+    def of(cls, message: Mapping[str, Any], guided: bool = False) -> "Site":
+        """The site of one of Pyro's messages, or of a trace's node."""
+        return cls(
+            name=message["name"],
+            law=message["fn"],
+            value=message["value"],
+            observed=message["is_observed"],
+            plates=tuple(message["cond_indep_stack"]),
+            scale=message["scale"],
+            mask=message["mask"],
+            infer=message["infer"] or {},
+            guided=guided,
+        )
+
     @cached_property
     def plate_names(self) -> tuple[str, ...]:
         return tuple(plate.name for plate in self.plates)
