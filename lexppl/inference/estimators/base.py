@@ -104,7 +104,7 @@ class SampledEstimator(GradientEstimator):
             scores.append(score)
             if score is not None and spec.copies is None:
                 copies = 2
-        mean: Tensor = sum(values[1:], values[0]) / len(values)
+        mean = values[0] if copies == 1 else torch.stack(values).mean()
         total = mean
         for value, score in zip(values, scores, strict=True):
             if score is not None:

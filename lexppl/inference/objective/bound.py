@@ -110,7 +110,9 @@ class LogWeight:
 
     def to_nats(self, value: Tensor) -> Tensor:
         """Times what stands before each bound in the objective: the scale, and `1/S`."""
-        return self.scale * value / self.samples
+        if isinstance(self.scale, Tensor) or self.scale != 1.0:
+            value = self.scale * value
+        return value if self.samples == 1 else value / self.samples
 
 
 @dataclass(frozen=True)
@@ -196,7 +198,9 @@ class BoundTerms:
         found = []
         for site in self.run.sites.values():
             if site.is_penalty and site.in_particles:
-                value = self.spec.penalty * site.scaled_log_prob()
+                value = site.scaled_log_prob()
+                if self.spec.penalty != 1.0:
+                    value = self.spec.penalty * value
                 of_law = not site.infer.get(BY_DRAW, True)
                 found.append(Average(value, site.outer, frozenset() if of_law else None))
         return found
@@ -233,7 +237,8 @@ class BoundTerms:
     @property
     def value(self) -> Tensor:
         """The estimate of the objective that the run's draws give."""
-        return self.inside + self.outside
+        outside = self.outside
+        return self.inside + outside if isinstance(outside, Tensor) else self.inside
 
     @property
     def inside(self) -> Tensor:

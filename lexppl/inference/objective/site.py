@@ -28,6 +28,12 @@ class Site:
     infer: Mapping[str, Any]
     guided: bool = False
 
+    def __post_init__(self) -> None:
+        self.plate_names: tuple[str, ...] = tuple([plate.name for plate in self.plates])
+        self.in_particles = MASK_PLATE in self.plate_names
+        """Whether the site has its own value for each mask."""
+        self.in_imputations = IMPUTATION_PLATE in self.plate_names
+
     @classmethod
     def of(cls, message: Mapping[str, Any], guided: bool = False) -> "Site":
         """The site of one of Pyro's messages, or of a trace's node."""
@@ -42,10 +48,6 @@ class Site:
             infer=message["infer"] or {},
             guided=guided,
         )
-
-    @cached_property
-    def plate_names(self) -> tuple[str, ...]:
-        return tuple(plate.name for plate in self.plates)
 
     @cached_property
     def outer(self) -> dict[PlateKey, int | None]:
@@ -71,15 +73,6 @@ class Site:
             return ()
         after = self.plates[self.plate_names.index(MASK_PLATE) + 1 :]
         return tuple(p for p in after if p.name not in (IMPUTATION_PLATE, LABEL_PLATE))
-
-    @cached_property
-    def in_particles(self) -> bool:
-        """Whether the site has its own value for each mask."""
-        return MASK_PLATE in self.plate_names
-
-    @cached_property
-    def in_imputations(self) -> bool:
-        return IMPUTATION_PLATE in self.plate_names
 
     @property
     def is_deterministic(self) -> bool:
