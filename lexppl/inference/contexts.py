@@ -1,6 +1,6 @@
 """Settings and random states that a fit needs, put back when it is done."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,8 +14,6 @@ from lexppl.effects import (
     LABEL_PLATE,
     MASK_PLATE,
     PENALTY,
-    ParticleCounts,
-    weights_first,
 )
 
 ROWS = "data"
@@ -130,33 +128,23 @@ class MiniBatch(Messenger):
             )
 
 
-def rows_plate(
-    programs: Sequence[Callable[..., Any] | None], args: tuple[Any, ...], batch: int
-) -> str | None:
+def rows_plate(nodes: Iterable[Mapping[str, Any]], batch: int) -> str | None:
     """The name of the plate over the batch's rows: of those at dimension −1 with B entries the one
     called "data", or the only one.
 
     Args:
-        programs: model and guide.
-        args: what they are called with.
+        nodes: the sample statements of model and guide, as in a trace.
         batch: B.
 
     Raises:
         ValueError: several plates with as many entries as the batch has rows, none called "data".
     """
-    found: set[str] = set()
-    for program in programs:
-        if program is None:
-            continue
-        with torch.no_grad(), ParticleCounts(1, 1):
-            trace = pyro.poutine.trace(weights_first(program)).get_trace(*args)
-        found |= {
-            plate.name
-            for node in trace.nodes.values()
-            if node["type"] == "sample"
-            for plate in node["cond_indep_stack"]
-            if plate.dim == -1 and plate.full_size == batch
-        }
+    found = {
+        plate.name
+        for node in nodes
+        for plate in node["cond_indep_stack"]
+        if plate.dim == -1 and plate.full_size == batch
+    }
     if ROWS in found or len(found) < 2:
         return ROWS if ROWS in found else next(iter(found), None)
     raise ValueError(

@@ -1,12 +1,10 @@
 """Pyro's own objectives in a fit: `Trace_ELBO`, `TraceMeanField_ELBO`, `TraceEnum_ELBO`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-import pyro
 import torch
 from pyro.infer import TraceEnum_ELBO
-from pyro.poutine.subsample_messenger import _Subsample
 from torch import Tensor
 
 from lexppl.effects import weights_first
@@ -48,12 +46,7 @@ def pyro_loss(
     return loss
 
 
-def refuse_uncovered(
-    objective: Any,
-    model: Callable[..., Any],
-    guide: Callable[..., Any] | None,
-    args: tuple[Any, ...],
-) -> None:
+def refuse_uncovered(objective: Any, model: Mapping[str, Any], guide: Mapping[str, Any]) -> None:
     """Refuse a latent that no guide covers under an objective that would count its prior.
 
     :class:`NestedIWAE` proposes such latents from the model; Pyro's own objectives add their
@@ -61,22 +54,18 @@ def refuse_uncovered(
 
     Args:
         objective: any.
-        model, guide: the programs.
-        args: a batch.
+        model, guide: the sample nodes of the programs, by name.
 
     Raises:
         ValueError: naming the latent.
     """
     if isinstance(objective, NestedIWAE):
         return
-    guide = _nothing if guide is None else weights_first(guide)
-    guided = pyro.poutine.trace(guide).get_trace(*args)
-    model = pyro.poutine.replay(weights_first(model), trace=guided)
     listed = isinstance(objective, TraceEnum_ELBO)
-    for name, node in pyro.poutine.trace(model).get_trace(*args).nodes.items():
-        if node["type"] != "sample" or node["is_observed"] or isinstance(node["fn"], _Subsample):
+    for name, node in model.items():
+        if node["is_observed"] or name in guide:
             continue
-        if name in guided.nodes or (listed and node["infer"].get("enumerate") == "parallel"):
+        if listed and node["infer"].get("enumerate") == "parallel":
             continue
         raise ValueError(
             f"{type(objective).__name__} counts the prior of {name!r}, which no guide covers: "

@@ -10,6 +10,7 @@ from torch import nn
 from lexppl.effects import mask_particles, penalty
 from lexppl.inference import Enumerate, NestedIWAE, fit
 from lexppl.inference.contexts import MiniBatch, rows_plate
+from lexppl.inference.training.first_look import FirstLook
 from lexppl.models import MLP
 
 X = torch.randn(8, 2, generator=torch.Generator().manual_seed(0))
@@ -36,6 +37,11 @@ class Grouped(PyroModule):
             pyro.sample("y", dist.Bernoulli(logits=logits), obs=y)
 
 
+def plate_of(model):
+    look = FirstLook.at(model, None, (X[:4], Y[:4]))
+    return rows_plate(look.model.values(), 4)
+
+
 def value(model, rows, batch, plate):
     elbo = NestedIWAE(2, estimator=Enumerate())
     with MiniBatch(rows, batch, plate):
@@ -50,7 +56,7 @@ def penalties(model):
 def test_rows_are_scaled_up_and_groups_are_not(groups):
     """With four groups there are as many as rows in the batch."""
     model = Grouped(groups)
-    plate = rows_plate((model, None), (X[:4], Y[:4]), 4)
+    plate = plate_of(model)
     assert plate == "data"
     whole, part = value(model, 4, 4, plate), value(model, 8, 4, plate)
     fixed = penalties(model)
@@ -59,8 +65,8 @@ def test_rows_are_scaled_up_and_groups_are_not(groups):
 
 def test_rows_that_cannot_be_told_from_groups_are_refused():
     with pytest.raises(ValueError, match=r"plates \['groups', 'people'\] .* have 4 entries each"):
-        rows_plate((Grouped(4, "people"), None), (X[:4], Y[:4]), 4)
-    assert rows_plate((Grouped(2, "people"), None), (X[:4], Y[:4]), 4) == "people"
+        plate_of(Grouped(4, "people"))
+    assert plate_of(Grouped(2, "people")) == "people"
     with pytest.raises(ValueError, match='call the plate over rows "data"'):
         fit(Grouped(4, "people"), (X, Y), valid=None, batch_size=4, epochs=1, progress=False)
 
@@ -118,7 +124,7 @@ class Taking(PyroModule):
 def test_a_programs_own_subsample(known, plate):
     """Of the batch: N/B for the batch times B/b for its own; of all rows: N/b, which it says."""
     model = Taking(known)
-    found = rows_plate((model, None), (X[:4], Y[:4]), 4)
+    found = plate_of(model)
     assert found == plate
     with MiniBatch(8, 4, found):
         trace = pyro.poutine.trace(model).get_trace(X[:4], Y[:4])
@@ -170,3 +176,22 @@ def test_rows_inside_one_log_need_all_rows():
         fit(OneLog, (X, Y), batch_size=4, objective=NestedIWAE(2), **options)
     fit(OneLog, (X, Y), batch_size=4, objective=NestedIWAE(1, samples=2), **options)
     fit(OneLog, (X, Y), batch_size=8, objective=NestedIWAE(2), **options)
+
+
+def test_only_steps_move_running_statistics():
+    """What a fit looks at before its first step leaves no trace in a batch norm."""
+
+    class Normed(PyroModule):
+        def __init__(self):
+            super().__init__()
+            self.selector = nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 1))
+
+        def forward(self, x, y=None):
+            logits = self.selector(x)
+            with pyro.plate("data", len(x), dim=-1), mask_particles():
+                mask = pyro.sample("mask", dist.Bernoulli(logits=logits).to_event(1))
+                pyro.sample("y", dist.Bernoulli(logits=mask[..., 0] * x[:, 0]), obs=y)
+
+    options = {"valid": None, "batch_size": 4, "objective": NestedIWAE(2), "progress": False}
+    result = fit(Normed, (X, Y), epochs=3, **options)
+    assert int(result.model.selector[0].num_batches_tracked) == 3 * 2

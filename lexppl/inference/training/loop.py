@@ -19,6 +19,7 @@ from lexppl.inference.replicates.replicate_rows import Rows, batch_rows, of_repl
 from lexppl.inference.replicates.replicates import Replicates
 from lexppl.inference.schedules import Schedule
 from lexppl.inference.stages import LossTerm, OptimizerFactory, Stage, TrainingModules
+from lexppl.inference.training.first_look import FirstLook
 from lexppl.inference.training.weight_decay import parameters_with_a_law, spare_from_decay
 
 
@@ -87,9 +88,8 @@ class TrainingLoop:
                 )
         names = sorted(set().union(*learned))
         parameters = [runner.parameters[name] for name in names]
-        self._first_step(stage)
+        spared = self._first_step(stage)
         optimizer = make_optimizer(parameters)
-        spared = self._undecayed(stage)
         spare_from_decay(
             optimizer,
             {name: runner.parameters[name] for name in names if name in spared},
@@ -142,24 +142,34 @@ class TrainingLoop:
         self.best_valid = np.where(np.isfinite(best_valid), best_valid, np.nan)
         runner.load(best)
 
-    def _first_step(self, stage: Stage) -> None:
-        """Run each term once with every check on, and keep nothing of it."""
+    def _first_step(self, stage: Stage) -> set[str]:
+        """Run each term once with every check on, and keep nothing of it but the names of the
+        parameters that no weight decay may move."""
         batch = next(iter(self.rows.batches(self.batch_size, shuffle=False)))
         buffers = {n: b.clone() for n, b in self.runner.template.named_buffers()}
+        spared: set[str] = set()
         alike = not (self.runner.differ or self.rows.by_replicate)
         for replicate in range(1 if alike else self.runner.count):
             with self.runner.replicate(replicate) as template:
-                self._check(template, stage, of_replicate(self.rows, batch, replicate))
+                spared |= self._check(template, stage, of_replicate(self.rows, batch, replicate))
         with torch.no_grad():
             for name, buffer in self.runner.template.named_buffers():
                 buffer.copy_(buffers[name])
+        return spared
 
-    def _check(self, template: TrainingModules, stage: Stage, batch: tuple[Tensor, ...]) -> None:
+    def _check(
+        self, template: TrainingModules, stage: Stage, batch: tuple[Tensor, ...]
+    ) -> set[str]:
+        names = {id(value): name for name, value in template.named_parameters()}
+        spared: set[str] = set()
         for term in stage.terms:
             with seeded(self.seed, self.rows.device), program_settings(validate=True):
-                programs = (term.model, term.guide)
-                self._rows_plates[id(term)] = rows_plate(programs, batch, len(batch[0]))
-                refuse_uncovered(term.objective, term.model, term.guide, batch)
+                look = FirstLook.at(term.model, term.guide, batch)
+                nodes = (*look.model.values(), *look.guide.values())
+                self._rows_plates[id(term)] = rows_plate(nodes, len(batch[0]))
+                refuse_uncovered(term.objective, look.model, look.guide)
+                held = parameters_with_a_law(term, look.model)
+                spared |= {names[id(parameter)] for parameter in held if id(parameter) in names}
                 with self._scaled(term, len(self.rows), len(batch[0])):
                     loss = template(term, term.objective, batch)
             if not bool(torch.isfinite(loss.detach())):
@@ -167,22 +177,10 @@ class TrainingLoop:
                     f"the loss of the first batch is {float(loss.detach())}; look for labels or "
                     "features that the model gives probability zero"
                 )
+        return spared
 
     def _scaled(self, term: LossTerm, rows: int, batch: int) -> MiniBatch:
         return MiniBatch(rows, batch, self._rows_plates[id(term)])
-
-    def _undecayed(self, stage: Stage) -> set[str]:
-        """Names of the parameters that no weight decay may move."""
-        batch = next(iter(self.rows.batches(self.batch_size, shuffle=False)))
-        with (
-            self.runner.replicate(0) as template,
-            seeded(self.seed, self.rows.device),
-            program_settings(validate=False),
-        ):
-            names = {id(value): name for name, value in template.named_parameters()}
-            args = of_replicate(self.rows, batch, 0)
-            held = [p for term in stage.terms for p in parameters_with_a_law(term, args)]
-            return {names[id(parameter)] for parameter in held if id(parameter) in names}
 
     def _epoch(
         self,

@@ -4,18 +4,16 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
-import pyro
-import torch
 from pyro.nn import PyroModule
 from torch import Tensor, nn
 from torch.distributions import constraints
 from torch.optim import Optimizer
 
-from lexppl.effects import MASK_PLATE, ParticleCounts, weights_first
+from lexppl.effects import MASK_PLATE
 from lexppl.inference.stages import LossTerm
 
 
-def parameters_with_a_law(term: LossTerm, args: tuple[Any, ...]) -> list[Tensor]:
+def parameters_with_a_law(term: LossTerm, nodes: Mapping[str, Any]) -> list[Tensor]:
     """The parameters of a term that the bound itself holds in place.
 
     - a guide's (the location and log-scale of an `AutoNormal`, of which a decay makes a narrower
@@ -25,7 +23,7 @@ def parameters_with_a_law(term: LossTerm, args: tuple[Any, ...]) -> list[Tensor]
 
     Args:
         term: the program, its guide and its objective.
-        args: a batch.
+        nodes: the sample nodes of the model, by name.
     """
     model, guide = term.model, term.guide
     own = list(model.parameters()) if isinstance(model, nn.Module) else []
@@ -35,7 +33,7 @@ def parameters_with_a_law(term: LossTerm, args: tuple[Any, ...]) -> list[Tensor]
         found += [p for p in guide.parameters() if id(p) not in known]
     if isinstance(model, nn.Module):
         found += _constrained(model)
-        found += [p for p in _under_a_prior(term, args) if id(p) in known]
+        found += [p for p in _under_a_prior(nodes) if id(p) in known]
     return found
 
 
@@ -49,19 +47,12 @@ def _constrained(model: nn.Module) -> list[Tensor]:
     ]
 
 
-def _under_a_prior(term: LossTerm, args: tuple[Any, ...]) -> list[Tensor]:
+def _under_a_prior(nodes: Mapping[str, Any]) -> list[Tensor]:
     """Values observed outside the particle plates, as the parameters that they are."""
-    with torch.no_grad(), ParticleCounts(1, 1):
-        program = weights_first(term.model)
-        if term.guide is not None:
-            trace = pyro.poutine.trace(weights_first(term.guide)).get_trace(*args)
-            program = pyro.poutine.replay(program, trace=trace)
-        nodes = pyro.poutine.trace(program).get_trace(*args).nodes.values()
     values = [
         node["value"]
-        for node in nodes
-        if node["type"] == "sample"
-        and node["is_observed"]
+        for node in nodes.values()
+        if node["is_observed"]
         and isinstance(node["value"], Tensor)
         and all(plate.name != MASK_PLATE for plate in node["cond_indep_stack"])
     ]

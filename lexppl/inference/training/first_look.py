@@ -1,0 +1,44 @@
+"""One plain run each of program and guide, from which a fit learns what it must know of them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pyro
+import torch
+from pyro.poutine.subsample_messenger import _Subsample
+
+from lexppl.effects import ParticleCounts, weights_first
+
+
+@dataclass(frozen=True)
+class FirstLook:
+    """The sample nodes of a run with one particle, by name.
+
+    Args:
+        model: the model's.
+        guide: the guide's.
+    """
+
+    model: dict[str, Any]
+    guide: dict[str, Any]
+
+    @classmethod
+    def at(
+        cls,
+        model: Callable[..., Any],
+        guide: Callable[..., Any] | None,
+        args: tuple[Any, ...],
+    ) -> "FirstLook":
+        """Run each by itself on a batch, without gradients."""
+        return cls(_samples(model, args), {} if guide is None else _samples(guide, args))
+
+
+def _samples(program: Callable[..., Any], args: tuple[Any, ...]) -> dict[str, Any]:
+    with torch.no_grad(), ParticleCounts(1, 1):
+        trace = pyro.poutine.trace(weights_first(program)).get_trace(*args)
+    return {
+        name: node
+        for name, node in trace.nodes.items()
+        if node["type"] == "sample" and not isinstance(node["fn"], _Subsample)
+    }
