@@ -250,21 +250,12 @@ def _attributes(
     return {
         "inference_library": "lexppl",
         "inference_library_version": _version(),
-        "objective": _described(result.objective),
+        "objective": "unknown" if result.objective is None else result.objective.summary,
         "seed": seed,
         "fit_seed": result.seed,
         "chains": "replicates of the fit, one chain each",
         "draws": meaning,
     }
-
-
-def _described(objective: Any) -> str:
-    settings = [
-        f"{name}={getattr(objective, name)}"
-        for name in ("masks", "imputations")
-        if hasattr(objective, name)
-    ]
-    return f"{type(objective).__name__}({', '.join(settings)})"
 
 
 def _version() -> str:

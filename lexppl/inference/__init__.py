@@ -17,6 +17,7 @@ from lexppl.inference.estimators import (
     Unscored,
 )
 from lexppl.inference.nested_iwae import NestedIWAE
+from lexppl.inference.objective.objective import Objective
 from lexppl.inference.replicates.averaging import averaged
 from lexppl.inference.replicates.replicate_rows import ReplicateData
 from lexppl.inference.schedules import Geometric, Linear, Schedule
@@ -43,6 +44,7 @@ __all__ = [
     "LossTerm",
     "MarginalStraightThrough",
     "NestedIWAE",
+    "Objective",
     "Pathwise",
     "PlugInMean",
     "ReplicateData",

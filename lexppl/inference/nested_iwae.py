@@ -6,17 +6,17 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from pyro.infer import ELBO
 from torch import Tensor, nn
 
 from lexppl.effects import Progress
 from lexppl.inference.estimators import GradientEstimator, LeaveOneOut
 from lexppl.inference.objective.bound import BoundSpec
+from lexppl.inference.objective.objective import Objective
 from lexppl.inference.objective.program import ParticleProgram
 from lexppl.inference.schedules import Schedule, at, settles
 
 
-class NestedIWAE(ELBO):
+class NestedIWAE(Objective):
     """Importance-weighted bound with `L` masks and `K` imputations a mask, as a Pyro ELBO.
 
     For rows `x_n` with masks `z_{n,l} ~ q(z|x_n)` and imputations `x̃_{n,l,k} ~ p(x̃|x_n, z_{n,l})`
@@ -121,13 +121,12 @@ class NestedIWAE(ELBO):
         self.progress = 1.0
 
     def at(self, progress: float) -> "NestedIWAE":
-        """The objective as it stands at a point of the fit, from 0 (start) to 1 (end)."""
         other = copy.copy(self)
         other.progress = float(progress)
         return other
 
     @property
-    def settled(self) -> float:
+    def settled(self) -> float:  # type: ignore[override]
         """The progress from which no schedule changes any more."""
         return max(settles(self.entropy), settles(self.penalty), self.random_masks)
 
@@ -135,6 +134,10 @@ class NestedIWAE(ELBO):
     def control_parameters(self) -> tuple[nn.Module, ...]:
         """Modules of the estimator that `fit` tunes to lessen the gradient's variance."""
         return self.estimator.control_parameters
+
+    @property
+    def summary(self) -> str:
+        return f"NestedIWAE(masks={self.masks}, imputations={self.imputations})"
 
     @property
     def spec(self) -> BoundSpec:
@@ -187,6 +190,3 @@ class NestedIWAE(ELBO):
         if loss.requires_grad:
             loss.backward()
         return float(loss.detach())
-
-    def _get_trace(self, *args: Any, **kwargs: Any) -> Any:
-        raise NotImplementedError("NestedIWAE runs model and guide itself, all particles at once")

@@ -1,6 +1,5 @@
 """What is learned and in what order: terms of a loss, in stages."""
 
-import copy
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,8 +8,8 @@ from pyro.infer import ELBO
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from lexppl.inference.nested_iwae import NestedIWAE
-from lexppl.inference.pyro_objectives import pyro_loss, refuse_unusable
+from lexppl.inference.objective.objective import Objective
+from lexppl.inference.pyro_objectives import as_objective
 
 OptimizerFactory = Callable[[Iterable[Tensor]], Optimizer]
 
@@ -45,20 +44,12 @@ class LossTerm:
     weight: float = 1.0
 
     def __post_init__(self) -> None:
-        refuse_unusable(self.objective)
-        if not isinstance(self.objective, NestedIWAE):
-            # Pyro's own remember how deep a program's plates are.
-            object.__setattr__(self, "objective", copy.copy(self.objective))
-
-
-def controls_of(term: LossTerm) -> tuple[nn.Module, ...]:
-    """Modules that lessen the variance of a term's gradient; its objective tells them."""
-    return tuple(getattr(term.objective, "control_parameters", ()))
+        object.__setattr__(self, "objective", as_objective(self.objective))
 
 
 def modules_of(term: LossTerm) -> list[nn.Module]:
     """The modules of a term: its programs, what it learns and what it tunes."""
-    parts = (term.model, term.guide, *(term.learns or ()), *controls_of(term))
+    parts = (term.model, term.guide, *(term.learns or ()), *term.objective.control_parameters)
     return [part for part in parts if isinstance(part, nn.Module)]
 
 
@@ -98,13 +89,8 @@ class TrainingModules(nn.Module):
                 modules += modules_of(term)
         self.programs = nn.ModuleList(modules)
 
-    def forward(self, term: LossTerm, objective: Any, batch: tuple[Tensor, ...]) -> Tensor:
-        loss: Tensor
-        if isinstance(objective, NestedIWAE):
-            loss = objective.differentiable_loss(term.model, term.guide, *batch)
-        else:
-            loss = pyro_loss(objective, term.model, term.guide, batch)
-        return loss
+    def forward(self, term: LossTerm, objective: Objective, batch: tuple[Tensor, ...]) -> Tensor:
+        return objective.differentiable_loss(term.model, term.guide, *batch)
 
     def learned_by(self, term: LossTerm) -> list[str]:
         """Names of the parameters that a term moves."""
@@ -112,7 +98,7 @@ class TrainingModules(nn.Module):
 
     def controls_of(self, term: LossTerm) -> list[str]:
         """Names of the parameters that a term tunes on the variance of its gradient."""
-        return self._names(controls_of(term))
+        return self._names(term.objective.control_parameters)
 
     def _names(self, parts: Sequence[Any]) -> list[str]:
         moved = {

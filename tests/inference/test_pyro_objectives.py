@@ -23,7 +23,7 @@ from torch import nn
 from lexppl import explain
 from lexppl.distributions import KSubset
 from lexppl.effects import imputation_particles, mask_particles
-from lexppl.inference import Enumerate, NestedIWAE, fit
+from lexppl.inference import Enumerate, NestedIWAE, Objective, fit
 from lexppl.inference.contexts import program_settings
 from lexppl.inference.replicates.replicates import Replicates
 from lexppl.inference.stages import LossTerm, Stage, TrainingModules
@@ -255,3 +255,43 @@ def test_an_automatic_guide_under_trace_elbo():
         progress=False,
     )
     assert result.guides[0].locs.weight.shape == ()
+
+
+def test_an_objective_of_ones_own_follows_the_fit():
+    asked = []
+
+    class Scheduled(Objective):
+        settled = 0.5
+
+        def __init__(self, progress=0.0):
+            super().__init__(max_plate_nesting=3)
+            self.progress = progress
+
+        def at(self, progress):
+            return Scheduled(progress)
+
+        def differentiable_loss(self, model, guide, *args, **kwargs):
+            asked.append(self.progress)
+            return NestedIWAE(2).differentiable_loss(model, guide, *args, **kwargs)
+
+    result = fit(
+        Imputed(),
+        (X, Y),
+        objective=Scheduled(),
+        epochs=4,
+        batch_size=len(X),
+        valid=None,
+        progress=False,
+    )
+    assert sorted(set(asked)) == [0.0, 0.25, 0.5, 0.75]
+    assert result.objective.progress == 1.0
+
+
+class ScheduledElsewhere(Trace_ELBO):
+    def at(self, progress):
+        return self
+
+
+def test_schedules_that_a_fit_would_not_follow_are_refused():
+    with pytest.raises(TypeError, match=r"has \['at'\], which a fit reads of a .*Objective alone"):
+        LossTerm(lambda x, y: None, ScheduledElsewhere())

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import vmap
 
-from lexppl.inference.nested_iwae import NestedIWAE
+from lexppl.inference.objective.objective import Objective
 from lexppl.inference.replicates.replicate_draws import OutOfPlaceDraws
 from lexppl.inference.replicates.replicate_hyperparameters import (
     differing_tensors,
@@ -90,7 +90,7 @@ class Replicates:
     def losses(
         self,
         term: LossTerm,
-        objective: Any,
+        objective: Objective,
         batch: tuple[Tensor, ...],
         by_replicate: bool = False,
     ) -> Tensor:
@@ -107,7 +107,7 @@ class Replicates:
             return loss
 
         state = {**self.parameters, **self.buffers, **self._settings}
-        if not isinstance(objective, NestedIWAE):
+        if not objective.vectorised:
             # Pyro's own objectives read numbers off their tensors, which vmap cannot.
             each = [
                 one(

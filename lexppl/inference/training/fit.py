@@ -17,7 +17,7 @@ from lexppl.effects import drawing_weights_first
 from lexppl.inference.batches import Data, LoadedRows
 from lexppl.inference.contexts import keep_parameters_local, program_settings, seeded
 from lexppl.inference.nested_iwae import NestedIWAE
-from lexppl.inference.pyro_objectives import refuse_unusable
+from lexppl.inference.pyro_objectives import as_objective
 from lexppl.inference.replicates.replicate_rows import (
     ReplicateData,
     Rows,
@@ -259,8 +259,7 @@ def _builder(
                 "guide and objective"
             )
         return (stages, True) if callable(stages) else (lambda: stages, False)
-    chosen = annealed() if objective is None else objective
-    refuse_unusable(chosen)
+    chosen = annealed() if objective is None else as_objective(objective)
     built_anew = not isinstance(model, nn.Module) and isinstance(model, Callable)  # type: ignore[arg-type]
 
     def build() -> Sequence[Stage]:
@@ -370,7 +369,7 @@ def _result(
         models.append(term.model)
         guides.append(term.guide)
         kinds = []
-        if isinstance(term.objective, NestedIWAE):
+        if term.objective.watched:
             marginals = mask_marginals(term.model, term.guide, batch)
             kinds = [collapse(m, of_rows) for m, of_rows in marginals.values()]
         found.append(next((kind for kind in kinds if kind is not None), None))
@@ -388,7 +387,7 @@ def _result(
     return FitResult(
         models=models,
         guides=guides,
-        objective=objective.at(1.0) if hasattr(objective, "at") else objective,
+        objective=objective.at(1.0),
         history=History(np.array(train), np.array(valid), np.array(stage), np.array(seconds)),
         best_epoch=loop.best_epoch,
         best_valid=loop.best_valid,

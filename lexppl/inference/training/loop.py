@@ -14,7 +14,6 @@ from torch.optim.lr_scheduler import LRScheduler
 from tqdm import tqdm
 
 from lexppl.inference.contexts import MiniBatch, program_settings, rows_plate, seeded
-from lexppl.inference.pyro_objectives import refuse_uncovered
 from lexppl.inference.replicates.replicate_rows import Rows, batch_rows, of_replicate
 from lexppl.inference.replicates.replicates import Replicates
 from lexppl.inference.schedules import Schedule
@@ -101,7 +100,7 @@ class TrainingLoop:
         scheduler = self.make_scheduler(optimizer) if self.make_scheduler is not None else None
         best_valid = np.full(runner.count, np.inf)
         best = runner.snapshot()
-        settled = max((getattr(t.objective, "settled", 0.0) for t in stage.terms), default=0.0)
+        settled = max(term.objective.settled for term in stage.terms)
         waited = 0
         try:
             for epoch in range(epochs):
@@ -167,7 +166,7 @@ class TrainingLoop:
                 look = FirstLook.at(term.model, term.guide, batch)
                 nodes = (*look.model.values(), *look.guide.values())
                 self._rows_plates[id(term)] = rows_plate(nodes, len(batch[0]))
-                refuse_uncovered(term.objective, look.model, look.guide)
+                term.objective.refuse_uncovered(look.model, look.guide)
                 held = parameters_with_a_law(term, look.model)
                 spared |= {names[id(parameter)] for parameter in held if id(parameter) in names}
                 with self._scaled(term, len(self.rows), len(batch[0])):
@@ -208,9 +207,7 @@ class TrainingLoop:
                     group["lr"] = self.learning_rate(at)
             step_loss: Tensor | float = 0.0
             for term, names, controls in zip(stage.terms, learned, control_parameters, strict=True):
-                objective = term.objective
-                if hasattr(objective, "at"):
-                    objective = objective.at(at)
+                objective = term.objective.at(at)
                 with self._scaled(term, rows, size):
                     loss = runner.losses(term, objective, batch, self.rows.by_replicate)
                 loss = term.weight * loss / rows
@@ -239,7 +236,7 @@ class TrainingLoop:
         if self.held_out is None:
             return np.full(self.runner.count, np.nan)
         runner = self.runner
-        objective = term.objective.at(1.0) if hasattr(term.objective, "at") else term.objective
+        objective = term.objective.at(1.0)
         runner.template.eval()
         total: Tensor | float = 0.0
         rows = len(self.held_out)

@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
+from lexppl.inference.objective.objective import Objective
+
 
 @dataclass
 class History:
@@ -31,7 +33,8 @@ class FitResult:
     Attributes:
         models: the programs of the last stage's first term, in evaluation mode.
         guides: their guides, or None.
-        objective: the last stage's objective, at the end of its schedules.
+        objective: the last stage's objective, at the end of its schedules; None where a file does
+            not tell it.
         history: the course of the fit.
         best_epoch: `(R,)`, the epoch whose state each replicate has, from 0.
         best_valid: `(R,)`, its validation loss in nats a row (NaN without validation rows).
@@ -48,7 +51,7 @@ class FitResult:
 
     models: list[Any]
     guides: list[Any]
-    objective: Any
+    objective: Objective | None
     history: History
     best_epoch: np.ndarray
     best_valid: np.ndarray
