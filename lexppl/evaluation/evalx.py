@@ -12,14 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from lexppl.evaluation.hard_masks import hard_draws
-from lexppl.evaluation.prediction import (
-    chunk_rows,
-    log_weights,
-    outcome,
-    prediction_scores,
-    program_of,
-    sampling,
-)
+from lexppl.evaluation.prediction import log_weights, outcome, prediction_scores
 from lexppl.evaluation.predictor_fit import (
     TrainingOptions,
     fit_program,
@@ -29,6 +22,7 @@ from lexppl.evaluation.predictor_fit import (
 from lexppl.inference import CollapseWarning, FitResult, NestedIWAE
 from lexppl.inference.batches import Data
 from lexppl.inference.objective.site import Site
+from lexppl.inference.predictive import FittedProgram, drawing, row_chunks, rows_at_once
 from lexppl.models import LEX, ConstantImputer, Grouping, Likelihood, RandomSelector
 
 MASK = "mask"
@@ -155,14 +149,14 @@ class EvalX:
         self.result.check(x, y)
         draws = hard_draws(x, masks, self.entries)
         count = len(draws)
-        chunk = chunk_rows(x, count * imputations, rows_per_chunk)
+        chunk = rows_at_once(x, count * imputations, rows_per_chunk)
         predictions, likelihoods = [], []
-        with sampling(seed, x.device):
-            for start in range(0, len(x), chunk):
-                rows = slice(start, start + chunk)
+        with drawing(seed, x.device):
+            program = FittedProgram(self.result.model, None, (x[:1],), count)
+            for rows in row_chunks(len(x), chunk):
                 args = (x[rows],) if y is None else (x[rows], y[rows])
                 given = _given(draws[:, rows])
-                run = program_of(self.result.model, *args).run(count, imputations, given)
+                ((run, _),) = program.runs(args, imputations, draw=given)
                 if MASK not in run.sites:
                     raise ValueError(
                         f"EVAL-X needs a program with the site {MASK!r}, which it gives the masks; "

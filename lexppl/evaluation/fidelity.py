@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from lexppl.evaluation.fitted_predictor import fit_predictor
 from lexppl.evaluation.hard_masks import hard_draws
 from lexppl.evaluation.hidden_entries import mask_entries, with_hidden
-from lexppl.evaluation.prediction import prediction_scores, sampling
+from lexppl.evaluation.prediction import prediction_scores
 from lexppl.evaluation.predictor_fit import TrainingOptions
+from lexppl.inference.predictive import drawing
 from lexppl.models import BlackBox, Grouping, black_box
 
 
@@ -105,12 +106,12 @@ def fidelity_scores(
     own = box.targets(x)
     if y is not None:
         _check_labels(box, own, y)
-    with sampling(seed, x.device):
+    with drawing(seed, x.device):
         sides = _sides(x, draws, imputer, grouping)
     predictions = [[box.targets(rows) for rows in side] for side in sides]
     if train_x is not None and train_draws is not None:
         targets = box.targets(train_x)
-        with sampling(seed, x.device):
+        with drawing(seed, x.device):
             train_sides = _sides(train_x, train_draws, imputer, grouping)
         for train_side, side in zip(train_sides, sides, strict=True):
             train, apart = _apart(train_side, targets, valid, seed)

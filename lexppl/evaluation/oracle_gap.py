@@ -9,7 +9,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from lexppl.evaluation.prediction import chunk_rows, log_weights, program_of, sampling
+from lexppl.evaluation.prediction import mean_weight
+from lexppl.inference.predictive import FittedProgram, drawing, row_chunks, rows_at_once
 from lexppl.inference.training.result import FitResult
 
 MASK = "mask"
@@ -97,10 +98,8 @@ def oracle_gap(
     _check(masks, x, y, truth, log_likelihood)
     draws = masks.reshape(-1, *masks.shape[-2:])
     exact = x.double()
-    chunk = chunk_rows(x, len(draws), None)
     own, best = [], []
-    for start in range(0, len(x), chunk):
-        rows = slice(start, start + chunk)
+    for rows in row_chunks(len(x), rows_at_once(x, len(draws))):
         likely = _log_likely(oracle, exact[rows], y[rows], draws[:, rows])
         own.append(torch.logsumexp(likely, 0) - math.log(len(draws)))
         best.append(_log_likely(oracle, exact[rows], y[rows], truth[rows]))
@@ -151,21 +150,20 @@ def oracle_gaps(
         True
     """
     result.check(x, y)
-    chunk = chunk_rows(x, masks * imputations, rows_per_chunk)
+    chunk = rows_at_once(x, masks * imputations, rows_per_chunk)
     gaps = []
     for model in result.models:
         drawn, likelihoods = [], []
-        with sampling(seed, x.device):
+        with drawing(seed, x.device):
+            program = FittedProgram(model, None, (x[:1], y[:1]), masks)
             for rows, labels in zip(x.split(chunk), y.split(chunk), strict=True):
-                run = program_of(model, rows, labels).run(masks, imputations)
+                ((run, _),) = program.runs((rows, labels), imputations)
                 if site not in run.sites:
                     raise ValueError(
                         f"the program has no mask site {site!r}; it has {list(run.sites)}"
                     )
                 drawn.append(torch.as_tensor(run.sites[site].value))
-                each = log_weights(run)
-                particles = each.shape[-3] * each.shape[-2]
-                likelihoods.append(torch.logsumexp(each, (-3, -2)) - math.log(particles))
+                likelihoods.append(mean_weight(run))
         gaps.append(
             oracle_gap(
                 torch.cat(drawn, 1),

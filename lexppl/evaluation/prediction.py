@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from sklearn.metrics import roc_auc_score
-from torch import Tensor, nn
+from torch import Tensor
 
-from lexppl.explanation.shared_latents import SharedLatents, has_latents_outside
-from lexppl.inference.contexts import keep_parameters_local, program_settings, seeded
-from lexppl.inference.objective.program import ParticleProgram, ParticleTrace
+from lexppl.inference.objective.program import ParticleTrace
+from lexppl.inference.predictive import FittedProgram, drawing, rows_at_once
 from lexppl.inference.training.result import FitResult
 from lexppl.models.black_box import law_targets
-
-PARTICLE_BUDGET = 2**24
-"""Numbers of imputed features that are held at once where the caller does not say."""
-LEAST_ROW_WIDTH = 256
-"""A row counts as at least so many numbers, for a network's hidden layers."""
 
 
 @dataclass(frozen=True)
@@ -90,18 +82,19 @@ def predictive(
         torch.Size([1, 100, 2])
     """
     result.check(x)
-    chunk = chunk_rows(x, masks * imputations, rows_per_chunk)
+    chunk = rows_at_once(x, masks * imputations, rows_per_chunk)
 
     def one(model: Any, guide: Any) -> Tensor:
-        guides = _guides(model, guide, x[:1], masks)
+        program = FittedProgram(model, guide, (x[:1],), masks)
         parts = []
         for rows in x.split(chunk):
-            runs = (program_of(model, rows, guide=g).run(n, imputations) for g, n in guides)
-            each = [outcome(run, site).mean((0, 1)) for run in runs]
+            each = [
+                outcome(run, site).mean((0, 1)) for run, _ in program.runs((rows,), imputations)
+            ]
             parts.append(torch.stack(each).mean(0))
         return torch.cat(parts)
 
-    with sampling(seed, x.device):
+    with drawing(seed, x.device):
         return torch.stack([one(m, g) for m, g in zip(result.models, result.guides, strict=True)])
 
 
@@ -139,23 +132,19 @@ def predictive_log_likelihood(
         ValueError: as :func:`predictive`; a label not seen in the fit.
     """
     result.check(x, y)
-    chunk = chunk_rows(x, masks * imputations, rows_per_chunk)
+    chunk = rows_at_once(x, masks * imputations, rows_per_chunk)
 
     def one(model: Any, guide: Any) -> Tensor:
-        guides = _guides(model, guide, x[:1], masks)
+        program = FittedProgram(model, guide, (x[:1],), masks)
         parts = []
         for rows, given in zip(x.split(chunk), y.split(chunk), strict=True):
-            bounds = []
-            for shared, count in guides:
-                program = program_of(model, rows, given, guide=shared)
-                each = log_weights(program.run(count, imputations))
-                size = each.shape[-3] * each.shape[-2]
-                bounds.append(torch.logsumexp(each, (-3, -2)) - math.log(size))
-            bound = torch.logsumexp(torch.stack(bounds), 0) - math.log(len(bounds))
+            runs = program.runs((rows, given), imputations)
+            bounds = torch.stack([mean_weight(run) for run, _ in runs])
+            bound = torch.logsumexp(bounds, 0) - math.log(len(bounds))
             parts.append(bound if bound.dim() == 1 else _expected(given, bound))
         return torch.cat(parts)
 
-    with sampling(seed, x.device):
+    with drawing(seed, x.device):
         return torch.stack([one(m, g) for m, g in zip(result.models, result.guides, strict=True)])
 
 
@@ -275,54 +264,6 @@ def _check_probabilities(probabilities: Tensor, y: Tensor) -> None:
         )
 
 
-def chunk_rows(x: Tensor, particles: int, rows_per_chunk: int | None) -> int:
-    """How many rows to run at once so that all their particles fit.
-
-    Raises:
-        ValueError: fewer than one row or particle.
-    """
-    if particles < 1:
-        raise ValueError(f"masks and imputations must be at least 1; {particles} particles")
-    if rows_per_chunk is None:
-        width = max(math.prod(x.shape[1:]), LEAST_ROW_WIDTH)
-        return max(1, PARTICLE_BUDGET // (particles * width))
-    if not isinstance(rows_per_chunk, int) or rows_per_chunk < 1:
-        raise ValueError(
-            f"rows_per_chunk must be a whole number of at least 1; it is {rows_per_chunk!r}"
-        )
-    return rows_per_chunk
-
-
-@contextmanager
-def sampling(seed: int, device: torch.device) -> Iterator[None]:
-    """Draw from a fitted program: from a seed, without gradients and argument checks."""
-    with seeded(seed, device), program_settings(validate=False), torch.no_grad():
-        yield
-
-
-def program_of(model: Any, *args: Tensor, guide: Any = None) -> ParticleProgram:
-    """A fitted program, ready to be run on rows; also one loaded from a file.
-
-    Args:
-        model: the program.
-        args: what it is called with.
-        guide: of its latents outside the particle plates, if it has any.
-    """
-    if isinstance(model, nn.Module):
-        keep_parameters_local(model)
-    return ParticleProgram(model, guide, args)
-
-
-def _guides(model: Any, guide: Any, x: Tensor, masks: int) -> list[tuple[Any, int]]:
-    """The guides to run with, and masks with each: one draw of shared latents for each mask."""
-    for module in (model, guide):
-        if isinstance(module, nn.Module):
-            keep_parameters_local(module)
-    needed = guide is not None and has_latents_outside(model, (x,))
-    shared = SharedLatents(guide, needed, (x,), masks)
-    return [(g, count or masks) for g, count in shared.guides(propose_masks=False)]
-
-
 def outcome(run: ParticleTrace, site: str = "y") -> Tensor:
     """What a run's outcome may be, by particle: probabilities `(K, L, B, C)`, or the mean of
     another law `(K, L, B)`; K or L is 1 where the law does not depend on it.
@@ -357,3 +298,10 @@ def log_weights(run: ParticleTrace) -> Tensor:
             "the program observes all rows together, so that no row has a likelihood of its own"
         )
     return weight.reshape((1,) * (3 - weight.dim()) + tuple(weight.shape))
+
+
+def mean_weight(run: ParticleTrace) -> Tensor:
+    """`log 1/(LK) Σ_{l,k} p(y | x̃_{l,k})` of each row, `(…, B)`: :func:`log_weights` averaged over
+    the particles that the weights depend on."""
+    each = log_weights(run)
+    return torch.logsumexp(each, (-3, -2)) - math.log(each.shape[-3] * each.shape[-2])

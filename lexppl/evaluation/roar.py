@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from lexppl.evaluation.entry_order import places, random_places
 from lexppl.evaluation.fitted_predictor import FittedPredictor, fit_predictor
 from lexppl.evaluation.hidden_entries import mask_entries, with_hidden
-from lexppl.evaluation.prediction import prediction_scores, predictive, sampling
+from lexppl.evaluation.prediction import prediction_scores, predictive
 from lexppl.evaluation.predictor_fit import TrainingOptions
+from lexppl.inference.predictive import drawing
 from lexppl.models import ConstantImputer, Grouping
 
 
@@ -137,7 +138,7 @@ def roar(
     counts = tuple(round(share * entries) for share in shares)
 
     def refitted(order: tuple[Tensor, Tensor], count: int) -> np.ndarray:
-        with sampling(seed, x.device):
+        with drawing(seed, x.device):
             altered, altered_test = (
                 with_hidden(rows, place >= count, imputer, grouping)
                 for rows, place in zip((x, test_x), order, strict=True)

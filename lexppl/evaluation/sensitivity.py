@@ -7,8 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from lexppl.evaluation.prediction import chunk_rows
 from lexppl.inference.contexts import seeded
+from lexppl.inference.predictive import rows_at_once
 
 
 def max_sensitivity(
@@ -70,7 +70,7 @@ def max_sensitivity(
         raise ValueError(
             f"perturbations must be a whole number of at least 1; it is {perturbations!r}"
         )
-    chunk = chunk_rows(x, perturbations, rows_per_chunk)
+    chunk = rows_at_once(x, perturbations, rows_per_chunk)
     parts = []
     with seeded(seed, x.device):
         for rows in x.split(chunk):

@@ -21,16 +21,10 @@ from lexppl.explanation.draws import (
 from lexppl.explanation.named_rows import NamedRows, named_rows
 from lexppl.explanation.posterior_arrays import PosteriorArrays
 from lexppl.explanation.program_sites import ProgramSites, sites_of
-from lexppl.explanation.shared_latents import SharedLatents
-from lexppl.inference.contexts import keep_parameters_local, program_settings, seeded
+from lexppl.inference.contexts import keep_parameters_local
 from lexppl.inference.objective.program import ParticleProgram
+from lexppl.inference.predictive import FittedProgram, drawing, row_chunks, rows_at_once
 from lexppl.inference.training.result import FitResult
-
-LARGEST_TENSOR = 2**23
-"""Numbers that the largest tensors of a chunk of rows may hold."""
-
-LEAST_WIDTH = 64
-"""Numbers that a row is taken to need for each particle, at least: a network's hidden layer."""
 
 
 def explain(
@@ -148,29 +142,31 @@ def explain(
     for module in (*result.models, *result.guides):
         if isinstance(module, torch.nn.Module):
             keep_parameters_local(module)
-    with torch.no_grad(), program_settings(validate=False):
-        with seeded(seed, rows.x.device):
-            sites = sites_of(result.model, rows.x[:1])
-        rows.check_response(sites.response)
-        if feature_names is None and rows.x.dim() == 2:
-            feature_names = result.feature_names
-        with seeded(seed, rows.x.device):
-            joint = rows.y is not None and _observed_jointly(result, rows)
-        arrays = PosteriorArrays(result, rows, sites, draws, entry_names, feature_names, joint)
-        proposed = draws if rows.y is None else proposals * draws
-        size = len(rows)
-        if not joint:
-            size = _chunk_size(rows, sites, proposed * imputations, rows_per_chunk)
-        for chain, (model, guide) in enumerate(zip(result.models, result.guides, strict=True)):
-            with seeded(_chain_seed(seed, chain), rows.x.device):
-                first = rows.arguments(slice(0, size))
-                shared = SharedLatents(guide, sites.has_outer_latents, first, draws)
-                for start in range(0, len(rows), size):
-                    chunk = slice(start, min(start + size, len(rows)))
-                    drawn = _draw(
-                        model, shared, rows.arguments(chunk), sites, draws, imputations, proposed
-                    )
-                    arrays.write(chain, chunk, drawn)
+    with drawing(seed, rows.x.device):
+        sites = sites_of(result.model, rows.x[:1])
+    rows.check_response(sites.response)
+    if feature_names is None and rows.x.dim() == 2:
+        feature_names = result.feature_names
+    with drawing(seed, rows.x.device):
+        joint = rows.y is not None and _observed_jointly(result, rows)
+    arrays = PosteriorArrays(result, rows, sites, draws, entry_names, feature_names, joint)
+    proposed = draws if rows.y is None else proposals * draws
+    size = len(rows)
+    if not joint:
+        size = rows_at_once(rows.x, proposed * imputations, rows_per_chunk, sites.widest)
+    for chain, (model, guide) in enumerate(zip(result.models, result.guides, strict=True)):
+        with drawing(_chain_seed(seed, chain), rows.x.device):
+            program = FittedProgram(
+                model,
+                guide,
+                rows.arguments(slice(0, size)),
+                draws,
+                propose_masks=rows.y is not None,
+                outer=sites.has_outer_latents,
+            )
+            for chunk in row_chunks(len(rows), size):
+                drawn = _draw(program, rows.arguments(chunk), sites, imputations, proposed)
+                arrays.write(chain, chunk, drawn)
     attrs = _attributes(result, seed, rows, draws, proposed)
     return posterior_of(arrays.groups(attrs), attrs)
 
@@ -206,35 +202,25 @@ def _chain_seed(seed: int, chain: int) -> int:
     return int(state[0] >> np.uint64(1))
 
 
-def _chunk_size(rows: NamedRows, sites: ProgramSites, particles: int, most: int) -> int:
-    widths = [rows.x[0].numel(), *(site.entries for site in sites.masks), LEAST_WIDTH]
-    if sites.response is not None and sites.response.labels is not None:
-        widths.append(len(sites.response.labels))
-    return max(1, min(most, LARGEST_TENSOR // (particles * max(widths))))
-
-
 def _draw(
-    model: Any,
-    shared: SharedLatents,
+    program: FittedProgram,
     args: tuple[Tensor, Tensor | None],
     sites: ProgramSites,
-    draws: int,
     imputations: int,
     proposed: int,
 ) -> RowDraws:
     """The draws of one chunk of rows."""
     names = [site.name for site in sites.masks]
     y = args[1]
-    parts = []
-    for guide, good_for in shared.guides(propose_masks=y is not None):
-        count = draws if good_for is None else good_for
-        program = ParticleProgram(model, guide, args)
-        if y is None:
-            parts.append(prior_draws(program.run(count, imputations), names, imputations))
-        else:
-            run = program.run(proposed, imputations)
-            parts.append(posterior_draws(run, names, y, proposed, imputations, count))
-    return together(parts)
+    if y is None:
+        runs = program.runs(args, imputations)
+        return together([prior_draws(run, names, imputations) for run, _ in runs])
+    return together(
+        [
+            posterior_draws(run, names, y, proposed, imputations, count)
+            for run, count in program.runs(args, imputations, masks=proposed)
+        ]
+    )
 
 
 def _attributes(

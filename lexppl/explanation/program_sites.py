@@ -44,6 +44,12 @@ class ProgramSites:
     response: Response | None
     has_outer_latents: bool
 
+    @property
+    def widest(self) -> int:
+        """Numbers of the largest site of a particle, of a row."""
+        labels = () if self.response is None else self.response.labels or ()
+        return max(len(labels), *(site.entries for site in self.masks))
+
 
 def sites_of(model: Callable[..., Any], x: Tensor) -> ProgramSites:
     """Run a program once without y and see what it samples.

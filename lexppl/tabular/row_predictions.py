@@ -7,12 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lexppl.evaluation.prediction import chunk_rows, outcome
+from lexppl.evaluation.prediction import outcome
 from lexppl.explanation.draws import RESPONSE
 from lexppl.explanation.program_sites import ProgramSites, sites_of
-from lexppl.explanation.shared_latents import SharedLatents
-from lexppl.inference.contexts import keep_parameters_local, program_settings, seeded
-from lexppl.inference.objective.program import ParticleProgram, ParticleTrace, Site, row_marginals
+from lexppl.inference.contexts import keep_parameters_local, seeded
+from lexppl.inference.objective.program import ParticleTrace, Site, row_marginals
+from lexppl.inference.predictive import FittedProgram, drawing, rows_at_once
 from lexppl.inference.training.result import FitResult
 from lexppl.tabular.common_random_numbers import CommonRandomNumbers
 
@@ -92,28 +92,27 @@ def _over_replicates(
     values = []
     for model, guide in zip(result.models, result.guides, strict=True):
         model, guide = _in_type(model, x.dtype), _in_type(guide, x.dtype)
-        with torch.no_grad(), program_settings(validate=False), seeded(seed, x.device):
+        with drawing(seed, x.device):
             sites = sites_of(model, x[:1])
             masks, read = reading(sites)
-            shared = SharedLatents(guide, sites.has_outer_latents, (x[:1], None), draws)
-            parts = [
-                _of_rows(model, one_guide, x, good_for or masks, read, seed + place)
-                for place, (one_guide, good_for) in enumerate(shared.guides(propose_masks=False))
-            ]
-        values.append(torch.stack(parts).mean(0))
+            outer = sites.has_outer_latents
+            program = FittedProgram(
+                model, guide, (x[:1], None), draws if outer else masks, outer=outer
+            )
+            values.append(_of_rows(program, x, masks, read, seed))
     return torch.stack(values).mean(0)
 
 
-def _of_rows(model: Any, guide: Any, x: Tensor, masks: int, read: Read, seed: int) -> Tensor:
+def _of_rows(program: FittedProgram, x: Tensor, masks: int, read: Read, seed: int) -> Tensor:
     def one(row: Tensor) -> Tensor:
         with CommonRandomNumbers():
-            program = ParticleProgram(model, guide, (row.unsqueeze(0), None))
-            return read(program.run(masks, draw=_no_response))
+            runs = program.runs((row.unsqueeze(0), None), draw=_no_response)
+            return torch.stack([read(run) for run, _ in runs]).mean(0)
 
     # Every row sees the same random numbers, and every chunk starts from the same seed.
     each = torch.func.vmap(one, randomness="same")
     parts = []
-    for rows in x.split(chunk_rows(x, masks, None)):
+    for rows in x.split(rows_at_once(x, masks)):
         with seeded(seed, x.device):
             parts.append(each(rows))
     return torch.cat(parts)

@@ -1,0 +1,131 @@
+"""The one sampler of fitted programs: runs on new rows, chunk by chunk, all particles at once."""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lexppl.inference.contexts import keep_parameters_local, program_settings, seeded
+from lexppl.inference.objective.program import Draw, ParticleProgram, ParticleTrace
+from lexppl.inference.shared_latents import SharedLatents, has_latents_outside
+
+LARGEST_TENSOR = 2**24
+"""Numbers that a tensor of all particles of a chunk of rows may hold."""
+
+LEAST_WIDTH = 128
+"""Numbers that a particle is taken to need at least: a network's hidden layer."""
+
+
+class FittedProgram:
+    """A fitted model and its guide, to be run on new rows without gradients.
+
+    A program with latents outside `mask_particles()` is run once a draw of them; those in no plate
+    over rows (weights, a global Dirichlet) are drawn here, D times, and are then the same in every
+    run of the same draw, whatever its rows. Any other program is run once with D masks.
+
+    Args:
+        model: the program.
+        guide: its guide, or None. Of the masks it is used only where it shall propose them.
+        few: a few rows as arguments of model and guide, to see what they sample.
+        draws: D.
+        propose_masks: draw masks from the guide, as proposals for `p(z | x, y)`, and not from the
+            model.
+        outer: whether the program has latents outside the mask plate; looked for if None.
+
+    Example:
+        >>> from lexppl.systems import lex
+        >>> model = lex(3, classes=2, k=1, hidden=(4,), predictor_hidden=(4,)).program()
+        >>> x = torch.zeros(5, 3)
+        >>> with drawing(seed=0):
+        ...     ((run, masks),) = FittedProgram(model, None, (x[:1],), draws=7).runs((x,))
+        >>> masks, run.sites["mask"].value.shape
+        (7, torch.Size([7, 5, 3]))
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        guide: Any,
+        few: tuple[Any, ...],
+        draws: int,
+        *,
+        propose_masks: bool = False,
+        outer: bool | None = None,
+    ) -> None:
+        for module in (model, guide):
+            if isinstance(module, nn.Module):
+                keep_parameters_local(module)
+        if outer is None:
+            outer = guide is not None and has_latents_outside(model, few)
+        self._model, self._draws = model, draws
+        self._guides = SharedLatents(guide, outer, few, draws).guides(propose_masks)
+
+    def runs(
+        self,
+        args: tuple[Any, ...],
+        imputations: int = 1,
+        *,
+        masks: int | None = None,
+        draw: Draw | None = None,
+    ) -> Iterator[tuple[ParticleTrace, int]]:
+        """Run the program on rows.
+
+        Args:
+            args: the rows, as arguments of model and guide.
+            imputations: K.
+            masks: masks of each run; as many as it is to give draws if None.
+            draw: gives the value of a site, or None to draw it.
+
+        Yields:
+            a run, and how many of the D draws it is to give.
+        """
+        for guide, good_for in self._guides:
+            count = self._draws if good_for is None else good_for
+            program = ParticleProgram(self._model, guide, args)
+            yield program.run(count if masks is None else masks, imputations, draw), count
+
+
+@contextmanager
+def drawing(seed: int, device: torch.device | str = "cpu") -> Iterator[None]:
+    """Draw from fitted programs: from a seed, without gradients and argument checks."""
+    with seeded(seed, device), program_settings(validate=False), torch.no_grad():
+        yield
+
+
+def rows_at_once(x: Tensor, particles: int, most: int | None = None, entries: int = 0) -> int:
+    """How many rows to run at once so that all their particles fit.
+
+    Args:
+        x: the rows, `(N, *event)`.
+        particles: of a row, masks times imputations.
+        most: rows at most; as many as fit if None.
+        entries: numbers of another site of a particle, where they may be more than a row's.
+
+    Raises:
+        ValueError: fewer than one row or particle.
+
+    Example:
+        >>> rows_at_once(torch.zeros(10, 3), particles=1000), rows_at_once(torch.zeros(10, 3), 1, 7)
+        (131, 7)
+    """
+    if particles < 1:
+        raise ValueError(f"masks and imputations must be at least 1; {particles} particles")
+    if most is not None and (not isinstance(most, int) or most < 1):
+        raise ValueError(f"rows_per_chunk must be a whole number of at least 1; it is {most!r}")
+    width = max(math.prod(x.shape[1:]), entries, LEAST_WIDTH)
+    fitting = max(1, LARGEST_TENSOR // (particles * width))
+    return fitting if most is None else min(most, fitting)
+
+
+def row_chunks(rows: int, size: int) -> Iterator[slice]:
+    """Slices of at most `size` rows.
+
+    Example:
+        >>> list(row_chunks(5, 2))
+        [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
+    """
+    for start in range(0, rows, size):
+        yield slice(start, min(start + size, rows))
