@@ -4,6 +4,7 @@ import torch
 
 from lexppl import explain
 from lexppl.evaluation.entry_order import places
+from lexppl.explanation.importance_kind import mask_means
 from lexppl.inference.contexts import seeded
 
 
@@ -18,7 +19,7 @@ def importances(result, x, replicate=0):
         if guide is not None:
             return guide.law.mean.expand(len(x), -1)
     drawn = explain(result, x, draws=1, rows_per_chunk=1000)
-    return torch.from_numpy(drawn["sample_stats"]["selection_probability"].values[replicate]).abs()
+    return torch.from_numpy(mask_means(drawn).values[replicate]).abs()
 
 
 def top(ranking, sizes):

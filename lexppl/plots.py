@@ -17,7 +17,7 @@ from matplotlib.ticker import MaxNLocator
 from scipy.cluster.hierarchy import leaves_list, linkage, optimal_leaf_ordering
 
 from lexppl.arviz_compatibility import Posterior, group_of
-from lexppl.explanation.importance_kind import ATTRIBUTION, PROBABILITY, kind_of
+from lexppl.explanation.importance_kind import ATTRIBUTION, PROBABILITY, kind_of, mask_means
 from lexppl.explanation.ranking import chain_probabilities, selection_table
 from lexppl.inference.training.result import History
 
@@ -78,7 +78,7 @@ def plot_importance(posterior: Posterior, features: int = 25) -> Figure:
     figure = NotebookFigure(figsize=(6.4, 1.1 + 0.27 * len(shown)), layout="constrained")
     axes = figure.subplots()
     kind = kind_of(posterior)
-    values = shown[["selection_probability", "lower", "upper"]].to_numpy()
+    values = shown[[by_chain.name, "lower", "upper"]].to_numpy()
     most = 1.0 if kind is PROBABILITY else max(np.nanmax(values), chains.max(), 1e-9)
     axes.hlines(place, 0, most, color=FAINT, linewidth=0.6, zorder=0)
     if len(chains) > 1:
@@ -104,7 +104,7 @@ def plot_importance(posterior: Posterior, features: int = 25) -> Figure:
             zorder=1,
         )
     mean = "mean of replicates" if len(chains) > 1 else kind.label
-    axes.scatter(shown["selection_probability"], place, s=34, color=BLUE, label=mean, zorder=2)
+    axes.scatter(shown[by_chain.name], place, s=34, color=BLUE, label=mean, zorder=2)
     axes.set_yticks(place, [_short(name) for name in shown.index])
     axes.set_ylim(len(shown) - 0.4, -0.6)
     axes.set_xlim(-0.02 * most, 1.02 * most)
@@ -146,12 +146,12 @@ def plot_heatmap(posterior: Posterior, rows: int = 50) -> Figure:
         (3, 3)
     """
     _check_count(rows, "rows")
-    stats = group_of(posterior, "sample_stats")
     ranked = chain_probabilities(posterior)
     order = np.argsort(-ranked.values.mean(0), kind="stable")
-    total = stats.sizes["row"]
+    means = mask_means(posterior)
+    total = means.sizes["row"]
     chosen = np.unique(np.linspace(0, total - 1, min(rows, total)).round().astype(int))
-    part = stats["selection_probability"].isel(row=chosen)
+    part = means.isel(row=chosen)
     probability = part.values.mean(0, dtype=np.float64)
     chosen_order = _clustered(probability)
     probability = probability[chosen_order][:, order]

@@ -390,10 +390,8 @@ def test_program_of_ones_own_with_several_masks():
     assert draws["soft"].dtype == np.float32
     assert {"importance", "soft_importance", "block_importance"} <= set(draws.data_vars)
     stats_of = group_of(posterior, "sample_stats")
-    assert stats_of["soft_selection_probability"].attrs["source"] == "mean of the draws"
-    np.testing.assert_allclose(
-        stats_of["soft_selection_probability"], draws["soft"].mean("draw"), rtol=1e-5
-    )
+    assert stats_of["soft_mask_mean"].attrs["source"] == "mean of the draws"
+    np.testing.assert_allclose(stats_of["soft_mask_mean"], draws["soft"].mean("draw"), rtol=1e-5)
     predictive = group_of(posterior, "posterior_predictive")
     assert predictive["y"].dtype == np.float32
     assert "y_probability" not in predictive
@@ -586,7 +584,7 @@ def bernoulli(probability, draws, seed=0):
     return (uniform < probability[:, None]).astype(np.int8)
 
 
-def test_r_hat_is_its_formula():
+def test_agreement_is_its_formula():
     probability = np.random.default_rng(1).random((3, 1500, 4))
     mask = bernoulli(probability, 20).astype(float)
     within = np.zeros(4)
@@ -594,41 +592,42 @@ def test_r_hat_is_its_formula():
     for row in range(1500):
         within += np.stack([mask[r, :, row].var(0, ddof=1) for r in range(3)]).mean(0) / 1500
         between += mask[:, :, row].mean(1).var(0, ddof=1) / 1500
-    exact = np.sqrt((within * 19 / 20 + between) / within)
+    exact = within / (within * 19 / 20 + between)
+    assert exact.max() < 1
     table = selection_table(posterior_from(mask.astype(np.int8)))
-    np.testing.assert_allclose(table["r_hat"][["x1", "x2", "x3", "x4"]], exact, rtol=1e-12)
+    np.testing.assert_allclose(table["agreement"][["x1", "x2", "x3", "x4"]], exact, rtol=1e-12)
 
 
-def test_r_hat_of_replicates_that_agree_is_one():
-    """D (r̂² − 1) + 1 = (B/D) / (W/D), and B/D − W/D has mean zero in every row where replicates
-    agree: a z-score over rows."""
+def test_agreement_of_replicates_that_agree_is_one():
+    """D (1/a − 1) + 1 = (B/D) / (W/D) below one, and B/D − W/D has mean zero in every
+    row where replicates agree: a z-score over rows."""
     probability = np.random.default_rng(1).uniform(0.2, 0.8, (1, 3000, 2)).repeat(4, 0)
     mask = bernoulli(probability, 50)
     within = mask.var(1, ddof=1).mean(0) / 50
     excess = mask.mean(1).var(0, ddof=1) - within
     error = excess.std(0, ddof=1) / math.sqrt(3000) / within.mean(0)
-    r_hat = selection_table(posterior_from(mask))["r_hat"][["x1", "x2"]]
-    z = 50 * (r_hat**2 - 1) / error
+    agreement = selection_table(posterior_from(mask))["agreement"][["x1", "x2"]]
+    z = 50 * (1 / agreement - 1) / error
     assert (z.abs() < stats.norm.isf(FAILURE / 2 / 2)).all()
 
 
-def test_r_hat_sees_disagreement_about_rows_that_averages_hide():
+def test_agreement_sees_disagreement_about_rows_that_averages_hide():
     half = np.zeros((2, 100, 1))
     half[0, :50] = half[1, 50:] = 1.0
     probability = 0.1 + 0.8 * half
     posterior = posterior_from(bernoulli(probability, 200))
     assert float(az.rhat(posterior, var_names=["importance"])["importance"].max()) < 1.05
-    assert float(selection_table(posterior)["r_hat"].iloc[0]) > 1.5
+    assert float(selection_table(posterior)["agreement"].iloc[0]) < 0.45
     sure = selection_table(posterior_from(bernoulli(half, 10)))
-    assert math.isinf(sure["r_hat"].iloc[0])
+    assert sure["agreement"].iloc[0] == 0.0
 
 
-def test_r_hat_is_one_where_nothing_varies():
+def test_agreement_is_one_where_nothing_varies():
     mask = np.zeros((3, 5, 7, 2), np.int8)
     mask[..., 1] = 1
-    assert selection_table(posterior_from(mask))["r_hat"].tolist() == [1.0, 1.0]
+    assert selection_table(posterior_from(mask))["agreement"].tolist() == [1.0, 1.0]
     soft = np.full((3, 5, 7, 1), 0.1)
-    assert selection_table(posterior_from(soft))["r_hat"].tolist() == [1.0]
+    assert selection_table(posterior_from(soft))["agreement"].tolist() == [1.0]
 
 
 def test_table_is_ranked_with_intervals_over_chains():
@@ -641,9 +640,9 @@ def test_table_is_ranked_with_intervals_over_chains():
     np.testing.assert_allclose(table.loc["x2", "selection_probability"], means.mean())
 
 
-def test_one_chain_has_no_interval_and_no_r_hat():
+def test_one_chain_has_no_interval_and_no_agreement():
     table = selection_table(posterior_from(bernoulli(np.full((1, 5, 2), 0.5), 10)))
-    assert table[["lower", "upper", "r_hat"]].isna().all(axis=None)
+    assert table[["lower", "upper", "agreement"]].isna().all(axis=None)
 
 
 def test_table_refuses_other_things():
@@ -808,7 +807,7 @@ def test_attributions_are_ranked_by_their_size():
     np.testing.assert_allclose(table["selection_probability"], [2.5, 0.5])
     assert table["upper"].iloc[0] > 1.0
     # Nothing is drawn within a replicate, so that there is nothing to compare them with.
-    assert table["r_hat"].isna().all()
+    assert table["agreement"].isna().all()
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from lexppl.evaluation.oracle_gap import oracle_gaps
 from lexppl.evaluation.prediction import prediction_scores, predictive
 from lexppl.evaluation.selection import selection_scores
 from lexppl.explanation import explain
+from lexppl.explanation.importance_kind import mask_means
 from lexppl.inference import FitResult
 from lexppl.models.regimes import Regime
 
@@ -107,7 +108,7 @@ def judge(
         raise ValueError(f"{name} has no truth to judge by")
     law = synthetic_set(name)
     posterior = explain(result, test.x, draws=draws, seed=seed)
-    probability = group_of(posterior, "sample_stats")["selection_probability"]
+    probability = mask_means(posterior)
     masks = group_of(posterior, "posterior")[probability.attrs["site"]].values
     drawn = [_selection(torch.from_numpy(chain), test.truth, law.control) for chain in masks]
     likely = torch.from_numpy(probability.values) > 0.5

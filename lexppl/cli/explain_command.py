@@ -269,7 +269,7 @@ def _print(findings: ReportData, folder: Path) -> None:
     ranking = ranked_features(findings.ranking)
     kind = findings.kind
     print(f"Ranked features: {kind.meaning}, mean over held-out rows")
-    head = ["feature", kind.name, "95 % interval", "r̂"]
+    head = ["feature", kind.name, "95 % interval", "agreement"]
     print(text_table(head, [feature.cells for feature in ranking[:SHOWN_FEATURES]]))
     more = len(ranking) - SHOWN_FEATURES
     if more > 0:
@@ -277,11 +277,11 @@ def _print(findings: ReportData, folder: Path) -> None:
     if findings.result.replicates > 1:
         near = "they keep the feature in the same rows" if kind is PROBABILITY else "they agree"
         print(
-            f"  interval over {findings.result.replicates} replicates (seeds of the fit); r̂ near "
-            f"1: {near}"
+            f"  interval over {findings.result.replicates} replicates (seeds of the fit); "
+            f"agreement near 1: {near}"
         )
     else:
-        print("  one replicate: no interval and no r̂; give --replicates 4 for both")
+        print("  one replicate: no interval and no agreement; give --replicates 4 for both")
     print()
     print(f"Held-out rows: {len(findings.parts.test)}")
     print(text_table(*score_cells(findings.judgement.scores)))

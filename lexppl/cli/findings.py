@@ -5,7 +5,7 @@ from functools import cached_property
 
 import pandas as pd
 
-from lexppl.arviz_compatibility import Posterior, group_of
+from lexppl.arviz_compatibility import Posterior
 from lexppl.cli.fitting import FitSettings
 from lexppl.cli.judging import Judgement
 from lexppl.cli.source import LoadedTable, Splits
@@ -16,6 +16,7 @@ from lexppl.explanation.importance_kind import (
     STRENGTH,
     ImportanceKind,
     kind_of,
+    mask_means,
 )
 from lexppl.inference import FitResult
 from lexppl.models.regimes import Regime
@@ -74,8 +75,7 @@ class ReportData:
     @property
     def mean_size(self) -> float:
         """Mean number of features that a row keeps."""
-        stats = group_of(self.posterior, "sample_stats")
-        return float(stats["selection_probability"].sum("feature").mean())
+        return float(mask_means(self.posterior).sum("feature").mean())
 
     def written(self) -> list[str]:
         """Names of what is written, the report first."""

@@ -21,7 +21,7 @@ from lexppl.evaluation.prediction import (
     predictive_log_likelihood,
 )
 from lexppl.explanation import explain
-from lexppl.explanation.importance_kind import PROBABILITY, kind_of
+from lexppl.explanation.importance_kind import PROBABILITY, kind_of, mask_means
 from lexppl.inference import FitResult
 
 JUDGED_DRAWS = 20
@@ -83,8 +83,7 @@ def judge_explainer(result: FitResult, source: LoadedTable, parts: Splits, seed:
         for p, one in zip(predictions, likelihoods, strict=True)
     ]
     posterior = explain(result, x, draws=2, seed=seed)
-    probability = group_of(posterior, "sample_stats")["selection_probability"]
-    size = float(probability.sum("feature").mean())
+    size = float(mask_means(posterior).sum("feature").mean())
     if kind_of(posterior) is not PROBABILITY:
         size = float(source.data.n_groups)
     return _row("the explainer", size, each, source)
@@ -146,7 +145,7 @@ def judge_by_evalx(
     """What EVAL-X makes of the explainer's masks, and of its ranking at every size."""
     x, y = parts.test.x, parts.test.y
     posterior = explain(result, x, draws=JUDGED_DRAWS, seed=seed)
-    site = group_of(posterior, "sample_stats")["selection_probability"]
+    site = mask_means(posterior)
     masks = _hard(group_of(posterior, "posterior")[site.attrs["site"]].values)
     each = [judge.scores(x, y, torch.from_numpy(chain).to(x.device), seed=seed) for chain in masks]
     size = float(np.mean([scores.mean_size for scores in each]))

@@ -136,13 +136,13 @@ def _ranking_lines(ranking: pd.DataFrame, kind: ImportanceKind) -> list[dict[str
     lines = []
     for feature in every:
         known = not math.isnan(feature.lower)
-        name, importance, interval, r_hat = feature.cells
+        name, importance, interval, agreement = feature.cells
         lines.append(
             {
                 "name": name,
                 "importance": importance,
                 "interval": interval,
-                "r_hat": r_hat,
+                "agreement": agreement,
                 "width": f"{100 * feature.importance / most:.1f}",
                 "left": f"{100 * feature.lower / most if known else 0.0:.1f}",
                 "span": f"{100 * (feature.upper - feature.lower) / most:.1f}" if known else None,
@@ -200,7 +200,7 @@ def _settings(findings: ReportData) -> list[tuple[str, str]]:
 
 def _files(findings: ReportData) -> list[tuple[str, str]]:
     meanings: Mapping[str, str] = {
-        "importance.csv": "the ranked features, with intervals and r̂",
+        "importance.csv": "the ranked features, with intervals and agreement",
         "posterior.nc": f"{findings.draws} mask draws a row and replicate, for ArviZ",
         "explainer/": "the fitted model"
         + (

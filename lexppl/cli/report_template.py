@@ -101,12 +101,12 @@ replicates{% if replicates > 1 %}, with its 95&nbsp;% interval over the {{ repli
 
 {% macro ranking(lines) %}<div class="wide"><table>
 <thead><tr><th>feature</th><th class="track"></th><th>{{ kind.name }}</th>\
-<th>95&nbsp;% interval</th><th>r̂</th></tr></thead>
+<th>95&nbsp;% interval</th><th>agreement</th></tr></thead>
 <tbody>
 {% for line in lines %}<tr><td>{{ line.name }}</td><td class="track"><div class="bar">\
 <i style="width:{{ line.width }}%"></i>{% if line.span is not none %}<u style="left:\
 {{ line.left }}%;width:{{ line.span }}%"></u>{% endif %}</div></td><td>{{ line.importance }}</td>\
-<td>{{ line.interval }}</td><td>{{ line.r_hat }}</td></tr>
+<td>{{ line.interval }}</td><td>{{ line.agreement }}</td></tr>
 {% endfor %}</tbody></table></div>{% endmacro %}
 {{ ranking(first_features) }}
 {% if more_features %}<details><summary>{{ more_features | length }} more features</summary>

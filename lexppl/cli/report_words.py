@@ -98,16 +98,17 @@ def _reading_of_replicates(findings: ReportData) -> str:
     )
     if kind is PROBABILITY:
         return interval + (
-            "r̂ compares the differences between replicates, row by row, with the spread of the "
-            "draws within a replicate: near 1 (say below 1.1) the replicates keep the feature in "
-            "the same rows; well above 1 they do not, and what is said of that feature depends on "
-            "the initialisation. ∞ means that each replicate is sure and they contradict each "
-            "other in some rows."
+            "The agreement compares the spread of the draws within a replicate with the "
+            "differences between replicates, row by row: near 1 (say above .8) the replicates keep "
+            "the feature in the same rows; well below they do not, and what is said of that "
+            "feature depends on the initialisation. 0 means that each replicate is sure and they "
+            "contradict each other in some rows. Replicates that have learned nothing agree as "
+            "well: see the held-out scores."
         )
     return interval + (
-        "r̂ compares the differences between replicates, row by row, with the spread of the draws "
-        "within a replicate; where nothing is drawn, as the value is a function of the row, there "
-        "is none."
+        "The agreement compares the spread of the draws within a replicate with the differences "
+        "between replicates, row by row; where nothing is drawn, as the value is a function of the "
+        "row, there is none."
     )
 
 

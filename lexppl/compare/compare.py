@@ -12,7 +12,6 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from lexppl.arviz_compatibility import group_of
 from lexppl.compare.checks import check_counts, check_tables
 from lexppl.compare.extra import library
 from lexppl.compare.methods import METHODS, ComparisonContext, Importances
@@ -22,6 +21,7 @@ from lexppl.compare.top_masks import top_masks
 from lexppl.data import Dataset
 from lexppl.evaluation import EvalX, FittedPredictor, fit_evalx, fit_predictor, selection_scores
 from lexppl.explanation import explain
+from lexppl.explanation.importance_kind import mask_means
 from lexppl.inference import FitResult
 from lexppl.models import Grouping
 
@@ -269,8 +269,8 @@ def _of_fit(result: FitResult, draws: int, seed: int) -> Importances:
     """Mean selection probabilities over replicates; of signed attributions their size."""
 
     def importances(x: Tensor) -> Tensor:
-        stats = group_of(explain(result, x, draws=draws, seed=seed), "sample_stats")
-        size = np.abs(stats["selection_probability"].transpose("chain", ...).values)
+        means = mask_means(explain(result, x, draws=draws, seed=seed))
+        size = np.abs(means.transpose("chain", ...).values)
         return torch.from_numpy(size.mean(0, dtype=np.float64)).to(x)
 
     return importances

@@ -10,6 +10,7 @@ from scipy.stats import t
 
 from lexppl.arviz_compatibility import Posterior, group_of
 from lexppl.compare.extra import library
+from lexppl.explanation.importance_kind import mask_means
 
 Over = Literal["chains", "draws"]
 
@@ -62,12 +63,8 @@ def shap_explanation(posterior: Posterior, *, over: Over | None = None, level: f
     if not 0.0 < level < 1.0:
         raise ValueError(f"level must be between 0 and 1; it is {level!r}")
     stats = group_of(posterior, "sample_stats")
-    if "selection_probability" not in stats:
-        raise ValueError(
-            "the posterior has no sample_stats 'selection_probability'; give one that explain() "
-            "made"
-        )
-    mask = group_of(posterior, "posterior")[stats["selection_probability"].attrs["site"]]
+    site = mask_means(posterior).attrs["site"]
+    mask = group_of(posterior, "posterior")[site]
     chains = mask.sizes["chain"]
     if over is None:
         over = "chains" if chains > 1 else "draws"

@@ -32,7 +32,7 @@ from lexppl.evaluation.stability import (
     Concordance,
     TopKAgreement,
     bootstrap_ranks,
-    importance_r_hat,
+    importance_agreement,
     kendall_w,
     top_k_agreement,
 )
@@ -63,7 +63,7 @@ __all__ = [
     "fidelity_scores",
     "fit_evalx",
     "fit_predictor",
-    "importance_r_hat",
+    "importance_agreement",
     "kendall_w",
     "max_sensitivity",
     "model_randomisation",

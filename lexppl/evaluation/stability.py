@@ -118,11 +118,12 @@ def top_k_agreement(importances: Tensor | np.ndarray, k: int) -> TopKAgreement:
     )
 
 
-def importance_r_hat(posterior: Posterior) -> pd.Series:
-    """r̂ of each feature's `importance` over the chains (ArviZ, rank-normalised and split).
+def importance_agreement(posterior: Posterior) -> pd.Series:
+    """Whether replicates keep a feature as often: 1/r̂² of its `importance`, at most 1.
 
-    A chain is a replicate of the fit, and a draw's importance is its mask's mean over rows: r̂ near
-    1 says that replicates keep a feature as often. It does not see replicates that keep it as often
+    A chain is a replicate of the fit, a draw's importance is its mask's mean over rows, and r̂ is
+    ArviZ's (rank-normalised and split): 1 where replicates agree, towards 0 where they do not. It
+    does not see replicates that keep it as often
     in different rows; :func:`lexppl.explanation.selection_table` does. NaN where a feature is kept
     as often in every draw, which leaves nothing to compare.
 
@@ -146,8 +147,8 @@ def importance_r_hat(posterior: Posterior) -> pd.Series:
         >>> values[1, :, 1] += 9.0
         >>> draws = xr.Dataset({"importance": (("chain", "draw", "feature"), values)},
         ...     {"feature": ["age", "height"]})
-        >>> importance_r_hat(posterior_of({"posterior": draws}, {})).round(1).to_dict()
-        {'age': 1.0, 'height': 1.8}
+        >>> importance_agreement(posterior_of({"posterior": draws}, {})).round(1).to_dict()
+        {'age': 1.0, 'height': 0.3}
     """
     draws = group_of(posterior, "posterior")
     if "importance" not in draws:
@@ -159,15 +160,16 @@ def importance_r_hat(posterior: Posterior) -> pd.Series:
     sizes = importance.sizes
     if sizes["chain"] < 2 or sizes["draw"] < 4:
         raise ValueError(
-            "r_hat compares chains of draws: it needs 2 chains (fit with replicates=2 or more) and "
-            f"4 draws; there are {sizes['chain']} and {sizes['draw']}"
+            "agreement compares chains of draws: it needs 2 chains (fit with replicates=2 or more) "
+            f"and 4 draws; there are {sizes['chain']} and {sizes['draw']}"
         )
     import arviz  # noqa: PLC0415 - slow, and not needed to import the library
 
     with np.errstate(invalid="ignore"):
         r_hat = arviz.rhat(importance.to_dataset(name="importance"))["importance"]
+    agreement = (1.0 / r_hat.values**2).clip(max=1.0)
     names = importance["feature"].values
-    return pd.Series(r_hat.values, index=pd.Index(names, name="feature"), name="r_hat")
+    return pd.Series(agreement, index=pd.Index(names, name="feature"), name="agreement")
 
 
 def bootstrap_ranks(

@@ -2,7 +2,8 @@
 
 from lexppl.explanation.explain import explain
 from lexppl.explanation.files import save_posterior
+from lexppl.explanation.importance_kind import mask_means
 from lexppl.explanation.ranking import selection_table
 from lexppl.explanation.resampling import systematic_resampling
 
-__all__ = ["explain", "save_posterior", "selection_table", "systematic_resampling"]
+__all__ = ["explain", "mask_means", "save_posterior", "selection_table", "systematic_resampling"]

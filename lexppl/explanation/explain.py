@@ -62,10 +62,11 @@ def explain(
       `importance` (chain, draw, feature), the share of rows that keep the entry in that draw, on
       which `arviz.summary(…, var_names=["importance"])`, `plot_forest` and `rhat` are cheap.
     - `sample_stats`: `size` (chain, draw, row), the number of entries kept;
-      `selection_probability` (chain, row, feature), E[z | x] of the law where it states its mean,
-      else the mean of the draws (its attribute `source` says which); with y `log_evidence`
-      (chain, row), log 1/(LK) Σ w in nats, and `weight_ess` (chain, row), (Σ w)² / Σ w² over
-      masks.
+      E[z | x] (chain, row, feature), of the law where it states its mean, else the mean of the
+      draws (its attribute `source` says which), as `selection_probability`, of soft masks
+      `mask_mean` and of signed contributions `attribution`, by what the program says of its mask;
+      with y `log_evidence` (chain, row), log 1/(LK) Σ w in nats, and `weight_ess` (chain, row),
+      (Σ w)² / Σ w² over masks.
     - `posterior_predictive`: `y` (chain, draw, row), drawn given the draw's mask and imputation;
       where the response is one of labels `y_probability` (chain, row, class), the mean over draws
       of p(y = c | x̃).
@@ -73,14 +74,14 @@ def explain(
       in nats; `observed_data`: `y`.
     - `constant_data`: `x` (row, input), where x is a table.
 
-    A second mask site has `<site>_importance`, `<site>_size`, `<site>_selection_probability`, and
+    A second mask site has `<site>_importance`, `<site>_size`, `<site>_selection_probability` …, and
     a dimension `<site>_feature` where its G is another.
 
-    The chains are the fit's replicates: r̂ over them asks how far explanations depend on the
-    seed of the fit. Draws within a chain are independent draws of one fitted model (with y,
-    resampled ones), not a Markov chain. With a single model there is one chain, and no r̂ over
-    seeds. Of latents outside `mask_particles()` (which the fit's guide covers) each draw has its
-    own value; such programs are drawn from one draw at a time.
+    The chains are the fit's replicates: :func:`selection_table` says how far they agree, that is,
+    how far explanations depend on the seed of the fit. Draws within a chain are independent draws
+    of one fitted model (with y, resampled ones), not a Markov chain. With a single model there is
+    one chain, and no agreement. Of latents outside `mask_particles()` (which the fit's guide
+    covers) each draw has its own value; such programs are drawn from one draw at a time.
 
     A program that observes all rows in one, such as a partial likelihood of survival times, has one
     importance weight for the masks of all rows together: they are then drawn together and at once,

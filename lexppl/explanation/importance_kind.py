@@ -21,12 +21,14 @@ class ImportanceKind:
 
     Args:
         name: "probability", "share", "strength" or "attribution".
+        variable: what the mean of a row's mask is called in a posterior's `sample_stats`.
         label: what stands on an axis.
         meaning: the same in a sentence, of one feature and a row.
         most: the largest value there can be, or None.
     """
 
     name: str
+    variable: str
     label: str
     meaning: str
     most: float | None
@@ -34,23 +36,27 @@ class ImportanceKind:
 
 PROBABILITY = ImportanceKind(
     "probability",
+    "selection_probability",
     "selection probability",
     "the probability that a row keeps the feature",
     1.0,
 )
 SHARE = ImportanceKind(
     "share",
+    "mask_mean",
     "share of importance",
     "the feature's share of the importance, which adds up to 1 in each row",
     1.0,
 )
 STRENGTH = ImportanceKind(
     "strength",
+    "mask_mean",
     "mask value",
     "the mask's value at the feature, from 0, hidden, to 1, kept",
     1.0,
 )
 ATTRIBUTION = ImportanceKind(
+    "attribution",
     "attribution",
     "size of the attribution",
     "the size of the feature's contribution to the prediction, whatever its sign",
@@ -125,5 +131,32 @@ def importance_kind(mask: xr.DataArray) -> ImportanceKind:
 
 def kind_of(posterior: Posterior) -> ImportanceKind:
     """The kind of the masks that an explanation ranks, of several sites the first."""
-    site = group_of(posterior, "sample_stats")["selection_probability"].attrs["site"]
-    return importance_kind(group_of(posterior, "posterior")[site])
+    return importance_kind(group_of(posterior, "posterior")[mask_means(posterior).attrs["site"]])
+
+
+def variable_of(kind: str | None) -> str:
+    """What the mean of a row's mask is called, by what its program says of the mask.
+
+    Example:
+        >>> variable_of("selection"), variable_of("share"), variable_of(None)
+        ('selection_probability', 'mask_mean', 'mask_mean')
+    """
+    return STRENGTH.variable if kind is None else KINDS[kind].variable
+
+
+def mask_means(posterior: Posterior) -> xr.DataArray:
+    """E[z | x] of each row, (chain, row, feature), of several mask sites the first's: what a
+    posterior calls `selection_probability`, `mask_mean` or `attribution`.
+
+    Raises:
+        TypeError, ValueError: not a posterior of :func:`lexppl.explain`.
+    """
+    stats = group_of(posterior, "sample_stats")
+    # Files of before the kinds call every mean a selection probability.
+    names = [name for name in dict.fromkeys(k.variable for k in KINDS.values()) if name in stats]
+    if not names:
+        raise ValueError(
+            "the posterior has no sample_stats 'selection_probability', 'mask_mean' or "
+            "'attribution'; give one that explain() made"
+        )
+    return stats[names[0]]

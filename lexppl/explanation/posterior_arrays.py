@@ -8,6 +8,7 @@ import xarray as xr
 
 from lexppl.explanation.arviz_layout import ArvizLayout
 from lexppl.explanation.draws import RowDraws
+from lexppl.explanation.importance_kind import variable_of
 from lexppl.explanation.named_rows import NamedRows, entry_names, feature_names
 from lexppl.explanation.program_sites import MaskSite, ProgramSites, Response
 from lexppl.inference.training.result import FitResult
@@ -67,7 +68,7 @@ class PosteriorArrays:
             shares.values[chain] += mask.double().sum(1).cpu().numpy() / len(self._rows)
             size = layout["sample_stats", self._named(site, "size")]
             size.put((chain, slice(None), rows), mask.sum(-1))
-            probability = layout["sample_stats", self._named(site, "selection_probability")]
+            probability = layout["sample_stats", self._named(site, variable_of(site.kind))]
             probability.put((chain, rows), drawn.selection[site.name])
         by_draw = {
             ("posterior_predictive", "y"): drawn.y,
@@ -118,7 +119,7 @@ class PosteriorArrays:
         )
         add(
             "sample_stats",
-            self._named(site, "selection_probability"),
+            self._named(site, variable_of(site.kind)),
             ("chain", "row", feature),
             self._rows.float_type,
             site=site.name,

@@ -8,7 +8,7 @@ import xarray as xr
 from scipy.stats import t
 
 from lexppl.arviz_compatibility import Posterior, group_of
-from lexppl.explanation.importance_kind import PROBABILITY, importance_kind
+from lexppl.explanation.importance_kind import PROBABILITY, importance_kind, mask_means
 
 ROWS_AT_ONCE = 1000
 
@@ -18,23 +18,27 @@ def selection_table(posterior: Posterior) -> pd.DataFrame:
 
     Columns, one row a feature, the most kept first:
 
-    - `selection_probability`: the mean over the rows and R chains of E[z | x]; of signed
-      attributions, which cancel between rows, that of |E[z | x]|.
+    - `selection_probability` (of soft masks `mask_mean`, of signed attributions `attribution`): the
+      mean over the rows and R chains of E[z | x]; of attributions, which cancel between rows, that
+      of |E[z | x]|.
     - `lower`, `upper`: the 95 % t-interval over chains, mean ± t_{.975, R−1} · s / √R, with the
       standard deviation s of the chains' means over rows, cut at 0 and at the largest value there
       can be (1, but for attributions), which costs no coverage. It speaks of the seed of the fit,
       not of the sample of rows, and is NaN with one chain.
-    - `r_hat`: whether chains keep the feature in the same rows, pooled over rows n,
+    - `agreement`: whether replicates keep the feature in the same rows, from 0 to 1: the share of
+      the draws' variance that is within replicates, pooled over rows n,
 
-          r̂ = √((W (D−1)/D + B/D) / W),
+          min(1, W / (W (D−1)/D + B/D)),
           W = mean_n mean_r var_d(z_{rdn}),    B/D = mean_n var_r(mean_d z_{rdn}),
 
-      with sample variances (divisors D−1 and R−1) of the mask draws z. Every row has its own mean,
-      so replicates that keep a feature equally often but in different rows are seen to disagree:
-      an r̂ of `importance` (`arviz.rhat`), which averages over rows first, stays near 1 there. It
-      is 1 where W = B = 0 (all draws of a row agree), infinite where W = 0 < B (each replicate is
-      sure, of different things), NaN with one chain or one draw, and where soft masks are functions
-      of x: nothing is drawn within a replicate then, to compare the replicates with.
+      with sample variances (divisors D−1 and R−1) of the mask draws z: 1/r̂² as of chains, which
+      replicates of a fit are not (r̂ = 1.1 is an agreement of .83). Every row has its own mean, so
+      replicates that keep a feature equally often but in different rows are seen to disagree;
+      `arviz.rhat` of `importance`, which averages over rows first, stays near 1 there. It is 1
+      where W = B = 0 (all draws of a row agree), 0 where W = 0 < B (each replicate is sure, of
+      different things), NaN with one chain or one draw, and where soft masks are functions of x:
+      nothing is drawn within a replicate then, to compare the replicates with. Fits that have
+      learned nothing agree as well: read it beside the held-out scores.
 
     Args:
         posterior: what :func:`explain` returned; of several mask sites the first is ranked.
@@ -58,17 +62,18 @@ def selection_table(posterior: Posterior) -> pd.DataFrame:
         ...     "sample_stats": xr.Dataset({"selection_probability": (
         ...         ("chain", "row", "feature"), mask.mean(1), {"site": "mask"})}),
         ... }, {})
-        >>> selection_table(posterior)[["selection_probability", "r_hat"]].round(3)
-                 selection_probability  r_hat
+        >>> selection_table(posterior)[["selection_probability", "agreement"]].round(3)
+                 selection_probability  agreement
         feature
-        age                        1.0  1.000
-        height                     0.5  0.707
+        age                        1.0        1.0
+        height                     0.5        1.0
     """
     draws = group_of(posterior, "posterior")
     by_chain = chain_probabilities(posterior)
     mask = draws[by_chain.attrs["site"]]
     kind = importance_kind(mask)
     chains = by_chain.sizes["chain"]
+    variable = str(by_chain.name)
     mean = by_chain.values.mean(0)
     half = np.full_like(mean, np.nan)
     if chains > 1:
@@ -76,37 +81,30 @@ def selection_table(posterior: Posterior) -> pd.DataFrame:
         half = t.ppf(0.975, chains - 1) * spread / np.sqrt(chains)
     table = pd.DataFrame(
         {
-            "selection_probability": mean,
+            variable: mean,
             "lower": (mean - half).clip(0.0, kind.most),
             "upper": (mean + half).clip(0.0, kind.most),
-            "r_hat": _pooled_r_hat(mask, drawn=kind is PROBABILITY),
+            "agreement": _agreement(mask, drawn=kind is PROBABILITY),
         },
         index=pd.Index(draws[mask.dims[-1]].values, name="feature"),
     )
-    return table.sort_values("selection_probability", ascending=False, kind="stable")
+    return table.sort_values(variable, ascending=False, kind="stable")
 
 
 def chain_probabilities(posterior: Posterior) -> xr.DataArray:
-    """The selection probabilities of each chain, or the sizes of its attributions, averaged over
-    rows: (chain, feature).
+    """The masks' means of each chain, or the sizes of its attributions, averaged over rows:
+    (chain, feature).
 
     Raises:
         TypeError, ValueError: not a posterior of :func:`explain`.
     """
-    stats = group_of(posterior, "sample_stats")
-    if "selection_probability" not in stats:
-        raise ValueError(
-            "the posterior has no sample_stats 'selection_probability'; give one that explain() "
-            "made"
-        )
-    probability = stats["selection_probability"]
-    mean = abs(probability).mean("row", dtype=np.float64)
-    mean.attrs = dict(probability.attrs)
-    return mean
+    by_row = mask_means(posterior)
+    mean = abs(by_row).mean("row", dtype=np.float64)
+    return mean.rename(by_row.name).assign_attrs(by_row.attrs)
 
 
-def _pooled_r_hat(mask: xr.DataArray, drawn: bool) -> np.ndarray:
-    """r̂ by feature, its variances averaged over rows, from (chain, draw, row, feature)."""
+def _agreement(mask: xr.DataArray, drawn: bool) -> np.ndarray:
+    """The share of variance within replicates by feature, from (chain, draw, row, feature)."""
     chains, draws, rows, features = mask.shape
     if chains < 2 or draws < 2:
         return np.full(features, np.nan)
@@ -123,5 +121,5 @@ def _pooled_r_hat(mask: xr.DataArray, drawn: bool) -> np.ndarray:
     if not drawn and not within.any() and between.any():
         return np.full(features, np.nan)
     with np.errstate(divide="ignore", invalid="ignore"):
-        r_hat = np.sqrt((within * (draws - 1) / draws + between) / within)
-    return np.where((within == 0) & (between == 0), 1.0, r_hat)
+        share = within / (within * (draws - 1) / draws + between)
+    return np.where((within == 0) & (between == 0), 1.0, share.clip(max=1.0))

@@ -110,7 +110,7 @@ def test_report_tells_what_was_run(results, table):
     for told in (
         "What predicts income in people",
         "How to read this",
-        "r̂ compares the differences between replicates",
+        "The agreement compares the spread of the draws within a replicate",
         "EVAL-X on the explainer's features",
         "against as many features chosen at random",
         f"torch {version('torch')}",
@@ -127,7 +127,7 @@ def test_printed_table(results, table, capsys):
     lines = printed.splitlines()
     assert lines[0] == "people: 90 rows, 4 features, target 'income' (high, low)"
     ranked = pd.read_csv(Path(out) / "importance.csv")["feature"].tolist()
-    start = next(i for i, line in enumerate(lines) if "probability" in line and "r̂" in line)
+    start = next(i for i, line in enumerate(lines) if "probability" in line and "agreement" in line)
     assert [line.split()[0] for line in lines[start + 1 : start + 5]] == ranked
     for who in ("the explainer", "a predictor that sees everything", "EVAL-X on the explainer's"):
         (line,) = [line for line in lines if line.strip().startswith(who)]
@@ -264,7 +264,7 @@ def test_regimes_with_a_given_predictor(regime, table, tmp_path, capsys):
 def test_module_runs_the_same(table, tmp_path):
     command = [sys.executable, "-m", "lexppl", "explain", str(table), "--out", str(tmp_path / "r")]
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
-    # A terminal that knows neither r̂ nor ± must not be the end of it.
+    # A terminal that knows neither λ nor ± must not be the end of it.
     done = subprocess.run(
         [*command, *QUICK], capture_output=True, text=True, env=environment, check=False
     )

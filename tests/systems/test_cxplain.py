@@ -174,7 +174,7 @@ def test_an_ensemble_is_fitted_explained_saved_and_loaded(tmp_path):
     options = {"batch_size": 50, "learning_rate": 1e-2, "replicates": 4, "progress": False}
     result = fit(system, (x, shares), epochs=25, **options)
     posterior = explain(result, x, draws=2)
-    found = posterior["sample_stats"]["selection_probability"].values
+    found = posterior["sample_stats"]["mask_mean"].values
     assert found.shape == (4, 600, 4)
     assert found.sum(-1) == pytest.approx(np.ones((4, 600)), abs=1e-5)
     first = x[:, 0] > 0.5

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from lexppl import explain, fit, load, save
+from lexppl.explanation import mask_means
 from lexppl.inference.contexts import seeded
 from lexppl.models import Grouping
 from lexppl.models.table_parts import table_predictor
@@ -35,7 +36,7 @@ def test_it_fits_labels_a_black_box_and_replicates_and_is_saved(name, tmp_path):
     system = system_for(name, settings(name, grouping=grouping))
     result = fit(system, (X, LABELS), replicates=2, **FIT)
     posterior = explain(result, X[:7], draws=3)
-    importance = posterior["sample_stats"]["selection_probability"].values
+    importance = mask_means(posterior).values
     assert importance.shape == (2, 7, 3)
     assert np.isfinite(importance).all()
     assert (importance[0] != importance[1]).any() or name in ("l2x", "vibi", "meed")

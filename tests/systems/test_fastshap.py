@@ -334,7 +334,7 @@ def test_it_is_explained_saved_and_loaded(classes, tmp_path):
     )
     assert result.collapse == [None, None]  # attributions are no selection probabilities
     posterior = explain(result, x[:5], y[:5], draws=3)
-    found = posterior["sample_stats"]["selection_probability"].values
+    found = posterior["sample_stats"]["attribution"].values
     for chain, program in enumerate(result.models):
         phi = program.attributions(x[:5]).detach()
         likeliest = torch.zeros(5, dtype=torch.long)

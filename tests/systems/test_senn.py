@@ -174,7 +174,7 @@ def test_it_is_explained_saved_and_loaded(classes, tmp_path):
     )
     assert result.collapse == [None, None]  # attributions are no selection probabilities
     posterior = explain(result, x[:5], y[:5], draws=3)
-    assert posterior["sample_stats"]["selection_probability"].shape == (2, 5, 2)
+    assert posterior["sample_stats"]["attribution"].shape == (2, 5, 2)
     law = result.models[1].likelihood(result.models[1].outputs_of(x[:5]))
     log_likelihood = posterior["log_likelihood"]["y"].values[1]
     assert log_likelihood == pytest.approx(
