@@ -1,7 +1,6 @@
 """The divergence of a selector's law from a prior over features, as a penalty."""
 
 import math
-from typing import Any
 
 from pyro.distributions import Dirichlet, TorchDistribution
 from torch import Tensor
@@ -39,9 +38,6 @@ class KLPenalty(Penalty):
         if not 0.0 < concentration < float("inf"):
             raise ValueError(f"concentration must be positive and finite; it is {concentration}")
         self.concentration = float(concentration)
-
-    def config(self) -> dict[str, Any]:
-        return {"weight": self.weight, "concentration": self.concentration}
 
     def forward(self, law: TorchDistribution, mask: Tensor, *rows: Tensor) -> Tensor:
         if isinstance(law, Dirichlet):

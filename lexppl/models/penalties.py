@@ -1,14 +1,16 @@
 """Penalties `R(z)` on masks, in nats; several add up."""
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from pyro.distributions import TorchDistribution
 from torch import Tensor, nn
 
+from lexppl.configured import Configured
 
-class Penalty(nn.Module, ABC):
+
+class Penalty(Configured, nn.Module, ABC):
     """A weight times a cost of the mask.
 
     Args:
@@ -26,9 +28,6 @@ class Penalty(nn.Module, ABC):
         if not 0.0 <= weight < float("inf"):
             raise ValueError(f"a penalty's weight must be finite and at least 0; it is {weight}")
         self.weight = float(weight)
-
-    def config(self) -> dict[str, Any]:
-        return {"weight": self.weight}
 
     @abstractmethod
     def forward(self, law: TorchDistribution, mask: Tensor, *rows: Tensor) -> Tensor:
@@ -75,9 +74,6 @@ class RatePenalty(Penalty):
         if not 0.0 <= rate <= 1.0:
             raise ValueError(f"rate must be a share of the entries in [0, 1]; it is {rate}")
         self.rate = float(rate)
-
-    def config(self) -> dict[str, Any]:
-        return {"weight": self.weight, "rate": self.rate}
 
     def forward(self, law: TorchDistribution, mask: Tensor, *rows: Tensor) -> Tensor:
         return self.weight * (mask.mean(-1) - self.rate).abs()

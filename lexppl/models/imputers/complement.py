@@ -1,14 +1,14 @@
 """An imputer that is shown what the mask would hide."""
 
-from typing import Any
-
 from pyro.distributions.torch_distribution import TorchDistribution
 from torch import Tensor, nn
+
+from lexppl.configured import Configured
 
 __all__ = ["ComplementImputer"]
 
 
-class ComplementImputer(nn.Module):
+class ComplementImputer(Configured, nn.Module):
     r"""Hide what the mask keeps and keep what it hides, :math:`p_\iota(\tilde x \mid x, 1 - z)`.
 
     What an adversary sees (MEED, Liang et al. 2020, eq. 7), and the unselected features of FU-M.
@@ -24,9 +24,6 @@ class ComplementImputer(nn.Module):
     def __init__(self, imputer: nn.Module) -> None:
         super().__init__()
         self.imputer = imputer
-
-    def config(self) -> dict[str, Any]:
-        return {"imputer": self.imputer}
 
     def forward(self, x: Tensor, keep: Tensor) -> TorchDistribution:
         """The law of the imputed rows given the complement of ``keep``."""

@@ -10,6 +10,7 @@ import torch
 from pyro.distributions.torch_distribution import TorchDistribution
 from torch import Tensor, nn
 
+from lexppl.configured import Configured, constructor_arguments
 from lexppl.models.imputers.imputed import Imputed
 
 __all__ = ["Imputer", "TensorOrShape"]
@@ -18,7 +19,7 @@ TensorOrShape = float | Sequence[Any] | np.ndarray | Tensor | Mapping[str, Any]
 """A tensor, what makes one, or ``{"shape": [...], "dtype": "float32"}``: one to be loaded."""
 
 
-class Imputer(nn.Module):
+class Imputer(Configured, nn.Module):
     r"""A conditional law :math:`p_\iota(\tilde x \mid x, z)` of the hidden features.
 
     A subclass says in :meth:`hidden_law` what each feature would be, were it hidden, and in
@@ -66,8 +67,8 @@ class Imputer(nn.Module):
         made of a configuration holds NaN.
         """
         return {
-            name: {"shape": list(buffer.shape), "dtype": str(buffer.dtype).removeprefix("torch.")}
-            for name, buffer in self.named_buffers(recurse=False)
+            name: _description(value) if isinstance(value, Tensor) else value
+            for name, value in constructor_arguments(self).items()
         }
 
     def extra_repr(self) -> str:
@@ -133,3 +134,7 @@ class Imputer(nn.Module):
                 f"to it; it has shape {tuple(keep.shape)}. A grouping carries mask entries to "
                 "features"
             )
+
+
+def _description(tensor: Tensor) -> dict[str, Any]:
+    return {"shape": list(tensor.shape), "dtype": str(tensor.dtype).removeprefix("torch.")}
