@@ -13,7 +13,7 @@ __all__ = ["ComponentFeatures", "FeatureMeans", "GaussianFeatures"]
 class ComponentFeatures(Protocol):
     """The features of a row under each of C components.
 
-    ``means`` and ``variances`` are those of the features, shape ``(C, D)``.
+    `means` and `variances` are those of the features, shape `(C, D)`.
     """
 
     @property
@@ -23,29 +23,33 @@ class ComponentFeatures(Protocol):
     def variances(self) -> Tensor: ...
 
     def draw(self, component: Tensor) -> Tensor:
-        """Features of rows, shape ``(..., D)``.
+        """Features of rows, shape `(…, D)`.
 
-        :param component: whole numbers below C, of shape ``(..., 1)``, one for a whole row, or
-            ``(..., D)``: then each entry is drawn on its own.
+        Args:
+            component: whole numbers below C, of shape `(…, 1)`, one for a whole row, or `(…, D)`:
+                then each entry is drawn on its own.
         """
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """The log-density of each entry of ``value`` ``(..., D)`` under each component,
-        shape ``(..., D, C)``.
+        """The log-density of each entry of `value` `(…, D)` under each component, shape
+        `(…, D, C)`.
 
-        :raises NotImplementedError: where the features are points.
+        Raises:
+            NotImplementedError: where the features are points.
         """
 
 
 class GaussianFeatures(NamedTuple):
-    r"""Independent Gaussians, :math:`x_d \mid c \sim N(\mu_{cd}, \sigma_{cd}^2)`.
+    """Independent Gaussians, `x_d | c ~ N(μ_cd, σ_cd²)`.
 
-    :param means: :math:`\mu`, shape ``(C, D)``.
-    :param scales: the standard deviations :math:`\sigma`, shape ``(C, D)``.
+    Args:
+        means: μ, shape `(C, D)`.
+        scales: the standard deviations σ, shape `(C, D)`.
 
-    >>> features = GaussianFeatures(torch.zeros(3, 2), torch.ones(3, 2))
-    >>> features.draw(torch.tensor([[0], [2], [1], [0]])).shape
-    torch.Size([4, 2])
+    Example:
+        >>> features = GaussianFeatures(torch.zeros(3, 2), torch.ones(3, 2))
+        >>> features.draw(torch.tensor([[0], [2], [1], [0]])).shape
+        torch.Size([4, 2])
     """
 
     means: Tensor
@@ -70,10 +74,12 @@ class GaussianFeatures(NamedTuple):
 class FeatureMeans(NamedTuple):
     """The component's means themselves.
 
-    :param means: shape ``(C, D)``.
+    Args:
+        means: shape `(C, D)`.
 
-    >>> FeatureMeans(torch.tensor([[1.0, 2.0], [3.0, 4.0]])).draw(torch.tensor([[1, 0]]))
-    tensor([[3., 2.]])
+    Example:
+        >>> FeatureMeans(torch.tensor([[1.0, 2.0], [3.0, 4.0]])).draw(torch.tensor([[1, 0]]))
+        tensor([[3., 2.]])
     """
 
     means: Tensor

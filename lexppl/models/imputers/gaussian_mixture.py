@@ -9,43 +9,46 @@ __all__ = ["GaussianMixtureImputer"]
 
 
 class GaussianMixtureImputer(MixtureImputer):
-    r"""Hidden features from their exact conditional law under a mixture of diagonal Gaussians:
+    """Hidden features from their exact conditional law under a mixture of diagonal Gaussians:
 
-    .. math::
-        x_H \mid x_S \sim \sum_c r_c \prod_{d \in H} N(\mu_{cd}, \sigma_{cd}^2), \qquad
-        r_c \propto \pi_c \prod_{d \in S} N(x_d; \mu_{cd}, \sigma_{cd}^2) .
+        x_H | x_S ~ Σ_c r_c Π_{d ∈ H} N(μ_cd, σ_cd²),
+        r_c ∝ π_c Π_{d ∈ S} N(x_d; μ_cd, σ_cd²).
 
     A component is drawn by its responsibility, from the kept features only, and then its Gaussian
     for all hidden features: they depend on each other through the component.
 
-    A fractional ``keep`` is the exponent of a feature's density in :math:`r`, and interpolates.
-    Entries with ``keep > 1/2`` are each replaced, in part, by what they would be were they alone
-    hidden: by a draw from a component of their own, told by the other features. The gradient
-    with respect to ``keep`` is :math:`x - u` with that draw :math:`u`; the choice of the component
-    has none, so that an estimator which differentiates through relaxed masks is biased by it:
-    give it hard masks (``straight_through=True``). Means, variances and densities are exact,
-    gradients included. A boolean ``keep`` needs no draws for what is kept, and costs less.
+    A fractional `keep` is the exponent of a feature's density in `r`, and interpolates. Entries
+    with `keep > 1/2` are each replaced, in part, by what they would be were they alone hidden: by a
+    draw from a component of their own, told by the other features. The gradient with respect to
+    `keep` is `x − u` with that draw `u`; the choice of the component has none, so that an estimator
+    which differentiates through relaxed masks is biased by it: give it hard masks
+    (`straight_through=True`). Means, variances and densities are exact, gradients included. A
+    boolean `keep` needs no draws for what is kept, and costs less.
 
-    Tables only: rows of shape ``(D,)``.
+    Tables only: rows of shape `(D,)`.
 
-    :param weights: :math:`\pi`, shape ``(C,)``, positive, of sum 1.
-    :param means: :math:`\mu`, shape ``(C, D)``, in the units of the features.
-    :param scales: the standard deviations :math:`\sigma > 0`, shape ``(C, D)``.
-    :raises TypeError: when they are not of one floating-point type.
-    :raises ValueError: when a shape does not fit, a value is NaN or infinite, a weight or a scale
-        is not positive, or the weights do not sum to 1.
+    Args:
+        weights: π, shape `(C,)`, positive, of sum 1.
+        means: μ, shape `(C, D)`, in the units of the features.
+        scales: the standard deviations σ > 0, shape `(C, D)`.
+
+    Raises:
+        TypeError: when they are not of one floating-point type.
+        ValueError: when a shape does not fit, a value is NaN or infinite, a weight or a scale is
+            not positive, or the weights do not sum to 1.
 
     Source: Senetaire et al. 2023, appendix B ("Gaussian mixture model").
 
-    >>> import torch
-    >>> imputer = GaussianMixtureImputer(
-    ...     [0.5, 0.5], [[-1.0, -9.0], [1.0, 9.0]], [[0.1, 1.0], [0.1, 1.0]]
-    ... )
-    >>> x = torch.tensor([[1.1, 0.0]])
-    >>> imputer(x, torch.tensor([True, False])).mean
-    tensor([[1.1000, 9.0000]])
-    >>> imputer.responsibilities(x, torch.tensor([False, True]))
-    tensor([[0.5000, 0.5000]])
+    Example:
+        >>> import torch
+        >>> imputer = GaussianMixtureImputer(
+        ...     [0.5, 0.5], [[-1.0, -9.0], [1.0, 9.0]], [[0.1, 1.0], [0.1, 1.0]]
+        ... )
+        >>> x = torch.tensor([[1.1, 0.0]])
+        >>> imputer(x, torch.tensor([True, False])).mean
+        tensor([[1.1000, 9.0000]])
+        >>> imputer.responsibilities(x, torch.tensor([False, True]))
+        tensor([[0.5000, 0.5000]])
     """
 
     def component_features(self) -> ComponentFeatures:

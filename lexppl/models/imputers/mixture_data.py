@@ -19,37 +19,39 @@ ROWS_AT_ONCE = 4096
 
 
 class MixtureDataImputer(MixtureImputer):
-    r"""Hidden features are those of a random reference row of a mixture's random component:
+    """Hidden features are those of a random reference row of a mixture's random component:
 
-    .. math::
-        \tilde x = z \odot x + (1 - z) \odot \rho_i, \qquad
-        c \sim r(x, z), \quad i \mid c \sim \mathrm{Categorical}(w_{c 1}, \dots, w_{c N}), \quad
-        w_{ci} \propto r_c(\rho_i, 1) .
+        x̃ = z ⊙ x + (1 − z) ⊙ ρ_i,
+        c ~ r(x, z),    i | c ~ Categorical(w_c1, …, w_cN),    w_ci ∝ r_c(ρ_i, 1).
 
     The component is drawn by its responsibility from the kept features, as in
     :class:`GaussianMixtureImputer`, and then a row by its weight under the component: the
     responsibility of the component for it, from all its features. The hidden features of a draw
     belong together and were seen. Fractional masks and their gradients are as there.
 
-    The law is a set of point masses; it has no ``log_prob``.
+    The law is a set of point masses; it has no `log_prob`.
 
-    :param weights: :math:`\pi`, shape ``(C,)``, positive, of sum 1.
-    :param means: :math:`\mu`, shape ``(C, D)``, in the units of the features.
-    :param scales: the standard deviations :math:`\sigma > 0`, shape ``(C, D)``.
-    :param reference: the rows :math:`\rho`, shape ``(N, D)``, N at least 1, finite.
-    :param row_weights: :math:`w`, shape ``(C, N)``, non-negative; computed if None.
-    :raises TypeError: when they are not of one floating-point type.
-    :raises ValueError: when a shape does not fit, a value is NaN or infinite, a weight or a scale
-        is not positive, or the weights do not sum to 1.
+    Args:
+        weights: π, shape `(C,)`, positive, of sum 1.
+        means: μ, shape `(C, D)`, in the units of the features.
+        scales: the standard deviations σ > 0, shape `(C, D)`.
+        reference: the rows ρ, shape `(N, D)`, N at least 1, finite.
+        row_weights: `w`, shape `(C, N)`, non-negative; computed if None.
+
+    Raises:
+        TypeError: when they are not of one floating-point type.
+        ValueError: when a shape does not fit, a value is NaN or infinite, a weight or a scale is
+            not positive, or the weights do not sum to 1.
 
     Source: Senetaire et al. 2023, appendix B ("GMM data set").
 
-    >>> imputer = MixtureDataImputer(
-    ...     [0.5, 0.5], [[-1.0, -9.0], [1.0, 9.0]], [[0.1, 1.0], [0.1, 1.0]],
-    ...     reference=[[-1.2, -8.0], [0.9, 7.0]],
-    ... )
-    >>> imputer(torch.tensor([[1.1, 0.0]]), torch.tensor([True, False])).sample()
-    tensor([[1.1000, 7.0000]])
+    Example:
+        >>> imputer = MixtureDataImputer(
+        ...     [0.5, 0.5], [[-1.0, -9.0], [1.0, 9.0]], [[0.1, 1.0], [0.1, 1.0]],
+        ...     reference=[[-1.2, -8.0], [0.9, 7.0]],
+        ... )
+        >>> imputer(torch.tensor([[1.1, 0.0]]), torch.tensor([True, False])).sample()
+        tensor([[1.1000, 7.0000]])
     """
 
     reference: Tensor
@@ -77,19 +79,23 @@ class MixtureDataImputer(MixtureImputer):
     ) -> Self:
         """The mixture of the rows, as in :meth:`GaussianMixtureImputer.fit`, and their weights.
 
-        :param x: training rows, shape ``(B, D)``, finite.
-        :param components: C, from 1 to B.
-        :param seed: of the start, which is k-means; the global random state is not touched.
-        :param reference: rows to take features from, shape ``(N, D)``: validation rows in the
-            paper; ``x`` if None.
-        :raises TypeError: when ``x`` is not a floating-point tensor, ``reference`` not of its
-            type, or a number not whole.
-        :raises ValueError: when ``x`` is not a finite table of 2 rows or more, the components
-            are fewer than 1 or more than its rows, or ``reference`` does not fit it.
+        Args:
+            x: training rows, shape `(B, D)`, finite.
+            components: C, from 1 to B.
+            seed: of the start, which is k-means; the global random state is not touched.
+            reference: rows to take features from, shape `(N, D)`: validation rows in the paper; `x`
+                if None.
 
-        >>> x = torch.randn(50, 3, generator=torch.Generator().manual_seed(0))
-        >>> MixtureDataImputer.fit(x, components=4).row_weights.shape
-        torch.Size([4, 50])
+        Raises:
+            TypeError: when `x` is not a floating-point tensor, `reference` not of its type, or a
+                number not whole.
+            ValueError: when `x` is not a finite table of 2 rows or more, the components are fewer
+                than 1 or more than its rows, or `reference` does not fit it.
+
+        Example:
+            >>> x = torch.randn(50, 3, generator=torch.Generator().manual_seed(0))
+            >>> MixtureDataImputer.fit(x, components=4).row_weights.shape
+            torch.Size([4, 50])
         """
         weights, means, scales = fit_diagonal_mixture(x, components, seed)
         return cls(weights, means, scales, x if reference is None else reference)

@@ -11,18 +11,22 @@ __all__ = ["solve_shared"]
 
 
 def solve_shared(cholesky: Tensor, rhs: Tensor) -> Tensor:
-    r"""The solution :math:`w` of :math:`L L^\top w = r`, batch dimensions broadcast.
+    """The solution `w` of `L Lᵀ w = r`, batch dimensions broadcast.
 
-    Dimensions of ``rhs`` over which the factor does not change (imputations of one mask, rows
-    under one mask) become columns of one solve, so that the factor is never copied.
+    Dimensions of `rhs` over which the factor does not change (imputations of one mask, rows under
+    one mask) become columns of one solve, so that the factor is never copied.
 
-    :param cholesky: lower triangular :math:`L`, shape ``(*factors, D, D)``.
-    :param rhs: :math:`r`, shape ``(*batch, D)``; ``factors`` broadcasts with ``batch``.
-    :returns: shape ``(*broadcast, D)``.
+    Args:
+        cholesky: lower triangular `L`, shape `(*factors, D, D)`.
+        rhs: `r`, shape `(*batch, D)`; `factors` broadcasts with `batch`.
 
-    >>> solve_shared(2 * torch.eye(2), torch.tensor([[4.0, 8.0], [0.0, 2.0]]))
-    tensor([[1.0000, 2.0000],
-            [0.0000, 0.5000]])
+    Returns:
+        shape `(*broadcast, D)`.
+
+    Example:
+        >>> solve_shared(2 * torch.eye(2), torch.tensor([[4.0, 8.0], [0.0, 2.0]]))
+        tensor([[1.0000, 2.0000],
+                [0.0000, 0.5000]])
     """
     size = rhs.shape[-1]
     batch = torch.broadcast_shapes(cholesky.shape[:-2], rhs.shape[:-1])
