@@ -10,10 +10,9 @@ from pyro.distributions.torch_distribution import TorchDistribution
 from torch import Tensor
 from torch.distributions import constraints
 
-from lexppl.models.imputers.shared_solve import solve_shared
 from lexppl.models.imputers.variance_floor import fill_zero_variances
 
-__all__ = ["ConditionedGaussian", "relative_jitter"]
+__all__ = ["ConditionedGaussian", "relative_jitter", "solve_shared"]
 
 
 def relative_jitter(covariance: Tensor) -> float:
@@ -199,3 +198,40 @@ def _log_density(cholesky: Tensor, deviation: Tensor, entries: Tensor | None = N
     log_determinant = cholesky.diagonal(dim1=-2, dim2=-1).log().sum(-1)
     size = deviation.shape[-1] if entries is None else entries.sum(-1).to(deviation.dtype)
     return -0.5 * (quadratic + size * math.log(2 * math.pi)) - log_determinant
+
+
+def solve_shared(cholesky: Tensor, rhs: Tensor) -> Tensor:
+    """The solution `w` of `L Lᵀ w = r`, batch dimensions broadcast.
+
+    Dimensions of `rhs` over which the factor does not change (imputations of one mask, rows under
+    one mask) become columns of one solve, so that the factor is never copied.
+
+    Args:
+        cholesky: lower triangular `L`, shape `(*factors, D, D)`.
+        rhs: `r`, shape `(*batch, D)`; `factors` broadcasts with `batch`.
+
+    Returns:
+        shape `(*broadcast, D)`.
+
+    Example:
+        >>> solve_shared(2 * torch.eye(2), torch.tensor([[4.0, 8.0], [0.0, 2.0]]))
+        tensor([[1.0000, 2.0000],
+                [0.0000, 0.5000]])
+    """
+    size = rhs.shape[-1]
+    batch = torch.broadcast_shapes(cholesky.shape[:-2], rhs.shape[:-1])
+    n = len(batch)
+    factors = (1,) * (n - cholesky.ndim + 2) + tuple(cholesky.shape[:-2])
+    own = [i for i in range(n) if factors[i] != 1]
+    shared = [i for i in range(n) if factors[i] == 1]
+    own_sizes = [batch[i] for i in own]
+    shared_sizes = [batch[i] for i in shared]
+
+    order = [*own, n, *shared]
+    columns = rhs.expand(*batch, size).permute(order)
+    columns = columns.reshape(*own_sizes, size, math.prod(shared_sizes))
+    factor = cholesky.reshape(*own_sizes, size, size)
+    solution = torch.linalg.solve_triangular(factor, columns, upper=False)
+    solution = torch.linalg.solve_triangular(factor.mT, solution, upper=True)
+    back = [order.index(i) for i in range(n + 1)]
+    return solution.reshape(*own_sizes, size, *shared_sizes).permute(back)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from lexppl.models.imputers.component_features import ComponentFeatures, FeatureMeans
-from lexppl.models.imputers.mixture import MixtureImputer
+from typing import NamedTuple
 
-__all__ = ["MixtureMeansImputer"]
+import torch
+from torch import Tensor
+
+from lexppl.models.imputers.mixture.component_law import ComponentFeatures
+from lexppl.models.imputers.mixture.mixture_imputer import MixtureImputer
+
+__all__ = ["FeatureMeans", "MixtureMeansImputer"]
 
 
 class MixtureMeansImputer(MixtureImputer):
@@ -33,3 +38,31 @@ class MixtureMeansImputer(MixtureImputer):
     def component_features(self) -> ComponentFeatures:
         """The means of each component."""
         return FeatureMeans(self.means)
+
+
+class FeatureMeans(NamedTuple):
+    """The component's means themselves.
+
+    Args:
+        means: shape `(C, D)`.
+
+    Example:
+        >>> FeatureMeans(torch.tensor([[1.0, 2.0], [3.0, 4.0]])).draw(torch.tensor([[1, 0]]))
+        tensor([[3., 2.]])
+    """
+
+    means: Tensor
+
+    @property
+    def variances(self) -> Tensor:
+        return torch.zeros_like(self.means)
+
+    def draw(self, component: Tensor) -> Tensor:
+        feature = torch.arange(self.means.shape[-1], device=self.means.device)
+        return self.means[component, feature]
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        raise NotImplementedError(
+            "a component's means are points and have no density; objectives that propose x_imputed "
+            "from the model do not need it, others can use a GaussianMixtureImputer"
+        )

@@ -7,10 +7,14 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from lexppl.models.imputers.component_law import ComponentLaw
 from lexppl.models.imputers.imputer import Imputer, TensorOrShape
-from lexppl.models.imputers.mixture_fit import check_component_fit
-from lexppl.models.imputers.weighted_rows import WeightedRows, check_reference, check_row_weights
+from lexppl.models.imputers.mixture.component_law import ComponentLaw
+from lexppl.models.imputers.mixture.diagonal_fit import check_component_fit
+from lexppl.models.imputers.mixture.weighted_rows import (
+    WeightedRows,
+    check_reference,
+    check_row_weights,
+)
 
 __all__ = ["KMeansDataImputer"]
 

@@ -7,11 +7,15 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from lexppl.models.imputers.component_features import ComponentFeatures
 from lexppl.models.imputers.imputer import TensorOrShape
-from lexppl.models.imputers.mixture import MixtureImputer
-from lexppl.models.imputers.mixture_fit import fit_diagonal_mixture
-from lexppl.models.imputers.weighted_rows import WeightedRows, check_reference, check_row_weights
+from lexppl.models.imputers.mixture.component_law import ComponentFeatures
+from lexppl.models.imputers.mixture.diagonal_fit import fit_diagonal_mixture
+from lexppl.models.imputers.mixture.mixture_imputer import MixtureImputer
+from lexppl.models.imputers.mixture.weighted_rows import (
+    WeightedRows,
+    check_reference,
+    check_row_weights,
+)
 
 __all__ = ["MixtureDataImputer"]
 

@@ -3,15 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import torch
 from pyro.distributions.torch_distribution import TorchDistribution
 from torch import Tensor
 from torch.distributions import constraints
 
-from lexppl.models.imputers.component_features import ComponentFeatures
+__all__ = ["ComponentFeatures", "ComponentLaw"]
 
-__all__ = ["ComponentLaw"]
+
+class ComponentFeatures(Protocol):
+    """The features of a row under each of C components.
+
+    `means` and `variances` are those of the features, shape `(C, D)`.
+    """
+
+    @property
+    def means(self) -> Tensor: ...
+
+    @property
+    def variances(self) -> Tensor: ...
+
+    def draw(self, component: Tensor) -> Tensor:
+        """Features of rows, shape `(…, D)`.
+
+        Args:
+            component: whole numbers below C, of shape `(…, 1)`, one for a whole row, or `(…, D)`:
+                then each entry is drawn on its own.
+        """
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """The log-density of each entry of `value` `(…, D)` under each component, shape
+        `(…, D, C)`.
+
+        Raises:
+            NotImplementedError: where the features are points.
+        """
 
 
 class ComponentLaw(TorchDistribution):
@@ -39,7 +67,7 @@ class ComponentLaw(TorchDistribution):
         nearest: give all probability to the largest score, the first of equal ones.
 
     Example:
-        >>> from lexppl.models.imputers.component_features import FeatureMeans
+        >>> from lexppl.models.imputers.mixture.mixture_means import FeatureMeans
         >>> means = torch.tensor([[1.0, 2.0], [-1.0, -2.0]])
         >>> evidence = torch.tensor([[[0.0, 0.0], [0.0, -99.0]]])
         >>> keep = torch.tensor([[False, True]])

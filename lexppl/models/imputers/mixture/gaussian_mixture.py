@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from lexppl.models.imputers.component_features import ComponentFeatures, GaussianFeatures
-from lexppl.models.imputers.mixture import MixtureImputer
+from typing import NamedTuple
 
-__all__ = ["GaussianMixtureImputer"]
+import torch
+from torch import Tensor
+
+from lexppl.models.imputers.mixture.component_law import ComponentFeatures
+from lexppl.models.imputers.mixture.mixture_imputer import MixtureImputer
+
+__all__ = ["GaussianFeatures", "GaussianMixtureImputer"]
 
 
 class GaussianMixtureImputer(MixtureImputer):
@@ -54,3 +59,35 @@ class GaussianMixtureImputer(MixtureImputer):
     def component_features(self) -> ComponentFeatures:
         """The Gaussians of each component."""
         return GaussianFeatures(self.means, self.scales)
+
+
+class GaussianFeatures(NamedTuple):
+    """Independent Gaussians, `x_d | c ~ N(μ_cd, σ_cd²)`.
+
+    Args:
+        means: μ, shape `(C, D)`.
+        scales: the standard deviations σ, shape `(C, D)`.
+
+    Example:
+        >>> features = GaussianFeatures(torch.zeros(3, 2), torch.ones(3, 2))
+        >>> features.draw(torch.tensor([[0], [2], [1], [0]])).shape
+        torch.Size([4, 2])
+    """
+
+    means: Tensor
+    scales: Tensor
+
+    @property
+    def variances(self) -> Tensor:
+        return self.scales**2
+
+    def draw(self, component: Tensor) -> Tensor:
+        feature = torch.arange(self.means.shape[-1], device=self.means.device)
+        mean, scale = self.means[component, feature], self.scales[component, feature]
+        return torch.addcmul(
+            mean, torch.randn(mean.shape, dtype=mean.dtype, device=mean.device), scale
+        )
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        law = torch.distributions.Normal(self.means.mT, self.scales.mT, validate_args=False)
+        return law.log_prob(value.unsqueeze(-1))

@@ -7,10 +7,9 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from lexppl.models.imputers.component_features import ComponentFeatures
-from lexppl.models.imputers.component_law import ComponentLaw
 from lexppl.models.imputers.imputer import Imputer, TensorOrShape
-from lexppl.models.imputers.mixture_fit import fit_diagonal_mixture
+from lexppl.models.imputers.mixture.component_law import ComponentFeatures, ComponentLaw
+from lexppl.models.imputers.mixture.diagonal_fit import fit_diagonal_mixture
 
 __all__ = ["MixtureImputer"]
 
