@@ -15,9 +15,9 @@ from lexppl.effects import MASK_KIND, imputation_particles, mask_particles
 from lexppl.inference import LossTerm, NestedIWAE, Pathwise, PlugInMean, Stage, System
 from lexppl.models.grouping import Grouping
 from lexppl.models.imputers import ConstantImputer
-from lexppl.models.kl_penalty import KLPenalty
 from lexppl.models.lex import LEX, observe
 from lexppl.models.networks import MLP
+from lexppl.models.penalties import KLPenalty
 from lexppl.models.regimes import frozen
 from lexppl.models.selectors import DirichletSelector, positive
 from lexppl.models.table_parts import mask_entries
