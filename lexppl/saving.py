@@ -55,9 +55,9 @@ def describe(part: Any, path: str = "model") -> Any:
         config: Callable[[], dict[str, Any]] | None = getattr(part, "config", None)
         if config is None:
             raise TypeError(
-                f"{path} is a {type(part).__name__}, which cannot describe itself: give the class "
-                "a method config() that returns its constructor's arguments, and load with "
-                f"parts=[{type(part).__name__}]"
+                f"{path} is a {type(part).__name__}, which cannot describe itself: make the class "
+                "a lexppl.configured.Configured, or give it a method config() that returns its "
+                f"constructor's arguments, and load with parts=[{type(part).__name__}]"
             )
         return {
             "part": type(part).__name__,

@@ -9,10 +9,11 @@ ROOT = Path(__file__).parent.parent / "lexppl"
 ORDER = {
     "distributions": set(),
     "effects": set(),
+    "configured": set(),
     "data": set(),
-    "models": {"distributions", "effects", "data"},
+    "models": {"distributions", "effects", "configured", "data"},
     "inference": {"distributions", "effects"},
-    "systems": {"distributions", "effects", "data", "models", "inference"},
+    "systems": {"distributions", "effects", "configured", "data", "models", "inference"},
 }
 ORDER["explanation"] = {*ORDER["systems"], "systems", "arviz_compatibility"}
 ORDER["evaluation"] = {*ORDER["explanation"], "explanation"}

@@ -21,7 +21,6 @@ from lexppl.models.imputers import (
     MixtureMeansImputer,
     SquaredMaskImputer,
 )
-from lexppl.models.kl_penalty import KLPenalty
 from lexppl.models.lex import LEX, observe
 from lexppl.models.likelihoods import (
     BernoulliLikelihood,
@@ -33,6 +32,7 @@ from lexppl.models.likelihoods import (
 from lexppl.models.networks import MLP, ScaledOutput
 from lexppl.models.penalties import (
     GiniPenalty,
+    KLPenalty,
     Penalty,
     RatePenalty,
     SizePenalty,

@@ -1,13 +1,14 @@
 """From mask entries to features."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from lexppl.configured import Configured
 
-class Grouping(nn.Module):
+
+class Grouping(Configured, nn.Module):
     """One mask entry for several features: feature `d` is kept where entry `groups[d]` is.
 
     Args:
@@ -49,8 +50,10 @@ class Grouping(nn.Module):
         """One entry for each feature."""
         return cls(range(features), names)
 
-    def config(self) -> dict[str, Any]:
-        return {"groups": self.index.tolist(), "names": list(self.names)}
+    @property
+    def groups(self) -> tuple[int, ...]:
+        """The entry of each feature, `(D,)`."""
+        return tuple(self.index.tolist())
 
     @property
     def entries(self) -> int:

@@ -8,6 +8,7 @@ import pyro.distributions as dist
 from pyro.nn import PyroModule
 from torch import Tensor, nn
 
+from lexppl.configured import Configured
 from lexppl.effects import (
     MASK_KIND,
     draw_weights,
@@ -20,7 +21,7 @@ from lexppl.models.grouping import Grouping
 from lexppl.models.penalties import Penalty
 
 
-class LEX(PyroModule):
+class LEX(Configured, PyroModule):
     """Select, impute, predict (Senetaire et al. 2023, eq. 4):
 
         z ~ p_γ(z | x),    x̃ ~ p_ι(x̃ | x, z),    y ~ Φ(y | f_θ(x̃)).
@@ -71,15 +72,6 @@ class LEX(PyroModule):
         self.predictor = predictor
         self.penalties = nn.ModuleList(penalties)
         self.grouping = grouping
-
-    def config(self) -> dict[str, Any]:
-        return {
-            "selector": self.selector,
-            "imputer": self.imputer,
-            "predictor": self.predictor,
-            "penalties": list(self.penalties),
-            "grouping": self.grouping,
-        }
 
     def _mask_options(self) -> dict[str, Any]:
         kind = getattr(self.selector, MASK_KIND, None)

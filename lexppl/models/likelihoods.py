@@ -8,8 +8,10 @@ import torch
 from pyro.distributions import TorchDistribution
 from torch import Tensor, nn
 
+from lexppl.configured import Configured
 
-class Likelihood(nn.Module, ABC):
+
+class Likelihood(Configured, nn.Module, ABC):
     """The law `Φ(y | f)` of a label or response given the outputs `f` of a network."""
 
     discrete: ClassVar[bool]
@@ -18,9 +20,6 @@ class Likelihood(nn.Module, ABC):
     @abstractmethod
     def forward(self, outputs: Tensor) -> TorchDistribution:
         """The law of y, batch shape `(…)`, from outputs `(…, n)`."""
-
-    def config(self) -> dict[str, Any]:
-        return {}
 
 
 class CategoricalLikelihood(Likelihood):
@@ -83,6 +82,7 @@ class NormalLikelihood(Likelihood):
             self.log_scale.copy_(torch.tensor(self._first_scale).log())
 
     def config(self) -> dict[str, Any]:
+        # No `scale` stands beside the learned one, which it would be taken for.
         return {"scale": self._first_scale, "learn_scale": self.learn_scale}
 
     def forward(self, outputs: Tensor) -> TorchDistribution:

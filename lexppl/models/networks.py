@@ -2,15 +2,17 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from lexppl.configured import Configured
+
 ACTIVATIONS = ("relu", "selu", "tanh", "leaky_relu", "silu", "gelu")
 
 
-class MLP(nn.Module):
+class MLP(Configured, nn.Module):
     """Multilayer perceptron on the last dimension: `(…, D)` to `(…, outputs)`.
 
     Args:
@@ -31,6 +33,8 @@ class MLP(nn.Module):
         >>> MLP(11, 2, hidden=(200, 200), seed=0)(torch.zeros(5, 11)).shape
         torch.Size([5, 2])
     """
+
+    not_described: ClassVar[frozenset[str]] = frozenset({"seed"})
 
     def __init__(
         self,
@@ -61,17 +65,6 @@ class MLP(nn.Module):
         self.norms = nn.ModuleList(nn.BatchNorm1d(width) for width in hidden if batch_norm)
         self._activate = getattr(nn.functional, activation)
 
-    def config(self) -> dict[str, Any]:
-        """Constructor arguments that rebuild the module, but for its weights."""
-        return {
-            "inputs": self.inputs,
-            "outputs": self.outputs,
-            "hidden": list(self.hidden),
-            "activation": self.activation,
-            "batch_norm": self.batch_norm,
-            "dropout": self.dropout,
-        }
-
     def forward(self, x: Tensor) -> Tensor:
         if x.shape[-1] != self.inputs:
             raise ValueError(
@@ -87,7 +80,7 @@ class MLP(nn.Module):
         return result
 
 
-class ScaledOutput(nn.Module):
+class ScaledOutput(Configured, nn.Module):
     """A network whose output is in the units of a response: `shift + scale · network(x)`.
 
     Args:
@@ -111,9 +104,6 @@ class ScaledOutput(nn.Module):
         self.network = network
         self.shift = float(shift)
         self.scale = float(scale)
-
-    def config(self) -> dict[str, Any]:
-        return {"network": self.network, "shift": self.shift, "scale": self.scale}
 
     def forward(self, x: Tensor) -> Tensor:
         outputs: Tensor = self.network(x)

@@ -1,14 +1,19 @@
 """Penalties `R(z)` on masks, in nats; several add up."""
 
+import math
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
-from pyro.distributions import TorchDistribution
+from pyro.distributions import Dirichlet, TorchDistribution
 from torch import Tensor, nn
+from torch.distributions import kl_divergence
+
+from lexppl.configured import Configured
+from lexppl.distributions import MaxConcrete, TopEntries
 
 
-class Penalty(nn.Module, ABC):
+class Penalty(Configured, nn.Module, ABC):
     """A weight times a cost of the mask.
 
     Args:
@@ -26,9 +31,6 @@ class Penalty(nn.Module, ABC):
         if not 0.0 <= weight < float("inf"):
             raise ValueError(f"a penalty's weight must be finite and at least 0; it is {weight}")
         self.weight = float(weight)
-
-    def config(self) -> dict[str, Any]:
-        return {"weight": self.weight}
 
     @abstractmethod
     def forward(self, law: TorchDistribution, mask: Tensor, *rows: Tensor) -> Tensor:
@@ -76,9 +78,6 @@ class RatePenalty(Penalty):
             raise ValueError(f"rate must be a share of the entries in [0, 1]; it is {rate}")
         self.rate = float(rate)
 
-    def config(self) -> dict[str, Any]:
-        return {"weight": self.weight, "rate": self.rate}
-
     def forward(self, law: TorchDistribution, mask: Tensor, *rows: Tensor) -> Tensor:
         return self.weight * (mask.mean(-1) - self.rate).abs()
 
@@ -107,3 +106,45 @@ class GiniPenalty(Penalty):
 
     def forward(self, law: TorchDistribution, mask: Tensor, *rows: Tensor) -> Tensor:
         return self.weight * (1.0 - mask.square() - (1.0 - mask).square()).mean(-1)
+
+
+class KLPenalty(Penalty):
+    r"""`λ · KL(q(z | x) ‖ r(z))`, in nats a row, in closed form.
+
+    - `MaxConcrete`: each of its k draws picks a feature by `p = softmax(logits)`, and r is uniform
+      over the G features: `log G − H(p)` (VIBI, Bang et al. 2019, eq. 7). `TopEntries`, its law
+      after training, is charged the same.
+    - `Dirichlet(α)`: r is `Dirichlet(α₀, …, α₀)` (Q-FIT, Adamczewski et al., eq. 4).
+
+    Args:
+        weight: λ; β in VIBI, 1 in Q-FIT.
+        concentration: α₀ > 0 of the Dirichlet prior; not read by the other laws.
+
+    Raises:
+        ValueError: a weight below 0, a concentration that is not positive.
+        TypeError: a law without a closed form here.
+
+    Example:
+        >>> import torch
+        >>> law = MaxConcrete(0.5, torch.zeros(1, 4), k=2)
+        >>> KLPenalty(1.0)(law, law.rsample())
+        tensor([0.])
+    """
+
+    def __init__(self, weight: float = 1.0, concentration: float = 1.0) -> None:
+        super().__init__(weight)
+        if not 0.0 < concentration < float("inf"):
+            raise ValueError(f"concentration must be positive and finite; it is {concentration}")
+        self.concentration = float(concentration)
+
+    def forward(self, law: TorchDistribution, mask: Tensor, *rows: Tensor) -> Tensor:
+        if isinstance(law, Dirichlet):
+            prior = Dirichlet(law.concentration.new_full(law.event_shape, self.concentration))
+            return self.weight * kl_divergence(law, prior.expand(law.batch_shape))
+        if isinstance(law, MaxConcrete | TopEntries):
+            log_p = law.logits.log_softmax(-1)
+            return self.weight * ((log_p.exp() * log_p).sum(-1) + math.log(log_p.shape[-1]))
+        raise TypeError(
+            "KLPenalty knows MaxConcrete, TopEntries and Dirichlet laws; it was given "
+            f"{type(law).__name__}"
+        )

@@ -1,14 +1,13 @@
 """The predictor `y ~ Φ(y | f_θ(x̃))`: a likelihood over any network."""
 
-from typing import Any
-
 from pyro.distributions import TorchDistribution
 from torch import Tensor, nn
 
+from lexppl.configured import Configured
 from lexppl.models.likelihoods import Likelihood
 
 
-class Predictor(nn.Module):
+class Predictor(Configured, nn.Module):
     """The law of y given imputed rows.
 
     Args:
@@ -32,13 +31,6 @@ class Predictor(nn.Module):
         self.network = network
         self.likelihood = likelihood
         self.event_dim = event_dim
-
-    def config(self) -> dict[str, Any]:
-        return {
-            "network": self.network,
-            "likelihood": self.likelihood,
-            "event_dim": self.event_dim,
-        }
 
     def forward(self, x: Tensor) -> TorchDistribution:
         split = x.dim() - self.event_dim

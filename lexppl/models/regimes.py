@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from lexppl.configured import Configured
 from lexppl.models.black_box import BlackBox
 from lexppl.models.black_box import black_box as wrapped
 
@@ -118,7 +119,7 @@ def regime_targets(
     return (model if isinstance(model, BlackBox) else wrapped(model)).targets(x)
 
 
-class Frozen(nn.Module):
+class Frozen(Configured, nn.Module):
     """A module that never learns: no gradients, and evaluation mode for good.
 
     Batch norm statistics and dropout stay as they are in evaluation, also while a program that
@@ -133,9 +134,6 @@ class Frozen(nn.Module):
         super().__init__()
         self.module = module.requires_grad_(False)
         self.eval()
-
-    def config(self) -> dict[str, Any]:
-        return {"module": self.module}
 
     def train(self, mode: bool = True) -> Frozen:
         """Stay in evaluation mode."""

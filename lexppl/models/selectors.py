@@ -1,6 +1,6 @@
 """Selectors: a network of x and the law of the mask, `p_γ(z | x)`."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pyro.distributions as dist
 import torch
@@ -8,18 +8,16 @@ from pyro.distributions import TorchDistribution
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
+from lexppl.configured import Configured
 from lexppl.distributions import KSubset, MaskDirichlet, MaxConcrete, TopEntries
 
 
-class _OfNetwork(nn.Module):
+class _OfNetwork(Configured, nn.Module):
     """A selector that is its network and a law."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
         self.network = network
-
-    def config(self) -> dict[str, Any]:
-        return {"network": self.network}
 
 
 class BernoulliSelector(_OfNetwork):
@@ -41,7 +39,7 @@ class BernoulliSelector(_OfNetwork):
         return dist.Bernoulli(logits=self.network(x)).to_event(1)
 
 
-class KSubsetSelector(nn.Module):
+class KSubsetSelector(Configured, nn.Module):
     """Exactly k entries: independent Bernoullis with logits `network(x)`, given that k are kept.
 
     Args:
@@ -65,14 +63,11 @@ class KSubsetSelector(nn.Module):
         self.network = network
         self.k = k
 
-    def config(self) -> dict[str, Any]:
-        return {"network": self.network, "k": self.k}
-
     def forward(self, x: Tensor) -> TorchDistribution:
         return KSubset(self.network(x), self.k)
 
 
-class RandomSelector(nn.Module):
+class RandomSelector(Configured, nn.Module):
     """Masks that know nothing of x: `z_g ~ Bernoulli(rate)`, independently.
 
     Args:
@@ -98,15 +93,12 @@ class RandomSelector(nn.Module):
         self.entries = entries
         self.rate = float(rate)
 
-    def config(self) -> dict[str, Any]:
-        return {"entries": self.entries, "rate": self.rate}
-
     def forward(self, x: Tensor) -> TorchDistribution:
         probabilities = x.new_full((len(x), self.entries), self.rate)
         return dist.Bernoulli(probs=probabilities).to_event(1)
 
 
-class MaxConcreteSelector(nn.Module):
+class MaxConcreteSelector(Configured, nn.Module):
     """L2X's draw: while training the largest of k Concrete draws, after it the k entries of
     largest logit (Chen et al. 2018, § 3 and § 4).
 
@@ -133,9 +125,6 @@ class MaxConcreteSelector(nn.Module):
         self.network = network
         self.k = k
         self.temperature = float(temperature)
-
-    def config(self) -> dict[str, Any]:
-        return {"network": self.network, "k": self.k, "temperature": self.temperature}
 
     def forward(self, x: Tensor) -> TorchDistribution:
         logits = self.network(x)

@@ -1,16 +1,15 @@
 """The predictor that sees everything, as a program."""
 
-from typing import Any
-
 import pyro
 from pyro.nn import PyroModule
 from torch import Tensor, nn
 
+from lexppl.configured import Configured
 from lexppl.effects import imputation_particles, mask_particles
 from lexppl.models.lex import observe
 
 
-class UnmaskedPredictor(PyroModule):
+class UnmaskedPredictor(Configured, PyroModule):
     """The predictor that sees everything, as a program: `y ~ Φ(y | f_θ(x))`, without masks.
 
     Args:
@@ -27,9 +26,6 @@ class UnmaskedPredictor(PyroModule):
     def __init__(self, predictor: nn.Module) -> None:
         super().__init__()
         self.predictor = predictor
-
-    def config(self) -> dict[str, Any]:
-        return {"predictor": self.predictor}
 
     def forward(self, x: Tensor, y: Tensor | None = None) -> Tensor:
         # The bound reads what is observed inside the particle plates; there is one particle.

@@ -9,6 +9,7 @@ import torch
 from pyro.nn import PyroModule
 from torch import Tensor, nn
 
+from lexppl.configured import Configured
 from lexppl.effects import MASK_KIND, mask_particles
 from lexppl.inference import LossTerm, NestedIWAE, Stage, System, Unscored
 from lexppl.models.black_box import BlackBox, black_box
@@ -19,7 +20,7 @@ from lexppl.models.networks import MLP
 from lexppl.models.table_parts import mask_entries
 
 
-class CXPlain(PyroModule):
+class CXPlain(Configured, PyroModule):
     """Shares of importance, observed as the probabilities of a categorical law over entries:
 
         Â(x) = softmax(network(x)),    g ~ Categorical(Â(x)) with the probabilities ω(x).
@@ -45,9 +46,6 @@ class CXPlain(PyroModule):
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
         self.network = network
-
-    def config(self) -> dict[str, Any]:
-        return {"network": self.network}
 
     def forward(self, x: Tensor, y: Tensor | None = None) -> Tensor:
         logits = self.network(x)

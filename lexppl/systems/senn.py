@@ -1,7 +1,6 @@
 """SENN: a network that is linear in its features, with coefficients that vary slowly."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import pyro
 import pyro.distributions as dist
@@ -10,6 +9,7 @@ from pyro.nn import PyroModule
 from torch import Tensor, nn
 from torch.func import jacrev
 
+from lexppl.configured import Configured
 from lexppl.effects import MASK_KIND, imputation_particles, mask_particles, penalty
 from lexppl.inference import LossTerm, NestedIWAE, Stage, System, Unscored
 from lexppl.models.grouping import Grouping
@@ -20,7 +20,7 @@ from lexppl.models.table_parts import check_classes, mask_entries
 from lexppl.systems.registry import METHODS
 
 
-class SENN(PyroModule):
+class SENN(Configured, PyroModule):
     r"""A predictor that explains itself: outputs `f_c(x) = θ_c(x)ᵀ x + b_c`, with the penalty
 
         λ Σ_c ‖∇_x f_c(x) − θ_c(x)‖²,
@@ -74,16 +74,6 @@ class SENN(PyroModule):
         self.bias = bool(bias)
         self.grouping = grouping
         self.intercept = nn.Parameter(torch.zeros(outputs), requires_grad=self.bias)
-
-    def config(self) -> dict[str, Any]:
-        return {
-            "network": self.network,
-            "likelihood": self.likelihood,
-            "outputs": self.outputs,
-            "robustness": self.robustness,
-            "bias": self.bias,
-            "grouping": self.grouping,
-        }
 
     def reset_parameters(self) -> None:
         """Start from an intercept of 0 again."""

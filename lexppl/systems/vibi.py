@@ -7,9 +7,9 @@ from torch import nn
 from lexppl.inference import LossTerm, NestedIWAE, Pathwise, Stage, System
 from lexppl.models.grouping import Grouping
 from lexppl.models.imputers import ConstantImputer
-from lexppl.models.kl_penalty import KLPenalty
 from lexppl.models.lex import LEX
 from lexppl.models.networks import MLP
+from lexppl.models.penalties import KLPenalty
 from lexppl.models.selectors import MaxConcreteSelector
 from lexppl.models.table_parts import check_size, mask_entries, table_predictor
 from lexppl.systems.registry import METHODS

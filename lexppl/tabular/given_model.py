@@ -10,13 +10,14 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
+from lexppl.configured import Configured
 from lexppl.data import CategoricalColumn, TableEncoding
 from lexppl.models import Likelihood, black_box
 
 PROBABILITY_TOLERANCE = 1e-4
 
 
-class OnStandardisedRows(nn.Module):
+class OnStandardisedRows(Configured, nn.Module):
     """A predictor of rows in their own units, asked about standardised ones.
 
         y' | x' ~ law of (y − m) / s,    y ~ Φ(y | f(mean + scale · x')).
@@ -51,15 +52,6 @@ class OnStandardisedRows(nn.Module):
         self.register_buffer("mean", torch.as_tensor(mean, dtype=torch.get_default_dtype()))
         self.register_buffer("scale", torch.as_tensor(scale, dtype=torch.get_default_dtype()))
         self.target_mean, self.target_scale = float(target_mean), float(target_scale)
-
-    def config(self) -> dict[str, Any]:
-        return {
-            "predictor": self.predictor,
-            "mean": self.mean.tolist(),
-            "scale": self.scale.tolist(),
-            "target_mean": self.target_mean,
-            "target_scale": self.target_scale,
-        }
 
     @property
     def likelihood(self) -> Likelihood:

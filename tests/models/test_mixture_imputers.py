@@ -33,9 +33,9 @@ from lexppl.models import (
     Predictor,
 )
 from lexppl.models.imputers import Imputer
-from lexppl.models.imputers.component_features import ComponentFeatures, GaussianFeatures
-from lexppl.models.imputers.component_law import ComponentLaw
-from lexppl.models.imputers.weighted_rows import WeightedRows
+from lexppl.models.imputers.mixture.component_law import ComponentFeatures, ComponentLaw
+from lexppl.models.imputers.mixture.gaussian_mixture import GaussianFeatures
+from lexppl.models.imputers.mixture.weighted_rows import WeightedRows
 
 C, D, N = 3, 3, 8
 WEIGHTS = np.array([0.2, 0.5, 0.3])
@@ -977,7 +977,7 @@ def test_bad_rows_and_masks(name: str) -> None:
 
 
 def test_the_parts_of_a_mixture_must_say_what_a_component_gives() -> None:
-    from lexppl.models.imputers.mixture import MixtureImputer
+    from lexppl.models.imputers.mixture.mixture_imputer import MixtureImputer
 
     with pytest.raises(NotImplementedError, match="must define component_features"):
         MixtureImputer(*TWO)(torch.zeros(2, 1), torch.zeros(1))

@@ -9,12 +9,12 @@ from torch import Tensor
 from lexppl.models.imputers.conditional_gaussian import ConditionalGaussianImputer
 from lexppl.models.imputers.constant import ConstantImputer
 from lexppl.models.imputers.gaussian import GaussianImputer
-from lexppl.models.imputers.gaussian_mixture import GaussianMixtureImputer
 from lexppl.models.imputers.imputer import Imputer
-from lexppl.models.imputers.kmeans_data import KMeansDataImputer
 from lexppl.models.imputers.marginal import MarginalImputer
-from lexppl.models.imputers.mixture_data import MixtureDataImputer
-from lexppl.models.imputers.mixture_means import MixtureMeansImputer
+from lexppl.models.imputers.mixture.gaussian_mixture import GaussianMixtureImputer
+from lexppl.models.imputers.mixture.kmeans_data import KMeansDataImputer
+from lexppl.models.imputers.mixture.mixture_data import MixtureDataImputer
+from lexppl.models.imputers.mixture.mixture_means import MixtureMeansImputer
 
 REFERENCE_ROWS = 5000
 """Most training rows that an imputer keeps, and that are saved with the explainer."""

@@ -1,34 +1,34 @@
 """An imputer that is shown what the mask would hide."""
 
-from typing import Any
-
 from pyro.distributions.torch_distribution import TorchDistribution
 from torch import Tensor, nn
+
+from lexppl.configured import Configured
 
 __all__ = ["ComplementImputer"]
 
 
-class ComplementImputer(nn.Module):
-    r"""Hide what the mask keeps and keep what it hides, :math:`p_\iota(\tilde x \mid x, 1 - z)`.
+class ComplementImputer(Configured, nn.Module):
+    """Hide what the mask keeps and keep what it hides, `p_ι(x̃ | x, 1 − z)`.
 
     What an adversary sees (MEED, Liang et al. 2020, eq. 7), and the unselected features of FU-M.
 
-    :param imputer: any imputer.
+    Args:
+        imputer: any imputer.
 
-    >>> import torch
-    >>> from lexppl.models import ConstantImputer
-    >>> ComplementImputer(ConstantImputer())(torch.ones(1, 2), torch.tensor([1.0, 0.0])).sample()
-    tensor([[0., 1.]])
+    Example:
+        >>> import torch
+        >>> from lexppl.models import ConstantImputer
+        >>> imputer = ComplementImputer(ConstantImputer())
+        >>> imputer(torch.ones(1, 2), torch.tensor([1.0, 0.0])).sample()
+        tensor([[0., 1.]])
     """
 
     def __init__(self, imputer: nn.Module) -> None:
         super().__init__()
         self.imputer = imputer
 
-    def config(self) -> dict[str, Any]:
-        return {"imputer": self.imputer}
-
     def forward(self, x: Tensor, keep: Tensor) -> TorchDistribution:
-        """The law of the imputed rows given the complement of ``keep``."""
+        """The law of the imputed rows given the complement of `keep`."""
         law: TorchDistribution = self.imputer(x, 1.0 - keep)
         return law

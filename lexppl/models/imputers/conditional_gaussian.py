@@ -17,47 +17,49 @@ __all__ = ["ConditionalGaussianImputer"]
 
 
 class ConditionalGaussianImputer(Imputer):
-    r"""Hidden features from their exact conditional law under one Gaussian of the whole row.
+    """Hidden features from their exact conditional law under one Gaussian of the whole row.
 
-    With :math:`x \sim N(\mu, \Sigma)`, kept features S and hidden ones H,
+    With `x ~ N(μ, Σ)`, kept features S and hidden ones H,
 
-    .. math::
-        x_H \mid x_S \sim N\bigl(\mu_H + \Sigma_{HS} \Sigma_{SS}^{-1} (x_S - \mu_S),\;
-        \Sigma_{HH} - \Sigma_{HS} \Sigma_{SS}^{-1} \Sigma_{SH}\bigr) .
+        x_H | x_S ~ N(μ_H + Σ_HS Σ_SS⁻¹ (x_S − μ_S), Σ_HH − Σ_HS Σ_SS⁻¹ Σ_SH).
 
-    All masks and rows are solved at once, in O(D³) each: with :math:`M = \mathrm{diag}(z)` and
-    :math:`A = M \Sigma M + (I - M)`, factorised once a mask and row, Matheron's rule turns a draw
-    :math:`u \sim N(\mu, \Sigma)` into one of the conditional law,
-    :math:`\tilde x_H = (u + \Sigma M A^{-1} M (x - u))_H`; all imputations share the factor.
+    All masks and rows are solved at once, in O(D³) each: with `M = diag(z)` and
+    `A = M Σ M + (I − M)`, factorised once a mask and row, Matheron's rule turns a draw
+    `u ~ N(μ, Σ)` into one of the conditional law, `x̃_H = (u + Σ M A⁻¹ M (x − u))_H`; all
+    imputations share the factor.
 
-    A fractional ``keep`` is conditioned on where it exceeds 1/2, and interpolates. The entry that
-    stands against a kept ``x_d`` there, and in the gradient :math:`x - u` with respect to
-    ``keep``, is what ``x_d`` would be were it alone hidden: a draw from
-    :math:`p(x_d \mid x_{S \setminus d})`. A boolean ``keep`` needs no such draws and costs about
-    a third less.
+    A fractional `keep` is conditioned on where it exceeds 1/2, and interpolates. The entry that
+    stands against a kept `x_d` there, and in the gradient `x − u` with respect to `keep`, is what
+    `x_d` would be were it alone hidden: a draw from `p(x_d | x_{S∖d})`. A boolean `keep` needs no
+    such draws and costs about a third less.
 
     The covariance may be degenerate (one-hot columns sum to 1, some columns never vary): to each
     variance is added its jitter, 10 D times the machine epsilon of the type times the variance (a
     zero variance counts as the smallest positive one, or 1 without any). At D = 11 that is 1.3e-5
     of a variance in float32 and 2.4e-14 in float64. All quantities are exact for that covariance.
 
-    Tables only: rows of shape ``(D,)``.
+    Tables only: rows of shape `(D,)`.
 
-    :param mean: :math:`\mu`, shape ``(D,)``, in the units of the features.
-    :param covariance: :math:`\Sigma`, shape ``(D, D)``, symmetric positive semi-definite.
-    :raises ValueError: when the shapes do not fit, a value is NaN or infinite, or ``covariance``
-        is not symmetric positive semi-definite.
+    Args:
+        mean: μ, shape `(D,)`, in the units of the features.
+        covariance: Σ, shape `(D, D)`, symmetric positive semi-definite.
 
-    Source: the conditional Gaussian among the imputers of Senetaire et al. 2023; Matheron's rule
-    as in Wilson et al. 2020, "Efficiently sampling functions from Gaussian process posteriors".
+    Raises:
+        ValueError: when the shapes do not fit, a value is NaN or infinite, or `covariance` is not
+            symmetric positive semi-definite.
 
-    >>> imputer = ConditionalGaussianImputer(torch.zeros(2), torch.tensor([[1.0, 0.8], [0.8, 1.0]]))
-    >>> law = imputer(torch.tensor([[2.0, -7.0]]), torch.tensor([1.0, 0.0]))
-    >>> law.mean
-    tensor([[2.0000, 1.6000]])
-    >>> law.covariance_matrix
-    tensor([[[0.0000, 0.0000],
-             [0.0000, 0.3600]]])
+    Source: the conditional Gaussian among the imputers of Senetaire et al. 2023; Matheron's rule as
+    in Wilson et al. 2020, "Efficiently sampling functions from Gaussian process posteriors".
+
+    Example:
+        >>> covariance = torch.tensor([[1.0, 0.8], [0.8, 1.0]])
+        >>> imputer = ConditionalGaussianImputer(torch.zeros(2), covariance)
+        >>> law = imputer(torch.tensor([[2.0, -7.0]]), torch.tensor([1.0, 0.0]))
+        >>> law.mean
+        tensor([[2.0000, 1.6000]])
+        >>> law.covariance_matrix
+        tensor([[[0.0000, 0.0000],
+                 [0.0000, 0.3600]]])
     """
 
     mean: Tensor
@@ -88,22 +90,26 @@ class ConditionalGaussianImputer(Imputer):
         """The mean and a shrunk covariance of the rows.
 
         The correlations are shrunk towards 0, the variances are left alone, so that the units of
-        the features do not matter: scikit-learn's estimator sees standardised features. It runs
-        on the CPU in float64; the result has the type and the device of ``x``.
+        the features do not matter: scikit-learn's estimator sees standardised features. It runs on
+        the CPU in float64; the result has the type and the device of `x`.
 
-        :param x: training rows, shape ``(B, D)``, B at least 2, finite.
-        :param shrinkage: "ledoit-wolf", "oas" (oracle approximating shrinkage), or the weight in
-            [0, 1] that scales the correlations down: 0 is the sample's covariance (divisor B),
-            1 independence.
-        :raises TypeError: when ``x`` is not a floating-point tensor.
-        :raises ValueError: when ``x`` is not a finite table of 2 rows or more, or ``shrinkage``
-            is none of these.
+        Args:
+            x: training rows, shape `(B, D)`, B at least 2, finite.
+            shrinkage: "ledoit-wolf", "oas" (oracle approximating shrinkage), or the weight in
+                [0, 1] that scales the correlations down: 0 is the sample's covariance (divisor B),
+                1 independence.
+
+        Raises:
+            TypeError: when `x` is not a floating-point tensor.
+            ValueError: when `x` is not a finite table of 2 rows or more, or `shrinkage` is none of
+                these.
 
         Source: Ledoit & Wolf 2004; Chen et al. 2010; `sklearn.covariance`.
 
-        >>> x = torch.randn(500, 3, generator=torch.Generator().manual_seed(0))
-        >>> ConditionalGaussianImputer.fit(x).covariance.shape
-        torch.Size([3, 3])
+        Example:
+            >>> x = torch.randn(500, 3, generator=torch.Generator().manual_seed(0))
+            >>> ConditionalGaussianImputer.fit(x).covariance.shape
+            torch.Size([3, 3])
         """
         estimator = _covariance_estimator(shrinkage)
         check_training_rows(x)
@@ -126,11 +132,11 @@ class ConditionalGaussianImputer(Imputer):
 
     @property
     def event_shape(self) -> torch.Size | None:
-        """``(D,)``."""
+        """`(D,)`."""
         return self.mean.shape
 
     def hidden_law(self, x: Tensor, keep: Tensor) -> TorchDistribution:
-        """The Gaussian conditioned on the kept entries, batch shape ``(..., B)``."""
+        """The Gaussian conditioned on the kept entries, batch shape `(…, B)`."""
         return ConditionedGaussian(x, keep, self.mean, self.covariance)
 
 

@@ -10,50 +10,51 @@ from pyro.distributions.torch_distribution import TorchDistribution
 from torch import Tensor
 from torch.distributions import constraints
 
-from lexppl.models.imputers.shared_solve import solve_shared
 from lexppl.models.imputers.variance_floor import fill_zero_variances
 
-__all__ = ["ConditionedGaussian", "relative_jitter"]
+__all__ = ["ConditionedGaussian", "relative_jitter", "solve_shared"]
 
 
 def relative_jitter(covariance: Tensor) -> float:
     """The share of each variance that is added to it: 10 D times the machine epsilon.
 
-    :param covariance: shape ``(D, D)``.
+    Args:
+        covariance: shape `(D, D)`.
 
-    >>> relative_jitter(torch.eye(10)) < 1.2e-5
-    True
+    Example:
+        >>> relative_jitter(torch.eye(10)) < 1.2e-5
+        True
     """
     return 10 * covariance.shape[-1] * torch.finfo(covariance.dtype).eps
 
 
 class ConditionedGaussian(TorchDistribution):
-    r"""What each entry of a Gaussian row would be, were it hidden, given the kept entries.
+    """What each entry of a Gaussian row would be, were it hidden, given the kept entries.
 
-    Let S be the entries with ``keep > 1/2`` and H the others. A draw :math:`u` has
+    Let S be the entries with `keep > 1/2` and H the others. A draw `u` has
 
-    - :math:`u_H \sim p(x_H \mid x_S)`, jointly;
-    - :math:`u_d \sim p(x_d \mid x_{S \setminus d})` for each d in S, independently of
-      :math:`u_H`. With the precision :math:`P = \Sigma_{SS}^{-1}` and
-      :math:`w = P (x_S - v_S)`, :math:`v \sim N(\mu, \Sigma)`, it is
-      :math:`u_d = x_d - w_d / P_{dd}`. A boolean ``keep`` has no use for it: there
-      :math:`u_d = x_d`.
+    - `u_H ~ p(x_H | x_S)`, jointly;
+    - `u_d ~ p(x_d | x_{S∖d})` for each d in S, independently of `u_H`. With the precision
+      `P = Σ_SS⁻¹` and `w = P (x_S − v_S)`, `v ~ N(μ, Σ)`, it is `u_d = x_d − w_d / P_dd`. A boolean
+      `keep` has no use for it: there `u_d = x_d`.
 
-    :param x: rows, shape ``(B, D)``.
-    :param keep: boolean or in [0, 1], shape ``(..., B, D)`` or broadcastable to it.
-    :param mean: :math:`\mu`, shape ``(D,)``.
-    :param covariance: :math:`\Sigma` without its jitter, shape ``(D, D)``.
+    Args:
+        x: rows, shape `(B, D)`.
+        keep: boolean or in [0, 1], shape `(…, B, D)` or broadcastable to it.
+        mean: μ, shape `(D,)`.
+        covariance: Σ without its jitter, shape `(D, D)`.
 
-    >>> law = ConditionedGaussian(
-    ...     torch.tensor([[2.0, -7.0]]),
-    ...     torch.tensor([[1.0, 0.0]]),
-    ...     torch.zeros(2),
-    ...     torch.tensor([[1.0, 0.8], [0.8, 1.0]]),
-    ... )
-    >>> law.mean
-    tensor([[0.0000, 1.6000]])
-    >>> law.expand((5, 3, 1)).rsample().shape
-    torch.Size([5, 3, 1, 2])
+    Example:
+        >>> law = ConditionedGaussian(
+        ...     torch.tensor([[2.0, -7.0]]),
+        ...     torch.tensor([[1.0, 0.0]]),
+        ...     torch.zeros(2),
+        ...     torch.tensor([[1.0, 0.8], [0.8, 1.0]]),
+        ... )
+        >>> law.mean
+        tensor([[0.0000, 1.6000]])
+        >>> law.expand((5, 3, 1)).rsample().shape
+        torch.Size([5, 3, 1, 2])
     """
 
     arg_constraints: dict[str, constraints.Constraint] = {}  # noqa: RUF012
@@ -112,20 +113,20 @@ class ConditionedGaussian(TorchDistribution):
         return new
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        """Draws of shape ``(*sample_shape, ..., B, D)`` by Matheron's rule."""
+        """Draws of shape `(*sample_shape, …, B, D)` by Matheron's rule."""
         shape = torch.Size(sample_shape) + self.batch_shape + self.event_shape
         noise = torch.randn(shape, dtype=self._x.dtype, device=self._x.device)
         return self._condition(noise @ self._draw_cholesky.mT)
 
     @property
     def mean(self) -> Tensor:
-        """The conditional means, shape ``(..., B, D)``."""
+        """The conditional means, shape `(…, B, D)`."""
         shape = self.batch_shape + self.event_shape
         return self._condition(torch.zeros_like(self._mean)).expand(shape)
 
     @property
     def covariance_matrix(self) -> Tensor:
-        """The conditional covariance, shape ``(..., B, D, D)``: one block for H, one for S."""
+        """The conditional covariance, shape `(…, B, D, D)`: one block for H, one for S."""
         kept = self._kept.to(self._x.dtype)
         precision = torch.cholesky_inverse(self._cholesky)
         # Joseph's form stays positive semi-definite where the plain difference would cancel.
@@ -140,18 +141,18 @@ class ConditionedGaussian(TorchDistribution):
 
     @property
     def variance(self) -> Tensor:
-        """The conditional variances, shape ``(..., B, D)``."""
+        """The conditional variances, shape `(…, B, D)`."""
         return self.covariance_matrix.diagonal(dim1=-2, dim2=-1)
 
     def log_prob_hidden(self, value: Tensor, hidden: Tensor) -> Tensor:
-        r"""The joint log-density of the draws at the entries ``hidden``, shape ``(..., B)``.
+        """The joint log-density of the draws at the entries `hidden`, shape `(…, B)`.
 
-        By the chain rule, :math:`\log N(x_S, u_H) - \log N(x_S)`, which needs no factor of the
-        conditional covariance; entries of S that are hidden in part add the density of their
-        independent block.
+        By the chain rule, `log N(x_S, u_H) − log N(x_S)`, which needs no factor of the conditional
+        covariance; entries of S that are hidden in part add the density of their independent block.
 
-        :param value: the draws, shape ``(..., B, D)``; what stands outside ``hidden`` is not read.
-        :param hidden: boolean; must hold on H, and may on entries of S.
+        Args:
+            value: the draws, shape `(…, B, D)`; what stands outside `hidden` is not read.
+            hidden: boolean; must hold on H, and may on entries of S.
         """
         deviation = self._x - self._mean
         whole = torch.where(self._kept, deviation, value - self._mean)
@@ -168,9 +169,10 @@ class ConditionedGaussian(TorchDistribution):
         return log_prob
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """The log-density of a whole draw, which a boolean ``keep`` does not have.
+        """The log-density of a whole draw, which a boolean `keep` does not have.
 
-        :raises NotImplementedError: when ``keep`` was boolean: the kept entries are then points.
+        Raises:
+            NotImplementedError: when `keep` was boolean: the kept entries are then points.
         """
         if self._kept_variance is None:
             raise NotImplementedError(
@@ -180,7 +182,7 @@ class ConditionedGaussian(TorchDistribution):
         return self.log_prob_hidden(value, torch.ones_like(value, dtype=torch.bool))
 
     def _condition(self, deviation: Tensor) -> Tensor:
-        """Matheron's rule on ``deviation``, what a draw of N(0, Sigma) is (0 for the mean)."""
+        """Matheron's rule on `deviation`, what a draw of N(0, Sigma) is (0 for the mean)."""
         residual = torch.where(self._kept, self._x - self._mean - deviation, 0)
         weights = solve_shared(self._cholesky, residual)
         hidden = self._mean + deviation + weights @ self._covariance
@@ -196,3 +198,40 @@ def _log_density(cholesky: Tensor, deviation: Tensor, entries: Tensor | None = N
     log_determinant = cholesky.diagonal(dim1=-2, dim2=-1).log().sum(-1)
     size = deviation.shape[-1] if entries is None else entries.sum(-1).to(deviation.dtype)
     return -0.5 * (quadratic + size * math.log(2 * math.pi)) - log_determinant
+
+
+def solve_shared(cholesky: Tensor, rhs: Tensor) -> Tensor:
+    """The solution `w` of `L Lᵀ w = r`, batch dimensions broadcast.
+
+    Dimensions of `rhs` over which the factor does not change (imputations of one mask, rows under
+    one mask) become columns of one solve, so that the factor is never copied.
+
+    Args:
+        cholesky: lower triangular `L`, shape `(*factors, D, D)`.
+        rhs: `r`, shape `(*batch, D)`; `factors` broadcasts with `batch`.
+
+    Returns:
+        shape `(*broadcast, D)`.
+
+    Example:
+        >>> solve_shared(2 * torch.eye(2), torch.tensor([[4.0, 8.0], [0.0, 2.0]]))
+        tensor([[1.0000, 2.0000],
+                [0.0000, 0.5000]])
+    """
+    size = rhs.shape[-1]
+    batch = torch.broadcast_shapes(cholesky.shape[:-2], rhs.shape[:-1])
+    n = len(batch)
+    factors = (1,) * (n - cholesky.ndim + 2) + tuple(cholesky.shape[:-2])
+    own = [i for i in range(n) if factors[i] != 1]
+    shared = [i for i in range(n) if factors[i] == 1]
+    own_sizes = [batch[i] for i in own]
+    shared_sizes = [batch[i] for i in shared]
+
+    order = [*own, n, *shared]
+    columns = rhs.expand(*batch, size).permute(order)
+    columns = columns.reshape(*own_sizes, size, math.prod(shared_sizes))
+    factor = cholesky.reshape(*own_sizes, size, size)
+    solution = torch.linalg.solve_triangular(factor, columns, upper=False)
+    solution = torch.linalg.solve_triangular(factor.mT, solution, upper=True)
+    back = [order.index(i) for i in range(n + 1)]
+    return solution.reshape(*own_sizes, size, *shared_sizes).permute(back)

@@ -13,20 +13,24 @@ __all__ = ["ConstantImputer"]
 
 
 class ConstantImputer(Imputer):
-    r"""Every hidden feature becomes a constant: :math:`\tilde x = z \odot x + (1 - z) \odot c`.
+    """Every hidden feature becomes a constant: `x̃ = z ⊙ x + (1 − z) ⊙ c`.
 
     A deterministic law: more than one imputation a mask is right but wasted.
 
-    :param value: the constant :math:`c`, in the units of the features: a number, or a tensor of
-        shape ``event``.
-    :raises ValueError: when it is NaN or infinite.
+    Args:
+        value: the constant `c`, in the units of the features: a number, or a tensor of shape
+            `event`.
+
+    Raises:
+        ValueError: when it is NaN or infinite.
 
     Source: Senetaire et al. 2023, appendix B; with 0 it is the masking of L2X, INVASE and REAL-X.
 
-    >>> imputer = ConstantImputer(-1.0)
-    >>> imputer(torch.ones(2, 3), torch.tensor([1.0, 0.0, 1.0])).sample()
-    tensor([[ 1., -1.,  1.],
-            [ 1., -1.,  1.]])
+    Example:
+        >>> imputer = ConstantImputer(-1.0)
+        >>> imputer(torch.ones(2, 3), torch.tensor([1.0, 0.0, 1.0])).sample()
+        tensor([[ 1., -1.,  1.],
+                [ 1., -1.,  1.]])
     """
 
     value: Tensor
@@ -37,9 +41,9 @@ class ConstantImputer(Imputer):
 
     @property
     def event_shape(self) -> torch.Size | None:
-        """The shape of ``value``; None for a number."""
+        """The shape of `value`; None for a number."""
         return self.value.shape if self.value.ndim else None
 
     def hidden_law(self, x: Tensor, keep: Tensor) -> TorchDistribution:
-        """A Delta at the constant, event shape ``event``."""
+        """A Delta at the constant, event shape `event`."""
         return dist.Delta(self.value.expand(x.shape[1:]), event_dim=x.ndim - 1)

@@ -17,28 +17,30 @@ __all__ = ["GaussianImputer"]
 
 
 class GaussianImputer(Imputer):
-    r"""Every hidden feature is drawn from its own Gaussian, whatever was kept:
+    """Every hidden feature is drawn from its own Gaussian, whatever was kept:
 
-    .. math:: \tilde x_d = z_d x_d + (1 - z_d) u_d, \qquad u_d \sim N(\mu_d, \sigma_d^2) .
+        x̃_d = z_d x_d + (1 − z_d) u_d,    u_d ~ N(μ_d, σ_d²).
 
     The default is the standard Gaussian.
 
-    :param mean: :math:`\mu`, in the units of the features: a number, or a tensor of shape
-        ``event``.
-    :param scale: the standard deviation :math:`\sigma > 0`: a number, or a tensor of shape
-        ``event``.
-    :raises ValueError: when a value is NaN or infinite, a scale is not positive, or the shapes
-        do not fit each other.
+    Args:
+        mean: μ, in the units of the features: a number, or a tensor of shape `event`.
+        scale: the standard deviation σ > 0: a number, or a tensor of shape `event`.
+
+    Raises:
+        ValueError: when a value is NaN or infinite, a scale is not positive, or the shapes do not
+            fit each other.
 
     Source: Senetaire et al. 2023, appendix B ("standard Gaussian").
 
-    >>> imputer = GaussianImputer()
-    >>> law = imputer(torch.ones(2, 3), torch.tensor([1.0, 0.0, 1.0]))
-    >>> law.mean
-    tensor([[1., 0., 1.],
-            [1., 0., 1.]])
-    >>> law.batch_shape, law.event_shape
-    (torch.Size([2]), torch.Size([3]))
+    Example:
+        >>> imputer = GaussianImputer()
+        >>> law = imputer(torch.ones(2, 3), torch.tensor([1.0, 0.0, 1.0]))
+        >>> law.mean
+        tensor([[1., 0., 1.],
+                [1., 0., 1.]])
+        >>> law.batch_shape, law.event_shape
+        (torch.Size([2]), torch.Size([3]))
     """
 
     mean: Tensor
@@ -62,15 +64,19 @@ class GaussianImputer(Imputer):
     def fit(cls, x: Tensor) -> GaussianImputer:
         """The mean and the standard deviation (divisor B) of each feature.
 
-        A feature that does not vary in ``x`` gets a tiny scale: the square root of the type's
-        machine epsilon times the smallest positive scale of the others.
+        A feature that does not vary in `x` gets a tiny scale: the square root of the type's machine
+        epsilon times the smallest positive scale of the others.
 
-        :param x: training rows, shape ``(B, *event)``, B at least 2, finite.
-        :raises TypeError: when ``x`` is not a floating-point tensor.
-        :raises ValueError: when it has fewer than 2 rows, or a NaN or infinite value.
+        Args:
+            x: training rows, shape `(B, *event)`, B at least 2, finite.
 
-        >>> GaussianImputer.fit(torch.tensor([[0.0, 1.0], [2.0, 1.0]])).mean
-        tensor([1., 1.])
+        Raises:
+            TypeError: when `x` is not a floating-point tensor.
+            ValueError: when it has fewer than 2 rows, or a NaN or infinite value.
+
+        Example:
+            >>> GaussianImputer.fit(torch.tensor([[0.0, 1.0], [2.0, 1.0]])).mean
+            tensor([1., 1.])
         """
         check_training_rows(x)
         x = x.detach()
@@ -82,12 +88,12 @@ class GaussianImputer(Imputer):
 
     @property
     def event_shape(self) -> torch.Size | None:
-        """The shape of ``mean`` and ``scale``; None where both are numbers."""
+        """The shape of `mean` and `scale`; None where both are numbers."""
         shape = torch.broadcast_shapes(self.mean.shape, self.scale.shape)
         return shape if shape else None
 
     def hidden_law(self, x: Tensor, keep: Tensor) -> TorchDistribution:
-        """Independent Gaussians, event shape ``event``."""
+        """Independent Gaussians, event shape `event`."""
         event = x.shape[1:]
         law = _Normal(self.mean.expand(event), self.scale.expand(event), validate_args=False)
         return law.to_event(len(event))

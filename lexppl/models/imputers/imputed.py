@@ -15,38 +15,42 @@ __all__ = ["Imputed"]
 
 
 class Imputed(TorchDistribution):
-    r"""The law :math:`p_\iota(\tilde x \mid x, z)`: what was kept stays, what was hidden is drawn.
+    """The law `p_ι(x̃ | x, z)`: what was kept stays, what was hidden is drawn.
 
-    With a draw :math:`u \sim` ``hidden_law`` of what each entry would be, were it hidden,
+    With a draw `u ~ hidden_law` of what each entry would be, were it hidden,
 
-    .. math:: \tilde x = z \odot x + (1 - z) \odot u .
+        x̃ = z ⊙ x + (1 − z) ⊙ u.
 
-    Entries with ``keep == 1`` come back with the bits of ``x`` and entries with ``keep == 0`` with
-    those of the draw; a fractional ``keep`` interpolates. The gradient with respect to ``keep`` is
-    :math:`x - u` everywhere, at exactly 0 and 1 too, as straight-through estimators need it; a
-    boolean ``keep`` carries no gradient and is the cheapest. The gradients with respect to ``x``
-    and to the parameters of ``hidden_law`` are those of the formula.
+    Entries with `keep == 1` come back with the bits of `x` and entries with `keep == 0` with those
+    of the draw; a fractional `keep` interpolates. The gradient with respect to `keep` is `x − u`
+    everywhere, at exactly 0 and 1 too, as straight-through estimators need it; a boolean `keep`
+    carries no gradient and is the cheapest. The gradients with respect to `x` and to the parameters
+    of `hidden_law` are those of the formula.
 
-    Draws of the expanded law are independent over the new dimensions, and what ``hidden_law``
+    Draws of the expanded law are independent over the new dimensions, and what `hidden_law`
     computed when it was built (a factorisation, say) is shared by them.
 
-    :param x: the rows, shape ``(B, *event)``; finite.
-    :param keep: what is kept of each feature, in [0, 1] or boolean, of shape ``(..., B, *event)``
-        or broadcastable with ``x`` to it.
-    :param hidden_law: a distribution of event shape ``event`` whose batch shape broadcasts with
-        ``(..., B)``. Where it has ``rsample``, so has this law.
-    :raises ValueError: when the shapes do not fit; with argument validation on, also when ``x``
-        has a NaN or ``keep`` leaves [0, 1].
+    Args:
+        x: the rows, shape `(B, *event)`; finite.
+        keep: what is kept of each feature, in [0, 1] or boolean, of shape `(…, B, *event)` or
+            broadcastable with `x` to it.
+        hidden_law: a distribution of event shape `event` whose batch shape broadcasts with
+            `(…, B)`. Where it has `rsample`, so has this law.
+
+    Raises:
+        ValueError: when the shapes do not fit; with argument validation on, also when `x` has a NaN
+            or `keep` leaves [0, 1].
 
     Source: Senetaire et al. 2023, eq. 4 and appendix B.
 
-    >>> x = torch.tensor([[1.0, 2.0, 3.0]])
-    >>> keep = torch.tensor([[1.0, 0.0, 0.5]])
-    >>> law = Imputed(x, keep, dist.Delta(torch.zeros(3), event_dim=1))
-    >>> law.rsample()
-    tensor([[1.0000, 0.0000, 1.5000]])
-    >>> law.expand((4, 1)).rsample().shape
-    torch.Size([4, 1, 3])
+    Example:
+        >>> x = torch.tensor([[1.0, 2.0, 3.0]])
+        >>> keep = torch.tensor([[1.0, 0.0, 0.5]])
+        >>> law = Imputed(x, keep, dist.Delta(torch.zeros(3), event_dim=1))
+        >>> law.rsample()
+        tensor([[1.0000, 0.0000, 1.5000]])
+        >>> law.expand((4, 1)).rsample().shape
+        torch.Size([4, 1, 3])
     """
 
     arg_constraints = {"x": constraints.real, "keep": constraints.unit_interval}  # noqa: RUF012
@@ -94,7 +98,7 @@ class Imputed(TorchDistribution):
 
     @property
     def has_rsample(self) -> bool:
-        """Whether ``hidden_law`` can be drawn with a gradient."""
+        """Whether `hidden_law` can be drawn with a gradient."""
         return bool(self.hidden_law.has_rsample)
 
     @property
@@ -103,12 +107,12 @@ class Imputed(TorchDistribution):
         return constraints.independent(constraints.real, len(self.event_shape))
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        """Draws of shape ``(*sample_shape, ..., B, *event)`` with gradients."""
+        """Draws of shape `(*sample_shape, …, B, *event)` with gradients."""
         draw = self.hidden_law.expand(self.batch_shape).rsample(torch.Size(sample_shape))
         return self._keep_or_replace(draw)
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        """Draws of shape ``(*sample_shape, ..., B, *event)`` without gradients."""
+        """Draws of shape `(*sample_shape, …, B, *event)` without gradients."""
         with torch.no_grad():
             law = self.hidden_law.expand(self.batch_shape)
             draw = (law.rsample if law.has_rsample else law.sample)(torch.Size(sample_shape))
@@ -116,21 +120,22 @@ class Imputed(TorchDistribution):
 
     @property
     def mean(self) -> Tensor:
-        r"""The conditional mean :math:`E[\tilde x \mid x, z]`, shape ``(..., B, *event)``."""
+        """The conditional mean `E[x̃ | x, z]`, shape `(…, B, *event)`."""
         shape = self.batch_shape + self.event_shape
         return self._keep_or_replace(self.hidden_law.mean.expand(shape))
 
     @property
     def variance(self) -> Tensor:
-        """The conditional variance of each entry: 0 where kept; shape ``(..., B, *event)``."""
+        """The conditional variance of each entry: 0 where kept; shape `(…, B, *event)`."""
         shape = self.batch_shape + self.event_shape
         return ((1 - self.keep.to(self.x.dtype)) ** 2 * self.hidden_law.variance).expand(shape)
 
     @property
     def covariance_matrix(self) -> Tensor:
-        """The conditional covariance of a table's row, zero where kept; shape ``(..., B, D, D)``.
+        """The conditional covariance of a table's row, zero where kept; shape `(…, B, D, D)`.
 
-        :raises NotImplementedError: where ``hidden_law`` has no ``covariance_matrix``.
+        Raises:
+            NotImplementedError: where `hidden_law` has no `covariance_matrix`.
         """
         covariance = getattr(self.hidden_law, "covariance_matrix", None)
         if covariance is None:
@@ -142,15 +147,16 @@ class Imputed(TorchDistribution):
         return covariance.expand(self.batch_shape + self.event_shape + self.event_shape)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """The log-density of the hidden entries given the kept ones, shape ``(..., B)``.
+        """The log-density of the hidden entries given the kept ones, shape `(…, B)`.
 
-        It is minus infinity where a kept entry of ``value`` is not that of ``x``. Where ``keep``
-        is fractional it is the density of the interpolated entry. A constant (Delta) hidden law
-        has the log-mass 0 or minus infinity.
+        It is minus infinity where a kept entry of `value` is not that of `x`. Where `keep` is
+        fractional it is the density of the interpolated entry. A constant (Delta) hidden law has
+        the log-mass 0 or minus infinity.
 
-        :raises NotImplementedError: where ``hidden_law`` neither factorises over the entries
-            (a Delta, or an Independent of univariate laws) nor has a method
-            ``log_prob_hidden(value, hidden)``.
+        Raises:
+            NotImplementedError: where `hidden_law` neither factorises over the entries (a Delta, or
+                an Independent of univariate laws) nor has a method
+                `log_prob_hidden(value, hidden)`.
         """
         if self._validate_args:
             self._validate_sample(value)

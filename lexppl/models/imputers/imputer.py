@@ -10,26 +10,27 @@ import torch
 from pyro.distributions.torch_distribution import TorchDistribution
 from torch import Tensor, nn
 
+from lexppl.configured import Configured, constructor_arguments
 from lexppl.models.imputers.imputed import Imputed
 
 __all__ = ["Imputer", "TensorOrShape"]
 
 TensorOrShape = float | Sequence[Any] | np.ndarray | Tensor | Mapping[str, Any]
-"""A tensor, what makes one, or ``{"shape": [...], "dtype": "float32"}``: one to be loaded."""
+"""A tensor, what makes one, or `{"shape": [...], "dtype": "float32"}`: one to be loaded."""
 
 
-class Imputer(nn.Module):
-    r"""A conditional law :math:`p_\iota(\tilde x \mid x, z)` of the hidden features.
+class Imputer(Configured, nn.Module):
+    """A conditional law `p_ι(x̃ | x, z)` of the hidden features.
 
     A subclass says in :meth:`hidden_law` what each feature would be, were it hidden, and in
-    :attr:`event_shape` which rows it takes. Calling it gives the :class:`Imputed` law, in which
-    the kept features stay as they are::
+    :attr:`event_shape` which rows it takes. Calling it gives the :class:`Imputed` law, in which the
+    kept features stay as they are:
 
         with imputation_particles():
             x_imputed = pyro.sample("x_imputed", imputer(x, keep))
 
     Its tensors are buffers named like the arguments of the constructor, so that
-    ``type(imputer)(**imputer.config())`` followed by ``load_state_dict`` gives it again.
+    `type(imputer)(**imputer.config())` followed by `load_state_dict` gives it again.
     """
 
     @property
@@ -40,21 +41,26 @@ class Imputer(nn.Module):
     def hidden_law(self, x: Tensor, keep: Tensor) -> TorchDistribution:
         """The law of what each entry would be, were it hidden.
 
-        :param x: rows, shape ``(B, *event)``.
-        :param keep: shape ``(..., B, *event)`` or broadcastable to it.
-        :returns: a distribution of event shape ``event`` and a batch shape that broadcasts with
-            ``(..., B)``.
+        Args:
+            x: rows, shape `(B, *event)`.
+            keep: shape `(…, B, *event)` or broadcastable to it.
+
+        Returns:
+            a distribution of event shape `event` and a batch shape that broadcasts with `(…, B)`.
         """
         raise NotImplementedError(f"{type(self).__name__} must define hidden_law(x, keep)")
 
     def forward(self, x: Tensor, keep: Tensor) -> Imputed:
-        """The law of the imputed rows, batch shape ``(..., B)`` and event shape ``event``.
+        """The law of the imputed rows, batch shape `(…, B)` and event shape `event`.
 
-        :param x: rows, shape ``(B, *event)``: ``(B, D)`` for tables, ``(B, C, H, W)`` for images.
-        :param keep: what is kept of each feature, boolean or in [0, 1], of shape
-            ``(..., B, *event)`` or broadcastable to it.
-        :raises TypeError: when ``x`` is not of the imputer's floating-point type.
-        :raises ValueError: when a shape does not fit.
+        Args:
+            x: rows, shape `(B, *event)`: `(B, D)` for tables, `(B, C, H, W)` for images.
+            keep: what is kept of each feature, boolean or in [0, 1], of shape `(…, B, *event)` or
+                broadcastable to it.
+
+        Raises:
+            TypeError: when `x` is not of the imputer's floating-point type.
+            ValueError: when a shape does not fit.
         """
         self._check_input(x, keep)
         return Imputed(x, keep, self.hidden_law(x, keep))
@@ -62,12 +68,12 @@ class Imputer(nn.Module):
     def config(self) -> dict[str, Any]:
         """The constructor's arguments as JSON: of a tensor its shape and type.
 
-        The values are in ``state_dict()``; until ``load_state_dict`` has filled it, an imputer
-        made of a configuration holds NaN.
+        The values are in `state_dict()`; until `load_state_dict` has filled it, an imputer made of
+        a configuration holds NaN.
         """
         return {
-            name: {"shape": list(buffer.shape), "dtype": str(buffer.dtype).removeprefix("torch.")}
-            for name, buffer in self.named_buffers(recurse=False)
+            name: _description(value) if isinstance(value, Tensor) else value
+            for name, value in constructor_arguments(self).items()
         }
 
     def extra_repr(self) -> str:
@@ -133,3 +139,7 @@ class Imputer(nn.Module):
                 f"to it; it has shape {tuple(keep.shape)}. A grouping carries mask entries to "
                 "features"
             )
+
+
+def _description(tensor: Tensor) -> dict[str, Any]:
+    return {"shape": list(tensor.shape), "dtype": str(tensor.dtype).removeprefix("torch.")}

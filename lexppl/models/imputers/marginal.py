@@ -16,22 +16,26 @@ __all__ = ["MarginalImputer", "ReferenceRow"]
 
 
 class MarginalImputer(Imputer):
-    r"""The hidden features of a row are those of one random row of a reference set:
+    """The hidden features of a row are those of one random row of a reference set:
 
-    .. math:: \tilde x = z \odot x + (1 - z) \odot r_i, \qquad i \sim U\{1, \dots, N\} .
+        x̃ = z ⊙ x + (1 − z) ⊙ r_i,    i ~ Uniform{1, …, N}.
 
     One index is drawn for every imputation, mask and row, so the hidden features of a draw belong
     together, whatever was kept.
 
-    :param reference: the rows :math:`r`, shape ``(N, *event)``, N at least 1, finite.
-    :raises ValueError: when it is empty, has no feature dimension, or a NaN or infinite value.
+    Args:
+        reference: the rows `r`, shape `(N, *event)`, N at least 1, finite.
+
+    Raises:
+        ValueError: when it is empty, has no feature dimension, or a NaN or infinite value.
 
     Source: Senetaire et al. 2023, appendix B ("marginal").
 
-    >>> imputer = MarginalImputer(torch.tensor([[5.0, 6.0, 7.0]]))
-    >>> imputer(torch.ones(2, 3), torch.tensor([1.0, 0.0, 0.0])).sample()
-    tensor([[1., 6., 7.],
-            [1., 6., 7.]])
+    Example:
+        >>> imputer = MarginalImputer(torch.tensor([[5.0, 6.0, 7.0]]))
+        >>> imputer(torch.ones(2, 3), torch.tensor([1.0, 0.0, 0.0])).sample()
+        tensor([[1., 6., 7.],
+                [1., 6., 7.]])
     """
 
     reference: Tensor
@@ -47,7 +51,7 @@ class MarginalImputer(Imputer):
 
     @property
     def event_shape(self) -> torch.Size | None:
-        """The shape of a row of ``reference``."""
+        """The shape of a row of `reference`."""
         return self.reference.shape[1:]
 
     def hidden_law(self, x: Tensor, keep: Tensor) -> TorchDistribution:
@@ -56,14 +60,16 @@ class MarginalImputer(Imputer):
 
 
 class ReferenceRow(TorchDistribution):
-    """The law of a uniformly drawn row of a reference set: batch shape ``()``, event ``event``.
+    """The law of a uniformly drawn row of a reference set: batch shape `()`, event `event`.
 
-    The index has no parameter, hence ``rsample``: gradients flow to the reference rows.
+    The index has no parameter, hence `rsample`: gradients flow to the reference rows.
 
-    :param reference: the rows, shape ``(N, *event)``.
+    Args:
+        reference: the rows, shape `(N, *event)`.
 
-    >>> ReferenceRow(torch.tensor([[1.0, 2.0], [3.0, 6.0]])).mean
-    tensor([2., 4.])
+    Example:
+        >>> ReferenceRow(torch.tensor([[1.0, 2.0], [3.0, 6.0]])).mean
+        tensor([2., 4.])
     """
 
     arg_constraints: dict[str, Any] = {}  # noqa: RUF012
@@ -90,7 +96,7 @@ class ReferenceRow(TorchDistribution):
         return constraints.independent(constraints.real, len(self.event_shape))
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        """Rows of the reference set, shape ``(*sample_shape, *batch, *event)``."""
+        """Rows of the reference set, shape `(*sample_shape, *batch, *event)`."""
         shape = torch.Size(sample_shape) + self.batch_shape
         index = torch.randint(len(self.reference), shape, device=self.reference.device)
         return self.reference[index]
@@ -108,7 +114,8 @@ class ReferenceRow(TorchDistribution):
     def log_prob_hidden(self, value: Tensor, hidden: Tensor) -> Tensor:
         """Not defined: the law of a few hidden entries is a sum of point masses.
 
-        :raises NotImplementedError: always.
+        Raises:
+            NotImplementedError: always.
         """
         raise NotImplementedError(
             "the law of a random reference row is a set of point masses and has no density; "
@@ -119,6 +126,7 @@ class ReferenceRow(TorchDistribution):
     def log_prob(self, value: Tensor) -> Tensor:
         """Not defined, as :meth:`log_prob_hidden`.
 
-        :raises NotImplementedError: always.
+        Raises:
+            NotImplementedError: always.
         """
         return self.log_prob_hidden(value, torch.ones_like(value, dtype=torch.bool))

@@ -11,14 +11,18 @@ __all__ = ["check_training_rows"]
 def check_training_rows(x: Tensor, minimum: int = 2) -> None:
     """Refuses rows that no law can be fitted on.
 
-    :param x: training rows, shape ``(B, *event)``.
-    :param minimum: the least number of rows.
-    :raises TypeError: when ``x`` is not a floating-point tensor.
-    :raises ValueError: when it is not ``(B, *event)``, has too few rows, or NaN or infinite values.
+    Args:
+        x: training rows, shape `(B, *event)`.
+        minimum: the least number of rows.
 
-    >>> check_training_rows(torch.ones(1, 3))
-    Traceback (most recent call last):
-    ValueError: x must have at least 2 rows to fit an imputer; it has 1
+    Raises:
+        TypeError: when `x` is not a floating-point tensor.
+        ValueError: when it is not `(B, *event)`, has too few rows, or NaN or infinite values.
+
+    Example:
+        >>> check_training_rows(torch.ones(1, 3))
+        Traceback (most recent call last):
+        ValueError: x must have at least 2 rows to fit an imputer; it has 1
     """
     if not isinstance(x, Tensor) or not x.is_floating_point():
         given = x.dtype if isinstance(x, Tensor) else type(x).__name__

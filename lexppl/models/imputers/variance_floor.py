@@ -14,10 +14,12 @@ def fill_zero_variances(variance: Tensor) -> Tensor:
     Constant columns are common (a rare category, the border of an image). They are imputed with a
     small share of this variance, which lends them a unit without a guess from outside the data.
 
-    :param variance: variances of features, any shape, squared units of the features.
+    Args:
+        variance: variances of features, any shape, squared units of the features.
 
-    >>> fill_zero_variances(torch.tensor([4.0, 0.0, 0.25]))
-    tensor([4.0000, 0.2500, 0.2500])
+    Example:
+        >>> fill_zero_variances(torch.tensor([4.0, 0.0, 0.25]))
+        tensor([4.0000, 0.2500, 0.2500])
     """
     positive = variance > 0
     smallest = torch.where(positive, variance, torch.inf).amin()

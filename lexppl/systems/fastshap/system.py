@@ -9,6 +9,7 @@ import torch
 from pyro.nn import PyroModule
 from torch import Tensor, nn
 
+from lexppl.configured import Configured
 from lexppl.distributions import ShapleyKernel
 from lexppl.effects import MASK_KIND, imputation_particles, mask_particles, penalty
 from lexppl.inference import LossTerm, NestedIWAE, Stage, System, Unscored
@@ -23,7 +24,7 @@ from lexppl.systems.fastshap.uniform_size_selector import UniformSizeSelector
 from lexppl.systems.registry import METHODS
 
 
-class TeacherTargets(PyroModule):
+class TeacherTargets(Configured, PyroModule):
     """A program that observes what a given model says of all of x in place of y.
 
     Args:
@@ -48,9 +49,6 @@ class TeacherTargets(PyroModule):
         self.program = program
         self.teacher = teacher if isinstance(teacher, Frozen) else frozen(teacher)
 
-    def config(self) -> dict[str, Any]:
-        return {"program": self.program, "teacher": self.teacher}
-
     def forward(self, x: Tensor, y: Tensor | None = None) -> Any:
         if y is None:
             return self.program(x)
@@ -67,7 +65,7 @@ class TeacherTargets(PyroModule):
         return self.program(x, told)
 
 
-class FastSHAP(PyroModule):
+class FastSHAP(Configured, PyroModule):
     r"""Shapley values φ(x, c) that explain the game `v_{x,c}(S) = q(c | x_S)` of a surrogate, which
     predicts y from all of x, with the misfit of φ as a penalty:
 
@@ -128,18 +126,6 @@ class FastSHAP(PyroModule):
         self.grouping = grouping
         self.paired = bool(paired)
         self.normalize = bool(normalize)
-
-    def config(self) -> dict[str, Any]:
-        return {
-            "network": self.network,
-            "surrogate": self.surrogate,
-            "entries": self.entries,
-            "classes": self.classes,
-            "imputer": self.imputer,
-            "grouping": self.grouping,
-            "paired": self.paired,
-            "normalize": self.normalize,
-        }
 
     def values(self, x: Tensor, coalition: Tensor) -> Tensor:
         """The game's values `v_{x,c}(S)`, without gradient.

@@ -1,14 +1,13 @@
 """Masks of any size, that know nothing of x."""
 
-from typing import Any
-
 from pyro.distributions import TorchDistribution
 from torch import Tensor, nn
 
+from lexppl.configured import Configured
 from lexppl.distributions import UniformSize
 
 
-class UniformSizeSelector(nn.Module):
+class UniformSizeSelector(Configured, nn.Module):
     """Masks that know nothing of x, of a size that is uniform on 0 … G: `z ~ UniformSize(G)`.
 
     Args:
@@ -30,9 +29,6 @@ class UniformSizeSelector(nn.Module):
         super().__init__()
         UniformSize(entries)
         self.entries = entries
-
-    def config(self) -> dict[str, Any]:
-        return {"entries": self.entries}
 
     def forward(self, x: Tensor) -> TorchDistribution:
         return UniformSize(self.entries, (len(x),), dtype=x.dtype, device=x.device)

@@ -1,6 +1,6 @@
 """A prior from gradients that leads a selector at first and then fades."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from pyro.distributions import TorchDistribution
 from torch import Tensor, nn
@@ -50,14 +50,6 @@ class FadingPrior(Penalty):
         self.model = model if isinstance(model, Frozen) else frozen(model)
         self.epochs = epochs
         self.grouping = grouping
-
-    def config(self) -> dict[str, Any]:
-        return {
-            "weight": self.weight,
-            "model": self.model,
-            "epochs": self.epochs,
-            "grouping": self.grouping,
-        }
 
     def forward(self, law: TorchDistribution, mask: Tensor, *rows: Tensor) -> Tensor:
         (x,) = rows

@@ -1,14 +1,13 @@
 """A network that is shown the output of the model that it explains."""
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
+from lexppl.configured import Configured
 from lexppl.models.regimes import Frozen, frozen
 
 
-class OutputFeedback(nn.Module):
+class OutputFeedback(Configured, nn.Module):
     """`network([x, p_m(· | x)])`: the rows of a table with a model's probabilities appended.
 
     MEED's selector sees what it explains (Liang et al. 2020, § 3.1).
@@ -28,9 +27,6 @@ class OutputFeedback(nn.Module):
         super().__init__()
         self.network = network
         self.model = model if isinstance(model, Frozen) else frozen(model)
-
-    def config(self) -> dict[str, Any]:
-        return {"network": self.network, "model": self.model}
 
     def forward(self, x: Tensor) -> Tensor:
         outputs: Tensor = self.network(torch.cat([x, self.model(x).probs.detach()], -1))

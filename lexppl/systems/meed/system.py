@@ -7,6 +7,7 @@ from pyro.nn import PyroModule
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
+from lexppl.configured import Configured
 from lexppl.inference import LossTerm, NestedIWAE, Pathwise, Stage, System
 from lexppl.models.grouping import Grouping
 from lexppl.models.imputers import ComplementImputer, ConstantImputer
@@ -19,7 +20,7 @@ from lexppl.systems.meed.output_feedback import OutputFeedback
 from lexppl.systems.registry import METHODS
 
 
-class FlippedTargets(PyroModule):
+class FlippedTargets(Configured, PyroModule):
     """A program that is told the opposite: probabilities `(1 − p_c) / (C − 1)` of the labels.
 
     Args:
@@ -37,9 +38,6 @@ class FlippedTargets(PyroModule):
         super().__init__()
         self.program = program
         self.classes = classes
-
-    def config(self) -> dict[str, Any]:
-        return {"program": self.program, "classes": self.classes}
 
     def forward(self, x: Tensor, y: Tensor) -> Any:
         p = y if y.dim() == 2 else one_hot(y, self.classes).to(x.dtype)

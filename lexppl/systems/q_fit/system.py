@@ -9,21 +9,22 @@ import torch
 from pyro.nn import PyroModule
 from torch import Tensor, nn
 
+from lexppl.configured import Configured
 from lexppl.distributions import MaskDirichlet
 from lexppl.effects import MASK_KIND, imputation_particles, mask_particles
 from lexppl.inference import LossTerm, NestedIWAE, Pathwise, PlugInMean, Stage, System
 from lexppl.models.grouping import Grouping
 from lexppl.models.imputers import ConstantImputer
-from lexppl.models.kl_penalty import KLPenalty
 from lexppl.models.lex import LEX, observe
 from lexppl.models.networks import MLP
+from lexppl.models.penalties import KLPenalty
 from lexppl.models.regimes import frozen
 from lexppl.models.selectors import DirichletSelector, positive
 from lexppl.models.table_parts import mask_entries
 from lexppl.systems.registry import METHODS
 
 
-class GlobalImportance(PyroModule):
+class GlobalImportance(Configured, PyroModule):
     """One importance for all rows, a global latent outside the particle plates:
 
         f ~ Dir(α₀, …, α₀),    y_n ~ Φ(y | model(f ⊙ x_n)).
@@ -67,16 +68,6 @@ class GlobalImportance(PyroModule):
         self.imputer = ConstantImputer(0.0) if imputer is None else imputer
         self.grouping = grouping
 
-    def config(self) -> dict[str, Any]:
-        return {
-            "entries": self.entries,
-            "predictor": self.predictor,
-            "concentration": self.concentration,
-            "kl_weight": self.kl_weight,
-            "imputer": self.imputer,
-            "grouping": self.grouping,
-        }
-
     def forward(self, x: Tensor, y: Tensor | None = None) -> Tensor:
         prior = MaskDirichlet(x.new_full((self.entries,), self.concentration))
         with pyro.poutine.scale(scale=self.kl_weight):
@@ -91,7 +82,7 @@ class GlobalImportance(PyroModule):
                 return observe("y", self.predictor(x_imputed), y)
 
 
-class DirichletGuide(PyroModule):
+class DirichletGuide(Configured, PyroModule):
     """The guide `q(f) = Dir(α)` of :class:`GlobalImportance`, `α = softplus(v)` for a free vector.
 
     Args:
@@ -111,9 +102,6 @@ class DirichletGuide(PyroModule):
         self.point = point
         self.kl_weight = float(kl_weight)
         self.free = nn.Parameter(torch.zeros(entries))
-
-    def config(self) -> dict[str, Any]:
-        return {"entries": self.entries, "point": self.point, "kl_weight": self.kl_weight}
 
     def reset_parameters(self) -> None:
         """Start from equal concentrations again."""

@@ -1,14 +1,14 @@
 """Noise on the features of a row, while a network trains."""
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
+
+from lexppl.configured import Configured
 
 KINDS = ("gaussian", "added", "swap")
 
 
-class NoisyFeatures(nn.Module):
+class NoisyFeatures(Configured, nn.Module):
     """While training, each entry is replaced with probability p; afterwards rows pass as they are.
 
     By a Gaussian draw `ε ~ N(0, σ²)`, by its own value with such a draw added ("added"), or by the
@@ -41,14 +41,6 @@ class NoisyFeatures(nn.Module):
             raise ValueError(f"kind must be one of {KINDS}; it is {kind!r}")
         self.network = network
         self.share, self.scale, self.kind = float(share), float(scale), kind
-
-    def config(self) -> dict[str, Any]:
-        return {
-            "network": self.network,
-            "share": self.share,
-            "scale": self.scale,
-            "kind": self.kind,
-        }
 
     def forward(self, x: Tensor) -> Tensor:
         if self.training and self.share > 0.0:

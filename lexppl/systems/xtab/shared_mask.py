@@ -1,14 +1,13 @@
 """Mask networks that start from one shared by all rows' models."""
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
+from lexppl.configured import Configured
 from lexppl.models.regimes import Frozen, frozen
 
 
-class CombinedMask(nn.Module):
+class CombinedMask(Configured, nn.Module):
     """A soft mask between a given global one and a local one that learns, as logits.
 
         m = (m_g + m_l) / max_g (m_g + m_l),        m_g = σ(shared(x)), m_l = σ(local(x)),
@@ -30,15 +29,12 @@ class CombinedMask(nn.Module):
         self.shared = shared if isinstance(shared, Frozen) else frozen(shared)
         self.local = local
 
-    def config(self) -> dict[str, Any]:
-        return {"shared": self.shared, "local": self.local}
-
     def forward(self, x: Tensor) -> Tensor:
         both = torch.sigmoid(self.shared(x)) + torch.sigmoid(self.local(x))
         return torch.logit(both / both.amax(-1, keepdim=True), eps=1e-6)
 
 
-class GatedMask(nn.Module):
+class GatedMask(Configured, nn.Module):
     """A soft mask between a given global one and a local one, by gates that learn, as logits.
 
         m = σ(f ⊙ m_g + i ⊙ m_l),        f = σ(W_f x), i = σ(W_i x),
@@ -62,14 +58,6 @@ class GatedMask(nn.Module):
         self.shared = shared if isinstance(shared, Frozen) else frozen(shared)
         self.local = local
         self.gates = nn.Linear(features, 2 * entries)
-
-    def config(self) -> dict[str, Any]:
-        return {
-            "features": self.features,
-            "entries": self.entries,
-            "shared": self.shared,
-            "local": self.local,
-        }
 
     def forward(self, x: Tensor) -> Tensor:
         keep, add = torch.sigmoid(self.gates(x)).chunk(2, -1)

@@ -1,13 +1,14 @@
 """One encoder for overlapping subsets of the features, and a network on their mean."""
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from lexppl.configured import Configured
 
-class SubsetNetwork(nn.Module):
+
+class SubsetNetwork(Configured, nn.Module):
     """`network(mean_i encoder(x[subset i]))` (Uçar & Hajiramezanali 2022, § 3.2).
 
     The D columns are cut into n runs of `⌈D / n⌉`; each takes `round(overlap · ⌈D / n⌉)` more from
@@ -43,15 +44,6 @@ class SubsetNetwork(nn.Module):
         self.register_buffer("columns", (starts + torch.arange(width)) % features, persistent=False)
         self.features, self.subsets, self.overlap = features, subsets, float(overlap)
         self.encoder, self.network = encoder, network
-
-    def config(self) -> dict[str, Any]:
-        return {
-            "features": self.features,
-            "subsets": self.subsets,
-            "overlap": self.overlap,
-            "encoder": self.encoder,
-            "network": self.network,
-        }
 
     def forward(self, x: Tensor) -> Tensor:
         pieces = x[:, self.columns]

@@ -7,47 +7,53 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from lexppl.models.imputers.component_law import ComponentLaw
 from lexppl.models.imputers.imputer import Imputer, TensorOrShape
-from lexppl.models.imputers.mixture_fit import check_component_fit
-from lexppl.models.imputers.weighted_rows import WeightedRows, check_reference, check_row_weights
+from lexppl.models.imputers.mixture.component_law import ComponentLaw
+from lexppl.models.imputers.mixture.diagonal_fit import check_component_fit
+from lexppl.models.imputers.mixture.weighted_rows import (
+    WeightedRows,
+    check_reference,
+    check_row_weights,
+)
 
 __all__ = ["KMeansDataImputer"]
 
 
 class KMeansDataImputer(Imputer):
-    r"""Hidden features are those of a random reference row of the cluster nearest to what is kept:
+    """Hidden features are those of a random reference row of the cluster nearest to what is kept:
 
-    .. math::
-        \tilde x = z \odot x + (1 - z) \odot \rho_i, \qquad
-        c = \arg\min_c \sum_d z_d (x_d - m_{cd})^2, \quad i \sim U\{i : \rho_i \in c\} .
+        x̃ = z ⊙ x + (1 − z) ⊙ ρ_i,
+        c = argmin_c Σ_d z_d (x_d − m_cd)²,    i ~ Uniform{i : ρ_i ∈ c}.
 
     Of clusters equally near the first is taken, so with nothing kept all rows come from the first
     cluster, which :meth:`fit` makes the largest. Distances are in the units of the features:
     standardise them first.
 
-    A fractional ``keep`` weights a feature's squared distance, and interpolates. Entries with
-    ``keep > 1/2`` are each replaced, in part, by what they would be were they alone hidden:
-    by that of a row of the cluster nearest in the other features. The gradient with respect to
-    ``keep`` is :math:`x - u` with that row's :math:`u`; the choice of the cluster has none.
+    A fractional `keep` weights a feature's squared distance, and interpolates. Entries with
+    `keep > 1/2` are each replaced, in part, by what they would be were they alone hidden: by that
+    of a row of the cluster nearest in the other features. The gradient with respect to `keep` is
+    `x − u` with that row's `u`; the choice of the cluster has none.
 
-    The law is a set of point masses; it has no ``log_prob``. Tables only: rows of shape ``(D,)``.
+    The law is a set of point masses; it has no `log_prob`. Tables only: rows of shape `(D,)`.
 
-    :param centres: :math:`m`, shape ``(C, D)``.
-    :param reference: the rows :math:`\rho`, shape ``(N, D)``, N at least 1, finite.
-    :param row_weights: shape ``(C, N)``, non-negative, the weights of the rows in each cluster;
-        if None, equal for the rows that are nearest to a centre and 0 for the others.
-    :raises TypeError: when they are not of one floating-point type.
-    :raises ValueError: when a shape does not fit, a value is NaN or infinite, or a cluster has no
-        row.
+    Args:
+        centres: `m`, shape `(C, D)`.
+        reference: the rows ρ, shape `(N, D)`, N at least 1, finite.
+        row_weights: shape `(C, N)`, non-negative, the weights of the rows in each cluster; if None,
+            equal for the rows that are nearest to a centre and 0 for the others.
+
+    Raises:
+        TypeError: when they are not of one floating-point type.
+        ValueError: when a shape does not fit, a value is NaN or infinite, or a cluster has no row.
 
     Source: Senetaire et al. 2023, appendix B ("KMeans data set").
 
-    >>> imputer = KMeansDataImputer(
-    ...     centres=[[-1.0, -9.0], [1.0, 9.0]], reference=[[-1.2, -8.0], [0.9, 7.0]]
-    ... )
-    >>> imputer(torch.tensor([[1.1, 0.0]]), torch.tensor([True, False])).sample()
-    tensor([[1.1000, 7.0000]])
+    Example:
+        >>> imputer = KMeansDataImputer(
+        ...     centres=[[-1.0, -9.0], [1.0, 9.0]], reference=[[-1.2, -8.0], [0.9, 7.0]]
+        ... )
+        >>> imputer(torch.tensor([[1.1, 0.0]]), torch.tensor([True, False])).sample()
+        tensor([[1.1000, 7.0000]])
     """
 
     centres: Tensor
@@ -79,24 +85,28 @@ class KMeansDataImputer(Imputer):
     ) -> Self:
         """The clusters of k-means, the largest first; those without a reference row are left out.
 
-        It runs on the CPU in float64; the result has the type and the device of ``x``.
+        It runs on the CPU in float64; the result has the type and the device of `x`.
 
-        :param x: training rows, shape ``(B, D)``, finite, standardised.
-        :param components: C, the clusters, from 1 to B.
-        :param seed: of the start; the global random state is not touched.
-        :param reference: rows to take features from, shape ``(N, D)``: validation rows in the
-            paper; ``x`` if None.
-        :raises TypeError: when ``x`` is not a floating-point tensor, ``reference`` not of its
-            type, or a number not whole.
-        :raises ValueError: when ``x`` is not a finite table of 2 rows or more, the components
-            are fewer than 1 or more than its rows, or ``reference`` does not fit it.
+        Args:
+            x: training rows, shape `(B, D)`, finite, standardised.
+            components: C, the clusters, from 1 to B.
+            seed: of the start; the global random state is not touched.
+            reference: rows to take features from, shape `(N, D)`: validation rows in the paper; `x`
+                if None.
+
+        Raises:
+            TypeError: when `x` is not a floating-point tensor, `reference` not of its type, or a
+                number not whole.
+            ValueError: when `x` is not a finite table of 2 rows or more, the components are fewer
+                than 1 or more than its rows, or `reference` does not fit it.
 
         Source: `sklearn.cluster.KMeans`, the best of 10 starts.
 
-        >>> x = torch.tensor([[0.0], [0.1], [0.2], [5.0], [5.1]])
-        >>> KMeansDataImputer.fit(x, components=2).centres
-        tensor([[0.1000],
-                [5.0500]])
+        Example:
+            >>> x = torch.tensor([[0.0], [0.1], [0.2], [5.0], [5.1]])
+            >>> KMeansDataImputer.fit(x, components=2).centres
+            tensor([[0.1000],
+                    [5.0500]])
         """
         from sklearn.cluster import KMeans  # noqa: PLC0415
 
@@ -115,11 +125,11 @@ class KMeansDataImputer(Imputer):
 
     @property
     def event_shape(self) -> torch.Size | None:
-        """``(D,)``."""
+        """`(D,)`."""
         return self.centres.shape[1:]
 
     def hidden_law(self, x: Tensor, keep: Tensor) -> ComponentLaw:
-        """A row of the nearest cluster, batch shape ``(..., B)``."""
+        """A row of the nearest cluster, batch shape `(…, B)`."""
         return ComponentLaw(
             keep,
             torch.zeros_like(self.centres[:, 0]),
@@ -130,7 +140,7 @@ class KMeansDataImputer(Imputer):
 
 
 def _memberships(rows: Tensor, centres: Tensor) -> Tensor:
-    """1 for the nearest centre of each row, the first of equal ones, else 0: ``(C, N)``."""
+    """1 for the nearest centre of each row, the first of equal ones, else 0: `(C, N)`."""
     nearest = torch.cdist(rows, centres, compute_mode="donot_use_mm_for_euclid_dist").argmin(-1)
     components = torch.arange(len(centres), device=centres.device)
     return (components.unsqueeze(-1) == nearest).to(centres.dtype)

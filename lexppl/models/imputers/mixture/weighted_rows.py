@@ -11,22 +11,24 @@ __all__ = ["WeightedRows"]
 
 
 class WeightedRows(NamedTuple):
-    r"""The features of a reference row, drawn with the weights that a component gives the rows:
+    """The features of a reference row, drawn with the weights that a component gives the rows:
 
-    .. math:: x = r_i, \qquad i \mid c \sim \mathrm{Categorical}(w_{c 1}, \dots, w_{c N}) .
+        x = r_i,    i | c ~ Categorical(w_c1, …, w_cN).
 
     An index is found by bisection in the cumulative weights: no tensor has a dimension N besides
     those of the weights, and a draw costs O(log CN).
 
-    :param reference: the rows :math:`r`, shape ``(N, D)``.
-    :param row_weights: :math:`w`, shape ``(C, N)``, non-negative; each of the C rows has a
-        positive sum, which need not be 1.
+    Args:
+        reference: the rows `r`, shape `(N, D)`.
+        row_weights: `w`, shape `(C, N)`, non-negative; each of the C rows has a positive sum, which
+            need not be 1.
 
-    >>> rows = WeightedRows(torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.eye(2))
-    >>> rows.draw(torch.tensor([[0], [1], [1]]))
-    tensor([[1., 2.],
-            [3., 4.],
-            [3., 4.]])
+    Example:
+        >>> rows = WeightedRows(torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.eye(2))
+        >>> rows.draw(torch.tensor([[0], [1], [1]]))
+        tensor([[1., 2.],
+                [3., 4.],
+                [3., 4.]])
     """
 
     reference: Tensor
@@ -74,15 +76,19 @@ class WeightedRows(NamedTuple):
 def check_reference(reference: Tensor, components: Tensor, name: str) -> None:
     """Refuses reference rows that do not fit the components.
 
-    :param reference: shape ``(N, D)``.
-    :param components: what describes the components' features, shape ``(C, D)``.
-    :param name: of ``components``, as the user knows it.
-    :raises TypeError: when the types differ.
-    :raises ValueError: when the shape does not fit.
+    Args:
+        reference: shape `(N, D)`.
+        components: what describes the components' features, shape `(C, D)`.
+        name: of `components`, as the user knows it.
 
-    >>> check_reference(torch.ones(5, 3), torch.ones(4, 2), "means")
-    Traceback (most recent call last):
-    ValueError: reference must have shape (N, 2), as means has 2 features; it has shape (5, 3)
+    Raises:
+        TypeError: when the types differ.
+        ValueError: when the shape does not fit.
+
+    Example:
+        >>> check_reference(torch.ones(5, 3), torch.ones(4, 2), "means")
+        Traceback (most recent call last):
+        ValueError: reference must have shape (N, 2), as means has 2 features; it has shape (5, 3)
     """
     features = components.shape[-1]
     if reference.ndim != 2 or len(reference) == 0 or reference.shape[-1] != features:
@@ -102,19 +108,22 @@ def check_row_weights(
 ) -> None:
     """Refuses weights of rows under components that cannot be drawn by.
 
-    :param row_weights: shape ``(C, N)``.
-    :param components: what describes the components' features, shape ``(C, D)``.
-    :param name: of ``components``, as the user knows it.
-    :param reference: the rows, shape ``(N, D)``.
-    :param values: whether the values are there, or yet to be loaded.
-    :raises TypeError: when the types differ.
-    :raises ValueError: when the shape does not fit, or a component's weights are negative or
-        all 0.
+    Args:
+        row_weights: shape `(C, N)`.
+        components: what describes the components' features, shape `(C, D)`.
+        name: of `components`, as the user knows it.
+        reference: the rows, shape `(N, D)`.
+        values: whether the values are there, or yet to be loaded.
 
-    >>> one_row_for_two = torch.tensor([[1.0], [0.0]])
-    >>> check_row_weights(one_row_for_two, torch.ones(2, 3), "centres", torch.ones(1, 3), True)
-    Traceback (most recent call last):
-    ValueError: each row of centres needs a reference row of positive weight; row 1 has none
+    Raises:
+        TypeError: when the types differ.
+        ValueError: when the shape does not fit, or a component's weights are negative or all 0.
+
+    Example:
+        >>> one_row_for_two = torch.tensor([[1.0], [0.0]])
+        >>> check_row_weights(one_row_for_two, torch.ones(2, 3), "centres", torch.ones(1, 3), True)
+        Traceback (most recent call last):
+        ValueError: each row of centres needs a reference row of positive weight; row 1 has none
     """
     shape = (len(components), len(reference))
     if row_weights.shape != shape:

@@ -15,16 +15,20 @@ __all__ = ["check_component_fit", "fit_diagonal_mixture"]
 def check_component_fit(x: Tensor, components: int, seed: int) -> None:
     """Refuses what no mixture of that many components can be fitted on.
 
-    :param x: training rows, shape ``(B, D)``.
-    :param components: C.
-    :param seed: of the fit's start.
-    :raises TypeError: when ``x`` is not a floating-point tensor, or a number not whole.
-    :raises ValueError: when ``x`` is not a finite table of 2 rows or more, the components are
-        fewer than 1 or more than its rows, or the seed is negative.
+    Args:
+        x: training rows, shape `(B, D)`.
+        components: C.
+        seed: of the fit's start.
 
-    >>> check_component_fit(torch.ones(3, 2), components=4, seed=0)
-    Traceback (most recent call last):
-    ValueError: components must be from 1 to the 3 rows of x; it is 4
+    Raises:
+        TypeError: when `x` is not a floating-point tensor, or a number not whole.
+        ValueError: when `x` is not a finite table of 2 rows or more, the components are fewer than
+            1 or more than its rows, or the seed is negative.
+
+    Example:
+        >>> check_component_fit(torch.ones(3, 2), components=4, seed=0)
+        Traceback (most recent call last):
+        ValueError: components must be from 1 to the 3 rows of x; it is 4
     """
     check_training_rows(x)
     if x.ndim != 2:
@@ -42,21 +46,25 @@ def check_component_fit(x: Tensor, components: int, seed: int) -> None:
 
 
 def fit_diagonal_mixture(x: Tensor, components: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Weights ``(C,)``, means ``(C, D)`` and standard deviations ``(C, D)`` of a mixture.
+    """Weights `(C,)`, means `(C, D)` and standard deviations `(C, D)` of a mixture.
 
-    Features are standardised for scikit-learn. One that does not vary gets a tiny scale: the
-    square root of the type's machine epsilon times the smallest positive scale of the others.
+    Features are standardised for scikit-learn. One that does not vary gets a tiny scale: the square
+    root of the type's machine epsilon times the smallest positive scale of the others.
 
-    :param x: training rows, shape ``(B, D)``.
-    :param components: C.
-    :param seed: of the start.
-    :raises TypeError, ValueError: as :func:`check_component_fit`.
+    Args:
+        x: training rows, shape `(B, D)`.
+        components: C.
+        seed: of the start.
 
-    >>> x = torch.tensor([[0.0], [0.1], [5.0], [5.1]])
-    >>> weights, means, scales = fit_diagonal_mixture(x, components=2, seed=0)
-    >>> means.sort(0).values
-    tensor([[0.0500],
-            [5.0500]])
+    Raises:
+        TypeError, ValueError: as :func:`check_component_fit`.
+
+    Example:
+        >>> x = torch.tensor([[0.0], [0.1], [5.0], [5.1]])
+        >>> weights, means, scales = fit_diagonal_mixture(x, components=2, seed=0)
+        >>> means.sort(0).values
+        tensor([[0.0500],
+                [5.0500]])
     """
     from sklearn.mixture import GaussianMixture  # noqa: PLC0415
 

@@ -3,46 +3,76 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import torch
 from pyro.distributions.torch_distribution import TorchDistribution
 from torch import Tensor
 from torch.distributions import constraints
 
-from lexppl.models.imputers.component_features import ComponentFeatures
+__all__ = ["ComponentFeatures", "ComponentLaw"]
 
-__all__ = ["ComponentLaw"]
+
+class ComponentFeatures(Protocol):
+    """The features of a row under each of C components.
+
+    `means` and `variances` are those of the features, shape `(C, D)`.
+    """
+
+    @property
+    def means(self) -> Tensor: ...
+
+    @property
+    def variances(self) -> Tensor: ...
+
+    def draw(self, component: Tensor) -> Tensor:
+        """Features of rows, shape `(…, D)`.
+
+        Args:
+            component: whole numbers below C, of shape `(…, 1)`, one for a whole row, or `(…, D)`:
+                then each entry is drawn on its own.
+        """
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """The log-density of each entry of `value` `(…, D)` under each component, shape
+        `(…, D, C)`.
+
+        Raises:
+            NotImplementedError: where the features are points.
+        """
 
 
 class ComponentLaw(TorchDistribution):
-    r"""What each entry of a row would be, were it hidden, in a mixture of C components.
+    """What each entry of a row would be, were it hidden, in a mixture of C components.
 
-    With the log-weight :math:`a_c` of a component and the evidence :math:`e_{dc}` of feature d
-    for it (its log-density, up to a constant), the components' scores are
+    With the log-weight `a_c` of a component and the evidence `e_dc` of feature d for it (its
+    log-density, up to a constant), the components' scores are
 
-    .. math:: s_c = a_c + \sum_d z_d e_{dc}
+        s_c = a_c + Σ_d z_d e_dc
 
-    and their probabilities the softmax of the scores, or 1 at the first largest (``nearest``). Let
-    S be the entries with ``keep > 1/2`` and H the others. A draw :math:`u` has
+    and their probabilities the softmax of the scores, or 1 at the first largest (`nearest`). Let S
+    be the entries with `keep > 1/2` and H the others. A draw `u` has
 
-    - :math:`u_H` from one component with these probabilities: one draw of its features;
-    - :math:`u_d` for each d in S from a component of its own, told by all features but d:
-      the score without :math:`z_d e_{dc}`. A boolean ``keep`` has no use for it, and costs less.
+    - `u_H` from one component with these probabilities: one draw of its features;
+    - `u_d` for each d in S from a component of its own, told by all features but d: the score
+      without `z_d e_dc`. A boolean `keep` has no use for it, and costs less.
 
     The component is chosen without a gradient; means and densities have theirs.
 
-    :param keep: boolean or in [0, 1], shape ``(..., B, D)`` or broadcastable to it.
-    :param log_weights: :math:`a`, shape ``(C,)``.
-    :param evidence: :math:`e`, shape ``(B, D, C)``.
-    :param features: what each component's features are.
-    :param nearest: give all probability to the largest score, the first of equal ones.
+    Args:
+        keep: boolean or in [0, 1], shape `(…, B, D)` or broadcastable to it.
+        log_weights: `a`, shape `(C,)`.
+        evidence: `e`, shape `(B, D, C)`.
+        features: what each component's features are.
+        nearest: give all probability to the largest score, the first of equal ones.
 
-    >>> from lexppl.models.imputers.component_features import FeatureMeans
-    >>> means = torch.tensor([[1.0, 2.0], [-1.0, -2.0]])
-    >>> evidence = torch.tensor([[[0.0, 0.0], [0.0, -99.0]]])
-    >>> keep = torch.tensor([[False, True]])
-    >>> ComponentLaw(keep, torch.zeros(2), evidence, FeatureMeans(means)).mean[0, 0]
-    tensor(1.)
+    Example:
+        >>> from lexppl.models.imputers.mixture.mixture_means import FeatureMeans
+        >>> means = torch.tensor([[1.0, 2.0], [-1.0, -2.0]])
+        >>> evidence = torch.tensor([[[0.0, 0.0], [0.0, -99.0]]])
+        >>> keep = torch.tensor([[False, True]])
+        >>> ComponentLaw(keep, torch.zeros(2), evidence, FeatureMeans(means)).mean[0, 0]
+        tensor(1.)
     """
 
     arg_constraints: dict[str, constraints.Constraint] = {}  # noqa: RUF012
@@ -103,11 +133,11 @@ class ComponentLaw(TorchDistribution):
 
     @property
     def probabilities(self) -> Tensor:
-        """Of the components, given what was kept: shape ``(..., B, C)``."""
+        """Of the components, given what was kept: shape `(…, B, C)`."""
         return self._probabilities(self._scores)
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        """Draws of shape ``(*sample_shape, ..., B, D)``."""
+        """Draws of shape `(*sample_shape, …, B, D)`."""
         shape = torch.Size(sample_shape) + self.batch_shape
         together = self._features.draw(_drawn(self._joint_ends, shape).unsqueeze(-1))
         if self._own_ends is None:
@@ -117,13 +147,13 @@ class ComponentLaw(TorchDistribution):
 
     @property
     def mean(self) -> Tensor:
-        """The mean of each entry, shape ``(..., B, D)``."""
+        """The mean of each entry, shape `(…, B, D)`."""
         mean = (self._of_entries() * self._features.means.mT).sum(-1)
         return mean.expand(self.batch_shape + self.event_shape)
 
     @property
     def variance(self) -> Tensor:
-        """The variance of each entry, shape ``(..., B, D)``."""
+        """The variance of each entry, shape `(…, B, D)`."""
         means = self._features.means.mT
         probabilities = self._of_entries()
         mean = (probabilities * means).sum(-1, keepdim=True)
@@ -131,11 +161,14 @@ class ComponentLaw(TorchDistribution):
         return (probabilities * spread).sum(-1).expand(self.batch_shape + self.event_shape)
 
     def log_prob_hidden(self, value: Tensor, hidden: Tensor) -> Tensor:
-        """The joint log-density of the draws at the entries ``hidden``, shape ``(..., B)``.
+        """The joint log-density of the draws at the entries `hidden`, shape `(…, B)`.
 
-        :param value: the draws, shape ``(..., B, D)``; what stands outside ``hidden`` is not read.
-        :param hidden: boolean; must hold on H, and may on entries of S.
-        :raises NotImplementedError: where the features of a component are points.
+        Args:
+            value: the draws, shape `(…, B, D)`; what stands outside `hidden` is not read.
+            hidden: boolean; must hold on H, and may on entries of S.
+
+        Raises:
+            NotImplementedError: where the features of a component are points.
         """
         entries = self._features.log_prob(value)
         together = (hidden & ~self._kept).unsqueeze(-1)
@@ -147,10 +180,11 @@ class ComponentLaw(TorchDistribution):
         return log_prob
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """The log-density of a whole draw, which a boolean ``keep`` does not have.
+        """The log-density of a whole draw, which a boolean `keep` does not have.
 
-        :raises NotImplementedError: when ``keep`` was boolean, as the kept entries are then
-            points; or where the features of a component are.
+        Raises:
+            NotImplementedError: when `keep` was boolean, as the kept entries are then points; or
+                where the features of a component are.
         """
         if not self._soft:
             raise NotImplementedError(
@@ -160,7 +194,7 @@ class ComponentLaw(TorchDistribution):
         return self.log_prob_hidden(value, torch.ones_like(value, dtype=torch.bool))
 
     def _of_entries(self) -> Tensor:
-        """The components' probabilities for each entry, ``(..., B, D, C)``."""
+        """The components' probabilities for each entry, `(…, B, D, C)`."""
         joint = self._probabilities(self._scores).unsqueeze(-2)
         if not self._soft:
             return joint
@@ -174,7 +208,7 @@ class ComponentLaw(TorchDistribution):
         return (components == scores.argmax(-1, keepdim=True)).to(scores.dtype)
 
     def _own_scores(self) -> Tensor:
-        """Scores without each entry's own evidence, ``(..., B, D, C)``."""
+        """Scores without each entry's own evidence, `(…, B, D, C)`."""
         return self._log_weights + _sum_of_others(self._keep.unsqueeze(-1) * self._evidence)
 
 
@@ -190,7 +224,7 @@ def _sum_of_others(terms: Tensor) -> Tensor:
 
 
 def _drawn(ends: Tensor, shape: torch.Size) -> Tensor:
-    """Components of shape ``shape``, by inversion of the cumulative probabilities."""
+    """Components of shape `shape`, by inversion of the cumulative probabilities."""
     uniform = torch.rand((*shape, 1), dtype=ends.dtype, device=ends.device)
     # Scaled by the last end, which rounding leaves near 1, so that no component without
     # probability is ever drawn.

@@ -7,30 +7,32 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from lexppl.models.imputers.component_features import ComponentFeatures
-from lexppl.models.imputers.component_law import ComponentLaw
 from lexppl.models.imputers.imputer import Imputer, TensorOrShape
-from lexppl.models.imputers.mixture_fit import fit_diagonal_mixture
+from lexppl.models.imputers.mixture.component_law import ComponentFeatures, ComponentLaw
+from lexppl.models.imputers.mixture.diagonal_fit import fit_diagonal_mixture
 
 __all__ = ["MixtureImputer"]
 
 
 class MixtureImputer(Imputer):
-    r"""What the imputers of a diagonal Gaussian mixture share: the responsibilities.
+    """What the imputers of a diagonal Gaussian mixture share: the responsibilities.
 
-    With weights :math:`\pi`, means :math:`\mu` and standard deviations :math:`\sigma`,
+    With weights π, means μ and standard deviations σ,
 
-    .. math:: r_c(x, z) \propto \pi_c \prod_d N(x_d; \mu_{cd}, \sigma_{cd}^2)^{z_d} ,
+        r_c(x, z) ∝ π_c Π_d N(x_d; μ_cd, σ_cd²)^{z_d},
 
     which for a mask of 0 and 1 is Bayes' rule on the kept features only. A subclass says in
     :meth:`component_features` what a component makes of the hidden ones.
 
-    :param weights: :math:`\pi`, shape ``(C,)``, positive, of sum 1.
-    :param means: :math:`\mu`, shape ``(C, D)``, in the units of the features.
-    :param scales: :math:`\sigma > 0`, shape ``(C, D)``.
-    :raises TypeError: when they are not of one floating-point type.
-    :raises ValueError: when a shape does not fit, a value is NaN or infinite, a weight or a scale
-        is not positive, or the weights do not sum to 1.
+    Args:
+        weights: π, shape `(C,)`, positive, of sum 1.
+        means: μ, shape `(C, D)`, in the units of the features.
+        scales: σ > 0, shape `(C, D)`.
+
+    Raises:
+        TypeError: when they are not of one floating-point type.
+        ValueError: when a shape does not fit, a value is NaN or infinite, a weight or a scale is
+            not positive, or the weights do not sum to 1.
     """
 
     weights: Tensor
@@ -76,23 +78,26 @@ class MixtureImputer(Imputer):
         """The mixture of highest likelihood that expectation maximisation finds.
 
         The features are standardised for the fit, so that their units do not matter; to each
-        variance in a component, 1e-6 of the feature's overall variance is added. It runs on the
-        CPU in float64; the result has the type and the device of ``x``.
+        variance in a component, 1e-6 of the feature's overall variance is added. It runs on the CPU
+        in float64; the result has the type and the device of `x`.
 
-        :param x: training rows, shape ``(B, D)``, finite.
-        :param components: C, from 1 to B.
-        :param seed: of the start, which is k-means; the global random state is not touched.
-        :raises TypeError: when ``x`` is not a floating-point tensor, or a number not whole.
-        :raises ValueError: when ``x`` is not a finite table of 2 rows or more, or the components
-            are fewer than 1 or more than its rows.
+        Args:
+            x: training rows, shape `(B, D)`, finite.
+            components: C, from 1 to B.
+            seed: of the start, which is k-means; the global random state is not touched.
 
-        Source: `sklearn.mixture.GaussianMixture` with ``covariance_type="diag"``.
+        Raises:
+            TypeError: when `x` is not a floating-point tensor, or a number not whole.
+            ValueError: when `x` is not a finite table of 2 rows or more, or the components are
+                fewer than 1 or more than its rows.
+
+        Source: `sklearn.mixture.GaussianMixture` with `covariance_type="diag"`.
         """
         return cls(*fit_diagonal_mixture(x, components, seed))
 
     @property
     def event_shape(self) -> torch.Size | None:
-        """``(D,)``."""
+        """`(D,)`."""
         return self.means.shape[1:]
 
     def component_features(self) -> ComponentFeatures:
@@ -100,16 +105,19 @@ class MixtureImputer(Imputer):
         raise NotImplementedError(f"{type(self).__name__} must define component_features()")
 
     def hidden_law(self, x: Tensor, keep: Tensor) -> ComponentLaw:
-        """The mixture given the kept entries, batch shape ``(..., B)``."""
+        """The mixture given the kept entries, batch shape `(…, B)`."""
         return ComponentLaw(keep, self.weights.log(), self._evidence(x), self.component_features())
 
     def responsibilities(self, x: Tensor, keep: Tensor) -> Tensor:
-        """The components' probabilities given the kept features, shape ``(..., B, C)``.
+        """The components' probabilities given the kept features, shape `(…, B, C)`.
 
-        :param x: rows, shape ``(B, D)``.
-        :param keep: boolean or in [0, 1], shape ``(..., B, D)`` or broadcastable to it.
-        :raises TypeError: when ``x`` is not of the imputer's floating-point type.
-        :raises ValueError: when a shape does not fit.
+        Args:
+            x: rows, shape `(B, D)`.
+            keep: boolean or in [0, 1], shape `(…, B, D)` or broadcastable to it.
+
+        Raises:
+            TypeError: when `x` is not of the imputer's floating-point type.
+            ValueError: when a shape does not fit.
         """
         self._check_input(x, keep)
         return self.hidden_law(x, keep).probabilities
@@ -117,7 +125,8 @@ class MixtureImputer(Imputer):
     def _evidence(self, x: Tensor) -> Tensor:
         """The log-density of each feature under each component, up to a constant of the feature.
 
-        :returns: shape ``(B, D, C)``, at most 0.
+        Returns:
+            shape `(B, D, C)`, at most 0.
         """
         standardised = (x.unsqueeze(-1) - self.means.mT) / self.scales.mT
         log_prob = -0.5 * standardised**2 - self.scales.mT.log()
