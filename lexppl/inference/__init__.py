@@ -1,5 +1,6 @@
 """How a model is inferred: objectives, gradient estimators, fits."""
 
+from lexppl.inference.annealed import annealed
 from lexppl.inference.estimators import (
     REBAR,
     DisARM,
@@ -24,7 +25,7 @@ from lexppl.inference.schedules import Geometric, Linear, Schedule
 from lexppl.inference.stages import LossTerm, Stage
 from lexppl.inference.system import System
 from lexppl.inference.training.collapse import CollapseWarning, collapse
-from lexppl.inference.training.fit import annealed, fit
+from lexppl.inference.training.fit import fit
 from lexppl.inference.training.loop import Epoch
 from lexppl.inference.training.result import FitResult, History
 

@@ -1,35 +1,30 @@
 """Fit a program: check what is given, train replicates of it, and hand back the best states."""
 
-import copy
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-from pyro.infer.autoguide import AutoGuide
 from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from lexppl.effects import drawing_weights_first
 from lexppl.inference.batches import Data, LoadedRows
-from lexppl.inference.contexts import keep_parameters_local, program_settings, seeded
-from lexppl.inference.nested_iwae import NestedIWAE
-from lexppl.inference.pyro_objectives import as_objective
+from lexppl.inference.contexts import program_settings, seeded
 from lexppl.inference.replicates.replicate_rows import (
     ReplicateData,
     Rows,
     of_replicate,
     training_rows,
 )
-from lexppl.inference.replicates.replicates import Replicates, reinitialised
+from lexppl.inference.replicates.replicates import Replicates
 from lexppl.inference.schedules import Linear, Schedule, at
-from lexppl.inference.stages import LossTerm, OptimizerFactory, Stage, TrainingModules
+from lexppl.inference.stages import OptimizerFactory, Stage, TrainingModules
 from lexppl.inference.system import System
 from lexppl.inference.training.collapse import collapse, mask_marginals, report_collapse
 from lexppl.inference.training.loop import Callback, TrainingLoop
+from lexppl.inference.training.preparation import builder_of, copies_of, guides_of, set_up_guides
 from lexppl.inference.training.result import FitResult, History
 
 Model = nn.Module | System | Callable[[], nn.Module]
@@ -40,30 +35,6 @@ WEIGHT_DECAY = 1e-3
 
 WATCHED_ROWS = 1000
 """Rows of the validation set on which a collapse is looked for."""
-
-
-def annealed(masks: int = 4, imputations: int = 1, **options: Any) -> NestedIWAE:
-    """The bound with the annealing that keeps discrete selectors from collapsing.
-
-    The entropy bonus fades from 0.1 to 0 over the first 60 % of the fit, and penalties grow from 0
-    to their full weight between 30 % and 80 %: a law that saturates before it depends on x has no
-    gradient left, and a penalty must come after the predictor has learned what masks can buy.
-    `benchmarks/README.md` measures it.
-
-    Args:
-        masks: `L`.
-        imputations: `K`.
-        options: other arguments of :class:`NestedIWAE`, in place of these.
-
-    Example:
-        >>> annealed().settled
-        0.8
-    """
-    schedule: dict[str, Any] = {
-        "entropy": Linear(0.1, 0.0, end=0.6),
-        "penalty": Linear(0.0, 1.0, begin=0.3, end=0.8),
-    }
-    return NestedIWAE(masks, imputations, **{**schedule, **options})
 
 
 def fit(
@@ -159,19 +130,12 @@ def fit(
         )
     several = isinstance(model, list | tuple)
     models: list[Any] = list(model) if isinstance(model, list | tuple) else [model]
-    builders = [_builder(one, guide, objective, stages) for one in models]
+    builders = [builder_of(one, guide, objective, stages) for one in models]
     replicates = _count(replicates, len(models) if several else None, train, valid)
     with seeded(seed), program_settings(validate=False):
-        given = [guide] if stages is None or callable(stages) else _guides(stages)
-        for one_model in models:
-            if isinstance(one_model, nn.Module):
-                keep_parameters_local(one_model)
-        for one_guide in given:
-            _set_up(one_guide, models, train)
-        with _models_kept(given):
-            copies = _copies(builders, replicates)
-        for one in copies:
-            keep_parameters_local(one)
+        given = [guide] if stages is None or callable(stages) else guides_of(stages)
+        set_up_guides(given, models, train)
+        copies = copies_of(builders, replicates, given)
         runner = Replicates(copies, differ=several)
         if not runner.parameters:
             raise ValueError(
@@ -240,85 +204,6 @@ def _check_arguments(
             raise ValueError(f"{name} must be a whole number of at least 1; it is {count!r}")
     if clip_norm is not None and not clip_norm > 0.0:
         raise ValueError(f"clip_norm must be positive; it is {clip_norm}")
-
-
-def _builder(
-    model: Any, guide: Any, objective: Any, stages: Any
-) -> tuple[Callable[[], Sequence[Stage]], bool]:
-    """How the stages are built, and whether each call builds new modules."""
-    if isinstance(model, System):
-        if stages is not None:
-            raise ValueError("a System has stages of its own; give one of the two")
-        model, stages = None, model.build
-    if (model is None) == (stages is None):
-        raise ValueError("fit takes either a model or stages")
-    if stages is not None:
-        if guide is not None or objective is not None:
-            raise ValueError(
-                "stages, and a System, have guides and objectives of their own; leave out "
-                "guide and objective"
-            )
-        return (stages, True) if callable(stages) else (lambda: stages, False)
-    chosen = annealed() if objective is None else as_objective(objective)
-    built_anew = not isinstance(model, nn.Module) and isinstance(model, Callable)  # type: ignore[arg-type]
-
-    def build() -> Sequence[Stage]:
-        program = model() if built_anew else model
-        if not isinstance(program, nn.Module):
-            raise TypeError(
-                "model must be a torch or Pyro module, or a function that builds one; it is "
-                f"{type(program).__name__}"
-            )
-        if not built_anew:
-            return [Stage([LossTerm(program, chosen, guide)])]
-        return [Stage([LossTerm(program, *copy.deepcopy((chosen, guide)))])]
-
-    return build, built_anew
-
-
-def _copies(
-    builders: list[tuple[Callable[[], Sequence[Stage]], bool]], replicates: int
-) -> list[TrainingModules]:
-    if len(builders) > 1:
-        return [
-            TrainingModules(make() if anew else copy.deepcopy(list(make())))
-            for make, anew in builders
-        ]
-    make, built_anew = builders[0]
-    if built_anew:
-        return [TrainingModules(make()) for _ in range(replicates)]
-    given = TrainingModules(copy.deepcopy(list(make())))
-    if replicates == 1:
-        return [given]
-    return [reinitialised(given) for _ in range(replicates)]
-
-
-def _guides(stages: Sequence[Stage]) -> list[Any]:
-    return [term.guide for stage in stages for term in stage.terms]
-
-
-@contextmanager
-def _models_kept(guides: list[Any]) -> Iterator[None]:
-    """Pyro's automatic guides forget their model when they are copied; remind them after."""
-    known = [(g, g._model) for g in guides if isinstance(g, AutoGuide)]
-    try:
-        yield
-    finally:
-        for guide, model in known:
-            guide._model = model
-
-
-def _set_up(guide: Any, models: Sequence[Any], train: Data) -> None:
-    """Run one of Pyro's automatic guides once, which is when it makes its parameters: a copy of it
-    no longer knows its model. The models' weights with priors are drawn before their plates."""
-    if isinstance(guide, AutoGuide) and guide.prototype_trace is None:
-        keep_parameters_local(guide)
-        rows = training_rows(train, torch.get_default_dtype(), "train")
-        with torch.no_grad(), ExitStack() as drawing:
-            for model in models:
-                if isinstance(model, nn.Module):
-                    drawing.enter_context(drawing_weights_first(model))
-            guide(*of_replicate(rows, next(iter(rows.batches(2, shuffle=False))), 0))
 
 
 def _validation(

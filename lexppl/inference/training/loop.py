@@ -18,6 +18,7 @@ from lexppl.inference.replicates.replicate_rows import Rows, batch_rows, of_repl
 from lexppl.inference.replicates.replicates import Replicates
 from lexppl.inference.schedules import Schedule
 from lexppl.inference.stages import LossTerm, OptimizerFactory, Stage, TrainingModules
+from lexppl.inference.training.best_states import BestStates
 from lexppl.inference.training.first_look import FirstLook
 from lexppl.inference.training.weight_decay import parameters_with_a_law, spare_from_decay
 
@@ -98,8 +99,7 @@ class TrainingLoop:
         controls = [runner.parameters[name] for name in sorted(set().union(*control_parameters))]
         tuner = torch.optim.Adam(controls, lr=CONTROL_RATE) if controls else None
         scheduler = self.make_scheduler(optimizer) if self.make_scheduler is not None else None
-        best_valid = np.full(runner.count, np.inf)
-        best = runner.snapshot()
+        best = BestStates(runner, unseen=self.held_out is None)
         settled = max(term.objective.settled for term in stage.terms)
         waited = 0
         try:
@@ -119,13 +119,8 @@ class TrainingLoop:
                     )
                 at = len(self.records)
                 self.records.append((train, valid, number, seconds))
-                unseen = self.held_out is None
-                improved = np.isfinite(train) if unseen else valid < best_valid
-                if improved.any():
-                    where = torch.as_tensor(improved, device=parameters[0].device)
-                    best = runner.merged(best, where)
-                    best_valid = np.where(improved, valid, best_valid)
-                    self.best_epoch = np.where(improved, at, self.best_epoch)
+                improved = best.take(train, valid)
+                self.best_epoch = np.where(improved, at, self.best_epoch)
                 reached = (epoch + 1) / epochs
                 waited = 0 if improved.any() or reached < settled else waited + 1
                 bar.set_postfix(train=f"{train.mean():.4f}", valid=f"{valid.mean():.4f}")
@@ -138,8 +133,7 @@ class TrainingLoop:
                     break
         except KeyboardInterrupt:
             self.interrupted = True
-        self.best_valid = np.where(np.isfinite(best_valid), best_valid, np.nan)
-        runner.load(best)
+        self.best_valid = best.put_back()
 
     def _first_step(self, stage: Stage) -> set[str]:
         """Run each term once with every check on, and keep nothing of it but the names of the
