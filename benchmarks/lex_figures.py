@@ -11,6 +11,7 @@ What is already recorded is not run again.
 """
 
 import argparse
+from itertools import product
 
 import torch
 from record import Records, options_of, timed
@@ -71,20 +72,16 @@ def judged(model, test, seed):
 
 def plan(options, epochs):
     """Fits as lists of replicates, each told by the fields of `SAME`."""
-    three = options.figure == 3
-    rates = range(2, 10) if options.full else (3, 5, 7)
-    for name in options.sets or (["S1", "S2", "S3"] if three else ["S3"]):
-        for imputer in options.imputers:
-            fits = []
-            if three:
-                fits = [[(k, 0.0, seed) for seed in options.seeds for k in rates]]
-            elif "constant" in imputer:
-                fits = [[(5, float(c), seed) for c in options.constants] for seed in options.seeds]
-            for fit_ in fits:
-                yield [
-                    dict(zip(SAME, (options.figure, name, imputer, *one, epochs), strict=True))
-                    for one in fit_
-                ]
+    if options.figure == 3:
+        sets, imputers = options.sets or ["S1", "S2", "S3"], options.imputers
+        rates = range(2, 10) if options.full else (3, 5, 7)
+        fits = [[(k, 0.0, seed) for seed in options.seeds for k in rates]]
+    else:
+        sets, imputers = options.sets or ["S3"], [i for i in options.imputers if "constant" in i]
+        fits = [[(5, float(c), seed) for c in options.constants] for seed in options.seeds]
+    for name, imputer, replicates in product(sets, imputers, fits):
+        told = ((options.figure, name, imputer, *one, epochs) for one in replicates)
+        yield [dict(zip(SAME, values, strict=True)) for values in told]
 
 
 def imputer_for(run, train):

@@ -96,9 +96,10 @@ def circumstances(records: list[Record]) -> str:
     dates = sorted({r["date"] for r in records})
     versions = sorted({", ".join(f"{k} {v}" for k, v in r["versions"].items()) for r in records})
     threads = sorted({r["threads"] for r in records})
+    small = " A small run: the figures mean nothing." if records[0].get("small") else ""
     return (
         f"{records[0]['machine']}, threads {threads}, {'; '.join(versions)}; "
-        f"{' to '.join(dict.fromkeys([dates[0], dates[-1]]))}."
+        f"{' to '.join(dict.fromkeys([dates[0], dates[-1]]))}.{small}"
     )
 
 

@@ -49,13 +49,6 @@ GERMAN = [
     *("personal", "debtors", "residence", "property", "age", "plans", "housing", "credits"),
     *("job", "liable", "telephone", "foreign", "class"),
 ]
-FILES = {
-    "adult": "adult/adult.data.gz",
-    "mushroom": "mushroom/agaricus-lepiota.data.gz",
-    "german_credit": "german_credit/german.data.gz",
-    "creditcard": "creditcard/creditcard_sample.csv.gz",
-    "blog": "blogfeedback/BlogFeedback.zip",
-}
 SIZES = (1, 3, 5)
 SAME = ("data", "method", "seed", "full")
 OPTIONS = {
@@ -69,9 +62,9 @@ OPTIONS = {
 }
 
 
-def adult():
+def adult(path):
     return read_table(
-        FOLDER / FILES["adult"],
+        path,
         target="income",
         column_names=ADULT,
         missing=("?",),
@@ -80,10 +73,10 @@ def adult():
     )
 
 
-def mushroom():
+def mushroom(path):
     """`?` stays a level of stalk-root: 2,480 rows have it."""
     return read_table(
-        FOLDER / FILES["mushroom"],
+        path,
         target="class",
         column_names=MUSHROOM,
         drop_constant=True,
@@ -91,23 +84,23 @@ def mushroom():
     )
 
 
-def german_credit():
+def german_credit(path):
     return read_table(
-        FOLDER / FILES["german_credit"],
+        path,
         target="class",
         column_names=GERMAN,
         separator=" ",
     )
 
 
-def creditcard():
+def creditcard(path):
     """All 492 frauds and 5,000 of the other transactions."""
-    return read_table(FOLDER / FILES["creditcard"], target="Class")
+    return read_table(path, target="Class")
 
 
-def blog():
+def blog(path):
     with (
-        zipfile.ZipFile(FOLDER / FILES["blog"]) as archive,
+        zipfile.ZipFile(path) as archive,
         archive.open("blogData_train.csv") as file,
     ):
         frame = pd.read_csv(file, header=None, nrows=20_000)
@@ -117,17 +110,18 @@ def blog():
 
 
 DATA = {
-    "adult": adult,
-    "mushroom": mushroom,
-    "german_credit": german_credit,
-    "creditcard": creditcard,
-    "blog": blog,
+    "adult": (adult, FOLDER / "adult" / "adult.data.gz"),
+    "mushroom": (mushroom, FOLDER / "mushroom" / "agaricus-lepiota.data.gz"),
+    "german_credit": (german_credit, FOLDER / "german_credit" / "german.data.gz"),
+    "creditcard": (creditcard, FOLDER / "creditcard" / "creditcard_sample.csv.gz"),
+    "blog": (blog, FOLDER / "blogfeedback" / "BlogFeedback.zip"),
 }
+"""What reads a data set, and where it lies."""
 
 
 def present(name):
     """Whether a data set is there; where it is not, say so."""
-    path = FOLDER / FILES[name]
+    _, path = DATA[name]
     if not path.is_file():
         print(f"{name} is skipped: no file {path}; set LEXPPL_DATA to the folder of the data sets")
     return path.is_file()
@@ -185,7 +179,8 @@ def main() -> None:
         for method in options.methods
     )
     for name, of_data in groupby(records.due(runs), itemgetter("data")):
-        whole = DATA[name]()
+        reads, path = DATA[name]
+        whole = reads(path)
         for seed, due in groupby(of_data, itemgetter("seed")):
             train, test = parts(whole, seed, options.small)
             shared = {**training(len(train), options), "seed": seed}
