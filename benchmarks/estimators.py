@@ -41,8 +41,8 @@ from lexppl.inference import (
 from lexppl.inference.contexts import program_settings, seeded
 from lexppl.systems import lex
 
-MASKS, REPEATS, BATCH = 4, 20, 200
 CONTROL = ("temperature", "scale")
+MASKS, REPEATS, BATCH = 4, 20, 200
 SAME = ("estimator", "set", "seed", "epochs")
 LINE = (
     "{set} {seed} {estimator:30s} variance {variance[0]:.1e} {variance[1]:.1e} {variance[2]:.1e} "
@@ -131,10 +131,7 @@ def main() -> None:
                     **judged(result.model, test, seed),
                     "collapse": result.collapse[0],
                     "control": [
-                        {
-                            name: float(getattr(m, name).detach())
-                            for name in ("temperature", "scale")
-                        }
+                        {part: float(getattr(m, part).detach()) for part in CONTROL}
                         for m in objective.control_parameters
                     ],
                 }
