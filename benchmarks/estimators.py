@@ -2,6 +2,7 @@
 
     python benchmarks/estimators.py                      # S1, S2, S3, three seeds: two hours
     python benchmarks/estimators.py --sets S3 --seeds 1 --estimators "leave one out"
+    python benchmarks/estimators.py --small              # to see that it runs
 
 Bernoulli masks, the bound with L = 4, a penalty, twelve predictor evaluations a row and step for
 each estimator (eight for DisARM, whose pairs come in twos), 60 epochs of batches of 200 (as many
@@ -12,10 +13,11 @@ the selector's parameters, summed over them, in nats² a row, over repeated draw
 
 import argparse
 import copy
-import time
+from itertools import groupby
+from operator import itemgetter
 
 import torch
-from record import add
+from record import Records, options_of
 from selection import PENALTY, judged
 
 from lexppl.data import synthetic
@@ -39,7 +41,13 @@ from lexppl.inference import (
 from lexppl.inference.contexts import program_settings, seeded
 from lexppl.systems import lex
 
+CONTROL = ("temperature", "scale")
 MASKS, REPEATS, BATCH = 4, 20, 200
+SAME = ("estimator", "set", "seed", "epochs")
+LINE = (
+    "{set} {seed} {estimator:30s} variance {variance[0]:.1e} {variance[1]:.1e} {variance[2]:.1e} "
+    "TPR {tpr:.3f} FDR {fdr:.3f} control {control_flow:.3f} gap {gap:.4f} {seconds:.0f} s"
+).format
 ESTIMATORS = {
     "leave one out": (LeaveOneOut(), 3),
     "score function": (ScoreFunction(), 3),
@@ -67,78 +75,67 @@ def variance(model: torch.nn.Module, objective: NestedIWAE, data, seed: int) -> 
     return float(torch.stack(gradients).var(0).sum())
 
 
+def fitted(label, train, epochs, seed):
+    """A fit with the estimator, its objective, the variances at the start, half way and the end."""
+    estimator, samples = ESTIMATORS[label]
+    # Tuned controls are the fit's own: what is watched is the objective that it has.
+    objective = annealed(masks=MASKS, samples=samples, estimator=copy.deepcopy(estimator))
+    models: list[torch.nn.Module] = []
+    variances: list[float] = []
+    watched = (0, epochs // 2, epochs - 1)
+
+    def build():
+        models.append(lex(11, classes=2, penalty=PENALTY).program())
+        return [Stage([LossTerm(models[-1], objective)])]
+
+    def watch(epoch):
+        if epoch.number in watched:
+            at = objective.at(epoch.progress)
+            found = variance(models[-1], at, train, epoch.number)
+            variances.extend([found] * watched.count(epoch.number))
+
+    training = {"valid": 0.1, "epochs": epochs, "batch_size": BATCH, "seed": seed}
+    result = fit(None, train, stages=build, callbacks=[watch], progress=False, **training)
+    return result, objective, variances
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sets", nargs="+", default=["S1", "S2", "S3"])
     parser.add_argument("--estimators", nargs="+", default=list(ESTIMATORS))
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=60)
-    options = parser.parse_args()
-    for seed in range(1, 1 + options.seeds):
-        for name in options.sets:
-            train = synthetic(name, rows=10_000, seed=seed)
-            test = synthetic(name, rows=10_000, seed=1000 + seed)
-            best = Oracle(name).full(test.x, test.y)
-            for label in options.estimators:
-                estimator, samples = ESTIMATORS[label]
-                # Tuned controls are the fit's own: what is watched is the objective that it has.
-                objective = annealed(
-                    masks=MASKS, samples=samples, estimator=copy.deepcopy(estimator)
-                )
-                models: list[torch.nn.Module] = []
-                variances: list[float] = []
-                watched = (0, options.epochs // 2, options.epochs - 1)
-
-                def build(models=models, objective=objective):
-                    models.append(lex(11, classes=2, penalty=PENALTY).program())
-                    return [Stage([LossTerm(models[-1], objective)])]
-
-                def watch(epoch, models=models, variances=variances, objective=objective):
-                    if epoch.number in watched:  # noqa: B023
-                        at = objective.at(epoch.progress)
-                        variances.append(variance(models[-1], at, train, epoch.number))  # noqa: B023
-
-                start = time.perf_counter()
-                result = fit(
-                    None,
-                    train,
-                    stages=build,
-                    valid=0.1,
-                    epochs=options.epochs,
-                    batch_size=BATCH,
-                    seed=seed,
-                    callbacks=[watch],
-                    progress=False,
-                )
-                record = {
-                    "estimator": label,
+    options = options_of(parser, small={"sets": ["S3"], "seeds": 1, "epochs": 3})
+    rows = 1_000 if options.small else 10_000
+    records = Records("estimators", SAME, LINE, options)
+    runs = (
+        {"estimator": label, "set": name, "seed": seed, "epochs": options.epochs}
+        for seed in range(1, 1 + options.seeds)
+        for name in options.sets
+        for label in options.estimators
+    )
+    for (seed, name), due in groupby(records.due(runs), itemgetter("seed", "set")):
+        train = synthetic(name, rows=rows, seed=seed)
+        test = synthetic(name, rows=rows, seed=1000 + seed)
+        best = Oracle(name).full(test.x, test.y)
+        for run in due:
+            label = run["estimator"]
+            estimator, samples = ESTIMATORS[label]
+            with records.run(run) as record:
+                result, objective, variances = fitted(label, train, options.epochs, seed)
+                record |= {
                     "unbiased": estimator.unbiased,
-                    "set": name,
-                    "seed": seed,
-                    "epochs": options.epochs,
                     "masks": MASKS,
                     "evaluations": MASKS * samples * (3 if label.startswith("REBAR") else 1),
                     "variance": variances,
                     **judged(result.model, test, seed),
-                    "seconds": time.perf_counter() - start,
                     "collapse": result.collapse[0],
                     "control": [
-                        {
-                            "temperature": float(m.temperature.detach()),
-                            "scale": float(m.scale.detach()),
-                        }
+                        {part: float(getattr(m, part).detach()) for part in CONTROL}
                         for m in objective.control_parameters
                     ],
                 }
                 record["gap"] = best.log_likelihood - record["log_likelihood"]
-                add("estimators", record, ("estimator", "set", "seed", "epochs"))
-                print(
-                    "{set} {seed} {estimator:30s} variance {0:.1e} {1:.1e} {2:.1e} TPR {tpr:.3f} "
-                    "FDR {fdr:.3f} control {control_flow:.3f} gap {gap:.4f} {seconds:.0f} s".format(
-                        *variances, **record
-                    ),
-                    flush=True,
-                )
 
 
 if __name__ == "__main__":

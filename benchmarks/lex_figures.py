@@ -3,6 +3,7 @@
     python benchmarks/lex_figures.py --figure 3     # rates 3, 5, 7 of 11 x imputers x S1, S2, S3
     python benchmarks/lex_figures.py --figure 4     # constants -10 ... 9 at rate 5 of 11, S3
     python benchmarks/lex_figures.py --figure 3 --full      # rates 2 to 9 of 11, 1,000 epochs
+    python benchmarks/lex_figures.py --figure 3 --small     # to see that it runs
 
 Exact k-subset masks, k = 11 x rate, judged on 100 draws a row of 10,000 test rows. Rates and data
 sets, or constants, are replicates of one fit: each has its own k, its own imputer and its own rows.
@@ -10,10 +11,10 @@ What is already recorded is not run again.
 """
 
 import argparse
-import time
+from itertools import product
 
 import torch
-from record import add, read
+from record import Records, options_of, timed
 
 from lexppl.data import synthetic
 from lexppl.evaluation import selection_scores
@@ -34,6 +35,10 @@ IMPUTERS = (
     "gaussian-mixture",
 )
 SAME = ("figure", "set", "imputer", "k", "constant", "seed", "epochs")
+LINE = (
+    "{set} {imputer} {constant:g} k = {k} data {seed}: TPR {tpr:.3f} FPR {fpr:.3f} CFSR "
+    "{cfsr:.3f}, {seconds:.0f} s"
+).format
 
 
 def system(k, imputer, on_random_masks):
@@ -65,16 +70,25 @@ def judged(model, test, seed):
     }
 
 
-def plan(figure, sets, imputers, rates, seeds, constants):
-    """Fits as lists of replicates: (set, imputer, k, constant, seed)."""
-    for name in sets:
-        if figure == 3:
-            for imputer in imputers:
-                yield [(name, imputer, k, 0.0, seed) for seed in seeds for k in rates]
-        else:
-            for imputer in (one for one in imputers if "constant" in one):
-                for seed in seeds:
-                    yield [(name, imputer, 5, float(c), seed) for c in constants]
+def plan(options, epochs):
+    """Fits as lists of replicates, each told by the fields of `SAME`."""
+    if options.figure == 3:
+        sets, imputers = options.sets or ["S1", "S2", "S3"], options.imputers
+        rates = range(2, 10) if options.full else (3, 5, 7)
+        fits = [[(k, 0.0, seed) for seed in options.seeds for k in rates]]
+    else:
+        sets, imputers = options.sets or ["S3"], [i for i in options.imputers if "constant" in i]
+        fits = [[(5, float(c), seed) for c in options.constants] for seed in options.seeds]
+    for name, imputer, replicates in product(sets, imputers, fits):
+        told = ((options.figure, name, imputer, *one, epochs) for one in replicates)
+        yield [dict(zip(SAME, values, strict=True)) for values in told]
+
+
+def imputer_for(run, train):
+    """The imputer of a run: its constant, or one that is learnt from the training rows."""
+    if "constant" in run["imputer"]:
+        return ConstantImputer(run["constant"])
+    return imputer_of(run["imputer"], train.x, run["seed"])
 
 
 def main() -> None:
@@ -85,57 +99,35 @@ def main() -> None:
     parser.add_argument("--constants", type=int, nargs="+", default=list(range(-10, 10)))
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--full", action="store_true")
-    options = parser.parse_args()
-    sets = options.sets or (["S1", "S2", "S3"] if options.figure == 3 else ["S3"])
-    rates = range(2, 10) if options.full else (3, 5, 7)
+    small = {"sets": ["S3"], "constants": [0, 3], "seeds": [1]}
+    options = options_of(parser, small=small)
     epochs, batch = (1000, 1000) if options.full else (EPOCHS, BATCH)
+    epochs, rows = (2, 1_000) if options.small else (epochs, 10_000)
     rate = 1e-4 if options.full else Linear(1e-3, 5e-5, begin=0.5)
-    done = {tuple(r[f] for f in SAME) for r in read("lex_figures")}
-    fits = plan(options.figure, sets, options.imputers, rates, options.seeds, options.constants)
-    for wanted in fits:
-        due = [one for one in wanted if (options.figure, *one, epochs) not in done]
+    training = {"epochs": epochs, "batch_size": batch, "learning_rate": rate, "valid": 0.1}
+    records = Records("lex_figures", SAME, LINE, options)
+    for wanted in plan(options, epochs):
+        due = records.due(wanted)
         if not due:
             continue
-        start = time.perf_counter()
-        train = {seed: synthetic(name, rows=10_000, seed=seed) for name, *_, seed in due}
-        systems = []
-        for _, imputer, k, constant, seed in due:
-            if "constant" in imputer:
-                hides = ConstantImputer(constant)
-            else:
-                hides = imputer_of(imputer, train[seed].x, seed)
-            systems.append(system(k, hides, imputer.startswith("surrogate")))
-        result = fit(
-            systems,
-            ReplicateData([train[seed] for *_, seed in due]),
-            valid=0.1,
-            epochs=epochs,
-            batch_size=batch,
-            learning_rate=rate,
-            seed=min(seed for *_, seed in due),
-            progress=False,
-        )
-        seconds = (time.perf_counter() - start) / len(due)
-        for model, (name, imputer, k, constant, seed) in zip(result.models, due, strict=True):
-            test = synthetic(name, rows=10_000, seed=1000 + seed)
-            record = {
-                "figure": options.figure,
-                "set": name,
-                "imputer": imputer,
-                "k": k,
-                "constant": constant,
-                "seed": seed,
-                "epochs": epochs,
-                **judged(model, test, seed),
-                "replicates": len(due),
-                "seconds": seconds,
-            }
-            add("lex_figures", record, SAME)
-            print(
-                "{set} {imputer} {constant:g} k = {k} data {seed}: TPR {tpr:.3f} FPR {fpr:.3f} "
-                "CFSR {cfsr:.3f}, {seconds:.0f} s".format(**record),
-                flush=True,
-            )
+        clock: dict[str, float] = {}
+        with timed(clock):
+            name, seeds = due[0]["set"], {run["seed"] for run in due}
+            train = {seed: synthetic(name, rows=rows, seed=seed) for seed in seeds}
+            systems = [
+                system(
+                    run["k"],
+                    imputer_for(run, train[run["seed"]]),
+                    run["imputer"].startswith("surrogate"),
+                )
+                for run in due
+            ]
+            data = ReplicateData([train[run["seed"]] for run in due])
+            result = fit(systems, data, seed=min(seeds), progress=False, **training)
+        for model, run in zip(result.models, due, strict=True):
+            test = synthetic(name, rows=rows, seed=1000 + run["seed"])
+            shares = {"replicates": len(due), "seconds": clock["seconds"] / len(due)}
+            records.add({**run, **judged(model, test, run["seed"]), **shares})
 
 
 if __name__ == "__main__":

@@ -1,15 +1,46 @@
-"""How a benchmark's figures are kept: JSON, one record a run, written as the runs end."""
+"""How a benchmark is run and its figures are kept: JSON, one record a run, written as runs end."""
 
+import argparse
 import json
 import os
 import platform
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from statistics import mean, stdev
+from tempfile import mkdtemp
 from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
+"""The figures of README.md."""
+
+
+def options_of(parser: argparse.ArgumentParser, small: dict[str, Any]) -> argparse.Namespace:
+    """What was asked of a script, with what every script takes.
+
+    Args:
+        parser: has the script's own options.
+        small: their defaults under `--small`.
+    """
+    take = parser.add_argument
+    take("--small", action="store_true", help="few rows and epochs, to see that the script runs")
+    take("--results", type=Path, help="folder of the records; of --small a new temporary one")
+    take("--again", action="store_true", help="also what is already recorded")
+    if parser.parse_args().small:
+        parser.set_defaults(**small)
+    options = parser.parse_args()
+    if options.small and getattr(options, "full", False):
+        parser.error("--small and --full are two sizes; give one of them")
+    if options.results is None:
+        options.results = Path(mkdtemp(prefix="lexppl-benchmarks-")) if options.small else RESULTS
+    if options.small and options.results.resolve() == RESULTS.resolve():
+        parser.error(f"{RESULTS} has the figures of full size; give --small another --results")
+    print(f"records are kept in {options.results}", flush=True)
+    return options
 
 
 def circumstances() -> dict[str, Any]:
@@ -23,20 +54,79 @@ def circumstances() -> dict[str, Any]:
     }
 
 
-def read(name: str) -> list[dict[str, Any]]:
+def read(name: str, folder: Path = RESULTS) -> list[dict[str, Any]]:
     """The records of a benchmark so far."""
-    path = RESULTS / f"{name}.json"
+    path = folder / f"{name}.json"
     return json.loads(path.read_text()) if path.is_file() else []
 
 
-def add(name: str, record: dict[str, Any], same: tuple[str, ...]) -> None:
-    """Add a record, in the place of one that agrees with it in the fields of `same`."""
-    RESULTS.mkdir(exist_ok=True)
-    kept = [old for old in read(name) if any(old.get(f) != record.get(f) for f in same)]
-    path = RESULTS / f"{name}.json"
-    aside = path.with_suffix(".part")
-    aside.write_text(json.dumps([*kept, {**record, **circumstances()}], indent=1) + "\n")
-    aside.replace(path)
+@contextmanager
+def timed(record: dict[str, Any]) -> Iterator[None]:
+    """Put the seconds that the block takes into the record."""
+    start = time.perf_counter()
+    yield
+    record["seconds"] = time.perf_counter() - start
+
+
+@dataclass(frozen=True)
+class Records:
+    """A benchmark's records in a folder: one for each value of the fields of `same`.
+
+    Args:
+        name: of the JSON file.
+        same: the fields that say which run a record is of.
+        line: what is printed of a record, made from its fields by name.
+        options: of `options_of`: the folder, the size, and whether to run again what is there.
+    """
+
+    name: str
+    same: tuple[str, ...]
+    line: Callable[..., str]
+    options: argparse.Namespace
+
+    def due(self, runs: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Of the runs, told by the fields of `same`, those that are not recorded yet.
+
+        Raises:
+            ValueError: the folder has records of another size.
+        """
+        done, runs = {self._run_of(old) for old in self._read()}, list(runs)
+        due = [run for run in runs if self.options.again or self._run_of(run) not in done]
+        if len(due) < len(runs):
+            print(f"{len(runs) - len(due)} of {len(runs)} are recorded; --again runs them")
+        return due
+
+    @contextmanager
+    def run(self, run: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        """A record for the block to fill; then it is timed, unless the block did so, and kept."""
+        record, clock = dict(run), {}
+        with timed(clock):
+            yield record
+        self.add({**clock, **record})
+
+    def add(self, record: dict[str, Any]) -> None:
+        """Keep and print a record, in the place of one of the same run."""
+        size = {"small": True} if self.options.small else {}
+        made = {**record, **size, **circumstances()}
+        kept = [old for old in self._read() if self._run_of(old) != self._run_of(made)]
+        folder = self.options.results
+        folder.mkdir(parents=True, exist_ok=True)
+        aside = folder / f"{self.name}.part"
+        aside.write_text(json.dumps([*kept, made], indent=1) + "\n")
+        aside.replace(folder / f"{self.name}.json")
+        print(self.line(**made), flush=True)
+
+    def _run_of(self, record: dict[str, Any]) -> tuple[Any, ...]:
+        return tuple(record.get(field) for field in self.same)
+
+    def _read(self) -> list[dict[str, Any]]:
+        found = read(self.name, self.options.results)
+        if any(old.get("small", False) != self.options.small for old in found):
+            raise ValueError(
+                f"{self.options.results / self.name}.json has records of another size (--small or "
+                "not), and one table must not mix them; give another --results"
+            )
+        return found
 
 
 def spread(values: list[float], digits: int = 3) -> str:

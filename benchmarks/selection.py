@@ -3,16 +3,16 @@
     python benchmarks/selection.py                 # both mask laws, three data sets a set: an hour
     python benchmarks/selection.py --sets S3 --laws k-subset --data-sets 1
     python benchmarks/selection.py --sets S3 --laws bernoulli --penalty 0.0255
+    python benchmarks/selection.py --small         # to see that it runs
 
 10,000 training rows (a tenth of them for validation), 10,000 test rows, standard Gaussian
 imputation, networks as in the LEX paper, the library's defaults otherwise.
 """
 
 import argparse
-import time
 
 import torch
-from record import add
+from record import Records, options_of, timed
 
 from lexppl.data import synthetic
 from lexppl.evaluation.oracle import Oracle
@@ -23,6 +23,11 @@ from lexppl.models import LEX
 from lexppl.systems import lex
 
 K, PENALTY, DRAWS = 5, 0.0225, 100
+SAME = ("set", "law", "penalty", "seed", "epochs", "masks")
+LINE = (
+    "{set} {law:9s} data {seed}: TPR {tpr:.3f} FDR {fdr:.3f} control {control_flow:.3f} size "
+    "{size:.2f} gap {gap:.4f} nats, {seconds:.0f} s"
+).format
 
 
 def judged(model: LEX, test, seed: int) -> dict[str, float]:
@@ -61,49 +66,35 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=1, help="seed of the first data set")
     parser.add_argument("--epochs", type=int, default=300)
     parser.add_argument("--masks", type=int, default=4)
-    options = parser.parse_args()
+    options = options_of(parser, small={"data_sets": 1, "epochs": 2})
+    rows, batch = (1_000, 100) if options.small else (10_000, 1_000)
     laws = {"k-subset": {"k": K}, "bernoulli": {"penalty": options.penalty}}
-    for seed in range(options.first, options.first + options.data_sets):
-        for law in options.laws:
-            for name in options.sets:
-                train = synthetic(name, rows=10_000, seed=seed)
-                test = synthetic(name, rows=10_000, seed=1000 + seed)
-                start = time.perf_counter()
-                result = fit(
-                    lex(11, classes=2, masks=options.masks, **laws[law]),
-                    train,
-                    valid=0.1,
-                    epochs=options.epochs,
-                    batch_size=1000,
-                    seed=seed,
-                    progress=False,
-                )
-                seconds = time.perf_counter() - start
-                best = Oracle(name).full(test.x, test.y)
-                record = {
-                    "set": name,
-                    "law": law,
-                    **laws[law],
-                    "seed": seed,
-                    "epochs": options.epochs,
-                    "masks": options.masks,
-                    **judged(result.model, test, seed),
-                    "oracle_log_likelihood": best.log_likelihood,
-                    "oracle_accuracy": best.accuracy,
-                    "seconds": seconds,
-                    "best_epoch": int(result.best_epoch[0]),
-                    "collapse": result.collapse[0],
-                }
-                record["gap"] = record["oracle_log_likelihood"] - record["log_likelihood"]
-                same = ("set", "law", "penalty", "seed", "epochs", "masks")
-                add("selection", record, same)
-                print(
-                    "{set} {law:9s} data {seed}: TPR {tpr:.3f} FDR {fdr:.3f} control "
-                    "{control_flow:.3f} size {size:.2f} gap {gap:.4f} nats, {seconds:.0f} s".format(
-                        **record
-                    ),
-                    flush=True,
-                )
+    size = {"epochs": options.epochs, "masks": options.masks}
+    records = Records("selection", SAME, LINE, options)
+    runs = (
+        {"set": name, "law": law, **laws[law], "seed": seed, **size}
+        for seed in range(options.first, options.first + options.data_sets)
+        for law in options.laws
+        for name in options.sets
+    )
+    for run in records.due(runs):
+        name, seed = run["set"], run["seed"]
+        train = synthetic(name, rows=rows, seed=seed)
+        test = synthetic(name, rows=rows, seed=1000 + seed)
+        system = lex(11, classes=2, masks=options.masks, **laws[run["law"]])
+        training = {"valid": 0.1, "epochs": options.epochs, "batch_size": batch, "seed": seed}
+        with records.run(run) as record:
+            with timed(record):
+                result = fit(system, train, **training, progress=False)
+            best = Oracle(name).full(test.x, test.y)
+            record |= {
+                **judged(result.model, test, seed),
+                "oracle_log_likelihood": best.log_likelihood,
+                "oracle_accuracy": best.accuracy,
+                "best_epoch": int(result.best_epoch[0]),
+                "collapse": result.collapse[0],
+            }
+            record["gap"] = record["oracle_log_likelihood"] - record["log_likelihood"]
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """What a training step costs, against a hand-written torch loop doing the same arithmetic.
 
-    python benchmarks/step.py
+    python benchmarks/step.py --again       # in the place of what was measured before
+    python benchmarks/step.py --small       # to see that it runs
 
 S3, batch 1000, L = 10 masks, K = 1, k-subset masks with k = 5 and Bernoulli masks, the networks of
 the LEX paper, leave-one-out gradients, Adam. Both loops are run in turn, in one process.
@@ -12,10 +13,10 @@ import statistics
 import time
 
 import torch
-from record import add
+from record import Records, circumstances, options_of
 from torch import nn
 
-from lexppl.data import synthetic
+from lexppl.data import Dataset, synthetic
 from lexppl.distributions import KSubset
 from lexppl.inference import NestedIWAE
 from lexppl.inference.contexts import program_settings
@@ -23,6 +24,11 @@ from lexppl.models import MLP
 from lexppl.systems import lex
 
 L, BATCH, K = 10, 1000, 5
+SAME = ("law", "batch", "masks", "threads")
+LINE = (
+    "{law:9s} library {library_ms:.1f} ms, by hand {by_hand_ms:.1f} ms, median ratio of pairs "
+    "{ratio:.3f}"
+).format
 
 
 class ByHand:
@@ -77,36 +83,38 @@ class ByTheLibrary:
         self.optimizer.step()
 
 
+def times(law: str, data: Dataset, rounds: int) -> dict[str, list[float]]:
+    """Milliseconds a step of either loop, in rounds of three steps each in turn."""
+    with program_settings(validate=False):
+        loops = {"library": ByTheLibrary(law), "by hand": ByHand(law)}
+        taken: dict[str, list[float]] = {name: [] for name in loops}
+        for round_ in range(rounds + 3):
+            for name, loop in loops.items():
+                start = time.perf_counter()
+                for _ in range(3):
+                    loop.step(data.x, data.y)
+                if round_ >= 3:
+                    taken[name].append((time.perf_counter() - start) / 3 * 1e3)
+    return taken
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=40)
-    options = parser.parse_args()
-    data = synthetic("S3", rows=BATCH, seed=0)
-    for law in ("k-subset", "bernoulli"):
-        with program_settings(validate=False):
-            ours, theirs = ByTheLibrary(law), ByHand(law)
-            times: dict[str, list[float]] = {"library": [], "by hand": []}
-            for round_ in range(options.rounds + 3):
-                for name, loop in (("library", ours), ("by hand", theirs)):
-                    start = time.perf_counter()
-                    for _ in range(3):
-                        loop.step(data.x, data.y)
-                    if round_ >= 3:
-                        times[name].append((time.perf_counter() - start) / 3 * 1e3)
-        ratios = [a / b for a, b in zip(times["library"], times["by hand"], strict=True)]
-        record = {
-            "law": law,
-            "batch": BATCH,
-            "masks": L,
-            "library_ms": statistics.median(times["library"]),
-            "by_hand_ms": statistics.median(times["by hand"]),
-            "ratio": statistics.median(ratios),
+    options = options_of(parser, small={"rounds": 2})
+    batch = BATCH // 10 if options.small else BATCH
+    data = synthetic("S3", rows=batch, seed=0)
+    size = {"batch": batch, "masks": L, "threads": circumstances()["threads"]}
+    records = Records("step", SAME, LINE, options)
+    for run in records.due({"law": law, **size} for law in ("k-subset", "bernoulli")):
+        taken = times(run["law"], data, options.rounds)
+        pairs = zip(taken["library"], taken["by hand"], strict=True)
+        medians = {
+            "library_ms": statistics.median(taken["library"]),
+            "by_hand_ms": statistics.median(taken["by hand"]),
+            "ratio": statistics.median(ours / theirs for ours, theirs in pairs),
         }
-        add("step", record, ("law", "batch", "masks", "threads"))
-        print(
-            "{law:9s} library {library_ms:.1f} ms, by hand {by_hand_ms:.1f} ms, median ratio of "
-            "pairs {ratio:.3f}".format(**record)
-        )
+        records.add({**run, **medians})
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from collections import defaultdict
 from statistics import mean
 from typing import Any
 
-from record import read, spread
+from record import spread
 
 REAL_X = {
     "real_x": {"S1": (100, 98.4, 10.7), "S2": (100, 96.7, 6.3), "S3": (100, 93.5, 2.6)},
@@ -21,30 +21,31 @@ MCC = {
 }
 ADULT = {"q_fit_global": (78.2, 76.5, 82.4), "q_fit": (77.9, 78.5, 80.1)}
 CREDIT = {"q_fit": (89.8, 91.5, 93.5)}
+Record = dict[str, Any]
 SETS = ("Syn1", "Syn2", "Syn3", "S1", "S2", "S3")
 
 
-def grouped(name: str, *keys: str) -> dict[tuple[str, ...], list[dict[str, Any]]]:
-    groups: dict[tuple[str, ...], list[dict[str, Any]]] = defaultdict(list)
-    for record in read(name):
+def grouped(found: list[Record], *keys: str) -> dict[tuple[str, ...], list[Record]]:
+    groups: dict[tuple[str, ...], list[Record]] = defaultdict(list)
+    for record in found:
         groups[tuple(str(record[key]) for key in keys)].append(record)
     return groups
 
 
-def penalties(found: list[dict[str, Any]]) -> str:
+def penalties(found: list[Record]) -> str:
     """The λ of the fits, as set or as chosen."""
     given = dict.fromkeys(r["penalty"] for r in found if r.get("penalty") is not None)
     return ", ".join(f"{value:.4f}" for value in sorted(given)) or "—"
 
 
-def real_x_table() -> str:
+def real_x_table(records: list[Record]) -> str:
     """REAL-X, Table 1."""
     rows = [
         "| method | set | CFSR | TPR | FDR | ACC | eACC | eAUROC "
         "| paper: CFSR, TPR, FDR (ACC, eACC, eAUROC) | λ, nats an entry | seconds | data sets |",
         "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
-    for (method, name), found in sorted(grouped("systems", "method", "set").items()):
+    for (method, name), found in sorted(grouped(records, "method", "set").items()):
         if name not in REAL_X_SCORES or method.startswith("q_fit"):
             continue
         column = {key: [100 * r[key] for r in found] for key in ("cfsr", "tpr", "fdr", "accuracy")}
@@ -61,9 +62,9 @@ def real_x_table() -> str:
     return "\n".join(rows)
 
 
-def mcc_table() -> str:
+def mcc_table(records: list[Record]) -> str:
     """Q-FIT, Table 1."""
-    groups = grouped("systems", "method", "set")
+    groups = grouped(records, "method", "set")
     rows = [
         "| method | " + " | ".join(SETS) + " |",
         "|---" * (1 + len(SETS)) + "|",
@@ -79,7 +80,7 @@ def mcc_table() -> str:
     return "\n".join(rows)
 
 
-def xtab_table() -> str:
+def xtab_table(records: list[Record]) -> str:
     """XTab's rankings."""
     rows = [
         "| set | runs | global mask as expected | final mask as expected "
@@ -87,7 +88,7 @@ def xtab_table() -> str:
         "| first three of the global mask, commonest |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for (name,), found in grouped("xtab", "set").items():
+    for (name,), found in grouped(records, "set").items():
         cells = []
         for who in ("global", "final", "mean of seeds"):
             right = [r["ranked"][who]["as_expected"] for r in found]
@@ -101,7 +102,7 @@ def xtab_table() -> str:
     return "\n".join(rows)
 
 
-def tabular_table(data: str) -> str:
+def tabular_table(records: list[Record], data: str) -> str:
     """Accuracy with the k most important variables; on Adult beside Q-FIT's Table 2."""
     told = ADULT if data == "adult" else CREDIT if data == "creditcard" else {}
     rows = [
@@ -109,7 +110,7 @@ def tabular_table(data: str) -> str:
         "first three variables | seeds |",
         "|---|---|---|---|---|---|",
     ]
-    records = [r for r in read("tabular") if r["data"] == data]
+    records = [r for r in records if r["data"] == data]
     if not records:
         return "Not run."
     for method in dict.fromkeys(r["method"] for r in records):
@@ -133,9 +134,17 @@ def best_rates(name: str, k: int) -> tuple[float, float]:
     return tpr, fpr
 
 
-def figure_3_table() -> str:
+def rates_of(found: list[Record]) -> str:
+    """TPR and FPR over data sets."""
+    scores = (spread([r[key] for r in found]) for key in ("tpr", "fpr"))
+    return ", ".join(scores) if found else "not run"
+
+
+def figure_3_table(records: list[Record]) -> str:
     """LEX, Figure 3."""
-    records = [r for r in read("lex_figures") if r["figure"] == 3]
+    records = [r for r in records if r["figure"] == 3]
+    if not records:
+        return "Not run."
     rates = sorted({r["k"] for r in records})
     rows = [
         "| set | imputer | "
@@ -150,18 +159,17 @@ def figure_3_table() -> str:
             found = [r for r in records if (r["set"], r["imputer"]) == (name, imputer)]
             if not found:
                 continue
-            cells = [
-                ", ".join(spread([r[key] for r in found if r["k"] == k]) for key in ("tpr", "fpr"))
-                for k in rates
-            ]
+            cells = [rates_of([r for r in found if r["k"] == k]) for k in rates]
             count = len({r["seed"] for r in found})
             rows.append(f"| {name} | {imputer} | {' | '.join(cells)} | {count} |")
     return "\n".join(rows)
 
 
-def figure_4_table() -> str:
+def figure_4_table(records: list[Record]) -> str:
     """LEX, Figure 4."""
-    records = [r for r in read("lex_figures") if r["figure"] == 4]
+    records = [r for r in records if r["figure"] == 4]
+    if not records:
+        return "Not run."
     kinds = list(dict.fromkeys((r["set"], r["imputer"]) for r in records))
     rows = [
         "| constant | "
@@ -174,8 +182,7 @@ def figure_4_table() -> str:
         for kind in kinds:
             found = [r for r in records if (r["set"], r["imputer"]) == kind]
             found = [r for r in found if r["constant"] == constant]
-            scores = (spread([r[key] for r in found]) for key in ("tpr", "fpr"))
-            cells.append(", ".join(scores) if found else "not run")
+            cells.append(rates_of(found))
         rows.append(f"| {constant:g} | {' | '.join(cells)} |")
     seeds = {
         kind: len({r["seed"] for r in records if (r["set"], r["imputer"]) == kind})

@@ -3,6 +3,7 @@
     python benchmarks/systems.py                         # all sets, methods and three data sets
     python benchmarks/systems.py --sets S1 S2 S3 --methods real_x lex    # half of REAL-X's Table 1
     python benchmarks/systems.py --full                  # 1,000 epochs of batches of 1,000
+    python benchmarks/systems.py --small                 # to see that it runs
 
 S1, S2, S3 are Syn4, Syn5, Syn6. 10,000 training rows (a tenth for validation), 10,000 test rows.
 Bernoulli selections are the entries of probability above ½; rankings (L2X, Q-FIT) are cut at the
@@ -12,12 +13,13 @@ accuracy on 10,000 rows apart; the candidates are replicates of one fit.
 """
 
 import argparse
-import time
 from dataclasses import replace
+from itertools import groupby
+from operator import itemgetter
 
 import numpy as np
 from importances import importances, top
-from record import add, read
+from record import Records, options_of
 from sklearn.metrics import matthews_corrcoef
 
 from lexppl.data import synthetic
@@ -51,6 +53,11 @@ METHODS = {
     "q_fit": {"on": "model"},
 }
 
+SAME = ("set", "method", "seed", "epochs")
+LINE = (
+    "{set} {seed} {method:13s} TPR {tpr:.3f} FDR {fdr:.3f} MCC {mcc:.3f} ACC {accuracy:.3f} "
+    "eACC {evalx_accuracy:.3f} {seconds:.0f} s"
+).format
 OF_THE_FIT = ("on", "epochs", "batch_size", "learning_rate")
 
 
@@ -120,73 +127,47 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=list(METHODS))
     parser.add_argument("--data-sets", type=int, default=3)
     parser.add_argument("--full", action="store_true")
-    parser.add_argument("--again", action="store_true", help="also what is already recorded")
-    options = parser.parse_args()
-    epochs, batch = (1000, 1000) if options.full else (60, 200)
-    shared = {
-        "valid": 0.1,
-        "epochs": epochs,
-        "batch_size": batch,
-        "learning_rate": 1e-4 if options.full else Linear(1e-3, 5e-5, begin=0.5),
-        "progress": False,
-    }
-    same = ("set", "method", "seed", "epochs")
-    done = {tuple(r[f] for f in same) for r in read("systems")}
-    for seed in range(1, 1 + options.data_sets):
-        for name in options.sets:
-            due = [
-                m for m in options.methods if options.again or (name, m, seed, epochs) not in done
-            ]
-            if not due:
-                continue
-            train = synthetic(name, rows=10_000, seed=seed)
-            test = synthetic(name, rows=10_000, seed=1000 + seed)
-            check = synthetic(name, rows=10_000, seed=2000 + seed)
-            judge = fit_evalx(
-                train, valid=0.1, epochs=60, batch_size=200, seed=seed, progress=False
-            )
-            full = fit_predictor(
-                train, valid=0.1, epochs=40, batch_size=200, seed=seed, progress=False
-            )
-            reference = full.scores(test.x, test.y)
-            for method in due:
-                start = time.perf_counter()
-                own = {k: v for k, v in METHODS[method].items() if k in OF_THE_FIT[1:]}
-                own = {} if options.full else own
-                explains = METHODS[method].get("on") == "model"
-                y = (
-                    regime_targets("self post-hoc", train.x, predictor=full.predictor)
-                    if explains
-                    else train.y
-                )
-                settings = settings_of(method, name, full.predictor)
-                result = fit(
-                    candidates(method, settings),
-                    (train.x, y),
-                    seed=seed,
-                    **{**shared, **own},
-                )
+    options = options_of(parser, small={"sets": ["Syn1", "S3"], "data_sets": 1})
+    epochs, batch = (1000, 1000) if options.full else (2, 100) if options.small else (60, 200)
+    rows = 1_000 if options.small else 10_000
+    shared = {"valid": 0.1, "epochs": epochs, "batch_size": batch, "progress": False}
+    shared["learning_rate"] = 1e-4 if options.full else Linear(1e-3, 5e-5, begin=0.5)
+    records = Records("systems", SAME, LINE, options)
+    runs = (
+        {"set": name, "method": method, "seed": seed, "epochs": epochs}
+        for seed in range(1, 1 + options.data_sets)
+        for name in options.sets
+        for method in options.methods
+    )
+    for (seed, name), due in groupby(records.due(runs), itemgetter("seed", "set")):
+        train, test, check = (
+            synthetic(name, rows=rows, seed=1000 * part + seed) for part in range(3)
+        )
+        apart = {"valid": 0.1, "batch_size": 200, "seed": seed, "progress": False}
+        judge = fit_evalx(train, epochs=2 if options.small else 60, **apart)
+        full = fit_predictor(train, epochs=2 if options.small else 40, **apart)
+        reference = full.scores(test.x, test.y)
+        for run in due:
+            method = run["method"]
+            own = {k: v for k, v in METHODS[method].items() if k in OF_THE_FIT[1:]}
+            own = {} if options.full or options.small else own
+            settings = settings_of(method, name, full.predictor)
+            with records.run(run) as record:
+                y = train.y
+                if METHODS[method].get("on") == "model":
+                    y = regime_targets("self post-hoc", train.x, predictor=full.predictor)
+                training = {**shared, **own}
+                result = fit(candidates(method, settings), (train.x, y), seed=seed, **training)
                 place = chosen(method, result, check)
-                record = {
-                    "set": name,
-                    "method": method,
-                    "seed": seed,
-                    "epochs": epochs,
-                    "fit_epochs": own.get("epochs", epochs),
-                    "batch_size": own.get("batch_size", batch),
+                record |= {
+                    "fit_epochs": training["epochs"],
+                    "batch_size": training["batch_size"],
                     **judged(result, place, method, name, test, judge, seed),
                     "full_accuracy": reference.accuracy,
                     "full_auroc": reference.auroc,
                     "collapse": result.collapse[place],
                     "penalty": PENALTIES[place] / 11 if method == "real_x" else settings.penalty,
-                    "seconds": time.perf_counter() - start,
                 }
-                add("systems", record, same)
-                print(
-                    "{set} {seed} {method:13s} TPR {tpr:.3f} FDR {fdr:.3f} MCC {mcc:.3f} "
-                    "ACC {accuracy:.3f} eACC {evalx_accuracy:.3f} {seconds:.0f} s".format(**record),
-                    flush=True,
-                )
 
 
 if __name__ == "__main__":

@@ -1,17 +1,19 @@
 """Write the tables of benchmarks/README.md from the JSON results.
 
 python benchmarks/tables.py
+python benchmarks/tables.py --results FOLDER     # print the tables of other records instead
 """
 
+import argparse
 from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from statistics import mean
-from typing import Any
 
-from record import read, spread
+from record import RESULTS, read, spread
 from system_tables import (
+    Record,
     figure_3_table,
     figure_4_table,
     mcc_table,
@@ -25,10 +27,10 @@ PUBLISHED = {"S1": (0.984, 0.107), "S2": (0.967, 0.063), "S3": (0.935, 0.026)}
 LEAST_FDR = {"S1": 0.2, "S2": 0.2, "S3": 0.0}
 
 
-def selection() -> str:
+def selection(records: list[Record]) -> str:
     """Selection and prediction on S1, S2, S3."""
-    groups: dict[tuple[str, ...], list[dict[str, Any]]] = defaultdict(list)
-    for record in read("selection"):
+    groups: dict[tuple[str, ...], list[Record]] = defaultdict(list)
+    for record in records:
         size = f"k = {record['k']}" if "k" in record else f"λ = {record['penalty']}"
         groups[record["law"], size, record["set"]].append(record)
     rows = [
@@ -52,7 +54,7 @@ def selection() -> str:
     return "\n".join(rows)
 
 
-def step() -> str:
+def step(records: list[Record]) -> str:
     """A training step against the hand-written loop."""
     rows = [
         "| masks | threads | library, ms | by hand, ms | ratio, median of pairs |",
@@ -61,15 +63,15 @@ def step() -> str:
     rows += [
         f"| {r['law']} | {r['threads']} | {r['library_ms']:.1f} | {r['by_hand_ms']:.1f} | "
         f"{r['ratio']:.2f} |"
-        for r in read("step")
+        for r in records
     ]
     return "\n".join(rows)
 
 
-def estimators() -> str:
+def estimators(records: list[Record]) -> str:
     """Gradient variance and what a fit reaches, by estimator."""
-    groups: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
-    for record in read("estimators"):
+    groups: dict[tuple[str, str], list[Record]] = defaultdict(list)
+    for record in records:
         groups[record["estimator"], record["set"]].append(record)
     rows = [
         "| estimator | unbiased | set | variance at start, half way, end | TPR | FDR "
@@ -89,22 +91,19 @@ def estimators() -> str:
     return "\n".join(rows)
 
 
-def circumstances(name: str) -> list[str]:
+def circumstances(records: list[Record]) -> str:
     """Where and when the records were made."""
-    records = read(name)
-    if not records:
-        return []
     dates = sorted({r["date"] for r in records})
     versions = sorted({", ".join(f"{k} {v}" for k, v in r["versions"].items()) for r in records})
     threads = sorted({r["threads"] for r in records})
-    return [
-        "",
+    small = " A small run: the figures mean nothing." if records[0].get("small") else ""
+    return (
         f"{records[0]['machine']}, threads {threads}, {'; '.join(versions)}; "
-        f"{' to '.join(dict.fromkeys([dates[0], dates[-1]]))}.",
-    ]
+        f"{' to '.join(dict.fromkeys([dates[0], dates[-1]]))}.{small}"
+    )
 
 
-TABLES: dict[str, tuple[Callable[[], str], str]] = {
+TABLES: dict[str, tuple[Callable[[list[Record]], str], str]] = {
     "selection": (selection, "selection"),
     "step": (step, "step"),
     "estimators": (estimators, "estimators"),
@@ -114,23 +113,41 @@ TABLES: dict[str, tuple[Callable[[], str], str]] = {
     "lex-3": (figure_3_table, "lex_figures"),
     "lex-4": (figure_4_table, "lex_figures"),
     **{
-        name: (partial(tabular_table, name), "tabular")
+        name: (partial(tabular_table, data=name), "tabular")
         for name in ("adult", "mushroom", "german_credit", "creditcard", "blog")
     },
 }
 """By the name in the README: what makes the table, and of which records."""
 
 
-def main() -> None:
-    text = README.read_text(encoding="utf-8")
-    for name, (table, records) in TABLES.items():
+def made(folder: Path) -> dict[str, str]:
+    """The tables of a folder's records, by name."""
+    tables = {}
+    for name, (table, file) in TABLES.items():
+        if records := read(file, folder):
+            tables[name] = f"{table(records)}\n\n{circumstances(records)}"
+    return tables
+
+
+def written(text: str, folder: Path = RESULTS) -> str:
+    """A text with a folder's tables between their marks."""
+    for name, table in made(folder).items():
         start, end = f"<!-- table: {name} -->", f"<!-- end: {name} -->"
-        if start not in text or not read(records):
-            continue
-        before, rest = text.split(start)
-        made = "\n".join([table(), *circumstances(records)])
-        text = f"{before}{start}\n{made}\n{end}{rest.split(end)[1]}"
-    README.write_text(text, encoding="utf-8")
+        if start in text:
+            before, rest = text.split(start)
+            text = f"{before}{start}\n{table}\n{end}{rest.split(end)[1]}"
+    return text
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the records")
+    folder = parser.parse_args().results
+    if folder.resolve() == RESULTS.resolve():
+        README.write_text(written(README.read_text(encoding="utf-8")), encoding="utf-8")
+        return
+    for name, table in made(folder).items():
+        print(f"{name}\n\n{table}\n")
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@
     python benchmarks/tabular.py --data mushroom german_credit creditcard blog
     python benchmarks/tabular.py --methods q_fit_global xtab --seeds 1
     python benchmarks/tabular.py --full                # networks of 200, 100 epochs
+    python benchmarks/tabular.py --small               # every set and method, to see that it runs
     LEXPPL_DATA=/data python benchmarks/tabular.py     # where adult/adult.data.gz … lie
 
 Adult is the 30,162 complete rows of adult.data; Blog is whether a post has a comment in the next
@@ -15,13 +16,14 @@ important columns.
 
 import argparse
 import os
-import time
 import zipfile
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
 import pandas as pd
 from importances import importances, top
-from record import add, read
+from record import Records, options_of
 
 from lexppl.data import dataset_from_frame, read_table
 from lexppl.evaluation import accuracy_by_size, fidelity_scores, fit_evalx, fit_predictor
@@ -48,6 +50,7 @@ GERMAN = [
     *("job", "liable", "telephone", "foreign", "class"),
 ]
 SIZES = (1, 3, 5)
+SAME = ("data", "method", "seed", "full")
 OPTIONS = {
     "q_fit_global": {},
     "q_fit": {},
@@ -59,9 +62,9 @@ OPTIONS = {
 }
 
 
-def adult():
+def adult(path):
     return read_table(
-        FOLDER / "adult" / "adult.data.gz",
+        path,
         target="income",
         column_names=ADULT,
         missing=("?",),
@@ -70,10 +73,10 @@ def adult():
     )
 
 
-def mushroom():
+def mushroom(path):
     """`?` stays a level of stalk-root: 2,480 rows have it."""
     return read_table(
-        FOLDER / "mushroom" / "agaricus-lepiota.data.gz",
+        path,
         target="class",
         column_names=MUSHROOM,
         drop_constant=True,
@@ -81,23 +84,23 @@ def mushroom():
     )
 
 
-def german_credit():
+def german_credit(path):
     return read_table(
-        FOLDER / "german_credit" / "german.data.gz",
+        path,
         target="class",
         column_names=GERMAN,
         separator=" ",
     )
 
 
-def creditcard():
+def creditcard(path):
     """All 492 frauds and 5,000 of the other transactions."""
-    return read_table(FOLDER / "creditcard" / "creditcard_sample.csv.gz", target="Class")
+    return read_table(path, target="Class")
 
 
-def blog():
+def blog(path):
     with (
-        zipfile.ZipFile(FOLDER / "blogfeedback" / "BlogFeedback.zip") as archive,
+        zipfile.ZipFile(path) as archive,
         archive.open("blogData_train.csv") as file,
     ):
         frame = pd.read_csv(file, header=None, nrows=20_000)
@@ -107,22 +110,57 @@ def blog():
 
 
 DATA = {
-    "adult": adult,
-    "mushroom": mushroom,
-    "german_credit": german_credit,
-    "creditcard": creditcard,
-    "blog": blog,
+    "adult": (adult, FOLDER / "adult" / "adult.data.gz"),
+    "mushroom": (mushroom, FOLDER / "mushroom" / "agaricus-lepiota.data.gz"),
+    "german_credit": (german_credit, FOLDER / "german_credit" / "german.data.gz"),
+    "creditcard": (creditcard, FOLDER / "creditcard" / "creditcard_sample.csv.gz"),
+    "blog": (blog, FOLDER / "blogfeedback" / "BlogFeedback.zip"),
 }
+"""What reads a data set, and where it lies."""
 
 
-def training(rows, full):
-    """Enough steps for the small tables: at least a thousand."""
+def present(name):
+    """Whether a data set is there; where it is not, say so."""
+    _, path = DATA[name]
+    if not path.is_file():
+        print(f"{name} is skipped: no file {path}; set LEXPPL_DATA to the folder of the data sets")
+    return path.is_file()
+
+
+def training(rows, options):
+    """Enough steps for the small tables: at least a thousand, unless `--small`."""
+    epochs = 100 if options.full else 20 if rows > 10_000 else 60
     return {
         "valid": 0.1,
         "batch_size": min(500, max(32, rows // 40)),
-        "epochs": 100 if full else 20 if rows > 10_000 else 60,
+        "epochs": 2 if options.small else epochs,
         "progress": False,
     }
+
+
+def parts(whole, seed, small):
+    """Training and test rows: a fifth is for the test; of `--small`, of 500 rows."""
+    if small:
+        whole, _ = whole.split(500 / len(whole), 1 - 500 / len(whole), seed=0)
+    return whole.split(0.8, 0.2, seed=seed)
+
+
+def fitted(method, train, given, shared):
+    """A fit of the method; one that explains the model has the model's output for y."""
+    settings = Settings(train.x.shape[1], train.n_classes, **given, **OPTIONS[method])
+    explains = METHODS[method].explains_model or method == "l2x"
+    regime = "self post-hoc" if explains else "free in-situ"
+    y = regime_targets(regime, train.x, train.y, predictor=given["black_box"])
+    rate = Linear(1e-3, 5e-5, begin=0.5)
+    return fit(system_for(method, settings), (train.x, y), learning_rate=rate, **shared)
+
+
+def line(**record):
+    judged, agreed = ([round(a, 3) for a in record[key]] for key in ("evalx_accuracy", "fs_m"))
+    return (
+        f"{record['data']} {record['seed']} {record['method']:13s} EVAL-X {judged} FS-M {agreed} "
+        f"{record['order'][:5]} {record['seconds']:.0f} s"
+    )
 
 
 def main() -> None:
@@ -131,70 +169,45 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", choices=list(OPTIONS), default=list(OPTIONS))
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--full", action="store_true")
-    options = parser.parse_args()
+    options = options_of(parser, small={"data": list(DATA), "seeds": 1})
     width = (200, 200) if options.full else (64, 64)
-    same = ("data", "method", "seed", "full")
-    done = {tuple(r[f] for f in same) for r in read("tabular")}
-    for name in options.data:
-        whole = None
-        for seed in range(1, 1 + options.seeds):
-            due = [m for m in options.methods if (name, m, seed, options.full) not in done]
-            if not due:
-                continue
-            whole = DATA[name]() if whole is None else whole
-            train, test = whole.split(0.8, 0.2, seed=seed)
-            shared = {**training(len(train), options.full), "seed": seed}
+    records = Records("tabular", SAME, line, options)
+    runs = (
+        {"data": name, "method": method, "seed": seed, "full": options.full}
+        for name in filter(present, options.data)
+        for seed in range(1, 1 + options.seeds)
+        for method in options.methods
+    )
+    for name, of_data in groupby(records.due(runs), itemgetter("data")):
+        reads, path = DATA[name]
+        whole = reads(path)
+        for seed, due in groupby(of_data, itemgetter("seed")):
+            train, test = parts(whole, seed, options.small)
+            shared = {**training(len(train), options), "seed": seed}
             judge = fit_evalx(train, hidden=width, **shared)
             full = fit_predictor(train, hidden=width, **shared)
             grouping = Grouping(list(train.groups), train.group_names)
-            for method in due:
-                start = time.perf_counter()
-                settings = Settings(
-                    train.x.shape[1],
-                    train.n_classes,
-                    black_box=full.predictor,
-                    grouping=grouping,
-                    hidden=width,
-                    predictor_hidden=width,
-                    **OPTIONS[method],
-                )
-                explains = METHODS[method].explains_model or method == "l2x"
-                regime = "self post-hoc" if explains else "free in-situ"
-                y = regime_targets(regime, train.x, train.y, predictor=full.predictor)
-                result = fit(
-                    system_for(method, settings),
-                    (train.x, y),
-                    learning_rate=Linear(1e-3, 5e-5, begin=0.5),
-                    **shared,
-                )
-                ranking = importances(result, test.x)
-                _, accuracy = accuracy_by_size(judge, ranking, test.x, test.y, SIZES, seed=seed)
-                agreement = [
-                    fidelity_scores(full.predictor, test.x, top(ranking, k), grouping=grouping).fs_m
-                    for k in SIZES
-                ]
-                order = ranking.argsort(-1, descending=True).argsort(-1).double().mean(0).argsort()
-                record = {
-                    "data": name,
-                    "method": method,
-                    "seed": seed,
-                    "full": options.full,
-                    "epochs": shared["epochs"],
-                    "k": list(SIZES),
-                    "evalx_accuracy": list(accuracy),
-                    "fs_m": agreement,
-                    "order": [train.group_names[i] for i in order.tolist()],
-                    "full_accuracy": full.scores(test.x, test.y).accuracy,
-                    "collapse": result.collapse[0],
-                    "seconds": time.perf_counter() - start,
-                }
-                add("tabular", record, same)
-                print(
-                    f"{name} {seed} {method:13s} EVAL-X {[round(a, 3) for a in accuracy]} FS-M "
-                    f"{[round(a, 3) for a in agreement]} {record['order'][:5]} "
-                    f"{record['seconds']:.0f} s",
-                    flush=True,
-                )
+            given = {"black_box": full.predictor, "grouping": grouping}
+            given |= {"hidden": width, "predictor_hidden": width}
+            for run in due:
+                with records.run(run) as record:
+                    result = fitted(run["method"], train, given, shared)
+                    ranking = importances(result, test.x)
+                    _, accuracy = accuracy_by_size(judge, ranking, test.x, test.y, SIZES, seed=seed)
+                    agreement = [
+                        fidelity_scores(full.predictor, test.x, top(ranking, k), grouping=grouping)
+                        for k in SIZES
+                    ]
+                    order = ranking.argsort(-1, descending=True).argsort(-1).double().mean(0)
+                    record |= {
+                        "epochs": shared["epochs"],
+                        "k": list(SIZES),
+                        "evalx_accuracy": list(accuracy),
+                        "fs_m": [scores.fs_m for scores in agreement],
+                        "order": [train.group_names[i] for i in order.argsort().tolist()],
+                        "full_accuracy": full.scores(test.x, test.y).accuracy,
+                        "collapse": result.collapse[0],
+                    }
 
 
 if __name__ == "__main__":
