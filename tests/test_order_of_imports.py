@@ -7,6 +7,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent / "lexppl"
 ORDER = {
+    "argument_checks": set(),
     "distributions": set(),
     "effects": set(),
     "data": set(),
@@ -19,6 +20,8 @@ ORDER["evaluation"] = {*ORDER["explanation"], "explanation"}
 ORDER["tabular"] = {*ORDER["evaluation"], "evaluation", "saving", "plots"}
 ORDER["compare"] = {*ORDER["tabular"], "tabular"}
 ORDER["cli"] = {*ORDER["compare"], "compare"}
+FOR_ALL = {"argument_checks"}
+ORDER = {room: allowed | (FOR_ALL - {room}) for room, allowed in ORDER.items()}
 """What each room may import."""
 
 ROOMS_OF_INFERENCE = {

@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from lexppl.compare.checks import check_counts
-from lexppl.compare.random_state import check_seed
+from lexppl.argument_checks import int_at_least
 from lexppl.inference.contexts import seeded
 from lexppl.models import Grouping
 from lexppl.models.imputers import Imputer
@@ -122,5 +121,5 @@ def _check(imputer: Imputer, x: Tensor, draws: int, seed: int) -> None:
         raise TypeError(f"x must be a floating-point tensor; it is {given}")
     if x.dim() < 2 or len(x) == 0:
         raise ValueError(f"x must have shape (B, *event), B >= 1; it has {tuple(x.shape)}")
-    check_counts(draws=draws)
-    check_seed(seed)
+    draws = int_at_least("draws", draws)
+    seed = int_at_least("seed", seed, 0)

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lexppl.compare.checks import check_counts, check_tables
+from lexppl.argument_checks import int_at_least
+from lexppl.compare.checks import check_tables
 from lexppl.compare.differentiable_output import DifferentiableOutput
 from lexppl.compare.extra import library
 from lexppl.compare.grouped import grouped_importances
@@ -119,7 +120,7 @@ def integrated_gradients_importances(
         ...     output="response").round(decimals=4)
         tensor([[1., 0., 2.]])
     """
-    check_counts(steps=steps)
+    steps = int_at_least("steps", steps)
     attribution = _attribution("IntegratedGradients", model, x, output, grouping)
     if baseline is None:
         baseline = torch.zeros_like(x[0])

@@ -7,17 +7,6 @@ from torch import Tensor
 from lexppl.models import Grouping
 
 
-def check_counts(**counts: int) -> None:
-    """Refuse numbers that are not whole and at least 1, by their names.
-
-    Raises:
-        ValueError: one that is not.
-    """
-    for name, count in counts.items():
-        if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-            raise ValueError(f"{name} must be a whole number of at least 1; it is {count!r}")
-
-
 def check_tables(grouping: Grouping | None, **tables: Tensor) -> None:
     """Refuse rows that are no tables of the same features.
 

@@ -8,8 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lexppl.compare.checks import check_counts
-from lexppl.compare.random_state import check_seed
+from lexppl.argument_checks import int_at_least
 from lexppl.inference.contexts import seeded
 from lexppl.models import Grouping
 from lexppl.models.imputers import Imputer
@@ -81,8 +80,8 @@ class ImputerMasker:
     ) -> None:
         if not isinstance(imputer, Imputer):
             raise TypeError(f"imputer must be an Imputer; it is {type(imputer).__name__}")
-        check_counts(imputations=imputations)
-        check_seed(seed)
+        imputations = int_at_least("imputations", imputations)
+        seed = int_at_least("seed", seed, 0)
         event = imputer.event_shape
         if event is not None and len(event) != 1:
             raise ValueError(f"imputer must be of tables, rows (D,); its rows are {tuple(event)}")

@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lexppl.compare.checks import check_counts, check_tables
+from lexppl.argument_checks import int_at_least
+from lexppl.compare.checks import check_tables
 from lexppl.compare.extra import library
 from lexppl.compare.grouped import grouped_importances
 from lexppl.compare.numpy_model import NumpyModel, array_of, black_box_of
@@ -58,7 +59,7 @@ def lime_importances(
         tensor([0, 0])
     """
     check_tables(grouping, x=x, background=background)
-    check_counts(samples=samples)
+    samples = int_at_least("samples", samples)
     box = black_box_of(model)
     lime_tabular = library("lime.lime_tabular")
     asked, rows = NumpyModel(box, like=x), array_of(x)

@@ -10,7 +10,8 @@ from sklearn.base import BaseEstimator
 from sklearn.inspection import permutation_importance
 from torch import Tensor
 
-from lexppl.compare.checks import check_counts, check_tables
+from lexppl.argument_checks import int_at_least
+from lexppl.compare.checks import check_tables
 from lexppl.compare.numpy_model import black_box_of
 from lexppl.compare.random_state import all_seeded, numpy_seed
 from lexppl.models import Grouping
@@ -61,7 +62,7 @@ def permutation_importances(
     """
     rows, y = scored
     check_tables(grouping, x=x, scored=rows)
-    check_counts(repeats=repeats)
+    repeats = int_at_least("repeats", repeats)
     box = black_box_of(model)
     if y.shape != rows.shape[:1] or y.is_floating_point() != (box.task == "regression"):
         kind = "responses" if box.task == "regression" else "labels"

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
+from lexppl.argument_checks import int_at_least
 from lexppl.inference.contexts import seeded
 
 
@@ -31,7 +32,7 @@ def all_seeded(seed: int, device: torch.device | str = "cpu") -> Iterator[None]:
         ...     bool((np.random.rand(2) == first).all())
         True
     """
-    check_seed(seed)
+    seed = int_at_least("seed", seed, 0)
     of_python, of_numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
     random.seed(seed)
     np.random.seed(numpy_seed(seed))  # noqa: NPY002
@@ -46,13 +47,3 @@ def all_seeded(seed: int, device: torch.device | str = "cpu") -> Iterator[None]:
 def numpy_seed(seed: int) -> int:
     """The seed as numpy's global generator takes it, below 2³²; small seeds stay as they are."""
     return seed % 2**32
-
-
-def check_seed(seed: int) -> None:
-    """Refuse what is no seed.
-
-    Raises:
-        ValueError: not a whole number of at least 0.
-    """
-    if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
-        raise ValueError(f"seed must be a whole number of at least 0; it is {seed!r}")

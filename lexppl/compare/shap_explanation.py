@@ -8,6 +8,7 @@ import numpy as np
 import xarray as xr
 from scipy.stats import t
 
+from lexppl.argument_checks import fraction
 from lexppl.arviz_compatibility import Posterior, group_of
 from lexppl.compare.extra import library
 
@@ -59,8 +60,7 @@ def shap_explanation(posterior: Posterior, *, over: Over | None = None, level: f
     """
     if over not in (None, "chains", "draws"):
         raise ValueError(f"over must be 'chains', 'draws' or None; it is {over!r}")
-    if not 0.0 < level < 1.0:
-        raise ValueError(f"level must be between 0 and 1; it is {level!r}")
+    level = fraction("level", level)
     stats = group_of(posterior, "sample_stats")
     if "selection_probability" not in stats:
         raise ValueError(

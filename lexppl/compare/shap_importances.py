@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lexppl.compare.checks import check_counts, check_tables
+from lexppl.argument_checks import int_at_least
+from lexppl.compare.checks import check_tables
 from lexppl.compare.extra import library
 from lexppl.compare.grouped import grouped_importances, likeliest_class
 from lexppl.compare.numpy_model import NumpyModel, array_of, black_box_of
@@ -62,7 +63,8 @@ def shap_importances(
         tensor([0, 0])
     """
     check_tables(grouping, x=x, background=background)
-    check_counts(background_rows=background_rows, permutations=permutations)
+    background_rows = int_at_least("background_rows", background_rows)
+    permutations = int_at_least("permutations", permutations)
     box = black_box_of(model)
     shap = library("shap")
     with all_seeded(seed, x.device):

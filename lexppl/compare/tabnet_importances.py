@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lexppl.compare.checks import check_counts, check_tables
+from lexppl.argument_checks import fraction, int_at_least
+from lexppl.compare.checks import check_tables
 from lexppl.compare.extra import library
 from lexppl.compare.grouped import grouped_importances
 from lexppl.compare.random_state import all_seeded
@@ -89,14 +90,15 @@ def fit_tabnet(
         torch.Size([5, 3])
     """
     check_tables(None, x=x)
-    check_counts(epochs=epochs, batch_size=batch_size, patience=patience)
+    epochs = int_at_least("epochs", epochs)
+    batch_size = int_at_least("batch_size", batch_size)
+    patience = int_at_least("patience", patience)
     if y.shape != x.shape[:1]:
         raise ValueError(f"y must have shape ({len(x)},), one a row; it has {tuple(y.shape)}")
-    held = round(len(x) * valid) if 0.0 < valid < 1.0 else 0
+    held = round(len(x) * fraction("valid", valid, of="the rows"))
     if not 1 <= held < len(x) - 1:
         raise ValueError(
-            "valid must be a share in (0, 1) that leaves rows to fit and to validate; it is "
-            f"{valid!r} of {len(x)} rows"
+            f"valid must leave rows to fit and to validate; it is {valid!r} of {len(x)} rows"
         )
     models = library("pytorch_tabnet.tab_model")
     labels = not y.is_floating_point()

@@ -165,12 +165,5 @@ class ExchangeableMasks(TorchDistribution):
         return masks.expand(-1, *self._batch_shape, size) if expand else masks
 
 
-def checked_entries(entries: object, least: int) -> int:
-    """G as a whole number of at least ``least``."""
-    if not isinstance(entries, int) or isinstance(entries, bool) or entries < least:
-        raise ValueError(f"entries must be a whole number of at least {least}; it is {entries!r}")
-    return entries
-
-
 def _log_choose(n: int, k: int) -> float:
     return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import torch
 
-from lexppl.distributions.exchangeable_masks import ExchangeableMasks, checked_entries
+from lexppl.argument_checks import int_at_least
+from lexppl.distributions.exchangeable_masks import ExchangeableMasks
 
 
 class ShapleyKernel(ExchangeableMasks):
@@ -48,7 +49,7 @@ class ShapleyKernel(ExchangeableMasks):
         device: torch.device | str | None = None,
         validate_args: bool | None = None,
     ) -> None:
-        size = checked_entries(entries, 2)
+        size = int_at_least("entries", entries, 2)
         between = [1.0 / (s * (size - s)) for s in range(1, size)]
         super().__init__(
             [0.0, *between, 0.0],

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import torch
 
-from lexppl.distributions.exchangeable_masks import ExchangeableMasks, checked_entries
+from lexppl.argument_checks import int_at_least
+from lexppl.distributions.exchangeable_masks import ExchangeableMasks
 
 
 class UniformSize(ExchangeableMasks):
@@ -41,7 +42,7 @@ class UniformSize(ExchangeableMasks):
         device: torch.device | str | None = None,
         validate_args: bool | None = None,
     ) -> None:
-        size = checked_entries(entries, 1)
+        size = int_at_least("entries", entries)
         super().__init__(
             [1.0] * (size + 1),
             batch_shape,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
+from lexppl.argument_checks import int_between
 from lexppl.evaluation.entry_order import places, random_places
 from lexppl.evaluation.evalx import EvalX
 
@@ -70,15 +71,12 @@ def accuracy_by_size(
         raise ValueError("give a ranking (N, G), or random_ranking=True for the control")
     else:
         place = places(ranking, len(x), evalx.entries)
-    chosen = tuple(range(1, evalx.entries + 1)) if sizes is None else tuple(sizes)
+    given = range(1, evalx.entries + 1) if sizes is None else sizes
+    chosen = tuple(
+        int_between("each of sizes", k, 0, evalx.entries, note="the mask entries") for k in given
+    )
     if not chosen:
         raise ValueError("sizes must have at least one size; it is empty")
-    wrong = [k for k in chosen if not isinstance(k, int) or not 0 <= k <= evalx.entries]
-    if wrong:
-        raise ValueError(
-            f"sizes must be whole numbers from 0 to {evalx.entries}, the mask entries; {wrong} "
-            "are not"
-        )
     reached = []
     for k in chosen:
         scores = evalx.scores(

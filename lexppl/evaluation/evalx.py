@@ -11,6 +11,7 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor, nn
 
+from lexppl.argument_checks import int_at_least
 from lexppl.evaluation.hard_masks import hard_draws
 from lexppl.evaluation.prediction import (
     chunk_rows,
@@ -234,8 +235,7 @@ def fit_evalx(
         >>> judge.scores(x, y, right).accuracy > judge.scores(x, y, wrong).accuracy + 0.2
         True
     """
-    if samples < 2:
-        raise ValueError(f"samples must be at least 2; it is {samples!r}")
+    samples = int_at_least("samples", samples, 2)
     data = training_shape(train)
     if grouping is None:
         grouping = _grouping_of(train, data.event, data.device)

@@ -9,6 +9,7 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor, nn
 
+from lexppl.argument_checks import fraction
 from lexppl.evaluation.fitted_predictor import fit_predictor
 from lexppl.evaluation.hard_masks import hard_draws
 from lexppl.evaluation.hidden_entries import mask_entries, with_hidden
@@ -100,8 +101,7 @@ def fidelity_scores(
     entries = mask_entries(x, grouping)
     draws = hard_draws(x, masks, entries)
     train_draws = _train_draws(x, train_x, train_masks, entries)
-    if not 0.0 < valid < 1.0:
-        raise ValueError(f"valid must be a share of the rows in (0, 1); it is {valid}")
+    valid = fraction("valid", valid, of="the rows")
     own = box.targets(x)
     if y is not None:
         _check_labels(box, own, y)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy.interpolate import CubicSpline
 from torch import Tensor
 
+from lexppl.argument_checks import int_between
 from lexppl.data.synthetic import AdditiveBranch, ProductBranch, SyntheticSet, synthetic_set
 
 # Standard normal mass beyond is 2e-19, below the rounding of the sums.
@@ -171,8 +172,7 @@ class Oracle:
             >>> masks[0, :3], value
             (tensor([1., 1., 0.]), tensor([-0.3653]))
         """
-        if not 0 <= k <= self.law.n_features:
-            raise ValueError(f"k must be from 0 to {self.law.n_features}; it is {k}")
+        k = int_between("k", k, 0, self.law.n_features, note="the features")
         one, zero = self._log_probabilities(x, torch.ones_like(x))
         candidates = torch.zeros(
             math.comb(self.law.n_features, k), self.law.n_features, dtype=x.dtype, device=x.device

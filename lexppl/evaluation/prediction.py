@@ -12,6 +12,7 @@ import torch
 from sklearn.metrics import roc_auc_score
 from torch import Tensor, nn
 
+from lexppl.argument_checks import int_at_least
 from lexppl.explanation.shared_latents import SharedLatents, has_latents_outside
 from lexppl.inference.contexts import keep_parameters_local, program_settings, seeded
 from lexppl.inference.objective.program import ParticleProgram, ParticleTrace
@@ -286,11 +287,7 @@ def chunk_rows(x: Tensor, particles: int, rows_per_chunk: int | None) -> int:
     if rows_per_chunk is None:
         width = max(math.prod(x.shape[1:]), LEAST_ROW_WIDTH)
         return max(1, PARTICLE_BUDGET // (particles * width))
-    if not isinstance(rows_per_chunk, int) or rows_per_chunk < 1:
-        raise ValueError(
-            f"rows_per_chunk must be a whole number of at least 1; it is {rows_per_chunk!r}"
-        )
-    return rows_per_chunk
+    return int_at_least("rows_per_chunk", rows_per_chunk)
 
 
 @contextmanager

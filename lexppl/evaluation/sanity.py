@@ -12,6 +12,7 @@ import torch
 from scipy.stats import rankdata
 from torch import Tensor, nn
 
+from lexppl.argument_checks import int_between
 from lexppl.inference.contexts import seeded
 
 Module = TypeVar("Module", bound=nn.Module)
@@ -110,12 +111,9 @@ def randomised(model: Module, *, seed: int = 0, last: int | None = None) -> Modu
     parts = _parts_with_weights(drawn)
     if not parts:
         raise ValueError(f"{type(model).__name__} has no weights to draw anew")
-    count = len(parts) if last is None else last
-    if not isinstance(count, int) or not 1 <= count <= len(parts):
-        raise ValueError(
-            f"last must be a whole number from 1 to {len(parts)}, the parts with weights; it is "
-            f"{last!r}"
-        )
+    count = len(parts)
+    if last is not None:
+        count = int_between("last", last, 1, len(parts), note="the parts with weights")
     device = next(drawn.parameters()).device
     # A model built from the same seed must not get its own weights back.
     other_seed = int(np.random.SeedSequence(seed).generate_state(1)[0])

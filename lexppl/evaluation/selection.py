@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from lexppl.argument_checks import fraction, int_between
+
 
 @dataclass(frozen=True)
 class SelectionScores:
@@ -135,7 +137,6 @@ def _check(masks: Tensor, truth: Tensor, control: int | None, empty_fdr: float) 
         raise ValueError(
             f"each row of truth needs a relevant entry; {without} of {len(truth)} rows have none"
         )
-    if control is not None and not 0 <= control < truth.shape[1]:
-        raise ValueError(f"control must be an entry 0 to {truth.shape[1] - 1}; it is {control}")
-    if not 0 <= empty_fdr <= 1:
-        raise ValueError(f"empty_fdr must be from 0 to 1; it is {empty_fdr}")
+    if control is not None:
+        int_between("control", control, 0, truth.shape[1] - 1, note="the mask entries")
+    fraction("empty_fdr", empty_fdr, zero=True, one=True)

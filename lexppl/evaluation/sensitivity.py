@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from lexppl.argument_checks import finite_float, int_at_least
 from lexppl.evaluation.prediction import chunk_rows
 from lexppl.inference.contexts import seeded
 
@@ -64,12 +65,8 @@ def max_sensitivity(
         raise ValueError(f"x must be floating, to be moved a little; it is {x.dtype}")
     if not bool(x.isfinite().all()):
         raise ValueError("x must be finite; it has NaN or infinite values")
-    if not 0.0 < radius < float("inf"):
-        raise ValueError(f"radius must be positive and finite; it is {radius}")
-    if not isinstance(perturbations, int) or perturbations < 1:
-        raise ValueError(
-            f"perturbations must be a whole number of at least 1; it is {perturbations!r}"
-        )
+    radius = finite_float("radius", radius, above=0.0)
+    perturbations = int_at_least("perturbations", perturbations)
     chunk = chunk_rows(x, perturbations, rows_per_chunk)
     parts = []
     with seeded(seed, x.device):

@@ -11,6 +11,7 @@ import pandas as pd
 from scipy.stats import chi2, rankdata
 from torch import Tensor
 
+from lexppl.argument_checks import fraction, int_at_least, int_between
 from lexppl.arviz_compatibility import Posterior, group_of
 
 
@@ -101,10 +102,7 @@ def top_k_agreement(importances: Tensor | np.ndarray, k: int) -> TopKAgreement:
     """
     values = _checked(importances, dims=(2, 3))
     features = values.shape[-1]
-    if not isinstance(k, int) or isinstance(k, bool) or not 1 <= k <= features:
-        raise ValueError(
-            f"k must be a whole number from 1 to {features}, the features; it is {k!r}"
-        )
+    k = int_between("k", k, 1, features, note="the features")
     rows = values.reshape(len(values), -1, features)
     highest = np.argsort(-rows, axis=-1, kind="stable")[..., :k]
     kept = np.zeros(rows.shape, dtype=np.float64)
@@ -218,12 +216,9 @@ def bootstrap_ranks(
     """
     values = _checked(importances, dims=2)
     count, features = values.shape
-    size = count if size is None else size
-    for name, number, least in (("size", size, 1), ("draws", draws, 2)):
-        if not isinstance(number, int) or isinstance(number, bool) or number < least:
-            raise ValueError(f"{name} must be a whole number of at least {least}; it is {number!r}")
-    if not 0.0 < level < 1.0:
-        raise ValueError(f"level must be in (0, 1); it is {level}")
+    size = count if size is None else int_at_least("size", size)
+    draws = int_at_least("draws", draws, 2)
+    level = fraction("level", level)
     labels = [f"x{g + 1}" for g in range(features)] if names is None else list(names)
     if len(labels) != features:
         raise ValueError(f"names must be {features}, one a feature; there are {len(labels)}")

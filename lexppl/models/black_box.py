@@ -13,6 +13,7 @@ from sklearn.base import BaseEstimator, is_classifier
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
+from lexppl.argument_checks import int_at_least
 from lexppl.models.evaluation_mode import evaluating
 from lexppl.models.likelihoods import Likelihood
 
@@ -172,8 +173,7 @@ def black_box(
         raise ValueError(f"task must be one of {get_args(Task)}; it is {task!r}")
     if output is not None and output not in get_args(Output):
         raise ValueError(f"output must be one of {get_args(Output)}; it is {output!r}")
-    if not isinstance(batch_rows, int) or isinstance(batch_rows, bool) or batch_rows < 1:
-        raise ValueError(f"batch_rows must be a whole number of at least 1; it is {batch_rows!r}")
+    batch_rows = int_at_least("batch_rows", batch_rows)
     count, labels = _class_count(classes)
     if isinstance(model, nn.Module):
         return _of_module(model, count, task, output, batch_rows)
@@ -209,10 +209,8 @@ def _class_count(
 ) -> tuple[int | None, tuple[str, ...] | None]:
     if classes is None:
         return None, None
-    if isinstance(classes, int):
-        if classes < 2 or isinstance(classes, bool):
-            raise ValueError(f"classes must be at least 2; it is {classes}")
-        return classes, None
+    if isinstance(classes, int | np.integer):
+        return int_at_least("classes", classes, 2), None
     if isinstance(classes, str):
         raise ValueError(f"classes must be a number or the list of labels; it is {classes!r}")
     labels = tuple(str(label) for label in classes)

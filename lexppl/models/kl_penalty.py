@@ -7,6 +7,7 @@ from pyro.distributions import Dirichlet, TorchDistribution
 from torch import Tensor
 from torch.distributions import kl_divergence
 
+from lexppl.argument_checks import finite_float
 from lexppl.distributions import MaxConcrete, TopEntries
 from lexppl.models.penalties import Penalty
 
@@ -36,9 +37,7 @@ class KLPenalty(Penalty):
 
     def __init__(self, weight: float = 1.0, concentration: float = 1.0) -> None:
         super().__init__(weight)
-        if not 0.0 < concentration < float("inf"):
-            raise ValueError(f"concentration must be positive and finite; it is {concentration}")
-        self.concentration = float(concentration)
+        self.concentration = finite_float("concentration", concentration, above=0.0)
 
     def config(self) -> dict[str, Any]:
         return {"weight": self.weight, "concentration": self.concentration}

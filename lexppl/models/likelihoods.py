@@ -8,6 +8,8 @@ import torch
 from pyro.distributions import TorchDistribution
 from torch import Tensor, nn
 
+from lexppl.argument_checks import finite_float
+
 
 class Likelihood(nn.Module, ABC):
     """The law `Φ(y | f)` of a label or response given the outputs `f` of a network."""
@@ -71,9 +73,8 @@ class NormalLikelihood(Likelihood):
 
     def __init__(self, scale: float = 1.0, learn_scale: bool = True) -> None:
         super().__init__()
-        if not scale > 0.0:
-            raise ValueError(f"scale must be positive; it is {scale}")
-        self._first_scale, self.learn_scale = float(scale), learn_scale
+        self._first_scale = finite_float("scale", scale, above=0.0)
+        self.learn_scale = learn_scale
         self.log_scale = nn.Parameter(torch.empty(()), requires_grad=learn_scale)
         self.reset_parameters()
 

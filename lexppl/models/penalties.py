@@ -7,6 +7,8 @@ import torch
 from pyro.distributions import TorchDistribution
 from torch import Tensor, nn
 
+from lexppl.argument_checks import finite_float, fraction
+
 
 class Penalty(nn.Module, ABC):
     """A weight times a cost of the mask.
@@ -23,9 +25,7 @@ class Penalty(nn.Module, ABC):
 
     def __init__(self, weight: float) -> None:
         super().__init__()
-        if not 0.0 <= weight < float("inf"):
-            raise ValueError(f"a penalty's weight must be finite and at least 0; it is {weight}")
-        self.weight = float(weight)
+        self.weight = finite_float("a penalty's weight", weight, least=0.0)
 
     def config(self) -> dict[str, Any]:
         return {"weight": self.weight}
@@ -72,9 +72,7 @@ class RatePenalty(Penalty):
 
     def __init__(self, weight: float, rate: float) -> None:
         super().__init__(weight)
-        if not 0.0 <= rate <= 1.0:
-            raise ValueError(f"rate must be a share of the entries in [0, 1]; it is {rate}")
-        self.rate = float(rate)
+        self.rate = fraction("rate", rate, of="the entries", zero=True, one=True)
 
     def config(self) -> dict[str, Any]:
         return {"weight": self.weight, "rate": self.rate}

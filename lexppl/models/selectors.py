@@ -8,6 +8,7 @@ from pyro.distributions import TorchDistribution
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
+from lexppl.argument_checks import finite_float, fraction, int_at_least
 from lexppl.distributions import KSubset, MaskDirichlet, MaxConcrete, TopEntries
 
 
@@ -60,10 +61,8 @@ class KSubsetSelector(nn.Module):
 
     def __init__(self, network: nn.Module, k: int) -> None:
         super().__init__()
-        if not isinstance(k, int) or isinstance(k, bool) or k < 1:
-            raise ValueError(f"k must be a whole number of at least 1; it is {k!r}")
         self.network = network
-        self.k = k
+        self.k = int_at_least("k", k)
 
     def config(self) -> dict[str, Any]:
         return {"network": self.network, "k": self.k}
@@ -91,12 +90,8 @@ class RandomSelector(nn.Module):
 
     def __init__(self, entries: int, rate: float = 0.5) -> None:
         super().__init__()
-        if not isinstance(entries, int) or entries < 1:
-            raise ValueError(f"entries must be a whole number of at least 1; it is {entries!r}")
-        if not 0.0 <= rate <= 1.0:
-            raise ValueError(f"rate must be a probability in [0, 1]; it is {rate}")
-        self.entries = entries
-        self.rate = float(rate)
+        self.entries = int_at_least("entries", entries)
+        self.rate = fraction("rate", rate, of="the entries", zero=True, one=True)
 
     def config(self) -> dict[str, Any]:
         return {"entries": self.entries, "rate": self.rate}
@@ -128,11 +123,9 @@ class MaxConcreteSelector(nn.Module):
 
     def __init__(self, network: nn.Module, k: int, temperature: float = 0.1) -> None:
         super().__init__()
-        if not 0.0 < temperature < float("inf"):
-            raise ValueError(f"temperature must be positive and finite; it is {temperature}")
         self.network = network
         self.k = k
-        self.temperature = float(temperature)
+        self.temperature = finite_float("temperature", temperature, above=0.0)
 
     def config(self) -> dict[str, Any]:
         return {"network": self.network, "k": self.k, "temperature": self.temperature}

@@ -131,7 +131,7 @@ def test_refused_inputs():
         shap_explanation(one, over="chains")
     with pytest.raises(ValueError, match="over must be"):
         shap_explanation(one, over="seeds")
-    with pytest.raises(ValueError, match="level must be between 0 and 1"):
+    with pytest.raises(ValueError, match=r"level must be a share in \(0, 1\)"):
         shap_explanation(one, level=1.0)
     with pytest.raises(TypeError, match="posterior must be"):
         shap_explanation(draws())

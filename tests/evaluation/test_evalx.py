@@ -327,7 +327,7 @@ LOADER = DataLoader(TensorDataset(X, Y), batch_size=8)
 @pytest.mark.parametrize(
     ("train", "options", "error", "words"),
     [
-        ((X, Y), {"samples": 1}, ValueError, "samples must be at least 2"),
+        ((X, Y), {"samples": 1}, ValueError, "samples must be a whole number of at least 2"),
         (X, {}, ValueError, "it has no y"),
         ((X, Y[1:]), {}, ValueError, "as many rows"),
         ((X / 0, Y), {}, ValueError, "x of train must be finite"),
@@ -352,8 +352,8 @@ def test_a_loader_with_its_network_will_do():
     ("build", "words"),
     [
         (lambda: RandomSelector(0), "entries must be a whole number of at least 1"),
-        (lambda: RandomSelector(2, 1.5), r"rate must be a probability in \[0, 1\]; it is 1.5"),
-        (lambda: ScaledOutput(nn.Identity(), 0.0, 0.0), "scale must be positive"),
+        (lambda: RandomSelector(2, 1.5), r"rate must be a share .* in \[0, 1\]; it is 1.5"),
+        (lambda: ScaledOutput(nn.Identity(), 0.0, 0.0), "scale must be a finite number above 0"),
     ],
 )
 def test_bad_parts_are_refused(build, words):

@@ -365,8 +365,8 @@ X = torch.zeros(2, 11)
         (lambda o: o.log_likelihood(X, torch.zeros(3), X), r"y must have shape \(2,\).*\(3,\)"),
         (lambda o: o.log_likelihood(X, torch.tensor([1, 2]), X), "labels 0 and 1 only"),
         (lambda o: o.full(X, torch.zeros(2, 1)), r"y must have shape \(2,\)"),
-        (lambda o: o.best(X, 12), "k must be from 0 to 11; it is 12"),
-        (lambda o: o.best(X, -1), "k must be from 0 to 11; it is -1"),
+        (lambda o: o.best(X, 12), "k must be a whole number from 0 to 11, the features; it is 12"),
+        (lambda o: o.best(X, -1), "k must be a whole number from 0 to 11, the features; it is -1"),
     ],
 )
 def test_refused(call: Callable[[Oracle], Any], message: str) -> None:

@@ -116,9 +116,9 @@ def test_counts_are_exact_in_number() -> None:
         ({"truth": TRUTH[0]}, r"truth must have shape \(N, G\)"),
         ({"truth": TRUTH * 2}, "truth must hold 0 and 1 only"),
         ({"truth": TRUTH * torch.tensor([[1], [0]])}, "relevant entry; 1 of 2 rows have none"),
-        ({"control": 5}, "control must be an entry 0 to 4; it is 5"),
-        ({"control": -1}, "control must be an entry 0 to 4; it is -1"),
-        ({"empty_fdr": 2.0}, "empty_fdr must be from 0 to 1; it is 2"),
+        ({"control": 5}, "control must be .* from 0 to 4, the mask entries; it is 5"),
+        ({"control": -1}, "control must be .* from 0 to 4, the mask entries; it is -1"),
+        ({"empty_fdr": 2.0}, r"empty_fdr must be a share in \[0, 1\]; it is 2"),
     ],
 )
 def test_refused(changed: dict[str, Any], message: str) -> None:

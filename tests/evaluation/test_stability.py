@@ -174,7 +174,7 @@ WITHOUT = posterior_of({"posterior": xr.Dataset({"mask": 1})}, {})
         (lambda: bootstrap_ranks(TABLE / 0.0), "importances must be finite"),
         (lambda: bootstrap_ranks(TABLE, size=0), "size must be a whole number of at least 1"),
         (lambda: bootstrap_ranks(TABLE, draws=1), "draws must be a whole number of at least 2"),
-        (lambda: bootstrap_ranks(TABLE, level=1.0), r"level must be in \(0, 1\)"),
+        (lambda: bootstrap_ranks(TABLE, level=1.0), r"level must be a share in \(0, 1\)"),
         (lambda: bootstrap_ranks(TABLE, names="abc"), "names must be 4"),
         (lambda: importance_r_hat(posterior(np.ones((1, 9, 2)))), "it needs 2 chains"),
         (lambda: importance_r_hat(posterior(np.ones((2, 3, 2)))), "4 draws"),

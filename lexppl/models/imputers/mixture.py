@@ -82,9 +82,9 @@ class MixtureImputer(Imputer):
         :param x: training rows, shape ``(B, D)``, finite.
         :param components: C, from 1 to B.
         :param seed: of the start, which is k-means; the global random state is not touched.
-        :raises TypeError: when ``x`` is not a floating-point tensor, or a number not whole.
+        :raises TypeError: when ``x`` is not a floating-point tensor.
         :raises ValueError: when ``x`` is not a finite table of 2 rows or more, or the components
-            are fewer than 1 or more than its rows.
+            are no whole number from 1 to its rows.
 
         Source: `sklearn.mixture.GaussianMixture` with ``covariance_type="diag"``.
         """

@@ -82,10 +82,10 @@ class MixtureDataImputer(MixtureImputer):
         :param seed: of the start, which is k-means; the global random state is not touched.
         :param reference: rows to take features from, shape ``(N, D)``: validation rows in the
             paper; ``x`` if None.
-        :raises TypeError: when ``x`` is not a floating-point tensor, ``reference`` not of its
-            type, or a number not whole.
+        :raises TypeError: when ``x`` is not a floating-point tensor, or ``reference`` not of
+            its type.
         :raises ValueError: when ``x`` is not a finite table of 2 rows or more, the components
-            are fewer than 1 or more than its rows, or ``reference`` does not fit it.
+            are no whole number from 1 to its rows, or ``reference`` does not fit it.
 
         >>> x = torch.randn(50, 3, generator=torch.Generator().manual_seed(0))
         >>> MixtureDataImputer.fit(x, components=4).row_weights.shape

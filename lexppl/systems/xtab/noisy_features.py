@@ -5,6 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lexppl.argument_checks import finite_float, fraction
+
 KINDS = ("gaussian", "added", "swap")
 
 
@@ -33,14 +35,12 @@ class NoisyFeatures(nn.Module):
         self, network: nn.Module, share: float, scale: float = 1.0, kind: str = "gaussian"
     ) -> None:
         super().__init__()
-        if not 0.0 <= share <= 1.0:
-            raise ValueError(f"share must be in [0, 1]; it is {share}")
-        if not 0.0 <= scale < float("inf"):
-            raise ValueError(f"scale must be finite and at least 0; it is {scale}")
+        share = fraction("share", share, zero=True, one=True)
+        scale = finite_float("scale", scale, least=0.0)
         if kind not in KINDS:
             raise ValueError(f"kind must be one of {KINDS}; it is {kind!r}")
         self.network = network
-        self.share, self.scale, self.kind = float(share), float(scale), kind
+        self.share, self.scale, self.kind = share, scale, kind
 
     def config(self) -> dict[str, Any]:
         return {
