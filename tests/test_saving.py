@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
@@ -80,6 +81,24 @@ def test_own_network_needs_its_model(tmp_path):
     again = load(tmp_path, model=build)
     x, _ = rows()
     assert torch.equal(again.model.selector(x).mean, result.model.selector(x).mean)
+
+
+def test_failed_saving_leaves_what_was_there(tmp_path, monkeypatch):
+    result = fitted(model, rows())
+    folder = tmp_path / "saved"
+    save(result, folder)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+
+    def full_disk(self, *args, **kwargs):
+        raise OSError("no space left on device")
+
+    # The description is written after the weights.
+    monkeypatch.setattr(Path, "write_text", full_disk)
+    for place in (folder, tmp_path / "other" / "saved"):
+        with pytest.raises(OSError, match="no space left"):
+            save(result, place)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    assert [path.name for path in tmp_path.iterdir()] == ["saved"]
 
 
 def test_unknown_part_is_not_built(tmp_path):

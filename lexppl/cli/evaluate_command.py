@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from lexppl.arviz_compatibility import group_of
-from lexppl.cli.atomic_output import output_file
+from lexppl.atomic_output import output_file
 from lexppl.cli.exit_codes import INTERRUPTED
 from lexppl.cli.fitting import FitSettings, check_size, device_of, fit_explainer, plan_of
 from lexppl.cli.judging import PREDICTED_MASKS

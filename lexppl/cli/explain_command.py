@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from lexppl.arviz_compatibility import Posterior
-from lexppl.cli.atomic_output import output_folder
+from lexppl.atomic_output import output_folder
 from lexppl.cli.black_box_file import black_box_targets, load_black_box
 from lexppl.cli.errors import UsageError
 from lexppl.cli.exit_codes import INTERRUPTED

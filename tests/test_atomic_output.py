@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lexppl.cli.atomic_output import output_file, output_folder
+from lexppl.atomic_output import output_file, output_folder
 
 
 def left(folder: Path) -> list[str]:
