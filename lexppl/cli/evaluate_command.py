@@ -21,10 +21,10 @@ from lexppl.cli.messages import collapse_messages, early_message, tell, warn
 from lexppl.cli.source import Splits
 from lexppl.cli.tables import text_table
 from lexppl.data import Dataset, synthetic, synthetic_set
-from lexppl.evaluation.oracle import Oracle
-from lexppl.evaluation.oracle_gap import oracle_gaps
 from lexppl.evaluation.prediction import prediction_scores, predictive
-from lexppl.evaluation.selection import selection_scores
+from lexppl.evaluation.truth.oracle import Oracle
+from lexppl.evaluation.truth.oracle_gap import oracle_gaps
+from lexppl.evaluation.truth.selection import selection_scores
 from lexppl.explanation import explain
 from lexppl.inference import FitResult
 from lexppl.models.regimes import Regime

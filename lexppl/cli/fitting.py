@@ -13,7 +13,7 @@ from lexppl.argument_checks import int_between
 from lexppl.cli.errors import UsageError
 from lexppl.cli.source import Splits
 from lexppl.data import Dataset
-from lexppl.evaluation.fitted_predictor import FittedPredictor, fit_predictor
+from lexppl.evaluation.refits.fitted_predictor import FittedPredictor, fit_predictor
 from lexppl.inference import (
     CollapseWarning,
     FitResult,

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from lexppl.argument_checks import int_at_least, int_between
 from lexppl.arviz_compatibility import group_of
-from lexppl.compare.checks import check_tables
 from lexppl.compare.extra import library
+from lexppl.compare.importances.checks import check_tables
+from lexppl.compare.importances.numpy_model import black_box_of
 from lexppl.compare.methods import METHODS, ComparisonContext, Importances
-from lexppl.compare.numpy_model import black_box_of
 from lexppl.compare.top_masks import top_masks
 from lexppl.data import Dataset
 from lexppl.evaluation import EvalX, FittedPredictor, fit_evalx, fit_predictor, selection_scores
