@@ -68,6 +68,8 @@ def describe(part: Any, path: str = "model") -> Any:
         return [describe(v, f"{path}[{i}]") for i, v in enumerate(part)]
     if part is None or isinstance(part, bool | int | float | str):
         return part
+    if isinstance(part, np.generic):
+        return part.item()
     raise TypeError(f"{path} is a {type(part).__name__}, which is neither a part nor JSON")
 
 

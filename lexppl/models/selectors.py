@@ -111,7 +111,8 @@ class MaxConcreteSelector(nn.Module):
         temperature: t > 0 of the Concrete draws.
 
     Raises:
-        ValueError: a temperature that is not positive; k (when first used) outside 1 … G.
+        ValueError: a temperature that is not positive; k that is not a whole number of at least 1
+            (or, when first used, exceeds G).
 
     Example:
         >>> from lexppl.models import MLP
@@ -124,7 +125,7 @@ class MaxConcreteSelector(nn.Module):
     def __init__(self, network: nn.Module, k: int, temperature: float = 0.1) -> None:
         super().__init__()
         self.network = network
-        self.k = k
+        self.k = int_at_least("k", k)
         self.temperature = finite_float("temperature", temperature, above=0.0)
 
     def config(self) -> dict[str, Any]:
