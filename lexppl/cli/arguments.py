@@ -92,7 +92,7 @@ def _compare(command: argparse.ArgumentParser) -> None:
         "--k",
         type=whole(1),
         help="features that a row keeps, for methods that take a number of them (default: a "
-        "quarter of all; lex: as many as pay)",
+        "quarter of all, rounded up; lex: as many as pay)",
     )
     group.add_argument(
         "--sizes",
@@ -107,7 +107,7 @@ def _compare(command: argparse.ArgumentParser) -> None:
         metavar="R",
         help="fits of each method from different seeds, averaged (default: 1)",
     )
-    command.set_defaults(penalty=None, imputer=None, default_penalty=None, default_imputer=None)
+    command.set_defaults(penalty=None, imputer=None)
     _fit_options(command, BY_ROWS, BY_ROWS, 0.2, tested="held out and judged")
     command.add_argument("--quiet", action="store_true", help="show no progress")
     command.add_argument("--debug", action="store_true", help=argparse.SUPPRESS)
@@ -193,7 +193,6 @@ def _model_options(
     penalty: float | None,
     methods: bool = False,
 ) -> None:
-    command.set_defaults(default_penalty=penalty, default_imputer=imputer)
     usual = METHODS[DEFAULT_METHOD]
     penalty = usual.default("penalty") if penalty is None else penalty
     imputer = usual_imputer(usual) if imputer is None else imputer
@@ -209,7 +208,10 @@ def _model_options(
         )
     size = group.add_mutually_exclusive_group()
     size.add_argument(
-        "--k", type=whole(1), help="features that each row keeps, as many in every row"
+        "--k",
+        type=whole(1),
+        help="features that each row keeps, as many in every row"
+        + " (default, for methods that need a number: a quarter of all)" * methods,
     )
     size.add_argument(
         "--penalty",
@@ -295,9 +297,8 @@ def _fit_options(
     group.add_argument(
         "--learning-rate",
         type=positive,
-        default=1e-3,
         metavar="RATE",
-        help="of Adam (default: 0.001)",
+        help="of Adam (default: 0.001, or the method's own optimizer)",
     )
     group.add_argument(
         "--valid-share",

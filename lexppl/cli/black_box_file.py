@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from lexppl.cli.errors import UsageError, one_line
-from lexppl.cli.source import LoadedTable
+from lexppl.data import DividedTable
 from lexppl.data.listing import listed
 from lexppl.models.black_box import black_box
 
@@ -97,7 +97,7 @@ def load_black_box(options: argparse.Namespace) -> Any:
         ) from error
 
 
-def black_box_targets(model: Any, source: LoadedTable, options: argparse.Namespace) -> Tensor:
+def black_box_targets(model: Any, source: DividedTable, options: argparse.Namespace) -> Tensor:
     """What a black box says of every row: probabilities `(N, C)`, or standardised responses.
 
     Raises:

@@ -21,6 +21,8 @@ OPTIONS: Mapping[str, str] = MappingProxyType(
         ),
         "output='logits'": "--black-box-output logits",
         "k must be": "--k must be",
+        "another test_share": "another --test-share",
+        "lower valid_share and test_share": "lower --valid-share and --test-share",
     }
 )
 """What the library's errors call things, and what they are called at the command line."""

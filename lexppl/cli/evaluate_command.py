@@ -2,10 +2,11 @@
 
 import argparse
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -13,23 +14,29 @@ import torch
 from torch import Tensor
 
 from lexppl.arviz_compatibility import group_of
+from lexppl.cli.arguments import EVALUATE_PENALTY
 from lexppl.cli.atomic_output import output_file
 from lexppl.cli.exit_codes import INTERRUPTED
-from lexppl.cli.fitting import FitSettings, check_size, device_of, fit_explainer, plan_of
 from lexppl.cli.judging import PREDICTED_MASKS
 from lexppl.cli.messages import collapse_messages, early_message, tell, warn
-from lexppl.cli.source import Splits
+from lexppl.cli.plan_options import device_of, law_of, plan_of
+from lexppl.cli.quiet_fit import fit_quietly
 from lexppl.cli.tables import text_table
 from lexppl.data import Dataset, synthetic, synthetic_set
+from lexppl.data.stratification import training_and_validation
 from lexppl.evaluation.oracle import Oracle
 from lexppl.evaluation.oracle_gap import oracle_gaps
 from lexppl.evaluation.prediction import prediction_scores, predictive
 from lexppl.evaluation.selection import selection_scores
 from lexppl.explanation import explain
 from lexppl.inference import FitResult
-from lexppl.models.regimes import Regime
+from lexppl.tabular.fit_plan import FitPlan
+from lexppl.tabular.table_fit import EncodedRows
 
-EPOCHS, BATCH = 300, 1000
+OTHERWISE: Mapping[str, Any] = MappingProxyType(
+    {"epochs": 300, "batch_size": 1000, "penalty": EVALUATE_PENALTY, "imputer": "gaussian"}
+)
+"""What is fitted where nothing else is typed: the settings of the papers' synthetic sets."""
 SELECTION = (
     ("tpr", "TPR: share of the relevant features that are selected"),
     ("fdr", "FDR: share of the selected features that are not relevant"),
@@ -63,14 +70,12 @@ def run_evaluate(options: argparse.Namespace, command: Sequence[str]) -> int:
     device = device_of(options.device)
     with _output(options) as aside:
         data = synthetic(options.data, options.rows, options.seed).to(device)
-        check_size(options.k, data.n_groups)
         # The same seed would give the same rows.
         test = synthetic(options.data, options.rows, options.seed + 1_000_003).to(device)
-        parts = _parts(data, test, options)
-        plan = plan_of(options, len(parts.train), Regime.FREE_IN_SITU, EPOCHS, BATCH)
+        rows = _rows(data, options)
+        plan = plan_of(options, len(rows.train[0]), data.n_groups, **OTHERWISE)
         tell(f"fitting on {options.data}", options.quiet)
-        targets = [parts.train.y, parts.valid.y]
-        result = fit_explainer(plan, parts, targets, None, not options.quiet)
+        result = fit_quietly(plan, rows, data, progress=not options.quiet)
         if result.interrupted and len(result.history) == 0:
             raise KeyboardInterrupt
         messages = collapse_messages(result.collapse)
@@ -143,17 +148,16 @@ def _output(options: argparse.Namespace) -> Iterator[Path | None]:
         yield aside
 
 
-def _parts(data: Dataset, test: Dataset, options: argparse.Namespace) -> Splits:
-    """All rows of the test set are held out; of the others a share chooses the best epoch."""
-    share = options.valid_share
-    train, valid = data.split(1.0 - share, share, seed=options.seed)
-    none = torch.zeros(0, dtype=torch.long)
-    return Splits(train, valid, test, none, none, none)
+def _rows(data: Dataset, options: argparse.Namespace) -> EncodedRows:
+    """A share of the rows chooses the best epoch."""
+    labels = data.y.cpu().numpy()
+    places = training_and_validation(labels, options.valid_share, options.seed)
+    return EncodedRows.at(data.x, data.y, *places)
 
 
 def _description(
     options: argparse.Namespace,
-    plan: FitSettings,
+    plan: FitPlan,
     result: FitResult,
     figures: dict[str, list[dict[str, float]]],
     command: Sequence[str],
@@ -180,12 +184,12 @@ def _description(
 
 def _print(
     options: argparse.Namespace,
-    plan: FitSettings,
+    plan: FitPlan,
     result: FitResult,
     figures: dict[str, list[dict[str, float]]],
 ) -> None:
     print(
-        f"{options.data}: {options.rows} rows, as many to test on; keeps {plan.law}; "
+        f"{options.data}: {options.rows} rows, as many to test on; keeps {law_of(plan)}; "
         f"{plan.imputer} imputation; {len(result.history)} epochs in "
         f"{float(result.history.seconds.sum()):.0f} s; seed {plan.seed}"
     )

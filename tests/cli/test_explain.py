@@ -23,7 +23,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 import lexppl
 from lexppl.arviz_compatibility import group_of
 from lexppl.cli import main
-from lexppl.data import TableEncoding
+from lexppl.data import TableEncoding, divided_frame
 from lexppl.explanation import explain
 from lexppl.models import MLP
 from tests.cli.tables import numbers, people, written
@@ -81,7 +81,10 @@ def test_posterior_names_rows_and_features(results, table):
     frame = pd.read_csv(table).iloc[rows]
     x = group_of(posterior, "constant_data")["x"]
     ages = x.sel(input="age").values
-    expected = (frame.age - people().age.mean()) / people().age.std(ddof=0)
+    parts = divided_frame(people(), valid_share=0.2, test_share=0.2, seed=0)
+    assert sorted(parts.test_rows.tolist()) == sorted(rows.tolist())
+    learned = people().age.iloc[parts.train_rows.tolist()]
+    expected = (frame.age - learned.mean()) / learned.std(ddof=0)
     np.testing.assert_allclose(ages, expected, rtol=1e-5, atol=1e-5)
 
 

@@ -150,6 +150,7 @@ def test_a_given_torch_predictor_sees_rows_in_their_own_units(blobs):
     assert (inner(rows).probs - model(rows).probs).abs().max() > 0.01
     response = Predictor(MLP(4, 1, (8,), seed=0), NormalLikelihood(3.0))
     regressor = ExplainerRegressor("q_fit", model=response, **SHORT).fit(x, x[:, 0])
+    rows = regressor.encoding_.encode(pd.DataFrame(x, columns=[f"x{d}" for d in range(4)]))
     law = regressor.result_.model.predictor(rows)
     target = regressor.encoding_.target
     torch.testing.assert_close(target.decode(law.mean), response(raw).mean, atol=1e-2, rtol=1e-3)
@@ -229,7 +230,7 @@ def test_random_state(blobs):
         ({"method": "real_x", "k": 2}, "real_x has no k: leave k=2 out"),
         ({"method": "l2x", "penalty": 0.1}, "l2x has no penalty"),
         ({"method": "lex", "k": 1, "penalty": 0.1}, "give either k=1"),
-        ({"method": "l2x", "k": 5}, "k must be from 1 to the 4 mask entries of X; it is 5"),
+        ({"method": "l2x", "k": 5}, "k must be from 1 to 4, the number of mask entries; it is 5"),
         ({"method": "l2x", "k": 0}, "k must be a whole number of at least 1; it is 0"),
         ({"method": "l2x", "k": 1.5}, "k must be a whole number"),
         ({"method": "lex", "penalty": -0.1}, "penalty must be a finite number of at least 0"),
@@ -263,12 +264,12 @@ def test_methods_of_labels_are_refused_for_responses(blobs):
 
 
 def test_defaults_by_the_rows():
-    few, many = plan_for(100), plan_for(50_000)
+    few, many = plan_for(100, 4), plan_for(50_000, 4)
     assert (few.batch_size, few.epochs, few.hidden) == (34, 200, (64, 64))
     assert (many.batch_size, many.epochs, many.predictor_hidden) == (500, 30, (200, 200, 200))
     for rows in range(2, 200):
         for size in (None, 1, 2, 7, 64):
-            assert rows % plan_for(rows, batch_size=size).batch_size != 1
+            assert rows % plan_for(rows, 4, batch_size=size).batch_size != 1
 
 
 @pytest.mark.parametrize("method", ["l2x", "real_x", "xtab"])
