@@ -277,11 +277,11 @@ class TableExplainer(BaseEstimator, ABC):
     def _observed(self, table: Any, told: NDArray[Any], dtype: torch.dtype) -> Tensor:
         """What the explainer observes of the rows: y, or what the given model says of them."""
         target = self.encoding_.target
-        if self.model is not None:
-            told = said_by(self.model, table, getattr(self, "classes_", None))
-        if target.class_names is None:
-            told = (told - target.mean) / target.scale
         observed = torch.from_numpy(told)
+        if self.model is not None:
+            observed = said_by(self.model, table, getattr(self, "classes_", None))
+        if target.class_names is None:
+            observed = (observed - target.mean) / target.scale
         return observed.to(dtype) if observed.is_floating_point() else observed
 
     def _explained_module(self) -> nn.Module | None:

@@ -19,6 +19,7 @@ from sklearn.preprocessing import MinMaxScaler
 from lexppl import ExplainerClassifier, ExplainerRegressor
 from lexppl.models import MLP, CategoricalLikelihood, NormalLikelihood, Predictor
 from lexppl.tabular.fit_plan import plan_for
+from lexppl.tabular.given_model import said_by
 from lexppl.tabular.seeds import seed_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
@@ -157,6 +158,16 @@ def test_a_given_torch_predictor_sees_rows_in_their_own_units(blobs):
     assert float(law.stddev.mean()) == pytest.approx(3.0 / target.scale, rel=1e-4)
 
 
+def test_labels_of_a_given_classifier_are_labels_and_not_places():
+    """It never saw 5, and its labels 1 and 2 are places too."""
+    x = np.random.default_rng(0).normal(size=(90, 2))
+    y = np.repeat([1, 2, 5], 30)
+    model = LogisticRegression().fit(x[:60], y[:60])
+    told = said_by(model, x, np.array([1, 2, 5])).numpy()
+    np.testing.assert_allclose(told[:, :2], model.predict_proba(x))
+    assert not told[:, 2].any()
+
+
 def test_a_given_regressor_is_explained():
     x, y = make_regression(120, 3, random_state=0)
     model = LinearRegression().fit(x, -y)
@@ -250,7 +261,10 @@ def test_random_state(blobs):
         ({"model": LinearRegression().fit([[1.0]], [1.0])}, "with predict_proba"),
         ({"model": torch.nn.Linear(4, 3)}, r"Predictor\(network, CategoricalLikelihood"),
         ({"model": Predictor(MLP(4, 1, (2,)), NormalLikelihood())}, "predictor of a real response"),
-        ({"model": LogisticRegression().fit([[0.0] * 4] * 2, [0, 7])}, r"labels \[7\] that y"),
+        (
+            {"model": LogisticRegression().fit([[0.0] * 4] * 2, [0, 7])},
+            r"must have labels among .*; it has \['0', '7'\]",
+        ),
     ],
 )
 def test_bad_arguments_are_refused_by_name(options, message, blobs):
