@@ -13,7 +13,6 @@ from lexppl.cli.atomic_output import output_file
 from lexppl.cli.errors import UsageError
 from lexppl.cli.messages import tell
 from lexppl.cli.plan_options import device_of, plan_of
-from lexppl.cli.quiet_fit import fit_quietly
 from lexppl.cli.source import read_source
 from lexppl.cli.tables import text_table
 from lexppl.cli.threads import one_thread
@@ -22,7 +21,7 @@ from lexppl.compare import compare
 from lexppl.data import DividedTable
 from lexppl.systems import DEFAULT_METHOD, METHODS
 from lexppl.tabular.fit_plan import FEW_ROWS
-from lexppl.tabular.table_fit import EncodedRows, fit_full_predictor
+from lexppl.tabular.table_fit import EncodedRows, fit_full_predictor, fit_table
 
 
 def run_compare(options: argparse.Namespace, command: Sequence[str]) -> int:
@@ -75,7 +74,7 @@ def _methods(text: str) -> list[str]:
 def _compared(names: list[str], options: argparse.Namespace, source: DividedTable) -> pd.DataFrame:
     data, progress = source.data, not options.quiet
     own = [name for name in names if name in METHODS]
-    rows = EncodedRows.at(data.x, data.y, source.train_rows, source.valid_rows)
+    rows = EncodedRows.of(data, source.train_rows, source.valid_rows)
     plans = {
         name: plan_of(options, len(source.train_rows), data.n_groups, method=name)
         for name in (*own, DEFAULT_METHOD)
@@ -89,7 +88,7 @@ def _compared(names: list[str], options: argparse.Namespace, source: DividedTabl
             compared[name] = name
             continue
         tell(f"fitting {name}", options.quiet)
-        compared[name] = fit_quietly(plans[name], rows, data, full, progress=progress)
+        compared[name] = fit_table(plans[name], rows, full=full, progress=progress)
     tell("judging", options.quiet)
     return compare(
         compared,

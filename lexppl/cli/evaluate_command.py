@@ -20,7 +20,6 @@ from lexppl.cli.exit_codes import INTERRUPTED
 from lexppl.cli.judging import PREDICTED_MASKS
 from lexppl.cli.messages import collapse_messages, early_message, tell, warn
 from lexppl.cli.plan_options import device_of, law_of, plan_of
-from lexppl.cli.quiet_fit import fit_quietly
 from lexppl.cli.tables import text_table
 from lexppl.data import Dataset, synthetic, synthetic_set
 from lexppl.data.stratification import training_and_validation
@@ -31,7 +30,7 @@ from lexppl.evaluation.selection import selection_scores
 from lexppl.explanation import explain
 from lexppl.inference import FitResult
 from lexppl.tabular.fit_plan import FitPlan
-from lexppl.tabular.table_fit import EncodedRows
+from lexppl.tabular.table_fit import EncodedRows, fit_table
 
 OTHERWISE: Mapping[str, Any] = MappingProxyType(
     {"epochs": 300, "batch_size": 1000, "penalty": EVALUATE_PENALTY, "imputer": "gaussian"}
@@ -75,7 +74,7 @@ def run_evaluate(options: argparse.Namespace, command: Sequence[str]) -> int:
         rows = _rows(data, options)
         plan = plan_of(options, len(rows.train[0]), data.n_groups, **OTHERWISE)
         tell(f"fitting on {options.data}", options.quiet)
-        result = fit_quietly(plan, rows, data, progress=not options.quiet)
+        result = fit_table(plan, rows, progress=not options.quiet)
         if result.interrupted and len(result.history) == 0:
             raise KeyboardInterrupt
         messages = collapse_messages(result.collapse)
@@ -152,7 +151,7 @@ def _rows(data: Dataset, options: argparse.Namespace) -> EncodedRows:
     """A share of the rows chooses the best epoch."""
     labels = data.y.cpu().numpy()
     places = training_and_validation(labels, options.valid_share, options.seed)
-    return EncodedRows.at(data.x, data.y, *places)
+    return EncodedRows.of(data, *places)
 
 
 def _description(

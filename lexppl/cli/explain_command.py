@@ -27,7 +27,6 @@ from lexppl.cli.judging import (
 )
 from lexppl.cli.messages import collapse_messages, early_message, tell, warn
 from lexppl.cli.plan_options import check_options, device_of, plan_of, regime_of
-from lexppl.cli.quiet_fit import fit_quietly
 from lexppl.cli.ranked import ranked_features
 from lexppl.cli.report import write_report
 from lexppl.cli.source import read_source
@@ -41,7 +40,7 @@ from lexppl.inference import FitResult
 from lexppl.saving import save
 from lexppl.systems import METHODS
 from lexppl.tabular.fit_plan import FEW_ROWS, FitPlan
-from lexppl.tabular.table_fit import EncodedRows, fit_full_predictor
+from lexppl.tabular.table_fit import EncodedRows, fit_full_predictor, fit_table
 
 POSTERIOR, IMPORTANCE, REPORT = "posterior.nc", "importance.csv", "report.html"
 EXPLAINER, ENCODING = "explainer", "encoding.json"
@@ -145,16 +144,15 @@ def _find(
 
 
 def _fit(options: argparse.Namespace, plan: FitPlan, source: DividedTable, model: Any) -> Fitted:
-    data, progress = source.data, not options.quiet
+    progress = not options.quiet
     said = None if model is None else black_box_targets(model, source, options)
-    observed = data.y if said is None else said
-    rows = EncodedRows.at(data.x, observed, source.train_rows, source.valid_rows)
+    rows = EncodedRows.of(source.data, source.train_rows, source.valid_rows, said)
     full = None
     if plan.needs_full_predictor:
         tell("fitting the predictor that sees everything", options.quiet)
         full = fit_full_predictor(plan, rows, progress)
     tell(f"fitting the explainer, {counted(plan.replicates, 'replicate')}", options.quiet)
-    result = fit_quietly(plan, rows, data, full, progress=progress)
+    result = fit_table(plan, rows, full=full, progress=progress)
     # A predictor that was fitted to a black box is no reference for the labels.
     return Fitted(result, said, full if said is None else None)
 

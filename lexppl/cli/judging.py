@@ -95,7 +95,7 @@ def judge_full(
     plan: FitPlan, source: DividedTable, fitted: FittedPredictor | None, progress: bool
 ) -> ScoreRow:
     """A predictor of the labels that sees everything."""
-    rows = EncodedRows.at(source.data.x, source.data.y, source.train_rows, source.valid_rows)
+    rows = EncodedRows.of(source.data, source.train_rows, source.valid_rows)
     full = fit_full_predictor(plan, rows, progress) if fitted is None else fitted
     scores = full.scores(source.test.x, source.test.y)
     return _row("a predictor that sees everything", source.data.n_groups, [scores], source)

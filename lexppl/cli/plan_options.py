@@ -8,12 +8,11 @@ import torch
 from lexppl.cli.errors import UsageError
 from lexppl.models.regimes import Regime
 from lexppl.systems import DEFAULT_METHOD, METHODS
-from lexppl.tabular.fit_plan import FitPlan, Voice, check_settings, plan_for
+from lexppl.tabular.fit_plan import FitPlan, check_settings, plan_for
 
 SETTINGS = ("k", "penalty", "imputer", "masks", "imputations", "regime")
 """Options that not every method has."""
 FIT = ("epochs", "batch_size", "learning_rate", "replicates", "seed")
-TYPED = Voice("--method {}", "--{}", "--{} {}")
 
 
 def check_options(options: argparse.Namespace) -> None:
@@ -23,7 +22,8 @@ def check_options(options: argparse.Namespace) -> None:
         UsageError: such an option.
     """
     try:
-        check_settings(options.method, TYPED, **{name: getattr(options, name) for name in SETTINGS})
+        typed = {name: getattr(options, name) for name in SETTINGS}
+        check_settings(options.method, "--{}", **typed)
     except ValueError as error:
         raise UsageError(str(error)) from error
 

@@ -155,21 +155,6 @@ def plan_for(
     )
 
 
-@dataclass(frozen=True)
-class Voice:
-    """How a door calls what is set there.
-
-    Args:
-        method: pattern of a method's name.
-        setting: pattern of a setting's name.
-        given: pattern of a setting that is given, with its value.
-    """
-
-    method: str = "{}"
-    setting: str = "{}"
-    given: str = "{}={!r}"
-
-
 def check_method(method: Any, labels: bool) -> None:
     """Refuse a method that is not there, or has no form for a real response, before any work.
 
@@ -189,12 +174,12 @@ def check_method(method: Any, labels: bool) -> None:
         )
 
 
-def check_settings(method: str, voice: Voice = Voice(), **given: Any) -> None:
+def check_settings(method: str, option: str = "{}", **given: Any) -> None:
     """Refuse settings that a method does not have, before any work.
 
     Args:
         method: a name of :data:`lexppl.systems.METHODS`.
-        voice: how the settings are called.
+        option: pattern of what a setting is called.
         given: k, penalty, imputer, masks, imputations and regime as they are given; None where
             they are not.
 
@@ -202,29 +187,27 @@ def check_settings(method: str, voice: Voice = Voice(), **given: Any) -> None:
         ValueError, TypeError: as it says.
 
     Example:
-        >>> check_settings("l2x", penalty=0.1)
+        >>> check_settings("l2x", "--{}", penalty=0.1)
         Traceback (most recent call last):
         ...
-        ValueError: l2x has no penalty: leave penalty=0.1 out; base_x, invase, lex, ...
+        ValueError: l2x has no --penalty: leave --penalty=0.1 out; base_x, invase, lex, ...
     """
-    own = voice.method.format(method)
     told = {name: value for name, value in given.items() if value is not None}
-    for name, value in told.items():
-        # A regime says what becomes of a given predictor.
+    typed = {name: f"{option.format(name)}={value!r}" for name, value in told.items()}
+    for name in told:
         takers = [n for n, m in METHODS.items() if m.takes(TAKEN_AS.get(name, name))]
         if method in takers:
             continue
-        leave = f"leave {voice.given.format(name, value)} out"
         if name == "imputer":
-            raise ValueError(f"{own} has its own way to hide features: {leave}")
-        have = "has" if len(takers) == 1 else "have"
+            raise ValueError(f"{method} has its own way to hide features: leave {typed[name]} out")
         raise ValueError(
-            f"{own} has no {voice.setting.format(name)}: {leave}; {', '.join(takers)} {have} one"
+            f"{method} has no {option.format(name)}: leave {typed[name]} out; {', '.join(takers)} "
+            f"{'has' if len(takers) == 1 else 'have'} one"
         )
     if "k" in told and "penalty" in told:
         raise ValueError(
-            f"give either {voice.given.format('k', told['k'])}, the entries a mask keeps, or "
-            f"{voice.given.format('penalty', told['penalty'])} for each of them"
+            f"give either {typed['k']}, the entries a mask keeps, or {typed['penalty']} for each "
+            "of them"
         )
     if "penalty" in told:
         real("penalty", told["penalty"], zero=True)

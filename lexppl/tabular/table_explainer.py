@@ -210,14 +210,16 @@ class TableExplainer(BaseEstimator, ABC):
             replicates=self.replicates,
             seed=seed,
         )
-        self.result_ = fit_table(
-            plan,
-            EncodedRows.at(x, self._observed(table, told, x.dtype), train, valid),
+        y = self._observed(table, told, x.dtype)
+        rows = EncodedRows(
+            (x[train], y[train]),
+            None if valid is None else (x[valid], y[valid]),
             grouping,
-            class_names=target.class_names,
-            feature_names=self.encoding_.feature_names,
-            black_box=self._explained_module(),
-            progress=bool(self.verbose),
+            self.encoding_.feature_names,
+            target.class_names,
+        )
+        self.result_ = fit_table(
+            plan, rows, black_box=self._explained_module(), progress=bool(self.verbose)
         )
         self._seed = seed
         self.feature_importances_ = np.abs(self._importances_of(x.double())).mean(0)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 from torch import Tensor, nn
 
+from lexppl.data import Dataset
 from lexppl.evaluation import FittedPredictor, fit_predictor
 from lexppl.inference import FitResult, Stage, System, fit
 from lexppl.inference.contexts import seeded
@@ -21,29 +21,48 @@ from lexppl.tabular.fit_plan import FitPlan
 
 @dataclass(frozen=True)
 class EncodedRows:
-    """Rows for training and validation, as `fit` takes them.
+    """Rows for training and validation, as `fit` takes them, and the names of what they hold.
 
     Args:
         train: x `(N, D)`, and labels or responses `(N,)`, or probabilities `(N, C)`.
         valid: the same, or None.
+        grouping: which features an entry keeps, and the entries' names.
+        feature_names: of the D features.
+        class_names: of the C labels, or None for responses.
     """
 
     train: tuple[Tensor, Tensor]
     valid: tuple[Tensor, Tensor] | None
+    grouping: Grouping
+    feature_names: tuple[str, ...]
+    class_names: tuple[str, ...] | None
 
     @classmethod
-    def at(cls, x: Tensor, y: Tensor, train: Any, valid: Any) -> EncodedRows:
-        """The rows at these places of x and y; there are none to validate where `valid` is None."""
-        return cls((x[train], y[train]), None if valid is None else (x[valid], y[valid]))
+    def of(cls, data: Dataset, train: Any, valid: Any, observed: Tensor | None = None) -> Self:
+        """Rows of a data set by their places.
 
-    def observing(self, predictor: nn.Module) -> EncodedRows:
+        Args:
+            data: with all rows.
+            train, valid: places; None for no validation.
+            observed: what the explainer observes of all rows; their y if None.
+        """
+        y = data.y if observed is None else observed
+        return cls(
+            (data.x[train], y[train]),
+            None if valid is None else (data.x[valid], y[valid]),
+            Grouping(data.groups, data.group_names),
+            data.feature_names,
+            data.class_names,
+        )
+
+    def observing(self, predictor: nn.Module) -> Self:
         """The same rows with what a predictor says of them."""
 
         def said(part: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-            x = part[0]
-            return x, regime_targets("self post-hoc", x, predictor=predictor)
+            return part[0], regime_targets("self post-hoc", part[0], predictor=predictor)
 
-        return EncodedRows(said(self.train), None if self.valid is None else said(self.valid))
+        valid = None if self.valid is None else said(self.valid)
+        return replace(self, train=said(self.train), valid=valid)
 
 
 def fit_full_predictor(plan: FitPlan, rows: EncodedRows, progress: bool = False) -> FittedPredictor:
@@ -76,10 +95,7 @@ def fit_full_predictor(plan: FitPlan, rows: EncodedRows, progress: bool = False)
 def fit_table(
     plan: FitPlan,
     rows: EncodedRows,
-    grouping: Grouping,
     *,
-    class_names: Sequence[str] | None,
-    feature_names: Sequence[str] | None = None,
     black_box: nn.Module | None = None,
     full: FittedPredictor | None = None,
     progress: bool = False,
@@ -93,9 +109,6 @@ def fit_table(
     Args:
         plan: the method and its settings.
         rows: what it is fitted on.
-        grouping: which features an entry keeps, and the entries' names.
-        class_names: of the C labels, or None for responses.
-        feature_names: of the D features.
         black_box: the explained model, whose output the rows observe, for methods that take one.
         full: the predictor that sees all of x, if it is there already.
         progress: show progress bars.
@@ -105,14 +118,13 @@ def fit_table(
         KeyboardInterrupt: interrupted before the explainer's own fit.
 
     Example:
-        >>> import torch
+        >>> from lexppl.data import load
         >>> from lexppl.tabular.fit_plan import plan_for
-        >>> x = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
-        >>> rows = EncodedRows((x, (x[:, 0] > 0).long()), None)
-        >>> plan = plan_for(60, 3, "l2x", k=1, epochs=1)
-        >>> names = ("no", "yes")
-        >>> fit_table(plan, rows, Grouping.identity(3), class_names=names).class_names
-        ('no', 'yes')
+        >>> data = load("wine")
+        >>> rows = EncodedRows.of(data, range(0, 178, 2), range(1, 178, 2))
+        >>> result = fit_table(plan_for(89, data.n_groups, "l2x", epochs=1), rows)
+        >>> result.model.selector.k, result.entry_names[0]
+        (4, 'alcohol')
     """
     method = METHODS[plan.method]
     if plan.needs_full_predictor and black_box is None:
@@ -125,7 +137,7 @@ def fit_table(
     given = None if full is None else full.predictor
     settings = Settings(
         features=x.shape[1],
-        classes=None if class_names is None else len(class_names),
+        classes=None if rows.class_names is None else len(rows.class_names),
         k=plan.k,
         penalty=plan.penalty,
         black_box=given if black_box is None else copy.deepcopy(black_box),
@@ -133,7 +145,7 @@ def fit_table(
         masks=plan.masks,
         imputations=plan.imputations,
         imputer=_imputer(plan, x) if method.takes("imputer") else None,
-        grouping=grouping,
+        grouping=rows.grouping,
         hidden=plan.hidden,
         predictor_hidden=plan.predictor_hidden,
     )
@@ -153,9 +165,8 @@ def fit_table(
         seed=plan.seed,
         progress=progress,
     )
-    result.entry_names = grouping.names
-    result.feature_names = None if feature_names is None else tuple(feature_names)
-    result.class_names = None if class_names is None else tuple(class_names)
+    result.entry_names = rows.grouping.names
+    result.feature_names, result.class_names = rows.feature_names, rows.class_names
     return result
 
 

@@ -56,11 +56,11 @@ def test_a_method_explains_a_response(tmp_path, capsys):
     ("words", "message"),
     [
         (["--method", "invse"], "invalid choice: 'invse'"),
-        (["--method", "real_x", "--k", "3"], "--method real_x has no --k: leave --k 3 out"),
-        (["--method", "senn", "--penalty", "1"], "--method senn has no --penalty"),
-        (["--method", "q_fit", "--imputer", "marginal"], "leave --imputer marginal out"),
-        (["--method", "real_x", "--masks", "8"], "--method real_x has no --masks"),
-        (["--method", "real_x", "--regime", "self-post-hoc"], "--method real_x has no --regime"),
+        (["--method", "real_x", "--k", "3"], "real_x has no --k: leave --k=3 out"),
+        (["--method", "senn", "--penalty", "1"], "senn has no --penalty"),
+        (["--method", "q_fit", "--imputer", "marginal"], "leave --imputer='marginal' out"),
+        (["--method", "real_x", "--masks", "8"], "real_x has no --masks"),
+        (["--method", "real_x", "--regime", "self-post-hoc"], "real_x has no --regime"),
     ],
 )
 def test_options_that_a_method_does_not_read_are_refused(words, message, tmp_path, capsys):
