@@ -76,7 +76,7 @@ def _compared(names: list[str], options: argparse.Namespace, source: DividedTabl
     own = [name for name in names if name in METHODS]
     rows = EncodedRows.of(data, source.train_rows, source.valid_rows)
     plans = {
-        name: plan_of(options, len(source.train_rows), data.n_groups, method=name)
+        name: plan_of(options, len(source.train_rows), data, method=name)
         for name in (*own, DEFAULT_METHOD)
     }
     usual = plans[DEFAULT_METHOD]

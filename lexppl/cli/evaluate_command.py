@@ -72,7 +72,7 @@ def run_evaluate(options: argparse.Namespace, command: Sequence[str]) -> int:
         # The same seed would give the same rows.
         test = synthetic(options.data, options.rows, options.seed + 1_000_003).to(device)
         rows = _rows(data, options)
-        plan = plan_of(options, len(rows.train[0]), data.n_groups, **OTHERWISE)
+        plan = plan_of(options, len(rows.train[0]), data, **OTHERWISE)
         tell(f"fitting on {options.data}", options.quiet)
         result = fit_table(plan, rows, progress=not options.quiet)
         if result.interrupted and len(result.history) == 0:

@@ -13,7 +13,6 @@ from lexppl.arviz_compatibility import Posterior
 from lexppl.cli.atomic_output import output_folder
 from lexppl.cli.black_box_file import black_box_targets, load_black_box
 from lexppl.cli.exit_codes import INTERRUPTED
-from lexppl.cli.findings import ReportData, counted
 from lexppl.cli.judging import (
     Judgement,
     ScoreRow,
@@ -27,8 +26,9 @@ from lexppl.cli.judging import (
 )
 from lexppl.cli.messages import collapse_messages, early_message, tell, warn
 from lexppl.cli.plan_options import check_options, device_of, plan_of, regime_of
-from lexppl.cli.ranked import ranked_features
-from lexppl.cli.report import write_report
+from lexppl.cli.report.findings import ReportData, counted
+from lexppl.cli.report.page import write_report
+from lexppl.cli.report.ranked import ranked_features
 from lexppl.cli.source import read_source
 from lexppl.cli.tables import score_cells, text_table
 from lexppl.cli.threads import one_thread
@@ -50,7 +50,7 @@ EXPLAINED_ROWS = 1000
 SHOWN_FEATURES = 20
 NO_VALIDATION = (
     "too few rows of each class to set any apart for choosing the best epoch: all that are not "
-    "held out are fitted on, and the best epoch is the one that fits them best",
+    "held out are fitted on, and the best epoch is the one that fits them best"
 )
 
 
@@ -90,7 +90,7 @@ def run_explain(options: argparse.Namespace, command: Sequence[str]) -> int:
         model = load_black_box(options) if options.black_box else None
         source = read_source(options, device)
         rows = len(source.train_rows)
-        plan = plan_of(options, rows, source.data.n_groups, regime=regime)
+        plan = plan_of(options, rows, source.data, regime=regime)
         with one_thread(rows < FEW_ROWS):
             findings, complete = _find(options, plan, source, model, command)
             _write(folder, findings)
@@ -108,7 +108,7 @@ def _find(
     """Fit, judge and draw; and whether Ctrl-C has left all of it alone."""
     fitted = _fit(options, plan, source, model)
     result = fitted.result
-    notes = [*NO_VALIDATION] if source.valid_rows is None else []
+    notes = [NO_VALIDATION] if source.valid_rows is None else []
     notes += collapse_messages(result.collapse)
     if not result.interrupted:
         epochs = len(result.history)

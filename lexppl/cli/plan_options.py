@@ -6,9 +6,10 @@ from typing import Any
 import torch
 
 from lexppl.cli.errors import UsageError
+from lexppl.data import Dataset
 from lexppl.models.regimes import Regime
 from lexppl.systems import DEFAULT_METHOD, METHODS
-from lexppl.tabular.fit_plan import FitPlan, check_settings, plan_for
+from lexppl.tabular.fit_plan import FitPlan, check_method, check_settings, plan_for
 
 SETTINGS = ("k", "penalty", "imputer", "masks", "imputations", "regime")
 """Options that not every method has."""
@@ -31,7 +32,7 @@ def check_options(options: argparse.Namespace) -> None:
 def plan_of(
     options: argparse.Namespace,
     rows: int,
-    entries: int,
+    data: Dataset,
     *,
     method: str | None = None,
     regime: Regime = Regime.FREE_IN_SITU,
@@ -42,18 +43,23 @@ def plan_of(
     Args:
         options: as typed.
         rows: how many rows there are to fit on.
-        entries: G.
+        data: of which they are.
         method: another than was typed; what was typed and it does not have is left out.
         regime: what is explained.
         otherwise: settings where none are typed, in place of those of the plan.
 
+    Raises:
+        ValueError: a method of labels for a real response, a k above G.
+
     Example:
         >>> from lexppl.cli.arguments import parse
-        >>> plan = plan_of(parse(["explain", "wine", "--out", "r"]), 107, 13)
+        >>> from lexppl.data import load
+        >>> plan = plan_of(parse(["explain", "wine", "--out", "r"]), 107, load("wine"))
         >>> plan.penalty, plan.batch_size, plan.epochs
         (0.02, 36, 200)
     """
     name = str(method or getattr(options, "method", DEFAULT_METHOD))
+    check_method(name, data.class_names is not None)
     typed = {
         setting: value
         for setting in (*SETTINGS[:-1], *FIT)
@@ -62,7 +68,7 @@ def plan_of(
     }
     if "k" in typed:
         otherwise.pop("penalty", None)
-    return plan_for(rows, entries, name, regime=regime, **{**otherwise, **typed})
+    return plan_for(rows, data.n_groups, name, regime=regime, **{**otherwise, **typed})
 
 
 def law_of(plan: FitPlan) -> str:

@@ -310,7 +310,9 @@ def _runs(columns: Sequence[Column]) -> list[list[Column]]:
 
 def _part_of(columns: Sequence[Column]) -> StandardScaler | OneHotEncoder:
     """What encodes columns of one kind."""
-    levels = [np.asarray(c.levels, dtype=object) for c in columns if hasattr(c, "levels")]
+    levels = [
+        np.asarray(c.levels, dtype=object) for c in columns if isinstance(c, CategoricalColumn)
+    ]
     if not levels:
         return StandardScaler()
     return OneHotEncoder(

@@ -22,8 +22,9 @@ class ExplainerClassifier(ClassifierMixin, TableExplainer):
         p(y = c | x) = E[p(y = c | x̃)],    x̃ ~ p(x̃ | x, z),    z ~ p(z | x),
 
     averaged over `prediction_masks` masks and the replicates; a row's prediction does not depend
-    on the rows beside it. Numbers are standardised; a column of words or categories of a data
-    frame has an indicator for each level, and one mask entry.
+    on the rows beside it. Numbers are standardised by the rows that are fitted on, without those
+    set apart for validation; a column of words, categories or booleans of a data frame has an
+    indicator for each level, and one mask entry.
 
     Args:
         method: a name of :data:`lexppl.systems.METHODS`.

@@ -170,7 +170,7 @@ def check_method(method: Any, labels: bool) -> None:
     if METHODS[method].labels_only and not labels:
         raise ValueError(
             f"{method} explains labels, and has no form for a real response: use another method, "
-            "or ExplainerClassifier"
+            "or a target of classes"
         )
 
 

@@ -193,6 +193,18 @@ def test_other_tables(tmp_path, capsys):
     assert "people: 89 rows, 4 features, target 'job' (clerk, cook, smith)" in printed
 
 
+def test_too_few_rows_of_a_class_to_validate_on(tmp_path, capsys):
+    """A fit refuses validation rows of one class, so none are set apart, and that is said."""
+    frame = people()
+    frame["income"] = ["rare", "rare", *["usual"] * 88]
+    path = written(frame, tmp_path)
+    assert main(["explain", str(path), "--out", str(tmp_path / "r"), *QUICK]) == 0
+    captured = capsys.readouterr()
+    assert "72 rows to fit on, 0 to choose the best epoch on, 18 held out" in captured.out
+    assert "too few rows of each class to set any apart" in captured.err
+    assert "too few rows of each class" in (tmp_path / "r" / "report.html").read_text("utf-8")
+
+
 def test_synthetic_set_needs_no_encoding(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("lexppl.cli.explain_command.EXPLAINED_ROWS", 20)
     words = ["--epochs", "1", "--replicates", "1", "--draws", "3", "--quiet"]

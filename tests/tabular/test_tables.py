@@ -73,6 +73,8 @@ def test_levels_share_an_entry_and_names_are_kept(people):
         "town=B",
         "town=C",
     ]
+    # A boolean is of two levels, as it is where a table is read from a file.
+    assert list(explainer.encoding_.feature_names)[7:] == ["smokes=False", "smokes=True"]
     assert explainer.score(frame, y) > 0.95
     assert explainer.feature_importances_.argmax() == 1
     posterior = explainer.explain(frame[:5], draws=7)

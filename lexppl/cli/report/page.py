@@ -12,12 +12,12 @@ import jinja2
 import pandas as pd
 from matplotlib.figure import Figure
 
-from lexppl.cli.figures import data_uri
-from lexppl.cli.findings import ReportData, counted, explained_text, rows_text, target_text
 from lexppl.cli.judging import SizeCurve
-from lexppl.cli.ranked import ranked_features
-from lexppl.cli.report_template import TEMPLATE
-from lexppl.cli.report_words import SHOWN_ROWS, facts, lead, reading, rows_caption, score_notes
+from lexppl.cli.report.figures import data_uri
+from lexppl.cli.report.findings import ReportData, counted, explained_text, rows_text, target_text
+from lexppl.cli.report.ranked import ranked_features
+from lexppl.cli.report.template import TEMPLATE
+from lexppl.cli.report.words import SHOWN_ROWS, facts, lead, reading, rows_caption, score_notes
 from lexppl.cli.tables import score_cells
 from lexppl.explanation.importance_kind import (
     PROBABILITY,
