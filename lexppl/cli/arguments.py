@@ -1,7 +1,9 @@
 """What can be typed: commands, options, and what each means to a newcomer."""
 
 import argparse
-from typing import NoReturn
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NoReturn
 
 import lexppl
 from lexppl.cli.errors import UsageError
@@ -21,8 +23,10 @@ from lexppl.models.regimes import Regime
 from lexppl.systems import DEFAULT_METHOD, METHODS
 from lexppl.tabular.fit_plan import usual_imputer
 
-EVALUATE_PENALTY = 0.0225
-"""Nats an entry: what an entry must be worth to be kept, where neither k nor λ is given."""
+EVALUATED_BY: Mapping[str, Any] = MappingProxyType(
+    {"epochs": 300, "batch_size": 1000, "penalty": 0.0225, "imputer": "gaussian"}
+)
+"""The fit of `lexppl evaluate` where nothing else is typed; the penalty in nats for each entry."""
 
 BY_ROWS = "by the number of rows"
 
@@ -140,8 +144,8 @@ def _evaluate(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--out", metavar="FILE", help="write the figures as JSON too")
     command.add_argument("--overwrite", action="store_true", help="replace FILE")
-    _model_options(command, imputer="gaussian", replicates=1, penalty=EVALUATE_PENALTY)
-    _fit_options(command, "300", "1000", 0.1)
+    _model_options(command, EVALUATED_BY["imputer"], replicates=1, penalty=EVALUATED_BY["penalty"])
+    _fit_options(command, EVALUATED_BY["epochs"], EVALUATED_BY["batch_size"], 0.1)
     _output_options(command)
 
 
@@ -275,8 +279,8 @@ def _black_box_options(group: argparse._ArgumentGroup) -> None:
 
 def _fit_options(
     command: argparse.ArgumentParser,
-    epochs: str,
-    batch: str,
+    epochs: object,
+    batch: object,
     valid: float,
     tested: str | None = None,
 ) -> None:

@@ -2,11 +2,10 @@
 
 import argparse
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ import torch
 from torch import Tensor
 
 from lexppl.arviz_compatibility import group_of
-from lexppl.cli.arguments import EVALUATE_PENALTY
+from lexppl.cli.arguments import EVALUATED_BY
 from lexppl.cli.atomic_output import output_file
 from lexppl.cli.exit_codes import INTERRUPTED
 from lexppl.cli.judging import PREDICTED_MASKS
@@ -32,10 +31,6 @@ from lexppl.inference import FitResult
 from lexppl.tabular.fit_plan import FitPlan
 from lexppl.tabular.table_fit import EncodedRows, fit_table
 
-OTHERWISE: Mapping[str, Any] = MappingProxyType(
-    {"epochs": 300, "batch_size": 1000, "penalty": EVALUATE_PENALTY, "imputer": "gaussian"}
-)
-"""What is fitted where nothing else is typed: the settings of the papers' synthetic sets."""
 SELECTION = (
     ("tpr", "TPR: share of the relevant features that are selected"),
     ("fdr", "FDR: share of the selected features that are not relevant"),
@@ -72,7 +67,7 @@ def run_evaluate(options: argparse.Namespace, command: Sequence[str]) -> int:
         # The same seed would give the same rows.
         test = synthetic(options.data, options.rows, options.seed + 1_000_003).to(device)
         rows = _rows(data, options)
-        plan = plan_of(options, len(rows.train[0]), data, **OTHERWISE)
+        plan = plan_of(options, len(rows.train[0]), data, **EVALUATED_BY)
         tell(f"fitting on {options.data}", options.quiet)
         result = fit_table(plan, rows, progress=not options.quiet)
         if result.interrupted and len(result.history) == 0:

@@ -103,7 +103,7 @@ def judge_full(
 
 def judge_black_box(said: Tensor, source: DividedTable) -> ScoreRow:
     """The black box itself."""
-    predictions = said[source.test_rows.to(said.device)]
+    predictions = said[source.test_rows]
     scores = prediction_scores(predictions, source.test.y)
     return _row("the black box", source.data.n_groups, [scores], source)
 
@@ -112,7 +112,7 @@ def agreement(result: FitResult, said: Tensor, source: DividedTable, seed: int) 
     """Share of held-out rows where explainer and black box say the same label, or the R² of the
     explainer as a prediction of the black box's responses; mean over replicates."""
     predictions = predictive(result, source.test.x, masks=PREDICTED_MASKS, seed=seed)
-    target = said[source.test_rows.to(said.device)]
+    target = said[source.test_rows]
     if source.data.task == "classification":
         return float((predictions.argmax(-1) == target.argmax(-1)).double().mean())
     scores = [prediction_scores(p, target).r2 for p in predictions]

@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from lexppl.data.dataset import Dataset
 from lexppl.data.shipped import load, shipped_frame
@@ -34,24 +33,26 @@ class DividedTable:
 
     data: Dataset
     table: pd.DataFrame
-    train_rows: Tensor
-    valid_rows: Tensor | None
-    test_rows: Tensor
+    train_rows: NDArray[np.int64]
+    valid_rows: NDArray[np.int64] | None
+    test_rows: NDArray[np.int64]
 
     @cached_property
     def train(self) -> Dataset:
         """Return the rows to fit on."""
-        return self.data.subset(self.train_rows)
+        return self.data.subset(torch.from_numpy(self.train_rows))
 
     @cached_property
     def valid(self) -> Dataset | None:
         """Return the rows to choose the best epoch on, or ``None``."""
-        return None if self.valid_rows is None else self.data.subset(self.valid_rows)
+        if self.valid_rows is None:
+            return None
+        return self.data.subset(torch.from_numpy(self.valid_rows))
 
     @cached_property
     def test(self) -> Dataset:
         """Return the rows to judge."""
-        return self.data.subset(self.test_rows)
+        return self.data.subset(torch.from_numpy(self.test_rows))
 
     @property
     def target_scale(self) -> float:
@@ -115,7 +116,7 @@ def divided_frame(
     cells = frame.set_axis([str(column) for column in frame.columns], axis=1)
     complete = cells.dropna() if reading.get("drop_missing") else cells
     table = complete.drop(columns=data.target_name).reset_index(drop=True)
-    return _of_places(data, table, rows)
+    return DividedTable(data, table, *rows)
 
 
 def divided_set(
@@ -142,7 +143,7 @@ def divided_set(
     table = pd.DataFrame(
         load(name, dtype=torch.float64).x.numpy(), columns=list(data.feature_names)
     )
-    return _of_places(data, table, _divided(data, valid_share, test_share, seed))
+    return DividedTable(data, table, *_divided(data, valid_share, test_share, seed))
 
 
 Places = tuple[NDArray[np.int64], NDArray[np.int64] | None, NDArray[np.int64]]
@@ -166,14 +167,3 @@ def _divided(data: Dataset, valid_share: float | None, test_share: float, seed: 
             "valid_share and test_share"
         )
     return train, valid, test
-
-
-def _of_places(data: Dataset, table: pd.DataFrame, places: Places) -> DividedTable:
-    train, valid, test = places
-    return DividedTable(
-        data,
-        table,
-        torch.from_numpy(train),
-        None if valid is None else torch.from_numpy(valid),
-        torch.from_numpy(test),
-    )

@@ -52,7 +52,7 @@ def test_every_row_is_in_one_part_and_the_table_is_as_it_was():
     frame = people()
     frame.loc[3, "age"] = None
     parts = divided_frame(frame, **SHARES, drop_missing=True)
-    rows = torch.cat([parts.train_rows, parts.valid_rows, parts.test_rows])
+    rows = np.concatenate([parts.train_rows, parts.valid_rows, parts.test_rows])
     assert sorted(rows.tolist()) == list(range(49))
     kept = frame.dropna().drop(columns="wage").reset_index(drop=True)
     pd.testing.assert_frame_equal(parts.table, kept)
