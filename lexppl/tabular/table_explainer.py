@@ -279,7 +279,7 @@ class TableExplainer(BaseEstimator, ABC):
     def _observed(self, table: Any, told: NDArray[Any], dtype: torch.dtype) -> Tensor:
         """What the explainer observes of the rows: y, or what the given model says of them."""
         target = self.encoding_.target
-        observed = torch.from_numpy(told)
+        observed = torch.tensor(told)
         if self.model is not None:
             observed = said_by(self.model, table, getattr(self, "classes_", None))
         if target.class_names is None:
