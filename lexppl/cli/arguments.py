@@ -1,7 +1,9 @@
 """What can be typed: commands, options, and what each means to a newcomer."""
 
 import argparse
-from typing import NoReturn
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NoReturn
 
 import lexppl
 from lexppl.cli.errors import UsageError
@@ -21,8 +23,10 @@ from lexppl.models.regimes import Regime
 from lexppl.systems import DEFAULT_METHOD, METHODS
 from lexppl.tabular.fit_plan import usual_imputer
 
-EVALUATE_PENALTY = 0.0225
-"""Nats an entry: what an entry must be worth to be kept, where neither k nor λ is given."""
+EVALUATED_BY: Mapping[str, Any] = MappingProxyType(
+    {"epochs": 300, "batch_size": 1000, "penalty": 0.0225, "imputer": "gaussian"}
+)
+"""The fit of `lexppl evaluate` where nothing else is typed; the penalty in nats for each entry."""
 
 BY_ROWS = "by the number of rows"
 
@@ -92,7 +96,7 @@ def _compare(command: argparse.ArgumentParser) -> None:
         "--k",
         type=int_at_least(1),
         help="features that a row keeps, for methods that take a number of them (default: a "
-        "quarter of all; lex: as many as pay)",
+        "quarter of all, rounded up; lex: as many as pay)",
     )
     group.add_argument(
         "--sizes",
@@ -107,7 +111,7 @@ def _compare(command: argparse.ArgumentParser) -> None:
         metavar="R",
         help="fits of each method from different seeds, averaged (default: 1)",
     )
-    command.set_defaults(penalty=None, imputer=None, default_penalty=None, default_imputer=None)
+    command.set_defaults(penalty=None, imputer=None)
     _fit_options(command, BY_ROWS, BY_ROWS, 0.2, tested="held out and judged")
     command.add_argument("--quiet", action="store_true", help="show no progress")
     command.add_argument("--debug", action="store_true", help=argparse.SUPPRESS)
@@ -140,8 +144,8 @@ def _evaluate(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--out", metavar="FILE", help="write the figures as JSON too")
     command.add_argument("--overwrite", action="store_true", help="replace FILE")
-    _model_options(command, imputer="gaussian", replicates=1, penalty=EVALUATE_PENALTY)
-    _fit_options(command, "300", "1000", 0.1)
+    _model_options(command, EVALUATED_BY["imputer"], replicates=1, penalty=EVALUATED_BY["penalty"])
+    _fit_options(command, EVALUATED_BY["epochs"], EVALUATED_BY["batch_size"], 0.1)
     _output_options(command)
 
 
@@ -193,7 +197,6 @@ def _model_options(
     penalty: float | None,
     methods: bool = False,
 ) -> None:
-    command.set_defaults(default_penalty=penalty, default_imputer=imputer)
     usual = METHODS[DEFAULT_METHOD]
     penalty = usual.default("penalty") if penalty is None else penalty
     imputer = usual_imputer(usual) if imputer is None else imputer
@@ -209,7 +212,10 @@ def _model_options(
         )
     size = group.add_mutually_exclusive_group()
     size.add_argument(
-        "--k", type=int_at_least(1), help="features that each row keeps, as many in every row"
+        "--k",
+        type=int_at_least(1),
+        help="features that each row keeps, as many in every row"
+        + " (default, for methods that need a number: a quarter of all)" * methods,
     )
     size.add_argument(
         "--penalty",
@@ -273,8 +279,8 @@ def _black_box_options(group: argparse._ArgumentGroup) -> None:
 
 def _fit_options(
     command: argparse.ArgumentParser,
-    epochs: str,
-    batch: str,
+    epochs: object,
+    batch: object,
     valid: float,
     tested: str | None = None,
 ) -> None:
@@ -300,9 +306,8 @@ def _fit_options(
     group.add_argument(
         "--learning-rate",
         type=finite_float(above=0.0),
-        default=1e-3,
         metavar="RATE",
-        help="of Adam (default: 0.001)",
+        help="of Adam (default: 0.001, or the method's own optimizer)",
     )
     group.add_argument(
         "--valid-share",

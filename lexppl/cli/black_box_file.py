@@ -6,57 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import joblib
-import numpy as np
-import pandas as pd
 import torch
-from sklearn.base import BaseEstimator, is_classifier
-from sklearn.utils.validation import check_is_fitted
-from torch import Tensor, nn
+from torch import Tensor
 
 from lexppl.cli.errors import UsageError, one_line
-from lexppl.cli.source import LoadedTable
-from lexppl.data.listing import listed
+from lexppl.data import DividedTable
 from lexppl.models.black_box import black_box
-
-ROWS_AT_ONCE = 4096
-
-
-class AskedByRow:
-    """An estimator that is asked by the numbers of a table's rows.
-
-    A black box was fitted on the table's own columns, words among them, which no tensor holds.
-
-    Args:
-        estimator: with `predict_proba` (then the numbers of labels are `classes_`) or `predict`.
-        table: what it was fitted on the like of.
-    """
-
-    def __init__(self, estimator: Any, table: pd.DataFrame) -> None:
-        if isinstance(estimator, BaseEstimator):
-            check_is_fitted(estimator)
-        if not hasattr(estimator, "predict_proba") and is_classifier(estimator):
-            raise ValueError(
-                f"the black box {type(estimator).__name__} has no predict_proba, and an explainer "
-                "needs probabilities; wrap it in sklearn.calibration.CalibratedClassifierCV"
-            )
-        self._estimator = estimator
-        self._cells = _cells_for(estimator, table)
-        if hasattr(estimator, "classes_"):
-            self.classes_ = estimator.classes_
-        if hasattr(estimator, "predict_proba"):
-            self.predict_proba = self._probabilities
-
-    def predict(self, rows: np.ndarray) -> Any:
-        """What the estimator predicts of rows by number, `(B, 1)`."""
-        return self._estimator.predict(self._chosen(rows))
-
-    def _probabilities(self, rows: np.ndarray) -> Any:
-        return self._estimator.predict_proba(self._chosen(rows))
-
-    def _chosen(self, rows: np.ndarray) -> Any:
-        places = rows[:, 0].astype(np.int64)
-        cells = self._cells
-        return cells.iloc[places] if isinstance(cells, pd.DataFrame) else cells[places]
+from lexppl.tabular.asked_model import as_it_takes, asked_by_table
 
 
 def load_black_box(options: argparse.Namespace) -> Any:
@@ -97,28 +53,18 @@ def load_black_box(options: argparse.Namespace) -> Any:
         ) from error
 
 
-def black_box_targets(model: Any, source: LoadedTable, options: argparse.Namespace) -> Tensor:
+def black_box_targets(model: Any, source: DividedTable, options: argparse.Namespace) -> Tensor:
     """What a black box says of every row: probabilities `(N, C)`, or standardised responses.
 
     Raises:
         ValueError, TypeError: a model that is no black box, was fitted on other columns, or fails.
     """
-    data = source.data
-    classes = list(data.class_names) if data.class_names is not None else None
-    told = {"classes": classes, "output": options.black_box_output}
-    x = data.x
-    asked = model
+    data, output = source.data, options.black_box_output
     if options.black_box_input == "table":
-        if isinstance(model, nn.Module):
-            x = torch.tensor(_numbers(source.table)).to(data.x.device, data.x.dtype)
-        elif hasattr(model, "predict_proba") or hasattr(model, "predict"):
-            # Errors call a black box by its class.
-            named = type(type(model).__name__, (AskedByRow,), {})
-            asked = named(model, source.table)
-            x = torch.arange(len(source.table), dtype=torch.float64)[:, None]
-    if isinstance(model, nn.Module):
-        asked = model.to(data.x.device, data.x.dtype)
-    box = black_box(asked, batch_rows=ROWS_AT_ONCE, **told)
+        box, x = asked_by_table(model, source.table, classes=data.class_names, output=output)
+    else:
+        box = black_box(model, classes=data.class_names, output=output)
+        x = as_it_takes(model, data.x)
     if box.task != data.task:
         raise ValueError(
             f"the black box is for {box.task}, and the target {data.target_name!r} is for "
@@ -138,36 +84,3 @@ def black_box_targets(model: Any, source: LoadedTable, options: argparse.Namespa
             f"{data.target_name!r} has {data.n_classes}"
         )
     return targets
-
-
-def _cells_for(estimator: Any, table: pd.DataFrame) -> pd.DataFrame | np.ndarray:
-    """The columns that an estimator was fitted on, by name where it knows names."""
-    name = type(estimator).__name__
-    known = getattr(estimator, "feature_names_in_", None)
-    if known is not None:
-        lacking = [column for column in known if column not in table.columns]
-        if lacking:
-            raise ValueError(
-                f"the black box {name} was fitted on columns that the table lacks: "
-                f"{listed(lacking)}; it has {listed(table.columns)}"
-            )
-        return table[list(known)]
-    expected = getattr(estimator, "n_features_in_", None)
-    if expected is not None and expected != table.shape[1]:
-        raise ValueError(
-            f"the black box {name} was fitted on {expected} features; the table has "
-            f"{table.shape[1]} columns beside the target (if it was fitted on the features of "
-            "lexppl.data, give --black-box-input encoded)"
-        )
-    numeric = all(pd.api.types.is_numeric_dtype(table[column]) for column in table.columns)
-    return table.to_numpy() if numeric else table
-
-
-def _numbers(table: pd.DataFrame) -> np.ndarray:
-    words = [c for c in table.columns if not pd.api.types.is_numeric_dtype(table[c])]
-    if words:
-        raise ValueError(
-            f"a torch module takes numbers, and the table's columns {listed(words)} hold others; "
-            "give --black-box-input encoded if it was fitted on the features of lexppl.data"
-        )
-    return table.to_numpy(dtype=np.float64)

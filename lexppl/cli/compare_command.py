@@ -11,17 +11,17 @@ import pandas as pd
 
 from lexppl.atomic_output import output_file
 from lexppl.cli.errors import UsageError
-from lexppl.cli.fitting import FitSettings, check_size, device_of, fit_explainer, plan_of
 from lexppl.cli.messages import tell
-from lexppl.cli.source import Splits, divide, read_source
+from lexppl.cli.plan_options import device_of, plan_of
+from lexppl.cli.source import read_source
 from lexppl.cli.tables import text_table
 from lexppl.cli.threads import one_thread
 from lexppl.compare import METHODS as OTHERS
 from lexppl.compare import compare
-from lexppl.evaluation import FittedPredictor, fit_predictor
-from lexppl.models.regimes import Regime, regime_targets
+from lexppl.data import DividedTable
 from lexppl.systems import DEFAULT_METHOD, METHODS
 from lexppl.tabular.fit_plan import FEW_ROWS
+from lexppl.tabular.table_fit import EncodedRows, fit_full_predictor, fit_table
 
 
 def run_compare(options: argparse.Namespace, command: Sequence[str]) -> int:
@@ -42,14 +42,12 @@ def run_compare(options: argparse.Namespace, command: Sequence[str]) -> int:
     device = device_of(options.device)
     with _output(options) as file:
         source = read_source(options, device)
-        check_size(options.k, source.data.n_groups)
-        parts = divide(source.data, options.valid_share, options.test_share, options.seed)
-        with one_thread(len(parts.train) < FEW_ROWS):
-            table = _compared(names, options, parts)
+        with one_thread(len(source.train_rows) < FEW_ROWS):
+            table = _compared(names, options, source)
         if file is not None:
             told = {"command": list(command), "methods": _records(table)}
             file.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
-    print(f"{source.data.name}: {len(parts.test)} held-out rows, judged by EVAL-X")
+    print(f"{source.data.name}: {len(source.test_rows)} held-out rows, judged by EVAL-X")
     print(text_table(*_cells(table)))
     print("  @k: each row's k most important features are kept; random is the order to beat")
     return 0
@@ -73,65 +71,40 @@ def _methods(text: str) -> list[str]:
     return names
 
 
-def _compared(names: list[str], options: argparse.Namespace, parts: Splits) -> pd.DataFrame:
-    progress = not options.quiet
-    first = _plan(names[0] if names[0] in METHODS else DEFAULT_METHOD, options, parts)
-    training: dict[str, Any] = {
-        "hidden": first.predictor_hidden,
-        "epochs": first.epochs,
-        "batch_size": first.batch_size,
+def _compared(names: list[str], options: argparse.Namespace, source: DividedTable) -> pd.DataFrame:
+    data, progress = source.data, not options.quiet
+    own = [name for name in names if name in METHODS]
+    rows = EncodedRows.of(data, source.train_rows, source.valid_rows)
+    plans = {
+        name: plan_of(options, len(source.train_rows), data, method=name)
+        for name in (*own, DEFAULT_METHOD)
     }
+    usual = plans[DEFAULT_METHOD]
     tell("fitting the predictor that sees everything", options.quiet)
-    full = fit_predictor(
-        parts.train, valid=parts.valid, seed=options.seed, progress=progress, **training
-    )
+    full = fit_full_predictor(usual, rows, progress)
     compared: dict[str, Any] = {}
     for name in names:
         if name in OTHERS:
             compared[name] = name
             continue
         tell(f"fitting {name}", options.quiet)
-        compared[name] = _fitted(name, options, parts, full, progress)
+        compared[name] = fit_table(plans[name], rows, full=full, progress=progress)
     tell("judging", options.quiet)
     return compare(
         compared,
-        parts.train,
-        parts.test,
-        valid=parts.valid,
+        source.train,
+        source.test,
+        valid=source.valid,
         model=full,
         sizes=options.sizes,
-        fit_options=training,
+        fit_options={
+            "hidden": usual.predictor_hidden,
+            "epochs": usual.epochs,
+            "batch_size": usual.batch_size,
+        },
         seed=options.seed,
         progress=progress,
     )
-
-
-def _plan(name: str, options: argparse.Namespace, parts: Splits) -> FitSettings:
-    """The plan of one of the methods: --k is for those that take one."""
-    method = METHODS[name]
-    own = argparse.Namespace(**vars(options))
-    own.method = name
-    if method.needs("k"):
-        own.k = options.k or max(1, parts.train.n_groups // 4)
-    elif not method.takes("k"):
-        own.k = None
-    for setting in ("masks", "imputations"):
-        if not method.takes(setting):
-            setattr(own, setting, None)
-    return plan_of(own, len(parts.train), Regime.FREE_IN_SITU)
-
-
-def _fitted(
-    name: str, options: argparse.Namespace, parts: Splits, full: FittedPredictor, progress: bool
-) -> Any:
-    plan = _plan(name, options, parts)
-    regime = Regime.SELF_POST_HOC if METHODS[name].explains_model else Regime.FREE_IN_SITU
-    targets = [
-        regime_targets(regime, part.x, part.y, predictor=full.predictor)
-        for part in (parts.train, parts.valid)
-    ]
-    given = full.predictor if METHODS[name].explains_model else None
-    return fit_explainer(plan, parts, targets, given, progress)
 
 
 def _records(table: pd.DataFrame) -> list[dict[str, Any]]:

@@ -20,7 +20,12 @@ OPTIONS: Mapping[str, str] = MappingProxyType(
             "--black-box-output logits, probabilities or response"
         ),
         "output='logits'": "--black-box-output logits",
+        "(was it fitted on the features of lexppl.data?)": (
+            "(if it was fitted on the features of lexppl.data, give --black-box-input encoded)"
+        ),
         "k must be": "--k must be",
+        "another test_share": "another --test-share",
+        "lower valid_share and test_share": "lower --valid-share and --test-share",
     }
 )
 """What the library's errors call things, and what they are called at the command line."""

@@ -14,13 +14,14 @@ from torch import Tensor
 
 from lexppl.arviz_compatibility import group_of
 from lexppl.atomic_output import output_file
+from lexppl.cli.arguments import EVALUATED_BY
 from lexppl.cli.exit_codes import INTERRUPTED
-from lexppl.cli.fitting import FitSettings, check_size, device_of, fit_explainer, plan_of
 from lexppl.cli.judging import PREDICTED_MASKS
 from lexppl.cli.messages import collapse_messages, early_message, tell, warn
-from lexppl.cli.source import Splits
+from lexppl.cli.plan_options import device_of, law_of, plan_of
 from lexppl.cli.tables import text_table
 from lexppl.data import Dataset, synthetic, synthetic_set
+from lexppl.data.stratification import training_and_validation
 from lexppl.evaluation.prediction import prediction_scores, predictive
 from lexppl.evaluation.truth.oracle import Oracle
 from lexppl.evaluation.truth.oracle_gap import oracle_gaps
@@ -28,9 +29,9 @@ from lexppl.evaluation.truth.selection import selection_scores
 from lexppl.explanation import explain
 from lexppl.explanation.importance_kind import mask_means
 from lexppl.inference import FitResult
-from lexppl.models.regimes import Regime
+from lexppl.tabular.fit_plan import FitPlan
+from lexppl.tabular.table_fit import EncodedRows, fit_table
 
-EPOCHS, BATCH = 300, 1000
 SELECTION = (
     ("tpr", "TPR: share of the relevant features that are selected"),
     ("fdr", "FDR: share of the selected features that are not relevant"),
@@ -64,14 +65,12 @@ def run_evaluate(options: argparse.Namespace, command: Sequence[str]) -> int:
     device = device_of(options.device)
     with _output(options) as aside:
         data = synthetic(options.data, options.rows, options.seed).to(device)
-        check_size(options.k, data.n_groups)
         # The same seed would give the same rows.
         test = synthetic(options.data, options.rows, options.seed + 1_000_003).to(device)
-        parts = _parts(data, test, options)
-        plan = plan_of(options, len(parts.train), Regime.FREE_IN_SITU, EPOCHS, BATCH)
+        rows = _rows(data, options)
+        plan = plan_of(options, len(rows.train[0]), data, **EVALUATED_BY)
         tell(f"fitting on {options.data}", options.quiet)
-        targets = [parts.train.y, parts.valid.y]
-        result = fit_explainer(plan, parts, targets, None, not options.quiet)
+        result = fit_table(plan, rows, progress=not options.quiet)
         if result.interrupted and len(result.history) == 0:
             raise KeyboardInterrupt
         messages = collapse_messages(result.collapse)
@@ -144,17 +143,16 @@ def _output(options: argparse.Namespace) -> Iterator[Path | None]:
         yield aside
 
 
-def _parts(data: Dataset, test: Dataset, options: argparse.Namespace) -> Splits:
-    """All rows of the test set are held out; of the others a share chooses the best epoch."""
-    share = options.valid_share
-    train, valid = data.split(1.0 - share, share, seed=options.seed)
-    none = torch.zeros(0, dtype=torch.long)
-    return Splits(train, valid, test, none, none, none)
+def _rows(data: Dataset, options: argparse.Namespace) -> EncodedRows:
+    """A share of the rows chooses the best epoch."""
+    labels = data.y.cpu().numpy()
+    places = training_and_validation(labels, options.valid_share, options.seed)
+    return EncodedRows.of(data, *places)
 
 
 def _description(
     options: argparse.Namespace,
-    plan: FitSettings,
+    plan: FitPlan,
     result: FitResult,
     figures: dict[str, list[dict[str, float]]],
     command: Sequence[str],
@@ -181,12 +179,12 @@ def _description(
 
 def _print(
     options: argparse.Namespace,
-    plan: FitSettings,
+    plan: FitPlan,
     result: FitResult,
     figures: dict[str, list[dict[str, float]]],
 ) -> None:
     print(
-        f"{options.data}: {options.rows} rows, as many to test on; keeps {plan.law}; "
+        f"{options.data}: {options.rows} rows, as many to test on; keeps {law_of(plan)}; "
         f"{plan.imputer} imputation; {len(result.history)} epochs in "
         f"{float(result.history.seconds.sum()):.0f} s; seed {plan.seed}"
     )

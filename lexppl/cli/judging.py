@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from lexppl.arviz_compatibility import group_of
-from lexppl.cli.fitting import FitSettings, fit_full_predictor
-from lexppl.cli.source import LoadedTable, Splits
+from lexppl.data import DividedTable
 from lexppl.evaluation.prediction import (
     prediction_scores,
     predictive,
@@ -23,6 +22,8 @@ from lexppl.evaluation.refits.fitted_predictor import FittedPredictor
 from lexppl.explanation import explain
 from lexppl.explanation.importance_kind import PROBABILITY, kind_of, mask_means
 from lexppl.inference import FitResult
+from lexppl.tabular.fit_plan import FitPlan
+from lexppl.tabular.table_fit import EncodedRows, fit_full_predictor
 
 JUDGED_DRAWS = 20
 """Mask draws a row by which EVAL-X judges."""
@@ -69,9 +70,9 @@ class Judgement:
     curve: SizeCurve | None
 
 
-def judge_explainer(result: FitResult, source: LoadedTable, parts: Splits, seed: int) -> ScoreRow:
+def judge_explainer(result: FitResult, source: DividedTable, seed: int) -> ScoreRow:
     """The explainer's own predictions of the held-out rows."""
-    x, y = parts.test.x, parts.test.y
+    x, y = source.test.x, source.test.y
     predictions = predictive(result, x, masks=PREDICTED_MASKS, seed=seed)
     likelihoods = [None] * result.replicates
     if source.data.task == "regression":
@@ -90,44 +91,38 @@ def judge_explainer(result: FitResult, source: LoadedTable, parts: Splits, seed:
 
 
 def judge_full(
-    plan: FitSettings,
-    source: LoadedTable,
-    parts: Splits,
-    fitted: FittedPredictor | None,
-    progress: bool,
-) -> tuple[ScoreRow, bool]:
-    """A predictor that sees everything, and whether its fit was interrupted."""
-    full = fit_full_predictor(plan, parts, progress) if fitted is None else fitted
-    scores = full.scores(parts.test.x, parts.test.y)
-    row = _row("a predictor that sees everything", source.data.n_groups, [scores], source)
-    return row, full.result.interrupted
+    plan: FitPlan, source: DividedTable, fitted: FittedPredictor | None, progress: bool
+) -> ScoreRow:
+    """A predictor of the labels that sees everything."""
+    rows = EncodedRows.of(source.data, source.train_rows, source.valid_rows)
+    full = fit_full_predictor(plan, rows, progress) if fitted is None else fitted
+    scores = full.scores(source.test.x, source.test.y)
+    return _row("a predictor that sees everything", source.data.n_groups, [scores], source)
 
 
-def judge_black_box(said: Tensor, source: LoadedTable, parts: Splits) -> ScoreRow:
+def judge_black_box(said: Tensor, source: DividedTable) -> ScoreRow:
     """The black box itself."""
-    predictions = said[parts.test_rows.to(said.device)]
-    scores = prediction_scores(predictions, parts.test.y)
+    predictions = said[source.test_rows]
+    scores = prediction_scores(predictions, source.test.y)
     return _row("the black box", source.data.n_groups, [scores], source)
 
 
-def agreement(
-    result: FitResult, said: Tensor, source: LoadedTable, parts: Splits, seed: int
-) -> float:
+def agreement(result: FitResult, said: Tensor, source: DividedTable, seed: int) -> float:
     """Share of held-out rows where explainer and black box say the same label, or the R² of the
     explainer as a prediction of the black box's responses; mean over replicates."""
-    predictions = predictive(result, parts.test.x, masks=PREDICTED_MASKS, seed=seed)
-    target = said[parts.test_rows.to(said.device)]
+    predictions = predictive(result, source.test.x, masks=PREDICTED_MASKS, seed=seed)
+    target = said[source.test_rows]
     if source.data.task == "classification":
         return float((predictions.argmax(-1) == target.argmax(-1)).double().mean())
     scores = [prediction_scores(p, target).r2 for p in predictions]
     return float(np.mean([s for s in scores if s is not None]))
 
 
-def fit_judge(plan: FitSettings, parts: Splits, progress: bool) -> EvalX:
+def fit_judge(plan: FitPlan, source: DividedTable, progress: bool) -> EvalX:
     """Fit EVAL-X on the rows that the explainer was fitted on."""
     return fit_evalx(
-        parts.train,
-        valid=parts.valid,
+        source.train,
+        valid=source.valid,
         hidden=plan.predictor_hidden,
         epochs=plan.epochs,
         batch_size=plan.batch_size,
@@ -140,10 +135,10 @@ def fit_judge(plan: FitSettings, parts: Splits, progress: bool) -> EvalX:
 
 
 def judge_by_evalx(
-    judge: EvalX, result: FitResult, source: LoadedTable, parts: Splits, seed: int
+    judge: EvalX, result: FitResult, source: DividedTable, seed: int
 ) -> tuple[ScoreRow, SizeCurve]:
     """What EVAL-X makes of the explainer's masks, and of its ranking at every size."""
-    x, y = parts.test.x, parts.test.y
+    x, y = source.test.x, source.test.y
     posterior = explain(result, x, draws=JUDGED_DRAWS, seed=seed)
     site = mask_means(posterior)
     masks = _hard(group_of(posterior, "posterior")[site.attrs["site"]].values)
@@ -153,7 +148,7 @@ def judge_by_evalx(
     who = "the explainer's features" if kept else "features above their row's mean"
     row = _row(f"EVAL-X on {who}", size, each, source)
     ranking = torch.from_numpy(np.abs(site.values).mean(0)).to(x.device)
-    return row, _curve(judge, ranking, parts, seed)
+    return row, _curve(judge, ranking, source, seed)
 
 
 def _hard(masks: np.ndarray) -> np.ndarray:
@@ -165,9 +160,9 @@ def _hard(masks: np.ndarray) -> np.ndarray:
     return (masks > masks.mean(-1, keepdims=True)).astype(masks.dtype)
 
 
-def _curve(judge: EvalX, ranking: Tensor, parts: Splits, seed: int) -> SizeCurve:
+def _curve(judge: EvalX, ranking: Tensor, source: DividedTable, seed: int) -> SizeCurve:
     rows = slice(0, CURVE_ROWS)
-    x, y = parts.test.x[rows], parts.test.y[rows]
+    x, y = source.test.x[rows], source.test.y[rows]
     sizes = _sizes(judge.entries)
     _, ranked = accuracy_by_size(judge, ranking[rows], x, y, sizes, seed=seed)
     _, chance = accuracy_by_size(judge, None, x, y, sizes, random_ranking=True, seed=seed)
@@ -187,7 +182,7 @@ def _sizes(entries: int) -> list[int]:
     return sorted({int(size) for size in np.unique(np.ceil(spread - 1e-9))})
 
 
-def _row(who: str, size: float, each: Sequence[Any], source: LoadedTable) -> ScoreRow:
+def _row(who: str, size: float, each: Sequence[Any], source: DividedTable) -> ScoreRow:
     figures, spreads = {}, {}
     for name in FIGURES:
         values = [asdict(scores).get(name) for scores in each]
@@ -199,7 +194,7 @@ def _row(who: str, size: float, each: Sequence[Any], source: LoadedTable) -> Sco
     return ScoreRow(who, size, figures, spreads)
 
 
-def _in_own_units(name: str, value: float, source: LoadedTable) -> float:
+def _in_own_units(name: str, value: float, source: DividedTable) -> float:
     """From a standardised response to the table's own: a density shrinks as its unit does."""
     if source.data.task == "classification":
         return value

@@ -15,6 +15,7 @@ from lexppl.cli.evaluate_command import run_evaluate
 from lexppl.cli.exit_codes import FAILED, INTERRUPTED, MISUSED
 from lexppl.cli.explain_command import run_explain
 from lexppl.cli.messages import warn
+from lexppl.inference import CollapseWarning
 
 COMMANDS: Mapping[str, Callable[[Any, Sequence[str]], int]] = MappingProxyType(
     {"explain": run_explain, "evaluate": run_evaluate, "compare": run_compare}
@@ -65,10 +66,16 @@ def _fail(error: Exception, code: int, debug: bool) -> int:
 
 @contextlib.contextmanager
 def _short_warnings() -> Iterator[None]:
-    """Warnings as one line without their place in the code."""
+    """Warnings as one line without their place in the code; of a collapse each command tells in
+    its own words."""
     with warnings.catch_warnings():
         warnings.simplefilter("default")
-        for category in (DeprecationWarning, PendingDeprecationWarning, FutureWarning):
+        for category in (
+            DeprecationWarning,
+            PendingDeprecationWarning,
+            FutureWarning,
+            CollapseWarning,
+        ):
             warnings.simplefilter("ignore", category)
         warnings.showwarning = lambda message, *_: warn(" ".join(str(message).split()))
         yield

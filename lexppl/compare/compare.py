@@ -38,7 +38,7 @@ def compare(
     train: Table,
     test: Table,
     *,
-    valid: Table | float = 0.2,
+    valid: Table | float | None = 0.2,
     model: Any = None,
     judge: EvalX | None = None,
     sizes: Sequence[int] | None = None,
@@ -79,7 +79,7 @@ def compare(
         train: a data set, or rows `(N, D)` and labels or responses `(N,)`. Its groups are the mask
             entries; without them each column is one.
         test: the same of rows that nothing was fitted on.
-        valid: for the fits below: rows to validate, or the share of train set apart.
+        valid: for the fits below: rows to validate, the share of train set apart, or None.
         model: the model that methods explain; if None a full predictor is fitted
             (:func:`lexppl.evaluation.fit_predictor`), which they share. What
             :func:`lexppl.compare.shap_importances` takes.

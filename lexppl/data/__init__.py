@@ -1,6 +1,7 @@
 """Data sets: synthetic ones with known truth, shipped ones, tables from files."""
 
 from lexppl.data.dataset import Dataset
+from lexppl.data.divided_table import DividedTable, divided_frame, divided_set
 from lexppl.data.encoding import (
     CategoricalColumn,
     NumericColumn,
@@ -24,12 +25,15 @@ __all__ = [
     "AdditiveBranch",
     "CategoricalColumn",
     "Dataset",
+    "DividedTable",
     "NumericColumn",
     "ProductBranch",
     "SyntheticSet",
     "TableEncoding",
     "TargetColumn",
     "dataset_from_frame",
+    "divided_frame",
+    "divided_set",
     "load",
     "ranked_names",
     "ranked_set",

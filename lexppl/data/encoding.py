@@ -2,33 +2,22 @@
 
 from __future__ import annotations
 
-import numbers
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
+from sklearn.compose import ColumnTransformer
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from torch import Tensor
 
-from lexppl.data.listing import counted, listed
-
-
-def level_of(value: object) -> str:
-    """Return the name of a categorical value: ``1``, ``1.0`` and ``"1"`` are one level.
-
-    >>> level_of(1.0), level_of("clerk"), level_of(True)
-    ('1', 'clerk', 'True')
-    """
-    if isinstance(value, (bool, np.bool_)):
-        return str(bool(value))
-    if isinstance(value, numbers.Integral):
-        return str(int(value))
-    if isinstance(value, numbers.Real) and float(value).is_integer():
-        return str(int(float(value)))
-    return str(value)
+from lexppl.data.cells import is_numeric, level_index, levels_in, numbers_of, refuse_missing
+from lexppl.data.listing import listed
 
 
 @dataclass(frozen=True)
@@ -44,14 +33,13 @@ class NumericColumn:
         """Return the one feature's name, the column's own."""
         return (self.name,)
 
-    def encode(self, cells: pd.Series) -> NDArray[np.float64]:
-        """Return the standardised column, shape ``(N, 1)``.
+    def checked(self, cells: pd.Series) -> NDArray[np.float64]:
+        """Return the cells as numbers, shape ``(N,)``.
 
         Raises:
             ValueError: cells that are missing, infinite or no numbers.
         """
-        values = numbers_of(cells)
-        return ((values - self.mean) / self.scale)[:, None]
+        return numbers_of(cells)
 
 
 @dataclass(frozen=True)
@@ -64,15 +52,18 @@ class CategoricalColumn:
     @property
     def feature_names(self) -> tuple[str, ...]:
         """Return ``column=level`` for each level."""
-        return tuple(f"{self.name}={level}" for level in self.levels)
+        return tuple(_feature_name(self.name, level) for level in self.levels)
 
-    def encode(self, cells: pd.Series) -> NDArray[np.float64]:
-        """Return the one-hot columns, shape ``(N, levels)``.
+    def checked(self, cells: pd.Series) -> NDArray[np.object_]:
+        """Return the cells as names of levels, shape ``(N,)``.
 
         Raises:
             ValueError: cells that are missing, or of a level that was not there before.
         """
-        return np.eye(len(self.levels))[_level_index(cells, self.levels)]
+        return np.asarray(self.levels, dtype=object)[level_index(cells, self.levels)]
+
+
+Column = NumericColumn | CategoricalColumn
 
 
 @dataclass(frozen=True)
@@ -87,6 +78,19 @@ class TargetColumn:
     mean: float = 0.0
     scale: float = 1.0
 
+    @classmethod
+    def standardised(cls, name: str, values: NDArray[np.float64]) -> TargetColumn:
+        """Return a response with the mean and the scale of these values, shape ``(N,)``.
+
+        Raises:
+            ValueError: values so large that they cannot be standardised.
+
+        >>> TargetColumn.standardised("price", np.array([10.0, 30.0]))
+        TargetColumn(name='price', class_names=None, mean=20.0, scale=10.0)
+        """
+        [(mean, scale)] = _statistics([name], values[:, None])
+        return cls(name, None, mean, scale)
+
     def encode(self, cells: pd.Series, dtype: torch.dtype | None = None) -> Tensor:
         """Return class indices (long) or the numbers, shape ``(N,)``.
 
@@ -94,7 +98,7 @@ class TargetColumn:
             ValueError: cells that are missing, a label that was not there before, or no numbers.
         """
         if self.class_names is not None:
-            return torch.from_numpy(_level_index(cells, self.class_names, what="label"))
+            return torch.from_numpy(level_index(cells, self.class_names, what="label"))
         values = (numbers_of(cells) - self.mean) / self.scale
         return torch.from_numpy(values).to(dtype or torch.get_default_dtype())
 
@@ -106,6 +110,9 @@ class TargetColumn:
 @dataclass(frozen=True)
 class TableEncoding:
     """Everything needed to turn further tables of the same columns into the same features.
+
+    scikit-learn's ``StandardScaler`` and ``OneHotEncoder`` do the work, in a ``ColumnTransformer``
+    that is built from the columns; what a table has wrong is refused before, by column.
 
     Args:
         columns: the feature columns in order, one mask entry each.
@@ -129,8 +136,83 @@ class TableEncoding:
         True
     """
 
-    columns: tuple[NumericColumn | CategoricalColumn, ...]
+    columns: tuple[Column, ...]
     target: TargetColumn
+
+    @classmethod
+    def fit(
+        cls,
+        frame: pd.DataFrame,
+        target: TargetColumn,
+        *,
+        statistics_rows: Sequence[int] | NDArray[Any] | None = None,
+        every_category: bool = False,
+    ) -> TableEncoding:
+        """Return the encoding of a table's columns.
+
+        Numbers enter by the mean and the standard deviation (population) of some of the rows, a
+        column that is constant in these with scale 1. Columns of words, categories and booleans
+        have the levels of all rows.
+
+        Args:
+            frame: the rows without the target; columns have different names that are words.
+            target: what they predict.
+            statistics_rows: places of the rows that means and scales are of, as of a training
+                part; all where ``None``.
+            every_category: a pandas category has all its categories as levels, in these rows or
+                not.
+
+        Raises:
+            ValueError: missing or infinite values, numbers so large that they cannot be
+                standardised, dates and the like.
+
+        Example:
+            >>> frame = pd.DataFrame({"age": [30.0, 50.0, 90.0], "job": ["smith", "cook", "king"]})
+            >>> target = TargetColumn("y", ("0", "1"))
+            >>> encoding = TableEncoding.fit(frame, target, statistics_rows=[0, 1])
+            >>> encoding.columns[0]
+            NumericColumn(name='age', mean=40.0, scale=10.0)
+            >>> encoding.feature_names
+            ('age', 'job=cook', 'job=king', 'job=smith')
+        """
+        names = [name for name in frame.columns if is_numeric(frame[name])]
+        fitted: dict[str, NumericColumn] = {}
+        if names:
+            values = np.stack([numbers_of(frame[name]) for name in names], axis=1)
+            told = _statistics(
+                names, values if statistics_rows is None else values[statistics_rows]
+            )
+            fitted = {n: NumericColumn(n, *pair) for n, pair in zip(names, told, strict=True)}
+        columns = (
+            fitted.get(name) or CategoricalColumn(name, levels_in(frame[name], every_category))
+            for name in frame.columns
+        )
+        return cls(tuple(columns), target)
+
+    @cached_property
+    def transformer(self) -> ColumnTransformer:
+        """Return the fitted transformer, from checked cells to ``(N, D)``.
+
+        It is fitted to a row that says nothing, for the columns' names, and then has their own
+        means and scales put in place.
+        """
+        runs = {f"run {place}": run for place, run in enumerate(_runs(self.columns))}
+        row = pd.DataFrame(
+            {c.name: [0.0 if isinstance(c, NumericColumn) else c.levels[0]] for c in self.columns}
+        )
+        transformer = ColumnTransformer(
+            [(name, _part_of(run), [c.name for c in run]) for name, run in runs.items()],
+            verbose_feature_names_out=False,
+        ).set_output(transform="default")
+        transformer.fit(row)
+        for name, run in runs.items():
+            numbers = [column for column in run if isinstance(column, NumericColumn)]
+            if numbers:
+                scaler = transformer.named_transformers_[name]
+                scaler.mean_ = np.asarray([column.mean for column in numbers])
+                scaler.scale_ = np.asarray([column.scale for column in numbers])
+                scaler.var_ = scaler.scale_**2
+        return transformer
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -184,9 +266,8 @@ class TableEncoding:
             raise ValueError("the table is empty: it has no rows")
         cells = frame.set_axis(given, axis=1)
         refuse_missing(cells[list(self.group_names)])
-        encoded = np.concatenate(
-            [column.encode(cells[column.name]) for column in self.columns], axis=1
-        )
+        checked = pd.DataFrame({c.name: c.checked(cells[c.name]) for c in self.columns})
+        encoded = np.asarray(self.transformer.transform(checked), dtype=np.float64)
         return torch.from_numpy(encoded).to(dtype or torch.get_default_dtype())
 
     def to_json(self) -> dict[str, Any]:
@@ -218,71 +299,39 @@ class TableEncoding:
             ) from error
 
 
-def numbers_of(cells: pd.Series) -> NDArray[np.float64]:
-    """Return the column as float64.
-
-    Raises:
-        ValueError: missing or infinite values, or cells that are no numbers, with an example.
-    """
-    values = pd.to_numeric(cells, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
-    absent = cells.isna().to_numpy()
-    words = np.isnan(values) & ~absent
-    if words.any():
-        raise ValueError(
-            f"column {cells.name!r} must hold numbers; {int(words.sum())} cells do not, "
-            f"such as {cells[words].iloc[0]!r}"
-        )
-    if absent.any():
-        refuse_missing(cells.to_frame())
-    if np.isinf(values).any():
-        raise ValueError(
-            f"column {cells.name!r} must be finite; "
-            f"it has {int(np.isinf(values).sum())} infinite values"
-        )
-    return values
+def _feature_name(column: str, level: str) -> str:
+    return f"{column}={level}"
 
 
-def refuse_missing(frame: pd.DataFrame) -> None:
-    """Raise ``ValueError`` naming the columns with missing values and how many each has."""
-    counts = frame.isna().sum()
-    found = {str(name): int(count) for name, count in counts.items() if count}
-    if found:
-        raise ValueError(
-            f"missing values in {len(found)} of {frame.shape[1]} columns: {counted(found)}; "
-            "fill them in, or give drop_missing=True to drop the rows that have any"
-        )
+def _runs(columns: Sequence[Column]) -> list[list[Column]]:
+    """Neighbouring columns of one kind, so that features keep the order of the columns."""
+    return [list(run) for _, run in groupby(columns, key=type)]
 
 
-def levels_in(cells: pd.Series) -> tuple[str, ...]:
-    """Return the levels that occur: in the order of the categories, of numbers, or of words."""
-    if isinstance(cells.dtype, pd.CategoricalDtype):
-        present = cells.cat.remove_unused_categories().cat.categories.tolist()
-        ordered = present if cells.cat.ordered else _in_order(present)
-    else:
-        ordered = _in_order(cells.dropna().unique().tolist())
-    return tuple(dict.fromkeys(level_of(value) for value in ordered))
+def _part_of(columns: Sequence[Column]) -> StandardScaler | OneHotEncoder:
+    """What encodes columns of one kind."""
+    levels = [
+        np.asarray(c.levels, dtype=object) for c in columns if isinstance(c, CategoricalColumn)
+    ]
+    if not levels:
+        return StandardScaler()
+    return OneHotEncoder(
+        categories=levels, sparse_output=False, feature_name_combiner=_feature_name
+    )
 
 
-def _in_order(values: list[Any]) -> list[Any]:
-    if all(isinstance(value, numbers.Real) for value in values):
-        return sorted(values)
-    return sorted(values, key=level_of)
-
-
-def _level_index(
-    cells: pd.Series, levels: tuple[str, ...], what: str = "level"
-) -> NDArray[np.int64]:
-    refuse_missing(cells.to_frame())
-    codes, uniques = pd.factorize(cells)
-    position = {level: index for index, level in enumerate(levels)}
-    names = [level_of(value) for value in uniques]
-    unseen = [name for name in names if name not in position]
-    if unseen:
-        raise ValueError(
-            f"column {cells.name!r} has {what} {listed(unseen)}, not seen in fit; "
-            f"known are {listed(levels)}"
-        )
-    return np.asarray([position[name] for name in names], dtype=np.int64)[codes]
+def _statistics(names: Sequence[str], values: NDArray[np.float64]) -> list[tuple[float, float]]:
+    """Mean and scale of each column of numbers, ``(N, columns)``; scale 1 of constant ones."""
+    # Extreme values overflow a square; the result is checked, so no warning is wanted.
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        scaler = StandardScaler().fit(values)
+    for name, mean, variance in zip(names, scaler.mean_, scaler.var_, strict=True):
+        if not np.isfinite([mean, variance]).all():
+            raise ValueError(
+                f"column {name!r} cannot be standardised: its mean is {mean:g} and its standard "
+                f"deviation {np.sqrt(variance):g}; rescale it"
+            )
+    return list(zip(scaler.mean_.tolist(), scaler.scale_.tolist(), strict=True))
 
 
 def _lists(description: dict[str, Any]) -> dict[str, Any]:
@@ -292,7 +341,7 @@ def _lists(description: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _column_from_json(description: Mapping[str, Any]) -> NumericColumn | CategoricalColumn:
+def _column_from_json(description: Mapping[str, Any]) -> Column:
     if description["kind"] == "numeric":
         return NumericColumn(
             name=description["name"],

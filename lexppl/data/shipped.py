@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
 import torch
+from numpy.typing import NDArray
 from sklearn import datasets
 
 from lexppl.data.dataset import Dataset
@@ -35,7 +36,11 @@ def shipped_names() -> tuple[str, ...]:
 
 
 def load(
-    name: str, *, standardise_target: bool = False, dtype: torch.dtype | None = None
+    name: str,
+    *,
+    standardise_target: bool = False,
+    statistics_rows: Sequence[int] | NDArray[Any] | None = None,
+    dtype: torch.dtype | None = None,
 ) -> Dataset:
     """Load a data set that needs no file.
 
@@ -55,11 +60,12 @@ def load(
     Args:
         name: one of :func:`shipped_names`.
         standardise_target: standardise a regression target too (diabetes).
+        statistics_rows: rows that means and standard deviations are of; all where ``None``.
         dtype: of the features; torch's default where ``None``.
 
     Raises:
         ValueError: an unknown name (the error lists the known ones); ``standardise_target`` for
-            a target of classes.
+            a target of classes; ``statistics_rows`` for a synthetic set, which is not encoded.
 
     Example:
         >>> data = load("breast_cancer")
@@ -69,7 +75,31 @@ def load(
     if name in synthetic_names():
         if standardise_target:
             raise ValueError(f"standardise_target is for regression; {name!r} is of classes")
+        if statistics_rows is not None:
+            raise ValueError(f"statistics_rows is for tables; {name!r} is not standardised")
         return synthetic(name, dtype=dtype)
+    return dataset_from_frame(
+        shipped_frame(name),
+        drop_constant=True,
+        standardise_target=standardise_target,
+        statistics_rows=statistics_rows,
+        name=name,
+        dtype=dtype,
+    )
+
+
+def shipped_frame(name: str) -> pd.DataFrame:
+    """Return a real set as a table in its own units, the target last.
+
+    Args:
+        name: one of :func:`shipped_names` that is not synthetic.
+
+    Raises:
+        ValueError: another name.
+
+    >>> shipped_frame("wine").columns[-1]
+    'cultivar'
+    """
     if name not in _TARGETS:
         raise ValueError(
             f"there is no shipped data set {name!r}; there are {listed(shipped_names(), most=20)}"
@@ -89,11 +119,4 @@ def load(
         if name == "diabetes"
         else pd.Categorical.from_codes(bunch.target, bunch.target_names, ordered=True)
     )
-    return dataset_from_frame(
-        frame,
-        target,
-        drop_constant=name == "digits",
-        standardise_target=standardise_target,
-        name=name,
-        dtype=dtype,
-    )
+    return frame

@@ -1,4 +1,4 @@
-"""A random division of rows that keeps the proportions of the strata."""
+"""Random divisions of rows that keep the proportions of the strata."""
 
 from __future__ import annotations
 
@@ -48,3 +48,34 @@ def stratified_parts(
         for part, chosen in zip(dealt, np.split(rows, np.cumsum(taken)[:-1]), strict=True):
             part.append(chosen)
     return [np.sort(np.concatenate(part)) for part in dealt]
+
+
+def training_and_validation(
+    strata: NDArray[np.int64], share: float | None, seed: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64] | None]:
+    """Set a share of the rows apart for validation, in the proportions of the strata.
+
+    There are none where the share is ``None``, too small for a row, or so that they would hold one
+    class only, or the training rows not every class.
+
+    Args:
+        strata: ``(N,)``, the class of each row; all equal for responses.
+        share: of the rows, in (0, 1), or ``None``.
+        seed: of the division.
+
+    Returns:
+        places of the training rows and of the validation rows, ascending, or ``None``.
+
+    Example:
+        >>> train, valid = training_and_validation(np.arange(10) % 2, 0.2, seed=0)
+        >>> len(train), len(valid)
+        (8, 2)
+    """
+    if share is None:
+        return np.arange(len(strata)), None
+    train, valid = stratified_parts(strata, (1.0 - share, share), seed)
+    classes = len(np.unique(strata))
+    known, judged = len(np.unique(strata[train])), len(np.unique(strata[valid]))
+    if known < classes or judged < min(2, classes):
+        return np.arange(len(strata)), None
+    return train, valid

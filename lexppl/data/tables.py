@@ -5,22 +5,17 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
+from numpy.typing import NDArray
 from pandas.api import types
 
+from lexppl.data.cells import is_numeric, levels_in, numbers_of, refuse_missing
 from lexppl.data.dataset import Dataset, Task
-from lexppl.data.encoding import (
-    CategoricalColumn,
-    NumericColumn,
-    TableEncoding,
-    TargetColumn,
-    levels_in,
-    numbers_of,
-    refuse_missing,
-)
+from lexppl.data.encoding import CategoricalColumn, TableEncoding, TargetColumn
 from lexppl.data.listing import listed
 from lexppl.data.table_files import check_columns, read_frame, table_name
 
@@ -38,6 +33,7 @@ def read_table(
     drop_missing: bool = False,
     drop_constant: bool = False,
     standardise_target: bool = False,
+    statistics_rows: Sequence[int] | NDArray[Any] | None = None,
     separator: str | None = None,
     column_names: Sequence[str] | None = None,
     encoding: TableEncoding | None = None,
@@ -47,9 +43,9 @@ def read_table(
     """Read a table as a :class:`Dataset`, one mask entry a column.
 
     Numeric columns are standardised to mean 0 and standard deviation 1 (population) by the
-    table's own statistics; columns of words, categories or booleans become one 0/1 feature a
-    level. The result's ``encoding`` keeps statistics and levels: give it back as ``encoding`` to
-    read further files (a test set) in the same way.
+    statistics of the whole table, or of ``statistics_rows`` alone; columns of words, categories or
+    booleans become one 0/1 feature a level. The result's ``encoding`` keeps statistics and levels:
+    give it back as ``encoding`` to read further files (a test set) in the same way.
 
     A first column without a name that counts the rows, as pandas writes it, is left out.
 
@@ -66,11 +62,14 @@ def read_table(
         drop_constant: drop the columns with a single value; they are refused otherwise.
         standardise_target: standardise a regression target too; its own units come back by
             ``dataset.encoding.target.decode``.
+        statistics_rows: places (from 0, after rows were dropped) of the rows that means and
+            standard deviations are of, as of the training part of a table that is divided later;
+            all rows where ``None``. Levels are always those of all rows.
         separator: between the cells of a text file, where the file's name does not say it.
         column_names: the columns' names, for a text file whose first line is data already.
         encoding: read the file by the statistics and levels of an earlier table; then ``target``,
-            ``task``, ``categorical``, ``drop_constant`` and ``standardise_target`` are those of
-            that table and are not given.
+            ``task``, ``categorical``, ``drop_constant``, ``standardise_target`` and
+            ``statistics_rows`` are those of that table and are not given.
         name: of the data set; the file's where ``None``.
         dtype: of the features; torch's default where ``None``.
 
@@ -103,6 +102,7 @@ def read_table(
         drop_missing=drop_missing,
         drop_constant=drop_constant,
         standardise_target=standardise_target,
+        statistics_rows=statistics_rows,
         encoding=encoding,
         name=table_name(file) if name is None else name,
         dtype=dtype,
@@ -118,6 +118,7 @@ def dataset_from_frame(
     drop_missing: bool = False,
     drop_constant: bool = False,
     standardise_target: bool = False,
+    statistics_rows: Sequence[int] | NDArray[Any] | None = None,
     encoding: TableEncoding | None = None,
     name: str = "data",
     dtype: torch.dtype | None = None,
@@ -140,7 +141,14 @@ def dataset_from_frame(
     cells = frame.set_axis([str(column) for column in frame.columns], axis=1)
     check_columns(list(cells.columns))
     if encoding is not None:
-        _check_nothing_else_given(target, task, categorical, drop_constant, standardise_target)
+        _refuse_given(
+            target=target is not None,
+            task=task is not None,
+            categorical=bool(categorical),
+            drop_constant=drop_constant,
+            standardise_target=standardise_target,
+            statistics_rows=statistics_rows is not None,
+        )
         target = encoding.target.name
     target = _find_target(list(cells.columns), target)
     if len(cells) == 0:
@@ -153,9 +161,12 @@ def dataset_from_frame(
     labels = complete[target]
     if cells[target].isna().any():
         labels = _with_integers_back(labels)
-    target_column = _fit_target(labels, task, standardise_target)
-    columns = tuple(_fit_column(features[column]) for column in features.columns)
-    fitted = TableEncoding(columns=columns, target=target_column)
+    rows = _statistics_rows(statistics_rows, len(complete))
+    target_column = _fit_target(labels, task, standardise_target, rows)
+    fitted = TableEncoding.fit(features, target_column, statistics_rows=rows)
+    for column in fitted.columns:
+        if isinstance(column, CategoricalColumn):
+            _check_levels(column.name, column.levels, len(complete))
     kept = complete[[*features.columns, target]]
     return _encoded(kept, fitted, name, dtype, is_part=False)
 
@@ -176,25 +187,27 @@ def _find_target(columns: list[str], target: str | None) -> str:
     return target
 
 
-def _check_nothing_else_given(
-    target: str | None,
-    task: Task | None,
-    categorical: Sequence[str],
-    drop_constant: bool,
-    standardise_target: bool,
-) -> None:
-    given = {
-        "target": target is not None,
-        "task": task is not None,
-        "categorical": bool(categorical),
-        "drop_constant": drop_constant,
-        "standardise_target": standardise_target,
-    }
+def _refuse_given(**given: bool) -> None:
     if any(given.values()):
         raise ValueError(
             "with encoding, these are those of the earlier table and must not be given: "
             f"{listed(name for name, present in given.items() if present)}"
         )
+
+
+def _statistics_rows(
+    given: Sequence[int] | NDArray[Any] | None, rows: int
+) -> NDArray[np.int64] | None:
+    if given is None:
+        return None
+    places = np.asarray(given)
+    whole = places.ndim == 1 and len(places) > 0 and types.is_integer_dtype(places.dtype)
+    if not whole or places.min() < 0 or places.max() >= rows:
+        raise ValueError(
+            f"statistics_rows must be places of rows, whole numbers from 0 to {rows - 1}, at "
+            f"least one; they are {given!r}"
+        )
+    return places.astype(np.int64)
 
 
 def _as_levels(frame: pd.DataFrame, categorical: Sequence[str], target: str) -> pd.DataFrame:
@@ -229,7 +242,7 @@ def _with_integers_back(cells: pd.Series) -> pd.Series:
 
 def _varying_columns(frame: pd.DataFrame, drop_constant: bool) -> pd.DataFrame:
     for column in frame.columns:
-        _is_numeric(frame[column])
+        is_numeric(frame[column])
     constant = [column for column in frame.columns if frame[column].nunique() <= 1]
     if constant and not drop_constant:
         raise ValueError(
@@ -241,81 +254,37 @@ def _varying_columns(frame: pd.DataFrame, drop_constant: bool) -> pd.DataFrame:
     return frame.drop(columns=constant)
 
 
-def _is_numeric(cells: pd.Series) -> bool:
-    """Return whether a column holds numbers, or refuse it where it holds neither these nor levels.
-
-    Raises:
-        ValueError: dates, durations, complex numbers, lists.
-    """
-    if isinstance(cells.dtype, pd.CategoricalDtype) or types.is_bool_dtype(cells.dtype):
-        return False
-    if types.is_complex_dtype(cells.dtype):
-        raise ValueError(f"column {cells.name!r} holds complex numbers; give real ones")
-    if types.is_numeric_dtype(cells.dtype):
-        return True
-    inferred = types.infer_dtype(cells, skipna=True)
-    if inferred in ("integer", "floating", "mixed-integer-float", "decimal"):
-        return True
-    if inferred in ("string", "boolean", "mixed-integer", "empty"):
-        return False
-    if inferred == "mixed" and cells.map(types.is_scalar).all():
-        return False
+def _check_levels(column: str, levels: tuple[str, ...], rows: int) -> None:
+    if len(levels) <= MOST_LEVELS:
+        return
+    words = [level for level in levels if pd.isna(pd.to_numeric(level, errors="coerce"))]
+    if 0 < len(words) < len(levels) / 2:
+        hint = (
+            f"most are numbers, but not {listed(words, most=3)}: if these mean missing, give "
+            f"missing=({words[0]!r},)"
+        )
+    else:
+        hint = "it looks like an identifier or free text: leave it out"
     raise ValueError(
-        f"column {cells.name!r} holds values of kind {inferred!r}; expected numbers, words, "
-        "categories or booleans: turn it into one of these or leave it out"
+        f"categorical column {column!r} has {len(levels)} levels in {rows} "
+        f"rows, at most {MOST_LEVELS} are expected; {hint}"
     )
 
 
-def _fit_column(cells: pd.Series) -> NumericColumn | CategoricalColumn:
-    name = str(cells.name)
-    if not _is_numeric(cells):
-        return CategoricalColumn(name=name, levels=_fit_levels(cells))
-    mean, scale = _mean_and_scale(cells)
-    return NumericColumn(name=name, mean=mean, scale=scale)
-
-
-def _mean_and_scale(cells: pd.Series) -> tuple[float, float]:
-    values = numbers_of(cells)
-    # Extreme values overflow a square; the result is checked, so no warning is wanted.
-    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-        mean, scale = float(values.mean()), float(values.std())
-    if not np.isfinite([mean, scale]).all() or scale == 0.0:
-        raise ValueError(
-            f"column {str(cells.name)!r} cannot be standardised: its mean is {mean:g} and its "
-            f"standard deviation {scale:g}; rescale it"
-        )
-    return mean, scale
-
-
-def _fit_levels(cells: pd.Series) -> tuple[str, ...]:
-    levels = levels_in(cells)
-    if len(levels) > MOST_LEVELS:
-        words = [level for level in levels if pd.isna(pd.to_numeric(level, errors="coerce"))]
-        if 0 < len(words) < len(levels) / 2:
-            hint = (
-                f"most are numbers, but not {listed(words, most=3)}: if these mean missing, give "
-                f"missing=({words[0]!r},)"
-            )
-        else:
-            hint = "it looks like an identifier or free text: leave it out"
-        raise ValueError(
-            f"categorical column {str(cells.name)!r} has {len(levels)} levels in {len(cells)} "
-            f"rows, at most {MOST_LEVELS} are expected; {hint}"
-        )
-    return levels
-
-
-def _fit_target(cells: pd.Series, task: Task | None, standardise: bool) -> TargetColumn:
+def _fit_target(
+    cells: pd.Series, task: Task | None, standardise: bool, rows: NDArray[np.int64] | None
+) -> TargetColumn:
     name = str(cells.name)
     if task not in (None, "classification", "regression"):
         raise ValueError(f"task must be 'classification' or 'regression'; it is {task!r}")
-    numeric = _is_numeric(cells)
+    numeric = is_numeric(cells)
     if task is None:
         task = "regression" if numeric and not _is_class_code(cells) else "classification"
     if task == "classification":
         if standardise:
             raise ValueError(f"standardise_target is for regression; target {name!r} is of classes")
-        levels = _fit_levels(cells)
+        levels = levels_in(cells)
+        _check_levels(name, levels, len(cells))
         if len(levels) < 2:
             raise ValueError(
                 f"target {name!r} has one class only: every row is {levels[0]!r}; "
@@ -327,8 +296,7 @@ def _fit_target(cells: pd.Series, task: Task | None, standardise: bool) -> Targe
         raise ValueError(f"target {name!r} is constant: {values[0]:g}")
     if not standardise:
         return TargetColumn(name=name, class_names=None)
-    mean, scale = _mean_and_scale(cells)
-    return TargetColumn(name=name, class_names=None, mean=mean, scale=scale)
+    return TargetColumn.standardised(name, values if rows is None else values[rows])
 
 
 def _is_class_code(cells: pd.Series) -> bool:

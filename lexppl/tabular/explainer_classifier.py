@@ -22,8 +22,9 @@ class ExplainerClassifier(ClassifierMixin, TableExplainer):
         p(y = c | x) = E[p(y = c | x̃)],    x̃ ~ p(x̃ | x, z),    z ~ p(z | x),
 
     averaged over `prediction_masks` masks and the replicates; a row's prediction does not depend
-    on the rows beside it. Numbers are standardised; a column of words or categories of a data
-    frame has an indicator for each level, and one mask entry.
+    on the rows beside it. Numbers are standardised by the rows that are fitted on, without those
+    set apart for validation; a column of words, categories or booleans of a data frame has an
+    indicator for each level, and one mask entry.
 
     Args:
         method: a name of :data:`lexppl.systems.METHODS`.
@@ -111,15 +112,18 @@ class ExplainerClassifier(ClassifierMixin, TableExplainer):
         likeliest = self.predict_proba(X).argmax(1)
         return self.classes_[likeliest]
 
-    def _fitted_target(self, y: Any) -> tuple[TargetColumn, NDArray[np.int64]]:
+    def _told(self, y: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(
                 f"y has one class only, {self.classes_[0]!r}; a classifier needs at least two"
             )
-        names = tuple(str(label) for label in self.classes_)
-        return TargetColumn(TARGET, names), labels.astype(np.int64)
+        told = labels.astype(np.int64)
+        return told, told
+
+    def _fitted_target(self, told: NDArray[np.int64]) -> TargetColumn:
+        return TargetColumn(TARGET, tuple(str(label) for label in self.classes_))
 
     def _encoded_target(self, y: Any) -> NDArray[np.int64]:
         values = column_or_1d(y)

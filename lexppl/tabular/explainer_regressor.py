@@ -70,15 +70,11 @@ class ExplainerRegressor(RegressorMixin, TableExplainer):
         posterior = super().explain(X, y, draws=draws)
         return in_response_units(posterior, self.encoding_.target)
 
-    def _fitted_target(self, y: Any) -> tuple[TargetColumn, NDArray[np.float64]]:
-        values = np.asarray(y, dtype=np.float64)
-        with np.errstate(over="ignore", invalid="ignore"):
-            mean, scale = float(values.mean()), float(values.std())
-        if not np.isfinite([mean, scale]).all():
-            raise ValueError(f"y cannot be standardised: its mean is {mean:g}; rescale it")
-        constant = bool((values == values[0]).all()) or scale == 0.0
-        target = TargetColumn(TARGET, None, mean, 1.0 if constant else scale)
-        return target, (values - target.mean) / target.scale
+    def _told(self, y: Any) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        return np.asarray(y, dtype=np.float64), np.zeros(len(y), dtype=np.int64)
+
+    def _fitted_target(self, told: NDArray[np.float64]) -> TargetColumn:
+        return TargetColumn.standardised(TARGET, told)
 
     def _encoded_target(self, y: Any) -> NDArray[np.float64]:
         target = self.encoding_.target

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
+
+from torch import nn
 
 from lexppl.argument_checks import finite_float, int_at_least, int_between
 from lexppl.inference import Linear
-from lexppl.systems import METHODS, Method
+from lexppl.inference.training.fit import WEIGHT_DECAY
+from lexppl.models.regimes import Regime
+from lexppl.systems import DEFAULT_METHOD, METHODS, Method
 
 FEW_ROWS = 2000
 """Fewer rows to fit on than this get small networks: large ones overfit at once."""
@@ -21,124 +26,196 @@ BATCHES_AN_EPOCH = 3
 LEARNING_RATE = 1e-3
 SHARE_KEPT = 0.25
 """Of the entries, where a method keeps a given number and none is given."""
+TAKEN_AS: Mapping[str, str] = MappingProxyType({"regime": "predictor"})
+"""By which argument of its factory a method takes a setting, where the names differ."""
 
 
 @dataclass(frozen=True)
 class FitPlan:
-    """Sizes and lengths of a fit, with every default filled in.
+    """How an explainer is fitted, with every default filled in: the same through every door.
 
     Args:
+        method: a name of :data:`lexppl.systems.METHODS`.
+        k: entries that a mask keeps, or None.
+        penalty: nats for each entry kept, or None where a k or the method says it.
+        imputer: a name of :data:`lexppl.models.imputers.by_name.IMPUTERS`, or a module.
+        masks, imputations: L and K, or None for a method whose bound has its own.
         hidden, predictor_hidden: widths of hidden layers.
         epochs, batch_size: of the fit.
         learning_rate: of Adam at the start; it falls to a twentieth over the second half.
+        rate_given: whether that rate was asked for; a method's own optimizer, if it has one, then
+            gives way to Adam.
+        regime: what is explained, for methods that take a given predictor.
+        replicates: R.
+        seed: of everything.
+        weight_decay: of Adam.
     """
 
+    method: str
+    k: int | None
+    penalty: float | None
+    imputer: str | nn.Module
+    masks: int | None
+    imputations: int | None
     hidden: tuple[int, ...]
     predictor_hidden: tuple[int, ...]
     epochs: int
     batch_size: int
     learning_rate: float
+    rate_given: bool
+    regime: Regime
+    replicates: int
+    seed: int
+    weight_decay: float = WEIGHT_DECAY
 
     @property
     def schedule(self) -> Linear:
-        """The learning rate over the fit."""
-        return decaying(self.learning_rate)
+        """The learning rate over the fit: the library's own schedule, at this height."""
+        return Linear(self.learning_rate, 0.05 * self.learning_rate, begin=0.5)
 
-
-def decaying(rate: float) -> Linear:
-    """The library's own schedule of the learning rate, at another height.
-
-    Example:
-        >>> decaying(0.1)(0.25)
-        0.1
-    """
-    return Linear(rate, 0.05 * rate, begin=0.5)
+    @property
+    def needs_full_predictor(self) -> bool:
+        """Whether a predictor of all of x comes first, where no model is given."""
+        return METHODS[self.method].explains_model or not self.regime.learns_predictor
 
 
 def plan_for(
     rows: int,
+    entries: int,
+    method: str = DEFAULT_METHOD,
     *,
+    k: Any = None,
+    penalty: Any = None,
+    imputer: str | nn.Module | None = None,
+    masks: Any = None,
+    imputations: Any = None,
     hidden: Any = None,
     predictor_hidden: Any = None,
     epochs: Any = None,
     batch_size: Any = None,
     learning_rate: Any = None,
+    regime: Regime = Regime.FREE_IN_SITU,
+    replicates: Any = 1,
+    seed: int = 0,
 ) -> FitPlan:
-    """The plan of a fit on so many rows; what is None is chosen by their number.
+    """The plan of a fit of a method to so many rows; what is None is chosen here.
 
     Batches are a third of few rows and at most 500; epochs are 200, or fewer so that there are
     3000 steps; layers are 64 wide below 2000 rows and 200 above. A batch has a row more where the
-    last one would have one row only, which batch norm cannot take.
+    last one would have one row only, which batch norm cannot take. The rest is the method's own.
+
+    Args:
+        rows: how many there are to fit on.
+        entries: G.
+        method: its name, and settings that :func:`check_settings` has let pass.
+        k, penalty, imputer, masks, imputations, hidden, predictor_hidden, epochs, batch_size,
+            learning_rate, regime, replicates, seed: of :class:`FitPlan`.
 
     Raises:
-        ValueError, TypeError: numbers that are not positive, or not whole where they must be.
+        ValueError, TypeError: numbers that are not positive, or not whole where they must be; a k
+            above G.
 
     Example:
-        >>> plan_for(90).batch_size, plan_for(90).epochs, plan_for(100_000).epochs
-        (30, 200, 15)
+        >>> plan = plan_for(90, 10, "l2x")
+        >>> plan.batch_size, plan.epochs, plan.k, plan_for(100_000, 10).epochs
+        (30, 200, 3, 15)
     """
     few = rows < FEW_ROWS
+    known = METHODS[method]
     size = _count("batch_size", batch_size, math.ceil(min(LARGEST_BATCH, rows / BATCHES_AN_EPOCH)))
     size = min(size, rows)
     while rows % size == 1 % size and size < rows:
         size += 1
     lasting = max(1, min(MOST_EPOCHS, STEPS // math.ceil(rows / size)))
+    charge = known.default("penalty")
+    if penalty is not None:
+        charge = finite_float("penalty", penalty, least=0.0)
+    rate = LEARNING_RATE
+    if learning_rate is not None:
+        rate = finite_float("learning_rate", learning_rate, above=0.0)
     return FitPlan(
-        _widths("hidden", hidden, (64, 64) if few else (200, 200)),
-        _widths("predictor_hidden", predictor_hidden, (64, 64) if few else (200, 200, 200)),
-        _count("epochs", epochs, lasting),
-        size,
-        LEARNING_RATE
-        if learning_rate is None
-        else finite_float("learning_rate", learning_rate, above=0.0),
+        method=method,
+        k=kept_entries(method, None if k is None else int_at_least("k", k), entries),
+        penalty=None if k is not None else charge,
+        imputer=usual_imputer(known) if imputer is None else imputer,
+        masks=known.default("masks") if masks is None else int_at_least("masks", masks),
+        imputations=(
+            known.default("imputations")
+            if imputations is None
+            else int_at_least("imputations", imputations)
+        ),
+        hidden=_widths("hidden", hidden, (64, 64) if few else (200, 200)),
+        predictor_hidden=_widths(
+            "predictor_hidden", predictor_hidden, (64, 64) if few else (200, 200, 200)
+        ),
+        epochs=_count("epochs", epochs, lasting),
+        batch_size=size,
+        learning_rate=rate,
+        rate_given=learning_rate is not None,
+        regime=regime,
+        replicates=int_at_least("replicates", replicates),
+        seed=seed,
     )
 
 
-def check_method(method: Any, k: Any, penalty: Any, imputer: Any, labels: bool) -> None:
-    """Refuse a method that is not there, or is given what it does not have, before any work.
+def check_method(method: Any, labels: bool) -> None:
+    """Refuse a method that is not there, or has no form for a real response, before any work.
 
     Args:
         method: a name of :data:`lexppl.systems.METHODS`.
-        k, penalty, imputer: as given; None where they are not.
         labels: whether y holds labels.
+
+    Raises:
+        ValueError: as it says.
+    """
+    if not isinstance(method, str) or method not in METHODS:
+        raise ValueError(f"method must be one of {list(METHODS)}; it is {method!r}")
+    if METHODS[method].labels_only and not labels:
+        raise ValueError(
+            f"{method} explains labels, and has no form for a real response: use another method, "
+            "or a target of classes"
+        )
+
+
+def check_settings(method: str, option: str = "{}", **given: Any) -> None:
+    """Refuse settings that a method does not have, before any work.
+
+    Args:
+        method: a name of :data:`lexppl.systems.METHODS`.
+        option: pattern of what a setting is called.
+        given: k, penalty, imputer, masks, imputations and regime as they are given; None where
+            they are not.
 
     Raises:
         ValueError, TypeError: as it says.
 
     Example:
-        >>> check_method("l2x", None, 0.1, None, labels=True)
+        >>> check_settings("l2x", "--{}", penalty=0.1)
         Traceback (most recent call last):
         ...
-        ValueError: l2x has no penalty: leave penalty=0.1 out; base_x, invase, lex, ...
+        ValueError: l2x has no --penalty: leave --penalty=0.1 out; base_x, invase, lex, ...
     """
-    if not isinstance(method, str) or method not in METHODS:
-        raise ValueError(f"method must be one of {list(METHODS)}; it is {method!r}")
-    known = METHODS[method]
-    if known.labels_only and not labels:
+    told = {name: value for name, value in given.items() if value is not None}
+    typed = {name: f"{option.format(name)}={value!r}" for name, value in told.items()}
+    for name in told:
+        takers = [n for n, m in METHODS.items() if m.takes(TAKEN_AS.get(name, name))]
+        if method in takers:
+            continue
+        if name == "imputer":
+            raise ValueError(f"{method} has its own way to hide features: leave {typed[name]} out")
         raise ValueError(
-            f"{method} explains labels, and has no form for a real response: use another method, "
-            "or ExplainerClassifier"
+            f"{method} has no {option.format(name)}: leave {typed[name]} out; {', '.join(takers)} "
+            f"{'has' if len(takers) == 1 else 'have'} one"
         )
-    if k is not None and not known.takes("k"):
-        with_k = [name for name, m in METHODS.items() if m.takes("k")]
-        raise ValueError(f"{method} has no k: leave k={k!r} out; {', '.join(with_k)} have one")
-    if penalty is not None and not known.takes("penalty"):
-        with_penalty = [name for name, m in METHODS.items() if m.takes("penalty")]
+    if "k" in told and "penalty" in told:
         raise ValueError(
-            f"{method} has no penalty: leave penalty={penalty!r} out; {', '.join(with_penalty)} "
-            "have one"
+            f"give either {typed['k']}, the entries a mask keeps, or {typed['penalty']} for each "
+            "of them"
         )
-    if k is not None and penalty is not None:
-        raise ValueError(
-            f"give either k={k!r}, the entries a mask keeps, or penalty={penalty!r} for each of "
-            "them"
-        )
-    if penalty is not None:
-        finite_float("penalty", penalty, least=0.0)
-    if k is not None:
-        int_at_least("k", k)
-    if imputer is not None and not known.takes("imputer"):
-        raise ValueError(f"{method} has its own way to hide features: leave imputer out")
+    if "penalty" in told:
+        finite_float("penalty", told["penalty"], least=0.0)
+    if "k" in told:
+        int_at_least("k", told["k"])
 
 
 def usual_imputer(method: Method) -> str:
@@ -152,7 +229,7 @@ def usual_imputer(method: Method) -> str:
     return "marginal" if method.takes("imputations") else "constant"
 
 
-def kept_entries(method: str, k: Any, entries: int) -> int | None:
+def kept_entries(method: str, k: int | None, entries: int) -> int | None:
     """k as given, or a quarter of the G entries, rounded up, for a method that needs one.
 
     Raises:
@@ -164,7 +241,7 @@ def kept_entries(method: str, k: Any, entries: int) -> int | None:
     """
     if k is None:
         return math.ceil(SHARE_KEPT * entries) if METHODS[method].needs("k") else None
-    return int_between("k", k, 1, entries, note="the mask entries of X")
+    return int_between("k", k, 1, entries, note="the number of mask entries")
 
 
 def _count(name: str, value: Any, otherwise: int) -> int:

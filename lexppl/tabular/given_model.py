@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import numpy as np
 import pyro.distributions as dist
 import torch
 from numpy.typing import NDArray
@@ -12,9 +11,9 @@ from torch import Tensor, nn
 
 from lexppl.configured import Configured
 from lexppl.data import CategoricalColumn, TableEncoding
-from lexppl.models import Likelihood, black_box
-
-PROBABILITY_TOLERANCE = 1e-4
+from lexppl.data.cells import level_of
+from lexppl.models import Likelihood
+from lexppl.tabular.asked_model import asked_by_table
 
 
 class OnStandardisedRows(Configured, nn.Module):
@@ -109,7 +108,7 @@ def check_given_model(model: Any, classes: int | None) -> None:
         ) from error
 
 
-def said_by(model: Any, table: Any, classes: NDArray[Any] | None) -> NDArray[np.float64]:
+def said_by(model: Any, table: Any, classes: NDArray[Any] | None) -> Tensor:
     """What a model says of rows in their own units.
 
     Args:
@@ -121,34 +120,17 @@ def said_by(model: Any, table: Any, classes: NDArray[Any] | None) -> NDArray[np.
         probabilities `(N, C)` in the order of `classes`; or responses `(N,)`.
 
     Raises:
-        TypeError: a torch predictor with a table that is not of numbers.
-        ValueError: labels other than `classes`, outputs of another shape, that are not finite, or
-            that are no probabilities.
+        ValueError, TypeError: as :func:`lexppl.tabular.asked_model.asked_by_table`; labels other
+            than `classes`.
     """
-    if isinstance(model, nn.Module):
-        given = next(model.parameters(), torch.empty(()))
-        rows = torch.as_tensor(np.asarray(table, dtype=np.float64))
-        asked = black_box(model, classes=None if classes is None else len(classes))
-        told: NDArray[np.float64] = asked.targets(rows.to(given)).cpu().double().numpy()
-        if classes is not None and told.shape != (len(rows), len(classes)):
-            raise ValueError(f"model must know {len(classes)} labels; it knows {told.shape[1]}")
-        return told
-    name = type(model).__name__
-    if classes is None:
-        return _checked(model.predict(table), name, (len(table),))
-    known = np.asarray(getattr(model, "classes_", classes))
-    unknown = [label for label in known.tolist() if label not in classes.tolist()]
-    if unknown:
-        raise ValueError(
-            f"model, a {name}, has labels {unknown} that y does not have; y has {classes.tolist()}"
-        )
-    given_probabilities = _checked(model.predict_proba(table), name, (len(table), len(known)))
-    off = np.abs(given_probabilities.sum(1) - 1.0).max()
-    if given_probabilities.min() < 0.0 or off > PROBABILITY_TOLERANCE:
-        raise ValueError(f"{name}.predict_proba must give probabilities that sum to 1 in each row")
-    placed = np.zeros((len(table), len(classes)))
-    placed[:, [classes.tolist().index(label) for label in known.tolist()]] = given_probabilities
-    return placed / placed.sum(1, keepdims=True)
+    names, labels = None, None
+    if classes is not None:
+        names = [level_of(label) for label in classes]
+        own = getattr(model, "classes_", None)
+        # By name: a model's labels are those of y, and never places among them.
+        labels = None if own is None else [level_of(label) for label in own]
+    box, x = asked_by_table(model, table, classes=names, labels=labels)
+    return box.targets(x).cpu().double()
 
 
 def predictor_on_standardised_rows(predictor: nn.Module, encoding: TableEncoding) -> nn.Module:
@@ -175,13 +157,3 @@ def predictor_on_standardised_rows(predictor: nn.Module, encoding: TableEncoding
     if not isinstance(law, dist.Normal):
         raise TypeError(f"model must have a normal law of the response; it has {law}")
     return OnStandardisedRows(predictor, mean, scale, target.mean, target.scale)
-
-
-def _checked(given: Any, name: str, shape: tuple[int, ...]) -> NDArray[np.float64]:
-    values = np.asarray(given, dtype=np.float64)
-    if values.shape != shape or not np.isfinite(values).all():
-        raise ValueError(
-            f"model, a {name}, must give finite values of shape {shape}; it gave shape "
-            f"{values.shape}" + ("" if values.shape != shape else " with NaN or infinite values")
-        )
-    return values

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from abc import ABC, abstractmethod
 from dataclasses import replace
 from typing import Any
@@ -17,12 +16,12 @@ from torch import Tensor, nn
 
 from lexppl.argument_checks import fraction, int_at_least
 from lexppl.arviz_compatibility import Posterior
-from lexppl.data import TableEncoding, TargetColumn
+from lexppl.data import NumericColumn, TableEncoding, TargetColumn
+from lexppl.data.stratification import training_and_validation
 from lexppl.explanation import explain
 from lexppl.inference import FitResult
-from lexppl.models.imputers.by_name import imputer_of
-from lexppl.systems import DEFAULT_METHOD, METHODS, Settings
-from lexppl.tabular.fit_plan import check_method, kept_entries, plan_for, usual_imputer
+from lexppl.systems import DEFAULT_METHOD, METHODS
+from lexppl.tabular.fit_plan import check_method, check_settings, plan_for
 from lexppl.tabular.given_model import (
     check_given_model,
     predictor_on_standardised_rows,
@@ -30,13 +29,8 @@ from lexppl.tabular.given_model import (
 )
 from lexppl.tabular.row_predictions import row_importances, row_predictions
 from lexppl.tabular.seeds import seed_of
-from lexppl.tabular.table_columns import (
-    fit_encoding,
-    grouping_of,
-    has_levels,
-    refuse_missing_cells,
-)
-from lexppl.tabular.table_fit import divided, fit_table, strata_of
+from lexppl.tabular.table_columns import grouping_of, has_levels, refuse_missing_cells
+from lexppl.tabular.table_fit import EncodedRows, fit_table
 
 TARGET = "y"
 
@@ -88,8 +82,12 @@ class TableExplainer(BaseEstimator, ABC):
         self.verbose = verbose
 
     @abstractmethod
-    def _fitted_target(self, y: Any) -> tuple[TargetColumn, NDArray[Any]]:
-        """The target's encoding, and y as labels 0 … C−1 or standardised responses."""
+    def _told(self, y: Any) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        """y as labels 0 … C−1 or responses in their own units, and the stratum of each row."""
+
+    @abstractmethod
+    def _fitted_target(self, told: NDArray[Any]) -> TargetColumn:
+        """The target's encoding, by what training rows are told."""
 
     @abstractmethod
     def _encoded_target(self, y: Any) -> NDArray[Any]:
@@ -174,62 +172,54 @@ class TableExplainer(BaseEstimator, ABC):
         return state
 
     def _fit(self, X: Any, y: Any) -> None:
-        check_method(self.method, self.k, self.penalty, self.imputer, is_classifier(self))
+        check_method(self.method, is_classifier(self))
+        check_settings(self.method, k=self.k, penalty=self.penalty, imputer=self.imputer)
         share = self.validation_fraction
         if share is not None:
             share = fraction("validation_fraction", share, note="or None")
-        replicates = int_at_least("replicates", self.replicates)
         int_at_least("prediction_masks", self.prediction_masks)
         seed = seed_of(self.random_state)
         table, frame, y = self._validated(X, y)
-        target, observed = self._fitted_target(y)
-        classes = None if target.class_names is None else len(target.class_names)
+        told, strata = self._told(y)
+        train, valid = training_and_validation(strata, share, seed)
+        target = self._fitted_target(told[train])
         if self.model is not None:
-            check_given_model(self.model, classes)
-        self.encoding_ = fit_encoding(frame, target)
+            check_given_model(
+                self.model, None if target.class_names is None else len(target.class_names)
+            )
+        self.encoding_ = TableEncoding.fit(
+            frame, target, statistics_rows=train, every_category=True
+        )
         grouping = grouping_of(self.encoding_, self.groups)
-        k = kept_entries(self.method, self.k, grouping.entries)
         x = self.encoding_.encode(frame)
         if not bool(x.isfinite().all()):
             raise ValueError("X has values that are too far apart to be standardised; rescale it")
-        said = observed if self.model is None else self._said_of(table)
-        strata = strata_of(observed, classes)
-        tensor = torch.from_numpy(said)
-        tensor = tensor.to(x.dtype) if tensor.is_floating_point() else tensor
-        rows = divided(x, tensor, strata, share, seed)
         plan = plan_for(
-            len(rows.train[0]),
+            len(train),
+            grouping.entries,
+            self.method,
+            k=self.k,
+            penalty=self.penalty,
+            imputer=self.imputer,
             hidden=self.hidden,
             predictor_hidden=self.predictor_hidden,
             epochs=self.epochs,
             batch_size=self.batch_size,
             learning_rate=self.learning_rate,
-        )
-        settings = Settings(
-            features=x.shape[1],
-            classes=classes,
-            k=k,
-            penalty=None if self.penalty is None else float(self.penalty),
-            black_box=self._explained_module(),
-            imputer=self._imputer(rows.train[0], seed),
-            grouping=grouping,
-            hidden=plan.hidden,
-            predictor_hidden=plan.predictor_hidden,
-        )
-        result = fit_table(
-            self.method,
-            settings,
-            rows,
-            plan,
-            own_rate=self.learning_rate is not None,
-            replicates=replicates,
+            replicates=self.replicates,
             seed=seed,
-            verbose=bool(self.verbose),
         )
-        result.entry_names = grouping.names
-        result.feature_names = self.encoding_.feature_names
-        result.class_names = target.class_names
-        self.result_ = result
+        y = self._observed(table, told, x.dtype)
+        rows = EncodedRows(
+            (x[train], y[train]),
+            None if valid is None else (x[valid], y[valid]),
+            grouping,
+            self.encoding_.feature_names,
+            target.class_names,
+        )
+        self.result_ = fit_table(
+            plan, rows, black_box=self._explained_module(), progress=bool(self.verbose)
+        )
         self._seed = seed
         self.feature_importances_ = np.abs(self._importances_of(x.double())).mean(0)
 
@@ -261,8 +251,7 @@ class TableExplainer(BaseEstimator, ABC):
 
     def _encoded(self, X: Any, dtype: torch.dtype) -> Tensor:
         """Later rows as the explainer sees them."""
-        numeric = all(hasattr(column, "scale") for column in self.encoding_.columns)
-        if numeric:
+        if all(isinstance(column, NumericColumn) for column in self.encoding_.columns):
             return self.encoding_.encode(
                 self._named(validate_data(self, X, reset=False, dtype=np.float64)), dtype
             )
@@ -286,32 +275,21 @@ class TableExplainer(BaseEstimator, ABC):
         importances: NDArray[np.float64] = kept.numpy()
         return importances
 
-    def _said_of(self, table: Any) -> NDArray[Any]:
-        """What the given model says of the rows: probabilities, or standardised responses."""
+    def _observed(self, table: Any, told: NDArray[Any], dtype: torch.dtype) -> Tensor:
+        """What the explainer observes of the rows: y, or what the given model says of them."""
         target = self.encoding_.target
-        if target.class_names is not None:
-            return said_by(self.model, table, getattr(self, "classes_", None))
-        return (said_by(self.model, table, None) - target.mean) / target.scale
+        observed = torch.tensor(told)
+        if self.model is not None:
+            observed = said_by(self.model, table, getattr(self, "classes_", None))
+        if target.class_names is None:
+            observed = (observed - target.mean) / target.scale
+        return observed.to(dtype) if observed.is_floating_point() else observed
 
     def _explained_module(self) -> nn.Module | None:
         """A torch module to be explained, where the method takes one and one is given."""
         if not METHODS[self.method].explains_model or not isinstance(self.model, nn.Module):
             return None
         return predictor_on_standardised_rows(self.model, self.encoding_)
-
-    def _imputer(self, x: Tensor, seed: int) -> nn.Module | None:
-        method = METHODS[self.method]
-        if not method.takes("imputer"):
-            return None
-        name = usual_imputer(method) if self.imputer is None else self.imputer
-        if isinstance(name, str):
-            return imputer_of(name, x, seed)
-        if not isinstance(self.imputer, nn.Module):
-            raise TypeError(
-                "imputer must be a name or a module of lexppl.models; it is a "
-                f"{type(self.imputer).__name__}"
-            )
-        return copy.deepcopy(self.imputer)
 
 
 def _row_names(X: Any) -> list[Any] | None:

@@ -2,133 +2,184 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from lexppl.data.stratification import stratified_parts
-from lexppl.evaluation import fit_predictor
+from lexppl.data import Dataset
+from lexppl.evaluation import FittedPredictor, fit_predictor
 from lexppl.inference import FitResult, Stage, System, fit
 from lexppl.inference.contexts import seeded
-from lexppl.models import regime_targets
+from lexppl.models import Grouping, regime_targets
+from lexppl.models.imputers.by_name import imputer_of
+from lexppl.models.regimes import Regime, frozen
 from lexppl.systems import METHODS, Settings, system_for
 from lexppl.tabular.fit_plan import FitPlan
 
 
 @dataclass(frozen=True)
 class EncodedRows:
-    """Rows for training and validation, as `fit` takes them.
+    """Rows for training and validation, as `fit` takes them, and the names of what they hold.
 
     Args:
         train: x `(N, D)`, and labels or responses `(N,)`, or probabilities `(N, C)`.
         valid: the same, or None.
+        grouping: which features an entry keeps, and the entries' names.
+        feature_names: of the D features.
+        class_names: of the C labels, or None for responses.
     """
 
     train: tuple[Tensor, Tensor]
     valid: tuple[Tensor, Tensor] | None
+    grouping: Grouping
+    feature_names: tuple[str, ...]
+    class_names: tuple[str, ...] | None
 
-    def observing(self, predictor: nn.Module) -> EncodedRows:
+    @classmethod
+    def of(cls, data: Dataset, train: Any, valid: Any, observed: Tensor | None = None) -> Self:
+        """Rows of a data set by their places.
+
+        Args:
+            data: with all rows.
+            train, valid: places; None for no validation.
+            observed: what the explainer observes of all rows; their y if None.
+        """
+        y = data.y if observed is None else observed
+        return cls(
+            (data.x[train], y[train]),
+            None if valid is None else (data.x[valid], y[valid]),
+            Grouping(data.groups, data.group_names),
+            data.feature_names,
+            data.class_names,
+        )
+
+    def observing(self, predictor: nn.Module) -> Self:
         """The same rows with what a predictor says of them."""
 
         def said(part: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-            x = part[0]
-            return x, regime_targets("self post-hoc", x, predictor=predictor)
+            return part[0], regime_targets("self post-hoc", part[0], predictor=predictor)
 
-        return EncodedRows(said(self.train), None if self.valid is None else said(self.valid))
+        valid = None if self.valid is None else said(self.valid)
+        return replace(self, train=said(self.train), valid=valid)
 
 
-def divided(
-    x: Tensor, y: Tensor, strata: NDArray[Any], share: float | None, seed: int
-) -> EncodedRows:
-    """Set a share of the rows apart for validation, in the proportions of the classes.
-
-    There are none where the share is None, too small for a row, or would hold one class only.
+def fit_full_predictor(plan: FitPlan, rows: EncodedRows, progress: bool = False) -> FittedPredictor:
+    """Fit the predictor that sees all of x, of what the rows observe, by a plan.
 
     Args:
-        x: `(N, D)`.
-        y: labels or responses `(N,)`, or probabilities `(N, C)`.
-        strata: `(N,)`, the class of each row; all equal for responses.
-        share: of the rows, in (0, 1), or None.
-        seed: of the division.
+        plan: how long and how fast.
+        rows: what it is fitted on.
+        progress: show a bar.
 
-    Example:
-        >>> rows = divided(torch.zeros(10, 2), torch.arange(10) % 2, np.arange(10) % 2, 0.2, 0)
-        >>> len(rows.train[0]), len(rows.valid[0])
-        (8, 2)
+    Raises:
+        KeyboardInterrupt: interrupted; half a predictor is none to explain.
     """
-    if share is None:
-        return EncodedRows((x, y), None)
-    train, valid = (torch.from_numpy(p) for p in stratified_parts(strata, (1 - share, share), seed))
-    few = len(valid) == 0 or (not y.is_floating_point() and len(y[valid].unique()) < 2)
-    if few or len(train) == 0:
-        return EncodedRows((x, y), None)
-    return EncodedRows((x[train], y[train]), (x[valid], y[valid]))
+    full = fit_predictor(
+        rows.train,
+        valid=rows.valid,
+        hidden=plan.predictor_hidden,
+        epochs=plan.epochs,
+        batch_size=plan.batch_size,
+        learning_rate=plan.schedule,
+        patience=None,
+        seed=plan.seed,
+        progress=progress,
+    )
+    if full.result.interrupted:
+        raise KeyboardInterrupt
+    return full
 
 
 def fit_table(
-    method: str,
-    settings: Settings,
-    rows: EncodedRows,
     plan: FitPlan,
+    rows: EncodedRows,
     *,
-    own_rate: bool,
-    replicates: int,
-    seed: int,
-    verbose: bool,
+    black_box: nn.Module | None = None,
+    full: FittedPredictor | None = None,
+    progress: bool = False,
 ) -> FitResult:
-    """Fit a method of :data:`lexppl.systems.METHODS`.
+    """Fit a method of :data:`lexppl.systems.METHODS` by a plan.
 
     A method that explains a model, and is given none, gets a predictor that sees all of x, fitted
-    on the same rows to what they observe; what it then observes is that predictor.
+    on the same rows to what they observe; what it then observes is that predictor. So does a
+    method in the regimes whose predictor does not learn.
 
     Args:
-        method: its name.
-        settings: of the method; its `black_box` may be None.
+        plan: the method and its settings.
         rows: what it is fitted on.
-        plan: how long and how fast.
-        own_rate: whether the learning rate was asked for; a method's own optimizer, if it has
-            one, then gives way to Adam at that rate.
-        replicates: R.
-        seed: of everything.
-        verbose: show progress bars.
+        black_box: the explained model, whose output the rows observe, for methods that take one.
+        full: the predictor that sees all of x, if it is there already.
+        progress: show progress bars.
 
     Raises:
         ValueError, TypeError: settings that the method cannot take.
+        KeyboardInterrupt: interrupted before the explainer's own fit.
+
+    Example:
+        >>> from lexppl.data import load
+        >>> from lexppl.tabular.fit_plan import plan_for
+        >>> data = load("wine")
+        >>> rows = EncodedRows.of(data, range(0, 178, 2), range(1, 178, 2))
+        >>> result = fit_table(plan_for(89, data.n_groups, "l2x", epochs=1), rows)
+        >>> result.model.selector.k, result.entry_names[0]
+        (4, 'alcohol')
     """
-    if METHODS[method].explains_model and settings.black_box is None:
-        full = fit_predictor(
-            rows.train,
-            valid=rows.valid,
-            hidden=plan.predictor_hidden,
-            epochs=plan.epochs,
-            batch_size=plan.batch_size,
-            learning_rate=plan.schedule,
-            patience=None,
-            seed=seed,
-            progress=verbose,
-        )
-        settings = replace(settings, black_box=full.predictor)
-        rows = rows.observing(full.predictor)
-    with seeded(seed):
-        system = system_for(method, settings)
-        if own_rate:
+    method = METHODS[plan.method]
+    if plan.needs_full_predictor and black_box is None:
+        full = fit_full_predictor(plan, rows, progress) if full is None else full
+        if method.explains_model or plan.regime is Regime.SELF_POST_HOC:
+            rows = rows.observing(full.predictor)
+    else:
+        full = None
+    x = rows.train[0]
+    given = None if full is None else full.predictor
+    settings = Settings(
+        features=x.shape[1],
+        classes=None if rows.class_names is None else len(rows.class_names),
+        k=plan.k,
+        penalty=plan.penalty,
+        black_box=given if black_box is None else copy.deepcopy(black_box),
+        predictor=None if given is None else frozen(given),
+        masks=plan.masks,
+        imputations=plan.imputations,
+        imputer=_imputer(plan, x) if method.takes("imputer") else None,
+        grouping=rows.grouping,
+        hidden=plan.hidden,
+        predictor_hidden=plan.predictor_hidden,
+    )
+    with seeded(plan.seed):
+        system = system_for(plan.method, settings).to(x.device, x.dtype)
+        if plan.rate_given:
             system = _by_common_optimizer(system)
-    return fit(
+    result = fit(
         system,
         rows.train,
         valid=rows.valid,
         epochs=plan.epochs,
         batch_size=plan.batch_size,
         learning_rate=plan.schedule,
-        replicates=replicates,
-        seed=seed,
-        progress=verbose,
+        weight_decay=plan.weight_decay,
+        replicates=plan.replicates,
+        seed=plan.seed,
+        progress=progress,
     )
+    result.entry_names = rows.grouping.names
+    result.feature_names, result.class_names = rows.feature_names, rows.class_names
+    return result
+
+
+def _imputer(plan: FitPlan, x: Tensor) -> nn.Module:
+    """The plan's imputer, fitted on training rows if it is a name."""
+    if isinstance(plan.imputer, str):
+        return imputer_of(plan.imputer, x, plan.seed)
+    if not isinstance(plan.imputer, nn.Module):
+        raise TypeError(
+            "imputer must be a name or a module of lexppl.models; it is a "
+            f"{type(plan.imputer).__name__}"
+        )
+    return copy.deepcopy(plan.imputer)
 
 
 def _by_common_optimizer(system: System) -> System:
@@ -136,15 +187,3 @@ def _by_common_optimizer(system: System) -> System:
         return [replace(stage, optimizer=None) for stage in system.build()]
 
     return System(build, system.published)
-
-
-def strata_of(labels: Sequence[int] | NDArray[Any], classes: int | None) -> NDArray[np.int64]:
-    """The class of each row; one for all where y is a response.
-
-    Example:
-        >>> strata_of([0.5, 1.5], None).tolist()
-        [0, 0]
-    """
-    if classes is None:
-        return np.zeros(len(labels), dtype=np.int64)
-    return np.asarray(labels, dtype=np.int64)

@@ -23,7 +23,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 import lexppl
 from lexppl.arviz_compatibility import group_of
 from lexppl.cli import main
-from lexppl.data import TableEncoding
+from lexppl.data import TableEncoding, divided_frame
 from lexppl.explanation import explain
 from lexppl.models import MLP
 from tests.cli.tables import numbers, people, written
@@ -81,7 +81,10 @@ def test_posterior_names_rows_and_features(results, table):
     frame = pd.read_csv(table).iloc[rows]
     x = group_of(posterior, "constant_data")["x"]
     ages = x.sel(input="age").values
-    expected = (frame.age - people().age.mean()) / people().age.std(ddof=0)
+    parts = divided_frame(people(), valid_share=0.2, test_share=0.2, seed=0)
+    assert sorted(parts.test_rows.tolist()) == sorted(rows.tolist())
+    learned = people().age.iloc[parts.train_rows.tolist()]
+    expected = (frame.age - learned.mean()) / learned.std(ddof=0)
     np.testing.assert_allclose(ages, expected, rtol=1e-5, atol=1e-5)
 
 
@@ -188,6 +191,18 @@ def test_other_tables(tmp_path, capsys):
         "--out", tmp_path / "r", *QUICK, "--imputer", "conditional-gaussian",
     )  # fmt: skip
     assert "people: 89 rows, 4 features, target 'job' (clerk, cook, smith)" in printed
+
+
+def test_too_few_rows_of_a_class_to_validate_on(tmp_path, capsys):
+    """A fit refuses validation rows of one class, so none are set apart, and that is said."""
+    frame = people()
+    frame["income"] = ["rare", "rare", *["usual"] * 88]
+    path = written(frame, tmp_path)
+    assert main(["explain", str(path), "--out", str(tmp_path / "r"), *QUICK]) == 0
+    captured = capsys.readouterr()
+    assert "72 rows to fit on, 0 to choose the best epoch on, 18 held out" in captured.out
+    assert "too few rows of each class to set any apart" in captured.err
+    assert "too few rows of each class" in (tmp_path / "r" / "report.html").read_text("utf-8")
 
 
 def test_synthetic_set_needs_no_encoding(tmp_path, capsys, monkeypatch):

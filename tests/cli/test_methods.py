@@ -56,12 +56,11 @@ def test_a_method_explains_a_response(tmp_path, capsys):
     ("words", "message"),
     [
         (["--method", "invse"], "invalid choice: 'invse'"),
-        (["--method", "real_x", "--k", "3"], "--method real_x takes no --k: give --penalty"),
-        (["--method", "l2x"], "--method l2x keeps a given number of features: give --k"),
-        (["--method", "senn", "--penalty", "1"], "takes no --penalty"),
-        (["--method", "q_fit", "--imputer", "marginal"], "--method q_fit takes no --imputer"),
-        (["--method", "real_x", "--masks", "8"], "--method real_x takes no --masks"),
-        (["--method", "real_x", "--regime", "self-post-hoc"], "--method real_x takes no --regime"),
+        (["--method", "real_x", "--k", "3"], "real_x has no --k: leave --k=3 out"),
+        (["--method", "senn", "--penalty", "1"], "senn has no --penalty"),
+        (["--method", "q_fit", "--imputer", "marginal"], "leave --imputer='marginal' out"),
+        (["--method", "real_x", "--masks", "8"], "real_x has no --masks"),
+        (["--method", "real_x", "--regime", "self-post-hoc"], "real_x has no --regime"),
     ],
 )
 def test_options_that_a_method_does_not_read_are_refused(words, message, tmp_path, capsys):
@@ -131,3 +130,9 @@ def test_the_report_says_what_the_importances_are(method, told, never, tmp_path,
     assert told in shown
     assert never not in ranked
     assert never not in shown
+
+
+def test_a_method_of_a_given_number_keeps_a_quarter_if_none_is_given(tmp_path, capsys):
+    words = ["explain", "wine", "--method", "l2x", "--out", str(tmp_path / "r"), *EXPLAIN]
+    assert main(words) == 0
+    assert "keeps exactly 4 of the features in each row" in capsys.readouterr().out

@@ -19,6 +19,7 @@ from sklearn.preprocessing import MinMaxScaler
 from lexppl import ExplainerClassifier, ExplainerRegressor
 from lexppl.models import MLP, CategoricalLikelihood, NormalLikelihood, Predictor
 from lexppl.tabular.fit_plan import plan_for
+from lexppl.tabular.given_model import said_by
 from lexppl.tabular.seeds import seed_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
@@ -72,6 +73,8 @@ def test_levels_share_an_entry_and_names_are_kept(people):
         "town=B",
         "town=C",
     ]
+    # A boolean is of two levels, as it is where a table is read from a file.
+    assert list(explainer.encoding_.feature_names)[7:] == ["smokes=False", "smokes=True"]
     assert explainer.score(frame, y) > 0.95
     assert explainer.feature_importances_.argmax() == 1
     posterior = explainer.explain(frame[:5], draws=7)
@@ -150,10 +153,21 @@ def test_a_given_torch_predictor_sees_rows_in_their_own_units(blobs):
     assert (inner(rows).probs - model(rows).probs).abs().max() > 0.01
     response = Predictor(MLP(4, 1, (8,), seed=0), NormalLikelihood(3.0))
     regressor = ExplainerRegressor("q_fit", model=response, **SHORT).fit(x, x[:, 0])
+    rows = regressor.encoding_.encode(pd.DataFrame(x, columns=[f"x{d}" for d in range(4)]))
     law = regressor.result_.model.predictor(rows)
     target = regressor.encoding_.target
     torch.testing.assert_close(target.decode(law.mean), response(raw).mean, atol=1e-2, rtol=1e-3)
     assert float(law.stddev.mean()) == pytest.approx(3.0 / target.scale, rel=1e-4)
+
+
+def test_labels_of_a_given_classifier_are_labels_and_not_places():
+    """It never saw 5, and its labels 1 and 2 are places too."""
+    x = np.random.default_rng(0).normal(size=(90, 2))
+    y = np.repeat([1, 2, 5], 30)
+    model = LogisticRegression().fit(x[:60], y[:60])
+    told = said_by(model, x, np.array([1, 2, 5])).numpy()
+    np.testing.assert_allclose(told[:, :2], model.predict_proba(x))
+    assert not told[:, 2].any()
 
 
 def test_a_given_regressor_is_explained():
@@ -231,7 +245,7 @@ def test_random_state(blobs):
         ({"method": "lex", "k": 1, "penalty": 0.1}, "give either k=1"),
         (
             {"method": "l2x", "k": 5},
-            "k must be .* from 1 to 4, the mask entries of X; it is 5",
+            "k must be .* from 1 to 4, the number of mask entries; it is 5",
         ),
         ({"method": "l2x", "k": 0}, "k must be a whole number of at least 1; it is 0"),
         ({"method": "l2x", "k": 1.5}, "k must be a whole number"),
@@ -252,7 +266,10 @@ def test_random_state(blobs):
         ({"model": LinearRegression().fit([[1.0]], [1.0])}, "with predict_proba"),
         ({"model": torch.nn.Linear(4, 3)}, r"Predictor\(network, CategoricalLikelihood"),
         ({"model": Predictor(MLP(4, 1, (2,)), NormalLikelihood())}, "predictor of a real response"),
-        ({"model": LogisticRegression().fit([[0.0] * 4] * 2, [0, 7])}, r"labels \[7\] that y"),
+        (
+            {"model": LogisticRegression().fit([[0.0] * 4] * 2, [0, 7])},
+            r"must have labels among .*; it has \['0', '7'\]",
+        ),
     ],
 )
 def test_bad_arguments_are_refused_by_name(options, message, blobs):
@@ -266,12 +283,12 @@ def test_methods_of_labels_are_refused_for_responses(blobs):
 
 
 def test_defaults_by_the_rows():
-    few, many = plan_for(100), plan_for(50_000)
+    few, many = plan_for(100, 4), plan_for(50_000, 4)
     assert (few.batch_size, few.epochs, few.hidden) == (34, 200, (64, 64))
     assert (many.batch_size, many.epochs, many.predictor_hidden) == (500, 30, (200, 200, 200))
     for rows in range(2, 200):
         for size in (None, 1, 2, 7, 64):
-            assert rows % plan_for(rows, batch_size=size).batch_size != 1
+            assert rows % plan_for(rows, 4, batch_size=size).batch_size != 1
 
 
 @pytest.mark.parametrize("method", ["l2x", "real_x", "xtab"])

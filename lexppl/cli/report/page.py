@@ -12,13 +12,12 @@ import jinja2
 import pandas as pd
 from matplotlib.figure import Figure
 
-from lexppl.cli.figures import data_uri
-from lexppl.cli.findings import ReportData, counted, explained_text, target_text
-from lexppl.cli.fitting import FitSettings
 from lexppl.cli.judging import SizeCurve
-from lexppl.cli.ranked import ranked_features
-from lexppl.cli.report_template import TEMPLATE
-from lexppl.cli.report_words import SHOWN_ROWS, facts, lead, reading, rows_caption, score_notes
+from lexppl.cli.report.figures import data_uri
+from lexppl.cli.report.findings import ReportData, counted, explained_text, rows_text, target_text
+from lexppl.cli.report.ranked import ranked_features
+from lexppl.cli.report.template import TEMPLATE
+from lexppl.cli.report.words import SHOWN_ROWS, facts, lead, reading, rows_caption, score_notes
 from lexppl.cli.tables import score_cells
 from lexppl.explanation.importance_kind import (
     PROBABILITY,
@@ -34,6 +33,7 @@ from lexppl.plots import (
     plot_importance,
 )
 from lexppl.systems import METHODS
+from lexppl.tabular.fit_plan import FitPlan
 
 FIRST_FEATURES = 15
 """Features of the report's table that are seen at once."""
@@ -151,12 +151,12 @@ def _ranking_lines(ranking: pd.DataFrame, kind: ImportanceKind) -> list[dict[str
     return lines
 
 
-def _objective(plan: FitSettings) -> str:
+def _objective(plan: FitPlan) -> str:
     if not METHODS[plan.method].takes("imputations"):
         return METHODS[plan.method].summary
     return (
-        f"annealed nested bound, {counted(plan.masks, 'mask')} × "
-        f"{counted(plan.imputations, 'imputation')}"
+        f"annealed nested bound, {counted(plan.masks or 1, 'mask')} × "
+        f"{counted(plan.imputations or 1, 'imputation')}"
     )
 
 
@@ -164,20 +164,15 @@ def _settings(findings: ReportData) -> list[tuple[str, str]]:
     data, plan, result = findings.source.data, findings.plan, findings.result
     seconds = float(result.history.seconds.sum())
     settings = [
-        ("data", f"{findings.source.given}: {len(data)} rows, {data.n_groups} features"),
+        ("data", f"{findings.given}: {len(data)} rows, {data.n_groups} features"),
         ("target", target_text(findings)),
-        (
-            "rows",
-            f"{len(findings.parts.train)} to fit on, {len(findings.parts.valid)} to choose "
-            f"the best epoch on, {len(findings.parts.test)} held out",
-        ),
+        ("rows", rows_text(findings)),
         ("regime", f"{plan.regime.value}: {explained_text(findings)}"),
         ("masks", findings.law),
-        ("hidden features", f"{plan.imputer}: {IMPUTERS[plan.imputer]}"),
+        ("hidden features", f"{plan.imputer}: {IMPUTERS[str(plan.imputer)]}"),
         (
             "networks",
-            f"selector {_widths(plan.selector_hidden)}, "
-            f"predictor {_widths(plan.predictor_hidden)}, ReLU",
+            f"selector {_widths(plan.hidden)}, predictor {_widths(plan.predictor_hidden)}, ReLU",
         ),
         ("objective", _objective(plan)),
         (

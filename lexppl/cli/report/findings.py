@@ -6,9 +6,9 @@ from functools import cached_property
 import pandas as pd
 
 from lexppl.arviz_compatibility import Posterior
-from lexppl.cli.fitting import FitSettings
 from lexppl.cli.judging import Judgement
-from lexppl.cli.source import LoadedTable, Splits
+from lexppl.cli.plan_options import law_of
+from lexppl.data import DividedTable
 from lexppl.explanation.importance_kind import (
     ATTRIBUTION,
     PROBABILITY,
@@ -20,6 +20,7 @@ from lexppl.explanation.importance_kind import (
 )
 from lexppl.inference import FitResult
 from lexppl.models.regimes import Regime
+from lexppl.tabular.fit_plan import FitPlan
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,8 +28,8 @@ class ReportData:
     """Everything that `lexppl explain` has found.
 
     Args:
-        source: the data set.
-        parts: its rows to fit on, to choose the best epoch on, and to judge.
+        source: the data set, with its rows to fit on, to choose the best epoch on, and to judge.
+        given: how it was named.
         plan: how the explainer was fitted.
         result: the fit.
         posterior: the masks of held-out rows.
@@ -42,9 +43,9 @@ class ReportData:
         black_box: the file of the black box, or None.
     """
 
-    source: LoadedTable
-    parts: Splits
-    plan: FitSettings
+    source: DividedTable
+    given: str
+    plan: FitPlan
     result: FitResult
     posterior: Posterior
     ranking: pd.DataFrame
@@ -65,7 +66,7 @@ class ReportData:
     def law(self) -> str:
         """What the explainer does with a row's features, in words."""
         if self.kind is PROBABILITY:
-            return f"keeps {self.plan.law}"
+            return f"keeps {law_of(self.plan)}"
         return {
             SHARE: "gives each feature of a row a share of the importance",
             STRENGTH: "lets each feature of a row through in part",
@@ -87,8 +88,7 @@ class ReportData:
         data, plan = self.source.data, self.plan
         return [
             f"{data.name}: {len(data)} rows, {data.n_groups} features, target {target_text(self)}",
-            f"{len(self.parts.train)} rows to fit on, {len(self.parts.valid)} to choose the best "
-            f"epoch on, {len(self.parts.test)} held out",
+            rows_text(self, "rows to fit on"),
             f"{plan.method}: {explained_text(self)}; {self.law}; {plan.imputer} imputation; "
             f"{counted(plan.replicates, 'replicate')} of {counted(plan.epochs, 'epoch')}; "
             f"seed {plan.seed}",
@@ -103,6 +103,16 @@ def target_text(findings: ReportData) -> str:
     names = [str(name) for name in data.class_names]
     shown = ", ".join(names[:6]) + (f" … {len(names)} classes" if len(names) > 6 else "")
     return f"{data.target_name!r} ({shown})"
+
+
+def rows_text(findings: ReportData, first: str = "to fit on") -> str:
+    """How many rows there are for what."""
+    source = findings.source
+    valid = 0 if source.valid_rows is None else len(source.valid_rows)
+    return (
+        f"{len(source.train_rows)} {first}, {valid} to choose the best epoch on, "
+        f"{len(source.test_rows)} held out"
+    )
 
 
 def explained_text(findings: ReportData) -> str:

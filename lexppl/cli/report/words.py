@@ -1,7 +1,8 @@
 """What the report says, in sentences."""
 
-from lexppl.cli.findings import ReportData
 from lexppl.cli.judging import ScoreRow
+from lexppl.cli.plan_options import law_of
+from lexppl.cli.report.findings import ReportData
 from lexppl.cli.tables import size_text
 from lexppl.explanation.importance_kind import (
     ATTRIBUTION,
@@ -47,7 +48,7 @@ def facts(findings: ReportData) -> list[dict[str, str]]:
             facts.append({"value": text, "what": what})
     facts.append(
         {
-            "value": f"{len(findings.parts.test)}",
+            "value": f"{len(findings.source.test_rows)}",
             "what": f"held-out rows, of {len(data)}",
         }
     )
@@ -62,13 +63,13 @@ def reading(findings: ReportData) -> list[str]:
     """How to read the ranking, in three paragraphs."""
     plan, kind = findings.plan, findings.kind
     if kind is PROBABILITY:
-        hidden = IMPUTERS[plan.imputer]
+        hidden = IMPUTERS[str(plan.imputer)]
         first = (
             "For each row the explainer draws which features to keep, replaces the others with "
             f"{hidden}, and predicts from the result. It was fitted so that these predictions are "
-            f"as good as they can be while each row keeps {plan.law}. A feature's probability is "
-            "how often it is kept: near 1 the prediction needs it in almost every row, near 0 in "
-            "almost none, and in between it matters in some rows (see the heat map), or it and "
+            f"as good as they can be while each row keeps {law_of(plan)}. A feature's probability "
+            "is how often it is kept: near 1 the prediction needs it in almost every row, near 0 "
+            "in almost none, and in between it matters in some rows (see the heat map), or it and "
             "another can stand in for each other."
         )
     else:
@@ -116,8 +117,8 @@ def rows_caption(findings: ReportData) -> str:
     """What the heat map shows."""
     shown = min(SHOWN_ROWS, findings.explained)
     rows = f"{shown} held-out rows"
-    if shown < len(findings.parts.test):
-        rows = f"{shown} of the {len(findings.parts.test)} held-out rows"
+    if shown < len(findings.source.test_rows):
+        rows = f"{shown} of the {len(findings.source.test_rows)} held-out rows"
     signed = findings.kind is ATTRIBUTION
     what = "the feature's contribution, with its sign" if signed else findings.kind.meaning
     return (

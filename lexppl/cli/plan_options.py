@@ -1,0 +1,109 @@
+"""From what was typed to a plan of the fit, and to the device it runs on."""
+
+import argparse
+from typing import Any
+
+import torch
+
+from lexppl.cli.errors import UsageError
+from lexppl.data import Dataset
+from lexppl.models.regimes import Regime
+from lexppl.systems import DEFAULT_METHOD, METHODS
+from lexppl.tabular.fit_plan import FitPlan, check_method, check_settings, plan_for
+
+SETTINGS = ("k", "penalty", "imputer", "masks", "imputations", "regime")
+"""Options that not every method has."""
+FIT = ("epochs", "batch_size", "learning_rate", "replicates", "seed")
+
+
+def check_options(options: argparse.Namespace) -> None:
+    """Refuse options that the method does not read, before any work.
+
+    Raises:
+        UsageError: such an option.
+    """
+    try:
+        typed = {name: getattr(options, name) for name in SETTINGS}
+        check_settings(options.method, "--{}", **typed)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+def plan_of(
+    options: argparse.Namespace,
+    rows: int,
+    data: Dataset,
+    *,
+    method: str | None = None,
+    regime: Regime = Regime.FREE_IN_SITU,
+    **otherwise: Any,
+) -> FitPlan:
+    """The plan of what was typed.
+
+    Args:
+        options: as typed.
+        rows: how many rows there are to fit on.
+        data: of which they are.
+        method: another than was typed; what was typed and it does not have is left out.
+        regime: what is explained.
+        otherwise: settings where none are typed, in place of those of the plan.
+
+    Raises:
+        ValueError: a method of labels for a real response, a k above G.
+
+    Example:
+        >>> from lexppl.cli.arguments import parse
+        >>> from lexppl.data import load
+        >>> plan = plan_of(parse(["explain", "wine", "--out", "r"]), 107, load("wine"))
+        >>> plan.penalty, plan.batch_size, plan.epochs
+        (0.02, 36, 200)
+    """
+    name = str(method or getattr(options, "method", DEFAULT_METHOD))
+    check_method(name, data.class_names is not None)
+    typed = {
+        setting: value
+        for setting in (*SETTINGS[:-1], *FIT)
+        if (value := getattr(options, setting)) is not None
+        and (setting in FIT or METHODS[name].takes(setting))
+    }
+    if "k" in typed:
+        otherwise.pop("penalty", None)
+    return plan_for(rows, data.n_groups, name, regime=regime, **{**otherwise, **typed})
+
+
+def law_of(plan: FitPlan) -> str:
+    """The law of the masks, in words."""
+    if plan.k is not None:
+        return f"exactly {plan.k} of the features in each row"
+    if plan.penalty is None:
+        return "all features of a row, each to a share of its own"
+    return f"as many features as are worth {plan.penalty:g} nats each"
+
+
+def regime_of(options: argparse.Namespace) -> Regime:
+    """What is explained: as typed, or by whether there is a black box.
+
+    Raises:
+        UsageError: a black box for a regime without one, or the other way round.
+    """
+    if options.regime is None:
+        return Regime.SURROGATE_POST_HOC if options.black_box else Regime.FREE_IN_SITU
+    regime = next(r for r in Regime if r.value.replace(" ", "-") == options.regime)
+    if (regime is Regime.SURROGATE_POST_HOC) != bool(options.black_box):
+        needed = "needs a --black-box" if not options.black_box else "takes no --black-box"
+        raise UsageError(f"--regime {options.regime} {needed}")
+    return regime
+
+
+def device_of(name: str) -> torch.device:
+    """The device of a name, if it is there.
+
+    Raises:
+        UsageError: no such device, or none on this machine.
+    """
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device).cpu()
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise UsageError(f"--device {name}: no such device on this machine") from error
+    return device

@@ -1,0 +1,1 @@
+"""What was found, as text, pictures and one page."""

@@ -1,0 +1,169 @@
+"""A table divided into rows to fit on, to choose the best epoch on, and to judge."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+
+from lexppl.data.dataset import Dataset
+from lexppl.data.shipped import load, shipped_frame
+from lexppl.data.stratification import stratified_parts, training_and_validation
+from lexppl.data.synthetic import synthetic_names
+from lexppl.data.tables import dataset_from_frame
+
+
+@dataclass(frozen=True, eq=False)
+class DividedTable:
+    """A data set, its three parts, and the table that it was made from.
+
+    Args:
+        data: all rows, by the statistics of those to fit on; a response is standardised.
+        table: the same rows as they were, without the target, as a black box sees them.
+        train_rows: places of the rows to fit on, from 0, after rows with missing values were
+            dropped.
+        valid_rows: of those to choose the best epoch on, or ``None``.
+        test_rows: of those to judge.
+    """
+
+    data: Dataset
+    table: pd.DataFrame
+    train_rows: NDArray[np.int64]
+    valid_rows: NDArray[np.int64] | None
+    test_rows: NDArray[np.int64]
+
+    @cached_property
+    def train(self) -> Dataset:
+        """Return the rows to fit on."""
+        return self.data.subset(torch.from_numpy(self.train_rows))
+
+    @cached_property
+    def valid(self) -> Dataset | None:
+        """Return the rows to choose the best epoch on, or ``None``."""
+        if self.valid_rows is None:
+            return None
+        return self.data.subset(torch.from_numpy(self.valid_rows))
+
+    @cached_property
+    def test(self) -> Dataset:
+        """Return the rows to judge."""
+        return self.data.subset(torch.from_numpy(self.test_rows))
+
+    @property
+    def target_scale(self) -> float:
+        """Return what a unit of a standardised response is in the table's own units."""
+        return 1.0 if self.data.encoding is None else self.data.encoding.target.scale
+
+    @property
+    def target_mean(self) -> float:
+        """Return what a standardised response of 0 is in the table's own units."""
+        return 0.0 if self.data.encoding is None else self.data.encoding.target.mean
+
+    def to(self, device: torch.device | str) -> DividedTable:
+        """Return the same table with its data on ``device``."""
+        return replace(self, data=self.data.to(device))
+
+
+def divided_frame(
+    frame: pd.DataFrame,
+    target: str | None = None,
+    *,
+    valid_share: float | None,
+    test_share: float,
+    seed: int,
+    **reading: Any,
+) -> DividedTable:
+    """Divide a table at random, and encode it by the statistics of the rows to fit on.
+
+    The rows to judge are held out first; the others are divided as the estimators of
+    :mod:`lexppl.tabular` divide theirs. Classes keep their proportions.
+
+    Args:
+        frame: the table, with the target.
+        target: the column to predict; the last one where ``None``.
+        valid_share: share of all rows on which the best epoch is chosen, or ``None``.
+        test_share: share of all rows to judge.
+        seed: of the division.
+        reading: ``task``, ``categorical``, ``drop_missing``, ``drop_constant``, ``name`` and
+            ``dtype``, of :func:`lexppl.data.dataset_from_frame`.
+
+    Raises:
+        ValueError: as :func:`lexppl.data.dataset_from_frame`; no rows to fit on or to judge, a
+            class that has none to fit on.
+
+    Example:
+        >>> frame = pd.DataFrame({"dose": [1.0, 2.0, 4.0, 5.0, 9.0] * 4, "y": [0, 1, 1, 0, 1] * 4})
+        >>> parts = divided_frame(frame, valid_share=0.2, test_share=0.2, seed=0)
+        >>> len(parts.train), len(parts.valid), len(parts.test)
+        (12, 4, 4)
+        >>> bool(parts.train.x.mean().abs() < 1e-6), bool(parts.data.x.mean().abs() < 1e-6)
+        (True, False)
+    """
+    first = dataset_from_frame(frame, target, **reading)
+    rows = _divided(first, valid_share, test_share, seed)
+    data = dataset_from_frame(
+        frame,
+        target,
+        standardise_target=first.task == "regression",
+        statistics_rows=rows[0],
+        **reading,
+    )
+    cells = frame.set_axis([str(column) for column in frame.columns], axis=1)
+    complete = cells.dropna() if reading.get("drop_missing") else cells
+    table = complete.drop(columns=data.target_name).reset_index(drop=True)
+    return DividedTable(data, table, *rows)
+
+
+def divided_set(
+    name: str, *, valid_share: float | None, test_share: float, seed: int
+) -> DividedTable:
+    """Divide a set that comes along; a synthetic one is not standardised.
+
+    Args:
+        name: one of :func:`lexppl.data.shipped_names`.
+        valid_share, test_share, seed: as in :func:`divided_frame`.
+
+    Raises:
+        ValueError: as :func:`divided_frame`; an unknown name.
+
+    Example:
+        >>> parts = divided_set("wine", valid_share=0.2, test_share=0.2, seed=0)
+        >>> len(parts.train), len(parts.valid), len(parts.test)
+        (107, 35, 36)
+    """
+    shares: dict[str, Any] = {"valid_share": valid_share, "test_share": test_share, "seed": seed}
+    if name not in synthetic_names():
+        return divided_frame(shipped_frame(name), **shares, drop_constant=True, name=name)
+    data = load(name)
+    table = pd.DataFrame(
+        load(name, dtype=torch.float64).x.numpy(), columns=list(data.feature_names)
+    )
+    return DividedTable(data, table, *_divided(data, valid_share, test_share, seed))
+
+
+Places = tuple[NDArray[np.int64], NDArray[np.int64] | None, NDArray[np.int64]]
+
+
+def _divided(data: Dataset, valid_share: float | None, test_share: float, seed: int) -> Places:
+    strata = data.y.numpy() if data.class_names is not None else np.zeros(len(data), np.int64)
+    rest, test = stratified_parts(strata, (1.0 - test_share, test_share), seed)
+    if min(len(rest), len(test)) == 0:
+        raise ValueError(
+            f"each part needs a row; {len(data)} rows give {len(rest)} to fit on and {len(test)} "
+            "to judge: give more rows, or another test_share"
+        )
+    share = None if valid_share is None else valid_share / (1.0 - test_share)
+    train, valid = training_and_validation(strata[rest], share, seed)
+    train, valid = rest[train], None if valid is None else rest[valid]
+    unseen = sorted(set(strata.tolist()) - set(strata[train].tolist()))
+    if unseen and data.class_names is not None:
+        raise ValueError(
+            f"class {data.class_names[unseen[0]]!r} has no row to fit on; give a lower "
+            "valid_share and test_share"
+        )
+    return train, valid, test

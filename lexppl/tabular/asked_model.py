@@ -1,0 +1,145 @@
+"""A given model that is asked about the rows of a table in their own units."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, is_classifier
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor, nn
+
+from lexppl.data.listing import listed
+from lexppl.models.black_box import BlackBox, Output, black_box
+
+
+class AskedByRow:
+    """An estimator that is asked by the numbers of a table's rows.
+
+    It was fitted on the table's own columns, words among them, which no tensor holds.
+
+    Args:
+        estimator: with `predict_proba` (then the numbers of labels are `classes_`) or `predict`.
+        table: what it was fitted on the like of.
+        labels: what its labels are called, where that is not `classes_`.
+    """
+
+    def __init__(self, estimator: Any, table: Any, labels: Sequence[str] | None = None) -> None:
+        if isinstance(estimator, BaseEstimator):
+            check_is_fitted(estimator)
+        if not hasattr(estimator, "predict_proba") and is_classifier(estimator):
+            raise ValueError(
+                f"the black box {type(estimator).__name__} has no predict_proba, and an explainer "
+                "needs probabilities; wrap it in sklearn.calibration.CalibratedClassifierCV"
+            )
+        self._estimator = estimator
+        self._cells = _cells_for(estimator, table)
+        if labels is not None or hasattr(estimator, "classes_"):
+            self.classes_ = estimator.classes_ if labels is None else list(labels)
+        if hasattr(estimator, "predict_proba"):
+            self.predict_proba = self._probabilities
+
+    def predict(self, rows: NDArray[Any]) -> Any:
+        """What the estimator predicts of rows by number, `(B, 1)`."""
+        return self._estimator.predict(self._chosen(rows))
+
+    def _probabilities(self, rows: NDArray[Any]) -> Any:
+        return self._estimator.predict_proba(self._chosen(rows))
+
+    def _chosen(self, rows: NDArray[Any]) -> Any:
+        places = rows[:, 0].astype(np.int64)
+        cells = self._cells
+        return cells.iloc[places] if isinstance(cells, pd.DataFrame) else cells[places]
+
+
+def asked_by_table(
+    model: Any,
+    table: Any,
+    *,
+    classes: Sequence[object] | None,
+    labels: Sequence[str] | None = None,
+    output: Output | None = None,
+) -> tuple[BlackBox, Tensor]:
+    """A model as a black box, and the rows of a table as it takes them.
+
+    Args:
+        model: an estimator, a torch module or a function, as :func:`lexppl.models.black_box` takes
+            them.
+        table: rows in their own units, a frame or an array of numbers.
+        classes: the C labels, or None for responses.
+        labels: what an estimator's labels are called among them, where that is not `classes_`.
+        output: what a module returns, where it does not tell.
+
+    Returns:
+        the black box and `x`, so that `box.targets(x)` is what the model says of every row.
+
+    Raises:
+        ValueError, TypeError: as :func:`lexppl.models.black_box`; a table with other columns than
+            the model was fitted on, or with words for a model that takes numbers.
+
+    Example:
+        >>> from sklearn.linear_model import LinearRegression
+        >>> table = pd.DataFrame({"dose": [1.0, 2.0], "age": [30.0, 40.0]})
+        >>> model = LinearRegression().fit(table[["dose"]], [10.0, 20.0])
+        >>> box, x = asked_by_table(model, table, classes=None)
+        >>> box.targets(x)
+        tensor([10., 20.], dtype=torch.float64)
+    """
+    if hasattr(model, "predict") or hasattr(model, "predict_proba"):
+        # Errors call a black box by its class.
+        model = type(type(model).__name__, (AskedByRow,), {})(model, table, labels)
+        x = torch.arange(len(table), dtype=torch.float64)[:, None]
+        return black_box(model, classes=classes, output=output), x
+    box = black_box(model, classes=classes, output=output)
+    return box, as_it_takes(model, torch.as_tensor(_numbers(table)))
+
+
+def as_it_takes(model: Any, x: Tensor) -> Tensor:
+    """Rows on the device and in the type of a module's parameters; as they are for what has none.
+
+    Example:
+        >>> as_it_takes(nn.Linear(2, 1), torch.zeros(3, 2, dtype=torch.float64)).dtype
+        torch.float32
+    """
+    held = next(model.parameters(), None) if isinstance(model, nn.Module) else None
+    return x if held is None else x.to(held)
+
+
+def _cells_for(estimator: Any, table: Any) -> pd.DataFrame | NDArray[Any]:
+    """The columns that an estimator was fitted on, by name where it knows names."""
+    if not isinstance(table, pd.DataFrame):
+        return np.asarray(table)
+    name = type(estimator).__name__
+    known = getattr(estimator, "feature_names_in_", None)
+    if known is not None:
+        lacking = [column for column in known if column not in table.columns]
+        if lacking:
+            raise ValueError(
+                f"the black box {name} was fitted on columns that the table lacks: "
+                f"{listed(lacking)}; it has {listed(table.columns)}"
+            )
+        return table[list(known)]
+    expected = getattr(estimator, "n_features_in_", None)
+    if expected is not None and expected != table.shape[1]:
+        raise ValueError(
+            f"the black box {name} was fitted on {expected} features; the table has "
+            f"{table.shape[1]} columns beside the target (was it fitted on the features of "
+            "lexppl.data?)"
+        )
+    numeric = all(pd.api.types.is_numeric_dtype(table[column]) for column in table.columns)
+    return table.to_numpy() if numeric else table
+
+
+def _numbers(table: Any) -> NDArray[np.float64]:
+    if isinstance(table, pd.DataFrame):
+        words = [c for c in table.columns if not pd.api.types.is_numeric_dtype(table[c])]
+        if words:
+            raise ValueError(
+                f"a torch module takes numbers, and the table's columns {listed(words)} hold "
+                "others (was it fitted on the features of lexppl.data?)"
+            )
+    return np.asarray(table, dtype=np.float64)
