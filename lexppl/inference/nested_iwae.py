@@ -136,6 +136,10 @@ class NestedIWAE(Objective):
         return self.estimator.control_parameters
 
     @property
+    def modules(self) -> tuple[nn.Module, ...]:
+        return tuple(p for p in vars(self.estimator).values() if isinstance(p, nn.Module))
+
+    @property
     def summary(self) -> str:
         return f"NestedIWAE(masks={self.masks}, imputations={self.imputations})"
 
