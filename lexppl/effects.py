@@ -17,6 +17,8 @@ from pyro.poutine.messenger import Messenger
 from pyro.poutine.runtime import effectful
 from torch import Tensor, nn
 
+from lexppl.argument_checks import int_at_least
+
 MASK_PLATE = "mask_particles"
 IMPUTATION_PLATE = "imputation_particles"
 LABEL_PLATE = "label_expectation"
@@ -59,10 +61,10 @@ class ParticleCounts(Messenger):
 
     def __init__(self, masks: int, imputations: int = 1) -> None:
         super().__init__()
-        for name, count in (("masks", masks), ("imputations", imputations)):
-            if not isinstance(count, int) or count < 1:
-                raise ValueError(f"{name} must be a whole number of at least 1; it is {count!r}")
-        self._counts = {MASK_PLATE: masks, IMPUTATION_PLATE: imputations}
+        self._counts = {
+            MASK_PLATE: int_at_least("masks", masks),
+            IMPUTATION_PLATE: int_at_least("imputations", imputations),
+        }
 
     def _pyro_particle_count(self, msg: Any) -> None:
         if not msg["done"]:

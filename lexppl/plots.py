@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from scipy.cluster.hierarchy import leaves_list, linkage, optimal_leaf_ordering
 
+from lexppl.argument_checks import int_at_least
 from lexppl.arviz_compatibility import Posterior, group_of
 from lexppl.explanation.importance_kind import ATTRIBUTION, PROBABILITY, kind_of, mask_means
 from lexppl.explanation.ranking import chain_probabilities, selection_table
@@ -66,7 +67,7 @@ def plot_importance(posterior: Posterior, features: int = 25) -> Figure:
         >>> plot_importance(posterior).axes[0].get_xlabel()
         'selection probability, mean over rows'
     """
-    _check_count(features, "features")
+    features = int_at_least("features", features)
     table = selection_table(posterior)
     shown = table.iloc[:features]
     by_chain = chain_probabilities(posterior)
@@ -145,7 +146,7 @@ def plot_heatmap(posterior: Posterior, rows: int = 50) -> Figure:
         >>> plot_heatmap(posterior, rows=3).axes[0].images[0].get_array().shape
         (3, 3)
     """
-    _check_count(rows, "rows")
+    rows = int_at_least("rows", rows)
     ranked = chain_probabilities(posterior)
     order = np.argsort(-ranked.values.mean(0), kind="stable")
     means = mask_means(posterior)
@@ -383,8 +384,3 @@ def _whole_numbers() -> MaxNLocator:
 def _short(name: Any) -> str:
     text = str(name)
     return text if len(text) <= LONGEST_LABEL else text[: LONGEST_LABEL - 1] + "…"
-
-
-def _check_count(count: int, name: str) -> None:
-    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-        raise ValueError(f"{name} must be a whole number of at least 1; it is {count!r}")

@@ -4,8 +4,6 @@ code from them."""
 import copy
 import json
 import math
-import os
-import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -21,6 +19,7 @@ from torch import nn
 import lexppl.inference
 import lexppl.models
 import lexppl.systems
+from lexppl.atomic_output import output_file
 from lexppl.inference import FitResult, History, NestedIWAE
 from lexppl.inference.replicates.replicate_hyperparameters import replicate_hyperparameters
 
@@ -71,6 +70,8 @@ def describe(part: Any, path: str = "model") -> Any:
         return [describe(v, f"{path}[{i}]") for i, v in enumerate(part)]
     if part is None or isinstance(part, bool | int | float | str):
         return part
+    if isinstance(part, np.generic):
+        return part.item()
     raise TypeError(f"{path} is a {type(part).__name__}, which is neither a part nor JSON")
 
 
@@ -119,7 +120,6 @@ def save(result: FitResult, folder: str | Path) -> None:
         OSError: the folder cannot be written.
     """
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
     weights = {}
     for kind, modules in (("model", result.models), ("guide", result.guides)):
         for r, module in enumerate(modules):
@@ -151,11 +151,12 @@ def save(result: FitResult, folder: str | Path) -> None:
         },
     }
     text = json.dumps(_finite(description), indent=1)
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".saving-") as aside:
-        (Path(aside) / WEIGHTS).write_bytes(to_bytes(weights))
-        (Path(aside) / DESCRIPTION).write_text(text, encoding="utf-8")
-        for name in (WEIGHTS, DESCRIPTION):
-            os.replace(Path(aside) / name, folder / name)
+    with (
+        output_file(folder / DESCRIPTION, overwrite=True) as described,
+        output_file(folder / WEIGHTS, overwrite=True) as weighed,
+    ):
+        weighed.write_bytes(to_bytes(weights))
+        described.write_text(text, encoding="utf-8")
 
 
 def load(

@@ -7,6 +7,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent / "lexppl"
 ORDER = {
+    "argument_checks": set(),
+    "atomic_output": set(),
     "distributions": set(),
     "effects": set(),
     "configured": set(),
@@ -20,15 +22,22 @@ ORDER["evaluation"] = {*ORDER["explanation"], "explanation"}
 ORDER["tabular"] = {*ORDER["evaluation"], "evaluation", "saving", "plots"}
 ORDER["compare"] = {*ORDER["tabular"], "tabular"}
 ORDER["cli"] = {*ORDER["compare"], "compare"}
+FOR_ALL = {"argument_checks", "atomic_output"}
+ORDER = {room: allowed | (FOR_ALL - {room}) for room, allowed in ORDER.items()}
 """What each room may import."""
 
-ROOMS_OF_INFERENCE = {
-    "objective": set(),
-    "estimators": {"objective"},
-    "replicates": {"objective", "estimators"},
-    "training": {"objective", "estimators", "replicates"},
+ROOMS = {
+    "inference": {
+        "objective": set(),
+        "estimators": {"objective"},
+        "replicates": {"objective", "estimators"},
+        "training": {"objective", "estimators", "replicates"},
+    },
+    "distributions": {"k_subset": set(), "by_size": set(), "relaxed": {"k_subset"}},
+    "evaluation": {"truth": set(), "refits": set(), "robustness": set()},
+    "compare": {"importances": set(), "adapters": set()},
 }
-"""Besides the files that stand in no room."""
+"""What the rooms within a room may import, besides the files that stand in none of them."""
 
 
 def imported(source):
@@ -71,10 +80,11 @@ def test_no_room_imports_what_stands_above_it():
     assert not breaches(every)
 
 
-def test_the_rooms_of_inference_have_an_order_too():
-    every = sources(ROOT / "inference")
-    assert {name.split("/")[0] for name in every if "/" in name} == set(ROOMS_OF_INFERENCE)
-    assert not breaches(every, ROOMS_OF_INFERENCE, "lexppl.inference.")
+@pytest.mark.parametrize("room", ROOMS)
+def test_the_rooms_within_a_room_have_an_order_too(room):
+    every = sources(ROOT / room)
+    assert {name.split("/")[0] for name in every if "/" in name} == set(ROOMS[room])
+    assert not breaches(every, ROOMS[room], f"lexppl.{room}.")
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,9 @@
 
 import json
 import warnings
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -22,6 +24,7 @@ from lexppl.models import (
     UnmaskedPredictor,
 )
 from lexppl.saving import describe, rebuild
+from lexppl.systems import l2x
 
 
 def rows(dtype=torch.float32):
@@ -82,6 +85,24 @@ def test_own_network_needs_its_model(tmp_path):
     assert torch.equal(again.model.selector(x).mean, result.model.selector(x).mean)
 
 
+def test_failed_saving_leaves_what_was_there(tmp_path, monkeypatch):
+    result = fitted(model, rows())
+    folder = tmp_path / "saved"
+    save(result, folder)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+
+    def full_disk(self, *args, **kwargs):
+        raise OSError("no space left on device")
+
+    # The description is written after the weights.
+    monkeypatch.setattr(Path, "write_text", full_disk)
+    for place in (folder, tmp_path / "other" / "saved"):
+        with pytest.raises(OSError, match="no space left"):
+            save(result, place)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    assert [path.name for path in tmp_path.iterdir()] == ["saved"]
+
+
 def test_unknown_part_is_not_built(tmp_path):
     result = fitted(model, rows())
     save(result, tmp_path)
@@ -100,6 +121,19 @@ def test_not_an_explainer(tmp_path):
 def test_every_part_describes_itself():
     one = model()
     assert describe(rebuild(describe(one))) == describe(one)
+
+
+def test_numbers_of_numpy_are_saved_as_plain_ones(tmp_path):
+    assert json.dumps(describe([np.int64(2), np.float32(0.5), np.True_])) == "[2, 0.5, true]"
+    four, two = np.int64(4), np.int32(2)
+    data = rows()
+    system = l2x(four, classes=two, k=two, temperature=np.float32(0.5), hidden=(four,))
+    result = fit(system, data, epochs=np.int64(2), batch_size=np.int64(60), progress=False)
+    save(result, tmp_path)
+    again = load(tmp_path)
+    selector = again.model.selector
+    assert (selector.k, selector.temperature, selector.network.hidden) == (2, 0.5, (4,))
+    assert torch.equal(selector(data[0]).mean, result.model.selector(data[0]).mean)
 
 
 def test_parts_of_before_are_known_by_their_former_names():

@@ -14,7 +14,7 @@ from lexppl.cli.help_texts import (
     EXPLAIN,
     EXPLAIN_MORE,
 )
-from lexppl.cli.typed_values import at_least_zero, names, positive, share, sizes, whole
+from lexppl.cli.typed_values import finite_float, fraction, int_at_least, names, sizes
 from lexppl.data import synthetic_names
 from lexppl.models.imputers.by_name import IMPUTERS
 from lexppl.models.regimes import Regime
@@ -90,7 +90,7 @@ def _compare(command: argparse.ArgumentParser) -> None:
     group = command.add_argument_group("the methods")
     group.add_argument(
         "--k",
-        type=whole(1),
+        type=int_at_least(1),
         help="features that a row keeps, for methods that take a number of them (default: a "
         "quarter of all; lex: as many as pay)",
     )
@@ -102,7 +102,7 @@ def _compare(command: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--replicates",
-        type=whole(1),
+        type=int_at_least(1),
         default=1,
         metavar="R",
         help="fits of each method from different seeds, averaged (default: 1)",
@@ -134,7 +134,7 @@ def _evaluate(command: argparse.ArgumentParser) -> None:
     command.add_argument("data", metavar="SET", choices=synthetic_names(), help="see below")
     command.add_argument(
         "--rows",
-        type=whole(10),
+        type=int_at_least(10),
         default=10_000,
         help="rows to fit on, as many to test on (default: 10000)",
     )
@@ -209,11 +209,11 @@ def _model_options(
         )
     size = group.add_mutually_exclusive_group()
     size.add_argument(
-        "--k", type=whole(1), help="features that each row keeps, as many in every row"
+        "--k", type=int_at_least(1), help="features that each row keeps, as many in every row"
     )
     size.add_argument(
         "--penalty",
-        type=at_least_zero,
+        type=finite_float(least=0.0),
         metavar="LAMBDA",
         help=f"instead: each row keeps as many as pay, at LAMBDA nats each (default: {penalty:g})",
     )
@@ -228,7 +228,7 @@ def _model_options(
     )
     group.add_argument(
         "--replicates",
-        type=whole(1),
+        type=int_at_least(1),
         default=replicates,
         metavar="R",
         help=f"fits from different seeds, trained at once (default: {replicates})",
@@ -279,36 +279,41 @@ def _fit_options(
     tested: str | None = None,
 ) -> None:
     group = command.add_argument_group("the fit")
-    group.add_argument("--epochs", type=whole(1), help=f"passes over the rows (default: {epochs})")
     group.add_argument(
-        "--masks", type=whole(2), metavar="L", help="masks a row and step of lex (default: 4)"
+        "--epochs", type=int_at_least(1), help=f"passes over the rows (default: {epochs})"
+    )
+    group.add_argument(
+        "--masks",
+        type=int_at_least(2),
+        metavar="L",
+        help="masks a row and step of lex (default: 4)",
     )
     group.add_argument(
         "--imputations",
-        type=whole(1),
+        type=int_at_least(1),
         metavar="K",
         help="imputations a mask of lex (default: 1)",
     )
     group.add_argument(
-        "--batch-size", type=whole(1), metavar="B", help=f"rows a step (default: {batch})"
+        "--batch-size", type=int_at_least(1), metavar="B", help=f"rows a step (default: {batch})"
     )
     group.add_argument(
         "--learning-rate",
-        type=positive,
+        type=finite_float(above=0.0),
         default=1e-3,
         metavar="RATE",
         help="of Adam (default: 0.001)",
     )
     group.add_argument(
         "--valid-share",
-        type=share,
+        type=fraction(of="the rows"),
         default=valid,
         metavar="SHARE",
         help=f"share of rows on which the best epoch is chosen (default: {valid:g})",
     )
     group.add_argument(
         "--seed",
-        type=whole(0),
+        type=int_at_least(0),
         default=0,
         help="the same seed gives the same numbers (default: 0)",
     )
@@ -316,7 +321,7 @@ def _fit_options(
     if tested is not None:
         group.add_argument(
             "--test-share",
-            type=share,
+            type=fraction(of="the rows"),
             default=0.2,
             metavar="SHARE",
             help=f"share of rows {tested} (default: 0.2)",
@@ -326,7 +331,11 @@ def _fit_options(
 def _output_options(command: argparse.ArgumentParser) -> None:
     group = command.add_argument_group("the output")
     group.add_argument(
-        "--draws", type=whole(2), default=100, metavar="D", help="mask draws a row (default: 100)"
+        "--draws",
+        type=int_at_least(2),
+        default=100,
+        metavar="D",
+        help="mask draws a row (default: 100)",
     )
     group.add_argument("--quiet", action="store_true", help="show no progress")
     group.add_argument("--debug", action="store_true", help=argparse.SUPPRESS)

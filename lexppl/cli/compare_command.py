@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from lexppl.cli.atomic_output import output_file
+from lexppl.atomic_output import output_file
 from lexppl.cli.errors import UsageError
 from lexppl.cli.fitting import FitSettings, check_size, device_of, fit_explainer, plan_of
 from lexppl.cli.messages import tell

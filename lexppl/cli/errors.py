@@ -34,8 +34,8 @@ def one_line(error: BaseException) -> str:
     """An error's message in one line, with options by their names at the command line.
 
     Example:
-        >>> one_line(ValueError("k must be from 1\\n to 3; it is 4"))
-        '--k must be from 1 to 3; it is 4'
+        >>> one_line(ValueError("k must be a whole number\\n from 1 to 3; it is 4"))
+        '--k must be a whole number from 1 to 3; it is 4'
     """
     message = str(error)
     if isinstance(error, OSError) and error.strerror:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from lexppl.arviz_compatibility import group_of
-from lexppl.cli.atomic_output import output_file
+from lexppl.atomic_output import output_file
 from lexppl.cli.exit_codes import INTERRUPTED
 from lexppl.cli.fitting import FitSettings, check_size, device_of, fit_explainer, plan_of
 from lexppl.cli.judging import PREDICTED_MASKS
@@ -21,10 +21,10 @@ from lexppl.cli.messages import collapse_messages, early_message, tell, warn
 from lexppl.cli.source import Splits
 from lexppl.cli.tables import text_table
 from lexppl.data import Dataset, synthetic, synthetic_set
-from lexppl.evaluation.oracle import Oracle
-from lexppl.evaluation.oracle_gap import oracle_gaps
 from lexppl.evaluation.prediction import prediction_scores, predictive
-from lexppl.evaluation.selection import selection_scores
+from lexppl.evaluation.truth.oracle import Oracle
+from lexppl.evaluation.truth.oracle_gap import oracle_gaps
+from lexppl.evaluation.truth.selection import selection_scores
 from lexppl.explanation import explain
 from lexppl.explanation.importance_kind import mask_means
 from lexppl.inference import FitResult

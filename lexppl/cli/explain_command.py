@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from lexppl.arviz_compatibility import Posterior
-from lexppl.cli.atomic_output import output_folder
+from lexppl.atomic_output import output_folder
 from lexppl.cli.black_box_file import black_box_targets, load_black_box
 from lexppl.cli.errors import UsageError
 from lexppl.cli.exit_codes import INTERRUPTED
@@ -42,7 +42,7 @@ from lexppl.cli.report import write_report
 from lexppl.cli.source import LoadedTable, Splits, divide, read_source
 from lexppl.cli.tables import score_cells, text_table
 from lexppl.cli.threads import one_thread
-from lexppl.evaluation.fitted_predictor import FittedPredictor
+from lexppl.evaluation.refits.fitted_predictor import FittedPredictor
 from lexppl.explanation import explain, save_posterior, selection_table
 from lexppl.explanation.importance_kind import PROBABILITY
 from lexppl.inference import FitResult

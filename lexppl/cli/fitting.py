@@ -9,10 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lexppl.argument_checks import int_between
 from lexppl.cli.errors import UsageError
 from lexppl.cli.source import Splits
 from lexppl.data import Dataset
-from lexppl.evaluation.fitted_predictor import FittedPredictor, fit_predictor
+from lexppl.evaluation.refits.fitted_predictor import FittedPredictor, fit_predictor
 from lexppl.inference import (
     CollapseWarning,
     FitResult,
@@ -139,8 +140,8 @@ def check_size(k: int | None, entries: int) -> None:
     Raises:
         ValueError: k above G.
     """
-    if k is not None and k > entries:
-        raise ValueError(f"k must be from 1 to {entries}, the number of features; it is {k}")
+    if k is not None:
+        int_between("k", k, 1, entries, note="the number of features")
 
 
 def settings_of(plan: FitSettings, data: Dataset, predictor: Any = None) -> Settings:

@@ -12,14 +12,14 @@ from torch import Tensor
 from lexppl.arviz_compatibility import group_of
 from lexppl.cli.fitting import FitSettings, fit_full_predictor
 from lexppl.cli.source import LoadedTable, Splits
-from lexppl.evaluation.accuracy_by_size import accuracy_by_size
-from lexppl.evaluation.evalx import EvalX, fit_evalx
-from lexppl.evaluation.fitted_predictor import FittedPredictor
 from lexppl.evaluation.prediction import (
     prediction_scores,
     predictive,
     predictive_log_likelihood,
 )
+from lexppl.evaluation.refits.accuracy_by_size import accuracy_by_size
+from lexppl.evaluation.refits.evalx import EvalX, fit_evalx
+from lexppl.evaluation.refits.fitted_predictor import FittedPredictor
 from lexppl.explanation import explain
 from lexppl.explanation.importance_kind import PROBABILITY, kind_of, mask_means
 from lexppl.inference import FitResult

@@ -1,50 +1,34 @@
 """Numbers and lists as they are typed."""
 
 import argparse
-import math
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any, TypeVar
+
+from lexppl import argument_checks
+
+Number = TypeVar("Number", int, float)
 
 
-def whole(least: int) -> Callable[[str], int]:
+def int_at_least(least: int) -> Callable[[str], int]:
     """A reader of whole numbers from `least` on."""
-
-    def read(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            value = least - 1
-        if value < least:
-            raise argparse.ArgumentTypeError(
-                f"must be a whole number of at least {least}; it is {text!r}"
-            )
-        return value
-
-    return read
+    check = partial(argument_checks.int_at_least, least=least)
+    return lambda text: _read(text, int, check)
 
 
-def _number(text: str, expected: str, fits: Callable[[float], bool]) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not (math.isfinite(value) and fits(value)):
-        raise argparse.ArgumentTypeError(f"must be {expected}; it is {text!r}")
-    return value
+def finite_float(
+    *, least: float | None = None, above: float | None = None
+) -> Callable[[str], float]:
+    """A reader of finite numbers, from `least` on or above `above`."""
+    check = partial(argument_checks.finite_float, least=least, above=above)
+    return lambda text: _read(text, float, check)
 
 
-def positive(text: str) -> float:
-    """A number above 0."""
-    return _number(text, "a number above 0", lambda value: value > 0.0)
-
-
-def at_least_zero(text: str) -> float:
-    """A finite number from 0 on."""
-    return _number(text, "a finite number of at least 0", lambda value: value >= 0.0)
-
-
-def share(text: str) -> float:
-    """A share strictly between 0 and 1."""
-    return _number(text, "a share of the rows between 0 and 1", lambda value: 0.0 < value < 1.0)
+def fraction(of: str) -> Callable[[str], float]:
+    """A reader of shares strictly between 0 and 1; `of` says of what."""
+    check = partial(argument_checks.fraction, of=of)
+    return lambda text: _read(text, float, check)
 
 
 def names(text: str) -> list[str]:
@@ -54,4 +38,16 @@ def names(text: str) -> list[str]:
 
 def sizes(text: str) -> list[int]:
     """Whole numbers between commas."""
-    return [whole(1)(part) for part in text.split(",")]
+    return [int_at_least(1)(part) for part in text.split(",")]
+
+
+def _read(text: str, number: Callable[[str], Number], check: Callable[..., Number]) -> Number:
+    value: Any = text
+    # What is no number at all is refused by the check, as it was typed.
+    with suppress(ValueError):
+        value = number(text)
+    try:
+        return check("", value)
+    except ValueError as error:
+        # argparse puts the option's name before the message.
+        raise argparse.ArgumentTypeError(str(error).strip()) from None

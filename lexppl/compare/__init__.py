@@ -3,20 +3,20 @@
 The libraries that are compared are those of the extra `compare`: pip install "lexppl[compare]".
 """
 
-from lexppl.compare.captum_baselines import conditional_baselines, unconditional_baselines
-from lexppl.compare.captum_importances import (
+from lexppl.compare.adapters.captum_baselines import conditional_baselines, unconditional_baselines
+from lexppl.compare.adapters.imputer_masker import ImputerMasker
+from lexppl.compare.adapters.shap_explanation import shap_explanation
+from lexppl.compare.compare import compare
+from lexppl.compare.importances.captum import (
     gradient_x_input_importances,
     integrated_gradients_importances,
     saliency_importances,
 )
-from lexppl.compare.compare import compare
-from lexppl.compare.imputer_masker import ImputerMasker
-from lexppl.compare.lime_importances import lime_importances
+from lexppl.compare.importances.lime import lime_importances
+from lexppl.compare.importances.permutation import permutation_importances
+from lexppl.compare.importances.shap import shap_importances
+from lexppl.compare.importances.tabnet import FittedTabNet, fit_tabnet, tabnet_importances
 from lexppl.compare.methods import METHODS, ComparisonContext, Method
-from lexppl.compare.permutation_importances import permutation_importances
-from lexppl.compare.shap_explanation import shap_explanation
-from lexppl.compare.shap_importances import shap_importances
-from lexppl.compare.tabnet_importances import FittedTabNet, fit_tabnet, tabnet_importances
 from lexppl.compare.top_masks import top_masks
 
 __all__ = [

@@ -12,11 +12,11 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from lexppl.compare.checks import check_counts, check_tables
+from lexppl.argument_checks import int_at_least, int_between
 from lexppl.compare.extra import library
+from lexppl.compare.importances.checks import check_tables
+from lexppl.compare.importances.numpy_model import black_box_of
 from lexppl.compare.methods import METHODS, ComparisonContext, Importances
-from lexppl.compare.numpy_model import black_box_of
-from lexppl.compare.random_state import check_seed
 from lexppl.compare.top_masks import top_masks
 from lexppl.data import Dataset
 from lexppl.evaluation import EvalX, FittedPredictor, fit_evalx, fit_predictor, selection_scores
@@ -120,8 +120,8 @@ def compare(
     named = _named(methods)
     options = {} if options is None else options
     fit_options = {} if fit_options is None else fit_options
-    check_counts(draws=draws)
-    check_seed(seed)
+    draws = int_at_least("draws", draws)
+    seed = int_at_least("seed", seed, 0)
     x, y, grouping, _ = _table(train, "train")
     test_x, test_y, test_grouping, truth = _table(test, "test")
     check_tables(grouping, train=x, test=test_x)
@@ -200,15 +200,12 @@ def _check_same_groups(train: Grouping | None, test: Grouping | None) -> None:
 def _sizes(sizes: Sequence[int] | None, entries: int) -> tuple[int, ...]:
     if sizes is None:
         return tuple(k for k in FIRST_SIZES if k <= entries)
-    chosen = tuple(dict.fromkeys(sizes))
-    wrong = [
-        k for k in chosen if not isinstance(k, int) or isinstance(k, bool) or not 0 <= k <= entries
-    ]
-    if wrong or not chosen:
-        raise ValueError(
-            f"sizes must be whole numbers from 0 to {entries}, the mask entries; they are {chosen}"
-        )
-    return chosen
+    if len(sizes) == 0:
+        raise ValueError("sizes must have at least one size; it is empty")
+    return tuple(
+        int_between("each of sizes", k, 0, entries, note="the mask entries")
+        for k in dict.fromkeys(sizes)
+    )
 
 
 def _built_in(what: Compared, attribute: str) -> Any:

@@ -9,15 +9,15 @@ from typing import Any
 
 from torch import Tensor
 
-from lexppl.compare.captum_importances import (
+from lexppl.compare.importances.captum import (
     gradient_x_input_importances,
     integrated_gradients_importances,
     saliency_importances,
 )
-from lexppl.compare.lime_importances import lime_importances
-from lexppl.compare.permutation_importances import permutation_importances
-from lexppl.compare.shap_importances import shap_importances
-from lexppl.compare.tabnet_importances import fit_tabnet
+from lexppl.compare.importances.lime import lime_importances
+from lexppl.compare.importances.permutation import permutation_importances
+from lexppl.compare.importances.shap import shap_importances
+from lexppl.compare.importances.tabnet import fit_tabnet
 from lexppl.models import Grouping
 
 Importances = Callable[[Tensor], Tensor]

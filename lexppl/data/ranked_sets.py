@@ -9,6 +9,7 @@ from types import MappingProxyType
 import torch
 from torch import Tensor
 
+from lexppl.argument_checks import int_at_least
 from lexppl.data.dataset import Dataset
 from lexppl.data.listing import listed
 from lexppl.data.synthetic import AdditiveBranch, Branch, ProductBranch
@@ -105,8 +106,7 @@ def ranked_set(
     """
     if name not in _BRANCHES:
         raise ValueError(f"there is no set {name!r}; there are {listed(ranked_names(), most=5)}")
-    if rows < 10:
-        raise ValueError(f"rows must be at least 10; it is {rows}")
+    rows = int_at_least("rows", rows, 10)
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(rows, FEATURES, dtype=torch.float64, generator=generator)
     uniform = torch.rand(rows, dtype=torch.float64, generator=generator)

@@ -15,6 +15,7 @@ from typing import Literal, Protocol, get_args
 import torch
 from torch import Tensor
 
+from lexppl.argument_checks import int_at_least
 from lexppl.data.dataset import Dataset
 from lexppl.data.listing import listed
 
@@ -292,8 +293,7 @@ def synthetic(
         ('x11', tensor([5.]))
     """
     law = synthetic_set(name, constant)
-    if rows < 1:
-        raise ValueError(f"rows must be at least 1; it is {rows}")
+    rows = int_at_least("rows", rows)
     generator = torch.Generator().manual_seed(seed)
     exact = torch.randn(rows, law.n_features, dtype=torch.float64, generator=generator)
     uniform = torch.rand(rows, dtype=torch.float64, generator=generator)

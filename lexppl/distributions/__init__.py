@@ -8,17 +8,21 @@ can draw, ``uniform_masks`` is its family's uniform member, and ``relaxation`` i
 three are ``functools.singledispatch`` functions, open to laws of your own.
 """
 
-from lexppl.distributions.exchangeable_masks import ExchangeableMasks
-from lexppl.distributions.k_subset import KSubset
+from lexppl.distributions.by_size.exchangeable_masks import ExchangeableMasks
+from lexppl.distributions.by_size.shapley_kernel import ShapleyKernel
+from lexppl.distributions.by_size.uniform_size import UniformSize
+from lexppl.distributions.k_subset.law import KSubset
 from lexppl.distributions.mask_dirichlet import MaskDirichlet
-from lexppl.distributions.max_concrete import MaxConcrete
-from lexppl.distributions.relaxation import Relaxation, relaxation
-from lexppl.distributions.relaxed_subset import RelaxedSubset, soft_top_k, successive_softmax
-from lexppl.distributions.shapley_kernel import ShapleyKernel
+from lexppl.distributions.relaxed.max_concrete import MaxConcrete
+from lexppl.distributions.relaxed.relaxation import Relaxation, relaxation
+from lexppl.distributions.relaxed.relaxed_subset import (
+    RelaxedSubset,
+    soft_top_k,
+    successive_softmax,
+)
 from lexppl.distributions.support import mask_support, uniform_masks
 from lexppl.distributions.top_entries import TopEntries
 from lexppl.distributions.top_k import OrderedTopK, TopKMask
-from lexppl.distributions.uniform_size import UniformSize
 
 __all__ = [
     "ExchangeableMasks",

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Bernoulli, Independent
 
-from lexppl.distributions.k_subset import KSubset
+from lexppl.distributions.k_subset.law import KSubset
 from lexppl.distributions.top_k import OrderedTopK, TopKMask
 
 DEFAULT_LIMIT = 2**16

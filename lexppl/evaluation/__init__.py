@@ -1,15 +1,5 @@
 """What an explanation is worth: against a known truth, by an impartial judge, by its nats."""
 
-from lexppl.evaluation.accuracy_by_size import accuracy_by_size
-from lexppl.evaluation.evalx import (
-    EvalX,
-    EvalXScores,
-    fit_evalx,
-)
-from lexppl.evaluation.fidelity import FidelityScores, fidelity_scores
-from lexppl.evaluation.fitted_predictor import FittedPredictor, fit_predictor
-from lexppl.evaluation.oracle import BayesScores, Oracle
-from lexppl.evaluation.oracle_gap import LabelOracle, OracleGap, oracle_gap, oracle_gaps
 from lexppl.evaluation.prediction import (
     PredictionScores,
     auroc,
@@ -17,18 +7,24 @@ from lexppl.evaluation.prediction import (
     predictive,
     predictive_log_likelihood,
 )
-from lexppl.evaluation.roar import RoarScores, roar
-from lexppl.evaluation.sanity import (
+from lexppl.evaluation.refits.accuracy_by_size import accuracy_by_size
+from lexppl.evaluation.refits.evalx import (
+    EvalX,
+    EvalXScores,
+    fit_evalx,
+)
+from lexppl.evaluation.refits.fidelity import FidelityScores, fidelity_scores
+from lexppl.evaluation.refits.fitted_predictor import FittedPredictor, fit_predictor
+from lexppl.evaluation.refits.roar import RoarScores, roar
+from lexppl.evaluation.robustness.sanity import (
     SanityScores,
     data_randomisation,
     model_randomisation,
     randomised,
     sanity_scores,
 )
-from lexppl.evaluation.selection import SelectionScores, selection_scores
-from lexppl.evaluation.sensitivity import max_sensitivity
-from lexppl.evaluation.size_choice import SizeChoice, best_validation, choose, fewest_within
-from lexppl.evaluation.stability import (
+from lexppl.evaluation.robustness.sensitivity import max_sensitivity
+from lexppl.evaluation.robustness.stability import (
     Concordance,
     TopKAgreement,
     bootstrap_ranks,
@@ -36,6 +32,10 @@ from lexppl.evaluation.stability import (
     kendall_w,
     top_k_agreement,
 )
+from lexppl.evaluation.size_choice import SizeChoice, best_validation, choose, fewest_within
+from lexppl.evaluation.truth.oracle import BayesScores, Oracle
+from lexppl.evaluation.truth.oracle_gap import LabelOracle, OracleGap, oracle_gap, oracle_gaps
+from lexppl.evaluation.truth.selection import SelectionScores, selection_scores
 
 __all__ = [
     "BayesScores",

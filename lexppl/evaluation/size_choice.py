@@ -9,6 +9,8 @@ from typing import Generic, TypeVar
 
 import pandas as pd
 
+from lexppl.argument_checks import finite_float, fraction
+
 Candidate = TypeVar("Candidate")
 
 Rule = Callable[[Sequence[float], Sequence[float], float | None], int | None]
@@ -72,10 +74,8 @@ def fewest_within(
         True
     """
     _check(sizes, scores)
-    if full_score is None or not math.isfinite(full_score):
-        raise ValueError(f"full_score must be a finite number; it is {full_score}")
-    if not 0.0 <= tolerance <= 1.0:
-        raise ValueError(f"tolerance must be from 0 to 1; it is {tolerance}")
+    full_score = finite_float("full_score", full_score)
+    tolerance = fraction("tolerance", tolerance, zero=True, one=True)
     least = full_score - (tolerance + ROUNDING) * abs(full_score)
     within = [index for index, score in enumerate(scores) if score >= least]
     return min(within, key=lambda index: (sizes[index], -scores[index]), default=None)

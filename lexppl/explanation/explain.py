@@ -9,6 +9,7 @@ import torch
 from pyro.distributions import Unit
 from torch import Tensor
 
+from lexppl.argument_checks import int_at_least
 from lexppl.arviz_compatibility import Posterior, posterior_of
 from lexppl.explanation.draws import (
     RESPONSE,
@@ -174,10 +175,8 @@ def explain(
 
 def _check_counts(counts: dict[str, int], seed: int) -> None:
     for name, count in counts.items():
-        if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-            raise ValueError(f"{name} must be a whole number of at least 1; it is {count!r}")
-    if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
-        raise ValueError(f"seed must be a whole number of at least 0; it is {seed!r}")
+        int_at_least(name, count)
+    int_at_least("seed", seed, 0)
 
 
 def _observed_jointly(result: FitResult, rows: NamedRows) -> bool:

@@ -1,12 +1,12 @@
 """Posteriors as netCDF files."""
 
 import os
-import tempfile
 from pathlib import Path
 
 import xarray as xr
 
 from lexppl.arviz_compatibility import Posterior, group_names, group_of
+from lexppl.atomic_output import output_file
 
 
 def save_posterior(posterior: Posterior, path: str | os.PathLike[str]) -> Path:
@@ -41,8 +41,7 @@ def save_posterior(posterior: Posterior, path: str | os.PathLike[str]) -> Path:
         raise ValueError(f"path: the folder {path.parent} is not there; create it first")
     if path.is_dir():
         raise ValueError(f"path must be a file; {path} is a folder")
-    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
-        aside = Path(folder) / path.name
+    with output_file(path, overwrite=True) as aside:
         xr.Dataset(attrs=posterior.attrs).to_netcdf(aside, mode="w", engine="h5netcdf")
         for name, group in groups.items():
             encoding = {
@@ -51,5 +50,4 @@ def save_posterior(posterior: Posterior, path: str | os.PathLike[str]) -> Path:
                 if values.ndim
             }
             group.to_netcdf(aside, mode="a", group=name, engine="h5netcdf", encoding=encoding)
-        os.replace(aside, path)
     return path

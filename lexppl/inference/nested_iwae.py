@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lexppl.argument_checks import fraction, int_at_least
 from lexppl.effects import Progress
 from lexppl.inference.estimators import GradientEstimator, LeaveOneOut
 from lexppl.inference.objective.bound import BoundSpec
@@ -94,18 +95,16 @@ class NestedIWAE(Objective):
         copies: int | None = None,
     ) -> None:
         super().__init__(max_plate_nesting=3)
-        for name, count in (("masks", masks), ("imputations", imputations), ("samples", samples)):
-            endless = name == "masks" and count == math.inf
-            if not endless and not (isinstance(count, int) and count >= 1):
-                raise ValueError(f"{name} must be a whole number of at least 1; it is {count!r}")
-        if copies is not None and not (isinstance(copies, int) and copies >= 1):
-            raise ValueError(f"copies must be a whole number of at least 1; it is {copies!r}")
+        masks = math.inf if masks == math.inf else int_at_least("masks", masks)
+        imputations = int_at_least("imputations", imputations)
+        samples = int_at_least("samples", samples)
+        if copies is not None:
+            copies = int_at_least("copies", copies)
         for name, schedule in (("entropy", entropy), ("penalty", penalty)):
             ends = (at(schedule, 0.0), at(schedule, 1.0))
             if not all(math.isfinite(value) and value >= 0.0 for value in ends):
                 raise ValueError(f"{name} must be finite and at least 0; it goes {ends}")
-        if not 0.0 <= random_masks < 1.0:
-            raise ValueError(f"random_masks is a share of the fit in [0, 1); it is {random_masks}")
+        random_masks = fraction("random_masks", random_masks, of="the fit", zero=True)
         if estimator is None:
             estimator = LeaveOneOut()
         if not isinstance(estimator, GradientEstimator):

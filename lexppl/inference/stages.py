@@ -8,6 +8,7 @@ from pyro.infer import ELBO
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from lexppl.argument_checks import int_at_least
 from lexppl.inference.objective.objective import Objective
 from lexppl.inference.pyro_objectives import as_objective
 
@@ -78,8 +79,8 @@ class Stage:
     def __post_init__(self) -> None:
         if not self.terms:
             raise ValueError("a stage needs at least one term")
-        if self.epochs is not None and self.epochs < 1:
-            raise ValueError(f"a stage needs at least one epoch; it has {self.epochs}")
+        if self.epochs is not None:
+            int_at_least("epochs of a stage", self.epochs)
 
 
 class TrainingModules(nn.Module):

@@ -8,6 +8,7 @@ import torch
 from pyro.distributions import TorchDistribution
 from torch import Tensor, nn
 
+from lexppl.argument_checks import finite_float
 from lexppl.configured import Configured
 
 
@@ -70,9 +71,8 @@ class NormalLikelihood(Likelihood):
 
     def __init__(self, scale: float = 1.0, learn_scale: bool = True) -> None:
         super().__init__()
-        if not scale > 0.0:
-            raise ValueError(f"scale must be positive; it is {scale}")
-        self._first_scale, self.learn_scale = float(scale), learn_scale
+        self._first_scale = finite_float("scale", scale, above=0.0)
+        self.learn_scale = learn_scale
         self.log_scale = nn.Parameter(torch.empty(()), requires_grad=learn_scale)
         self.reset_parameters()
 

@@ -7,6 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from lexppl.argument_checks import finite_float, fraction, int_at_least
 from lexppl.configured import Configured
 
 ACTIVATIONS = ("relu", "selu", "tanh", "leaky_relu", "silu", "gelu")
@@ -48,20 +49,18 @@ class MLP(Configured, nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
+        inputs, outputs = int_at_least("inputs", inputs), int_at_least("outputs", outputs)
+        hidden = tuple(int_at_least("a width of hidden", width) for width in hidden)
         widths = [inputs, *hidden, outputs]
-        if any(not isinstance(w, int) or w < 1 for w in widths):
-            raise ValueError(f"all widths must be whole numbers of at least 1; they are {widths}")
         if activation not in ACTIVATIONS:
             raise ValueError(f"activation must be one of {ACTIVATIONS}; it is {activation!r}")
         self.inputs, self.outputs = inputs, outputs
-        self.hidden, self.activation = tuple(hidden), activation
+        self.hidden, self.activation = hidden, activation
         with torch.random.fork_rng(enabled=seed is not None):
             if seed is not None:
                 torch.manual_seed(seed)
             self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
-        if not 0.0 <= dropout < 1.0:
-            raise ValueError(f"dropout must be a share in [0, 1); it is {dropout}")
-        self.batch_norm, self.dropout = batch_norm, float(dropout)
+        self.batch_norm, self.dropout = batch_norm, fraction("dropout", dropout, zero=True)
         self.norms = nn.ModuleList(nn.BatchNorm1d(width) for width in hidden if batch_norm)
         self._activate = getattr(nn.functional, activation)
 
@@ -99,11 +98,9 @@ class ScaledOutput(Configured, nn.Module):
 
     def __init__(self, network: nn.Module, shift: float, scale: float) -> None:
         super().__init__()
-        if not scale > 0.0:
-            raise ValueError(f"scale must be positive; it is {scale}")
         self.network = network
         self.shift = float(shift)
-        self.scale = float(scale)
+        self.scale = finite_float("scale", scale, above=0.0)
 
     def forward(self, x: Tensor) -> Tensor:
         outputs: Tensor = self.network(x)

@@ -9,6 +9,7 @@ from pyro.distributions import Dirichlet, TorchDistribution
 from torch import Tensor, nn
 from torch.distributions import kl_divergence
 
+from lexppl.argument_checks import finite_float, fraction
 from lexppl.configured import Configured
 from lexppl.distributions import MaxConcrete, TopEntries
 
@@ -28,9 +29,7 @@ class Penalty(Configured, nn.Module, ABC):
 
     def __init__(self, weight: float) -> None:
         super().__init__()
-        if not 0.0 <= weight < float("inf"):
-            raise ValueError(f"a penalty's weight must be finite and at least 0; it is {weight}")
-        self.weight = float(weight)
+        self.weight = finite_float("a penalty's weight", weight, least=0.0)
 
     @abstractmethod
     def forward(self, law: TorchDistribution, mask: Tensor, *rows: Tensor) -> Tensor:
@@ -74,9 +73,7 @@ class RatePenalty(Penalty):
 
     def __init__(self, weight: float, rate: float) -> None:
         super().__init__(weight)
-        if not 0.0 <= rate <= 1.0:
-            raise ValueError(f"rate must be a share of the entries in [0, 1]; it is {rate}")
-        self.rate = float(rate)
+        self.rate = fraction("rate", rate, of="the entries", zero=True, one=True)
 
     def forward(self, law: TorchDistribution, mask: Tensor, *rows: Tensor) -> Tensor:
         return self.weight * (mask.mean(-1) - self.rate).abs()
@@ -133,9 +130,7 @@ class KLPenalty(Penalty):
 
     def __init__(self, weight: float = 1.0, concentration: float = 1.0) -> None:
         super().__init__(weight)
-        if not 0.0 < concentration < float("inf"):
-            raise ValueError(f"concentration must be positive and finite; it is {concentration}")
-        self.concentration = float(concentration)
+        self.concentration = finite_float("concentration", concentration, above=0.0)
 
     def forward(self, law: TorchDistribution, mask: Tensor, *rows: Tensor) -> Tensor:
         if isinstance(law, Dirichlet):

@@ -8,6 +8,7 @@ from pyro.distributions import TorchDistribution
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
+from lexppl.argument_checks import finite_float, fraction, int_at_least
 from lexppl.configured import Configured
 from lexppl.distributions import KSubset, MaskDirichlet, MaxConcrete, TopEntries
 
@@ -58,10 +59,8 @@ class KSubsetSelector(Configured, nn.Module):
 
     def __init__(self, network: nn.Module, k: int) -> None:
         super().__init__()
-        if not isinstance(k, int) or isinstance(k, bool) or k < 1:
-            raise ValueError(f"k must be a whole number of at least 1; it is {k!r}")
         self.network = network
-        self.k = k
+        self.k = int_at_least("k", k)
 
     def forward(self, x: Tensor) -> TorchDistribution:
         return KSubset(self.network(x), self.k)
@@ -86,12 +85,8 @@ class RandomSelector(Configured, nn.Module):
 
     def __init__(self, entries: int, rate: float = 0.5) -> None:
         super().__init__()
-        if not isinstance(entries, int) or entries < 1:
-            raise ValueError(f"entries must be a whole number of at least 1; it is {entries!r}")
-        if not 0.0 <= rate <= 1.0:
-            raise ValueError(f"rate must be a probability in [0, 1]; it is {rate}")
-        self.entries = entries
-        self.rate = float(rate)
+        self.entries = int_at_least("entries", entries)
+        self.rate = fraction("rate", rate, of="the entries", zero=True, one=True)
 
     def forward(self, x: Tensor) -> TorchDistribution:
         probabilities = x.new_full((len(x), self.entries), self.rate)
@@ -108,7 +103,8 @@ class MaxConcreteSelector(Configured, nn.Module):
         temperature: t > 0 of the Concrete draws.
 
     Raises:
-        ValueError: a temperature that is not positive; k (when first used) outside 1 … G.
+        ValueError: a temperature that is not positive; k that is not a whole number of at least 1
+            (or, when first used, exceeds G).
 
     Example:
         >>> from lexppl.models import MLP
@@ -120,11 +116,9 @@ class MaxConcreteSelector(Configured, nn.Module):
 
     def __init__(self, network: nn.Module, k: int, temperature: float = 0.1) -> None:
         super().__init__()
-        if not 0.0 < temperature < float("inf"):
-            raise ValueError(f"temperature must be positive and finite; it is {temperature}")
         self.network = network
-        self.k = k
-        self.temperature = float(temperature)
+        self.k = int_at_least("k", k)
+        self.temperature = finite_float("temperature", temperature, above=0.0)
 
     def forward(self, x: Tensor) -> TorchDistribution:
         logits = self.network(x)

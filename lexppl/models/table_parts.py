@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from lexppl.argument_checks import int_at_least, int_between
 from lexppl.models.grouping import Grouping
 from lexppl.models.likelihoods import CategoricalLikelihood, NormalLikelihood
 from lexppl.models.networks import MLP
@@ -14,8 +15,7 @@ def mask_entries(features: int, grouping: Grouping | None) -> int:
     Raises:
         ValueError: no features, or a grouping of another number of them.
     """
-    if not isinstance(features, int) or isinstance(features, bool) or features < 1:
-        raise ValueError(f"features must be a whole number of at least 1; it is {features!r}")
+    features = int_at_least("features", features)
     if grouping is None:
         return features
     if grouping.features != features:
@@ -27,14 +27,13 @@ def mask_entries(features: int, grouping: Grouping | None) -> int:
 
 def check_size(k: int, entries: int) -> None:
     """Refuse a k that is not from 1 to G."""
-    if not isinstance(k, int) or isinstance(k, bool) or not 1 <= k <= entries:
-        raise ValueError(f"k must be from 1 to the {entries} mask entries; it is {k!r}")
+    int_between("k", k, 1, entries, note="the mask entries")
 
 
 def check_classes(classes: int | None) -> None:
     """Refuse fewer than two classes."""
-    if classes is not None and (not isinstance(classes, int) or classes < 2):
-        raise ValueError(f"classes must be at least 2, or None for a response; it is {classes!r}")
+    if classes is not None:
+        int_at_least("classes", classes, 2, note="or None for a response")
 
 
 def table_predictor(

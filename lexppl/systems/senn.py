@@ -9,6 +9,7 @@ from pyro.nn import PyroModule
 from torch import Tensor, nn
 from torch.func import jacrev
 
+from lexppl.argument_checks import finite_float, int_at_least
 from lexppl.configured import Configured
 from lexppl.effects import MASK_KIND, imputation_particles, mask_particles, penalty
 from lexppl.inference import LossTerm, NestedIWAE, Stage, System, Unscored
@@ -59,10 +60,8 @@ class SENN(Configured, PyroModule):
         grouping: Grouping | None = None,
     ) -> None:
         super().__init__()
-        if not 0.0 <= robustness < float("inf"):
-            raise ValueError(f"robustness must be finite and at least 0; it is {robustness}")
-        if not isinstance(outputs, int) or outputs < 1:
-            raise ValueError(f"outputs must be a whole number of at least 1; it is {outputs!r}")
+        robustness = finite_float("robustness", robustness, least=0.0)
+        outputs = int_at_least("outputs", outputs)
         if not isinstance(likelihood, Likelihood):
             raise TypeError(f"likelihood must be a Likelihood; it is {type(likelihood).__name__}")
         if outputs > 1 and not likelihood.discrete:

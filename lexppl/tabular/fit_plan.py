@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import numbers
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from lexppl.argument_checks import finite_float, int_at_least, int_between
 from lexppl.inference import Linear
 from lexppl.systems import METHODS, Method
 
@@ -78,7 +78,7 @@ def plan_for(
         (30, 200, 15)
     """
     few = rows < FEW_ROWS
-    size = whole("batch_size", batch_size, math.ceil(min(LARGEST_BATCH, rows / BATCHES_AN_EPOCH)))
+    size = _count("batch_size", batch_size, math.ceil(min(LARGEST_BATCH, rows / BATCHES_AN_EPOCH)))
     size = min(size, rows)
     while rows % size == 1 % size and size < rows:
         size += 1
@@ -86,9 +86,11 @@ def plan_for(
     return FitPlan(
         _widths("hidden", hidden, (64, 64) if few else (200, 200)),
         _widths("predictor_hidden", predictor_hidden, (64, 64) if few else (200, 200, 200)),
-        whole("epochs", epochs, lasting),
+        _count("epochs", epochs, lasting),
         size,
-        LEARNING_RATE if learning_rate is None else real("learning_rate", learning_rate),
+        LEARNING_RATE
+        if learning_rate is None
+        else finite_float("learning_rate", learning_rate, above=0.0),
     )
 
 
@@ -132,9 +134,9 @@ def check_method(method: Any, k: Any, penalty: Any, imputer: Any, labels: bool) 
             "them"
         )
     if penalty is not None:
-        real("penalty", penalty, zero=True)
+        finite_float("penalty", penalty, least=0.0)
     if k is not None:
-        whole("k", k, 1)
+        int_at_least("k", k)
     if imputer is not None and not known.takes("imputer"):
         raise ValueError(f"{method} has its own way to hide features: leave imputer out")
 
@@ -162,39 +164,11 @@ def kept_entries(method: str, k: Any, entries: int) -> int | None:
     """
     if k is None:
         return math.ceil(SHARE_KEPT * entries) if METHODS[method].needs("k") else None
-    if k > entries:
-        raise ValueError(f"k must be from 1 to the {entries} mask entries of X; it is {k}")
-    return int(k)
+    return int_between("k", k, 1, entries, note="the mask entries of X")
 
 
-def whole(name: str, value: Any, otherwise: int) -> int:
-    """A whole number of at least 1, or another where it is None.
-
-    Raises:
-        ValueError: it is not one.
-
-    Example:
-        >>> whole("epochs", None, 100)
-        100
-    """
-    if value is None:
-        return otherwise
-    if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"{name} must be a whole number of at least 1; it is {value!r}")
-    return int(value)
-
-
-def real(name: str, value: Any, zero: bool = False) -> float:
-    """A positive finite number, or 0 where that is allowed.
-
-    Raises:
-        ValueError: it is not one.
-    """
-    good = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not good or not math.isfinite(value) or value < 0 or (value == 0 and not zero):
-        least = "of at least 0" if zero else "above 0"
-        raise ValueError(f"{name} must be a finite number {least}; it is {value!r}")
-    return float(value)
+def _count(name: str, value: Any, otherwise: int) -> int:
+    return otherwise if value is None else int_at_least(name, value)
 
 
 def _widths(name: str, given: Any, otherwise: tuple[int, ...]) -> tuple[int, ...]:
@@ -202,4 +176,4 @@ def _widths(name: str, given: Any, otherwise: tuple[int, ...]) -> tuple[int, ...
         return otherwise
     if isinstance(given, str) or not isinstance(given, Sequence):
         raise ValueError(f"{name} must be a sequence of widths, such as (64, 64); it is {given!r}")
-    return tuple(whole(f"a width of {name}", width, 1) for width in given)
+    return tuple(int_at_least(f"a width of {name}", width) for width in given)

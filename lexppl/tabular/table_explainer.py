@@ -15,13 +15,14 @@ from sklearn.base import BaseEstimator, is_classifier, is_regressor
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 from torch import Tensor, nn
 
+from lexppl.argument_checks import fraction, int_at_least
 from lexppl.arviz_compatibility import Posterior
 from lexppl.data import TableEncoding, TargetColumn
 from lexppl.explanation import explain
 from lexppl.inference import FitResult
 from lexppl.models.imputers.by_name import imputer_of
 from lexppl.systems import DEFAULT_METHOD, METHODS, Settings
-from lexppl.tabular.fit_plan import check_method, kept_entries, plan_for, real, usual_imputer, whole
+from lexppl.tabular.fit_plan import check_method, kept_entries, plan_for, usual_imputer
 from lexppl.tabular.given_model import (
     check_given_model,
     predictor_on_standardised_rows,
@@ -175,12 +176,10 @@ class TableExplainer(BaseEstimator, ABC):
     def _fit(self, X: Any, y: Any) -> None:
         check_method(self.method, self.k, self.penalty, self.imputer, is_classifier(self))
         share = self.validation_fraction
-        if share is not None and not real("validation_fraction", share) < 1.0:
-            raise ValueError(
-                f"validation_fraction must be a share in (0, 1), or None; it is {share}"
-            )
-        replicates = whole("replicates", self.replicates, 1)
-        whole("prediction_masks", self.prediction_masks, 1)
+        if share is not None:
+            share = fraction("validation_fraction", share, note="or None")
+        replicates = int_at_least("replicates", self.replicates)
+        int_at_least("prediction_masks", self.prediction_masks)
         seed = seed_of(self.random_state)
         table, frame, y = self._validated(X, y)
         target, observed = self._fitted_target(y)

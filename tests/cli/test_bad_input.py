@@ -59,7 +59,7 @@ TABLES = {
         ["'income' is constant"],
     ),
     "words for numbers": (people(), ["--task", "regression"], ["'income' must hold numbers"]),
-    "k too large": (people(), ["--k", "5"], ["--k must be from 1 to 4", "it is 5"]),
+    "k too large": (people(), ["--k", "5"], ["--k must be a whole number from 1 to 4", "it is 5"]),
     "few rows": (people(8), ["--test-share", "0.01"], ["each part needs a row", "--test-share"]),
     "unknown categorical": (people(), ["--categorical", "sex"], ["'sex'"]),
 }
@@ -82,7 +82,7 @@ USAGE = {
     "no out": (["explain", "wine"], ["--out"]),
     "unknown option": (["explain", "wine", "--out", "r", "--penalti", "1"], ["--penalti"]),
     "shortened option": (["explain", "wine", "--out", "r", "--pen", "1"], ["--pen"]),
-    "k of 0": (["explain", "wine", "--out", "r", "--k", "0"], ["--k", "at least 1", "'0'"]),
+    "k of 0": (["explain", "wine", "--out", "r", "--k", "0"], ["--k", "at least 1", "it is 0"]),
     "k of 1.5": (["explain", "wine", "--out", "r", "--k", "1.5"], ["--k", "whole number"]),
     "k and penalty": (
         ["explain", "wine", "--out", "r", "--k", "2", "--penalty", "1"],

@@ -96,7 +96,7 @@ def test_methods_side_by_side_are_judged_by_the_truth_where_there_is_one(capsys)
         (["--methods", "lex,foo"], "foo given, of base_x, fastshap"),
         (["--methods", ","], "none given"),
         (["--methods", "lex,lex"], "names a method twice: lex,lex"),
-        (["--methods", "lex", "--k", "14"], "k must be from 1 to 13"),
+        (["--methods", "lex", "--k", "14"], "k must be a whole number from 1 to 13"),
         (["--methods", "lex", "--sizes", "1,x"], "must be a whole number of at least 1; it is 'x'"),
         ([], "the following arguments are required: --methods"),
     ],

@@ -177,8 +177,10 @@ def test_refused_before_any_fit(monkeypatch):
     refused(ValueError, "'shap'.* repeat", ["shap", "shap"])
     refused(TypeError, "one string, 'shap'", "shap")
     refused(TypeError, r"methods\['mine'\] must be a name", {"mine": 3})
-    refused(ValueError, "sizes must be whole numbers from 0 to 4", sizes=[5])
-    refused(ValueError, "sizes must be whole numbers from 0 to 4", sizes=[])
+    refused(
+        ValueError, "sizes must be a whole number from 0 to 4, the mask entries; it is 5", sizes=[5]
+    )
+    refused(ValueError, "sizes must have at least one size", sizes=[])
     refused(ValueError, r"options has \['lime'\]", options={"lime": {}})
     refused(ValueError, "draws must be", draws=0)
     refused(ValueError, "seed must be", seed=-1)

@@ -60,5 +60,5 @@ def test_seeds_and_mistakes():
     assert torch.equal(torch.get_rng_state(), state)
     with pytest.raises(ValueError, match="there is no set 'Sin'; there are"):
         ranked_set("Sin")
-    with pytest.raises(ValueError, match="rows must be at least 10; it is 9"):
+    with pytest.raises(ValueError, match="rows must be a whole number of at least 10; it is 9"):
         ranked_set("XOR", 9)

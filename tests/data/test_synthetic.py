@@ -154,7 +154,7 @@ def test_refusals() -> None:
         synthetic("S7")
     with pytest.raises(ValueError, match="constant must be 'l2x-code', 'l2x-paper'; it is 'x'"):
         synthetic_set("Syn1", constant="x")
-    with pytest.raises(ValueError, match="rows must be at least 1; it is 0"):
+    with pytest.raises(ValueError, match="rows must be a whole number of at least 1; it is 0"):
         synthetic("S1", rows=0)
     with pytest.raises(ValueError, match=r"11 features.*\(3, 10\)"):
         synthetic_set("S1").probability(torch.zeros(3, 10))

@@ -217,7 +217,7 @@ def test_estimators_refuse_what_they_cannot_do():
         loss(LeaveOneOut(), masks=1)
     for bad in (0.0, -1.0, math.inf):
         for kind in (REBAR, StraightThrough, Pathwise):
-            with pytest.raises(ValueError, match="temperature must be positive"):
+            with pytest.raises(ValueError, match="temperature must be a finite number above 0"):
                 kind(bad)
     with pytest.raises(ValueError, match="only Enumerate"):
         loss(LeaveOneOut(), masks=math.inf)

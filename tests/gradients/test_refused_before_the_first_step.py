@@ -75,5 +75,5 @@ def test_refused(law, estimator, options, message):
 
 @pytest.mark.parametrize("kind", [REBAR, StraightThrough, Pathwise])
 def test_a_temperature_of_zero_is_refused_at_once(kind):
-    with pytest.raises(ValueError, match="temperature must be positive and finite; it is 0"):
+    with pytest.raises(ValueError, match="temperature must be a finite number above 0; it is 0"):
         kind(0.0)

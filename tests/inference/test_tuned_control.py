@@ -85,5 +85,5 @@ def test_a_fit_tunes_a_bad_start_and_leaves_what_it_was_given(replicates):
 def test_what_is_not_a_control_is_refused():
     with pytest.raises(TypeError, match="control must be a TunedControl; it is float"):
         REBAR(control=0.5)
-    with pytest.raises(ValueError, match="temperature must be positive"):
+    with pytest.raises(ValueError, match="temperature must be a finite number above 0"):
         TunedControl(0.0)

@@ -933,12 +933,16 @@ def test_bad_training_rows(kind: type[Imputer]) -> None:
     bad[2, 1] = NAN
     for arguments, error, message in (
         ((bad, 2), ValueError, "1 of its 10 values are NaN"),
-        ((x, 6), ValueError, "components must be from 1 to the 5 rows of x; it is 6"),
+        (
+            (x, 6),
+            ValueError,
+            "components must be .* from 1 to 5, the rows of x; it is 6",
+        ),
         ((x, 0), ValueError, "it is 0"),
-        ((x, 2.0), TypeError, "components must be a whole number; it is 2.0"),
-        ((x, True), TypeError, "whole number; it is True"),
-        ((x, 2, -1), ValueError, "seed must not be negative"),
-        ((x, 2, None), TypeError, "seed must be a whole number"),
+        ((x, 2.0), ValueError, "components must be a whole number.*it is 2.0"),
+        ((x, True), ValueError, "whole number.*it is True"),
+        ((x, 2, -1), ValueError, "seed must be a whole number of at least 0; it is -1"),
+        ((x, 2, None), ValueError, "seed must be a whole number"),
         ((x.long(), 2), TypeError, "floating-point"),
         ((x.numpy(), 2), TypeError, "ndarray"),
         ((x[:1], 1), ValueError, "at least 2 rows"),

@@ -246,7 +246,7 @@ def test_what_are_no_shares_is_refused_before_any_step(y, message):
     [
         ({"features": 0}, "features must be a whole number of at least 1; it is 0"),
         ({"grouping": Grouping([0, 1])}, "carries masks to 2 features; there are 4"),
-        ({"hidden": (0,)}, "widths must be whole numbers"),
+        ({"hidden": (0,)}, "a width of hidden must be a whole number of at least 1; it is 0"),
         ({"activation": "step"}, "activation must be one of"),
     ],
 )

@@ -137,7 +137,7 @@ def test_a_size_that_is_none_is_refused(name, k):
 @pytest.mark.parametrize("name", [n for n, m in METHODS.items() if m.takes("penalty")])
 def test_a_negative_penalty_is_refused(name):
     with pytest.raises(
-        ValueError, match="penalty's weight must be finite and at least 0; it is -1"
+        ValueError, match="penalty's weight must be a finite number of at least 0; it is -1"
     ):
         system_for(name, settings(name, penalty=-1.0))
 

@@ -362,7 +362,11 @@ def test_it_is_explained_saved_and_loaded(classes, tmp_path):
         ({"features": 1}, ValueError, "at least 2 mask entries; G is 1"),
         ({"grouping": Grouping([0, 0, 0, 0])}, ValueError, "at least 2 mask entries; G is 1"),
         ({"grouping": Grouping([0, 1])}, ValueError, "carries masks to 2 features; there are 4"),
-        ({"classes": 1}, ValueError, "classes must be at least 2"),
+        (
+            {"classes": 1},
+            ValueError,
+            "classes must be a whole number of at least 2, or None",
+        ),
         ({"samples": 0}, ValueError, "samples must be a whole number of at least 1; it is 0"),
         ({"surrogate": "forest"}, TypeError, "surrogate must be a torch module.*it is str"),
         ({"black_box": len}, TypeError, "black_box must be a torch module.*builtin"),

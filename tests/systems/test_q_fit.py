@@ -217,10 +217,10 @@ def test_draws_have_the_dirichlets_gradient():
 def test_bad_input_is_refused(given):
     with pytest.raises(ValueError, match="scope must be 'local' or 'global'; it is 'row'"):
         q_fit(3, given, scope="row")
-    with pytest.raises(ValueError, match="concentration must be positive"):
+    with pytest.raises(ValueError, match="concentration must be a finite number above 0"):
         q_fit(3, given, concentration=0.0)
     for scope in ("global", "local"):
-        with pytest.raises(ValueError, match="kl_weight must be positive and finite; it is 0"):
+        with pytest.raises(ValueError, match="kl_weight must be a finite number above 0; it is 0"):
             q_fit(3, given, scope=scope, kl_weight=0.0)
     with pytest.raises(TypeError, match="frozen takes"):
         q_fit(3, lambda x: x)

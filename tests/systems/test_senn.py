@@ -189,12 +189,12 @@ def test_it_is_explained_saved_and_loaded(classes, tmp_path):
     ("options", "message"),
     [
         ({"features": 0}, "features must be a whole number of at least 1; it is 0"),
-        ({"classes": 1}, "classes must be at least 2"),
-        ({"robustness": -0.1}, "robustness must be finite and at least 0; it is -0.1"),
-        ({"robustness": math.nan}, "robustness must be finite and at least 0; it is nan"),
+        ({"classes": 1}, "classes must be a whole number of at least 2"),
+        ({"robustness": -0.1}, "robustness must be a finite number of at least 0; it is -0.1"),
+        ({"robustness": math.nan}, "robustness must be a finite number of at least 0; it is nan"),
         ({"grouping": Grouping([0, 1])}, "carries masks to 2 features; there are 3"),
         ({"activation": "step"}, "activation must be one of"),
-        ({"hidden": (0,)}, "widths must be whole numbers"),
+        ({"hidden": (0,)}, "a width of hidden must be a whole number of at least 1; it is 0"),
     ],
 )
 def test_bad_numbers_are_refused_by_the_factory(options, message):

@@ -5,9 +5,9 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from lexppl.argument_checks import finite_float
 from lexppl.distributions import relaxation
 from lexppl.inference.estimators.base import SamplePathEstimator
-from lexppl.inference.estimators.straight_through import check_temperature
 from lexppl.inference.objective.site import Site
 
 
@@ -35,7 +35,7 @@ class Pathwise(SamplePathEstimator):
     unbiased: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        check_temperature(self.temperature)
+        finite_float("temperature", self.temperature, above=0.0)
 
     def draw(self, site: Site) -> Tensor | None:
         relaxed = relaxation(site.law)

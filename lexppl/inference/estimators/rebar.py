@@ -10,10 +10,11 @@ import torch
 from pyro.infer.util import is_validation_enabled
 from torch import Tensor, nn
 
+from lexppl.argument_checks import finite_float
 from lexppl.distributions import Relaxation, relaxation
 from lexppl.inference.estimators.base import Estimate, SampledEstimator
 from lexppl.inference.estimators.leaving_one_out import imputation_score, per_mask
-from lexppl.inference.estimators.straight_through import check_temperature, straight_through
+from lexppl.inference.estimators.straight_through import straight_through
 from lexppl.inference.objective.bound import BoundSpec, BoundTerms, no_gradient, shared_with
 from lexppl.inference.objective.site import Site
 
@@ -40,7 +41,7 @@ class TunedControl(nn.Module):
 
     def __init__(self, temperature: float = 0.5, scale: float = 1.0) -> None:
         super().__init__()
-        check_temperature(temperature)
+        temperature = finite_float("temperature", temperature, above=0.0)
         self._start = (math.log(temperature), float(scale))
         self.log_temperature = nn.Parameter(torch.empty(()))
         self.scale = nn.Parameter(torch.empty(()))
@@ -108,7 +109,7 @@ class REBAR(SampledEstimator):
     control: TunedControl | None = None
 
     def __post_init__(self) -> None:
-        check_temperature(self.temperature)
+        finite_float("temperature", self.temperature, above=0.0)
         if self.control is not None and not isinstance(self.control, TunedControl):
             raise TypeError(f"control must be a TunedControl; it is {type(self.control).__name__}")
 

@@ -5,6 +5,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from lexppl.argument_checks import finite_float
 from lexppl.distributions import relaxation
 from lexppl.inference.estimators.base import SamplePathEstimator
 from lexppl.inference.objective.bound import BoundSpec
@@ -21,12 +22,6 @@ def straight_through(hard: Tensor, soft: Tensor) -> Tensor:
         [0.0, 1.0]
     """
     return hard.detach() + (soft - soft.detach())
-
-
-def check_temperature(temperature: float) -> None:
-    """Refuse a temperature that is not positive."""
-    if not 0.0 < temperature < float("inf"):
-        raise ValueError(f"temperature must be positive and finite; it is {temperature}")
 
 
 @dataclass(frozen=True)
@@ -51,7 +46,7 @@ class StraightThrough(SamplePathEstimator):
     unbiased: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        check_temperature(self.temperature)
+        finite_float("temperature", self.temperature, above=0.0)
 
     def check(self, site: Site, spec: BoundSpec) -> None:
         if not relaxation(site.law).exact:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from lexppl.argument_checks import finite_float
 from lexppl.inference.stages import OptimizerFactory
 
 
@@ -28,8 +29,7 @@ def clipped_adamw(bound: float, **options: Any) -> OptimizerFactory:
         >>> round(float(weight.detach()), 6)
         0.2
     """
-    if not 0.0 < bound < float("inf"):
-        raise ValueError(f"bound must be positive and finite; it is {bound}")
+    bound = finite_float("bound", bound, above=0.0)
 
     def make(parameters: Iterable[Tensor]) -> Optimizer:
         held = list(parameters)

@@ -10,6 +10,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from lexppl.argument_checks import fraction, int_at_least
 from lexppl.inference.batches import Data, LoadedRows
 from lexppl.inference.contexts import program_settings, seeded
 from lexppl.inference.replicates.replicate_rows import (
@@ -210,13 +211,12 @@ def _check_arguments(
     patience: int | None,
     clip_norm: float | None,
 ) -> None:
-    counts = {"epochs": epochs, "batch_size": batch_size, "replicates": replicates}
-    counts["folds"] = folds
+    int_at_least("epochs", epochs)
+    int_at_least("batch_size", batch_size)
+    int_at_least("replicates", replicates)
+    int_at_least("folds", folds)
     if patience is not None:
-        counts["patience"] = patience
-    for name, count in counts.items():
-        if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-            raise ValueError(f"{name} must be a whole number of at least 1; it is {count!r}")
+        int_at_least("patience", patience)
     if clip_norm is not None and not clip_norm > 0.0:
         raise ValueError(f"clip_norm must be positive; it is {clip_norm}")
 
@@ -228,13 +228,12 @@ def _validation(
         return rows, None
     if not isinstance(valid, float | int):
         return rows, training_rows(valid, dtype, "valid")
-    if not 0.0 < valid < 1.0:
-        raise ValueError(f"valid must be a share of the rows in (0, 1); it is {valid}")
+    share = fraction("valid", valid, of="the rows")
     if isinstance(rows, LoadedRows):
         raise ValueError("a loader cannot be split: give validation rows as valid=, or valid=None")
     if len(rows) < 2:
         raise ValueError("one row cannot be split into training and validation rows")
-    return rows.split(float(valid))
+    return rows.split(share)
 
 
 def _check_devices(runner: Replicates, rows: Rows) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, get_args
 
+import numpy as np
 from torch import nn
 
+from lexppl.argument_checks import int_at_least
 from lexppl.models.black_box.box import BlackBox, Task
 from lexppl.models.black_box.callables import of_function, of_module
 from lexppl.models.black_box.estimators import of_estimator
@@ -69,8 +71,7 @@ def black_box(
         raise ValueError(f"task must be one of {get_args(Task)}; it is {task!r}")
     if output is not None and output not in get_args(Output):
         raise ValueError(f"output must be one of {get_args(Output)}; it is {output!r}")
-    if not isinstance(batch_rows, int) or isinstance(batch_rows, bool) or batch_rows < 1:
-        raise ValueError(f"batch_rows must be a whole number of at least 1; it is {batch_rows!r}")
+    batch_rows = int_at_least("batch_rows", batch_rows)
     count, labels = _class_count(classes)
     if isinstance(model, nn.Module):
         return of_module(model, count, task, output, batch_rows)
@@ -89,10 +90,8 @@ def _class_count(
 ) -> tuple[int | None, tuple[str, ...] | None]:
     if classes is None:
         return None, None
-    if isinstance(classes, int):
-        if classes < 2 or isinstance(classes, bool):
-            raise ValueError(f"classes must be at least 2; it is {classes}")
-        return classes, None
+    if isinstance(classes, int | np.integer):
+        return int_at_least("classes", classes, 2), None
     if isinstance(classes, str):
         raise ValueError(f"classes must be a number or the list of labels; it is {classes!r}")
     labels = tuple(str(label) for label in classes)

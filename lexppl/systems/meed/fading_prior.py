@@ -6,6 +6,7 @@ from pyro.distributions import TorchDistribution
 from torch import Tensor, nn
 from torch.func import grad
 
+from lexppl.argument_checks import int_at_least
 from lexppl.effects import fit_progress
 from lexppl.models.grouping import Grouping
 from lexppl.models.penalties import Penalty
@@ -45,10 +46,8 @@ class FadingPrior(Penalty):
         self, weight: float, model: nn.Module, epochs: int, grouping: Grouping | None = None
     ) -> None:
         super().__init__(weight)
-        if not isinstance(epochs, int) or epochs < 1:
-            raise ValueError(f"epochs must be a whole number of at least 1; it is {epochs!r}")
         self.model = model if isinstance(model, Frozen) else frozen(model)
-        self.epochs = epochs
+        self.epochs = int_at_least("epochs", epochs)
         self.grouping = grouping
 
     def forward(self, law: TorchDistribution, mask: Tensor, *rows: Tensor) -> Tensor:

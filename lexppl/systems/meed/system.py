@@ -7,6 +7,7 @@ from pyro.nn import PyroModule
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
+from lexppl.argument_checks import finite_float
 from lexppl.configured import Configured
 from lexppl.inference import LossTerm, NestedIWAE, Pathwise, Stage, System
 from lexppl.models.grouping import Grouping
@@ -104,8 +105,7 @@ def meed(
     """
     entries = mask_entries(features, grouping)
     check_size(k, entries)
-    if not 0.0 <= adversary < float("inf"):
-        raise ValueError(f"adversary must be a weight of at least 0; it is {adversary}")
+    adversary = finite_float("adversary", adversary, least=0.0)
     if classes is None or classes < 2:
         raise ValueError(f"meed explains labels of at least 2 classes; classes is {classes!r}")
     if not isinstance(black_box, nn.Module):

@@ -9,6 +9,7 @@ import torch
 from pyro.nn import PyroModule
 from torch import Tensor, nn
 
+from lexppl.argument_checks import finite_float
 from lexppl.configured import Configured
 from lexppl.distributions import MaskDirichlet
 from lexppl.effects import MASK_KIND, imputation_particles, mask_particles
@@ -58,13 +59,10 @@ class GlobalImportance(Configured, PyroModule):
         grouping: Grouping | None = None,
     ) -> None:
         super().__init__()
-        _check_weight(kl_weight)
-        if not 0.0 < concentration < float("inf"):
-            raise ValueError(f"concentration must be positive and finite; it is {concentration}")
         self.entries = entries
         self.predictor = predictor
-        self.concentration = float(concentration)
-        self.kl_weight = float(kl_weight)
+        self.concentration = finite_float("concentration", concentration, above=0.0)
+        self.kl_weight = finite_float("kl_weight", kl_weight, above=0.0)
         self.imputer = ConstantImputer(0.0) if imputer is None else imputer
         self.grouping = grouping
 
@@ -97,10 +95,9 @@ class DirichletGuide(Configured, PyroModule):
 
     def __init__(self, entries: int, point: bool = False, kl_weight: float = 1.0) -> None:
         super().__init__()
-        _check_weight(kl_weight)
         self.entries = entries
         self.point = point
-        self.kl_weight = float(kl_weight)
+        self.kl_weight = finite_float("kl_weight", kl_weight, above=0.0)
         self.free = nn.Parameter(torch.zeros(entries))
 
     def reset_parameters(self) -> None:
@@ -176,7 +173,7 @@ def q_fit(
     entries = mask_entries(features, grouping)
     if scope not in ("local", "global"):
         raise ValueError(f"scope must be 'local' or 'global'; it is {scope!r}")
-    _check_weight(kl_weight)
+    kl_weight = finite_float("kl_weight", kl_weight, above=0.0)
     given = frozen(black_box)
 
     def build_global() -> list[Stage]:
@@ -197,8 +194,3 @@ def q_fit(
         return [Stage([LossTerm(model, NestedIWAE(1, samples=count, estimator=estimator))])]
 
     return System(build_local if scope == "local" else build_global)
-
-
-def _check_weight(kl_weight: float) -> None:
-    if not 0.0 < kl_weight < float("inf"):
-        raise ValueError(f"kl_weight must be positive and finite; it is {kl_weight}")

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from lexppl.argument_checks import finite_float, fraction
 from lexppl.configured import Configured
 
 KINDS = ("gaussian", "added", "swap")
@@ -33,14 +34,12 @@ class NoisyFeatures(Configured, nn.Module):
         self, network: nn.Module, share: float, scale: float = 1.0, kind: str = "gaussian"
     ) -> None:
         super().__init__()
-        if not 0.0 <= share <= 1.0:
-            raise ValueError(f"share must be in [0, 1]; it is {share}")
-        if not 0.0 <= scale < float("inf"):
-            raise ValueError(f"scale must be finite and at least 0; it is {scale}")
+        share = fraction("share", share, zero=True, one=True)
+        scale = finite_float("scale", scale, least=0.0)
         if kind not in KINDS:
             raise ValueError(f"kind must be one of {KINDS}; it is {kind!r}")
         self.network = network
-        self.share, self.scale, self.kind = float(share), float(scale), kind
+        self.share, self.scale, self.kind = share, scale, kind
 
     def forward(self, x: Tensor) -> Tensor:
         if self.training and self.share > 0.0:

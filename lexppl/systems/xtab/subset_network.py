@@ -5,6 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
+from lexppl.argument_checks import fraction, int_between
 from lexppl.configured import Configured
 
 
@@ -57,9 +58,7 @@ def subset_width(features: int, subsets: int, overlap: float) -> int:
     Raises:
         ValueError: n outside 1 … D, a share outside [0, 1].
     """
-    if not isinstance(subsets, int) or not 1 <= subsets <= features:
-        raise ValueError(f"subsets must be from 1 to the {features} features; it is {subsets!r}")
-    if not 0.0 <= overlap <= 1.0:
-        raise ValueError(f"overlap must be a share in [0, 1]; it is {overlap}")
+    subsets = int_between("subsets", subsets, 1, features, note="the features")
+    overlap = fraction("overlap", overlap, zero=True, one=True)
     step = math.ceil(features / subsets)
     return min(features, step + round(overlap * step))

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lexppl.argument_checks import int_at_least, int_between
 from lexppl.models.imputers.training_rows import check_training_rows
 from lexppl.models.imputers.variance_floor import fill_zero_variances
 
@@ -21,14 +22,14 @@ def check_component_fit(x: Tensor, components: int, seed: int) -> None:
         seed: of the fit's start.
 
     Raises:
-        TypeError: when `x` is not a floating-point tensor, or a number not whole.
-        ValueError: when `x` is not a finite table of 2 rows or more, the components are fewer than
-            1 or more than its rows, or the seed is negative.
+        TypeError: when `x` is not a floating-point tensor.
+        ValueError: when `x` is not a finite table of 2 rows or more, the components are no
+            whole number from 1 to its rows, or the seed is none of at least 0.
 
     Example:
         >>> check_component_fit(torch.ones(3, 2), components=4, seed=0)
         Traceback (most recent call last):
-        ValueError: components must be from 1 to the 3 rows of x; it is 4
+        ValueError: components must be a whole number from 1 to 3, the rows of x; it is 4
     """
     check_training_rows(x)
     if x.ndim != 2:
@@ -36,13 +37,8 @@ def check_component_fit(x: Tensor, components: int, seed: int) -> None:
             f"x must be a table of shape (B, D); it has shape {tuple(x.shape)}. For other rows "
             "use a MarginalImputer"
         )
-    for name, number in (("components", components), ("seed", seed)):
-        if isinstance(number, bool) or not isinstance(number, int | np.integer):
-            raise TypeError(f"{name} must be a whole number; it is {number!r}")
-    if not 1 <= components <= len(x):
-        raise ValueError(f"components must be from 1 to the {len(x)} rows of x; it is {components}")
-    if seed < 0:
-        raise ValueError(f"seed must not be negative; it is {seed}")
+    int_between("components", components, 1, len(x), note="the rows of x")
+    int_at_least("seed", seed, 0)
 
 
 def fit_diagonal_mixture(x: Tensor, components: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -95,10 +95,9 @@ class KMeansDataImputer(Imputer):
                 if None.
 
         Raises:
-            TypeError: when `x` is not a floating-point tensor, `reference` not of its type, or a
-                number not whole.
-            ValueError: when `x` is not a finite table of 2 rows or more, the components are fewer
-                than 1 or more than its rows, or `reference` does not fit it.
+            TypeError: when `x` is not a floating-point tensor, `reference` not of its type.
+            ValueError: when `x` is not a finite table of 2 rows or more, the components are no
+                whole number from 1 to its rows, or `reference` does not fit it.
 
         Source: `sklearn.cluster.KMeans`, the best of 10 starts.
 

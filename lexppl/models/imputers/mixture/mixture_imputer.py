@@ -87,9 +87,9 @@ class MixtureImputer(Imputer):
             seed: of the start, which is k-means; the global random state is not touched.
 
         Raises:
-            TypeError: when `x` is not a floating-point tensor, or a number not whole.
+            TypeError: when `x` is not a floating-point tensor.
             ValueError: when `x` is not a finite table of 2 rows or more, or the components are
-                fewer than 1 or more than its rows.
+                no whole number from 1 to its rows.
 
         Source: `sklearn.mixture.GaussianMixture` with `covariance_type="diag"`.
         """

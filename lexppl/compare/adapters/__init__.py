@@ -1,0 +1,1 @@
+"""What the library has, in the form in which shap and captum take it."""

@@ -1,0 +1,1 @@
+"""Laws of masks of which only the size matters."""

@@ -1,0 +1,1 @@
+"""The exact law of masks that keep k entries, and its arithmetic."""

@@ -1,0 +1,1 @@
+"""Scores by predictors that are fitted to judge, and these predictors."""

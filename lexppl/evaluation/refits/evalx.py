@@ -1,0 +1,282 @@
+"""EVAL-X: a judge of explanations that has seen every mask."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Unpack
+
+import torch
+from torch import Tensor, nn
+
+from lexppl.argument_checks import int_at_least
+from lexppl.evaluation.prediction import log_weights, outcome, prediction_scores
+from lexppl.evaluation.refits.hard_masks import hard_draws
+from lexppl.evaluation.refits.predictor_fit import (
+    TrainingOptions,
+    fit_program,
+    predictor_for,
+    training_shape,
+)
+from lexppl.inference import CollapseWarning, FitResult, NestedIWAE
+from lexppl.inference.batches import Data
+from lexppl.inference.objective.site import Site
+from lexppl.inference.predictive import FittedProgram, drawing, row_chunks, rows_at_once
+from lexppl.models import LEX, ConstantImputer, Grouping, Likelihood, RandomSelector
+
+MASK = "mask"
+
+
+@dataclass(frozen=True)
+class EvalXScores:
+    """What EVAL-X makes of an explainer's masks: means over the mask draws.
+
+    Args:
+        accuracy: eACC, the share of rows whose likeliest label given what the mask keeps is
+            theirs; None for responses.
+        auroc: eAUROC, as :func:`~lexppl.evaluation.prediction.auroc`; None for responses.
+        log_likelihood: mean of `log p(y | x_S)` in nats a row.
+        rmse: root mean squared error, in the units of y; None for labels.
+        r2: share of the variance of y explained; None for labels.
+        mean_size: mean number of entries that the masks keep.
+    """
+
+    accuracy: float | None
+    auroc: float | None
+    log_likelihood: float
+    rmse: float | None
+    r2: float | None
+    mean_size: float
+
+
+@dataclass(frozen=True, eq=False)
+class EvalX:
+    """A predictor of y from any part of x, `p(y | x_S)`: see :func:`fit_evalx`.
+
+    Args:
+        result: the fit of a program with the sites `mask` and `y`, such as :class:`LEX`; of
+            several replicates the best one judges.
+        entries: G.
+    """
+
+    result: FitResult
+    entries: int
+
+    @property
+    def predictor(self) -> Any:
+        """The law of y given an imputed row."""
+        return self.result.model.predictor
+
+    def predict(
+        self,
+        x: Tensor,
+        masks: Tensor,
+        *,
+        imputations: int = 1,
+        seed: int = 0,
+        rows_per_chunk: int | None = None,
+    ) -> Tensor:
+        """`p(y | x_S) = 1/K Σ_k p(y | x̃_k)` under given masks.
+
+        Args:
+            x: rows, `(N, *event)`.
+            masks: 1 for kept and 0 for hidden, `(L, N, G)`, or `(N, G)` for one draw.
+            imputations: K; one will do where the imputer is a constant.
+            seed: of the imputations.
+            rows_per_chunk: rows that are run at once; None to choose by their size.
+
+        Returns:
+            probabilities `(L, N, C)`, or means `(L, N)` of responses.
+
+        Raises:
+            ValueError: rows unlike those of the fit, masks of another shape or that are not hard.
+        """
+        predictions, _ = self._run(x, None, masks, imputations, seed, rows_per_chunk)
+        return predictions
+
+    def scores(
+        self,
+        x: Tensor,
+        y: Tensor,
+        masks: Tensor,
+        *,
+        imputations: int = 1,
+        seed: int = 0,
+        rows_per_chunk: int | None = None,
+    ) -> EvalXScores:
+        """Judge masks by how well y is predicted from what they keep.
+
+        Each figure is computed for each draw of the masks over all rows, then averaged over the
+        draws.
+
+        Args:
+            x: rows, `(N, *event)`, that neither the explainer nor EVAL-X was fitted on.
+            y: their labels or responses, `(N,)`.
+            masks: an explainer's draws of 1 for kept and 0 for hidden, `(L, N, G)`, or `(N, G)`.
+            imputations: K.
+            seed: of the imputations.
+            rows_per_chunk: rows that are run at once; None to choose by their size.
+
+        Raises:
+            ValueError: as :meth:`predict`; labels not seen in the fit, or y of another length.
+        """
+        if y.dim() != 1:
+            raise ValueError(
+                f"y must hold labels or responses, shape ({len(x)},); it has {tuple(y.shape)}"
+            )
+        predictions, likelihoods = self._run(x, y, masks, imputations, seed, rows_per_chunk)
+        each = [prediction_scores(drawn, y) for drawn in predictions]
+        return EvalXScores(
+            accuracy=_mean([s.accuracy for s in each]),
+            auroc=_mean([s.auroc for s in each]),
+            log_likelihood=math.nan if likelihoods is None else float(likelihoods.double().mean()),
+            rmse=_mean([s.rmse for s in each]),
+            r2=_mean([s.r2 for s in each]),
+            mean_size=float(masks.double().sum(-1).mean()),
+        )
+
+    def _run(
+        self,
+        x: Tensor,
+        y: Tensor | None,
+        masks: Tensor,
+        imputations: int,
+        seed: int,
+        rows_per_chunk: int | None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Predictions by draw and, where y is given, log-likelihoods `(L, N)`."""
+        self.result.check(x, y)
+        draws = hard_draws(x, masks, self.entries)
+        count = len(draws)
+        chunk = rows_at_once(x, count * imputations, rows_per_chunk)
+        predictions, likelihoods = [], []
+        with drawing(seed, x.device):
+            program = FittedProgram(self.result.model, None, (x[:1],), count)
+            for rows in row_chunks(len(x), chunk):
+                args = (x[rows],) if y is None else (x[rows], y[rows])
+                given = _given(draws[:, rows])
+                ((run, _),) = program.runs(args, imputations, draw=given)
+                if MASK not in run.sites:
+                    raise ValueError(
+                        f"EVAL-X needs a program with the site {MASK!r}, which it gives the masks; "
+                        f"this one has {list(run.sites)}"
+                    )
+                values = outcome(run).mean(0)
+                predictions.append(values.expand(count, *values.shape[1:]))
+                if y is not None:
+                    each = log_weights(run)
+                    bound = torch.logsumexp(each, -3) - math.log(each.shape[-3])
+                    likelihoods.append(bound.expand(count, bound.shape[-1]))
+        return torch.cat(predictions, 1), torch.cat(likelihoods, 1) if likelihoods else None
+
+
+def fit_evalx(
+    train: Data,
+    *,
+    valid: Data | float | None = 0.2,
+    network: nn.Module | None = None,
+    hidden: Sequence[int] = (200, 200, 200),
+    imputer: nn.Module | None = None,
+    grouping: Grouping | None = None,
+    likelihood: Likelihood | None = None,
+    samples: int = 2,
+    imputations: int = 1,
+    seed: int = 0,
+    **training: Unpack[TrainingOptions],
+) -> EvalX:
+    """Fit EVAL-X, a predictor that has seen every mask and so can judge any explainer's.
+
+        max_θ Σ_n E_{z ~ Bernoulli(½)} log E_{x̃ ~ p(x̃|x_n,z)} Φ(y_n | f_θ(x̃))
+
+    An explainer that was trained with its predictor may encode the label in *which* features it
+    keeps. EVAL-X was trained on masks that know nothing of x or y, so that a mask buys it only
+    what the kept features say (Jethani et al. 2021, eq. 8).
+
+    Args:
+        train: a data set, `(x, y)`, or a loader (then with `network`, `grouping` and
+            `likelihood`). y holds labels, responses (floating), or a black box's probabilities
+            `(N, C)`.
+        valid: as in :func:`lexppl.inference.fit`; the best epoch on it is kept.
+        network: from imputed rows to the likelihood's outputs; if None a perceptron.
+        hidden: widths of its hidden layers.
+        imputer: law of the hidden features; 0 if None, which is the mean of standardised ones.
+        grouping: which features an entry of a mask keeps; if None the data set's own groups, or
+            one entry a feature.
+        likelihood: of y; if None categorical for labels, else normal with a learned scale.
+        samples: S masks a row and step, at least 2.
+        imputations: K imputations a mask.
+        seed: of initial weights, batches and draws.
+        training: epochs (100), batch_size (500), learning_rate (1e-3), weight_decay (1e-4),
+            patience (20), progress (True): as in :func:`lexppl.inference.fit`.
+
+    Raises:
+        ValueError, TypeError: as `fit`; data from which the network's sizes cannot be told.
+
+    Source:
+        Jethani, Sudarshan, Aphinyanaphongs, Ranganath. Have we learned to explain? How
+        interpretability methods can learn to encode predictions in their interpretations.
+        AISTATS 2021.
+
+    Example:
+        >>> x = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
+        >>> y = (x[:, 0] > 0).long()
+        >>> judge = fit_evalx((x, y), hidden=(16,), epochs=20, batch_size=50,
+        ...     learning_rate=1e-2, progress=False)
+        >>> right, wrong = torch.zeros(2, 200, 3)
+        >>> right[:, 0], wrong[:, 2] = 1.0, 1.0
+        >>> judge.scores(x, y, right).accuracy > judge.scores(x, y, wrong).accuracy + 0.2
+        True
+    """
+    samples = int_at_least("samples", samples, 2)
+    data = training_shape(train)
+    if grouping is None:
+        grouping = _grouping_of(train, data.event, data.device)
+    entries = data.event[0] if grouping is None else grouping.entries
+    model = LEX(
+        RandomSelector(entries),
+        ConstantImputer(0.0).to(data.device, data.dtype) if imputer is None else imputer,
+        predictor_for(data, network, hidden, likelihood, seed),
+        grouping=grouping,
+    )
+    with warnings.catch_warnings():
+        # One mask law for every row is what is wanted here.
+        warnings.simplefilter("ignore", CollapseWarning)
+        result = fit_program(
+            model,
+            train,
+            NestedIWAE(1, imputations, samples=samples),
+            valid=valid,
+            replicates=1,
+            seed=seed,
+            training=training,
+        )
+    result.collapse = [None] * result.replicates
+    return EvalX(result, entries)
+
+
+def _grouping_of(train: Data, shape: tuple[int, ...], device: torch.device) -> Grouping | None:
+    """The data set's own grouping; None for one entry a feature."""
+    groups = getattr(train, "groups", None)
+    if groups is not None:
+        return Grouping(groups, getattr(train, "group_names", None)).to(device)
+    if len(shape) != 1:
+        raise ValueError(
+            f"rows of shape {shape} need a grouping= that carries a mask's entries to them"
+        )
+    return None
+
+
+def _given(masks: Tensor) -> Callable[[Site], Tensor | None]:
+    """Give the mask site its value, and let all others be drawn."""
+
+    def draw(site: Site) -> Tensor | None:
+        return masks if site.name == MASK else None
+
+    return draw
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None

@@ -1,0 +1,191 @@
+"""Whether what is selected carries a black box's prediction, and what is not selected does not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Unpack
+
+import torch
+from torch import Tensor, nn
+
+from lexppl.argument_checks import fraction
+from lexppl.evaluation.prediction import prediction_scores
+from lexppl.evaluation.refits.fitted_predictor import fit_predictor
+from lexppl.evaluation.refits.hard_masks import hard_draws
+from lexppl.evaluation.refits.hidden_entries import mask_entries, with_hidden
+from lexppl.evaluation.refits.predictor_fit import TrainingOptions
+from lexppl.inference.predictive import drawing
+from lexppl.models import BlackBox, Grouping, black_box
+
+
+@dataclass(frozen=True)
+class FidelityScores:
+    """Agreement with a black box's own predictions: the share of rows with the same likeliest
+    label; for responses R², the share of their variance.
+
+    Args:
+        fs_m: of the black box itself where it sees the selected features only; higher is better.
+        fu_m: the same with the unselected ones only; lower is better.
+        fs_a: of a predictor that was trained on the selected features; None without training rows.
+        fu_a: the same with the unselected ones; None without training rows.
+        labels: the same four predictions compared with y in place of the black box's; None
+            without y.
+    """
+
+    fs_m: float
+    fu_m: float
+    fs_a: float | None = None
+    fu_a: float | None = None
+    labels: FidelityScores | None = None
+
+
+def fidelity_scores(
+    model: Any,
+    x: Tensor,
+    masks: Tensor,
+    *,
+    y: Tensor | None = None,
+    train_x: Tensor | None = None,
+    train_masks: Tensor | None = None,
+    grouping: Grouping | None = None,
+    imputer: nn.Module | None = None,
+    valid: float = 0.2,
+    network: nn.Module | None = None,
+    hidden: Sequence[int] = (200, 200, 200),
+    seed: int = 0,
+    **training: Unpack[TrainingOptions],
+) -> FidelityScores:
+    r"""The four fidelities of masks z to a black box m, with `ŷ(x) = argmax_c p_m(c | x)`:
+
+        FS-M = P(ŷ(x ⊙ z) = ŷ(x)),             FU-M = P(ŷ(x ⊙ (1 − z)) = ŷ(x)),
+        FS-A = P(argmax A_s(x ⊙ z) = ŷ(x)),    FU-A = P(argmax A_u(x ⊙ (1 − z)) = ŷ(x)),
+
+    over rows and draws of the masks. A_s and A_u are fresh predictors
+    (:func:`~lexppl.evaluation.fit_predictor`), fitted to `p_m(· | x)` on the training rows with
+    their own masks. FS-M asks the black box about rows unlike any it was fitted on, FS-A does not;
+    but a fresh predictor may read the prediction off *which* features are hidden, and so flatters
+    masks that encode it: EVAL-X is the judge of that.
+
+    Args:
+        model: a :class:`~lexppl.models.BlackBox`, or what :func:`~lexppl.models.black_box` makes
+            one of with no more words (a predictor, an estimator, a function).
+        x: test rows, `(N, *event)`.
+        masks: their masks, 1 for selected, `(N, G)` or `(draws, N, G)`.
+        y: their labels or responses, `(N,)`.
+        train_x: training rows, `(M, *event)`, for FS-A and FU-A.
+        train_masks: their masks, `(M, G)` or `(draws, M, G)`; each draw of a row is one training
+            row.
+        grouping: which features a mask's entry keeps; one entry a feature if None.
+        imputer: law of the features that are left out; 0 if None, as in the paper.
+        valid: share of the training rows that is set apart to choose the best epoch.
+        network, hidden, training: as in :func:`~lexppl.evaluation.fit_predictor`.
+        seed: of imputations and of the fresh predictors.
+
+    Raises:
+        ValueError, TypeError: masks of another shape or not 0 and 1, training rows without masks
+            or masks without rows, y unlike the black box's task; as `black_box` and
+            `fit_predictor`.
+
+    Source:
+        Liang, Bai, Cao, Bai, Wang. Adversarial infidelity learning for model interpretation.
+        KDD 2020.
+
+    Example:
+        >>> x = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
+        >>> model = black_box(lambda rows: (rows[:, 0] > 0).astype(float))
+        >>> scores = fidelity_scores(model, x, torch.tensor([1, 0, 0]).expand(200, 3))
+        >>> scores.fs_m, scores.fu_m < 0.6
+        (1.0, True)
+    """
+    box = model if isinstance(model, BlackBox) else black_box(model)
+    entries = mask_entries(x, grouping)
+    draws = hard_draws(x, masks, entries)
+    train_draws = _train_draws(x, train_x, train_masks, entries)
+    valid = fraction("valid", valid, of="the rows")
+    own = box.targets(x)
+    if y is not None:
+        _check_labels(box, own, y)
+    with drawing(seed, x.device):
+        sides = _sides(x, draws, imputer, grouping)
+    predictions = [[box.targets(rows) for rows in side] for side in sides]
+    if train_x is not None and train_draws is not None:
+        targets = box.targets(train_x)
+        with drawing(seed, x.device):
+            train_sides = _sides(train_x, train_draws, imputer, grouping)
+        for train_side, side in zip(train_sides, sides, strict=True):
+            train, apart = _apart(train_side, targets, valid, seed)
+            fresh = fit_predictor(
+                train, valid=apart, network=network, hidden=hidden, seed=seed, **training
+            )
+            predictions.append([fresh.predict(rows) for rows in side])
+    of_labels = None if y is None else _scores(predictions, y)
+    return replace(_scores(predictions, _likeliest(own)), labels=of_labels)
+
+
+def _train_draws(
+    x: Tensor, train_x: Tensor | None, train_masks: Tensor | None, entries: int
+) -> Tensor | None:
+    """Checked masks of the training rows, `(L, M, G)`."""
+    if train_x is None or train_masks is None:
+        if train_x is not train_masks:
+            raise ValueError(
+                "FS-A and FU-A need both train_x and train_masks; give both or neither"
+            )
+        return None
+    if train_x.shape[1:] != x.shape[1:] or len(train_x) < 2:
+        raise ValueError(
+            f"train_x must have at least 2 rows of the shape of x's, {tuple(x.shape[1:])}; it has "
+            f"shape {tuple(train_x.shape)}"
+        )
+    return hard_draws(train_x, train_masks, entries)
+
+
+def _sides(
+    x: Tensor, draws: Tensor, imputer: nn.Module | None, grouping: Grouping | None
+) -> tuple[Tensor, Tensor]:
+    """The rows with their selected features only, and with their unselected ones only, each
+    `(L, N, *event)`."""
+    return with_hidden(x, draws, imputer, grouping), with_hidden(x, 1 - draws, imputer, grouping)
+
+
+def _apart(
+    rows: Tensor, targets: Tensor, share: float, seed: int
+) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """Training and validation rows from `(L, M, *event)`, all draws of a row on one side."""
+    count = len(targets)
+    held = min(max(round(share * count), 1), count - 1)
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(seed)).to(rows.device)
+
+    def part(chosen: Tensor) -> tuple[Tensor, Tensor]:
+        repeats = (len(rows), *[1] * (targets.dim() - 1))
+        return rows[:, chosen].flatten(0, 1), targets[chosen].repeat(repeats)
+
+    return part(order[held:]), part(order[:held])
+
+
+def _likeliest(targets: Tensor) -> Tensor:
+    return targets.argmax(-1) if targets.dim() == 2 else targets
+
+
+def _scores(predictions: Sequence[Sequence[Tensor]], y: Tensor) -> FidelityScores:
+    """Of two predictions by the black box and, where there are, two by fresh predictors."""
+    found = [_mean_agreement(each, y) for each in predictions]
+    if len(found) == 2:
+        return FidelityScores(found[0], found[1])
+    return FidelityScores(found[0], found[1], found[2], found[3])
+
+
+def _mean_agreement(predictions: Sequence[Tensor], y: Tensor) -> float:
+    """Accuracy or R² of each draw's predictions, averaged over the draws."""
+    scores = [prediction_scores(each, y) for each in predictions]
+    values = [s.r2 if s.accuracy is None else s.accuracy for s in scores]
+    return sum(float("nan") if value is None else value for value in values) / len(values)
+
+
+def _check_labels(box: BlackBox, own: Tensor, y: Tensor) -> None:
+    if y.is_floating_point() is (box.task == "classification"):
+        kind = "labels, integers" if box.task == "classification" else "responses, floating"
+        raise ValueError(f"y must hold {kind}, as {box.name} is for {box.task}; it is {y.dtype}")
+    # Rows and labels are refused here, before the fits.
+    prediction_scores(own, y)

@@ -1,0 +1,1 @@
+"""Whether importances change with what they should depend on, and with nothing else."""

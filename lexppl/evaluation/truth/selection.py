@@ -1,0 +1,142 @@
+"""How well masks find the features that are truly relevant."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from lexppl.argument_checks import fraction, int_between
+
+
+@dataclass(frozen=True)
+class SelectionScores:
+    """Figures of selection, each in 0 … 1 (``mcc`` in −1 … 1, ``mean_size`` in entries).
+
+    Args:
+        tpr: mean over draws and rows of ``|selected ∩ true| / |true|``.
+        fpr: mean over draws and rows of ``|selected \\ true| / |not true|``.
+        fdr: mean over draws and rows of ``|selected \\ true| / |selected|``.
+        precision: ``1 − fdr``.
+        mcc: Matthews correlation of all entries of all draws and rows pooled.
+        control_flow: share of draws and rows that select the control entry; ``None`` without one.
+        mean_size: mean number of selected entries.
+        empty: share of draws and rows that select nothing.
+    """
+
+    tpr: float
+    fpr: float
+    fdr: float
+    precision: float
+    mcc: float
+    control_flow: float | None
+    mean_size: float
+    empty: float
+
+
+def selection_scores(
+    masks: Tensor, truth: Tensor, control: int | None = None, empty_fdr: float = 1.0
+) -> SelectionScores:
+    r"""Judge mask draws against the truly relevant entries.
+
+    With ``z`` the mask draws and ``t`` the truth, ``L`` draws and ``N`` rows,
+
+        TPR = 1/(LN) Σ_{l,n} |z_ln ∩ t_n| / |t_n|
+        FPR = 1/(LN) Σ_{l,n} |z_ln \ t_n| / |¬t_n|        0 for a row without irrelevant entries
+        FDR = 1/(LN) Σ_{l,n} |z_ln \ t_n| / |z_ln|        ``empty_fdr`` where |z_ln| = 0
+
+    that is, a ratio for each draw of each row, then the mean, as in the papers on the synthetic
+    sets; the Matthews coefficient comes from the counts pooled over all entries, and is 0 where
+    a margin of that table is empty.
+
+    A draw that selects nothing has FDR 1 here (precision 0, as scikit-learn counts it), so that
+    an explainer gains nothing by it; INVASE's code and the usual definition of the false
+    discovery rate count 0, which ``empty_fdr=0`` gives. ``empty`` says how many draws that is.
+
+    Args:
+        masks: draws of 0 and 1, shape ``(L, N, G)``, or ``(N, G)`` for one draw. Selection
+            probabilities must be thresholded before.
+        truth: 0 and 1, shape ``(N, G)``; each row has at least one relevant entry.
+        control: index of the control-flow entry (10 for S1, S2, S3).
+        empty_fdr: FDR of a draw that selects nothing, 0 to 1.
+
+    Raises:
+        ValueError: shapes that do not fit, no draws, values other than 0 and 1, rows of ``truth``
+            without a relevant entry, ``control`` outside ``0 … G-1``.
+
+    Source: Yoon et al. 2018 (INVASE), § 4.1; Jethani et al. 2021, § 5.1.
+
+    Example:
+        >>> import torch
+        >>> truth = torch.tensor([[1, 1, 0, 0]])
+        >>> masks = torch.tensor([[[1, 1, 1, 0]], [[0, 1, 0, 0]]])
+        >>> scores = selection_scores(masks, truth, control=0)
+        >>> scores.tpr, scores.fpr, round(scores.fdr, 4), scores.control_flow, scores.mean_size
+        (0.75, 0.25, 0.1667, 0.5, 2.0)
+    """
+    _check(masks, truth, control, empty_fdr)
+    draws = masks.reshape(-1, *truth.shape).to(torch.float64)
+    relevant = truth.to(torch.float64)
+    n_relevant = relevant.sum(-1)
+    n_irrelevant = (1 - relevant).sum(-1)
+    n_selected = draws.sum(-1)
+    found = torch.einsum("lng,ng->ln", draws, relevant)
+    false = n_selected - found
+    discovery = torch.where(n_selected > 0, false / n_selected.clamp(min=1), empty_fdr)
+    fdr = float(discovery.mean())
+    true_positive = float(found.sum())
+    false_positive = float(false.sum())
+    return SelectionScores(
+        tpr=float((found / n_relevant).mean()),
+        fpr=float((false / n_irrelevant.clamp(min=1)).mean()),
+        fdr=fdr,
+        precision=1 - fdr,
+        mcc=_matthews(
+            true_positive,
+            false_positive,
+            false_negative=len(draws) * float(n_relevant.sum()) - true_positive,
+            true_negative=len(draws) * float(n_irrelevant.sum()) - false_positive,
+        ),
+        control_flow=None if control is None else float(draws[..., control].mean()),
+        mean_size=float(n_selected.mean()),
+        empty=float((n_selected == 0).to(torch.float64).mean()),
+    )
+
+
+def _matthews(
+    true_positive: float, false_positive: float, false_negative: float, true_negative: float
+) -> float:
+    margins = (
+        (true_positive + false_positive)
+        * (true_positive + false_negative)
+        * (true_negative + false_positive)
+        * (true_negative + false_negative)
+    )
+    if margins == 0:
+        return 0.0
+    covariance = true_positive * true_negative - false_positive * false_negative
+    return covariance / math.sqrt(margins)
+
+
+def _check(masks: Tensor, truth: Tensor, control: int | None, empty_fdr: float) -> None:
+    if truth.ndim != 2 or truth.numel() == 0:
+        raise ValueError(f"truth must have shape (N, G), N, G >= 1; it has {tuple(truth.shape)}")
+    if masks.ndim not in (2, 3) or masks.shape[-2:] != truth.shape or masks.numel() == 0:
+        raise ValueError(
+            f"masks must have shape (draws, {truth.shape[0]}, {truth.shape[1]}), with truth's "
+            f"rows and entries; it has {tuple(masks.shape)}"
+        )
+    for name, values in (("masks", masks), ("truth", truth)):
+        if not ((values == 0) | (values == 1)).all():
+            hint = "; threshold probabilities before, as in masks > 0.5" if name == "masks" else ""
+            raise ValueError(f"{name} must hold 0 and 1 only; it holds other values{hint}")
+    without = int((truth.sum(-1) == 0).sum())
+    if without:
+        raise ValueError(
+            f"each row of truth needs a relevant entry; {without} of {len(truth)} rows have none"
+        )
+    if control is not None:
+        int_between("control", control, 0, truth.shape[1] - 1, note="the mask entries")
+    fraction("empty_fdr", empty_fdr, zero=True, one=True)

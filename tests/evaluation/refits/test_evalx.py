@@ -1,0 +1,373 @@
+"""EVAL-X against the law it should learn, and its scores against arithmetic by hand."""
+
+import itertools
+import math
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import norm
+from sklearn.metrics import roc_auc_score
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from lexppl.data import Dataset, load
+from lexppl.evaluation.refits.evalx import EvalX, fit_evalx
+from lexppl.evaluation.refits.fitted_predictor import fit_predictor
+from lexppl.inference import CollapseWarning, FitResult, History
+from lexppl.models import (
+    LEX,
+    MLP,
+    BernoulliLikelihood,
+    BernoulliSelector,
+    CategoricalLikelihood,
+    ConstantImputer,
+    GaussianImputer,
+    Grouping,
+    NormalLikelihood,
+    PoissonLikelihood,
+    Predictor,
+    RandomSelector,
+    ScaledOutput,
+)
+
+FAILURE = 1e-6
+"""Probability that a right program fails one of the z-tests here."""
+
+
+def result_of(model, labels=(0, 1), features=3):
+    return FitResult(
+        models=[model.double().eval()],
+        guides=[None],
+        objective=None,
+        history=History(*(np.zeros((0, 1)) for _ in range(4))),
+        best_epoch=np.zeros(1, int),
+        best_valid=np.zeros(1),
+        collapse=[None],
+        interrupted=False,
+        event_shape=(features,),
+        labels=labels,
+        seed=0,
+    )
+
+
+def linear(weights, outputs=1):
+    layer = nn.Linear(len(weights), outputs, bias=False)
+    layer.weight = nn.Parameter(torch.as_tensor(weights).double().reshape(outputs, -1))
+    return layer
+
+
+def judge_of(network, likelihood, labels=(0, 1), imputer=None, grouping=None, entries=3):
+    model = LEX(
+        RandomSelector(entries),
+        ConstantImputer(0.0) if imputer is None else imputer,
+        Predictor(network, likelihood),
+        grouping=grouping,
+    )
+    features = entries if grouping is None else grouping.features
+    return EvalX(result_of(model, labels, features), entries)
+
+
+GENERATOR = torch.Generator().manual_seed(0)
+X = torch.randn(40, 3, generator=GENERATOR, dtype=torch.float64)
+Y = torch.randint(2, (40,), generator=GENERATOR)
+MASKS = torch.randint(2, (5, 40, 3), generator=GENERATOR)
+WEIGHTS = torch.tensor([1.0, -2.0, 0.5]).double()
+
+
+# What it learns
+
+
+@pytest.fixture(scope="module")
+def xor_like():
+    """Two features in {-1, 1} and P(y = 1 | x) of a table with an interaction, in exact counts."""
+    table = {(-1, -1): 0.1, (-1, 1): 0.8, (1, -1): 0.9, (1, 1): 0.4}
+    x = torch.tensor([key for key in table for _ in range(500)], dtype=torch.float32)
+    y = torch.cat([(torch.arange(500) < 500 * p).long() for p in table.values()])
+    return x, y, table
+
+
+def exact_given(x, table, mask):
+    """P(y = 1 | x_S), where hidden features are equally often -1 and 1."""
+    found = []
+    for row in x.tolist():
+        agree = [
+            p
+            for key, p in table.items()
+            if all(not keep or k == v for k, v, keep in zip(key, row, mask, strict=True))
+        ]
+        found.append(sum(agree) / len(agree))
+    return torch.tensor(found)
+
+
+def test_it_learns_the_law_given_any_part_of_x(xor_like):
+    x, y, table = xor_like
+    options = {"valid": (x, y), "hidden": (32, 32), "learning_rate": 1e-2, "progress": False}
+    judge = fit_evalx((x, y), epochs=40, samples=4, **options)
+    full = fit_predictor((x, y), epochs=20, **options)
+    places = x.unique(dim=0)
+    errors, errors_of_full = [], []
+    for mask in itertools.product((0, 1), repeat=2):
+        masks = torch.tensor(mask).expand(len(places), 2)
+        exact = exact_given(places, table, mask)
+        errors.append((judge.predict(places, masks)[0, :, 1] - exact).abs().max())
+        errors_of_full.append((full.predict(places * masks)[:, 1] - exact).abs().max())
+    assert float(torch.stack(errors).max()) < 0.05
+    # A predictor that never saw a hidden feature does not know what 0 stands for.
+    assert float(errors_of_full[-1]) < 0.05 and float(torch.stack(errors_of_full).max()) > 0.1
+
+
+def test_masks_that_encode_the_label_buy_nothing():
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(4000, 2, generator=generator)
+    y = torch.randint(2, (4000,), generator=generator)
+    judge = fit_evalx((x[:2000], y[:2000]), hidden=(16,), epochs=20, progress=False)
+    encoding = nn.functional.one_hot(y, 2)[2000:]
+    scores = judge.scores(x[2000:], y[2000:], encoding)
+    assert scores.log_likelihood == pytest.approx(-math.log(2), abs=0.02)
+
+    # A predictor that was trained along with such masks would read the label from them.
+    class ReadsMask(nn.Module):
+        def forward(self, rows):
+            return 10.0 * (rows != 0).to(rows.dtype)
+
+    flattered = judge_of(ReadsMask(), CategoricalLikelihood(), entries=2)
+    x, y = x[2000:].double(), y[2000:]
+    assert flattered.scores(x, y, encoding).log_likelihood > -0.01
+
+
+def test_the_same_seed_gives_the_same_bits_and_no_global_state_moves():
+    x, y = X.float(), Y
+    torch.manual_seed(5)
+    state = torch.get_rng_state()
+    fits = [
+        fit_evalx((x, y), hidden=(4,), epochs=2, seed=seed, progress=False) for seed in (0, 0, 1)
+    ]
+    assert torch.equal(torch.get_rng_state(), state)
+    first, again, other = (f.predict(x, MASKS) for f in fits)
+    assert torch.equal(first, again) and not torch.equal(first, other)
+
+
+def test_its_one_mask_law_is_no_collapse():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", CollapseWarning)
+        judge = fit_evalx((X.float(), Y), hidden=(4,), epochs=1, progress=False)
+    assert judge.result.collapse == [None]
+
+
+def test_float64_stays_float64():
+    judge = fit_evalx((X, Y), hidden=(4,), epochs=1, progress=False)
+    assert judge.predict(X, MASKS).dtype == torch.float64
+    assert fit_predictor((X, Y), hidden=(4,), epochs=1, progress=False).predict(X).dtype == X.dtype
+
+
+# What it says of masks
+
+
+def by_hand(mask):
+    """Accuracy, area and log-likelihood of the linear judge under one draw of the masks."""
+    one = torch.sigmoid((X * mask) @ WEIGHTS)
+    likely = torch.where(Y == 1, one, 1 - one).log().mean()
+    accuracy = ((one > 0.5) == (Y == 1)).double().mean()
+    return float(accuracy), roc_auc_score(Y.numpy(), one.numpy()), float(likely)
+
+
+def test_scores_of_labels_are_means_over_the_draws():
+    judge = judge_of(linear(WEIGHTS), BernoulliLikelihood())
+    for rows_per_chunk in (None, 7):
+        scores = judge.scores(X, Y, MASKS, rows_per_chunk=rows_per_chunk)
+        expected = np.mean([by_hand(mask) for mask in MASKS], 0)
+        found = (scores.accuracy, scores.auroc, scores.log_likelihood)
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+    assert (scores.rmse, scores.r2) == (None, None)
+    assert scores.mean_size == pytest.approx(float(MASKS.double().sum(-1).mean()), abs=1e-12)
+    one = judge.scores(X, Y, MASKS[0])
+    np.testing.assert_allclose((one.accuracy, one.auroc, one.log_likelihood), by_hand(MASKS[0]))
+
+
+def test_scores_of_responses_are_means_over_the_draws():
+    judge = judge_of(linear(WEIGHTS), NormalLikelihood(0.7), labels=None)
+    y = X @ WEIGHTS + 0.3
+    scores = judge.scores(X, y, MASKS)
+    means = torch.stack([(X * mask) @ WEIGHTS for mask in MASKS])
+    squares = (means - y).square().mean(1)
+    likely = torch.distributions.Normal(means, 0.7).log_prob(y).mean()
+    assert scores.rmse == pytest.approx(float(squares.sqrt().mean()), abs=1e-7)
+    assert scores.r2 == pytest.approx(float((1 - squares / y.var(correction=0)).mean()), abs=1e-7)
+    assert scores.log_likelihood == pytest.approx(float(likely), abs=1e-6)
+    assert (scores.accuracy, scores.auroc) == (None, None)
+
+
+def test_what_is_hidden_is_not_read_and_groups_hide_together():
+    grouping = Grouping([0, 1, 1, 2])
+    network = MLP(4, 3, (8,), seed=0)
+    judge = judge_of(network, CategoricalLikelihood(), (0, 1, 2), grouping=grouping)
+    x = torch.randn(10, 4, generator=torch.Generator().manual_seed(2)).double()
+    masks = torch.tensor([1, 0, 1]).expand(10, 3)
+    before = judge.predict(x, masks)
+    assert before.shape == (1, 10, 3)
+    torch.testing.assert_close(before.sum(-1), torch.ones(1, 10).double())
+    for feature, read in ((0, True), (1, False), (2, False), (3, True)):
+        other = x.clone()
+        other[:, feature] += 5.0
+        assert torch.equal(judge.predict(other, masks), before) is not read
+
+
+def test_random_imputations_are_averaged():
+    judge = judge_of(linear(WEIGHTS), NormalLikelihood(), None, GaussianImputer(2.0, 1.0))
+    found = judge.predict(X, MASKS, imputations=4000, seed=1)
+    expected = torch.where(MASKS == 1, X, 2.0) @ WEIGHTS
+    deviation = ((1 - MASKS.double()) @ WEIGHTS.square()).sqrt() / math.sqrt(4000)
+    z = ((found - expected) / deviation)[deviation > 0].abs().max()
+    limit = float(norm.isf(FAILURE / 200 / 2))
+    assert float(z) < limit
+    wrong = torch.where(MASKS == 1, X, 1.8) @ WEIGHTS
+    assert float(((found - wrong) / deviation)[deviation > 0].abs().max()) > 2 * limit
+
+
+def test_data_sets_bring_their_groups_and_classes():
+    data = Dataset(
+        x=torch.tensor([[0.1, 1.0, 0.0], [0.7, 0.0, 1.0], [0.3, 0.0, 1.0], [0.2, 1.0, 0.0]]),
+        y=torch.tensor([0, 1, 1, 0]),
+        feature_names=("age", "job=clerk", "job=smith"),
+        groups=(0, 1, 1),
+        group_names=("age", "job"),
+        target_name="income",
+        class_names=("low", "high", "none of these rows"),
+    )
+    judge = fit_evalx(data, valid=None, hidden=(4,), epochs=1, progress=False)
+    assert judge.entries == 2
+    assert judge.predict(data.x, torch.ones(4, 2)).shape == (1, 4, 3)
+    assert fit_predictor(data, valid=None, hidden=(4,), epochs=1, progress=False).predict(
+        data.x
+    ).shape == (4, 3)
+
+
+def test_several_classes_on_real_data():
+    train, test = load("wine").split(0.7, 0.3, seed=0)
+    judge = fit_evalx(train, hidden=(32,), epochs=60, batch_size=32, progress=False)
+    scores = judge.scores(test.x, test.y, torch.ones(len(test), 13))
+    nothing = judge.scores(test.x, test.y, torch.zeros(len(test), 13))
+    assert scores.accuracy > 0.9 and scores.auroc > 0.97
+    assert nothing.accuracy < 0.6 and nothing.auroc == 0.5
+
+
+def test_responses_far_from_zero_are_learned():
+    x = torch.randn(400, 2, generator=torch.Generator().manual_seed(3))
+    y = 1000.0 + 50.0 * x[:, 0]
+    options = {"hidden": (16,), "epochs": 60, "batch_size": 40, "learning_rate": 1e-2}
+    judge = fit_evalx((x[:300], y[:300]), progress=False, **options)
+    full = fit_predictor((x[:300], y[:300]), progress=False, **options)
+    assert judge.scores(x[300:], y[300:], torch.tensor([[1, 0]]).expand(100, 2)).r2 > 0.9
+    assert abs(judge.scores(x[300:], y[300:], torch.tensor([[0, 1]]).expand(100, 2)).r2) < 0.2
+    scores = full.scores(x[300:], y[300:])
+    assert scores.r2 > 0.95 and scores.accuracy is None
+    assert scores.log_likelihood > -5.0
+
+
+def test_a_black_boxs_probabilities_are_learned():
+    p = torch.sigmoid(3.0 * X[:, :1])
+    y = torch.cat([1 - p, p], 1)
+    options = {"valid": None, "hidden": (8,), "epochs": 150, "patience": None, "progress": False}
+    judge = fit_evalx((X, y), learning_rate=1e-2, samples=8, **options)
+    found = judge.predict(X, torch.tensor([[1, 0, 0]]).expand(40, 3))[0]
+    assert float((found - y).abs().max()) < 0.1
+
+
+def test_other_likelihoods_and_networks_can_be_given():
+    y = torch.poisson(torch.exp(0.5 * X[:, 0].float()), generator=torch.Generator().manual_seed(0))
+    judge = fit_evalx(
+        (X.float(), y), likelihood=PoissonLikelihood(), hidden=(4,), epochs=1, progress=False
+    )
+    assert bool((judge.predict(X.float(), MASKS) > 0).all())
+    network = nn.Linear(3, 1)
+    judge = fit_evalx(
+        (X.float(), Y), network=network, likelihood=BernoulliLikelihood(), epochs=1, progress=False
+    )
+    assert judge.predict(X.float(), MASKS).shape == (5, 40, 2)
+
+
+# Mistakes
+
+JUDGE = judge_of(linear(WEIGHTS), BernoulliLikelihood())
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"masks": MASKS[..., :2]}, r"\(draws, 40, 3\).*they have \(5, 40, 2\)"),
+        ({"masks": MASKS[:, :39]}, r"they have \(5, 39, 3\)"),
+        ({"masks": MASKS[None]}, r"they have \(1, 5, 40, 3\)"),
+        ({"masks": MASKS[:0]}, "at least one draw"),
+        ({"masks": MASKS * 0.5}, "masks must be hard, 0 or 1"),
+        ({"masks": MASKS / 0.0}, "masks must be hard, 0 or 1"),
+        ({"x": X[:, :2]}, "x must have 3 features, as in fit; it has 2"),
+        ({"y": Y + 1}, r"labels \[2\] that were not seen"),
+        ({"y": Y[1:]}, "x has 40 rows and y has 39"),
+        ({"y": torch.eye(40)}, r"labels or responses, shape \(40,\); it has \(40, 40\)"),
+        ({"imputations": 0}, "at least 1"),
+        ({"rows_per_chunk": 0}, "rows_per_chunk must be"),
+    ],
+)
+def test_bad_questions_are_refused(options, words):
+    with pytest.raises(ValueError, match=words):
+        JUDGE.scores(**{"x": X, "y": Y, "masks": MASKS, **options})
+
+
+def test_a_program_without_the_mask_is_refused():
+    full = fit_predictor((X, Y), hidden=(4,), epochs=1, progress=False)
+    with pytest.raises(ValueError, match="a program with the site 'mask'"):
+        EvalX(full.result, 3).predict(X, MASKS)
+
+
+LOADER = DataLoader(TensorDataset(X, Y), batch_size=8)
+
+
+@pytest.mark.parametrize(
+    ("train", "options", "error", "words"),
+    [
+        ((X, Y), {"samples": 1}, ValueError, "samples must be a whole number of at least 2"),
+        (X, {}, ValueError, "it has no y"),
+        ((X, Y[1:]), {}, ValueError, "as many rows"),
+        ((X / 0, Y), {}, ValueError, "x of train must be finite"),
+        ((X, Y * 0), {}, ValueError, "one class only"),
+        ((X.reshape(40, 3, 1), Y), {}, ValueError, r"rows of shape \(3, 1\) need a grouping="),
+        (LOADER, {}, ValueError, "a loader does not tell the classes"),
+        ("data.csv", {}, TypeError, "must be a data set with x and y"),
+    ],
+)
+def test_bad_training_data_are_refused(train, options, error, words):
+    with pytest.raises(error, match=words):
+        fit_evalx(train, epochs=1, progress=False, **options)
+
+
+def test_a_loader_with_its_network_will_do():
+    given = {"network": MLP(3, 2, (4,), seed=0).double(), "likelihood": CategoricalLikelihood()}
+    judge = fit_evalx(LOADER, valid=None, epochs=1, progress=False, **given)
+    assert judge.predict(X, MASKS).shape == (5, 40, 2)
+
+
+@pytest.mark.parametrize(
+    ("build", "words"),
+    [
+        (lambda: RandomSelector(0), "entries must be a whole number of at least 1"),
+        (lambda: RandomSelector(2, 1.5), r"rate must be a share .* in \[0, 1\]; it is 1.5"),
+        (lambda: ScaledOutput(nn.Identity(), 0.0, 0.0), "scale must be a finite number above 0"),
+    ],
+)
+def test_bad_parts_are_refused(build, words):
+    with pytest.raises(ValueError, match=words):
+        build()
+
+
+def test_parts_are_rebuilt_from_their_description():
+    selector = RandomSelector(3, 0.25)
+    assert float(RandomSelector(**selector.config())(X).mean[0, 0]) == 0.25
+    scaled = ScaledOutput(nn.Linear(3, 1), 2.0, 3.0).double()
+    assert torch.equal(ScaledOutput(**scaled.config())(X), scaled(X))
+
+
+def test_explainers_masks_can_be_judged():
+    masks = BernoulliSelector(MLP(3, 3, seed=0))(X.float()).sample((4,))
+    assert 0.0 <= JUDGE.scores(X, Y, masks).accuracy <= 1.0

@@ -1,0 +1,90 @@
+"""Numbers are taken as what they are, and all else is refused by name."""
+
+import math
+from decimal import Decimal
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+
+from lexppl.argument_checks import finite_float, fraction, int_at_least, int_between
+
+NO_INTS = [True, False, np.True_, 1.0, np.float64(1.0), "1", None, 1j, [1], torch.tensor(1)]
+NO_REALS = [
+    True,
+    np.False_,
+    "0.5",
+    None,
+    0.5j,
+    [0.5],
+    Decimal("0.5"),
+    torch.ones(1),
+    torch.tensor(True),
+]
+
+
+@pytest.mark.parametrize("given", [3, np.int64(3), np.uint8(3)])
+def test_whole_numbers_of_any_kind_become_plain_ones(given):
+    for number in (int_at_least("k", given), int_between("k", given, 1, 3)):
+        assert type(number) is int and number == 3
+
+
+@pytest.mark.parametrize("given", [0.5, np.float32(0.5), Fraction(1, 2), torch.tensor(0.5)])
+def test_real_numbers_of_any_kind_become_plain_ones(given):
+    for number in (finite_float("t", given), fraction("t", given)):
+        assert type(number) is float and number == 0.5
+
+
+@pytest.mark.parametrize("given", NO_INTS, ids=repr)
+def test_what_is_no_whole_number_is_refused(given):
+    with pytest.raises(ValueError, match=r"^k must be a whole number of at least 0; it is "):
+        int_at_least("k", given, 0)
+    with pytest.raises(ValueError, match=r"^k must be a whole number from 0 to 5; it is "):
+        int_between("k", given, 0, 5)
+
+
+@pytest.mark.parametrize("given", NO_REALS, ids=repr)
+def test_what_is_no_real_number_is_refused(given):
+    with pytest.raises(ValueError, match=r"^t must be a finite number; it is "):
+        finite_float("t", given)
+    with pytest.raises(ValueError, match=r"^t must be a share in \[0, 1\]; it is "):
+        fraction("t", given, zero=True, one=True)
+
+
+@pytest.mark.parametrize("given", [math.nan, math.inf, -math.inf, np.float32("nan")], ids=repr)
+def test_numbers_that_are_not_finite_are_refused(given):
+    for limits in ({}, {"least": 0.0}, {"above": 0.0}):
+        with pytest.raises(ValueError, match="t must be a finite number"):
+            finite_float("t", given, **limits)
+    with pytest.raises(ValueError, match="t must be a share"):
+        fraction("t", given, zero=True, one=True)
+
+
+def test_ends_of_ranges():
+    assert int_at_least("k", 0, 0) == 0 and int_at_least("k", 1) == 1
+    assert int_between("k", 1, 1, 3) == 1 and int_between("k", 3, 1, 3) == 3
+    assert finite_float("t", 0, least=0.0) == 0.0 and finite_float("t", -2) == -2.0
+    assert fraction("t", 0, zero=True) == 0.0 and fraction("t", 1, one=True) == 1.0
+    for refused in (
+        lambda: int_at_least("k", 0),
+        lambda: int_between("k", 0, 1, 3),
+        lambda: int_between("k", 4, 1, 3),
+        lambda: finite_float("t", -1e-9, least=0.0),
+        lambda: finite_float("t", 0.0, above=0.0),
+        lambda: fraction("t", 0.0, one=True),
+        lambda: fraction("t", 1.0, zero=True),
+    ):
+        with pytest.raises(ValueError, match="must be"):
+            refused()
+
+
+def test_messages_say_of_what_and_what_else():
+    with pytest.raises(ValueError) as error:
+        fraction("valid", 2, of="the rows", zero=True, note="or None")
+    assert str(error.value) == "valid must be a share of the rows in [0, 1), or None; it is 2"
+    with pytest.raises(ValueError) as error:
+        int_at_least("classes", 1, 2, note="or None for a response")
+    assert str(error.value) == (
+        "classes must be a whole number of at least 2, or None for a response; it is 1"
+    )

@@ -1,0 +1,104 @@
+"""Outputs are there in full or not at all."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from lexppl.atomic_output import output_file, output_folder
+
+
+def left(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+def test_folder_takes_its_place_at_the_end(tmp_path):
+    target = tmp_path / "deep" / "results"
+    with output_folder(target) as aside:
+        (aside / "a.txt").write_text("a")
+        assert not target.exists()
+    assert left(tmp_path) == ["deep", "deep/results", "deep/results/a.txt"]
+    assert target.stat().st_mode & 0o777 == 0o777 & ~_umask()
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_nothing_is_left_of_a_failure(tmp_path, error):
+    with pytest.raises(error), output_folder(tmp_path / "deep" / "results") as aside:
+        (aside / "a.txt").write_text("a")
+        raise error
+    assert left(tmp_path) == []
+
+
+def test_failure_leaves_the_earlier_folder(tmp_path):
+    target = tmp_path / "results"
+    target.mkdir()
+    (target / "a.txt").write_text("earlier")
+    with pytest.raises(ValueError, match="no"), output_folder(target, True, ["a.txt"]) as aside:
+        (aside / "a.txt").write_text("new")
+        raise ValueError("no")
+    assert (target / "a.txt").read_text() == "earlier"
+    assert left(tmp_path) == ["results", "results/a.txt"]
+
+
+def test_empty_folder_is_taken_and_full_one_refused(tmp_path):
+    target = tmp_path / "results"
+    target.mkdir()
+    with output_folder(target) as aside:
+        (aside / "a.txt").write_text("a")
+    with pytest.raises(FileExistsError, match="not empty; give --overwrite"), output_folder(target):
+        pass
+    with output_folder(target, True, ["a.txt"]) as aside:
+        (aside / "b.txt").write_text("b")
+    assert left(tmp_path) == ["results", "results/b.txt"]
+
+
+def test_overwrite_never_deletes_what_others_wrote(tmp_path):
+    target = tmp_path / "results"
+    target.mkdir()
+    (target / "thesis.txt").write_text("years of work")
+    with (
+        pytest.raises(FileExistsError, match=r"holds 'thesis.txt', which this program did not"),
+        output_folder(target, True, ["a.txt"]),
+    ):
+        pass
+    assert left(tmp_path) == ["results", "results/thesis.txt"]
+
+
+def test_what_appears_meanwhile_is_kept(tmp_path):
+    target = tmp_path / "results"
+    with pytest.raises(FileExistsError), output_folder(target) as aside:
+        (aside / "a.txt").write_text("a")
+        target.mkdir()
+        (target / "thesis.txt").write_text("years of work")
+    assert left(tmp_path) == ["results", "results/thesis.txt"]
+
+
+def test_a_place_below_a_file_is_refused_at_once(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="file"), output_folder(tmp_path / "file" / "results"):
+        raise AssertionError("work began")
+    with pytest.raises(FileExistsError, match="is a file"), output_folder(tmp_path / "file"):
+        raise AssertionError("work began")
+
+
+def test_file_takes_its_place_at_the_end(tmp_path):
+    target = tmp_path / "deep" / "scores.json"
+    with output_file(target) as aside:
+        aside.write_text("{}")
+        assert not target.exists()
+    assert target.read_text() == "{}"
+    with pytest.raises(FileExistsError, match="give --overwrite"), output_file(target):
+        pass
+    with pytest.raises(FileExistsError, match="is a folder"), output_file(tmp_path):
+        pass
+    with pytest.raises(KeyboardInterrupt), output_file(target, overwrite=True) as aside:
+        aside.write_text("half")
+        raise KeyboardInterrupt
+    assert target.read_text() == "{}"
+    assert left(tmp_path) == ["deep", "deep/scores.json"]
