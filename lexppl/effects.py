@@ -104,6 +104,38 @@ class Progress(Messenger):
             msg["value"], msg["done"] = self._value, True
 
 
+@effectful(type="fold_shift")
+def fold_shift() -> int | None:
+    """Which of its predictors a cross-fitted module gives the rows of a batch, which stand in the
+    order of their folds: 0 for the one that has not learned from a row's fold, s = 1 … F − 1 for
+    those that learn from it; None outside a cross-fitted fit, where all are averaged.
+
+    Example:
+        >>> with FoldShift(1):
+        ...     fold_shift()
+        1
+        >>> fold_shift() is None
+        True
+    """
+    return None
+
+
+class FoldShift(Messenger):
+    """Tell :func:`fold_shift` to the program that runs inside this context.
+
+    Args:
+        value: from 0 to F − 1.
+    """
+
+    def __init__(self, value: int) -> None:
+        super().__init__()
+        self._value = value
+
+    def _pyro_fold_shift(self, msg: Any) -> None:
+        if not msg["done"]:
+            msg["value"], msg["done"] = self._value, True
+
+
 class _ParticlePlate(pyro.plate):
     """A plate that makes no statement of its own, so that a program may enter it several times."""
 

@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 from safetensors.torch import save as to_bytes
 from torch import nn
 
+import lexppl.inference
 import lexppl.models
 import lexppl.systems
 from lexppl.atomic_output import output_file
@@ -33,7 +34,8 @@ DESCRIPTION = "explainer.json"
 def known_parts() -> Mapping[str, type[nn.Module]]:
     """The library's parts that can describe themselves, by class name."""
     found = {}
-    for name, part in (*vars(lexppl.models).items(), *vars(lexppl.systems).items()):
+    rooms = (lexppl.models, lexppl.inference, lexppl.systems)
+    for name, part in (item for room in rooms for item in vars(room).items()):
         if isinstance(part, type) and issubclass(part, nn.Module) and hasattr(part, "config"):
             found[name] = part
     return MappingProxyType(found | {old: found[name] for old, name in FORMER_NAMES.items()})

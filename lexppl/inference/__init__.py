@@ -25,6 +25,7 @@ from lexppl.inference.schedules import Geometric, Linear, Schedule
 from lexppl.inference.stages import LossTerm, Stage
 from lexppl.inference.system import System
 from lexppl.inference.training.collapse import CollapseWarning, collapse
+from lexppl.inference.training.cross_fitting import CrossFitted
 from lexppl.inference.training.fit import fit
 from lexppl.inference.training.loop import Epoch
 from lexppl.inference.training.result import FitResult, History
@@ -32,6 +33,7 @@ from lexppl.inference.training.result import FitResult, History
 __all__ = [
     "REBAR",
     "CollapseWarning",
+    "CrossFitted",
     "DisARM",
     "Enumerate",
     "Epoch",

@@ -55,6 +55,9 @@ class NestedIWAE(Objective):
             `infer={"estimator": …}` takes its place.
         entropy: weight β of the mask laws' exact entropy (a constant or a schedule); fading to 0
             it anneals the selector and keeps it from saturating early.
+        towards: ρ in (0, 1), the rate of keeping that the annealing draws masks to: the bonus is
+            `−β KL(q(z|x) ‖ Bernoulli(ρ))`, but for a constant, which at ½ is the entropy. It acts
+            on the masks' sizes, and so not on those of a given size.
         penalty: factor `c_R` of all penalties (a constant or a schedule).
         random_masks: share of the fit, in [0, 1), in which masks come from the uniform law of
             their family, so that the predictor learns before the selector does.
@@ -90,6 +93,7 @@ class NestedIWAE(Objective):
         samples: int = 1,
         estimator: GradientEstimator | None = None,
         entropy: float | Schedule = 0.0,
+        towards: float = 0.5,
         penalty: float | Schedule = 1.0,
         random_masks: float = 0.0,
         copies: int | None = None,
@@ -114,6 +118,7 @@ class NestedIWAE(Objective):
         self.samples = samples
         self.estimator = estimator
         self.entropy = entropy
+        self.towards = fraction("towards", towards)
         self.penalty = penalty
         self.random_masks = random_masks
         self.copies = copies
@@ -135,6 +140,10 @@ class NestedIWAE(Objective):
         return self.estimator.control_parameters
 
     @property
+    def modules(self) -> tuple[nn.Module, ...]:
+        return tuple(p for p in vars(self.estimator).values() if isinstance(p, nn.Module))
+
+    @property
     def summary(self) -> str:
         return f"NestedIWAE(masks={self.masks}, imputations={self.imputations})"
 
@@ -146,6 +155,7 @@ class NestedIWAE(Objective):
             imputations=self.imputations,
             samples=self.samples,
             entropy=at(self.entropy, self.progress),
+            towards=self.towards,
             penalty=at(self.penalty, self.progress),
             random_masks=self.progress < self.random_masks,
             copies=self.copies,

@@ -28,6 +28,9 @@ class LossTerm:
         learns: the modules whose parameters this term's gradient moves; None for all of the
             model's and the guide's. Modules shared by several terms are shared after the fit too.
         weight: factor of the loss.
+        spares: modules whose parameters it does not move all the same.
+        fold_shift: in a cross-fitted fit, which predictors it runs with
+            (:func:`lexppl.effects.fold_shift`).
 
     Raises:
         TypeError: an objective without a `differentiable_loss`.
@@ -43,6 +46,8 @@ class LossTerm:
     guide: Callable[..., Any] | None = None
     learns: Sequence[nn.Module] | None = None
     weight: float = 1.0
+    spares: Sequence[nn.Module] = ()
+    fold_shift: int | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "objective", as_objective(self.objective))
@@ -95,7 +100,9 @@ class TrainingModules(nn.Module):
 
     def learned_by(self, term: LossTerm) -> list[str]:
         """Names of the parameters that a term moves."""
-        return self._names(term.learns if term.learns is not None else (term.model, term.guide))
+        moved = self._names(term.learns if term.learns is not None else (term.model, term.guide))
+        spared = set(self._names(term.spares))
+        return [name for name in moved if name not in spared]
 
     def controls_of(self, term: LossTerm) -> list[str]:
         """Names of the parameters that a term tunes on the variance of its gradient."""

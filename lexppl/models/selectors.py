@@ -1,5 +1,6 @@
 """Selectors: a network of x and the law of the mask, `p_γ(z | x)`."""
 
+import math
 from typing import ClassVar
 
 import pyro.distributions as dist
@@ -21,13 +22,18 @@ class _OfNetwork(Configured, nn.Module):
         self.network = network
 
 
-class BernoulliSelector(_OfNetwork):
-    """Independent entries: `z_g ~ Bernoulli(σ(network(x)_g))`.
+class BernoulliSelector(Configured, nn.Module):
+    """Independent entries: `z_g ~ Bernoulli(σ(network(x)_g + log(ρ/(1−ρ))))`.
 
     How many features are kept is free; a penalty on the size holds it back.
 
     Args:
         network: `(B, *event)` to logits `(B, G)`.
+        rate: ρ, the probability of keeping where the network says 0, as it about does before it
+            has learned.
+
+    Raises:
+        ValueError: a rate outside (0, 1).
 
     Example:
         >>> from lexppl.models import MLP
@@ -36,8 +42,16 @@ class BernoulliSelector(_OfNetwork):
         torch.Size([11])
     """
 
+    def __init__(self, network: nn.Module, rate: float = 0.5) -> None:
+        super().__init__()
+        self.network = network
+        self.rate = fraction("rate", rate)
+
     def forward(self, x: Tensor) -> TorchDistribution:
-        return dist.Bernoulli(logits=self.network(x)).to_event(1)
+        logits = self.network(x)
+        if self.rate != 0.5:
+            logits = logits + math.log(self.rate / (1.0 - self.rate))
+        return dist.Bernoulli(logits=logits).to_event(1)
 
 
 class KSubsetSelector(Configured, nn.Module):

@@ -40,6 +40,8 @@ class BoundSpec:
         imputations: `K`, imputations a mask inside the log.
         samples: `S`, independent copies of the bound that are averaged.
         entropy: nats of bonus a nat of entropy of the mask laws.
+        towards: ρ, the rate of keeping that the bonus draws the mask laws to; at ½ it is their
+            entropy alone.
         penalty: factor of all penalties.
         random_masks: draw masks from the uniform law of their family (the predictor's warm-up).
         copies: independent draws of the latents outside the particle plates; None for two where
@@ -50,6 +52,7 @@ class BoundSpec:
     imputations: int = 1
     samples: int = 1
     entropy: float = 0.0
+    towards: float = 0.5
     penalty: float = 1.0
     random_masks: bool = False
     copies: int | None = None
@@ -211,7 +214,7 @@ class BoundTerms:
         found: list[Average] = []
         before: set[str] = set()
         for site in self.run.mask_sites:
-            value = scale_and_mask(_entropy(site), site.scale, site.mask)
+            value = scale_and_mask(_entropy(site, self.spec.towards), site.scale, site.mask)
             value = self.spec.entropy * site.summed(value)
             found.append(Average(value, site.outer, frozenset(before)))
             before.add(site.name)
@@ -281,8 +284,9 @@ def _over_particles(value: Tensor) -> Tensor:
     return value.mean(present, keepdim=True) if present else value
 
 
-def _entropy(site: Site) -> Tensor:
-    """Exact entropy of a mask site's law, in nats: `(…, M, B)`."""
+def _entropy(site: Site, towards: float) -> Tensor:
+    """`H(q) + log(ρ/(1−ρ)) E_q‖z‖₁` of a mask site's law, in nats: `(…, M, B)`; it is
+    `−KL(q ‖ Bernoulli(ρ))` but for a constant."""
     try:
         entropy: Tensor = site.law.entropy()
     except NotImplementedError as error:
@@ -290,7 +294,16 @@ def _entropy(site: Site) -> Tensor:
             f"an entropy bonus needs a law with an exact entropy, and {type(site.law).__name__} "
             f"of site {site.name!r} has none; set entropy=0 or use KSubset or Bernoulli masks"
         ) from error
-    return entropy
+    if towards == 0.5:
+        return entropy
+    try:
+        size: Tensor = site.law.mean.sum(-1)
+    except NotImplementedError as error:
+        raise ValueError(
+            f"annealing towards={towards} needs a law with a mean, and {type(site.law).__name__} "
+            f"of site {site.name!r} states none; leave towards out"
+        ) from error
+    return entropy + math.log(towards / (1.0 - towards)) * size
 
 
 def score_of(site: Site) -> Tensor | None:

@@ -40,6 +40,11 @@ class Objective(ELBO):
         return ()
 
     @property
+    def modules(self) -> tuple[nn.Module, ...]:
+        """Modules that it reads, such as an estimator's baseline."""
+        return ()
+
+    @property
     def summary(self) -> str:
         """The objective in a line."""
         return f"{type(self).__name__}()"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -94,6 +94,13 @@ class StackedRows:
 Rows = TensorRows | LoadedRows | StackedRows
 
 
+class HasReplicates(Protocol):
+    """Rows that are all replicates', or `(R, N, …)` of their own."""
+
+    @property
+    def by_replicate(self) -> bool: ...
+
+
 def training_rows(data: Data | ReplicateData, dtype: torch.dtype, name: str = "data") -> Rows:
     """Check the data of one or of several replicates and put it into tensors.
 
@@ -128,11 +135,13 @@ def training_rows(data: Data | ReplicateData, dtype: torch.dtype, name: str = "d
     return StackedRows(tuple(torch.stack(c) for c in columns))
 
 
-def of_replicate(rows: Rows, batch: tuple[Tensor, ...], replicate: int) -> tuple[Tensor, ...]:
+def of_replicate(
+    rows: HasReplicates, batch: tuple[Tensor, ...], replicate: int
+) -> tuple[Tensor, ...]:
     """A replicate's own part of a batch."""
     return tuple(c[replicate] for c in batch) if rows.by_replicate else batch
 
 
-def batch_rows(rows: Rows, batch: tuple[Tensor, ...]) -> int:
+def batch_rows(rows: HasReplicates, batch: tuple[Tensor, ...]) -> int:
     """How many rows a replicate sees in a batch."""
     return batch[0].shape[1] if rows.by_replicate else len(batch[0])

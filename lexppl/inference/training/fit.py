@@ -24,6 +24,7 @@ from lexppl.inference.schedules import Linear, Schedule, at
 from lexppl.inference.stages import OptimizerFactory, Stage, TrainingModules
 from lexppl.inference.system import System
 from lexppl.inference.training.collapse import collapse, mask_marginals, report_collapse
+from lexppl.inference.training.folded_rows import folded
 from lexppl.inference.training.loop import Callback, TrainingLoop
 from lexppl.inference.training.preparation import builder_of, copies_of, guides_of, set_up_guides
 from lexppl.inference.training.result import FitResult, History
@@ -48,6 +49,7 @@ def fit(
     stages: Sequence[Stage] | Callable[[], Sequence[Stage]] | None = None,
     epochs: int = 300,
     batch_size: int = 500,
+    folds: int = 1,
     learning_rate: float | Schedule = Linear(1e-3, 5e-5, begin=0.5),
     weight_decay: float = WEIGHT_DECAY,
     optimizer: OptimizerFactory | None = None,
@@ -87,6 +89,12 @@ def fit(
             after stage, or a function that builds them.
         epochs: epochs of each stage that does not say.
         batch_size: rows of a mini-batch (a loader has its own).
+        folds: F ≥ 2 to cross-fit: the part of a program called `predictor` becomes F of them, each
+            learning from all training rows but a fold's, and what else learns (the selector) is
+            judged on each row by the predictor that has not seen it, so that a column that only
+            lets a predictor memorise brings no gain. The fitted predictor is their average,
+            :class:`CrossFitted`. A given predictor starts from its weights: give none that has
+            learned from these rows. 1 for a single predictor.
         learning_rate: of Adam, a number or a schedule over each stage.
         weight_decay: of Adam, as an L2 term of the gradient. Never of a guide's parameters, of
             constrained ones or of those with a prior, whoever made the optimizer: the bound itself
@@ -121,7 +129,7 @@ def fit(
         >>> len(result.history)
         3
     """
-    _check_arguments(epochs, batch_size, replicates, patience, clip_norm)
+    _check_arguments(epochs, batch_size, replicates, folds, patience, clip_norm)
     rate: float | Schedule | None = None
     decay_is_default = optimizer is None and weight_decay == WEIGHT_DECAY
     if optimizer is None:
@@ -136,7 +144,7 @@ def fit(
     with seeded(seed), program_settings(validate=False):
         given = [guide] if stages is None or callable(stages) else guides_of(stages)
         set_up_guides(given, models, train)
-        copies = copies_of(builders, replicates, given)
+        copies = copies_of(builders, replicates, given, folds)
         runner = Replicates(copies, differ=several)
         if not runner.parameters:
             raise ValueError(
@@ -146,11 +154,12 @@ def fit(
         rows = training_rows(train, dtype, "train")
         with seeded(seed):
             rows, held_out = _validation(valid, rows, dtype)
+            learned_rows = rows if folds == 1 else folded(rows, folds)
         _check_devices(runner, rows)
         with seeded(seed + 1, rows.device):
             loop = TrainingLoop(
                 runner,
-                rows,
+                learned_rows,
                 held_out,
                 batch_size,
                 clip_norm,
@@ -195,11 +204,17 @@ def _count(replicates: int, models: int | None, train: Any, valid: Any) -> int:
 
 
 def _check_arguments(
-    epochs: int, batch_size: int, replicates: int, patience: int | None, clip_norm: float | None
+    epochs: int,
+    batch_size: int,
+    replicates: int,
+    folds: int,
+    patience: int | None,
+    clip_norm: float | None,
 ) -> None:
     int_at_least("epochs", epochs)
     int_at_least("batch_size", batch_size)
     int_at_least("replicates", replicates)
+    int_at_least("folds", folds)
     if patience is not None:
         int_at_least("patience", patience)
     if clip_norm is not None and not clip_norm > 0.0:

@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from tqdm import tqdm
 
+from lexppl.effects import FoldShift
 from lexppl.inference.contexts import MiniBatch, program_settings, rows_plate, seeded
 from lexppl.inference.replicates.replicate_rows import Rows, batch_rows, of_replicate
 from lexppl.inference.replicates.replicates import Replicates
@@ -20,6 +22,7 @@ from lexppl.inference.schedules import Schedule
 from lexppl.inference.stages import LossTerm, OptimizerFactory, Stage, TrainingModules
 from lexppl.inference.training.best_states import BestStates
 from lexppl.inference.training.first_look import FirstLook
+from lexppl.inference.training.folded_rows import FoldedRows
 from lexppl.inference.training.weight_decay import parameters_with_a_law, spare_from_decay
 
 
@@ -46,7 +49,7 @@ class TrainingLoop:
     """The state of one fit as it goes."""
 
     runner: Replicates
-    rows: Rows
+    rows: Rows | FoldedRows
     held_out: Rows | None
     batch_size: int
     clip_norm: float | None
@@ -163,7 +166,7 @@ class TrainingLoop:
                 term.objective.refuse_uncovered(look.model, look.guide)
                 held = parameters_with_a_law(term, look.model)
                 spared |= {names[id(parameter)] for parameter in held if id(parameter) in names}
-                with self._scaled(term, len(self.rows), len(batch[0])):
+                with self._scaled(term, len(self.rows), len(batch[0])), self._shifted(term):
                     loss = template(term, term.objective, batch)
             if not bool(torch.isfinite(loss.detach())):
                 raise FloatingPointError(
@@ -174,6 +177,10 @@ class TrainingLoop:
 
     def _scaled(self, term: LossTerm, rows: int, batch: int) -> MiniBatch:
         return MiniBatch(rows, batch, self._rows_plates[id(term)])
+
+    def _shifted(self, term: LossTerm) -> AbstractContextManager[Any]:
+        """The predictors that a term runs with on training rows."""
+        return nullcontext() if term.fold_shift is None else FoldShift(term.fold_shift)
 
     def _epoch(
         self,
@@ -202,7 +209,7 @@ class TrainingLoop:
             step_loss: Tensor | float = 0.0
             for term, names, controls in zip(stage.terms, learned, control_parameters, strict=True):
                 objective = term.objective.at(at)
-                with self._scaled(term, rows, size):
+                with self._scaled(term, rows, size), self._shifted(term):
                     loss = runner.losses(term, objective, batch, self.rows.by_replicate)
                 loss = term.weight * loss / rows
                 moved = [runner.parameters[name] for name in names]

@@ -18,6 +18,7 @@ from lexppl.inference.replicates.replicate_rows import of_replicate, training_ro
 from lexppl.inference.replicates.replicates import reinitialised
 from lexppl.inference.stages import LossTerm, Stage, TrainingModules
 from lexppl.inference.system import System
+from lexppl.inference.training.cross_fitting import cross_fitted
 
 Builder = tuple[Callable[[], Sequence[Stage]], bool]
 """What builds the stages, and whether each call builds new modules."""
@@ -64,7 +65,7 @@ def builder_of(model: Any, guide: Any, objective: Any, stages: Any) -> Builder:
 
 
 def copies_of(
-    builders: Sequence[Builder], replicates: int, guides: Sequence[Any]
+    builders: Sequence[Builder], replicates: int, guides: Sequence[Any], folds: int = 1
 ) -> list[TrainingModules]:
     """The replicates' own modules, made anew where they can be, else copies of what is given.
 
@@ -72,24 +73,26 @@ def copies_of(
         builders: of :func:`builder_of`, one, or one for each replicate.
         replicates: R.
         guides: those given, which Pyro makes forget their model when they are copied.
+        folds: F, above one to cross-fit the predictors.
     """
     with _models_kept(guides):
-        copies = _copies(builders, replicates)
+        copies = _copies(builders, replicates, folds)
     for one in copies:
         keep_parameters_local(one)
     return copies
 
 
-def _copies(builders: Sequence[Builder], replicates: int) -> list[TrainingModules]:
+def _copies(builders: Sequence[Builder], replicates: int, folds: int) -> list[TrainingModules]:
+    def own(make: Callable[[], Sequence[Stage]], anew: bool) -> TrainingModules:
+        stages = list(make()) if anew else copy.deepcopy(list(make()))
+        return TrainingModules(stages if folds == 1 else cross_fitted(stages, folds))
+
     if len(builders) > 1:
-        return [
-            TrainingModules(make() if anew else copy.deepcopy(list(make())))
-            for make, anew in builders
-        ]
-    make, built_anew = builders[0]
-    if built_anew:
-        return [TrainingModules(make()) for _ in range(replicates)]
-    given = TrainingModules(copy.deepcopy(list(make())))
+        return [own(*builder) for builder in builders]
+    (builder,) = builders
+    if builder[1]:
+        return [own(*builder) for _ in range(replicates)]
+    given = own(*builder)
     if replicates == 1:
         return [given]
     return [reinitialised(given) for _ in range(replicates)]

@@ -1,0 +1,233 @@
+"""Cross-fitting: each row's gain comes from a predictor that has not learned from that row."""
+
+import copy
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pyro.distributions as dist
+import torch
+from pyro.distributions import TorchDistribution
+from torch import Tensor, nn
+
+from lexppl.configured import Configured
+from lexppl.effects import fold_shift
+from lexppl.inference.stages import LossTerm, Stage, modules_of
+
+PREDICTOR = "predictor"
+"""The part of a program that is cross-fitted, by the convention of explainers."""
+
+ROW_DIM = -1
+"""Of the batch shape of a law of y."""
+
+
+class CrossFitted(Configured, nn.Module):
+    """F predictors, of which number f learns from all rows but those of fold f.
+
+    Within a cross-fitted fit a batch stands in the order of its folds, and the rows of fold f see
+    predictor `f + s` (modulo F), s being :func:`lexppl.effects.fold_shift`: for s = 0 the one that
+    has not learned from them. Elsewhere the law of y is the mean of the predictors',
+
+        p(y | x̃) = 1/F Σ_f p_f(y | x̃).
+
+    Args:
+        predictors: F modules from x̃ `(…, B, *event)` to laws of y of one family, batch shape
+            `(…, B)`: categorical, Bernoulli, normal or Poisson.
+
+    Raises:
+        ValueError: fewer than two predictors.
+        TypeError: from a call, a law of another family.
+
+    Example:
+        >>> from lexppl.models import MLP, CategoricalLikelihood, Predictor
+        >>> each = [Predictor(MLP(3, 2, (4,), seed=s), CategoricalLikelihood()) for s in (0, 1)]
+        >>> x = torch.zeros(4, 3)
+        >>> both = CrossFitted(each)(x).probs
+        >>> torch.allclose(both, (each[0](x).probs + each[1](x).probs) / 2)
+        True
+    """
+
+    def __init__(self, predictors: Sequence[nn.Module]) -> None:
+        super().__init__()
+        if len(predictors) < 2:
+            raise ValueError(f"cross-fitting needs two predictors or more; {len(predictors)} given")
+        self.predictors = nn.ModuleList(predictors)
+
+    def forward(self, x: Tensor) -> TorchDistribution:
+        shift = fold_shift()
+        if shift is None:
+            return mean_law([predictor(x) for predictor in self.predictors])
+        folds = len(self.predictors)
+        row_dim = -1 - int(getattr(self.predictors[0], "event_dim", 1))
+        blocks = torch.tensor_split(x, folds, dim=row_dim)
+        # A gain comes from a predictor as it will predict: no dropout, and no statistics moved.
+        with _evaluating(self.predictors if shift == 0 else ()):
+            laws = [
+                self.predictors[(fold + shift) % folds](block)
+                for fold, block in enumerate(blocks)
+                if block.shape[row_dim]
+            ]
+        return joined_law(laws)
+
+
+@contextmanager
+def _evaluating(modules: Iterable[nn.Module]) -> Iterator[None]:
+    training = [part for module in modules for part in module.modules() if part.training]
+    for part in training:
+        part.training = False
+    try:
+        yield
+    finally:
+        for part in training:
+            part.training = True
+
+
+def mean_law(laws: Sequence[TorchDistribution]) -> TorchDistribution:
+    """`1/F Σ_f p_f(y)`, of laws of one family.
+
+    Example:
+        >>> mean_law([dist.Bernoulli(torch.tensor(0.2)), dist.Bernoulli(torch.tensor(0.4))]).probs
+        tensor(0.3000)
+    """
+    first = _one_family(laws)
+    if isinstance(first, dist.Categorical | dist.Bernoulli):
+        return type(first)(probs=torch.stack([law.probs for law in laws]).mean(0))
+    names = _parameters(first)
+    parameters = {n: torch.stack([_full(law, n) for law in laws], -1) for n in names}
+    even = first.mean.new_zeros(len(laws)).expand(*first.batch_shape, len(laws))
+    return dist.MixtureSameFamily(dist.Categorical(logits=even), type(first)(**parameters))
+
+
+def joined_law(laws: Sequence[TorchDistribution]) -> TorchDistribution:
+    """The law of the rows of several laws of one family, one block after the other.
+
+    Example:
+        >>> joined_law([dist.Normal(torch.zeros(2), 1.0), dist.Normal(torch.ones(1), 2.0)]).stddev
+        tensor([1., 1., 2.])
+    """
+    first = _one_family(laws)
+    if len(laws) == 1:
+        return first
+    dim = ROW_DIM - (1 if isinstance(first, dist.Categorical) else 0)
+    return type(first)(
+        **{n: torch.cat([_full(law, n) for law in laws], dim) for n in _parameters(first)}
+    )
+
+
+def _one_family(laws: Sequence[TorchDistribution]) -> TorchDistribution:
+    first = laws[0]
+    if type(first) not in (dist.Categorical, dist.Bernoulli, dist.Normal, dist.Poisson):
+        raise TypeError(
+            "cross-fitting knows categorical, Bernoulli, normal and Poisson laws of y; the "
+            f"predictor's is {type(first).__name__}"
+        )
+    return first
+
+
+def _parameters(law: TorchDistribution) -> list[str]:
+    """The parameters that a law was made from."""
+    names = [name for name in law.arg_constraints if name in vars(law)]
+    return ["logits"] if "logits" in names else names
+
+
+def _full(law: TorchDistribution, name: str) -> Tensor:
+    value: Tensor = getattr(law, name)
+    if isinstance(law, dist.Categorical):
+        return value
+    return value.expand(law.batch_shape)
+
+
+def cross_fitted(stages: Sequence[Stage], folds: int) -> list[Stage]:
+    """Stages whose predictors are F each, learned by terms of their own.
+
+    A term that learns a predictor and more, as LEX's does, becomes two kinds of terms with the same
+    bound ℒ. With `f(n)` the fold of row n,
+
+        max_γ  Σ_n ℒ_n(γ; θ_{f(n)}),                 (predictor f has not learned from fold f)
+        max_θ  1/(F−1) Σ_s Σ_n ℒ_n(γ; θ_{f(n)+s}),   s = 1 … F − 1,
+
+    so that a row is scored for the selector by a predictor that has not seen it, and teaches the
+    others. A term that learns the predictor alone is of the second kind, one that learns the rest
+    alone of the first. All F start from the weights that the predictor has.
+
+    Args:
+        stages: which are changed: no one else may hold their modules.
+        folds: F ≥ 2.
+
+    Raises:
+        ValueError: stages without a predictor that learns.
+    """
+    wrapped = _wrap_predictors(stages, folds)
+    if not wrapped:
+        raise ValueError(
+            f"folds={folds} cross-fits the part of a program called {PREDICTOR!r}, and no term has "
+            "one that learns; leave folds out"
+        )
+    return [
+        replace(stage, terms=[t for term in stage.terms for t in _terms(term, wrapped, folds)])
+        for stage in stages
+    ]
+
+
+def _wrap_predictors(stages: Sequence[Stage], folds: int) -> list[CrossFitted]:
+    """Put F predictors in the place of each that learns, wherever it is held."""
+    terms = [term for stage in stages for term in stage.terms]
+    learned = {
+        id(parameter)
+        for term in terms
+        for part in (term.learns if term.learns is not None else (term.model, term.guide))
+        if isinstance(part, nn.Module)
+        for parameter in part.parameters()
+        if parameter.requires_grad
+    }
+    wrappers: dict[int, CrossFitted] = {}
+    for term in terms:
+        predictor = getattr(term.model, PREDICTOR, None)
+        if not isinstance(predictor, nn.Module) or isinstance(predictor, CrossFitted):
+            continue
+        if any(id(p) in learned for p in predictor.parameters()):
+            wrappers.setdefault(
+                id(predictor),
+                CrossFitted([predictor, *(copy.deepcopy(predictor) for _ in range(folds - 1))]),
+            )
+    seen: set[int] = set()
+    for term in terms:
+        for whole in (*modules_of(term), *term.objective.modules):
+            for holder in list(whole.modules()):
+                if id(holder) in seen or isinstance(holder, CrossFitted):
+                    continue
+                seen.add(id(holder))
+                for name, child in holder.named_children():
+                    if id(child) in wrappers:
+                        setattr(holder, name, wrappers[id(child)])
+    return list(wrappers.values())
+
+
+def _terms(term: LossTerm, wrapped: Sequence[CrossFitted], folds: int) -> list[LossTerm]:
+    """The terms that a term becomes."""
+    held = {id(module) for whole in modules_of(term) for module in whole.modules()}
+    mine = [one for one in wrapped if id(one) in held]
+    if not mine:
+        return [term]
+    by_predictor = {id(one.predictors[0]): one for one in mine}
+    learns = term.learns
+    if learns is not None:
+        learns = [by_predictor.get(id(part), part) for part in learns]
+    of_predictor = {id(p) for one in mine for p in one.parameters()}
+    parts = learns if learns is not None else [term.model, term.guide]
+    moved = {
+        id(p)
+        for part in parts
+        if isinstance(part, nn.Module)
+        for p in part.parameters()
+        if p.requires_grad
+    }
+    found = []
+    if moved - of_predictor:
+        found.append(replace(term, learns=learns, spares=[*term.spares, *mine], fold_shift=0))
+    if moved & of_predictor:
+        found += [
+            replace(term, learns=mine, weight=term.weight / (folds - 1), fold_shift=shift)
+            for shift in range(1, folds)
+        ]
+    return found

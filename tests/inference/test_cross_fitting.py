@@ -1,0 +1,322 @@
+"""Cross-fitting: who learns from whom, what is maximised, what is averaged."""
+
+import math
+
+import numpy as np
+import pyro.distributions as dist
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from lexppl import load, save
+from lexppl.effects import FoldShift
+from lexppl.evaluation.prediction import predictive
+from lexppl.inference import CrossFitted, NestedIWAE, ReplicateData, Stage, Unscored, fit
+from lexppl.inference.contexts import seeded
+from lexppl.inference.objective.program import ParticleProgram
+from lexppl.inference.replicates.replicate_rows import training_rows
+from lexppl.inference.training.cross_fitting import cross_fitted, joined_law, mean_law
+from lexppl.inference.training.folded_rows import folded
+from lexppl.models import (
+    LEX,
+    MLP,
+    ConstantImputer,
+    Frozen,
+    Grouping,
+    NormalLikelihood,
+    Predictor,
+    UnmaskedPredictor,
+)
+from lexppl.models.table_parts import table_predictor
+from lexppl.systems import invase, l2x, lex, q_fit, random_mask_predictor, real_x
+
+X = torch.randn(61, 3, generator=torch.Generator().manual_seed(0))
+LABELS = (X[:, 0] > 0).long()
+RESPONSE = X[:, 0] + 0.1 * X[:, 1]
+SMALL = {"hidden": (6,), "predictor_hidden": (6,)}
+QUICK = {"epochs": 2, "batch_size": 20, "progress": False}
+
+
+# -- the law of y
+
+
+@pytest.mark.parametrize(
+    ("make", "values"),
+    [
+        (lambda p: dist.Categorical(logits=p), torch.tensor([0, 1, 1, 0, 1])),
+        (lambda p: dist.Bernoulli(logits=p[..., 0]), torch.tensor([0.0, 1, 1, 0, 1])),
+        (lambda p: dist.Normal(p[..., 0], p[..., 1].exp()), torch.randn(5)),
+        (lambda p: dist.Normal(p[..., 0], torch.tensor(2.0)), torch.randn(5)),
+        (lambda p: dist.Poisson(p[..., 0].exp()), torch.tensor([0.0, 3, 1, 2, 5])),
+    ],
+)
+def test_laws_are_joined_and_averaged(make, values):
+    outputs = torch.randn(2, 4, 5, 2)
+    first, second = make(outputs[0]), make(outputs[1])
+    averaged = mean_law([first, second])
+    exact = torch.logsumexp(torch.stack([d.log_prob(values) for d in (first, second)]), 0)
+    torch.testing.assert_close(averaged.log_prob(values), exact - math.log(2))
+    torch.testing.assert_close(averaged.mean, (first.mean + second.mean) / 2, equal_nan=True)
+    joined = joined_law([make(outputs[0, :, :2]), make(outputs[1, :, 2:])])
+    expected = torch.cat([first.log_prob(values)[:, :2], second.log_prob(values)[:, 2:]], 1)
+    torch.testing.assert_close(joined.log_prob(values), expected)
+
+
+def test_another_law_is_refused():
+    with pytest.raises(TypeError, match="the predictor's is Gamma"):
+        joined_law([dist.Gamma(1.0, 1.0)])
+    with pytest.raises(ValueError, match="two predictors or more; 1 given"):
+        CrossFitted([nn.Identity()])
+
+
+# -- the rows
+
+
+@pytest.mark.parametrize("rows", [8, 9, 10, 11, 23])
+@pytest.mark.parametrize("folds", [2, 3])
+@pytest.mark.parametrize("size", [4, 7, 100])
+def test_batches_stand_in_the_order_of_their_folds(rows, folds, size):
+    """Every row once an epoch, and where `tensor_split` of a batch looks for its fold."""
+    x = torch.arange(float(rows)).reshape(-1, 1)
+    for given in ((x, x[:, 0]), ReplicateData([(x, x[:, 0]), (x + 100, x[:, 0])])):
+        with seeded(0):
+            divided = folded(training_rows(given, torch.float32), folds)
+            fold_of = [{int(v) for v in block.columns[0].flatten()} for block in divided.blocks]
+            seen = []
+            for batch in divided.batches(size, shuffle=True):
+                row_dim = 1 if divided.by_replicate else 0
+                for fold, part in enumerate(torch.tensor_split(batch[0], folds, dim=row_dim)):
+                    assert {int(v) for v in part.flatten()} <= fold_of[fold]
+                seen += batch[0].flatten().tolist()
+        assert len(divided) == rows
+        assert sorted(seen) == sorted({v for fold in fold_of for v in fold})
+        assert len(seen) == sum(map(len, fold_of))
+
+
+def test_labels_are_dealt_in_proportion():
+    y = torch.cat([torch.zeros(90), torch.ones(10)]).long()
+    with seeded(3):
+        divided = folded(training_rows((torch.randn(100, 2), y), torch.float32), 2)
+    assert [int(block.columns[1].sum()) for block in divided.blocks] == [5, 5]
+
+
+# -- who learns from whom
+
+
+def learned_from(y, fold):
+    """The predictors of a fit on a response, and the rows of a fold."""
+    predictor = Predictor(MLP(3, 1, (6,), seed=0), NormalLikelihood())
+    stages = [Stage([random_mask_predictor(predictor, ConstantImputer(), 3)])]
+    result = fit(None, (X, y), stages=stages, folds=2, valid=None, seed=4, **QUICK)
+    with seeded(4):
+        rows = training_rows((X, torch.arange(len(X)).float()), torch.float32)
+        block = folded(rows, 2).blocks[fold].columns[1].long()
+    return result.model.predictor.predictors, block
+
+
+@pytest.mark.parametrize("fold", [0, 1])
+def test_a_predictor_learns_nothing_from_the_fold_it_judges(fold):
+    before, block = learned_from(RESPONSE, fold)
+    changed = RESPONSE.clone()
+    changed[block] += 10.0
+    after, _ = learned_from(changed, fold)
+    alike = [
+        all(torch.equal(a, b) for a, b in zip(x.parameters(), y.parameters(), strict=True))
+        for x, y in zip(before, after, strict=True)
+    ]
+    assert alike == [one == fold for one in (0, 1)]
+
+
+def test_the_selector_is_judged_by_the_predictor_that_has_not_seen_the_row():
+    """Of three folds: the gains' loss, and what each predictor learns from."""
+    system = lex(3, classes=None, penalty=0.1, **SMALL)
+    (stage,) = cross_fitted(system.build(), 3)
+    gains, *teaching = stage.terms
+    assert [term.fold_shift for term in stage.terms] == [0, 1, 2]
+    assert [term.weight for term in teaching] == [0.5, 0.5]
+    model = gains.model.eval()
+    predictors = list(model.predictor.predictors)
+    for predictor in predictors[1:]:
+        for part in predictor.modules():
+            if hasattr(part, "reset_parameters"):
+                part.reset_parameters()
+    objective = NestedIWAE(4, estimator=Unscored())
+    for shift in range(3):
+        with seeded(0), torch.no_grad(), FoldShift(shift):
+            loss = objective.differentiable_loss(model, None, X, RESPONSE)
+        expected = 0.0
+        by_fold = torch.tensor_split(torch.arange(len(X)), 3)
+        for fold, rows in enumerate(by_fold):
+            alone = LEX(model.selector, model.imputer, predictors[(fold + shift) % 3])
+            alone.penalties = model.penalties
+            expected += bound_of_rows(alone, rows)
+        torch.testing.assert_close(loss, expected)
+
+
+def bound_of_rows(model, rows):
+    """−ℒ of some rows, all rows being drawn with the same numbers."""
+    with seeded(0), torch.no_grad():
+        run = ParticleProgram(model, None, (X, RESPONSE)).run(4)
+        bound = torch.logsumexp(run.log_weight[0], 0) - math.log(4)
+        size = run.sites["SizePenalty"].log_prob().mean(0)
+    return -(bound + size)[rows].sum()
+
+
+def test_what_moves_what():
+    (stage,) = cross_fitted(lex(3, classes=2, penalty=0.1, **SMALL).build(), 2)
+    result = fit(None, (X, LABELS), stages=[stage], valid=None, epochs=1, progress=False)
+    modules = result.modules[0]
+    gains, teaching = modules.stages[0].terms
+    assert all("selector" in name for name in modules.learned_by(gains))
+    assert all("predictors" in name for name in modules.learned_by(teaching))
+
+
+def test_published_systems_have_the_terms_that_their_predictors_need():
+    shifts = {
+        "l2x": l2x(3, classes=2, k=1, **SMALL),
+        "real_x": real_x(3, classes=2, **SMALL),
+        "invase": invase(3, classes=2, **SMALL),
+    }
+    found = {
+        name: [[t.fold_shift for t in stage.terms] for stage in cross_fitted(s.build(), 2)]
+        for name, s in shifts.items()
+    }
+    assert found == {"l2x": [[0, 1]], "real_x": [[1], [0]], "invase": [[0, 1, 1]]}
+
+
+def test_invase_is_compared_with_a_baseline_that_has_not_seen_the_row():
+    (stage,) = cross_fitted(invase(3, classes=2, **SMALL).build(), 2)
+    baseline = stage.terms[0].objective.estimator.baseline.predictor
+    assert isinstance(baseline, CrossFitted)
+    assert baseline is stage.terms[-1].model.predictor
+
+
+def test_gains_come_from_predictors_as_they_predict():
+    """No dropout, and no statistics moved by rows that are judged."""
+    network = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Dropout(0.5), nn.Linear(4, 1))
+    both = CrossFitted([Predictor(network, NormalLikelihood()) for _ in range(2)]).train()
+    with FoldShift(0):
+        first, second = both(X).mean, both(X).mean
+    assert torch.equal(first, second)
+    assert int(network[1].num_batches_tracked) == 0
+    assert both.training and network[2].training
+    with FoldShift(1):
+        both(X)
+    assert int(network[1].num_batches_tracked) > 0
+
+
+# -- a fit
+
+
+def test_replicates_are_what_each_is_alone():
+    """Programs without draws, so that only rounding differs."""
+    models = [
+        UnmaskedPredictor(Predictor(MLP(3, 1, (6,), seed=s), NormalLikelihood())) for s in (0, 1)
+    ]
+    objective = NestedIWAE(1, estimator=Unscored())
+    options = {"objective": objective, "folds": 2, "valid": None, **QUICK}
+    together = fit(models, (X, RESPONSE), **options).models
+    for one, given in zip(together, models, strict=True):
+        alone = fit(given, (X, RESPONSE), **options).model
+        for a, b in zip(one.parameters(), alone.parameters(), strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
+
+
+def test_the_given_model_stays_as_it_is():
+    model = UnmaskedPredictor(Predictor(MLP(3, 1, (6,), seed=0), NormalLikelihood()))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    objective = NestedIWAE(1, estimator=Unscored())
+    result = fit(model, (X, RESPONSE), objective=objective, folds=2, **QUICK)
+    assert isinstance(model.predictor, Predictor)
+    assert isinstance(result.model.predictor, CrossFitted)
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+
+
+def test_the_same_seed_gives_the_same_bits_and_global_state_is_left():
+    state = torch.get_rng_state()
+    first, second = (
+        fit(lex(3, classes=2, k=1, **SMALL), (X, LABELS), folds=2, replicates=2, seed=1, **QUICK)
+        for _ in range(2)
+    )
+    assert torch.equal(state, torch.get_rng_state())
+    for a, b in zip(first.models, second.models, strict=True):
+        assert all(torch.equal(p, q) for p, q in zip(a.parameters(), b.parameters(), strict=True))
+
+
+def test_it_is_saved_and_loaded(tmp_path):
+    result = fit(lex(3, classes=2, k=1, **SMALL), (X, LABELS), folds=2, replicates=2, **QUICK)
+    save(result, tmp_path / "explainer")
+    again = load(tmp_path / "explainer")
+    torch.testing.assert_close(predictive(result, X), predictive(again, X))
+
+
+def test_predictions_are_the_average_of_the_folds():
+    predictor = UnmaskedPredictor(table_predictor(3, 2, (6,)))
+    objective = NestedIWAE(1, estimator=Unscored())
+    result = fit(predictor, (X, LABELS), objective=objective, folds=3, **QUICK)
+    each = [one(X).probs for one in result.model.predictor.predictors]
+    assert not torch.allclose(each[0], each[1])
+    torch.testing.assert_close(predictive(result, X, masks=1)[0], sum(each) / 3)
+
+
+@pytest.mark.parametrize(
+    ("model", "data", "options", "message"),
+    [
+        (lambda: lex(3, classes=2, k=1), (X, LABELS), {"folds": 0}, "folds must be a whole number"),
+        (lambda: lex(3, classes=2, k=1), (X[:9], LABELS[:9]), {"folds": 5}, "need 10 rows or more"),
+        (
+            lambda: lex(3, classes=2, k=1),
+            DataLoader(TensorDataset(X, LABELS), 20),
+            {"folds": 2, "valid": None},
+            "a loader cannot be divided into folds",
+        ),
+        (
+            lambda: lex(3, classes=2, k=1, predictor=Frozen(table_predictor(3, 2, (4,)))),
+            (X, LABELS),
+            {"folds": 2},
+            "no term has one that learns",
+        ),
+        (
+            lambda: q_fit(3, table_predictor(3, 2, (4,))),
+            (X, LABELS),
+            {"folds": 2},
+            "no term has one that learns",
+        ),
+    ],
+)
+def test_refused(model, data, options, message):
+    with pytest.raises(ValueError, match=message):
+        fit(model(), data, epochs=1, progress=False, **options)
+
+
+def planted(seed, rows=1500, levels=50):
+    """Two true columns, and one of many levels that lets a predictor memorise."""
+    draws = np.random.default_rng(seed)
+    true = draws.normal(size=(rows, 2))
+    y = draws.random(rows) < 1 / (1 + np.exp(-2.0 * true[:, 0] - 1.5 * true[:, 1]))
+    level = np.eye(levels)[draws.integers(0, levels, rows)]
+    x = torch.tensor(np.concatenate([true, level], 1), dtype=torch.float32)
+    return x, torch.tensor(y).long(), [0, 1] + [2] * levels
+
+
+def test_a_column_to_memorise_by_brings_no_gain():
+    """And without folds it does, which is what folds are for."""
+    x, y, groups = planted(0)
+    kept = {}
+    for folds in (1, 2):
+        system = lex(
+            x.shape[1],
+            classes=2,
+            penalty=0.02,
+            grouping=Grouping(groups),
+            hidden=(64,),
+            predictor_hidden=(64, 64),
+        )
+        options = {"epochs": 60, "batch_size": 300, "learning_rate": 3e-3, "valid": None}
+        result = fit(system, (x, y), folds=folds, progress=False, **options)
+        with torch.no_grad():
+            kept[folds] = result.model.selector(x).mean.mean(0)
+    assert kept[2][:2].min() > 0.5
+    assert kept[1][2] > 0.8
+    assert kept[2][2] < 0.6
