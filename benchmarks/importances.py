@@ -17,7 +17,7 @@ def importances(result, x, replicate=0):
             law = model.selector(x)
             return getattr(law, "logits", law.mean)
         if guide is not None:
-            return guide.law.mean.expand(len(x), -1)
+            return guide.distribution.mean.expand(len(x), -1)
     drawn = explain(result, x, draws=1, rows_per_chunk=1000)
     return torch.from_numpy(mask_means(drawn).values[replicate]).abs()
 

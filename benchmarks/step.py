@@ -35,7 +35,7 @@ class ByHand:
     """The same objective and gradient, written out for this one model."""
 
     def __init__(self, law: str) -> None:
-        self.law = law
+        self.distribution = law
         self.selector = MLP(11, 11, (200, 200), seed=0)
         self.predictor = MLP(11, 2, (200, 200, 200), seed=1)
         parameters = [*self.selector.parameters(), *self.predictor.parameters()]
@@ -44,7 +44,7 @@ class ByHand:
     def step(self, x: torch.Tensor, y: torch.Tensor) -> None:
         self.optimizer.zero_grad()
         logits = self.selector(x)
-        if self.law == "k-subset":
+        if self.distribution == "k-subset":
             law = KSubset(logits, K, validate_args=False)
             mask = law.sample((L,))
             log_q = law.log_prob(mask)
@@ -63,7 +63,7 @@ class ByHand:
             replaced = torch.where(torch.eye(L, dtype=torch.bool)[..., None], others, log_w[None])
             signal = bound - (torch.logsumexp(replaced, 1) - math.log(L))
         loss = -(bound.sum() + (log_q * signal).sum()) / len(x)
-        if self.law == "bernoulli":
+        if self.distribution == "bernoulli":
             loss = loss + 0.02 * torch.sigmoid(logits).sum(-1).mean()
         loss.backward()
         self.optimizer.step()

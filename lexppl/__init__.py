@@ -2,7 +2,7 @@
 
 - `lexppl.models`: what is the model. Pyro programs, and the parts they are made of.
 - `lexppl.inference`: how it is inferred. Objectives, gradient estimators, fits.
-- `lexppl.distributions`: laws of masks.
+- `lexppl.distributions`: distributions of masks.
 - `lexppl.explanation`, `lexppl.plots`: the posterior of the masks as ArviZ data, and pictures.
 - `lexppl.data`, `lexppl.evaluation`: sets with ground truth, and what an explanation is worth.
 - `lexppl.tabular`: all of it as scikit-learn estimators.

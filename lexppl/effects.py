@@ -24,7 +24,8 @@ IMPUTATION_PLATE = "imputation_particles"
 LABEL_PLATE = "label_expectation"
 PENALTY = "penalty"
 BY_DRAW = "_by_draw"
-"""Whether a penalty differs between the masks of a row; a function of their law does not."""
+"""Whether a penalty differs between the masks of a row; a function of their distribution does
+not."""
 
 MASK_KIND = "mask_kind"
 """The key of a mask site's `infer` that says what its values mean."""
@@ -191,8 +192,8 @@ def penalty(name: str, value: Tensor) -> None:
     Args:
         name: the site's name, unique in the program.
         value: the penalty in nats, with the batch shape of the enclosing plates, `(L, B)` or
-            broadcastable to it; `(B,)` for one that is a function of the masks' law alone, which
-            no draw is then judged by.
+            broadcastable to it; `(B,)` for one that is a function of the masks' distribution alone,
+            which no draw is then judged by.
 
     Raises:
         TypeError: the value is not a tensor.

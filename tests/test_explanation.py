@@ -94,9 +94,9 @@ class Enumerable(nn.Module):
 
     def forward(self, x, y=None):
         with pyro.plate("data", len(x), dim=-1):
-            law = dist.Bernoulli(logits=self.slope * x).to_event(1)
+            distribution = dist.Bernoulli(logits=self.slope * x).to_event(1)
             with mask_particles():
-                mask = pyro.sample("mask", law)
+                mask = pyro.sample("mask", distribution)
                 with imputation_particles():
                     share = torch.tensor(self.SHARE, dtype=torch.float64)
                     which = pyro.sample("fill", dist.Bernoulli(share.expand(len(x))))
@@ -244,12 +244,12 @@ def test_log_likelihood_is_that_of_the_drawn_masks():
     posterior = explain(fitted(model), x, y, draws=20)
     mask = torch.as_tensor(posterior["posterior"]["mask"].values[0])
     with torch.no_grad():
-        law = model.predictor(mask * x)
+        distribution = model.predictor(mask * x)
     stated = posterior["log_likelihood"]["y"].values[0]
-    np.testing.assert_allclose(stated, law.log_prob(y).numpy(), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(stated, distribution.log_prob(y).numpy(), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(
         posterior["posterior_predictive"]["y_probability"].values[0],
-        law.probs.mean(0).numpy(),
+        distribution.probs.mean(0).numpy(),
         rtol=1e-5,
     )
 
@@ -262,9 +262,11 @@ def test_guide_weights_stay_out_of_the_log_likelihood():
     )
     mask = torch.as_tensor(posterior["posterior"]["mask"].values[0])
     x_imputed = mask * copied(ROW_PAIR) + (1 - mask) * 0.2
-    law = dist.Categorical(logits=x_imputed @ model.weight.detach())
+    distribution = dist.Categorical(logits=x_imputed @ model.weight.detach())
     np.testing.assert_allclose(
-        posterior["log_likelihood"]["y"].values[0], law.log_prob(copied(LABEL_PAIR)), atol=1e-12
+        posterior["log_likelihood"]["y"].values[0],
+        distribution.log_prob(copied(LABEL_PAIR)),
+        atol=1e-12,
     )
 
 
@@ -295,7 +297,7 @@ def test_selection_probability_is_the_mean_of_the_law():
         with torch.no_grad():
             exact = torch.stack([model.selector(x).mean for model in models])
         np.testing.assert_allclose(stated, exact, rtol=1e-6)
-        assert stated.attrs["source"] == "mean of the law p(z | x)"
+        assert stated.attrs["source"] == "mean of the distribution p(z | x)"
 
 
 # Systematic resampling
@@ -362,7 +364,7 @@ def test_latents_that_rows_share_are_drawn_once_a_draw(observed):
 
 
 class TwoMasks(nn.Module):
-    """A subset of columns and soft weights of two blocks, whose law states no mean."""
+    """A subset of columns and soft weights of two blocks, whose distribution states no mean."""
 
     def __init__(self):
         super().__init__()
@@ -811,7 +813,7 @@ def test_attributions_are_ranked_by_their_size():
 
 
 @pytest.mark.parametrize(
-    ("law", "infer", "kind"),
+    ("distribution", "infer", "kind"),
     [
         (lambda x: dist.Bernoulli(logits=x).to_event(1), {}, "selection"),
         (lambda x: KSubset(x, 1), {}, "selection"),
@@ -821,13 +823,13 @@ def test_attributions_are_ranked_by_their_size():
         (lambda x: dist.Delta(x.sigmoid(), event_dim=1), {}, None),
     ],
 )
-def test_a_program_says_what_its_mask_holds(law, infer, kind):
+def test_a_program_says_what_its_mask_holds(distribution, infer, kind):
     """A mask of shares that happen to be 0 and 1 is one of shares still."""
 
     class Saying(nn.Module):
         def forward(self, x, y=None):
             with pyro.plate("data", len(x), dim=-1), mask_particles():
-                mask = pyro.sample("mask", law(x), infer=infer)
+                mask = pyro.sample("mask", distribution(x), infer=infer)
                 pyro.sample("y", dist.Bernoulli(logits=mask.sum(-1)), obs=y)
 
     posterior = explain(fitted(Saying()), X, draws=3)
@@ -841,8 +843,8 @@ def test_an_unknown_kind_is_refused():
     class Saying(nn.Module):
         def forward(self, x, y=None):
             with pyro.plate("data", len(x), dim=-1), mask_particles():
-                law = dist.Bernoulli(logits=x).to_event(1)
-                pyro.sample("mask", law, infer={"mask_kind": "saliency"})
+                distribution = dist.Bernoulli(logits=x).to_event(1)
+                pyro.sample("mask", distribution, infer={"mask_kind": "saliency"})
 
     with pytest.raises(ValueError, match=r"mask_kind of site 'mask' must be one of .*'saliency'"):
         explain(fitted(Saying()), X)

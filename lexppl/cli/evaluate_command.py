@@ -105,17 +105,25 @@ def judge(
     """
     if test.truth is None:
         raise ValueError(f"{name} has no truth to judge by")
-    law = synthetic_set(name)
+    distribution = synthetic_set(name)
     posterior = explain(result, test.x, draws=draws, seed=seed)
     probability = mask_means(posterior)
     masks = group_of(posterior, "posterior")[probability.attrs["site"]].values
-    drawn = [_selection(torch.from_numpy(chain), test.truth, law.control) for chain in masks]
+    drawn = [
+        _selection(torch.from_numpy(chain), test.truth, distribution.control) for chain in masks
+    ]
     likely = torch.from_numpy(probability.values) > 0.5
     fixed = bool((masks.sum(-1) == masks.sum(-1).flat[0]).all())
-    thresholded = [] if fixed else [_selection(c, test.truth, law.control) for c in likely]
+    thresholded = [] if fixed else [_selection(c, test.truth, distribution.control) for c in likely]
     predictions = predictive(result, test.x, masks=PREDICTED_MASKS, seed=seed)
     gaps = oracle_gaps(
-        result, Oracle(law), test.x, test.y, truth=test.truth, masks=PREDICTED_MASKS, seed=seed
+        result,
+        Oracle(distribution),
+        test.x,
+        test.y,
+        truth=test.truth,
+        masks=PREDICTED_MASKS,
+        seed=seed,
     )
     prediction = [
         {

@@ -72,7 +72,7 @@ def plan_of(
 
 
 def law_of(plan: FitPlan) -> str:
-    """The law of the masks, in words."""
+    """The distribution of the masks, in words."""
     if plan.k is not None:
         return f"exactly {plan.k} of the features in each row"
     if plan.penalty is None:

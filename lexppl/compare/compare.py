@@ -88,7 +88,8 @@ def compare(
         options: by the method's name in the table, further arguments of its function, such as
             `{"shap": {"permutations": 5}, "tabnet": {"epochs": 30}}`.
         fit_options: of both fits, such as `{"epochs": 50, "hidden": (64, 64)}`.
-        draws: masks a row from which E[z | x] is estimated where the law does not state it.
+        draws: masks a row from which E[z | x] is estimated where the distribution does not state
+            it.
         seed: of all fits and draws. Global random state is left alone.
         progress: show the fits' progress bars.
 

@@ -85,7 +85,8 @@ class AdditiveBranch:
 
 @dataclass(frozen=True)
 class SyntheticSet:
-    """The law of a synthetic set: ``x_d ~ N(0, 1)`` for 11 features, ``P(y=1|x) = 1/(1+f(x))``.
+    """The distribution of a synthetic set: ``x_d ~ N(0, 1)`` for 11 features, ``P(y=1|x) =
+    1/(1+f(x))``.
 
     With a control feature, ``f`` is the first branch's where that feature is below 0 and the
     second branch's elsewhere; both the branch's features and the control are then relevant.
@@ -100,13 +101,14 @@ class SyntheticSet:
 
     Example:
         >>> import torch
-        >>> law = synthetic_set("S3")
-        >>> law.name, [branch.name for branch in law.branches], law.control
+        >>> distribution = synthetic_set("S3")
+        >>> names = [branch.name for branch in distribution.branches]
+        >>> distribution.name, names, distribution.control
         ('Syn6', ['f_B', 'f_C'], 10)
         >>> x = torch.zeros(1, 11)
-        >>> law.probability(x)  # x11 = 0 takes f_C = exp(1 - 2.4)
+        >>> distribution.probability(x)  # x11 = 0 takes f_C = exp(1 - 2.4)
         tensor([0.8022])
-        >>> law.truth(x)
+        >>> distribution.truth(x)
         tensor([[0., 0., 0., 0., 0., 0., 1., 1., 1., 1., 1.]])
     """
 
@@ -223,7 +225,7 @@ def synthetic_names() -> tuple[str, ...]:
 
 
 def synthetic_set(name: str, constant: Constant = "l2x-code") -> SyntheticSet:
-    """Return the law of a synthetic set.
+    """Return the distribution of a synthetic set.
 
     With ``x_1 … x_11`` the features, ``P(y=1|x) = 1/(1+f(x))`` and
 
@@ -292,22 +294,22 @@ def synthetic(
         >>> data.group_names[-1], data.truth.sum(1).unique()
         ('x11', tensor([5.]))
     """
-    law = synthetic_set(name, constant)
+    distribution = synthetic_set(name, constant)
     rows = int_at_least("rows", rows)
     generator = torch.Generator().manual_seed(seed)
-    exact = torch.randn(rows, law.n_features, dtype=torch.float64, generator=generator)
+    exact = torch.randn(rows, distribution.n_features, dtype=torch.float64, generator=generator)
     uniform = torch.rand(rows, dtype=torch.float64, generator=generator)
     x = exact.to(dtype or torch.get_default_dtype())
-    names = tuple(f"x{d + 1}" for d in range(law.n_features))
+    names = tuple(f"x{d + 1}" for d in range(distribution.n_features))
     return Dataset(
         x=x,
-        y=(uniform < law.probability(exact)).long(),
+        y=(uniform < distribution.probability(exact)).long(),
         feature_names=names,
-        groups=tuple(range(law.n_features)),
+        groups=tuple(range(distribution.n_features)),
         group_names=names,
         target_name="y",
         class_names=("0", "1"),
-        truth=law.truth(x),
+        truth=distribution.truth(x),
         name=name,
         is_part=True,
     )

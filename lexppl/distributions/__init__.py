@@ -1,17 +1,17 @@
-"""Mask laws: standard Pyro distributions over which of G entries are kept.
+"""Mask distributions: standard Pyro distributions over which of G entries are kept.
 
 ``KSubset`` is exact (probabilities, draws, marginals, entropy); ``TopKMask`` and ``OrderedTopK``
 draw without replacement; ``RelaxedSubset`` and ``MaxConcrete`` are continuous stand-ins.
 ``ShapleyKernel`` and ``UniformSize`` know the mask's size alone (``ExchangeableMasks``).
-Independent masks are Pyro's own ``Bernoulli(...).to_event(1)``. ``mask_support`` lists what a law
-can draw, ``uniform_masks`` is its family's uniform member, and ``relaxation`` its relaxation; all
-three are ``functools.singledispatch`` functions, open to laws of your own.
+Independent masks are Pyro's own ``Bernoulli(...).to_event(1)``. ``mask_support`` lists what a
+distribution can draw, ``uniform_masks`` is its family's uniform member, and ``relaxation`` its
+relaxation; all three are ``functools.singledispatch`` functions, open to distributions of your own.
 """
 
 from lexppl.distributions.by_size.exchangeable_masks import ExchangeableMasks
 from lexppl.distributions.by_size.shapley_kernel import ShapleyKernel
 from lexppl.distributions.by_size.uniform_size import UniformSize
-from lexppl.distributions.k_subset.law import KSubset
+from lexppl.distributions.k_subset.distribution import KSubset
 from lexppl.distributions.mask_dirichlet import MaskDirichlet
 from lexppl.distributions.relaxed.max_concrete import MaxConcrete
 from lexppl.distributions.relaxed.relaxation import Relaxation, relaxation

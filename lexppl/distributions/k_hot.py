@@ -26,7 +26,7 @@ class KHot(constraints.Constraint):
         return binary & (value.sum(-1) == self.k)
 
 
-def all_k_hot(law: str, size: int, k: int, like: Tensor) -> Tensor:
+def all_k_hot(distribution: str, size: int, k: int, like: Tensor) -> Tensor:
     """All C(G, k) masks ``(C(G, k), G)`` of the dtype and on the device of ``like``.
 
     Raises:
@@ -35,8 +35,8 @@ def all_k_hot(law: str, size: int, k: int, like: Tensor) -> Tensor:
     count = math.comb(size, k)
     if count > ENUMERATION_LIMIT:
         raise ValueError(
-            f"{law} with G = {size}, k = {k} has {count} masks, more than {ENUMERATION_LIMIT}, "
-            "the most that enumerate_support lists; draw samples instead"
+            f"{distribution} with G = {size}, k = {k} has {count} masks, more than "
+            f"{ENUMERATION_LIMIT}, the most that enumerate_support lists; draw samples instead"
         )
     chosen = torch.tensor(list(combinations(range(size), k)), device=like.device)
     masks = torch.zeros(count, size, dtype=like.dtype, device=like.device)

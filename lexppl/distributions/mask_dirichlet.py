@@ -1,4 +1,4 @@
-"""A Dirichlet law whose draws hold at small concentrations and in replicates."""
+"""A Dirichlet distribution whose draws hold at small concentrations and in replicates."""
 
 from typing import Any
 

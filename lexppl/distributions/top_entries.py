@@ -34,5 +34,5 @@ class TopEntries(dist.Delta):
         super().__init__(mask, event_dim=1, validate_args=validate_args)
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
-        """A Delta at the mask: the logits stay with the law of the rows."""
+        """A Delta at the mask: the logits stay with the distribution of the rows."""
         return dist.Delta(self.v, event_dim=1).expand(batch_shape)

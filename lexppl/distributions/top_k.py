@@ -1,4 +1,5 @@
-"""Sampling k of G entries without replacement: the Plackett–Luce law, ordered and as a mask."""
+"""Sampling k of G entries without replacement: the Plackett–Luce distribution, ordered and as a
+mask."""
 
 import math
 from itertools import combinations, permutations
@@ -37,7 +38,8 @@ class DistinctIndices(constraints.Constraint):
 
 
 class _WithoutReplacement(TorchDistribution):
-    """What the ordered law and the law of its mask share: logits, an int k, and Gumbel keys."""
+    """What the ordered distribution and the distribution of its mask share: logits, an int k, and
+    Gumbel keys."""
 
     arg_constraints: ClassVar[dict[str, Any]] = {"logits": constraints.real_vector}
     has_rsample = False
@@ -89,8 +91,8 @@ class OrderedTopK(_WithoutReplacement):
 
     A draw is the k largest of ``logits`` plus Gumbel noise, in falling order. It is an integer
     tensor ``(…, k)`` of indices; ``mask`` turns it into zeros and ones ``(…, G)``. The order
-    belongs to the draw, and ``log_prob`` is that of the ordered draw. For a law whose value is the
-    mask see ``TopKMask``.
+    belongs to the draw, and ``log_prob`` is that of the ordered draw. For a distribution whose
+    value is the mask see ``TopKMask``.
 
     Shapes: ``logits`` is ``(*batch, G)``; batch shape ``batch``, event shape ``(k,)``.
 
@@ -108,10 +110,10 @@ class OrderedTopK(_WithoutReplacement):
         Welling (2019), "Stochastic beams and where to find them", ICML.
 
     Example:
-        >>> law = OrderedTopK(torch.tensor([0.0, 0.0, 0.0, 0.0]), k=2)
-        >>> law.log_prob(torch.tensor([3, 1])).exp()
+        >>> distribution = OrderedTopK(torch.tensor([0.0, 0.0, 0.0, 0.0]), k=2)
+        >>> distribution.log_prob(torch.tensor([3, 1])).exp()
         tensor(0.0833)
-        >>> law.mask(torch.tensor([3, 1]))
+        >>> distribution.mask(torch.tensor([3, 1]))
         tensor([0., 1., 0., 1.])
     """
 
@@ -162,8 +164,8 @@ class TopKMask(_WithoutReplacement):
     .. math:: p(z) = h(z) \prod_{i: z_i = 1} e^{\mathrm{logit}_i}, \qquad
               h(T) = \sum_{i \in T} h(T \setminus i) / D(T \setminus i), \quad h(\emptyset) = 1,
 
-    2^k terms instead of k!, in log space. It is another law than ``KSubset`` with the same logits,
-    which makes large weights less likely to exclude one another.
+    2^k terms instead of k!, in log space. It is another distribution than ``KSubset`` with the same
+    logits, which makes large weights less likely to exclude one another.
 
     Shapes: ``logits`` is ``(*batch, G)``; batch shape ``batch``, event shape ``(G,)``. Memory of
     ``log_prob``: 2^k numbers a mask.
@@ -179,8 +181,8 @@ class TopKMask(_WithoutReplacement):
         TypeError: k is not an int.
 
     Example:
-        >>> law = TopKMask(torch.tensor([0.0, 0.0, 0.0, 0.0]), k=2)
-        >>> law.log_prob(torch.tensor([0.0, 1.0, 0.0, 1.0])).exp()
+        >>> distribution = TopKMask(torch.tensor([0.0, 0.0, 0.0, 0.0]), k=2)
+        >>> distribution.log_prob(torch.tensor([0.0, 1.0, 0.0, 1.0])).exp()
         tensor(0.1667)
     """
 
@@ -195,7 +197,8 @@ class TopKMask(_WithoutReplacement):
 
     @property
     def ordered(self) -> OrderedTopK:
-        """The law of the ordered draw behind the mask; its ``log_prob`` knows no limit on k."""
+        """The distribution of the ordered draw behind the mask; its ``log_prob`` knows no limit on
+        k."""
         return OrderedTopK(self.logits, self.k, validate_args=False)
 
     def sample(self, sample_shape: Any = ()) -> Tensor:

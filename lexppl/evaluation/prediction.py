@@ -1,4 +1,5 @@
-"""How well a fitted explainer predicts: its predictive law on new rows, and scores of it."""
+"""How well a fitted explainer predicts: its predictive distribution on new rows, and scores of
+it."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from torch import Tensor
 from lexppl.inference.objective.program import ParticleTrace
 from lexppl.inference.predictive import FittedProgram, drawing, rows_at_once
 from lexppl.inference.training.result import FitResult
-from lexppl.models.black_box import law_targets
+from lexppl.models.black_box import distribution_targets
 
 
 @dataclass(frozen=True)
@@ -46,13 +47,13 @@ def predictive(
     site: str = "y",
     rows_per_chunk: int | None = None,
 ) -> Tensor:
-    r"""The predictive law of each replicate, by Monte Carlo over masks and imputations:
+    r"""The predictive distribution of each replicate, by Monte Carlo over masks and imputations:
 
         p(y = c | x) = 1/(LK) Σ_{l,k} p(y = c | x̃_{l,k}),   z_l ~ p(z|x),  x̃_{l,k} ~ p(x̃|x, z_l).
 
     Unbiased for every L and K (Senetaire et al. 2023, eq. 4). A guide of masks, which has seen y,
     takes no part; latents outside the particle plates are drawn L times from their guide, as in a
-    posterior predictive law.
+    posterior predictive distribution.
 
     Args:
         result: of :func:`lexppl.inference.fit`.
@@ -108,7 +109,7 @@ def predictive_log_likelihood(
     seed: int = 0,
     rows_per_chunk: int | None = None,
 ) -> Tensor:
-    r"""Log-likelihood of each row under each replicate's predictive law, in nats:
+    r"""Log-likelihood of each row under each replicate's predictive distribution, in nats:
 
         log 1/(LK) Σ_{l,k} p(y | x̃_{l,k}),
 
@@ -266,7 +267,7 @@ def _check_probabilities(probabilities: Tensor, y: Tensor) -> None:
 
 def outcome(run: ParticleTrace, site: str = "y") -> Tensor:
     """What a run's outcome may be, by particle: probabilities `(K, L, B, C)`, or the mean of
-    another law `(K, L, B)`; K or L is 1 where the law does not depend on it.
+    another distribution `(K, L, B)`; K or L is 1 where the distribution does not depend on it.
 
     Raises:
         ValueError: the program has no such site.
@@ -276,9 +277,9 @@ def outcome(run: ParticleTrace, site: str = "y") -> Tensor:
             f"the program has no sample site {site!r}; it has {list(run.sites)}. Say which is "
             "its outcome"
         )
-    law = run.sites[site].law
-    values = law_targets(law)
-    return values.reshape((1,) * (3 - len(law.batch_shape)) + tuple(values.shape))
+    distribution = run.sites[site].distribution
+    values = distribution_targets(distribution)
+    return values.reshape((1,) * (3 - len(distribution.batch_shape)) + tuple(values.shape))
 
 
 def log_weights(run: ParticleTrace) -> Tensor:

@@ -21,7 +21,8 @@ class RowDraws:
 
     Attributes:
         masks: `(D, B, G)` by site.
-        selection: selection probabilities `(B, G)` by site: of the law, where it states a mean.
+        selection: selection probabilities `(B, G)` by site: of the distribution, where it states a
+            mean.
         y: `(D, B, *event)`, drawn given the draw's mask and imputation; None without a response.
         label_probability: `(B, C)`, the mean over draws of p(y = c | x̃); None but for labels.
         log_likelihood: `(D, B)`, log 1/K Σ_k p(y | x̃_k) of the draw's mask; None without y.
@@ -52,7 +53,9 @@ def prior_draws(run: ParticleTrace, names: Sequence[str], imputations: int) -> R
     response = run.sites.get(RESPONSE)
     y = probability = None
     if response is not None:
-        y = _over_particles(_value(response), imputations, draws, len(response.law.event_shape))[0]
+        y = _over_particles(
+            _value(response), imputations, draws, len(response.distribution.event_shape)
+        )[0]
         probability = _label_probability(response, imputations, draws)
     return RowDraws(
         masks=masks,
@@ -96,7 +99,7 @@ def posterior_draws(
     if bool(log_weight.isnan().any()):
         raise FloatingPointError(
             "importance weights of some rows are NaN; look for rows far from those of the fit, or "
-            "a response outside the support of its law"
+            "a response outside the support of its distribution"
         )
     pairs = _over_particles(log_weight, imputations, proposals).flatten(-3, -2)
     log_evidence = torch.logsumexp(pairs, -2) - math.log(imputations * proposals)
@@ -171,7 +174,7 @@ def together(parts: Sequence[RowDraws]) -> RowDraws:
 
 
 def states_mean(site: Site) -> bool:
-    """Whether a mask site's law states its mean."""
+    """Whether a mask site's distribution states its mean."""
     try:
         row_marginals(site)
     except ValueError:
@@ -179,12 +182,15 @@ def states_mean(site: Site) -> bool:
     return True
 
 
-def label_values(law: object) -> Tensor | None:
-    """The labels `(C,)` that a law of the response can take, None where it is none of labels."""
-    if getattr(law, "event_shape", ()) or not getattr(law, "has_enumerate_support", False):
+def label_values(distribution: object) -> Tensor | None:
+    """The labels `(C,)` that a distribution of the response can take, None where it is none of
+    labels."""
+    if getattr(distribution, "event_shape", ()) or not getattr(
+        distribution, "has_enumerate_support", False
+    ):
         return None
     try:
-        values: Tensor = law.enumerate_support(expand=False)  # type: ignore[attr-defined]
+        values: Tensor = distribution.enumerate_support(expand=False)  # type: ignore[attr-defined]
     except NotImplementedError:
         return None
     return values.flatten()
@@ -206,13 +212,13 @@ def _over_particles(value: Tensor, imputations: int, masks: int, event_dim: int 
 
 
 def _selection(site: Site, drawn: Tensor) -> Tensor:
-    """E[z|x] by the law `(B, G)`, or the mean of the draws where it states none.
+    """E[z|x] by the distribution `(B, G)`, or the mean of the draws where it states none.
 
-    A law that depends on another latent of its particle is averaged over particles.
+    A distribution that depends on another latent of its particle is averaged over particles.
     """
     if not states_mean(site):
         return drawn.mean(0)
-    mean: Tensor = site.law.mean
+    mean: Tensor = site.distribution.mean
     if mean.dim() == 3 and not bool((mean == mean[:1]).all()):
         return mean.mean(0)
     return row_marginals(site)
@@ -220,11 +226,13 @@ def _selection(site: Site, drawn: Tensor) -> Tensor:
 
 def _label_probability(site: Site, imputations: int, masks: int) -> Tensor | None:
     """p(y = c | x̃), `(C, K, L, B)`."""
-    if label_values(site.law) is None:
+    if label_values(site.distribution) is None:
         return None
     expected = LABEL_PLATE in site.plate_names
-    labels = _value(site) if expected else site.law.enumerate_support(expand=False)
-    return _over_particles(_labels_first(site.law.log_prob(labels)).exp(), imputations, masks)
+    labels = _value(site) if expected else site.distribution.enumerate_support(expand=False)
+    return _over_particles(
+        _labels_first(site.distribution.log_prob(labels)).exp(), imputations, masks
+    )
 
 
 def _labels_first(value: Tensor) -> Tensor:
@@ -265,13 +273,13 @@ def _predicted(
     rows = torch.arange(pair.shape[-1], device=pair.device)
     probability = _label_probability(site, imputations, masks)
     if probability is None:
-        event_dim = len(site.law.event_shape)
-        drawn = _over_particles(site.law.sample(), imputations, masks, event_dim)
+        event_dim = len(site.distribution.event_shape)
+        drawn = _over_particles(site.distribution.sample(), imputations, masks, event_dim)
         return drawn.flatten(0, 1)[pair, rows], None
     chosen = probability.flatten(1, 2)[:, pair, rows]
     reached = chosen.cumsum(0)
     level = torch.rand_like(reached[-1]) * reached[-1]
     index = (reached <= level).sum(0).clamp(max=len(chosen) - 1)
-    labels = label_values(site.law)
+    labels = label_values(site.distribution)
     drawn = index if labels is None else labels[index]
     return drawn, chosen.mean(1).T

@@ -44,7 +44,7 @@ def explain(
 ) -> Posterior:
     """Draw the posterior of a fitted explainer's masks, in ArviZ's layout.
 
-    Without y, masks are draws of the selector's law p(z | x). With y they are draws of
+    Without y, masks are draws of the selector's distribution p(z | x). With y they are draws of
 
         p(z | x, y) ∝ p(z | x) p(y | x, z),    p(y | x, z) = E[p(y | x̃)], x̃ ~ p(x̃ | x, z),
 
@@ -53,18 +53,19 @@ def explain(
 
         w_l = 1/K Σ_k p(y | x̃_lk) · p(z_l | x) / q(z_l | x, y),
 
-    and `draws` of them are resampled (:func:`systematic_resampling`). Their law is p(z | x, y) but
-    for a bias of order 1/L; `weight_ess` says on how many masks they stand.
+    and `draws` of them are resampled (:func:`systematic_resampling`). Their distribution is p(z |
+    x, y) but for a bias of order 1/L; `weight_ess` says on how many masks they stand.
 
     Groups, with B rows, G mask entries, C classes, D = `draws`:
 
     - `posterior`: each latent of event shape (G,) inside `mask_particles()`, by its site's name
-      (`mask` for LEX), dims (chain, draw, row, feature), as int8 where the law is discrete; and
-      `importance` (chain, draw, feature), the share of rows that keep the entry in that draw, on
-      which `arviz.summary(…, var_names=["importance"])`, `plot_forest` and `rhat` are cheap.
+      (`mask` for LEX), dims (chain, draw, row, feature), as int8 where the distribution is
+      discrete; and `importance` (chain, draw, feature), the share of rows that keep the entry in
+      that draw, on which `arviz.summary(…, var_names=["importance"])`, `plot_forest` and `rhat` are
+      cheap.
     - `sample_stats`: `size` (chain, draw, row), the number of entries kept;
-      E[z | x] (chain, row, feature), of the law where it states its mean, else the mean of the
-      draws (its attribute `source` says which), as `selection_probability`, of soft masks
+      E[z | x] (chain, row, feature), of the distribution where it states its mean, else the mean of
+      the draws (its attribute `source` says which), as `selection_probability`, of soft masks
       `mask_mean` and of signed contributions `attribution`, by what the program says of its mask;
       with y `log_evidence` (chain, row), log 1/(LK) Σ w in nats, and `weight_ess` (chain, row),
       (Σ w)² / Σ w² over masks.
@@ -91,7 +92,7 @@ def explain(
 
     Rows are worked off in chunks, and memory does not grow with their number beyond the result.
     The same seed and the same chunks give the same bits; another `rows_per_chunk` gives other
-    draws of the same law. Global random state is left as it is.
+    draws of the same distribution. Global random state is left as it is.
 
     Args:
         result: the fit.
@@ -188,7 +189,7 @@ def _observed_jointly(result: FitResult, rows: NamedRows) -> bool:
     few = rows.arguments(slice(0, 2))
     run = ParticleProgram(result.models[0], result.guides[0], few).run()
     observed = [site for site, _ in run.weighted if site.observed]
-    if not any(site.name == RESPONSE or isinstance(site.law, Unit) for site in observed):
+    if not any(site.name == RESPONSE or isinstance(site.distribution, Unit) for site in observed):
         raise ValueError(
             "y is given, and the program has no site 'y' inside mask_particles() to observe it, "
             f"nor a pyro.factor; it observes {[site.name for site in observed]}"

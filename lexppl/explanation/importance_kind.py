@@ -77,8 +77,9 @@ ROUNDING = 1e-4
 
 
 def stated_kind(site: Site) -> str | None:
-    """What a program says of a mask: by `infer={"mask_kind": …}`, else by its law's support, where
-    that says it (zeros and ones, a simplex, the unit interval); None where neither does.
+    """What a program says of a mask: by `infer={"mask_kind": …}`, else by its distribution's
+    support, where that says it (zeros and ones, a simplex, the unit interval); None where neither
+    does.
 
     Raises:
         ValueError: a word that is not known.
@@ -91,7 +92,7 @@ def stated_kind(site: Site) -> str | None:
             )
         return str(stated)
     try:
-        support = site.law.support
+        support = site.distribution.support
     except (NotImplementedError, AttributeError):
         return None
     if getattr(support, "is_discrete", False):

@@ -123,7 +123,7 @@ class PosteriorArrays:
             ("chain", "row", feature),
             self._rows.float_type,
             site=site.name,
-            source="mean of the law p(z | x)" if site.states_mean else "mean of the draws",
+            source="mean of the distribution p(z | x)" if site.states_mean else "mean of the draws",
         )
 
     def _add_response(self, response: Response, class_names: Sequence[str] | None) -> None:

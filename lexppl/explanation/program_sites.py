@@ -81,7 +81,7 @@ def sites_of(model: Callable[..., Any], x: Tensor) -> ProgramSites:
 
 
 def _is_mask(site: Site) -> bool:
-    return site.is_mask and site.name != RESPONSE and len(site.law.event_shape) == 1
+    return site.is_mask and site.name != RESPONSE and len(site.distribution.event_shape) == 1
 
 
 def _mask_site(site: Site, rows: int) -> MaskSite:
@@ -100,7 +100,7 @@ def _mask_site(site: Site, rows: int) -> MaskSite:
         )
     return MaskSite(
         name=site.name,
-        entries=int(site.law.event_shape[0]),
+        entries=int(site.distribution.event_shape[0]),
         dtype=_storage(site, np.int8),
         states_mean=states_mean(site),
         kind=stated_kind(site),
@@ -108,18 +108,18 @@ def _mask_site(site: Site, rows: int) -> MaskSite:
 
 
 def _response(site: Site) -> Response:
-    labels = label_values(site.law)
+    labels = label_values(site.distribution)
     return Response(
-        event_shape=tuple(site.law.event_shape),
+        event_shape=tuple(site.distribution.event_shape),
         dtype=_storage(site, np.int32),
         labels=None if labels is None else tuple(int(label) for label in labels),
     )
 
 
 def _storage(site: Site, integer: type) -> np.dtype:
-    """A small integer type for discrete laws, the values' own type for the others."""
+    """A small integer type for discrete distributions, the values' own type for the others."""
     try:
-        discrete = bool(site.law.support.is_discrete)
+        discrete = bool(site.distribution.support.is_discrete)
     except (NotImplementedError, AttributeError):
         discrete = False
     if discrete or site.value is None:

@@ -10,9 +10,9 @@ def annealed(masks: int = 4, imputations: int = 1, **options: Any) -> NestedIWAE
     """The bound with the annealing that keeps discrete selectors from collapsing.
 
     The entropy bonus fades from 0.1 to 0 over the first 60 % of the fit, and penalties grow from 0
-    to their full weight between 30 % and 80 %: a law that saturates before it depends on x has no
-    gradient left, and a penalty must come after the predictor has learned what masks can buy.
-    `benchmarks/README.md` measures it.
+    to their full weight between 30 % and 80 %: a distribution that saturates before it depends on x
+    has no gradient left, and a penalty must come after the predictor has learned what masks can
+    buy. `benchmarks/README.md` measures it.
 
     Args:
         masks: `L`.

@@ -53,17 +53,18 @@ class NestedIWAE(Objective):
             `masks=1, samples=S` is the average of `S` single-mask bounds.
         estimator: how gradients of discrete masks are estimated; a site's own
             `infer={"estimator": …}` takes its place.
-        entropy: weight β of the mask laws' exact entropy (a constant or a schedule); fading to 0
-            it anneals the selector and keeps it from saturating early.
+        entropy: weight β of the mask distributions' exact entropy (a constant or a schedule);
+            fading to 0 it anneals the selector and keeps it from saturating early.
         towards: ρ in (0, 1), the rate of keeping that the annealing draws masks to: the bonus is
             `−β KL(q(z|x) ‖ Bernoulli(ρ))`, but for a constant, which at ½ is the entropy. It acts
             on the masks' sizes, and so not on those of a given size.
         penalty: factor `c_R` of all penalties (a constant or a schedule).
-        random_masks: share of the fit, in [0, 1), in which masks come from the uniform law of
-            their family, so that the predictor learns before the selector does.
+        random_masks: share of the fit, in [0, 1), in which masks come from the uniform distribution
+            of their family, so that the predictor learns before the selector does.
         copies: `C`, independent draws of the latents outside the particle plates, each with a run
-            of the program of its own; None for two where the guide draws some of them from a law
-            that is not reparameterised, which are then scored against one another, else one.
+            of the program of its own; None for two where the guide draws some of them from a
+            distribution that is not reparameterised, which are then scored against one another,
+            else one.
 
     Raises:
         ValueError: a count below 1, a negative factor at the start or end of its schedule.

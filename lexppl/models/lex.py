@@ -27,9 +27,9 @@ class LEX(Configured, PyroModule):
         z ~ p_γ(z | x),    x̃ ~ p_ι(x̃ | x, z),    y ~ Φ(y | f_θ(x̃)).
 
     Args:
-        selector: from x `(B, *event)` to the law of the mask, event shape `(G,)`.
-        imputer: from x and the features to keep `(…, B, *event)` to the law of x̃.
-        predictor: from x̃ to the law of y.
+        selector: from x `(B, *event)` to the distribution of the mask, event shape `(G,)`.
+        imputer: from x and the features to keep `(…, B, *event)` to the distribution of x̃.
+        predictor: from x̃ to the distribution of y.
         penalties: costs of a mask, summed, outside the objective's log.
         grouping: which features an entry of the mask keeps; None for one entry a feature.
 
@@ -80,11 +80,13 @@ class LEX(Configured, PyroModule):
     def forward(self, x: Tensor, y: Tensor | None = None) -> Tensor:
         draw_weights(self)
         with pyro.plate("data", len(x), dim=-1):
-            law = self.selector(x)
+            distribution = self.selector(x)
             with mask_particles():
-                mask = pyro.sample("mask", law, infer=self._mask_options())
+                mask = pyro.sample("mask", distribution, infer=self._mask_options())
                 for cost in self.penalties:
-                    value = cost(law, mask, x) if cost.reads_rows else cost(law, mask)
+                    value = (
+                        cost(distribution, mask, x) if cost.reads_rows else cost(distribution, mask)
+                    )
                     add_penalty(type(cost).__name__, value)
                 keep = mask if self.grouping is None else self.grouping(mask)
                 with imputation_particles():
@@ -92,7 +94,7 @@ class LEX(Configured, PyroModule):
                     return observe("y", self.predictor(x_imputed), y)
 
 
-def observe(name: str, law: Any, y: Tensor | None) -> Tensor:
+def observe(name: str, distribution: Any, y: Tensor | None) -> Tensor:
     """Sample y, observe labels `(B,)`, or observe every label by its probability, `(B, C)`.
 
     Example:
@@ -102,18 +104,18 @@ def observe(name: str, law: Any, y: Tensor | None) -> Tensor:
         tensor([2, 0])
     """
     if y is None:
-        value: Tensor = pyro.sample(name, law)
+        value: Tensor = pyro.sample(name, distribution)
         return value
-    if isinstance(law, dist.Bernoulli):
-        y = y.to(law.probs.dtype)
+    if isinstance(distribution, dist.Bernoulli):
+        y = y.to(distribution.probs.dtype)
     if y.dim() < 2:
-        value = pyro.sample(name, law, obs=y)
+        value = pyro.sample(name, distribution, obs=y)
         return value
-    if not law.has_enumerate_support:
+    if not distribution.has_enumerate_support:
         raise ValueError(
-            f"y holds probabilities of {y.shape[-1]} labels, and the law of {name!r}, "
-            f"{type(law).__name__}, is not one of labels; give a response of shape (B,)"
+            f"y holds probabilities of {y.shape[-1]} labels, and the distribution of {name!r}, "
+            f"{type(distribution).__name__}, is not one of labels; give a response of shape (B,)"
         )
     with label_expectation(y) as labels:
-        value = pyro.sample(name, law, obs=labels.to(y.dtype))
+        value = pyro.sample(name, distribution, obs=labels.to(y.dtype))
     return value

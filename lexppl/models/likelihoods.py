@@ -1,4 +1,4 @@
-"""Likelihoods of a predictor: from a network's outputs to the law of y."""
+"""Likelihoods of a predictor: from a network's outputs to the distribution of y."""
 
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
@@ -13,14 +13,14 @@ from lexppl.configured import Configured
 
 
 class Likelihood(Configured, nn.Module, ABC):
-    """The law `Φ(y | f)` of a label or response given the outputs `f` of a network."""
+    """The distribution `Φ(y | f)` of a label or response given the outputs `f` of a network."""
 
     discrete: ClassVar[bool]
     """Whether y is one of finitely many classes."""
 
     @abstractmethod
     def forward(self, outputs: Tensor) -> TorchDistribution:
-        """The law of y, batch shape `(…)`, from outputs `(…, n)`."""
+        """The distribution of y, batch shape `(…)`, from outputs `(…, n)`."""
 
 
 class CategoricalLikelihood(Likelihood):

@@ -25,32 +25,33 @@ class Penalty(Configured, nn.Module, ABC):
     """
 
     reads_rows: ClassVar[bool] = False
-    """Whether the cost is called with the rows too, as `cost(law, mask, x)`."""
+    """Whether the cost is called with the rows too, as `cost(distribution, mask, x)`."""
 
     def __init__(self, weight: float) -> None:
         super().__init__()
         self.weight = finite_float("a penalty's weight", weight, least=0.0)
 
     @abstractmethod
-    def forward(self, law: TorchDistribution, mask: Tensor, *rows: Tensor) -> Tensor:
-        """The penalty by row, `(B,)` if it is a function of the law, `(L, B)` if of the draws."""
+    def forward(self, distribution: TorchDistribution, mask: Tensor, *rows: Tensor) -> Tensor:
+        """The penalty by row, `(B,)` if it is a function of the distribution, `(L, B)` if of the
+        draws."""
 
 
 class SizePenalty(Penalty):
-    """`λ · E‖z‖₀`: λ nats for each entry kept, by the law's own mean, not by a draw.
+    """`λ · E‖z‖₀`: λ nats for each entry kept, by the distribution's own mean, not by a draw.
 
-    A law that states no mean (a relaxed one) is penalised by its draws, `λ Σ_g z_g`.
+    A distribution that states no mean (a relaxed one) is penalised by its draws, `λ Σ_g z_g`.
 
     Example:
         >>> import pyro.distributions as dist
-        >>> law = dist.Bernoulli(torch.full((1, 4), 0.5)).to_event(1)
-        >>> SizePenalty(0.1)(law, law.sample())
+        >>> distribution = dist.Bernoulli(torch.full((1, 4), 0.5)).to_event(1)
+        >>> SizePenalty(0.1)(distribution, distribution.sample())
         tensor([0.2000])
     """
 
-    def forward(self, law: TorchDistribution, mask: Tensor, *rows: Tensor) -> Tensor:
+    def forward(self, distribution: TorchDistribution, mask: Tensor, *rows: Tensor) -> Tensor:
         try:
-            kept = law.mean
+            kept = distribution.mean
         except NotImplementedError:
             kept = mask
         return self.weight * kept.sum(-1)
@@ -75,7 +76,7 @@ class RatePenalty(Penalty):
         super().__init__(weight)
         self.rate = fraction("rate", rate, of="the entries", zero=True, one=True)
 
-    def forward(self, law: TorchDistribution, mask: Tensor, *rows: Tensor) -> Tensor:
+    def forward(self, distribution: TorchDistribution, mask: Tensor, *rows: Tensor) -> Tensor:
         return self.weight * (mask.mean(-1) - self.rate).abs()
 
 
@@ -87,7 +88,7 @@ class TotalVariationPenalty(Penalty):
         tensor([[2.]])
     """
 
-    def forward(self, law: TorchDistribution, mask: Tensor, *rows: Tensor) -> Tensor:
+    def forward(self, distribution: TorchDistribution, mask: Tensor, *rows: Tensor) -> Tensor:
         return self.weight * torch.diff(mask, dim=-1).abs().sum(-1)
 
 
@@ -101,7 +102,7 @@ class GiniPenalty(Penalty):
                 [0.0000]])
     """
 
-    def forward(self, law: TorchDistribution, mask: Tensor, *rows: Tensor) -> Tensor:
+    def forward(self, distribution: TorchDistribution, mask: Tensor, *rows: Tensor) -> Tensor:
         return self.weight * (1.0 - mask.square() - (1.0 - mask).square()).mean(-1)
 
 
@@ -109,22 +110,22 @@ class KLPenalty(Penalty):
     r"""`λ · KL(q(z | x) ‖ r(z))`, in nats a row, in closed form.
 
     - `MaxConcrete`: each of its k draws picks a feature by `p = softmax(logits)`, and r is uniform
-      over the G features: `log G − H(p)` (VIBI, Bang et al. 2019, eq. 7). `TopEntries`, its law
-      after training, is charged the same.
+      over the G features: `log G − H(p)` (VIBI, Bang et al. 2019, eq. 7). `TopEntries`, its
+      distribution after training, is charged the same.
     - `Dirichlet(α)`: r is `Dirichlet(α₀, …, α₀)` (Q-FIT, Adamczewski et al., eq. 4).
 
     Args:
         weight: λ; β in VIBI, 1 in Q-FIT.
-        concentration: α₀ > 0 of the Dirichlet prior; not read by the other laws.
+        concentration: α₀ > 0 of the Dirichlet prior; not read by the other distributions.
 
     Raises:
         ValueError: a weight below 0, a concentration that is not positive.
-        TypeError: a law without a closed form here.
+        TypeError: a distribution without a closed form here.
 
     Example:
         >>> import torch
-        >>> law = MaxConcrete(0.5, torch.zeros(1, 4), k=2)
-        >>> KLPenalty(1.0)(law, law.rsample())
+        >>> distribution = MaxConcrete(0.5, torch.zeros(1, 4), k=2)
+        >>> KLPenalty(1.0)(distribution, distribution.rsample())
         tensor([0.])
     """
 
@@ -132,14 +133,16 @@ class KLPenalty(Penalty):
         super().__init__(weight)
         self.concentration = finite_float("concentration", concentration, above=0.0)
 
-    def forward(self, law: TorchDistribution, mask: Tensor, *rows: Tensor) -> Tensor:
-        if isinstance(law, Dirichlet):
-            prior = Dirichlet(law.concentration.new_full(law.event_shape, self.concentration))
-            return self.weight * kl_divergence(law, prior.expand(law.batch_shape))
-        if isinstance(law, MaxConcrete | TopEntries):
-            log_p = law.logits.log_softmax(-1)
+    def forward(self, distribution: TorchDistribution, mask: Tensor, *rows: Tensor) -> Tensor:
+        if isinstance(distribution, Dirichlet):
+            prior = Dirichlet(
+                distribution.concentration.new_full(distribution.event_shape, self.concentration)
+            )
+            return self.weight * kl_divergence(distribution, prior.expand(distribution.batch_shape))
+        if isinstance(distribution, MaxConcrete | TopEntries):
+            log_p = distribution.logits.log_softmax(-1)
             return self.weight * ((log_p.exp() * log_p).sum(-1) + math.log(log_p.shape[-1]))
         raise TypeError(
-            "KLPenalty knows MaxConcrete, TopEntries and Dirichlet laws; it was given "
-            f"{type(law).__name__}"
+            "KLPenalty knows MaxConcrete, TopEntries and Dirichlet distributions; it was given "
+            f"{type(distribution).__name__}"
         )

@@ -8,7 +8,7 @@ from lexppl.models.likelihoods import Likelihood
 
 
 class Predictor(Configured, nn.Module):
-    """The law of y given imputed rows.
+    """The distribution of y given imputed rows.
 
     Args:
         network: any module from `(N, *event)` to outputs `(N, n)`; particles and rows are put
@@ -35,5 +35,5 @@ class Predictor(Configured, nn.Module):
     def forward(self, x: Tensor) -> TorchDistribution:
         split = x.dim() - self.event_dim
         outputs = self.network(x.reshape(-1, *x.shape[split:]))
-        law: TorchDistribution = self.likelihood(outputs.reshape(*x.shape[:split], -1))
-        return law
+        distribution: TorchDistribution = self.likelihood(outputs.reshape(*x.shape[:split], -1))
+        return distribution

@@ -1,4 +1,4 @@
-"""Selectors: a network of x and the law of the mask, `p_γ(z | x)`."""
+"""Selectors: a network of x and the distribution of the mask, `p_γ(z | x)`."""
 
 import math
 from typing import ClassVar
@@ -15,7 +15,7 @@ from lexppl.distributions import KSubset, MaskDirichlet, MaxConcrete, TopEntries
 
 
 class _OfNetwork(Configured, nn.Module):
-    """A selector that is its network and a law."""
+    """A selector that is its network and a distribution."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
@@ -150,8 +150,8 @@ class DirichletSelector(_OfNetwork):
     Example:
         >>> from lexppl.models import MLP
         >>> import torch
-        >>> law = DirichletSelector(MLP(4, 4, seed=0))(torch.zeros(3, 4))
-        >>> bool(((law.rsample().sum(-1) - 1).abs() < 1e-6).all())
+        >>> distribution = DirichletSelector(MLP(4, 4, seed=0))(torch.zeros(3, 4))
+        >>> bool(((distribution.rsample().sum(-1) - 1).abs() < 1e-6).all())
         True
     """
 
@@ -160,8 +160,8 @@ class DirichletSelector(_OfNetwork):
 
 
 class SoftMaskSelector(_OfNetwork):
-    """A deterministic soft mask, `z = σ(network(x))`, as a law: XTab's (Uçar & Hajiramezanali 2022,
-    eq. 3).
+    """A deterministic soft mask, `z = σ(network(x))`, as a distribution: XTab's (Uçar &
+    Hajiramezanali 2022, eq. 3).
 
     Args:
         network: `(B, *event)` to logits `(B, G)`.

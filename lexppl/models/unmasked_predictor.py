@@ -13,7 +13,7 @@ class UnmaskedPredictor(Configured, PyroModule):
     """The predictor that sees everything, as a program: `y ~ Φ(y | f_θ(x))`, without masks.
 
     Args:
-        predictor: from x to the law of y.
+        predictor: from x to the distribution of y.
 
     Example:
         >>> import torch

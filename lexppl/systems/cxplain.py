@@ -21,7 +21,8 @@ from lexppl.models.table_parts import mask_entries
 
 
 class CXPlain(Configured, PyroModule):
-    """Shares of importance, observed as the probabilities of a categorical law over entries:
+    """Shares of importance, observed as the probabilities of a categorical distribution over
+    entries:
 
         Â(x) = softmax(network(x)),    g ~ Categorical(Â(x)) with the probabilities ω(x).
 

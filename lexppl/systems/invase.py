@@ -21,7 +21,7 @@ class PredictorBaseline(nn.Module):
     `log p_base(y | x)`, or its expectation over a black box's labels.
 
     Args:
-        predictor: from x to the law of y; learned elsewhere.
+        predictor: from x to the distribution of y; learned elsewhere.
 
     Example:
         >>> import torch
@@ -35,11 +35,11 @@ class PredictorBaseline(nn.Module):
         self.predictor = predictor
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        law = self.predictor(x)
+        distribution = self.predictor(x)
         if y.dim() == 2:
-            expected: Tensor = (y * law.logits.log_softmax(-1)).sum(-1)
+            expected: Tensor = (y * distribution.logits.log_softmax(-1)).sum(-1)
             return expected
-        value: Tensor = law.log_prob(y)
+        value: Tensor = distribution.log_prob(y)
         return value
 
 

@@ -41,8 +41,9 @@ def lex(
         max_{θ,γ} Σ_n E[log 1/(LK) Σ_{l,k} Φ(y_n | f_θ(x̃_{n,l,k}))] − λ Σ_n E[‖z‖₀].
 
     Masks are an exact k-subset, or independent Bernoullis with λ nats for each entry kept.
-    Deviations from § 5.1: the k-subset law is exact, where the paper relaxes an ordered one; the
-    gradient is leave-one-out, and the selector is annealed (:func:`lexppl.inference.annealed`).
+    Deviations from § 5.1: the k-subset distribution is exact, where the paper relaxes an ordered
+    one; the gradient is leave-one-out, and the selector is annealed
+    (:func:`lexppl.inference.annealed`).
 
     Args:
         features: D.
@@ -51,7 +52,7 @@ def lex(
         penalty: λ, nats for each entry kept, with the number of entries free.
         masks: L.
         imputations: K.
-        imputer: law of what is hidden; the standard Gaussian if None.
+        imputer: distribution of what is hidden; the standard Gaussian if None.
         grouping: which features an entry keeps; one entry a feature if None.
         predictor: a given predictor in place of the network, of which a copy learns from the
             weights it has, unless it is :func:`lexppl.models.frozen`.

@@ -26,7 +26,7 @@ def random_mask_predictor(
     follows with this predictor frozen.
 
     Args:
-        predictor: the law of y given x̃; it is what learns.
+        predictor: the distribution of y given x̃; it is what learns.
         imputer: what hidden features are replaced with.
         entries: G.
         grouping: which features an entry keeps.

@@ -26,11 +26,11 @@ class Settings:
         classes: C for labels, or None for a real response.
         k: entries that a mask keeps, or None.
         penalty: nats for each entry kept, or None.
-        black_box: the explained model, a module from x to the law of y; for methods that explain
-            one.
+        black_box: the explained model, a module from x to the distribution of y; for methods that
+            explain one.
         predictor: a given predictor, for LEX's regimes in which it does not learn.
         masks, imputations: L and K, for bounds of several.
-        imputer: law of the hidden features, or None for the method's own.
+        imputer: distribution of the hidden features, or None for the method's own.
         grouping: which features an entry keeps, or None for one a feature.
         hidden: widths of the selector's hidden layers.
         predictor_hidden: widths of the predictor's.

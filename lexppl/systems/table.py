@@ -94,8 +94,12 @@ def _masks(run: ParticleTrace) -> str:
     names = []
     outside = [site for site in run.guide_sites.values() if not site.in_particles]
     for site in (*outside, *run.mask_sites):
-        law = site.law.base_dist if isinstance(site.law, Independent) else site.law
-        kind = type(law).__name__
+        distribution = (
+            site.distribution.base_dist
+            if isinstance(site.distribution, Independent)
+            else site.distribution
+        )
+        kind = type(distribution).__name__
         names.append("deterministic" if kind == "Delta" and not outside else kind)
     return ", ".join(dict.fromkeys(n for n in names if n != "Delta"))
 

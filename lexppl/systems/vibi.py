@@ -35,8 +35,8 @@ def vibi(
         max_{θ,γ} E_x { E_{v ~ MaxConcrete(γ(x), k, τ)} Σ_c p_m(c | x) log q_θ(c | x ⊙ v)
                         − β KL(p_γ(· | x) ‖ uniform) },
 
-    L2X with a bottleneck: the law by which each of the k draws picks a feature is held near the
-    uniform one, β nats a nat.
+    L2X with a bottleneck: the distribution by which each of the k draws picks a feature is held
+    near the uniform one, β nats a nat.
 
     Deviations: the released code samples without a gradient, inverts the order of importance by
     passing log-probabilities as probabilities, and takes the divergence the other way round; here

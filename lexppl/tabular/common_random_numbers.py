@@ -1,4 +1,5 @@
-"""The same random numbers for all rows under vmap, also where a law's parameters are the row's."""
+"""The same random numbers for all rows under vmap, also where a distribution's parameters are the
+row's."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -13,12 +14,12 @@ GAMMA_TRIES = 24
 
 
 class CommonRandomNumbers(TorchFunctionMode):
-    """Draw from a row's law by numbers that are not the row's.
+    """Draw from a row's distribution by numbers that are not the row's.
 
     `torch.func.vmap(…, randomness="same")` gives all rows the same numbers, but refuses samplers
-    whose parameters differ by row. Here these draw numbers of a fixed law first, and then carry
-    them to the row's: Bernoulli and categorical by the inverse distribution function, normal by
-    location and scale, gamma by the first accepted of 24 proposals (Marsaglia and Tsang 2000).
+    whose parameters differ by row. Here these draw numbers of a fixed distribution first, and then
+    carry them to the row's: Bernoulli and categorical by the inverse distribution function, normal
+    by location and scale, gamma by the first accepted of 24 proposals (Marsaglia and Tsang 2000).
 
     Example:
         >>> def draw(p):
@@ -72,7 +73,7 @@ def _normal(mean: Any, std: Any = 1.0, size: Any = None, **options: Any) -> Tens
 
 
 def standard_gamma(alpha: Tensor, tries: int = GAMMA_TRIES) -> Tensor:
-    """Draws of Gamma(α, 1) by numbers whose law does not depend on α.
+    """Draws of Gamma(α, 1) by numbers whose distribution does not depend on α.
 
     Example:
         >>> _ = torch.manual_seed(0)

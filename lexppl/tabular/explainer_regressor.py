@@ -18,16 +18,16 @@ from lexppl.tabular.table_explainer import TARGET, TableExplainer
 class ExplainerRegressor(RegressorMixin, TableExplainer):
     """A regressor of tables that says which columns each of its predictions rests on.
 
-    The same as :class:`ExplainerClassifier` for a real response, whose law given the imputed row
-    is normal, with a learned scale. y is standardised for the fit; predictions, and the draws and
-    densities of `explain`, are in its own units (those of `result_` are not).
+    The same as :class:`ExplainerClassifier` for a real response, whose distribution given the
+    imputed row is normal, with a learned scale. y is standardised for the fit; predictions, and the
+    draws and densities of `explain`, are in its own units (those of `result_` are not).
 
     Args:
         method: a name of :data:`lexppl.systems.METHODS` with a form for responses (not meed).
         k, penalty, imputer, groups, hidden, predictor_hidden, epochs, batch_size, learning_rate,
             replicates, validation_fraction, prediction_masks, random_state, verbose: as in
             :class:`ExplainerClassifier`.
-        model: a fitted regressor, or a torch predictor with a normal law, to be explained.
+        model: a fitted regressor, or a torch predictor with a normal distribution, to be explained.
 
     Attributes:
         result_, feature_importances_, encoding_, n_features_in_, feature_names_in_: as in

@@ -1,4 +1,4 @@
-"""A model that is given to be explained: what it says of rows, and the law that it is."""
+"""A model that is given to be explained: what it says of rows, and the distribution that it is."""
 
 from typing import Any
 
@@ -19,10 +19,10 @@ from lexppl.tabular.asked_model import asked_by_table
 class OnStandardisedRows(Configured, nn.Module):
     """A predictor of rows in their own units, asked about standardised ones.
 
-        y' | x' ~ law of (y − m) / s,    y ~ Φ(y | f(mean + scale · x')).
+        y' | x' ~ distribution of (y − m) / s,    y ~ Φ(y | f(mean + scale · x')).
 
     Args:
-        predictor: a module from x, in its own units, to the law of y.
+        predictor: a module from x, in its own units, to the distribution of y.
         mean: of each feature, `(D,)`.
         scale: of each feature, `(D,)`.
         target_mean: m, in the units of y; 0 for labels.
@@ -59,11 +59,11 @@ class OnStandardisedRows(Configured, nn.Module):
         return given
 
     def forward(self, x: Tensor) -> Any:
-        law = self.predictor(x * self.scale + self.mean)
+        distribution = self.predictor(x * self.scale + self.mean)
         if self.likelihood.discrete:
-            return law
-        center = (law.mean - self.target_mean) / self.target_scale
-        return dist.Normal(center, law.stddev / self.target_scale)
+            return distribution
+        center = (distribution.mean - self.target_mean) / self.target_scale
+        return dist.Normal(center, distribution.stddev / self.target_scale)
 
 
 def check_given_model(model: Any, classes: int | None) -> None:
@@ -82,10 +82,10 @@ def check_given_model(model: Any, classes: int | None) -> None:
     if isinstance(model, nn.Module):
         likelihood = getattr(model, "likelihood", None)
         if not isinstance(likelihood, Likelihood):
-            law = "NormalLikelihood" if classes is None else "CategoricalLikelihood"
+            distribution = "NormalLikelihood" if classes is None else "CategoricalLikelihood"
             raise TypeError(
                 f"model is a {name}, which does not say what its outputs mean: give "
-                f"lexppl.models.Predictor(network, {law}())"
+                f"lexppl.models.Predictor(network, {distribution}())"
             )
         if likelihood.discrete != (classes is not None):
             kind = "labels" if likelihood.discrete else "a real response"
@@ -138,7 +138,7 @@ def predictor_on_standardised_rows(predictor: nn.Module, encoding: TableEncoding
 
     Raises:
         TypeError: columns of levels, which a torch predictor has no units for; a response whose
-            law is not normal.
+            distribution is not normal.
     """
     words = [c.name for c in encoding.columns if isinstance(c, CategoricalColumn)]
     if words:
@@ -153,7 +153,9 @@ def predictor_on_standardised_rows(predictor: nn.Module, encoding: TableEncoding
         return OnStandardisedRows(predictor, mean, scale)
     with torch.no_grad():
         given = next(predictor.parameters(), torch.empty(()))
-        law = predictor(given.new_tensor([mean]))
-    if not isinstance(law, dist.Normal):
-        raise TypeError(f"model must have a normal law of the response; it has {law}")
+        distribution = predictor(given.new_tensor([mean]))
+    if not isinstance(distribution, dist.Normal):
+        raise TypeError(
+            f"model must have a normal distribution of the response; it has {distribution}"
+        )
     return OnStandardisedRows(predictor, mean, scale, target.mean, target.scale)

@@ -60,8 +60,8 @@ def row_predictions(result: FitResult, x: Tensor, masks: int, seed: int) -> Tens
 
 
 def row_importances(result: FitResult, x: Tensor, masks: int, seed: int) -> Tensor:
-    """E[z | x] of each row, averaged over the replicates: by the masks' law where it states its
-    mean, else over L draws whose random numbers all rows share.
+    """E[z | x] of each row, averaged over the replicates: by the masks' distribution where it
+    states its mean, else over L draws whose random numbers all rows share.
 
     Args:
         result, x, masks, seed: as in :func:`row_predictions`.
@@ -119,10 +119,10 @@ def _of_rows(program: FittedProgram, x: Tensor, masks: int, read: Read, seed: in
 
 
 def _no_response(site: Site) -> Tensor | None:
-    """A response that nobody reads; its law alone is wanted."""
+    """A response that nobody reads; its distribution alone is wanted."""
     if site.name != RESPONSE:
         return None
-    return torch.zeros(site.law.shape())
+    return torch.zeros(site.distribution.shape())
 
 
 def _selection(site: Site) -> Tensor:

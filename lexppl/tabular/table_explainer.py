@@ -265,7 +265,7 @@ class TableExplainer(BaseEstimator, ABC):
         return self.encoding_.encode(self._named(X), dtype)
 
     def _predictions(self, X: Any) -> Tensor:
-        """The law of y in each row, in the explainer's own units."""
+        """The distribution of y in each row, in the explainer's own units."""
         check_is_fitted(self, "result_")
         x = self._encoded(X, torch.float64)
         return row_predictions(self.result_, x, int(self.prediction_masks), self._seed)

@@ -39,9 +39,9 @@ def row_with_control(control: float) -> torch.Tensor:
 )
 def test_probability_is_the_formula(name: str, below: str, above: str, constant: str) -> None:
     expected = {"A": LOG_F_A, "B": LOG_F_B, "C": LOG_F_C[constant]}
-    law = synthetic_set(name, constant)
+    distribution = synthetic_set(name, constant)
     for control, branch in ((-0.3, below), (0.3, above), (0.0, above)):
-        p = law.probability(row_with_control(control))
+        p = distribution.probability(row_with_control(control))
         torch.testing.assert_close(
             p, torch.tensor([1 / (1 + math.exp(expected[branch]))], dtype=torch.float64)
         )
@@ -66,22 +66,22 @@ def test_aliases(alias: str, name: str) -> None:
     ],
 )
 def test_truth_is_the_branch_and_the_control(name: str, below: set, above: set) -> None:
-    law = synthetic_set(name)
+    distribution = synthetic_set(name)
     for control, expected in ((-1.0, below), (1.0, above)):
-        truth = law.truth(row_with_control(control))
+        truth = distribution.truth(row_with_control(control))
         assert set(truth[0].nonzero().flatten().tolist()) == expected
 
 
 @pytest.mark.parametrize("name", synthetic_names()[:6])
 def test_only_the_relevant_features_move_the_probability(name: str) -> None:
-    law = synthetic_set(name)
+    distribution = synthetic_set(name)
     generator = torch.Generator().manual_seed(5)
     x, other = torch.randn(2, 200, 11, dtype=torch.float64, generator=generator)
-    truth = law.truth(x)
+    truth = distribution.truth(x)
     kept = torch.where(truth == 1, x, other)
-    assert torch.equal(law.probability(kept), law.probability(x))
+    assert torch.equal(distribution.probability(kept), distribution.probability(x))
     moved = torch.where(truth == 0, x, other)
-    assert not torch.isclose(law.probability(moved), law.probability(x)).any()
+    assert not torch.isclose(distribution.probability(moved), distribution.probability(x)).any()
 
 
 def label_z(name: str, other: str | None = None) -> float:
@@ -144,9 +144,9 @@ def test_dataset_of_a_set() -> None:
 
 
 def test_a_law_can_be_pickled() -> None:
-    law = pickle.loads(pickle.dumps(synthetic_set("S3")))
+    distribution = pickle.loads(pickle.dumps(synthetic_set("S3")))
     x = torch.randn(4, 11, generator=torch.Generator().manual_seed(0))
-    assert torch.equal(law.probability(x), synthetic_set("S3").probability(x))
+    assert torch.equal(distribution.probability(x), synthetic_set("S3").probability(x))
 
 
 def test_refusals() -> None:

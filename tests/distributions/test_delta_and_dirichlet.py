@@ -1,4 +1,4 @@
-"""The laws that systems add: shapes, expansion, support and gradients as of Pyro's own."""
+"""The distributions that systems add: shapes, expansion, support and gradients as of Pyro's own."""
 
 import pyro.distributions as dist
 import pytest
@@ -17,29 +17,29 @@ def test_dirichlet_draws_follow_the_law():
         torch.manual_seed(0)
         draws = MaskDirichlet(alpha).sample((20_000,))
     for place in range(3):
-        law = torch.stack([alpha[place], alpha.sum() - alpha[place]]).tolist()
-        assert kstest(draws[:, place].numpy(), "beta", args=law).pvalue > FAILURE_RATE
+        distribution = torch.stack([alpha[place], alpha.sum() - alpha[place]]).tolist()
+        assert kstest(draws[:, place].numpy(), "beta", args=distribution).pvalue > FAILURE_RATE
     wrong = kstest(draws[:, 0].numpy(), "beta", args=[0.4, 5.5]).pvalue
     assert wrong < FAILURE_RATE
 
 
 def test_dirichlet_density_is_scipys():
     alpha, share = [0.3, 1.5, 4.0], [0.2, 0.3, 0.5]
-    law = MaskDirichlet(torch.tensor(alpha, dtype=torch.float64))
-    ours = law.log_prob(torch.tensor(share, dtype=torch.float64))
+    distribution = MaskDirichlet(torch.tensor(alpha, dtype=torch.float64))
+    ours = distribution.log_prob(torch.tensor(share, dtype=torch.float64))
     assert float(ours) == pytest.approx(dirichlet.logpdf(share, alpha), abs=1e-12)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_dirichlet_shapes_and_expansion(dtype):
-    law = MaskDirichlet(torch.rand(4, 3, dtype=dtype) + 0.1)
-    wide = law.expand((5, 4))
+    distribution = MaskDirichlet(torch.rand(4, 3, dtype=dtype) + 0.1)
+    wide = distribution.expand((5, 4))
     assert isinstance(wide, MaskDirichlet)
     assert (wide.batch_shape, wide.event_shape) == ((5, 4), (3,))
     assert wide.rsample((2,)).shape == (2, 5, 4, 3)
     assert wide.rsample().dtype == dtype
     assert bool(wide.support.check(wide.rsample()).all())
-    assert torch.allclose(wide.mean, law.mean.expand(5, 4, 3))
+    assert torch.allclose(wide.mean, distribution.mean.expand(5, 4, 3))
     with pytest.raises(ValueError, match="concentration"):
         MaskDirichlet(torch.tensor([1.0, -1.0]), validate_args=True)
 
@@ -57,14 +57,14 @@ def test_dirichlet_draws_in_replicates_differ():
 
 
 def test_top_entries_shapes_and_expansion():
-    law = TopEntries(torch.tensor([[0.1, 3.0, -1.0], [2.0, 0.0, 1.0]]), k=2)
-    assert (law.batch_shape, law.event_shape) == ((2,), (3,))
-    wide = law.expand((4, 2))
+    distribution = TopEntries(torch.tensor([[0.1, 3.0, -1.0], [2.0, 0.0, 1.0]]), k=2)
+    assert (distribution.batch_shape, distribution.event_shape) == ((2,), (3,))
+    wide = distribution.expand((4, 2))
     assert isinstance(wide, dist.Delta)
     assert wide.sample().shape == (4, 2, 3)
-    assert torch.equal(law.mean, torch.tensor([[1.0, 1.0, 0.0], [1.0, 0.0, 1.0]]))
-    assert torch.equal(law.log_prob(law.mean), torch.zeros(2))
-    assert float(law.log_prob(1 - law.mean).max()) == -torch.inf
+    assert torch.equal(distribution.mean, torch.tensor([[1.0, 1.0, 0.0], [1.0, 0.0, 1.0]]))
+    assert torch.equal(distribution.log_prob(distribution.mean), torch.zeros(2))
+    assert float(distribution.log_prob(1 - distribution.mean).max()) == -torch.inf
     for k, kind in ((0, ValueError), (4, ValueError), (1.5, TypeError)):
         with pytest.raises(kind, match="k must"):
             TopEntries(torch.zeros(3), k)

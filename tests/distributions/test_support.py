@@ -1,4 +1,4 @@
-"""The list of a law's masks, and its family's uniform member."""
+"""The list of a distribution's masks, and its family's uniform member."""
 
 import pyro.distributions as dist
 import pytest
@@ -16,18 +16,18 @@ from lexppl.distributions import (
 
 
 def test_bernoulli_lists_every_mask_once() -> None:
-    law = dist.Bernoulli(logits=torch.zeros(3, 5, dtype=torch.float64)).to_event(1)
-    masks = mask_support(law)
+    distribution = dist.Bernoulli(logits=torch.zeros(3, 5, dtype=torch.float64)).to_event(1)
+    masks = mask_support(distribution)
     assert masks.shape == (32, 1, 5)
     assert masks.dtype == torch.float64
     assert len(masks.unique(dim=0)) == 32
-    law = dist.Bernoulli(logits=torch.randn(2, 3, 5)).to_event(1)
-    assert law.log_prob(mask_support(law)).logsumexp(0).abs().max() < 1e-5
+    distribution = dist.Bernoulli(logits=torch.randn(2, 3, 5)).to_event(1)
+    assert distribution.log_prob(mask_support(distribution)).logsumexp(0).abs().max() < 1e-5
 
 
-@pytest.mark.parametrize("law", [KSubset, TopKMask])
-def test_fixed_size_laws_list_every_mask_once(law: type) -> None:
-    wide = law(torch.randn(4, 6), 3).expand((2, 4))
+@pytest.mark.parametrize("distribution", [KSubset, TopKMask])
+def test_fixed_size_laws_list_every_mask_once(distribution: type) -> None:
+    wide = distribution(torch.randn(4, 6), 3).expand((2, 4))
     masks = mask_support(wide)
     assert masks.shape == (20, 1, 1, 6)
     assert len(masks.unique(dim=0)) == 20
@@ -36,12 +36,12 @@ def test_fixed_size_laws_list_every_mask_once(law: type) -> None:
 
 
 def test_any_law_that_lists_its_masks() -> None:
-    law = dist.OneHotCategorical(logits=torch.zeros(2, 4))
-    assert mask_support(law).shape == (4, 1, 4)
+    distribution = dist.OneHotCategorical(logits=torch.zeros(2, 4))
+    assert mask_support(distribution).shape == (4, 1, 4)
 
 
 @pytest.mark.parametrize(
-    ("law", "limit", "message"),
+    ("distribution", "limit", "message"),
     [
         (dist.Bernoulli(logits=torch.zeros(40)).to_event(1), 2**16, "1099511627776 masks.*65536"),
         (KSubset(torch.zeros(40), 20), 2**16, "KSubset with G = 40 has 137846528820 masks"),
@@ -52,9 +52,9 @@ def test_any_law_that_lists_its_masks() -> None:
         (MaxConcrete(0.5, torch.zeros(4), 2), 100, "MaxConcrete cannot list its masks"),
     ],
 )
-def test_refusals(law: object, limit: int, message: str) -> None:
+def test_refusals(distribution: object, limit: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        mask_support(law, limit)
+        mask_support(distribution, limit)
 
 
 def test_other_independent_laws_are_refused() -> None:
@@ -67,23 +67,23 @@ def test_other_independent_laws_are_refused() -> None:
 
 def test_uniform_members() -> None:
     logits = torch.randn(4, 6, dtype=torch.float64, requires_grad=True)
-    for law in (
+    for distribution in (
         dist.Bernoulli(logits=logits).to_event(1).expand((2, 4)),
         KSubset(logits, 3).expand((2, 4)),
         TopKMask(logits, 3).expand((2, 4)),
         OrderedTopK(logits, 3).expand((2, 4)),
         KSubset(logits, torch.tensor([1, 2, 3, 6])).expand((2, 4)),
     ):
-        uniform = uniform_masks(law)
-        assert type(uniform) is type(law)
-        assert uniform.batch_shape == law.batch_shape == (2, 4)
-        assert uniform.event_shape == law.event_shape
+        uniform = uniform_masks(distribution)
+        assert type(uniform) is type(distribution)
+        assert uniform.batch_shape == distribution.batch_shape == (2, 4)
+        assert uniform.event_shape == distribution.event_shape
         draws = uniform.sample((3,))
         log_prob = uniform.log_prob(draws)
         assert draws.dtype in (torch.float64, torch.int64)
         assert (log_prob - log_prob[0, 0]).abs().max() < 1e-12
         assert not log_prob.requires_grad
-    assert torch.equal(law.k, uniform.k)
+    assert torch.equal(distribution.k, uniform.k)
     with pytest.raises(TypeError, match=r"MaxConcrete is not known.*@uniform_masks.register"):
         uniform_masks(MaxConcrete(0.5, torch.zeros(4), 2))
 
@@ -93,13 +93,13 @@ def test_a_user_registers_a_law() -> None:
         """One of G masks, from the first entry to the drawn one."""
 
     @mask_support.register
-    def _(law: Interval, limit: int = 100) -> Tensor:
-        return torch.ones(law.event_shape[0], law.event_shape[0]).tril()
+    def _(distribution: Interval, limit: int = 100) -> Tensor:
+        return torch.ones(distribution.event_shape[0], distribution.event_shape[0]).tril()
 
     @uniform_masks.register
-    def _(law: Interval) -> Interval:
-        return Interval(logits=torch.zeros_like(law.logits))
+    def _(distribution: Interval) -> Interval:
+        return Interval(logits=torch.zeros_like(distribution.logits))
 
-    law = Interval(logits=torch.randn(4))
-    assert mask_support(law).shape == (4, 4)
-    assert uniform_masks(law).probs.tolist() == pytest.approx([0.25] * 4)
+    distribution = Interval(logits=torch.randn(4))
+    assert mask_support(distribution).shape == (4, 4)
+    assert uniform_masks(distribution).probs.tolist() == pytest.approx([0.25] * 4)

@@ -1,4 +1,4 @@
-"""The laws of entries drawn without replacement, against sums over orders."""
+"""The distributions of entries drawn without replacement, against sums over orders."""
 
 import math
 from itertools import permutations
@@ -39,10 +39,10 @@ def mask_log_prob(logits: Tensor, mask: Tensor) -> Tensor:
 @pytest.mark.parametrize(("size", "k"), SIZES)
 def test_ordered_log_prob(size: int, k: int) -> None:
     logits = logits_of(2, size, seed=size)
-    law = OrderedTopK(logits, k)
-    draws = law.enumerate_support(expand=False)
+    distribution = OrderedTopK(logits, k)
+    draws = distribution.enumerate_support(expand=False)
     assert draws.shape == (math.perm(size, k), 1, k)
-    log_prob = law.log_prob(draws)
+    log_prob = distribution.log_prob(draws)
     assert log_prob.logsumexp(0).abs().max() < 1e-12
     for order, value in list(zip(draws[:, 0].tolist(), log_prob[:, 1], strict=True))[:30]:
         reference = ordered_log_prob(logits[1], tuple(order))
@@ -54,9 +54,9 @@ def test_ordered_log_prob(size: int, k: int) -> None:
 @pytest.mark.parametrize(("size", "k"), SIZES)
 def test_mask_log_prob_sums_over_orders(size: int, k: int) -> None:
     logits = logits_of(2, size, seed=size)
-    law = TopKMask(logits, k)
-    masks = law.enumerate_support(expand=False)
-    log_prob = law.log_prob(masks)
+    distribution = TopKMask(logits, k)
+    masks = distribution.enumerate_support(expand=False)
+    log_prob = distribution.log_prob(masks)
     assert log_prob.shape == (math.comb(size, k), 2)
     assert log_prob.logsumexp(0).abs().max() < 1e-12
     reference = torch.stack([mask_log_prob(logits[0], mask) for mask in masks[:, 0]])
@@ -68,16 +68,19 @@ def test_mask_log_prob_sums_over_orders(size: int, k: int) -> None:
 
 def test_mask_log_prob_at_the_largest_k() -> None:
     logits = logits_of(3, 10, scale=3.0)
-    law = TopKMask(logits, 8)
-    assert law.log_prob(law.enumerate_support(expand=False)).logsumexp(0).abs().max() < 1e-12
+    distribution = TopKMask(logits, 8)
+    assert (
+        distribution.log_prob(distribution.enumerate_support(expand=False)).logsumexp(0).abs().max()
+        < 1e-12
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_extreme_logits(dtype: torch.dtype) -> None:
     logits = torch.tensor([50.0, -50.0, 50.0, 0.0, 1e3, -1e3], dtype=dtype, requires_grad=True)
     for k in range(1, 7):
-        for law in (OrderedTopK(logits, k), TopKMask(logits, k)):
-            log_prob = law.log_prob(law.enumerate_support())
+        for distribution in (OrderedTopK(logits, k), TopKMask(logits, k)):
+            log_prob = distribution.log_prob(distribution.enumerate_support())
             assert bool(log_prob.isfinite().all())
             assert abs(log_prob.logsumexp(0)) < 1e-4
             (gradient,) = grad(log_prob.square().sum(), logits, create_graph=True)
@@ -106,10 +109,10 @@ def test_draws_fit(size: int, k: int) -> None:
     orders = ordered.enumerate_support(expand=False)
     draws = ordered.sample((20_000,))
     probabilities = ordered.log_prob(orders).exp()
-    law = TopKMask(logits, k)
-    masks = law.enumerate_support(expand=False)
-    mask_draws = law.sample((20_000,))
-    mask_probabilities = law.log_prob(masks).exp()
+    distribution = TopKMask(logits, k)
+    masks = distribution.enumerate_support(expand=False)
+    mask_draws = distribution.sample((20_000,))
+    mask_probabilities = distribution.log_prob(masks).exp()
     for row in range(2):
         assert_fits(draws[:, row], orders[:, 0], probabilities[:, row])
         assert_fits(ordered.mask(draws)[:, row], masks[:, 0], mask_probabilities[:, row])
@@ -117,35 +120,36 @@ def test_draws_fit(size: int, k: int) -> None:
 
 
 def test_other_laws_do_not_fit() -> None:
-    """Negative controls: the order reversed; the exact k-subset law with the same logits."""
+    """Negative controls: the order reversed; the exact k-subset distribution with the same
+    logits."""
     torch.manual_seed(0)
     logits = logits_of(6).detach()
-    ordered, law = OrderedTopK(logits, 3), TopKMask(logits, 3)
+    ordered, distribution = OrderedTopK(logits, 3), TopKMask(logits, 3)
     orders = ordered.enumerate_support()
     reversed_draws = ordered.sample((20_000,)).flip(-1)
     assert p_value(reversed_draws, orders, ordered.log_prob(orders).exp()) < FAILURE_RATE
-    masks = law.enumerate_support()
+    masks = distribution.enumerate_support()
     draws = KSubset(logits, 3).sample((20_000,))
-    assert p_value(draws, masks, law.log_prob(masks).exp()) < FAILURE_RATE
-    assert (law.log_prob(masks) - KSubset(logits, 3).log_prob(masks)).abs().max() > 0.1
+    assert p_value(draws, masks, distribution.log_prob(masks).exp()) < FAILURE_RATE
+    assert (distribution.log_prob(masks) - KSubset(logits, 3).log_prob(masks)).abs().max() > 0.1
 
 
 def test_shapes_and_expand() -> None:
     logits = logits_of(4, 6)
-    for law, event in ((OrderedTopK(logits, 2), 2), (TopKMask(logits, 2), 6)):
-        wide = law.expand((3, 4))
-        assert type(wide) is type(law)
+    for distribution, event in ((OrderedTopK(logits, 2), 2), (TopKMask(logits, 2), 6)):
+        wide = distribution.expand((3, 4))
+        assert type(wide) is type(distribution)
         assert wide.batch_shape == (3, 4)
         assert wide.event_shape == (event,)
         draws = wide.sample((5,))
         assert draws.shape == (5, 3, 4, event)
         assert wide.log_prob(draws).shape == (5, 3, 4)
-        assert (wide.log_prob(draws) - law.log_prob(draws)).abs().max() < 1e-12
+        assert (wide.log_prob(draws) - distribution.log_prob(draws)).abs().max() < 1e-12
         assert wide.enumerate_support().shape[1:] == (3, 4, event)
         assert wide.enumerate_support(expand=False).shape[1:] == (1, 1, event)
         assert bool(wide.support.check(draws).all())
-        assert law.expand_by((2,)).sample().shape == (2, 4, event)
-        assert repr(wide) == f"{type(law).__name__}(logits: (3, 4, 6), k: 2)"
+        assert distribution.expand_by((2,)).sample().shape == (2, 4, event)
+        assert repr(wide) == f"{type(distribution).__name__}(logits: (3, 4, 6), k: 2)"
     mask = TopKMask(logits, 2)
     assert mask.ordered.mask(mask.ordered.sample((5,))).shape == (5, 4, 6)
     assert torch.equal(mask.mode.sum(-1), torch.full((4,), 2.0, dtype=torch.float64))
@@ -172,7 +176,7 @@ def test_vmap() -> None:
         assert (log_mask[row] - expected).abs().max() < 1e-12
 
 
-@pytest.mark.parametrize("law", [OrderedTopK, TopKMask])
+@pytest.mark.parametrize("distribution", [OrderedTopK, TopKMask])
 @pytest.mark.parametrize(
     ("logits", "k", "error", "message"),
     [
@@ -183,9 +187,11 @@ def test_vmap() -> None:
         (torch.tensor([0.0, math.inf]), 1, ValueError, "finite"),
     ],
 )
-def test_bad_input(law: type, logits: Tensor, k: int, error: type[Exception], message: str) -> None:
+def test_bad_input(
+    distribution: type, logits: Tensor, k: int, error: type[Exception], message: str
+) -> None:
     with pytest.raises(error, match=message):
-        law(logits, k, validate_args=True)
+        distribution(logits, k, validate_args=True)
 
 
 def test_refusals() -> None:

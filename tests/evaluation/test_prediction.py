@@ -1,4 +1,4 @@
-"""The predictive law against enumeration, and its scores against scikit-learn."""
+"""The predictive distribution against enumeration, and its scores against scikit-learn."""
 
 import itertools
 import math
@@ -73,7 +73,7 @@ def model_of(logits=(0.3, -0.8, 1.1), likelihood=None, outputs=4, seed=0, k=None
 
 
 def enumerated(model, value):
-    """Mean and variance over all masks of `value(law)`, and each mask's probability."""
+    """Mean and variance over all masks of `value(distribution)`, and each mask's probability."""
     probability = torch.sigmoid(model.selector.network.logits.detach())
     mean, square = 0.0, 0.0
     for bits in itertools.product((0.0, 1.0), repeat=3):
@@ -95,7 +95,7 @@ def limit(tests):
 
 def test_the_predictive_is_the_mean_over_masks():
     model = model_of()
-    mean, variance = enumerated(model, lambda law: law.probs)
+    mean, variance = enumerated(model, lambda distribution: distribution.probs)
     drawn = predictive(result_of(model), X, masks=4000, seed=1)
     assert drawn.shape == (1, 20, 4)
     torch.testing.assert_close(drawn.sum(-1), torch.ones(1, 20).double())
@@ -107,7 +107,7 @@ def test_the_predictive_is_the_mean_over_masks():
 
 def test_the_likelihood_is_the_mean_over_masks_too():
     model = model_of()
-    mean, variance = enumerated(model, lambda law: law.log_prob(LABELS).exp())
+    mean, variance = enumerated(model, lambda distribution: distribution.log_prob(LABELS).exp())
     drawn = predictive_log_likelihood(result_of(model), X, LABELS, masks=4000, seed=1)
     assert drawn.shape == (1, 20)
     assert largest_z(drawn[0].exp(), mean, variance, 4000) < limit(20)
@@ -117,7 +117,7 @@ def test_the_likelihood_is_the_mean_over_masks_too():
 
 def test_imputations_and_masks_average_alike():
     model = model_of()
-    mean, variance = enumerated(model, lambda law: law.probs)
+    mean, variance = enumerated(model, lambda distribution: distribution.probs)
     drawn = predictive(result_of(model), X, masks=1000, imputations=3)
     assert largest_z(drawn[0], mean, variance, 1000) < limit(80)
 
@@ -126,12 +126,12 @@ def test_a_mask_that_keeps_everything_gives_the_predictor_exactly():
     model = model_of(k=3)
     result = result_of(model)
     with torch.no_grad():
-        law = model.predictor(X)
+        distribution = model.predictor(X)
     for chunk in (None, 1, 7):
         drawn = predictive(result, X, masks=2, rows_per_chunk=chunk)
-        torch.testing.assert_close(drawn[0], law.probs)
+        torch.testing.assert_close(drawn[0], distribution.probs)
         likely = predictive_log_likelihood(result, X, LABELS, masks=2, rows_per_chunk=chunk)
-        torch.testing.assert_close(likely[0], law.log_prob(LABELS))
+        torch.testing.assert_close(likely[0], distribution.log_prob(LABELS))
 
 
 def test_a_bernoulli_law_gives_two_classes():
@@ -148,11 +148,11 @@ def test_a_bernoulli_law_gives_two_classes():
 def test_responses_have_a_mean_and_a_mixture(likelihood):
     model = model_of(likelihood=likelihood, outputs=1)
     result, y = result_of(model, labels=None), LABELS.double()
-    mean, variance = enumerated(model, lambda law: law.mean)
+    mean, variance = enumerated(model, lambda distribution: distribution.mean)
     drawn = predictive(result, X, masks=4000)
     assert drawn.shape == (1, 20)
     assert largest_z(drawn[0], mean, variance, 4000) < limit(20)
-    mean, variance = enumerated(model, lambda law: law.log_prob(y).exp())
+    mean, variance = enumerated(model, lambda distribution: distribution.log_prob(y).exp())
     likely = predictive_log_likelihood(result, X, y, masks=4000)
     assert largest_z(likely[0].exp(), mean, variance, 4000) < limit(20)
 

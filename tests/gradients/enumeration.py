@@ -27,7 +27,7 @@ class Toy:
 
     Args:
         features: G.
-        size: k of a k-subset law, or None for independent Bernoullis.
+        size: k of a k-subset distribution, or None for independent Bernoullis.
         guided: whether the masks are drawn from q(z | x, y) with logits of its own.
         soft_labels: probability of y = 1 given by a black box, or None for an observed y = 1.
         cost: λ of the penalty λ (Σ z)².
@@ -39,7 +39,7 @@ class Toy:
     soft_labels: float | None = None
     cost: float = 0.0
     infer: dict = field(default_factory=dict)
-    law: Callable[[Tensor], dist.TorchDistribution] | None = None
+    distribution: Callable[[Tensor], dist.TorchDistribution] | None = None
     log_law: Callable[[Tensor, Tensor], Tensor] | None = None
 
     def __post_init__(self) -> None:
@@ -57,8 +57,8 @@ class Toy:
     # The program
 
     def mask_law(self, logits: Tensor) -> dist.TorchDistribution:
-        if self.law is not None:
-            return self.law(logits)
+        if self.distribution is not None:
+            return self.distribution(logits)
         if self.size is None:
             return dist.Bernoulli(logits=logits).to_event(1)
         return KSubset(logits, self.size)
@@ -75,13 +75,13 @@ class Toy:
                 )
                 fill = self.fills[0] + which * (self.fills[1] - self.fills[0])
                 x_imputed = mask * self.x + (1 - mask) * fill.unsqueeze(-1)
-                law = dist.Bernoulli(logits=(values["predictor"] * x_imputed).sum(-1))
+                distribution = dist.Bernoulli(logits=(values["predictor"] * x_imputed).sum(-1))
                 if self.soft_labels is None:
-                    pyro.sample("y", law, obs=torch.ones(rows, dtype=torch.double))
+                    pyro.sample("y", distribution, obs=torch.ones(rows, dtype=torch.double))
                 else:
                     p = torch.tensor([1 - self.soft_labels, self.soft_labels], dtype=torch.double)
                     with label_expectation(p.expand(rows, 2)) as labels:
-                        pyro.sample("y", law, obs=labels.double())
+                        pyro.sample("y", distribution, obs=labels.double())
 
     def guide(self, values: dict[str, Tensor], unit: Tensor) -> None:
         rows = len(unit)

@@ -1,5 +1,5 @@
-"""Each estimator on each law and objective: unbiased ones agree with full enumeration, biased ones
-are seen to be biased by the same test."""
+"""Each estimator on each distribution and objective: unbiased ones agree with full enumeration,
+biased ones are seen to be biased by the same test."""
 
 import itertools
 import math
@@ -52,7 +52,7 @@ LAWS = {
     "top-k": {
         "features": 4,
         "size": PLACKETT_LUCE,
-        "law": lambda logits: TopKMask(logits, PLACKETT_LUCE),
+        "distribution": lambda logits: TopKMask(logits, PLACKETT_LUCE),
         "log_law": ordered_top_two,
     },
 }
@@ -83,15 +83,15 @@ BIASED = {
     "self-normalised": (SelfNormalized(), ("bernoulli", "k-subset", "top-k")),
 }
 CASES = [
-    (name, law, objective)
-    for name, (_, laws) in UNBIASED.items()
-    for law, objective in itertools.product(laws, OBJECTIVES)
+    (name, distribution, objective)
+    for name, (_, distributions) in UNBIASED.items()
+    for distribution, objective in itertools.product(distributions, OBJECTIVES)
 ]
 
 
-def largest_z(estimator, law, objective, draws=DRAWS, seed=0):
+def largest_z(estimator, distribution, objective, draws=DRAWS, seed=0):
     program, options = OBJECTIVES[objective]
-    toy = Toy(**LAWS[law], **program)
+    toy = Toy(**LAWS[distribution], **program)
     penalty = options.get("penalty", 1.0)
     value, gradient = exact_value_and_gradient(toy, options["masks"], 1, penalty_factor=penalty)
     drawn = drawn_values_and_gradients(
@@ -101,23 +101,28 @@ def largest_z(estimator, law, objective, draws=DRAWS, seed=0):
     return float(z_scores(drawn[0], value).abs()), float(torch.stack(scores).max())
 
 
-@pytest.mark.parametrize(("name", "law", "objective"), CASES)
-def test_unbiased(name, law, objective):
+@pytest.mark.parametrize(("name", "distribution", "objective"), CASES)
+def test_unbiased(name, distribution, objective):
     estimator = UNBIASED[name][0]
     assert estimator.unbiased
     limit = threshold(len(CASES) * 13)
-    value_z, gradient_z = largest_z(estimator, law, objective)
+    value_z, gradient_z = largest_z(estimator, distribution, objective)
     assert value_z < limit
     assert gradient_z < limit
 
 
 @pytest.mark.parametrize(
-    ("name", "law"), [(name, law) for name, (_, laws) in BIASED.items() for law in laws]
+    ("name", "distribution"),
+    [
+        (name, distribution)
+        for name, (_, distributions) in BIASED.items()
+        for distribution in distributions
+    ],
 )
-def test_biased_ones_say_so_and_are(name, law):
+def test_biased_ones_say_so_and_are(name, distribution):
     estimator = BIASED[name][0]
     assert not estimator.unbiased
-    assert largest_z(estimator, law, "iwae")[1] > threshold(13)
+    assert largest_z(estimator, distribution, "iwae")[1] > threshold(13)
 
 
 def test_self_normalised_weights_tend_to_the_likelihoods_gradient():
@@ -182,10 +187,10 @@ def test_negative_controls_are_caught(monkeypatch):
 
     relaxed = rebar_module.relaxation
 
-    def forgetful(law):
-        one = relaxed(law)
+    def forgetful(distribution):
+        one = relaxed(distribution)
         one.conditional_noise = lambda draw: (
-            torch.where(draw > 0.5, 0.5, -0.5) - law.base_dist.logits
+            torch.where(draw > 0.5, 0.5, -0.5) - distribution.base_dist.logits
         )
         return one
 
@@ -194,8 +199,8 @@ def test_negative_controls_are_caught(monkeypatch):
 
 
 def test_estimators_refuse_what_they_cannot_do():
-    def loss(estimator, law="k-subset", guided=False, **options):
-        toy = Toy(**LAWS[law], guided=guided)
+    def loss(estimator, distribution="k-subset", guided=False, **options):
+        toy = Toy(**LAWS[distribution], guided=guided)
         leaves = {n: v.expand(2, -1).clone().requires_grad_() for n, v in toy.parameters.items()}
         NestedIWAE(estimator=estimator, **{"masks": 2, **options}).differentiable_loss(
             toy.model, toy.guide if guided else None, leaves, torch.ones(2, dtype=torch.double)

@@ -45,8 +45,8 @@ def drawn_gradients(estimator):
             with imputation_particles():
                 fill = pyro.sample("fill", dist.Bernoulli(logits=fill_logit))
                 logits = 0.5 + 1.5 * mask[..., 0] - 2.0 * (1 - mask[..., 0]) * fill
-                law = dist.Bernoulli(logits=logits)
-                pyro.sample("y", law, obs=torch.ones(ROWS, dtype=torch.double))
+                distribution = dist.Bernoulli(logits=logits)
+                pyro.sample("y", distribution, obs=torch.ones(ROWS, dtype=torch.double))
 
     with torch.random.fork_rng(), pyro.validation_enabled(False):
         torch.manual_seed(0)

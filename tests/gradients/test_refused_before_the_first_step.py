@@ -31,24 +31,29 @@ LAWS = {
 
 
 class Explainer(PyroModule):
-    def __init__(self, law):
+    def __init__(self, distribution):
         super().__init__()
-        self.law = LAWS[law]
+        self.distribution = LAWS[distribution]
         self.selector, self.predictor = MLP(3, 3, (4,)), MLP(3, 2, (4,))
 
     def forward(self, x, y=None):
         with pyro.plate("data", len(x), dim=-1), mask_particles():
-            mask = pyro.sample("mask", self.law(self.selector(x)))
+            mask = pyro.sample("mask", self.distribution(self.selector(x)))
             return pyro.sample("y", dist.Categorical(logits=self.predictor(mask * x)), obs=y)
 
 
 @pytest.mark.parametrize(
-    ("law", "estimator", "options", "message"),
+    ("distribution", "estimator", "options", "message"),
     [
         ("geometric", StraightThrough(), {"masks": 2}, r"knows Bernoulli.*such as LeaveOneOut"),
         ("geometric", Pathwise(), {"masks": 2}, r"knows Bernoulli.*such as LeaveOneOut"),
         ("geometric", REBAR(), {"masks": 2}, r"knows Bernoulli.*such as LeaveOneOut"),
-        ("geometric", DisARM(), {"masks": 1, "samples": 2}, "LeaveOneOut works for any law"),
+        (
+            "geometric",
+            DisARM(),
+            {"masks": 1, "samples": 2},
+            "LeaveOneOut works for any distribution",
+        ),
         ("k-subset", REBAR(), {"masks": 2}, r"use TopKMask or Bernoulli masks, or LeaveOneOut"),
         ("k-subset", StraightThrough(), {"masks": 2}, "TopKMask, or MarginalStraightThrough"),
         ("bernoulli", LeaveOneOut(), {"masks": 1}, "set masks=2 or more .* or samples=2 or more"),
@@ -56,9 +61,9 @@ class Explainer(PyroModule):
         ("bernoulli", DisARM(), {"masks": 2}, "samples must be even"),
     ],
 )
-def test_refused(law, estimator, options, message):
+def test_refused(distribution, estimator, options, message):
     seen = []
-    model = Explainer(law)
+    model = Explainer(distribution)
     before = {name: value.clone() for name, value in model.state_dict().items()}
     with pytest.raises((ValueError, TypeError), match=message):
         fit(

@@ -1,7 +1,8 @@
-"""Reparameterised laws of relaxed masks: the pathwise gradient against quadrature over their noise.
+"""Reparameterised distributions of relaxed masks: the pathwise gradient against quadrature over
+their noise.
 
-Each law has one noise here, the logistic difference of its keys, so that the bound of L masks is an
-integral over L of them.
+Each distribution has one noise here, the logistic difference of its keys, so that the bound of L
+masks is an integral over L of them.
 """
 
 import math
@@ -48,11 +49,11 @@ def log_likelihood(weights, mask):
     return torch.nn.functional.logsigmoid((weights[..., : mask.shape[-1]] * mask).sum(-1))
 
 
-def program(law, objective):
+def program(distribution, objective):
     def model(values, unit):
         rows = len(unit)
         with pyro.poutine.scale(scale=unit), pyro.plate("data", rows, dim=-1), mask_particles():
-            mask = pyro.sample("mask", LAWS[law](values["prior"]))
+            mask = pyro.sample("mask", LAWS[distribution](values["prior"]))
             if objective == "penalty":
                 penalty("cost", COST * mask.sum(-1) ** 2 * mask[..., 0])
             y = dist.Bernoulli(logits=(values["weights"][:, : mask.shape[-1]] * mask).sum(-1))
@@ -60,29 +61,29 @@ def program(law, objective):
 
     def guide(values, unit):
         with pyro.plate("data", len(unit), dim=-1), mask_particles():
-            pyro.sample("mask", LAWS[law](values["guide"]))
+            pyro.sample("mask", LAWS[distribution](values["guide"]))
 
     return model, guide if objective == "guide" else None
 
 
-def mask_of(law, logits, noise):
+def mask_of(distribution, logits, noise):
     """The relaxed mask of a logistic noise: `(n, 1)` or `(n, 2)`."""
     first = torch.sigmoid((logits[0] - logits[1] + noise) / TEMPERATURE).unsqueeze(-1)
-    return first if law == "relaxed Bernoulli" else torch.cat([first, 1 - first], -1)
+    return first if distribution == "relaxed Bernoulli" else torch.cat([first, 1 - first], -1)
 
 
-def exact(law, objective, values):
+def exact(distribution, objective, values):
     """The objective by Gauss–Legendre quadrature over the uniform that gives the noise."""
     nodes, weights = leggauss(120)
     u = torch.from_numpy((nodes + 1) / 2)
     share = torch.from_numpy(weights / 2)
     noise = u.log() - torch.log1p(-u)
     proposal = values.get("guide", values["prior"])
-    mask = mask_of(law, proposal, noise)
+    mask = mask_of(distribution, proposal, noise)
     log_w = log_likelihood(values["weights"], mask)
     if objective == "guide":
-        log_w = log_w + LAWS[law](values["prior"]).log_prob(mask)
-        log_w = log_w - LAWS[law](proposal).log_prob(mask)
+        log_w = log_w + LAWS[distribution](values["prior"]).log_prob(mask)
+        log_w = log_w - LAWS[distribution](proposal).log_prob(mask)
     if objective == "average":
         total = (share * log_w).sum()
     else:
@@ -94,10 +95,10 @@ def exact(law, objective, values):
     return total
 
 
-def largest_z(law, objective, estimator, law_drawn=None):
+def largest_z(distribution, objective, estimator, law_drawn=None):
     start = {**PARAMETERS, "guide": GUIDE} if objective == "guide" else PARAMETERS
     values = {n: v.clone().requires_grad_() for n, v in start.items()}
-    value = exact(law, objective, values)
+    value = exact(distribution, objective, values)
     gradients = torch.autograd.grad(value, list(values.values()))
     leaves = {n: v.expand(DRAWS, 2).clone().requires_grad_() for n, v in start.items()}
     unit = torch.ones(DRAWS).double().requires_grad_()
@@ -105,7 +106,7 @@ def largest_z(law, objective, estimator, law_drawn=None):
     with torch.random.fork_rng(), pyro.validation_enabled(False):
         torch.manual_seed(0)
         loss = NestedIWAE(estimator=estimator, **options).differentiable_loss(
-            *program(law_drawn or law, objective), leaves, unit
+            *program(law_drawn or distribution, objective), leaves, unit
         )
         (-loss).backward()
     scores = [z_scores(leaves[n].grad, g) for n, g in zip(values, gradients, strict=True)]
@@ -114,18 +115,18 @@ def largest_z(law, objective, estimator, law_drawn=None):
 
 
 CASES = [
-    (law, objective, estimator)
-    for law, objective, estimator in product(LAWS, OBJECTIVES, ESTIMATORS)
-    if objective != "guide" or law == "relaxed Bernoulli"
+    (distribution, objective, estimator)
+    for distribution, objective, estimator in product(LAWS, OBJECTIVES, ESTIMATORS)
+    if objective != "guide" or distribution == "relaxed Bernoulli"
     if not (isinstance(estimator, SelfNormalized) and objective == "average")
 ]
 
 
-@pytest.mark.parametrize(("law", "objective", "estimator"), CASES)
+@pytest.mark.parametrize(("distribution", "objective", "estimator"), CASES)
 def test_a_reparameterised_law_has_its_own_gradient_under_every_estimator(
-    law, objective, estimator
+    distribution, objective, estimator
 ):
-    assert largest_z(law, objective, estimator) < threshold(len(CASES) * 7)
+    assert largest_z(distribution, objective, estimator) < threshold(len(CASES) * 7)
 
 
 def test_a_law_at_another_temperature_is_caught(monkeypatch):

@@ -23,7 +23,7 @@ def masks_of(logits, name, estimator):
 
 
 def program(first, second, unit, estimators):
-    """The second law's logits depend on the first mask."""
+    """The second distribution's logits depend on the first mask."""
     with pyro.poutine.scale(scale=unit), pyro.plate("data", len(unit), dim=-1), mask_particles():
         a = masks_of(first, "a", estimators[0])
         b = masks_of(second + a, "b", estimators[1])
@@ -71,7 +71,7 @@ def test_a_law_that_depends_on_a_relaxed_mask_cannot_be_held():
     leaves = [v.expand(3, 2).clone().requires_grad_() for v in (FIRST, SECOND)]
     unit = torch.ones(3).double()
     with pytest.raises(
-        ValueError, match=r"the law of 'b' depends on \['a'\].*Choose REBAR for 'b'"
+        ValueError, match=r"the distribution of 'b' depends on \['a'\].*Choose REBAR for 'b'"
     ):
         objective.differentiable_loss(program, None, *leaves, unit, (None, LeaveOneOut()))
 
@@ -83,8 +83,8 @@ def soft_then_hard(soft, hard, unit, infer):
     """A soft mask with a Pathwise gradient whose mean depends on REBAR's mask."""
     with pyro.poutine.scale(scale=unit), pyro.plate("data", len(unit), dim=-1), mask_particles():
         b = masks_of(hard, "b", None)
-        law = dist.Normal(soft + 0.5 * b, 0.7).to_event(1)
-        a = pyro.sample("a", law, infer=infer)
+        distribution = dist.Normal(soft + 0.5 * b, 0.7).to_event(1)
+        a = pyro.sample("a", distribution, infer=infer)
         logits = (torch.cat([a, b], -1) * WEIGHTS).sum(-1)
         pyro.sample("y", dist.Bernoulli(logits=logits), obs=torch.ones(len(unit)).double())
 

@@ -13,10 +13,14 @@ from lexppl import load, save
 from lexppl.effects import FoldShift
 from lexppl.evaluation.prediction import predictive
 from lexppl.inference import CrossFitted, NestedIWAE, ReplicateData, Stage, Unscored, fit
-from lexppl.inference.contexts import seeded
+from lexppl.inference.contexts import program_settings, seeded
 from lexppl.inference.objective.program import ParticleProgram
 from lexppl.inference.replicates.replicate_rows import training_rows
-from lexppl.inference.training.cross_fitting import cross_fitted, joined_law, mean_law
+from lexppl.inference.training.cross_fitting import (
+    cross_fitted,
+    joined_distribution,
+    mean_distribution,
+)
 from lexppl.inference.training.folded_rows import folded
 from lexppl.models import (
     LEX,
@@ -38,7 +42,14 @@ SMALL = {"hidden": (6,), "predictor_hidden": (6,)}
 QUICK = {"epochs": 2, "batch_size": 20, "progress": False}
 
 
-# -- the law of y
+@pytest.fixture(autouse=True)
+def parameters_of_their_own():
+    """Programs that are run by themselves leave nothing in Pyro's parameter store."""
+    with program_settings(validate=True):
+        yield
+
+
+# -- the distribution of y
 
 
 @pytest.mark.parametrize(
@@ -54,18 +65,18 @@ QUICK = {"epochs": 2, "batch_size": 20, "progress": False}
 def test_laws_are_joined_and_averaged(make, values):
     outputs = torch.randn(2, 4, 5, 2)
     first, second = make(outputs[0]), make(outputs[1])
-    averaged = mean_law([first, second])
+    averaged = mean_distribution([first, second])
     exact = torch.logsumexp(torch.stack([d.log_prob(values) for d in (first, second)]), 0)
     torch.testing.assert_close(averaged.log_prob(values), exact - math.log(2))
     torch.testing.assert_close(averaged.mean, (first.mean + second.mean) / 2, equal_nan=True)
-    joined = joined_law([make(outputs[0, :, :2]), make(outputs[1, :, 2:])])
+    joined = joined_distribution([make(outputs[0, :, :2]), make(outputs[1, :, 2:])])
     expected = torch.cat([first.log_prob(values)[:, :2], second.log_prob(values)[:, 2:]], 1)
     torch.testing.assert_close(joined.log_prob(values), expected)
 
 
 def test_another_law_is_refused():
     with pytest.raises(TypeError, match="the predictor's is Gamma"):
-        joined_law([dist.Gamma(1.0, 1.0)])
+        joined_distribution([dist.Gamma(1.0, 1.0)])
     with pytest.raises(ValueError, match="two predictors or more; 1 given"):
         CrossFitted([nn.Identity()])
 

@@ -377,7 +377,7 @@ def test_regression_and_marginal_imputation():
 
 
 class WithoutDensity(dist.Delta):
-    """A law that is drawn from, and states neither a density nor a reparameterisation."""
+    """A distribution that is drawn from, and states neither a density nor a reparameterisation."""
 
     has_rsample = False
 
@@ -475,7 +475,7 @@ def test_reset_is_needed_for_replicates_of_a_given_module():
 )
 def test_programs_that_the_objective_cannot_read(body, match):
     def model(x):
-        law = dist.Bernoulli(torch.full((len(x), 2), 0.5)).to_event(1)
+        distribution = dist.Bernoulli(torch.full((len(x), 2), 0.5)).to_event(1)
         if body == "global":
             pyro.sample("rate", dist.Beta(1.0, 1.0))
         if body == "no rows":
@@ -485,9 +485,9 @@ def test_programs_that_the_objective_cannot_read(body, match):
             infer = {"baseline": 1} if body == "unread option" else {}
             mask = torch.zeros(len(x), 2)
             if body != "no rows":
-                mask = pyro.sample("mask", law, infer=infer)
+                mask = pyro.sample("mask", distribution, infer=infer)
             if body == "two names":
-                pyro.sample("mask", law)
+                pyro.sample("mask", distribution)
             if body != "nothing observed":
                 pyro.sample("y", dist.Normal(0.0, 1.0 + 0 * mask.sum(-1)), obs=torch.zeros(len(x)))
 

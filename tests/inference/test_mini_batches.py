@@ -28,8 +28,8 @@ class Grouped(PyroModule):
 
     def forward(self, x, y=None):
         with pyro.plate("groups", self.groups, dim=-1), mask_particles():
-            law = dist.Bernoulli(logits=self.logits.unsqueeze(-1)).to_event(1)
-            mask = pyro.sample("mask", law)[..., 0]
+            distribution = dist.Bernoulli(logits=self.logits.unsqueeze(-1)).to_event(1)
+            mask = pyro.sample("mask", distribution)[..., 0]
             penalty("size", 0.3 * mask)
         group = torch.arange(len(x)) % self.groups
         with pyro.plate(self.rows, len(x), dim=-1), mask_particles():
@@ -114,8 +114,8 @@ class Taking(PyroModule):
     def forward(self, x, y=None):
         size = len(x) if self.known is None else self.known
         with pyro.plate("data", size, subsample_size=2, dim=-1) as index, mask_particles():
-            law = dist.Bernoulli(logits=self.logits.expand(1)).to_event(1)
-            mask = pyro.sample("mask", law)[..., 0]
+            distribution = dist.Bernoulli(logits=self.logits.expand(1)).to_event(1)
+            mask = pyro.sample("mask", distribution)[..., 0]
             rows = index if self.known is None else index % len(x)
             pyro.sample("y", dist.Bernoulli(logits=mask * x[rows, 0]), obs=y[rows])
 

@@ -116,8 +116,8 @@ def with_priors(model):
     pyro.nn.module.to_pyro_module_(network)
     for part in network.modules():
         for name, value in list(part.named_parameters(recurse=False)):
-            law = dist.Normal(0.0, 1.0).expand(value.shape).to_event(value.dim())
-            setattr(part, name, PyroSample(law))
+            distribution = dist.Normal(0.0, 1.0).expand(value.shape).to_event(value.dim())
+            setattr(part, name, PyroSample(distribution))
     return model
 
 
@@ -151,8 +151,8 @@ def test_the_bound_is_that_of_weights_outside():
 
     class ByHand(Line):
         def forward(self, x, y=None):
-            law = dist.Normal(0.0, 1.0).expand([1, 1]).to_event(2)
-            weight = pyro.sample("slope.weight", law)
+            distribution = dist.Normal(0.0, 1.0).expand([1, 1]).to_event(2)
+            weight = pyro.sample("slope.weight", distribution)
             with pyro.plate("data", len(x), dim=-1), mask_particles():
                 pyro.sample("mask", dist.Bernoulli(torch.full((1,), 0.5)).to_event(1))
                 pyro.sample("y", dist.Normal(x[:, 0] * weight[0, 0], 0.5), obs=y)

@@ -43,8 +43,8 @@ class AtTheMean(PyroModule):
 
     def forward(self, x, y=None):
         with pyro.plate("data", len(x), dim=-1), mask_particles():
-            law = KSubset(self.selector(x), 2)
-            mask = pyro.sample("mask", law, infer={"enumerate": "parallel"})
+            distribution = KSubset(self.selector(x), 2)
+            mask = pyro.sample("mask", distribution, infer={"enumerate": "parallel"})
             pyro.sample("y", dist.Categorical(logits=self.predictor(mask * x)), obs=y)
 
 
@@ -238,8 +238,8 @@ def test_an_automatic_guide_under_trace_elbo():
     class Listed(Weighted):
         def forward(self, x, y=None):
             with pyro.plate("data", len(x), dim=-1), mask_particles():
-                law = KSubset(torch.zeros(3), 1)
-                mask = pyro.sample("mask", law, infer={"enumerate": "parallel"})
+                distribution = KSubset(torch.zeros(3), 1)
+                mask = pyro.sample("mask", distribution, infer={"enumerate": "parallel"})
                 logits = self.weight * (mask * x).sum(-1)
                 pyro.sample("y", dist.Bernoulli(logits=logits), obs=y)
 

@@ -119,10 +119,10 @@ def test_k_may_differ_between_replicates():
         progress=False,
     )
     for model, k in zip(result.models, (1, 3, 6), strict=True):
-        law = model.selector(x)
-        assert isinstance(law, KSubset)
+        distribution = model.selector(x)
+        assert isinstance(distribution, KSubset)
         assert model.selector.k == k
-        assert law.k == k
+        assert distribution.k == k
 
 
 def test_numbers_survive_saving(tmp_path):

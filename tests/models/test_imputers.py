@@ -89,19 +89,20 @@ def test_kept_entries_keep_their_bits_and_hidden_ones_are_the_draw(
     keep = kept if mode == "bool" else kept.to(dtype)
     if mode == "float with gradient":
         keep.requires_grad_()
-    law = imputer(x, keep)
+    distribution = imputer(x, keep)
     with torch.set_grad_enabled(mode != "no_grad"):
         torch.manual_seed(5)
-        draw = law.hidden_law.expand(law.batch_shape).rsample()
+        draw = distribution.hidden_distribution.expand(distribution.batch_shape).rsample()
         torch.manual_seed(5)
-        imputed = law.rsample()
+        imputed = distribution.rsample()
     assert imputed.dtype == dtype
-    assert law.batch_shape == (6, 50)
-    assert law.event_shape == (D,)
+    assert distribution.batch_shape == (6, 50)
+    assert distribution.event_shape == (D,)
     everywhere = x.expand(6, 50, D)
     assert _same_bits(imputed.detach()[kept], everywhere[kept])
     assert torch.equal(imputed.detach()[~kept], draw.detach()[~kept])
-    # Each hidden entry is replaced, and by something of the imputer's: no law here is at x.
+    # Each hidden entry is replaced, and by something of the imputer's: no distribution here is at
+    # x.
     assert (imputed.detach()[~kept] != everywhere[~kept]).all()
     # Arithmetic instead of torch.where is the control that must fail.
     arithmetic = kept * everywhere + (~kept) * torch.randn(6, 50, D, dtype=dtype)
@@ -130,11 +131,11 @@ def test_fractional_keep_interpolates_and_the_gradient_is_x_minus_the_draw(name:
     keep[0], keep[1] = 0.0, 1.0
     keep[1, :, 0] = 0.0
     keep.requires_grad_()
-    law = imputer(x, keep)
+    distribution = imputer(x, keep)
     torch.manual_seed(5)
-    draw = law.hidden_law.expand(law.batch_shape).rsample()
+    draw = distribution.hidden_distribution.expand(distribution.batch_shape).rsample()
     torch.manual_seed(5)
-    imputed = law.rsample()
+    imputed = distribution.rsample()
     torch.testing.assert_close(imputed, draw + keep * (x - draw), rtol=1e-12, atol=1e-12)
 
     weight = torch.randn_like(imputed)
@@ -249,30 +250,34 @@ def test_mean_and_covariance_are_the_closed_form(masks: np.ndarray) -> None:
     x = torch.randn(3, D, dtype=torch.float64)
     keep = torch.from_numpy(masks).unsqueeze(1).expand(-1, 3, -1)
     imputer = ConditionalGaussianImputer(_mean(), _covariance())
-    law = imputer(x, keep)
+    distribution = imputer(x, keep)
     for i, j in itertools.product(range(len(masks)), range(3)):
         mean, covariance = _reference_moments(
             x[j].numpy(), masks[i], _mean().numpy(), _covariance().numpy()
         )
-        np.testing.assert_allclose(law.mean[i, j], mean, rtol=1e-9, atol=1e-10)
-        np.testing.assert_allclose(law.covariance_matrix[i, j], covariance, rtol=1e-9, atol=1e-10)
-        np.testing.assert_allclose(law.variance[i, j], np.diag(covariance), rtol=1e-9, atol=1e-10)
+        np.testing.assert_allclose(distribution.mean[i, j], mean, rtol=1e-9, atol=1e-10)
+        np.testing.assert_allclose(
+            distribution.covariance_matrix[i, j], covariance, rtol=1e-9, atol=1e-10
+        )
+        np.testing.assert_allclose(
+            distribution.variance[i, j], np.diag(covariance), rtol=1e-9, atol=1e-10
+        )
     if masks is HARD_MASKS:
         of_bool = imputer(x, keep.bool())
-        torch.testing.assert_close(of_bool.mean, law.mean, rtol=1e-12, atol=1e-12)
-        torch.testing.assert_close(of_bool.covariance_matrix, law.covariance_matrix)
+        torch.testing.assert_close(of_bool.mean, distribution.mean, rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(of_bool.covariance_matrix, distribution.covariance_matrix)
 
 
 def _largest_z(imputer: Imputer, masks: np.ndarray, draws: int = 20_000) -> tuple[float, float]:
     """The largest z-score of the draws' means and covariances against the closed form.
 
-    Also the threshold that it passes with probability 1e-6 when the law is right (Bonferroni over
-    all coordinates).
+    Also the threshold that it passes with probability 1e-6 when the distribution is right
+    (Bonferroni over all coordinates).
     """
     x = torch.randn(2, D, dtype=torch.float64, generator=torch.Generator().manual_seed(9))
     keep = torch.from_numpy(masks).unsqueeze(1)
-    law = imputer(x, keep)
-    sample = law.expand((draws, len(masks), 2)).rsample().numpy()
+    distribution = imputer(x, keep)
+    sample = distribution.expand((draws, len(masks), 2)).rsample().numpy()
     scores = []
     for i, j in itertools.product(range(len(masks)), range(2)):
         mean, covariance = _reference_moments(
@@ -294,7 +299,7 @@ def _largest_z(imputer: Imputer, masks: np.ndarray, draws: int = 20_000) -> tupl
 
 @pytest.mark.parametrize("masks", [HARD_MASKS, SOFT_MASKS], ids=["hard", "soft"])
 def test_conditional_draws_match_the_closed_form(masks: np.ndarray) -> None:
-    """Fails with probability 1e-6 for a right law."""
+    """Fails with probability 1e-6 for a right distribution."""
     largest, threshold = _largest_z(ConditionalGaussianImputer(_mean(), _covariance()), masks)
     assert largest < threshold
 
@@ -302,8 +307,8 @@ def test_conditional_draws_match_the_closed_form(masks: np.ndarray) -> None:
 class _ConditionalMeanMarginalNoise(ConditionalGaussianImputer):
     """Wrong on purpose: the conditional mean with the marginal spread of each feature."""
 
-    def hidden_law(self, x: Tensor, keep: Tensor) -> dist.TorchDistribution:
-        mean = super().hidden_law(x, keep).mean
+    def hidden_distribution(self, x: Tensor, keep: Tensor) -> dist.TorchDistribution:
+        mean = super().hidden_distribution(x, keep).mean
         return dist.Normal(mean, self.covariance.diagonal().sqrt()).to_event(1)
 
 
@@ -325,22 +330,22 @@ def test_wrong_laws_fail_the_same_test(wrong: Callable[[], Imputer], masks: np.n
 
 
 def test_other_laws_have_the_moments_they_state() -> None:
-    """Fails with probability 1e-6 for right laws: mean and variance of each coordinate."""
+    """Fails with probability 1e-6 for right distributions: mean and variance of each coordinate."""
     x = torch.randn(2, D, dtype=torch.float64)
     keep = torch.tensor([0.0, 1.0, 0.4, 0.0], dtype=torch.float64)
     draws = 20_000
     scores = []
     for name in ("standard Gaussian", "Gaussian", "marginal"):
-        law = _imputers(torch.float64)[name](x, keep)
-        sample = law.rsample((draws,))
+        distribution = _imputers(torch.float64)[name](x, keep)
+        sample = distribution.rsample((draws,))
         free = [0, 2, 3]
-        z = (sample.mean(0) - law.mean) / (law.variance / draws).sqrt()
+        z = (sample.mean(0) - distribution.mean) / (distribution.variance / draws).sqrt()
         scores.append(z[:, free].flatten())
-        squares = (sample - law.mean) ** 2
-        z = (squares.mean(0) - law.variance) / (squares.var(0) / draws).sqrt()
+        squares = (sample - distribution.mean) ** 2
+        z = (squares.mean(0) - distribution.variance) / (squares.var(0) / draws).sqrt()
         scores.append(z[:, free].flatten())
-        assert torch.equal(law.mean[:, 1], x[:, 1])
-        assert (law.variance[:, 1] == 0).all()
+        assert torch.equal(distribution.mean[:, 1], x[:, 1])
+        assert (distribution.variance[:, 1] == 0).all()
     flat = torch.cat(scores).abs()
     assert float(flat.max()) < stats.norm.isf(1e-6 / (2 * len(flat)))
 
@@ -369,9 +374,11 @@ def test_marginal_draws_whole_rows_with_equal_chances() -> None:
 def test_log_prob_is_the_conditional_density(as_bool: bool) -> None:
     x = torch.randn(3, D, dtype=torch.float64)
     keep = torch.from_numpy(HARD_MASKS).unsqueeze(1).expand(-1, 3, -1)
-    law = ConditionalGaussianImputer(_mean(), _covariance())(x, keep.bool() if as_bool else keep)
-    sample = law.rsample((2,))
-    log_prob = law.log_prob(sample)
+    distribution = ConditionalGaussianImputer(_mean(), _covariance())(
+        x, keep.bool() if as_bool else keep
+    )
+    sample = distribution.rsample((2,))
+    log_prob = distribution.log_prob(sample)
     assert log_prob.shape == (2, len(HARD_MASKS), 3)
     for s, i, j in itertools.product(range(2), range(len(HARD_MASKS)), range(3)):
         kept = HARD_MASKS[i] == 1
@@ -412,12 +419,12 @@ def test_log_prob_of_fractional_masks_is_that_of_the_interpolation() -> None:
 def test_log_prob_of_independent_entries_sums_the_hidden_ones() -> None:
     x, keep = torch.randn(5, D), (torch.rand(3, 5, D) < 0.5).float()
     imputer = _imputers()["Gaussian"]
-    law = imputer(x, keep)
-    sample = law.expand((2, 3, 5)).sample()
+    distribution = imputer(x, keep)
+    sample = distribution.expand((2, 3, 5)).sample()
     entries = dist.Normal(imputer.mean, imputer.scale).log_prob(sample)
     expected = (entries * (1 - keep)).sum(-1)
-    torch.testing.assert_close(law.log_prob(sample), expected)
-    torch.testing.assert_close(law.expand((2, 3, 5)).log_prob(sample), expected)
+    torch.testing.assert_close(distribution.log_prob(sample), expected)
+    torch.testing.assert_close(distribution.expand((2, 3, 5)).log_prob(sample), expected)
 
 
 def test_log_prob_is_minus_infinity_where_a_kept_entry_changed() -> None:
@@ -425,46 +432,48 @@ def test_log_prob_is_minus_infinity_where_a_kept_entry_changed() -> None:
     for name in NAMES:
         if name == "marginal":
             continue
-        law = _imputers()[name](x, keep)
-        sample = law.sample()
-        assert law.log_prob(sample).isfinite().all()
+        distribution = _imputers()[name](x, keep)
+        sample = distribution.sample()
+        assert distribution.log_prob(sample).isfinite().all()
         sample[0, 0] += 1
-        assert law.log_prob(sample)[0] == -torch.inf
-        assert law.log_prob(sample)[1:].isfinite().all()
+        assert distribution.log_prob(sample)[0] == -torch.inf
+        assert distribution.log_prob(sample)[1:].isfinite().all()
 
 
 def test_log_prob_of_a_constant_is_a_point_mass() -> None:
     x, keep = torch.randn(5, D), torch.tensor([1.0, 0.0, 0.3, 0.9])
-    law = ConstantImputer(0.5)(x, keep)
-    sample = law.sample()
-    assert torch.equal(law.log_prob(sample), torch.zeros(5))
+    distribution = ConstantImputer(0.5)(x, keep)
+    sample = distribution.sample()
+    assert torch.equal(distribution.log_prob(sample), torch.zeros(5))
     sample[2, 1] += 1
-    assert torch.equal(law.log_prob(sample), torch.tensor([0.0, 0.0, -torch.inf, 0.0, 0.0]))
+    assert torch.equal(
+        distribution.log_prob(sample), torch.tensor([0.0, 0.0, -torch.inf, 0.0, 0.0])
+    )
 
 
 def test_laws_without_a_density_say_why() -> None:
     x, keep = torch.randn(5, D), torch.zeros(D)
-    law = _imputers()["marginal"](x, keep)
+    distribution = _imputers()["marginal"](x, keep)
     with pytest.raises(NotImplementedError, match="point masses"):
-        law.log_prob(law.sample())
+        distribution.log_prob(distribution.sample())
     with pytest.raises(NotImplementedError, match="point masses"):
-        law.hidden_law.log_prob(law.sample())
+        distribution.hidden_distribution.log_prob(distribution.sample())
     with pytest.raises(NotImplementedError, match="has no covariance_matrix"):
-        _ = law.covariance_matrix
+        _ = distribution.covariance_matrix
     joint = Imputed(x, keep, dist.MultivariateNormal(torch.zeros(D), torch.eye(D)))
     with pytest.raises(NotImplementedError, match="does not factorise"):
         joint.log_prob(joint.sample())
     conditional = _imputers()["conditional Gaussian"]
     with pytest.raises(NotImplementedError, match="are points"):
-        conditional.hidden_law(x, keep.bool()).log_prob(x)
+        conditional.hidden_distribution(x, keep.bool()).log_prob(x)
 
 
 def test_the_hidden_law_itself_has_the_density_of_its_draws() -> None:
     """One-dimensional quadrature over an entry of S: the leave-one-out density integrates to 1."""
     imputer = ConditionalGaussianImputer(torch.zeros(1).double(), torch.eye(1).double() * 2)
-    law = imputer.hidden_law(torch.zeros(1, 1).double(), torch.ones(1).double())
+    distribution = imputer.hidden_distribution(torch.zeros(1, 1).double(), torch.ones(1).double())
     grid = torch.linspace(-15, 15, 3001, dtype=torch.float64).reshape(-1, 1, 1)
-    integral = torch.trapezoid(law.log_prob(grid).exp(), grid[..., 0], dim=0)
+    integral = torch.trapezoid(distribution.log_prob(grid).exp(), grid[..., 0], dim=0)
     assert float(integral) == pytest.approx(1, abs=1e-9)
 
 
@@ -495,7 +504,7 @@ def test_inside_plates(name: str, masks: int, imputations: int) -> None:
     if name in RANDOM and imputations == 2:
         hidden = ~kept[0]
         repeated = (imputed[0] == imputed[1])[hidden].double().mean()
-        # Seven reference rows coincide by chance one time in seven; continuous laws never.
+        # Seven reference rows coincide by chance one time in seven; continuous distributions never.
         assert repeated < (0.6 if name == "marginal" else 1e-3)
 
 
@@ -503,9 +512,9 @@ def test_inside_plates(name: str, masks: int, imputations: int) -> None:
 def test_draws_are_independent_over_the_new_dimensions(name: str) -> None:
     """Correlation of two imputations of one mask; fails with probability 1e-6."""
     imputer = _imputers(torch.float64)[name]
-    law = imputer(torch.randn(1, D, dtype=torch.float64), torch.zeros(1, 1, D).double())
+    distribution = imputer(torch.randn(1, D, dtype=torch.float64), torch.zeros(1, 1, D).double())
     draws = 20_000
-    sample = law.expand((2, draws, 1)).rsample()[:, :, 0]
+    sample = distribution.expand((2, draws, 1)).rsample()[:, :, 0]
     standard = (sample - sample.mean(1, keepdim=True)) / sample.std(1, keepdim=True)
     z = draws**0.5 * (standard[0] * standard[1]).mean(0)
     assert float(z.abs().max()) < stats.norm.isf(1e-6 / (2 * D))
@@ -514,15 +523,15 @@ def test_draws_are_independent_over_the_new_dimensions(name: str) -> None:
 
 
 def test_expanding_shares_the_factorisation(monkeypatch: pytest.MonkeyPatch) -> None:
-    law = _imputers()["conditional Gaussian"](torch.randn(5, D), torch.zeros(3, 5, D))
+    distribution = _imputers()["conditional Gaussian"](torch.randn(5, D), torch.zeros(3, 5, D))
 
     def refuse(*args: object, **kwargs: object) -> None:
         raise AssertionError("a factorisation was computed again")
 
     monkeypatch.setattr(torch.linalg, "cholesky_ex", refuse)
     monkeypatch.setattr(torch, "cholesky_inverse", refuse)
-    assert law.expand((4, 3, 5)).expand((2, 4, 3, 5)).rsample().shape == (2, 4, 3, 5, D)
-    assert law.expand((4, 3, 5)).mean.shape == (4, 3, 5, D)
+    assert distribution.expand((4, 3, 5)).expand((2, 4, 3, 5)).rsample().shape == (2, 4, 3, 5, D)
+    assert distribution.expand((4, 3, 5)).mean.shape == (4, 3, 5, D)
     with pytest.raises(AssertionError, match="computed again"):
         _imputers()["conditional Gaussian"](torch.randn(5, D), torch.zeros(3, 5, D))
 
@@ -532,7 +541,7 @@ def test_a_mask_shared_by_all_rows_is_factorised_once() -> None:
     x = torch.randn(6, D, dtype=torch.float64)
     keep = (torch.rand(3, 1, D) < 0.5).double()
     shared = imputer(x, keep)
-    assert shared.hidden_law._cholesky.shape == (3, 1, D, D)
+    assert shared.hidden_distribution._cholesky.shape == (3, 1, D, D)
     own = imputer(x, keep.expand(3, 6, D).contiguous())
     assert shared.batch_shape == own.batch_shape == (3, 6)
     torch.manual_seed(1)
@@ -608,16 +617,16 @@ def test_images(name: str) -> None:
     }[name]
     x = torch.randn(5, *event)
     keep = (torch.rand(3, 5, 1, 3, 4) < 0.5).float()  # one mask for all channels
-    law = imputer(x, keep)
-    assert law.batch_shape == (3, 5)
-    assert law.event_shape == event
-    sample = law.expand((2, 3, 5)).rsample()
+    distribution = imputer(x, keep)
+    assert distribution.batch_shape == (3, 5)
+    assert distribution.event_shape == event
+    sample = distribution.expand((2, 3, 5)).rsample()
     assert sample.shape == (2, 3, 5, *event)
     kept = (keep == 1).expand_as(sample)
     assert _same_bits(sample[kept], x.expand_as(sample)[kept])
-    assert law.mean.shape == (3, 5, *event)
+    assert distribution.mean.shape == (3, 5, *event)
     if name != "marginal":
-        assert law.log_prob(sample).shape == (2, 3, 5)
+        assert distribution.log_prob(sample).shape == (2, 3, 5)
 
 
 # --- fitting, degenerate covariances, float32 -----------------------------------------------------
@@ -673,12 +682,12 @@ def test_one_hot_and_constant_columns(dtype: torch.dtype, shrinkage: str | float
     size = x.shape[1]
     imputer = ConditionalGaussianImputer.fit(x, shrinkage)
     masks = torch.tensor(list(itertools.product([0.0, 1.0], repeat=size)), dtype=dtype)
-    law = imputer(x[:8], masks.unsqueeze(1))
-    sample = law.expand((3, *law.batch_shape)).rsample()
+    distribution = imputer(x[:8], masks.unsqueeze(1))
+    sample = distribution.expand((3, *distribution.batch_shape)).rsample()
     assert sample.isfinite().all()
-    assert law.mean.isfinite().all()
-    assert law.log_prob(sample).isfinite().all()
-    assert (law.variance >= 0).all()
+    assert distribution.mean.isfinite().all()
+    assert distribution.log_prob(sample).isfinite().all()
+    assert (distribution.variance >= 0).all()
     spread = x.std(0, correction=0)
     # What never varied is imputed as it was, near enough not to matter.
     noise = 8 * (10 * size * torch.finfo(dtype).eps) ** 0.5 * spread[spread > 1e-3].min()
@@ -875,5 +884,5 @@ def test_bad_parts_of_the_imputed_law() -> None:
         Imputed(x, torch.ones(5, 3), dist.Normal(torch.zeros(D), 1).to_event(1))
     with pytest.raises(ValueError, match="keep must have an entry for each feature"):
         Imputed(torch.randn(5, 1), keep, dist.Normal(torch.zeros(1), 1).to_event(1))
-    with pytest.raises(NotImplementedError, match="must define hidden_law"):
+    with pytest.raises(NotImplementedError, match="must define hidden_distribution"):
         Imputer()(x, keep)

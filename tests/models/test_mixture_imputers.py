@@ -33,7 +33,10 @@ from lexppl.models import (
     Predictor,
 )
 from lexppl.models.imputers import Imputer
-from lexppl.models.imputers.mixture.component_law import ComponentFeatures, ComponentLaw
+from lexppl.models.imputers.mixture.component_distribution import (
+    ComponentDistribution,
+    ComponentFeatures,
+)
 from lexppl.models.imputers.mixture.gaussian_mixture import GaussianFeatures
 from lexppl.models.imputers.mixture.weighted_rows import WeightedRows
 
@@ -186,11 +189,14 @@ def test_a_feature_far_from_all_components_leaves_the_others_their_digits() -> N
     assert torch.equal(imputer.responsibilities(x, torch.ones(2)), expected)
     # Of an entry alone: a large term of its own must cost the others none.
     means, scales = [[0.0, 0.0], [1.0, 1.0]], [[1.0, 1e-4], [1.0, 1e-4]]
-    law = GaussianMixtureImputer([0.5, 0.5], means, scales)(x, torch.tensor([1.0, 1.0]))
-    torch.testing.assert_close(law.hidden_law.mean[0, 1], expected[0, 1], rtol=1e-6, atol=0)
+    distribution = GaussianMixtureImputer([0.5, 0.5], means, scales)(x, torch.tensor([1.0, 1.0]))
+    torch.testing.assert_close(
+        distribution.hidden_distribution.mean[0, 1], expected[0, 1], rtol=1e-6, atol=0
+    )
 
 
-# --- the conditional law --------------------------------------------------------------------------
+# --- the conditional distribution
+# --------------------------------------------------------------------------
 
 
 def _joint_density(value: np.ndarray) -> float:
@@ -204,7 +210,7 @@ def test_density_and_moments_in_two_dimensions_by_quadrature(kept: int, as_bool:
     keep = torch.zeros(2, dtype=torch.float64)
     keep[kept] = 1
     x = _x()[:, :2]
-    law = imputer(x, keep.bool() if as_bool else keep)
+    distribution = imputer(x, keep.bool() if as_bool else keep)
     for j in range(2):
 
         def joint(hidden: float, j: int = j) -> float:
@@ -218,12 +224,14 @@ def test_density_and_moments_in_two_dimensions_by_quadrature(kept: int, as_bool:
         total = integral(joint)
         mean = integral(lambda h: h * joint(h)) / total
         second = integral(lambda h: h * h * joint(h)) / total
-        assert float(law.mean[j, 1 - kept]) == pytest.approx(mean, rel=1e-8)
-        assert float(law.variance[j, 1 - kept]) == pytest.approx(second - mean**2, rel=1e-8)
+        assert float(distribution.mean[j, 1 - kept]) == pytest.approx(mean, rel=1e-8)
+        assert float(distribution.variance[j, 1 - kept]) == pytest.approx(
+            second - mean**2, rel=1e-8
+        )
         for hidden in (-1.7, 0.0, 0.6, 2.2):
             value = x.clone()
             value[j, 1 - kept] = hidden
-            density = float(law.log_prob(value)[j].exp())
+            density = float(distribution.log_prob(value)[j].exp())
             assert density == pytest.approx(joint(hidden) / total, rel=1e-8)
 
 
@@ -235,23 +243,23 @@ def test_density_of_all_masks_is_joint_over_marginal(as_bool: bool) -> None:
         )
 
     keep = torch.from_numpy(HARD_MASKS).unsqueeze(1)
-    law = _imputers()["gaussian-mixture"](_x(), keep.bool() if as_bool else keep)
-    sample = law.rsample((2,))
-    log_prob = law.log_prob(sample)
+    distribution = _imputers()["gaussian-mixture"](_x(), keep.bool() if as_bool else keep)
+    sample = distribution.rsample((2,))
+    log_prob = distribution.log_prob(sample)
     assert log_prob.shape == (2, len(HARD_MASKS), 2)
     for s, (i, mask), j in itertools.product(range(2), enumerate(HARD_MASKS), range(2)):
         value = sample[s, i, j].numpy()
         expected = log_density(value, np.ones(D)) - log_density(value, mask)
         assert float(log_prob[s, i, j]) == pytest.approx(expected, rel=1e-10, abs=1e-10)
     sample[0, 4, 1, 0] += 1  # a kept entry
-    assert law.log_prob(sample)[0, 4, 1] == -torch.inf
+    assert distribution.log_prob(sample)[0, 4, 1] == -torch.inf
 
 
 def test_density_of_fractional_masks() -> None:
     """One component for the entries with keep <= 1/2, one of its own for each of the others."""
     keep = torch.from_numpy(SOFT_MASKS).unsqueeze(1)
-    law = _imputers()["gaussian-mixture"](_x(), keep)
-    sample = law.rsample()
+    distribution = _imputers()["gaussian-mixture"](_x(), keep)
+    sample = distribution.rsample()
     for (i, mask), (j, row) in itertools.product(enumerate(SOFT_MASKS), enumerate(ROWS)):
         probabilities = _entry_probabilities("gaussian-mixture", row, mask)
         value = sample[i, j].numpy()
@@ -268,21 +276,29 @@ def test_density_of_fractional_masks() -> None:
             else:
                 together *= entry
         density *= _responsibilities(row, mask) @ together
-        assert float(law.log_prob(sample)[i, j]) == pytest.approx(np.log(density), rel=1e-9)
+        assert float(distribution.log_prob(sample)[i, j]) == pytest.approx(
+            np.log(density), rel=1e-9
+        )
 
 
 @pytest.mark.parametrize("masks", [HARD_MASKS, SOFT_MASKS], ids=["hard", "soft"])
 @pytest.mark.parametrize("name", NAMES)
 def test_mean_and_variance_are_the_closed_form(name: str, masks: np.ndarray) -> None:
-    law = _imputers()[name](_x(), torch.from_numpy(masks).unsqueeze(1))
+    distribution = _imputers()[name](_x(), torch.from_numpy(masks).unsqueeze(1))
     for (i, mask), (j, row) in itertools.product(enumerate(masks), enumerate(ROWS)):
         mean, second = _moments(name, row, mask)
         variance = np.diag(second) - mean**2
-        np.testing.assert_allclose(law.hidden_law.mean[i, j], mean, rtol=1e-9, atol=1e-12)
-        np.testing.assert_allclose(law.hidden_law.variance[i, j], variance, rtol=1e-9, atol=1e-12)
-        np.testing.assert_allclose(law.mean[i, j], mask * row + (1 - mask) * mean, atol=1e-12)
         np.testing.assert_allclose(
-            law.variance[i, j], (1 - mask) ** 2 * variance, rtol=1e-9, atol=1e-12
+            distribution.hidden_distribution.mean[i, j], mean, rtol=1e-9, atol=1e-12
+        )
+        np.testing.assert_allclose(
+            distribution.hidden_distribution.variance[i, j], variance, rtol=1e-9, atol=1e-12
+        )
+        np.testing.assert_allclose(
+            distribution.mean[i, j], mask * row + (1 - mask) * mean, atol=1e-12
+        )
+        np.testing.assert_allclose(
+            distribution.variance[i, j], (1 - mask) ** 2 * variance, rtol=1e-9, atol=1e-12
         )
 
 
@@ -292,13 +308,13 @@ def test_mean_and_variance_are_the_closed_form(name: str, masks: np.ndarray) -> 
 def _largest_z(
     name: str, imputer: Imputer, masks: np.ndarray, as_bool: bool = False, draws: int = 20_000
 ) -> tuple[float, float]:
-    """The largest z-score of the means and second moments of the hidden law's draws.
+    """The largest z-score of the means and second moments of the hidden distribution's draws.
 
-    Also the threshold that it passes with probability 1e-6 when the law is right.
+    Also the threshold that it passes with probability 1e-6 when the distribution is right.
     """
     keep = torch.from_numpy(masks).unsqueeze(1)
-    law = imputer(_x(), keep.bool() if as_bool else keep).hidden_law
-    sample = law.expand((draws, len(masks), 2)).rsample().numpy()
+    distribution = imputer(_x(), keep.bool() if as_bool else keep).hidden_distribution
+    sample = distribution.expand((draws, len(masks), 2)).rsample().numpy()
     scores = []
     for (i, mask), (j, row) in itertools.product(enumerate(masks), enumerate(ROWS)):
         entries = np.flatnonzero(mask <= 0.5) if as_bool else np.arange(D)
@@ -321,7 +337,7 @@ def _largest_z(
 @pytest.mark.parametrize("masks", [HARD_MASKS, SOFT_MASKS], ids=["hard", "soft"])
 @pytest.mark.parametrize("name", NAMES)
 def test_draws_match_the_closed_form(name: str, masks: np.ndarray) -> None:
-    """Each fails with probability 1e-6 for a right law."""
+    """Each fails with probability 1e-6 for a right distribution."""
     largest, threshold = _largest_z(name, _imputers()[name], masks)
     assert largest < threshold
     if masks is HARD_MASKS:
@@ -332,24 +348,24 @@ def test_draws_match_the_closed_form(name: str, masks: np.ndarray) -> None:
 class _ToldByHidden(GaussianMixtureImputer):
     """Wrong on purpose: responsibilities from all features, hidden ones too."""
 
-    def hidden_law(self, x: Tensor, keep: Tensor) -> ComponentLaw:
-        return super().hidden_law(x, torch.ones_like(keep))
+    def hidden_distribution(self, x: Tensor, keep: Tensor) -> ComponentDistribution:
+        return super().hidden_distribution(x, torch.ones_like(keep))
 
 
 class _ToldByNothing(GaussianMixtureImputer):
     """Wrong on purpose: the mixture's weights, whatever was kept."""
 
-    def hidden_law(self, x: Tensor, keep: Tensor) -> ComponentLaw:
-        return super().hidden_law(x, torch.zeros_like(keep))
+    def hidden_distribution(self, x: Tensor, keep: Tensor) -> ComponentDistribution:
+        return super().hidden_distribution(x, torch.zeros_like(keep))
 
 
 class _OwnValueTells(GaussianMixtureImputer):
     """Wrong on purpose: what stands against a kept entry is told by that entry too."""
 
-    def hidden_law(self, x: Tensor, keep: Tensor) -> ComponentLaw:
-        law = super().hidden_law(x, keep)
-        law._own_ends = law._joint_ends.unsqueeze(-2)
-        return law
+    def hidden_distribution(self, x: Tensor, keep: Tensor) -> ComponentDistribution:
+        distribution = super().hidden_distribution(x, keep)
+        distribution._own_ends = distribution._joint_ends.unsqueeze(-2)
+        return distribution
 
 
 class _Apart(GaussianFeatures):
@@ -384,8 +400,12 @@ def test_components_come_as_often_as_they_should(name: str, as_bool: bool) -> No
     imputer = type(_imputers()[name])(WEIGHTS, apart, SCALES)
     masks = HARD_MASKS[HARD_MASKS[:, 1] == 0]  # the second feature tells which was drawn
     keep = torch.from_numpy(masks).unsqueeze(1)
-    law = imputer(_x(), keep.bool() if as_bool else keep)
-    drawn = ((law.expand((6000, *law.batch_shape)).sample()[..., 1] - 500) / 100).round().long()
+    distribution = imputer(_x(), keep.bool() if as_bool else keep)
+    drawn = (
+        ((distribution.expand((6000, *distribution.batch_shape)).sample()[..., 1] - 500) / 100)
+        .round()
+        .long()
+    )
     for (i, mask), (j, row) in itertools.product(enumerate(masks), enumerate(ROWS)):
         counts = torch.bincount(drawn[:, i, j], minlength=C).numpy()
         expected = 6000 * _responsibilities(row, mask)
@@ -404,9 +424,9 @@ def test_components_come_as_often_as_they_should(name: str, as_bool: bool) -> No
 def test_rows_come_as_often_as_they_should(name: str, as_bool: bool) -> None:
     """Whole reference rows, each with its exact probability; fails with probability 1e-6."""
     keep = torch.from_numpy(HARD_MASKS[:-1]).unsqueeze(1)
-    law = _imputers()[name](_x(), keep.bool() if as_bool else keep)
+    distribution = _imputers()[name](_x(), keep.bool() if as_bool else keep)
     draws = 20_000
-    sample = law.expand((draws, *law.batch_shape)).sample().numpy()
+    sample = distribution.expand((draws, *distribution.batch_shape)).sample().numpy()
     rule = _nearest if name == "kmeans-data" else _responsibilities
     for (i, mask), (j, row) in itertools.product(enumerate(HARD_MASKS[:-1]), enumerate(ROWS)):
         hidden = mask == 0
@@ -430,8 +450,8 @@ def test_rows_come_as_often_as_they_should(name: str, as_bool: bool) -> None:
 
 def test_imputations_are_independent() -> None:
     """Rows of two imputations of one mask; fails with probability 1e-6."""
-    law = _imputers()["mixture-data"](_x()[:1], torch.zeros(1, 1, D, dtype=torch.float64))
-    sample = law.expand((2, 8000, 1)).sample()[:, :, 0]
+    distribution = _imputers()["mixture-data"](_x()[:1], torch.zeros(1, 1, D, dtype=torch.float64))
+    sample = distribution.expand((2, 8000, 1)).sample()[:, :, 0]
     row = (sample.unsqueeze(-2) == torch.from_numpy(REFERENCE)).all(-1).long().argmax(-1)
     table = np.zeros((N, N))
     np.add.at(table, (row[0].numpy(), row[1].numpy()), 1)
@@ -475,10 +495,10 @@ def test_no_impossible_draw_at_the_ends_of_the_uniform(
     for keep in (torch.tensor([1.0, 0.0]), torch.tensor([True, False])):
         assert float(imputer(torch.zeros(1, 2), keep).sample()[0, 1]) == 1.0
     many = GaussianMixtureImputer.fit(_training_rows(torch.float32), 20).weights
-    law = MixtureMeansImputer(many, torch.arange(20.0).unsqueeze(-1), torch.ones(20, 1))(
+    distribution = MixtureMeansImputer(many, torch.arange(20.0).unsqueeze(-1), torch.ones(20, 1))(
         torch.zeros(1, 1), torch.zeros(1)
     )
-    assert float(law.sample()) == (0 if uniform == 0 else 19)
+    assert float(distribution.sample()) == (0 if uniform == 0 else 19)
 
 
 def test_equally_near_clusters_give_way_to_the_first() -> None:
@@ -511,15 +531,15 @@ def test_kept_entries_keep_their_bits_and_hidden_ones_are_the_draw(
     if mode == "float with gradient":
         keep.requires_grad_()
     with torch.set_grad_enabled(mode != "no_grad"):
-        law = imputer(x, keep)
+        distribution = imputer(x, keep)
         torch.manual_seed(5)
-        draw = law.hidden_law.expand(law.batch_shape).rsample()
+        draw = distribution.hidden_distribution.expand(distribution.batch_shape).rsample()
         torch.manual_seed(5)
-        imputed = law.rsample()
+        imputed = distribution.rsample()
     assert imputed.dtype == dtype
     assert imputed.shape == (2, 6, 50, D)
-    assert law.mean.dtype == law.variance.dtype == dtype
-    assert law.mean.isfinite().all()
+    assert distribution.mean.dtype == distribution.variance.dtype == dtype
+    assert distribution.mean.isfinite().all()
     assert _same_bits(imputed.detach()[kept], x.expand_as(kept)[kept])
     assert torch.equal(imputed.detach()[~kept], draw.detach()[~kept])
     assert (imputed.detach()[~kept] != x.expand_as(kept)[~kept]).all()
@@ -532,11 +552,11 @@ def test_gradient_to_keep_is_x_minus_the_draw(name: str) -> None:
     keep = torch.rand(3, 5, D, dtype=torch.float64)
     keep[0], keep[1] = 0.0, 1.0
     keep.requires_grad_()
-    law = imputer(x, keep)
+    distribution = imputer(x, keep)
     torch.manual_seed(5)
-    draw = law.hidden_law.expand(law.batch_shape).rsample()
+    draw = distribution.hidden_distribution.expand(distribution.batch_shape).rsample()
     torch.manual_seed(5)
-    imputed = law.rsample()
+    imputed = distribution.rsample()
     torch.testing.assert_close(imputed, draw + keep * (x - draw), rtol=1e-12, atol=1e-12)
     weight = torch.randn_like(imputed)
     to_keep, to_x = torch.autograd.grad((weight * imputed).sum(), (keep, x))
@@ -628,14 +648,14 @@ def test_stacked_replicates_use_their_own_tensors(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_expanding_shares_the_probabilities(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    law = _imputers()[name](_x(), torch.zeros(3, 2, D))
+    distribution = _imputers()[name](_x(), torch.zeros(3, 2, D))
 
     def refuse(*args: object, **kwargs: object) -> None:
         raise AssertionError("computed again")
 
     monkeypatch.setattr(torch, "einsum", refuse)
-    monkeypatch.setattr(ComponentLaw, "_probabilities", refuse)
-    assert law.expand((4, 3, 2)).expand((2, 4, 3, 2)).rsample().shape == (2, 4, 3, 2, D)
+    monkeypatch.setattr(ComponentDistribution, "_probabilities", refuse)
+    assert distribution.expand((4, 3, 2)).expand((2, 4, 3, 2)).rsample().shape == (2, 4, 3, 2, D)
     with pytest.raises(AssertionError, match="computed again"):
         _imputers()[name](_x(), torch.zeros(3, 2, D))
 
@@ -645,11 +665,11 @@ def test_masks_shared_by_rows_and_of_one_dimension(name: str) -> None:
     imputer = _imputers()[name]
     keep = torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64)
     for shared in (keep, keep.bool(), keep.expand(1, D), keep.expand(4, 1, D)):
-        law = imputer(_x(), shared)
-        assert law.batch_shape == (*shared.shape[:-2], 2)
-        assert law.rsample().shape == (*law.batch_shape, D)
-        own = imputer(_x(), shared.expand(*law.batch_shape, D).contiguous())
-        torch.testing.assert_close(law.mean, own.mean)
+        distribution = imputer(_x(), shared)
+        assert distribution.batch_shape == (*shared.shape[:-2], 2)
+        assert distribution.rsample().shape == (*distribution.batch_shape, D)
+        own = imputer(_x(), shared.expand(*distribution.batch_shape, D).contiguous())
+        torch.testing.assert_close(distribution.mean, own.mean)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -666,12 +686,12 @@ def test_the_same_seed_gives_the_same_bits(name: str) -> None:
 
 @pytest.mark.parametrize("name", POINTS)
 def test_points_have_no_density_and_say_why(name: str) -> None:
-    law = _imputers()[name](_x(), torch.zeros(D))
+    distribution = _imputers()[name](_x(), torch.zeros(D))
     with pytest.raises(NotImplementedError, match="no density"):
-        law.log_prob(law.sample())
+        distribution.log_prob(distribution.sample())
     mixture = _imputers()["gaussian-mixture"](_x(), torch.zeros(D, dtype=torch.bool))
     with pytest.raises(NotImplementedError, match="are points"):
-        mixture.hidden_law.log_prob(_x())
+        mixture.hidden_distribution.log_prob(_x())
 
 
 # --- fitting --------------------------------------------------------------------------------------
@@ -723,12 +743,12 @@ def test_one_hot_and_constant_columns(dtype: torch.dtype) -> None:
         KMeansDataImputer,
     ):
         imputer = kind.fit(x, components=6)
-        law = imputer(x[:9], keep)
-        sample = law.rsample((2,))
+        distribution = imputer(x[:9], keep)
+        sample = distribution.rsample((2,))
         assert sample.isfinite().all()
         assert sample.dtype == dtype
-        assert law.mean.isfinite().all()
-        assert (law.variance >= 0).all()
+        assert distribution.mean.isfinite().all()
+        assert (distribution.variance >= 0).all()
         # What never varied is imputed as it was.
         noise = 8 * torch.finfo(dtype).eps ** 0.5
         assert (sample[..., 3].abs() < noise).all()
@@ -766,8 +786,8 @@ def test_clusters_are_scikit_learns_the_largest_first() -> None:
     np.testing.assert_array_equal(order[label.numpy()], clusters.labels_)
     few = KMeansDataImputer.fit(x, components=4, seed=2, reference=x[:1])
     assert few.centres.shape == (1, D)  # clusters without a reference row are left out
-    law = few(x[:5], torch.zeros(D, dtype=torch.float64))
-    assert torch.equal(law.sample(), x[:1].expand(5, D))
+    distribution = few(x[:5], torch.zeros(D, dtype=torch.float64))
+    assert torch.equal(distribution.sample(), x[:1].expand(5, D))
 
 
 def test_reference_rows_are_those_given() -> None:

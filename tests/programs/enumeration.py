@@ -262,8 +262,8 @@ def exact(case: Case, masks: int, imputations: int = 1, **factors) -> tuple[Tens
 def expected(case: Case, elbo, particles: int, imputations: int = 1) -> tuple[Tensor, Parameters]:
     """The exact expectation of what an objective returns, value and gradient, over its own draws.
 
-    For estimators that draw masks from their laws: each joint value of all `particles` masks is
-    forced upon a run, and weighted by its probability.
+    For estimators that draw masks from their distributions: each joint value of all `particles`
+    masks is forced upon a run, and weighted by its probability.
     """
     total = torch.zeros((), dtype=torch.double)
     gradient = {n: torch.zeros_like(v) for n, v in case.parameters.items()}

@@ -26,16 +26,16 @@ class Recipe:
     Args:
         rows: B.
         rows_inside: whether `mask_particles()` is entered before the rows' plate.
-        law: of the first mask.
+        distribution: of the first mask.
         guided: which of the masks a guide draws.
         second: whether a second mask depends on the first.
         groups: whether rows share masks of two groups, in a plate of its own at −1.
         time: no repeated measures, or a plate or a loop inside or outside the mask plate.
-        fill: no imputation, or hidden entries drawn from a fixed or a learned law.
+        fill: no imputation, or hidden entries drawn from a fixed or a learned distribution.
         scale: what is scaled: all of a row by a number or by row, or the response alone.
         unseen: whether the first row is masked, at the response alone or in all.
         factor: none, one by row or one of the whole batch.
-        cost: none, a penalty by draw, or one on the law outside the mask plate.
+        cost: none, a penalty by draw, or one on the distribution outside the mask plate.
         second_response: whether each row has another response.
         masks, samples, imputations: L, S and K.
         entropy: weight of the entropy bonus.
@@ -43,7 +43,7 @@ class Recipe:
 
     rows: int = 2
     rows_inside: bool = False
-    law: str = "bernoulli"
+    distribution: str = "bernoulli"
     guided: frozenset = frozenset()
     second: bool = False
     groups: bool = False
@@ -110,16 +110,16 @@ class Recipe:
             stack.enter_context(plate())
 
     def _first(self, logits):
-        if self.law == "k-subset":
+        if self.distribution == "k-subset":
             return KSubset(logits * (1 + 0 * X[: self.rows]), 1)
-        if self.law == "categorical":
+        if self.distribution == "categorical":
             return dist.Categorical(logits=logits * X[: self.rows])
-        if self.law == "two entries":
+        if self.distribution == "two entries":
             return dist.Bernoulli(logits=logits * (1 + X[: self.rows])).to_event(1)
         return dist.Bernoulli(logits=(logits * X[: self.rows]).sum(-1, keepdim=True)).to_event(1)
 
     def _as_number(self, mask):
-        if self.law == "categorical":
+        if self.distribution == "categorical":
             return 0.7 * mask.double()
         weights = torch.tensor([1.0, -0.6]).double()
         return (mask * weights[: mask.shape[-1]]).sum(-1)
@@ -154,7 +154,7 @@ class Recipe:
         if self.groups:
             group = self._group_masks(p["group"], p)
             shared = 0.9 * group[..., GROUP_OF_ROW[: self.rows], 0]
-        if self.cost == "law":
+        if self.cost == "distribution":
             with self._row_scale(), self._data:
                 penalty("cost", 0.3 * (p["a"] * X[: self.rows]).sum(-1).sigmoid())
         with ExitStack() as stack:
@@ -203,8 +203,8 @@ class Recipe:
             logits = effect + time + 0.5 * X[: self.rows, 1]
             pyro.sample("y" + suffix, dist.Bernoulli(logits=logits), obs=Y[: self.rows])
             if self.second_response:
-                law = dist.Normal(0.7 * logits, 1.0)
-                pyro.sample("second" + suffix, law, obs=X[: self.rows, 0])
+                distribution = dist.Normal(0.7 * logits, 1.0)
+                pyro.sample("second" + suffix, distribution, obs=X[: self.rows, 0])
 
 
 def one_of(first, *others, odds=3):
@@ -230,13 +230,13 @@ def recipes(draw) -> Recipe:
     time = draw(one_of("none", "outer plate", "outer loop", "inner plate", "inner loop"))
     imputations = draw(one_of(1, 2)) if fill != "none" and time == "none" else 1
     wide = small and fill == "none"
-    law = draw(st.sampled_from(["bernoulli", "k-subset", "categorical"]))
+    distribution = draw(st.sampled_from(["bernoulli", "k-subset", "categorical"]))
     if wide and draw(st.booleans()):
-        law = "two entries"
+        distribution = "two entries"
     return Recipe(
-        rows=draw(one_of(2, 3, odds=6)) if wide and law != "two entries" else 2,
+        rows=draw(one_of(2, 3, odds=6)) if wide and distribution != "two entries" else 2,
         rows_inside=draw(one_of(False, True, odds=6)),
-        law=law,
+        distribution=distribution,
         guided=frozenset(guided),
         second=second,
         groups=groups,
@@ -245,7 +245,7 @@ def recipes(draw) -> Recipe:
         scale=draw(st.sampled_from(["row weights", "number", "response"])),
         unseen=draw(one_of("none", "response", "row")),
         factor=draw(one_of("none", "row", "batch")),
-        cost=draw(one_of("none", "draw", "law", odds=2)),
+        cost=draw(one_of("none", "draw", "distribution", odds=2)),
         second_response=draw(one_of(False, True)),
         masks=masks,
         samples=samples,

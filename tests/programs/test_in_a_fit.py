@@ -30,40 +30,47 @@ class Explainer(PyroModule):
         super().__init__()
         self.selector, self.predictor = MLP(3, 3, (4,)), MLP(3, 1, (4,))
 
-    def law(self, x):
+    def distribution(self, x):
         return dist.Bernoulli(logits=self.selector(x)).to_event(1)
 
     def forward(self, x, y=None):
         with pyro.plate("data", len(x), dim=-1), mask_particles():
-            mask = pyro.sample("mask", self.law(x))
+            mask = pyro.sample("mask", self.distribution(x))
             logits = self.predictor(mask * x).squeeze(-1)
             pyro.sample("y", dist.Bernoulli(logits=logits), obs=y)
 
 
 class Guide(nn.Module):
-    def __init__(self, law=None):
+    def __init__(self, distribution=None):
         super().__init__()
         self.network = MLP(3, 3, (4,))
-        self.law = law or (lambda logits: dist.Bernoulli(logits=logits).to_event(1))
+        self.distribution = distribution or (
+            lambda logits: dist.Bernoulli(logits=logits).to_event(1)
+        )
 
     def forward(self, x, y=None):
         with pyro.plate("data", len(x), dim=-1), mask_particles():
-            pyro.sample("mask", self.law(self.network(x)))
+            pyro.sample("mask", self.distribution(self.network(x)))
 
 
 class Orders(Explainer):
-    def law(self, x):
+    def distribution(self, x):
         return TopKMask(self.selector(x), 2)
 
 
 @pytest.mark.parametrize("replicates", [1, 2])
 @pytest.mark.parametrize(
-    ("model", "law"), [(Explainer, None), (Orders, lambda logits: TopKMask(logits, 2))]
+    ("model", "distribution"), [(Explainer, None), (Orders, lambda logits: TopKMask(logits, 2))]
 )
-def test_rebar_with_a_guide(model, law, replicates):
+def test_rebar_with_a_guide(model, distribution, replicates):
     objective = NestedIWAE(2, estimator=REBAR())
     result = fit(
-        model, (X, Y), guide=Guide(law), objective=objective, replicates=replicates, **QUICK
+        model,
+        (X, Y),
+        guide=Guide(distribution),
+        objective=objective,
+        replicates=replicates,
+        **QUICK,
     )
     assert np.isfinite(result.history.train).all()
 
@@ -72,7 +79,7 @@ def test_a_loop_over_times():
     class Repeated(Explainer):
         def forward(self, x, y=None):
             with pyro.plate("data", len(x), dim=-1), mask_particles():
-                mask = pyro.sample("mask", self.law(x))
+                mask = pyro.sample("mask", self.distribution(x))
                 logits = self.predictor(mask * x).squeeze(-1)
                 for t in pyro.plate("time", 3):
                     pyro.sample(f"y_{t}", dist.Bernoulli(logits=logits + 0.1 * t), obs=y)
@@ -85,7 +92,7 @@ def test_a_global_discrete_latent():
         def forward(self, x, y=None):
             included = pyro.sample("included", dist.Bernoulli(torch.tensor(0.5)))
             with pyro.plate("data", len(x), dim=-1), mask_particles():
-                mask = pyro.sample("mask", self.law(x))
+                mask = pyro.sample("mask", self.distribution(x))
                 logits = included * self.predictor(mask * x).squeeze(-1)
                 pyro.sample("y", dist.Bernoulli(logits=logits), obs=y)
 
@@ -112,7 +119,7 @@ class OneMask(Explainer):
     def reset_parameters(self):
         nn.init.constant_(self.logits, 4.0)
 
-    def law(self, x):
+    def distribution(self, x):
         return dist.Bernoulli(logits=self.logits.expand(len(x), 3)).to_event(1)
 
 
@@ -152,8 +159,8 @@ class Cox(PyroModule):
 
     def forward(self, x, y=None):
         with pyro.plate("data", len(x), dim=-1), mask_particles():
-            law = dist.Bernoulli(logits=self.logits * x).to_event(1)
-            mask = pyro.sample("mask", law)
+            distribution = dist.Bernoulli(logits=self.logits * x).to_event(1)
+            mask = pyro.sample("mask", distribution)
         if y is not None:
             with mask_particles():
                 pyro.factor("partial", self.partial(mask * x, y).unsqueeze(-1))
@@ -216,7 +223,7 @@ def test_rows_in_one_log_are_drawn_together():
     class OneLog(Explainer):
         def forward(self, x, y=None):
             with mask_particles(), pyro.plate("data", len(x), dim=-1):
-                mask = pyro.sample("mask", self.law(x))
+                mask = pyro.sample("mask", self.distribution(x))
                 logits = self.predictor(mask * x).squeeze(-1)
                 pyro.sample("y", dist.Bernoulli(logits=logits), obs=y)
 
@@ -229,8 +236,10 @@ def test_masks_of_groups_are_not_taken_for_rows():
     class Grouped(Explainer):
         def forward(self, x, y=None):
             with pyro.plate("groups", 3, dim=-1), mask_particles():
-                law = dist.Bernoulli(logits=self.selector(x[:1])[0].unsqueeze(-1)).to_event(1)
-                mask = pyro.sample("mask", law)
+                distribution = dist.Bernoulli(
+                    logits=self.selector(x[:1])[0].unsqueeze(-1)
+                ).to_event(1)
+                mask = pyro.sample("mask", distribution)
             with pyro.plate("data", len(x), dim=-1), mask_particles():
                 kept = mask[..., torch.arange(len(x)) % 3, :]
                 logits = self.predictor(kept * x).squeeze(-1)
@@ -245,7 +254,7 @@ def test_imputations_are_drawn_inside_as_ever():
     class Imputed(Explainer):
         def forward(self, x, y=None):
             with pyro.plate("data", len(x), dim=-1), mask_particles():
-                mask = pyro.sample("mask", self.law(x))
+                mask = pyro.sample("mask", self.distribution(x))
                 with imputation_particles():
                     noise = pyro.sample("noise", dist.Normal(torch.zeros(3), 1.0).to_event(1))
                     kept = mask * x + (1 - mask) * noise

@@ -171,8 +171,8 @@ def slope_guide(p):
 
 
 def closed_slope_guide(p):
-    law = dist.Normal(p["loc"][0], p["log_scale"][0].exp())
-    pyro.sample("weight", law, infer={"closed_kl": True})
+    distribution = dist.Normal(p["loc"][0], p["log_scale"][0].exp())
+    pyro.sample("weight", distribution, infer={"closed_kl": True})
 
 
 @pytest.mark.parametrize("guide", [slope_guide, closed_slope_guide])
@@ -212,8 +212,8 @@ def test_a_normal_weight_against_quadrature(guide, masks, samples, estimator):
 
 def test_an_estimator_outside_is_refused():
     def guide(p):
-        law = dist.Categorical(logits=torch.cat([p["q"], p["loc"]]))
-        pyro.sample("k", law, infer={"estimator": LeaveOneOut()})
+        distribution = dist.Categorical(logits=torch.cat([p["q"], p["loc"]]))
+        pyro.sample("k", distribution, infer={"estimator": LeaveOneOut()})
 
     with pytest.raises(ValueError, match=r"'k' is outside mask_particles.*leave the estimator out"):
         value_and_gradient(case(size, guide), NestedIWAE(2))

@@ -39,8 +39,8 @@ class Rows:
         with self.plate() as index, mask_particles():
             self.seen["model"].append(index)
             z = self.masks(p["a"], index)
-            law = dist.Bernoulli(logits=p["w"] * z[..., 0] - 0.3 * X[index])
-            pyro.sample("y", law, obs=Y[index])
+            distribution = dist.Bernoulli(logits=p["w"] * z[..., 0] - 0.3 * X[index])
+            pyro.sample("y", distribution, obs=Y[index])
 
     def guide(self, p):
         with self.plate() as index, mask_particles():

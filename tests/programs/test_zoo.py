@@ -10,7 +10,8 @@ from tests.programs.enumeration import distance, exact, expected
 from tests.programs.zoo import ZOO
 
 FORCED = (LeaveOneOut(), ScoreFunction(baseline=-0.8))
-"""Estimators that draw masks from their laws as they are, so that draws can be forced on them."""
+"""Estimators that draw masks from their distributions as they are, so that draws can be forced on
+them."""
 DRAWN = (DisARM(), REBAR(0.5), REBAR(0.4, scale=0.6))
 """Estimators that draw masks their own way."""
 RUNS, SAMPLES = 60, 400

@@ -27,7 +27,7 @@ PARAMETERS = {
     "r": [0.6, -0.4],
 }
 
-BERNOULLI_ONLY = {"DisARM": "LeaveOneOut works for any law"}
+BERNOULLI_ONLY = {"DisARM": "LeaveOneOut works for any distribution"}
 SEVERAL_MASKS = {"Enumerate": "exactly one latent site"}
 NO_RELAXATION = {**BERNOULLI_ONLY, "REBAR": "no relaxation is registered|needs the noise"}
 LEARNED = {"Enumerate": "learned and not reparameterised"}
@@ -104,7 +104,7 @@ def masks_of(logits, name="mask", of=of_rows):
 GUIDE = masks_of("q")
 
 
-# Laws of one mask
+# Distributions of one mask
 
 
 @program()
@@ -434,12 +434,12 @@ def a_latent_without_density(p):
         respond(p, p["w"][0] * z[..., 0])
 
 
-@program(refuses={**SEVERAL_MASKS, "DisARM": "any law", "REBAR": "."})
+@program(refuses={**SEVERAL_MASKS, "DisARM": "any distribution", "REBAR": "."})
 def a_response_partly_observed(p):
     with rows(), mask_particles():
         z = pyro.sample("mask", of_rows(p["a"], X))
-        law = dist.Bernoulli(logits=p["w"][0] * z[..., 0])
-        y = pyro.sample("y", law, obs=Y, obs_mask=SEEN)
+        distribution = dist.Bernoulli(logits=p["w"][0] * z[..., 0])
+        y = pyro.sample("y", distribution, obs=Y, obs_mask=SEEN)
         pyro.sample("after", dist.Bernoulli(logits=p["w"][1] * y), obs=Y)
 
 
@@ -502,19 +502,19 @@ def a_penalty_by_draw(p):
 @program(penalty=0.4)
 def a_penalty_on_the_law(p):
     with rows(), mask_particles():
-        law = of_rows(p["a"])
-        z = pyro.sample("mask", law)
-        penalty("size", 0.7 * law.mean.sum(-1))
+        distribution = of_rows(p["a"])
+        z = pyro.sample("mask", distribution)
+        penalty("size", 0.7 * distribution.mean.sum(-1))
         respond(p, p["w"][0] * z[..., 0])
 
 
 @program(penalty=0.4)
 def a_penalty_outside_the_mask_plate(p):
     with rows():
-        law = of_rows(p["a"])
-        penalty("size", 5.0 * law.mean.sum(-1))
+        distribution = of_rows(p["a"])
+        penalty("size", 5.0 * distribution.mean.sum(-1))
         with mask_particles():
-            z = pyro.sample("mask", law)
+            z = pyro.sample("mask", distribution)
             respond(p, p["w"][0] * z[..., 0])
 
 
@@ -621,8 +621,8 @@ def labels_of_a_black_box(p):
     with rows(), mask_particles():
         z = pyro.sample("mask", of_rows(p["a"]))
         with label_expectation(torch.tensor([[0.3, 0.7], [0.9, 0.1]]).double()) as labels:
-            law = dist.Bernoulli(logits=p["w"][0] * z[..., 0])
-            pyro.sample("y", law, obs=labels.double())
+            distribution = dist.Bernoulli(logits=p["w"][0] * z[..., 0])
+            pyro.sample("y", distribution, obs=labels.double())
 
 
 @program(GUIDE, **SUM)

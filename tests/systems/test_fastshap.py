@@ -110,8 +110,8 @@ class Game:
         return phi
 
     def log_likelihood(self):
-        law = self.surrogate(X)
-        return law.log_prob(self.y).sum().detach()
+        distribution = self.surrogate(X)
+        return distribution.log_prob(self.y).sum().detach()
 
     def exact(self):
         """The program's own loss, with every coalition in place of draws."""
@@ -120,7 +120,7 @@ class Game:
         def draw(site):
             if site.name != "coalition":
                 return None
-            return masks.unsqueeze(1).expand(*site.law.batch_shape, self.entries)
+            return masks.unsqueeze(1).expand(*site.distribution.batch_shape, self.entries)
 
         run = ParticleProgram(self.program, None, (X, self.y)).run(len(masks), draw=draw)
         probability = run.sites["coalition"].log_prob().exp()
@@ -188,7 +188,7 @@ def test_a_coalition_is_observed_with_its_complement_where_they_are_paired():
 @pytest.mark.parametrize("case", CASES)
 def test_the_gradient_is_that_of_the_exact_loss(case, paired):
     """And, as a negative control, not that of a kernel that prefers pairs of players. (Of three
-    players a law that is symmetric in S and its complement is the Shapley kernel.)"""
+    players a distribution that is symmetric in S and its complement is the Shapley kernel.)"""
     game = Game(*CASES[case], paired)
 
     def gradient(value):
@@ -214,7 +214,7 @@ def test_its_minimum_holds_the_shapley_values(case):
     assert gap.abs().max() < 1e-12
     site = ParticleProgram(game.program, None, (X,)).run().sites["mask"]
     likeliest = game.everything.argmax(-1)
-    assert (site.law.mean[0] - exact[torch.arange(ROWS), likeliest]).abs().max() < 1e-7
+    assert (site.distribution.mean[0] - exact[torch.arange(ROWS), likeliest]).abs().max() < 1e-7
 
 
 @pytest.mark.parametrize("case", ["one player a feature", "response"])
@@ -342,10 +342,10 @@ def test_it_is_explained_saved_and_loaded(classes, tmp_path):
             likeliest = program.surrogate(x[:5]).logits.argmax(-1)
         assert np.array_equal(found[chain], phi[torch.arange(5), likeliest].numpy())
         # What is said of y is the surrogate's, and the misfit of φ has no part in it.
-        law = program.surrogate(x[:5])
+        distribution = program.surrogate(x[:5])
         log_likelihood = posterior["log_likelihood"]["y"].values[chain]
         assert log_likelihood == pytest.approx(
-            law.log_prob(y[:5]).detach().expand(3, 5).numpy(), abs=1e-6
+            distribution.log_prob(y[:5]).detach().expand(3, 5).numpy(), abs=1e-6
         )
     told = predictive(result, x[:5], masks=1)
     assert told.shape == ((2, 5, 3) if classes else (2, 5))

@@ -16,7 +16,7 @@ K, TAU = 2, 0.5
 
 @pytest.fixture
 def same_noise(monkeypatch):
-    """The Gumbel noise that each law draws: the same for all of them, `(k, 1, B, G)`."""
+    """The Gumbel noise that each distribution draws: the same for all of them, `(k, 1, B, G)`."""
     with seeded(5):
         uniform = torch.rand(K, 1, *X.shape, dtype=torch.float64)
     noise = -(-uniform.log()).log()
@@ -144,7 +144,9 @@ def test_each_of_meeds_parts_can_be_turned_off(explained):
 def test_after_training_the_entries_of_largest_logit_are_kept():
     term = stages_of(l2x(3, classes=2, k=K, **SIZES))[0].terms[0]
     selector = term.model.selector.eval()
-    law = selector(X)
+    distribution = selector(X)
     order = selector.network(X).argsort(-1, descending=True)
-    assert torch.equal(law.sample().gather(-1, order), torch.tensor([[1.0, 1.0, 0.0]] * 2).double())
-    assert math.isclose(float(law.mean.sum()), 2 * K)
+    assert torch.equal(
+        distribution.sample().gather(-1, order), torch.tensor([[1.0, 1.0, 0.0]] * 2).double()
+    )
+    assert math.isclose(float(distribution.mean.sum()), 2 * K)

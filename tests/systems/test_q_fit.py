@@ -53,13 +53,16 @@ def test_the_local_objective_is_the_elbo_with_a_divergence_a_row(given, y, monke
 def test_the_point_estimate_is_taken_at_each_rows_own_mean(given):
     system = q_fit(3, given, concentration=PRIOR, point=True, hidden=(4,))
     term = stages_of(system)[0].terms[0]
-    law = term.model.selector(X)
-    divergence = sum(divergence_by_hand(row) for row in law.concentration.detach().numpy())
-    exact = log_likelihood(given, law.mean * X, Y) - term.model.penalties[0](law, None).sum()
+    distribution = term.model.selector(X)
+    divergence = sum(divergence_by_hand(row) for row in distribution.concentration.detach().numpy())
+    exact = (
+        log_likelihood(given, distribution.mean * X, Y)
+        - term.model.penalties[0](distribution, None).sum()
+    )
     ours = -term.objective.differentiable_loss(term.model, None, X, Y)
     assert float(ours.detach()) == pytest.approx(float(exact.detach()), abs=1e-10)
     assert float(exact.detach()) == pytest.approx(
-        float(log_likelihood(given, law.mean * X, Y).detach()) - divergence, abs=1e-10
+        float(log_likelihood(given, distribution.mean * X, Y).detach()) - divergence, abs=1e-10
     )
     selector = term.model.selector
     assert torch.allclose(gradients_of(ours, selector), gradients_of(exact, selector), atol=1e-12)
@@ -70,10 +73,10 @@ def test_the_global_objective_has_one_divergence_outside_the_rows(given):
     term = stages_of(system)[0].terms[0]
     with torch.no_grad():
         term.guide.free.copy_(torch.tensor([0.3, -1.0, 1.2]))
-    law = term.guide.law
-    divergence = divergence_by_hand(law.concentration.detach().numpy())
+    distribution = term.guide.distribution
+    divergence = divergence_by_hand(distribution.concentration.detach().numpy())
     ours = -term.objective.differentiable_loss(term.model, term.guide, X, Y)
-    by_hand = float(log_likelihood(given, law.mean * X, Y).detach()) - divergence
+    by_hand = float(log_likelihood(given, distribution.mean * X, Y).detach()) - divergence
     assert float(ours.detach()) == pytest.approx(by_hand, abs=1e-10)
 
 
@@ -111,7 +114,7 @@ def test_the_global_gradient_is_unbiased_by_quadrature(given):
 
     with torch.no_grad():
         term.guide.free.copy_(torch.tensor([0.7, 1.1]))
-    alpha = term.guide.law.concentration.detach()
+    alpha = term.guide.distribution.concentration.detach()
     slopes, step = [], 1e-4
     for place in range(2):
         ends = []
@@ -157,7 +160,7 @@ def test_a_feature_that_alone_matters_gets_the_importance():
                 system, (x, y), epochs=40, learning_rate=3e-2, batch_size=50, progress=False
             )
             if scope == "global":
-                importance = result.guides[0].law.mean
+                importance = result.guides[0].distribution.mean
             else:
                 importance = result.model.selector(x).mean.mean(0)
             assert int(importance.argmax()) == 1
@@ -199,9 +202,11 @@ def test_draws_have_the_dirichlets_moments_at_small_concentrations():
     alpha = torch.tensor([0.05, 0.3, 2.0]).double()
     with seeded(0):
         draws = MaskDirichlet(alpha).rsample((100_000,))
-    law = torch.distributions.Dirichlet(alpha)
-    assert z_scores(draws, law.mean).abs().max() < threshold(6)
-    assert z_scores((draws - law.mean).square(), law.variance).abs().max() < threshold(6)
+    distribution = torch.distributions.Dirichlet(alpha)
+    assert z_scores(draws, distribution.mean).abs().max() < threshold(6)
+    assert z_scores(
+        (draws - distribution.mean).square(), distribution.variance
+    ).abs().max() < threshold(6)
 
 
 def test_draws_have_the_dirichlets_gradient():

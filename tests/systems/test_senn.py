@@ -94,9 +94,9 @@ def test_attributions_add_up_to_the_likeliest_logit():
     f = program.outputs_of(X)
     found = {}
     for name, one in (("features", program), ("groups", grouped)):
-        law = ParticleProgram(one, None, (X,)).run().sites["mask"].law
-        assert not law.mean.requires_grad  # nothing is learned through what is read off
-        found[name] = law.mean[0]
+        distribution = ParticleProgram(one, None, (X,)).run().sites["mask"].distribution
+        assert not distribution.mean.requires_grad  # nothing is learned through what is read off
+        found[name] = distribution.mean[0]
         top = f.argmax(-1)
         total = found[name].sum(-1) + program.intercept[top]
         assert (total - f.gather(1, top[:, None]).squeeze(1)).abs().max() < 1e-12
@@ -175,10 +175,10 @@ def test_it_is_explained_saved_and_loaded(classes, tmp_path):
     assert result.collapse == [None, None]  # attributions are no selection probabilities
     posterior = explain(result, x[:5], y[:5], draws=3)
     assert posterior["sample_stats"]["attribution"].shape == (2, 5, 2)
-    law = result.models[1].likelihood(result.models[1].outputs_of(x[:5]))
+    distribution = result.models[1].likelihood(result.models[1].outputs_of(x[:5]))
     log_likelihood = posterior["log_likelihood"]["y"].values[1]
     assert log_likelihood == pytest.approx(
-        law.log_prob(y[:5]).detach().expand(3, 5).numpy(), abs=1e-6
+        distribution.log_prob(y[:5]).detach().expand(3, 5).numpy(), abs=1e-6
     )
     save(result, tmp_path / "explainer")
     again = explain(load(tmp_path / "explainer"), x[:5], y[:5], draws=3)

@@ -1,4 +1,4 @@
-"""Predictions of a row: exact laws of the shared random numbers, and the same row by row.
+"""Predictions of a row: exact distributions of the shared random numbers, and the same row by row.
 
 Each z-test fails by chance with probability below 1e-5 (|z| > 4.5 of a normal).
 """

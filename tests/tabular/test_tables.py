@@ -154,10 +154,12 @@ def test_a_given_torch_predictor_sees_rows_in_their_own_units(blobs):
     response = Predictor(MLP(4, 1, (8,), seed=0), NormalLikelihood(3.0))
     regressor = ExplainerRegressor("q_fit", model=response, **SHORT).fit(x, x[:, 0])
     rows = regressor.encoding_.encode(pd.DataFrame(x, columns=[f"x{d}" for d in range(4)]))
-    law = regressor.result_.model.predictor(rows)
+    distribution = regressor.result_.model.predictor(rows)
     target = regressor.encoding_.target
-    torch.testing.assert_close(target.decode(law.mean), response(raw).mean, atol=1e-2, rtol=1e-3)
-    assert float(law.stddev.mean()) == pytest.approx(3.0 / target.scale, rel=1e-4)
+    torch.testing.assert_close(
+        target.decode(distribution.mean), response(raw).mean, atol=1e-2, rtol=1e-3
+    )
+    assert float(distribution.stddev.mean()) == pytest.approx(3.0 / target.scale, rel=1e-4)
 
 
 def test_labels_of_a_given_classifier_are_labels_and_not_places():

@@ -63,7 +63,7 @@ class ReportData:
         return kind_of(self.posterior)
 
     @property
-    def law(self) -> str:
+    def distribution(self) -> str:
         """What the explainer does with a row's features, in words."""
         if self.kind is PROBABILITY:
             return f"keeps {law_of(self.plan)}"
@@ -89,9 +89,9 @@ class ReportData:
         return [
             f"{data.name}: {len(data)} rows, {data.n_groups} features, target {target_text(self)}",
             rows_text(self, "rows to fit on"),
-            f"{plan.method}: {explained_text(self)}; {self.law}; {plan.imputer} imputation; "
-            f"{counted(plan.replicates, 'replicate')} of {counted(plan.epochs, 'epoch')}; "
-            f"seed {plan.seed}",
+            f"{plan.method}: {explained_text(self)}; {self.distribution}; {plan.imputer} "
+            f"imputation; {counted(plan.replicates, 'replicate')} of "
+            f"{counted(plan.epochs, 'epoch')}; seed {plan.seed}",
         ]
 
 

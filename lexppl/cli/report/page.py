@@ -168,7 +168,7 @@ def _settings(findings: ReportData) -> list[tuple[str, str]]:
         ("target", target_text(findings)),
         ("rows", rows_text(findings)),
         ("regime", f"{plan.regime.value}: {explained_text(findings)}"),
-        ("masks", findings.law),
+        ("masks", findings.distribution),
         ("hidden features", f"{plan.imputer}: {IMPUTERS[str(plan.imputer)]}"),
         (
             "networks",

@@ -74,8 +74,8 @@ def reading(findings: ReportData) -> list[str]:
         )
     else:
         first = (
-            f"{METHODS[plan.method].summary}. For each row the explainer {findings.law}. What is "
-            f"ranked is {kind.meaning}, averaged over rows."
+            f"{METHODS[plan.method].summary}. For each row the explainer {findings.distribution}. "
+            f"What is ranked is {kind.meaning}, averaged over rows."
         )
     second = (
         "This is about prediction, not about cause. Of two features that say the same, an "

@@ -21,8 +21,8 @@ def unconditional_baselines(
 
     **Not conditional**: as nothing is kept, no imputer has anything to condition on, and a
     baseline knows nothing of the row that it is set against; such attributions are expected
-    gradients against the imputer's law of whole rows, and they move features jointly along the
-    line from b to x whatever their dependence. For baselines that do know the row, see
+    gradients against the imputer's distribution of whole rows, and they move features jointly along
+    the line from b to x whatever their dependence. For baselines that do know the row, see
     :func:`conditional_baselines`; for Shapley values of conditional expectations,
     :class:`lexppl.compare.ImputerMasker`.
 
@@ -50,8 +50,8 @@ def unconditional_baselines(
     _check(imputer, x, draws, seed)
     nothing = torch.zeros_like(x[:1], dtype=torch.bool)
     with torch.no_grad(), seeded(seed, x.device):
-        law = imputer(x[:1], nothing)
-        drawn: Tensor = law.expand(torch.Size([draws, 1])).sample()
+        distribution = imputer(x[:1], nothing)
+        drawn: Tensor = distribution.expand(torch.Size([draws, 1])).sample()
     return drawn[:, 0]
 
 
@@ -108,8 +108,8 @@ def conditional_baselines(
     others = ~torch.eye(grouping.entries, dtype=torch.bool, device=x.device)[:, index]
     columns = torch.arange(x.shape[1], device=x.device)
     with torch.no_grad(), seeded(seed, x.device):
-        law = imputer(x, others[:, None, :])
-        drawn: Tensor = law.expand(torch.Size([draws, grouping.entries, len(x)])).sample()
+        distribution = imputer(x, others[:, None, :])
+        drawn: Tensor = distribution.expand(torch.Size([draws, grouping.entries, len(x)])).sample()
     return drawn[:, index, :, columns].movedim(0, -1)
 
 

@@ -37,8 +37,9 @@ class ImputerMasker:
     another seed shows how large it is. Global random state is left alone.
 
     Args:
-        imputer: the law of the hidden features, for rows `(D,)`; of the type in which it is to be
-            asked. It must run under `torch.func.vmap`, as those of `lexppl.models.imputers` do.
+        imputer: the distribution of the hidden features, for rows `(D,)`; of the type in which it
+            is to be asked. It must run under `torch.func.vmap`, as those of
+            `lexppl.models.imputers` do.
         imputations: K.
         grouping: which columns make a mask entry, to be kept or hidden together; values are then
             one an entry, `(B, G)`. Give the explainer the entries' names, as in
@@ -165,8 +166,8 @@ class ImputerMasker:
             keep = keep[:, self.grouping.index.to(like.device)]
 
         def impute(kept: Tensor) -> Tensor:
-            law = self.imputer(x, kept)
-            drawn: Tensor = law.expand(torch.Size([self.imputations, 1])).sample()
+            distribution = self.imputer(x, kept)
+            drawn: Tensor = distribution.expand(torch.Size([self.imputations, 1])).sample()
             return drawn[:, 0]
 
         width = len(row) * max(self.imputations, len(row))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from lexppl.evaluation import FittedPredictor
-from lexppl.models.black_box import Output, law_targets
+from lexppl.models.black_box import Output, distribution_targets
 from lexppl.models.evaluation_mode import evaluating
 from lexppl.models.likelihoods import Likelihood
 
@@ -41,22 +41,22 @@ class DifferentiableOutput:
                 "asked have shap_importances, lime_importances and permutation_importances"
             )
         self.module = module
-        self._has_law = isinstance(getattr(module, "likelihood", None), Likelihood)
+        self._has_distribution = isinstance(getattr(module, "likelihood", None), Likelihood)
         if output is not None and output not in get_args(Output):
             raise ValueError(f"output must be one of {get_args(Output)}; it is {output!r}")
-        if self._has_law == (output is not None):
+        if self._has_distribution == (output is not None):
             name = type(module).__name__
             raise ValueError(
                 f"{name} has a likelihood, which says what it returns; leave output={output!r} out"
-                if self._has_law
+                if self._has_distribution
                 else f"say what {name} returns: output='logits', 'probabilities' or 'response'"
             )
         self._output = output
 
     def __call__(self, rows: Tensor) -> Tensor:
         said = self.module(rows)
-        if self._has_law:
-            return law_targets(said)
+        if self._has_distribution:
+            return distribution_targets(said)
         if said.dim() == 2 and said.shape[1] == 1:
             said = said.squeeze(1)
         if self._output == "response" or (self._output == "probabilities" and said.dim() == 2):

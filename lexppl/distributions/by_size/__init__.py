@@ -1,1 +1,1 @@
-"""Laws of masks of which only the size matters."""
+"""Distributions of masks of which only the size matters."""

@@ -40,11 +40,11 @@ class ExchangeableMasks(TorchDistribution):
     Probabilities, draws, moments, entropy and the list of all masks are exact. Nothing is learned:
     the sizes' probabilities are numbers.
 
-    Shapes: batch shape as given (independent draws of one law), event shape ``(G,)``.
+    Shapes: batch shape as given (independent draws of one distribution), event shape ``(G,)``.
 
     Args:
         size_probabilities: P(0), …, P(G), not negative; divided by their sum.
-        batch_shape: of the law.
+        batch_shape: of the distribution.
         dtype: of the masks; torch's default if None.
         device: of the masks.
         validate_args: as in every torch distribution.
@@ -53,10 +53,10 @@ class ExchangeableMasks(TorchDistribution):
         ValueError: fewer than two probabilities, one that is negative or not finite, a sum of 0.
 
     Example:
-        >>> law = ExchangeableMasks([0.0, 0.6, 0.4])
-        >>> law.log_prob(torch.tensor([[1.0, 0.0], [1.0, 1.0]])).exp()
+        >>> distribution = ExchangeableMasks([0.0, 0.6, 0.4])
+        >>> distribution.log_prob(torch.tensor([[1.0, 0.0], [1.0, 1.0]])).exp()
         tensor([0.3000, 0.4000])
-        >>> law.mean
+        >>> distribution.mean
         tensor([0.7000, 0.7000])
     """
 

@@ -15,12 +15,12 @@ class ShapleyKernel(ExchangeableMasks):
               P(|S| = s) = \frac{G}{2 H_{G-1}} \cdot \frac{1}{s (G - s)}, \quad 0 < s < G,
 
     with the harmonic number :math:`H_n = \sum_{i \le n} 1/i`. Least squares of a game's values
-    under this law, with the values of no and of all players kept, has the Shapley values as its
-    solution. A coalition and its complement are equally likely.
+    under this distribution, with the values of no and of all players kept, has the Shapley values
+    as its solution. A coalition and its complement are equally likely.
 
     Args:
         entries: G ≥ 2.
-        batch_shape: of the law.
+        batch_shape: of the distribution.
         dtype, device: of the masks.
         validate_args: as in every torch distribution.
 
@@ -33,10 +33,10 @@ class ShapleyKernel(ExchangeableMasks):
         model predictions", NeurIPS, theorem 2.
 
     Example:
-        >>> law = ShapleyKernel(4)
-        >>> law.log_prob(torch.tensor([[1.0, 0, 0, 0], [1.0, 1, 0, 0]])).exp()
+        >>> distribution = ShapleyKernel(4)
+        >>> distribution.log_prob(torch.tensor([[1.0, 0, 0, 0], [1.0, 1, 0, 0]])).exp()
         tensor([0.0909, 0.0455])
-        >>> law.mean
+        >>> distribution.mean
         tensor([0.5000, 0.5000, 0.5000, 0.5000])
     """
 

@@ -18,7 +18,7 @@ class UniformSize(ExchangeableMasks):
 
     Args:
         entries: G ≥ 1.
-        batch_shape: of the law.
+        batch_shape: of the distribution.
         dtype, device: of the masks.
         validate_args: as in every torch distribution.
 

@@ -1,1 +1,1 @@
-"""The exact law of masks that keep k entries, and its arithmetic."""
+"""The exact distribution of masks that keep k entries, and its arithmetic."""

@@ -6,8 +6,8 @@ each block knows its count; then every block is walked entry by entry, all block
 
     P(z_i = 1 | c still to place) = p_i P(S_{i+1..} = c − 1) / P(S_{i..} = c).
 
-All tables are sums of products of probabilities, depend on the law's rows alone, and serve any
-number of draws.
+All tables are sums of products of probabilities, depend on the distribution's rows alone, and serve
+any number of draws.
 """
 
 from dataclasses import dataclass
@@ -23,13 +23,14 @@ _BLOCK = 32
 
 @dataclass(frozen=True)
 class CountTables:
-    """What draws need of a law: tables ``(count + 1, *batch, blocks)``, all of them constants."""
+    """What draws need of a distribution: tables ``(count + 1, *batch, blocks)``, all of them
+    constants."""
 
     size: int
     keep: list[Tensor]
     """For each place in a block: the probability to be on given the count still to place."""
     halves: list[tuple[Tensor, Tensor]]
-    """From the blocks up: the laws of the counts of the left and of the right halves."""
+    """From the blocks up: the distributions of the counts of the left and of the right halves."""
 
 
 @torch.no_grad()

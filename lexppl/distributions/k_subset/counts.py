@@ -1,4 +1,5 @@
-r"""How many of G independent Bernoullis are on: the arithmetic under the exact k-subset law.
+r"""How many of G independent Bernoullis are on: the arithmetic under the exact k-subset
+distribution.
 
 A tilt θ turns logits into probabilities p_i = σ(logit_i + θ); conditioning on the number that are
 on, S = Σ z_i, forgets the tilt. With θ such that E[S] ≈ k the probability P(S = k) is of the order

@@ -1,1 +1,1 @@
-"""Continuous stand-ins for masks, and the relaxation of each law of masks."""
+"""Continuous stand-ins for masks, and the relaxation of each distribution of masks."""

@@ -39,8 +39,8 @@ class MaxConcrete(TorchDistribution):
     Source: Chen, Song, Wainwright and Jordan (2018), "Learning to explain", ICML, § 3.
 
     Example:
-        >>> law = MaxConcrete(0.1, torch.zeros(3, 6), k=2)
-        >>> law.rsample().shape
+        >>> distribution = MaxConcrete(0.1, torch.zeros(3, 6), k=2)
+        >>> distribution.rsample().shape
         torch.Size([3, 6])
     """
 

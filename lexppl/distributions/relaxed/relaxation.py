@@ -1,4 +1,5 @@
-"""For a mask law: its relaxation, the noise of that relaxation, and the noise given the draw."""
+"""For a mask distribution: its relaxation, the noise of that relaxation, and the noise given the
+draw."""
 
 from abc import ABC, abstractmethod
 from functools import singledispatch
@@ -11,52 +12,53 @@ from torch.distributions.utils import clamp_probs
 from torch.nn.functional import softplus
 
 from lexppl.distributions.gumbel import gumbel, gumbel_given_order, log_exponential
-from lexppl.distributions.k_subset.law import KSubset
+from lexppl.distributions.k_subset.distribution import KSubset
 from lexppl.distributions.relaxed.relaxed_subset import successive_softmax
 from lexppl.distributions.top_k import OrderedTopK, TopKMask, log_weights_of_picks
 
 
 class Relaxation(ABC):
-    r"""How masks of a law, and a continuous stand-in for them, come from one continuous noise.
+    r"""How masks of a distribution, and a continuous stand-in for them, come from one continuous
+    noise.
 
-    Estimators of the kind of REBAR need: noise ε whose law does not depend on the parameters, the
-    hard draw H(ε), the relaxed mask at a temperature, and noise drawn given the hard draw, through
-    which gradients pass as through a reparameterised draw. The hard draw need not be the mask
-    itself (an ordered draw has more to it): ``mask`` makes the mask of it, and ``log_prob`` is the
-    draw's.
+    Estimators of the kind of REBAR need: noise ε whose distribution does not depend on the
+    parameters, the hard draw H(ε), the relaxed mask at a temperature, and noise drawn given the
+    hard draw, through which gradients pass as through a reparameterised draw. The hard draw need
+    not be the mask itself (an ordered draw has more to it): ``mask`` makes the mask of it, and
+    ``log_prob`` is the draw's.
 
-    A law of your own takes part when a subclass of this is registered for it:
+    A distribution of your own takes part when a subclass of this is registered for it:
 
         >>> import pyro.distributions as dist
-        >>> class Coins(dist.Delta):  # a law of one's own
+        >>> class Coins(dist.Delta):  # a distribution of one's own
         ...     '''Masks that are known beforehand.'''
         >>> @relaxation.register(Coins)
         ... class CoinsRelaxation(Relaxation):
-        ...     def __init__(self, law: Coins) -> None:
-        ...         super().__init__(law)
+        ...     def __init__(self, distribution: Coins) -> None:
+        ...         super().__init__(distribution)
         ...     def noise(self, sample_shape=()):
-        ...         return torch.zeros(self.law.shape(torch.Size(sample_shape)))
+        ...         return torch.zeros(self.distribution.shape(torch.Size(sample_shape)))
         ...     def relaxed(self, noise, temperature):
-        ...         return self.law.v + noise
+        ...         return self.distribution.v + noise
         ...     def draw(self, noise):
-        ...         return self.law.v + noise
+        ...         return self.distribution.v + noise
         >>> relaxation(Coins(torch.tensor([1.0, 0.0]), event_dim=1)).has_conditional
         False
 
     Attributes:
-        law: the law that is relaxed.
-        exact: whether ``mask(draw(noise()))`` has the law's own distribution.
+        distribution: the distribution that is relaxed.
+        exact: whether ``mask(draw(noise()))`` has the distribution's own distribution.
         has_conditional: whether ``conditional_noise`` exists.
-        extends_log_prob: whether the law's ``log_prob`` is smooth in relaxed masks too, so that
-            the weights of a guide can be taken at them.
+        extends_log_prob: whether the distribution's ``log_prob`` is smooth in relaxed masks too, so
+            that the weights of a guide can be taken at them.
     """
 
     exact: ClassVar[bool] = True
     has_conditional: ClassVar[bool] = False
     extends_log_prob: ClassVar[bool] = False
 
-    def __init__(self, law: Any) -> None:
-        self.law = law
+    def __init__(self, distribution: Any) -> None:
+        self.distribution = distribution
 
     @abstractmethod
     def noise(self, sample_shape: Any = ()) -> Tensor:
@@ -64,7 +66,8 @@ class Relaxation(ABC):
 
     @abstractmethod
     def relaxed(self, noise: Tensor, temperature: float | Tensor) -> Tensor:
-        """The relaxed mask ``(…, G)``, differentiable in the law's parameters and the noise."""
+        """The relaxed mask ``(…, G)``, differentiable in the distribution's parameters and the
+        noise."""
 
     @abstractmethod
     def draw(self, noise: Tensor) -> Tensor:
@@ -80,25 +83,26 @@ class Relaxation(ABC):
 
     def log_prob(self, draw: Tensor) -> Tensor:
         """Log-probability of a hard draw, of the batch's shape."""
-        return self.law.log_prob(draw)
+        return self.distribution.log_prob(draw)
 
     def conditional_noise(self, draw: Tensor) -> Tensor:
-        """Noise given its hard draw, differentiable in the law's parameters.
+        """Noise given its hard draw, differentiable in the distribution's parameters.
 
         Raises:
             NotImplementedError: the relaxation has none (``has_conditional`` is False).
         """
         raise NotImplementedError(
-            f"the relaxation of {type(self.law).__name__} has no noise given the draw; use an "
-            "estimator that needs none, such as LeaveOneOut"
+            f"the relaxation of {type(self.distribution).__name__} has no noise given the draw; "
+            "use an estimator that needs none, such as LeaveOneOut"
         )
 
 
 @singledispatch
-def relaxation(law: Any) -> Relaxation:
-    """The relaxation registered for the type of ``law``.
+def relaxation(distribution: Any) -> Relaxation:
+    """The relaxation registered for the type of ``distribution``.
 
-    Register one for a law of your own by ``@relaxation.register(TheLaw)`` (see ``Relaxation``).
+    Register one for a distribution of your own by ``@relaxation.register(TheLaw)`` (see
+    ``Relaxation``).
 
     Raises:
         TypeError: none is registered.
@@ -106,16 +110,16 @@ def relaxation(law: Any) -> Relaxation:
     Example:
         >>> import pyro.distributions as dist
         >>> _ = torch.manual_seed(0)
-        >>> relaxed_law = relaxation(dist.Bernoulli(logits=torch.zeros(4)).to_event(1))
-        >>> noise = relaxed_law.noise()
-        >>> relaxed_law.hard(noise)
+        >>> relaxed_distribution = relaxation(dist.Bernoulli(logits=torch.zeros(4)).to_event(1))
+        >>> noise = relaxed_distribution.noise()
+        >>> relaxed_distribution.hard(noise)
         tensor([0., 1., 0., 0.])
-        >>> again = relaxed_law.conditional_noise(relaxed_law.draw(noise))
-        >>> bool((relaxed_law.hard(again) == relaxed_law.hard(noise)).all())
+        >>> again = relaxed_distribution.conditional_noise(relaxed_distribution.draw(noise))
+        >>> bool((relaxed_distribution.hard(again) == relaxed_distribution.hard(noise)).all())
         True
     """
     raise TypeError(
-        f"no relaxation is registered for {type(law).__name__}; register one with "
+        f"no relaxation is registered for {type(distribution).__name__}; register one with "
         "@relaxation.register(TheLaw), use Bernoulli(...).to_event(1), OrderedTopK or TopKMask, or "
         "an estimator that needs none, such as LeaveOneOut"
     )
@@ -125,8 +129,9 @@ def relaxation(law: Any) -> Relaxation:
 class BernoulliRelaxation(Relaxation):
     r"""Independent Bernoullis: logistic noise ε, ``z = 1[logits + ε > 0]``.
 
-    The relaxed mask is the Concrete law's σ((logits + ε) / t). Given z, with v uniform, the key
-    logits + ε is log v' − log(1 − v') + logits for v' uniform on the part of [0, 1] that gives z:
+    The relaxed mask is the Concrete distribution's σ((logits + ε) / t). Given z, with v uniform,
+    the key logits + ε is log v' − log(1 − v') + logits for v' uniform on the part of [0, 1] that
+    gives z:
 
     .. math:: z = 1: \; \mathrm{softplus}(\mathrm{logit} + \log v) - \log(1 - v), \qquad
               z = 0: \; \log v - \mathrm{softplus}(\log(1 - v) - \mathrm{logit}).
@@ -138,15 +143,16 @@ class BernoulliRelaxation(Relaxation):
     has_conditional: ClassVar[bool] = True
     extends_log_prob: ClassVar[bool] = True
 
-    def __init__(self, law: Independent) -> None:
-        if not isinstance(law.base_dist, Bernoulli) or len(law.event_shape) != 1:
+    def __init__(self, distribution: Independent) -> None:
+        if not isinstance(distribution.base_dist, Bernoulli) or len(distribution.event_shape) != 1:
             raise TypeError(
-                "relaxation knows Bernoulli(...).to_event(1) among independent laws; it was given "
-                f"{type(law.base_dist).__name__} with event shape {tuple(law.event_shape)}: use "
-                "Bernoulli masks, or an estimator that needs no relaxation, such as LeaveOneOut"
+                "relaxation knows Bernoulli(...).to_event(1) among independent distributions; it "
+                f"was given {type(distribution.base_dist).__name__} with event shape "
+                f"{tuple(distribution.event_shape)}: use Bernoulli masks, or an estimator that "
+                "needs no relaxation, such as LeaveOneOut"
             )
-        super().__init__(law)
-        self._logits: Tensor = law.base_dist.logits
+        super().__init__(distribution)
+        self._logits: Tensor = distribution.base_dist.logits
 
     def noise(self, sample_shape: Any = ()) -> Tensor:
         uniform = self._uniform(torch.Size(sample_shape) + self._logits.shape)
@@ -184,9 +190,9 @@ class OrderedTopKRelaxation(Relaxation):
     has_conditional: ClassVar[bool] = True
     soften = staticmethod(successive_softmax)
 
-    def __init__(self, law: OrderedTopK) -> None:
-        super().__init__(law)
-        self._ordered = law
+    def __init__(self, distribution: OrderedTopK) -> None:
+        super().__init__(distribution)
+        self._ordered = distribution
 
     def noise(self, sample_shape: Any = ()) -> Tensor:
         logits = self._ordered.logits
@@ -223,36 +229,38 @@ class TopKMaskRelaxation(OrderedTopKRelaxation):
     mask's own it has a conditional, and no limit on k.
     """
 
-    def __init__(self, law: TopKMask) -> None:
-        super().__init__(law.ordered)
-        self.law = law
+    def __init__(self, distribution: TopKMask) -> None:
+        super().__init__(distribution.ordered)
+        self.distribution = distribution
 
 
 @relaxation.register(KSubset)
 class KSubsetRelaxation(Relaxation):
-    """A biased stand-in for the exact k-subset law: the relaxed top-k of Gumbel keys.
+    """A biased stand-in for the exact k-subset distribution: the relaxed top-k of Gumbel keys.
 
-    The k largest of ``logits`` plus Gumbel noise follow ``TopKMask``, another law than ``KSubset``
-    with the same logits. So this noise has no hard draw that follows the law, and no conditional:
-    ``draw``, ``hard`` and ``conditional_noise`` are refused. Use ``TopKMask`` for an unbiased
-    estimator with a relaxation, or an estimator that needs none with ``KSubset``.
+    The k largest of ``logits`` plus Gumbel noise follow ``TopKMask``, another distribution than
+    ``KSubset`` with the same logits. So this noise has no hard draw that follows the distribution,
+    and no conditional: ``draw``, ``hard`` and ``conditional_noise`` are refused. Use ``TopKMask``
+    for an unbiased estimator with a relaxation, or an estimator that needs none with ``KSubset``.
     """
 
     exact: ClassVar[bool] = False
     soften = staticmethod(successive_softmax)
 
-    def __init__(self, law: KSubset) -> None:
-        if isinstance(law.k, Tensor):
-            raise TypeError("the relaxation of KSubset needs an int k; this law's k is a tensor")
-        super().__init__(law)
-        self._k = law.k
+    def __init__(self, distribution: KSubset) -> None:
+        if isinstance(distribution.k, Tensor):
+            raise TypeError(
+                "the relaxation of KSubset needs an int k; this distribution's k is a tensor"
+            )
+        super().__init__(distribution)
+        self._k = distribution.k
 
     def noise(self, sample_shape: Any = ()) -> Tensor:
-        logits = self.law.logits
+        logits = self.distribution.logits
         return gumbel(torch.Size(sample_shape) + logits.shape, logits)
 
     def relaxed(self, noise: Tensor, temperature: float | Tensor) -> Tensor:
-        return self.soften(self.law.logits + noise, self._k, temperature)
+        return self.soften(self.distribution.logits + noise, self._k, temperature)
 
     def draw(self, noise: Tensor) -> Tensor:
         raise NotImplementedError(

@@ -10,7 +10,7 @@ from torch.distributions import constraints
 
 from lexppl.distributions.gumbel import gumbel
 from lexppl.distributions.k_hot import checked_k, checked_logits
-from lexppl.distributions.k_subset.law import KSubset
+from lexppl.distributions.k_subset.distribution import KSubset
 
 
 def successive_softmax(keys: Tensor, k: int, temperature: float | Tensor) -> Tensor:
@@ -81,8 +81,8 @@ class RelaxedSubset(TorchDistribution):
     Source: see ``successive_softmax``.
 
     Example:
-        >>> law = RelaxedSubset(0.5, torch.zeros(3, 6), k=2)
-        >>> law.rsample().sum(-1)
+        >>> distribution = RelaxedSubset(0.5, torch.zeros(3, 6), k=2)
+        >>> distribution.rsample().sum(-1)
         tensor([2.0000, 2.0000, 2.0000])
     """
 

@@ -66,7 +66,7 @@ class EvalX:
 
     @property
     def predictor(self) -> Any:
-        """The law of y given an imputed row."""
+        """The distribution of y given an imputed row."""
         return self.result.model.predictor
 
     def predict(
@@ -201,7 +201,8 @@ def fit_evalx(
         valid: as in :func:`lexppl.inference.fit`; the best epoch on it is kept.
         network: from imputed rows to the likelihood's outputs; if None a perceptron.
         hidden: widths of its hidden layers.
-        imputer: law of the hidden features; 0 if None, which is the mean of standardised ones.
+        imputer: distribution of the hidden features; 0 if None, which is the mean of standardised
+            ones.
         grouping: which features an entry of a mask keeps; if None the data set's own groups, or
             one entry a feature.
         likelihood: of y; if None categorical for labels, else normal with a learned scale.
@@ -241,7 +242,7 @@ def fit_evalx(
         grouping=grouping,
     )
     with warnings.catch_warnings():
-        # One mask law for every row is what is wanted here.
+        # One mask distribution for every row is what is wanted here.
         warnings.simplefilter("ignore", CollapseWarning)
         result = fit_program(
             model,

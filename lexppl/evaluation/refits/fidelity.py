@@ -77,7 +77,7 @@ def fidelity_scores(
         train_masks: their masks, `(M, G)` or `(draws, M, G)`; each draw of a row is one training
             row.
         grouping: which features a mask's entry keeps; one entry a feature if None.
-        imputer: law of the features that are left out; 0 if None, as in the paper.
+        imputer: distribution of the features that are left out; 0 if None, as in the paper.
         valid: share of the training rows that is set apart to choose the best epoch.
         network, hidden, training: as in :func:`~lexppl.evaluation.fit_predictor`.
         seed: of imputations and of the fresh predictors.

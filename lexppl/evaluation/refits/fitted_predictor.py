@@ -38,7 +38,7 @@ class FittedPredictor:
 
     @property
     def predictor(self) -> Any:
-        """The law of y given x: a black box for the post-hoc regimes."""
+        """The distribution of y given x: a black box for the post-hoc regimes."""
         return self.result.model.predictor
 
     def predict(self, x: Tensor) -> Tensor:

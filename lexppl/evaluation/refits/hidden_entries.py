@@ -32,7 +32,7 @@ def with_hidden(
     Args:
         x: rows, `(N, *event)`.
         masks: 1 for kept and 0 for hidden, `(…, N, G)`.
-        imputer: law of the hidden features; 0 if None.
+        imputer: distribution of the hidden features; 0 if None.
         grouping: which features an entry keeps; one entry a feature if None.
 
     Returns:
@@ -46,7 +46,7 @@ def with_hidden(
         tensor([[2., 0.]])
     """
     keep = masks if grouping is None else grouping(masks)
-    law = ConstantImputer(0.0).to(x.device, x.dtype) if imputer is None else imputer
+    distribution = ConstantImputer(0.0).to(x.device, x.dtype) if imputer is None else imputer
     with torch.no_grad():
-        imputed: Tensor = law(x, keep.to(x.dtype)).sample()
+        imputed: Tensor = distribution(x, keep.to(x.dtype)).sample()
     return imputed

@@ -126,7 +126,7 @@ def predictor_for(
     seed: int,
 ) -> Predictor:
     """A predictor of y, with what is not given chosen by the data: a perceptron, and a categorical
-    law of labels or a normal one of responses in their own units.
+    distribution of labels or a normal one of responses in their own units.
 
     Raises:
         ValueError: data from which it cannot be chosen.

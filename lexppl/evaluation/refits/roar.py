@@ -92,8 +92,8 @@ def roar(
             rounded to a whole number.
         replicates: R predictors a fraction, trained at once from different initial weights.
         grouping: which features an entry stands for; one entry a feature if None.
-        imputer: law of the removed features; if None the mean of the training rows, as in the
-            paper.
+        imputer: distribution of the removed features; if None the mean of the training rows, as in
+            the paper.
         valid: share of the training rows that is set apart to choose the best epoch.
         network, hidden, training: as in :func:`~lexppl.evaluation.fit_predictor`.
         seed: of fits, imputations and the random ranking.

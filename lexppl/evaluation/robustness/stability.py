@@ -54,8 +54,8 @@ def kendall_w(importances: Tensor | np.ndarray) -> Concordance:
 
     with `S_g` the sum of feature g's ranks (ties at their mean rank) and t the sizes of a ranking's
     groups of ties. The mean Spearman correlation of all pairs is `(R W − 1)/(R − 1)` where nothing
-    is tied, and W of independent rankings is 1/R in expectation. The χ² law of `R (G − 1) W` is an
-    approximation, poor for G below about 7 with few rankings.
+    is tied, and W of independent rankings is 1/R in expectation. The χ² distribution of `R (G − 1)
+    W` is an approximation, poor for G below about 7 with few rankings.
 
     Args:
         importances: larger is more important, `(R, G)`, R and G at least 2.

@@ -1,1 +1,1 @@
-"""Scores that need a known truth: the relevant entries, or the exact law of the labels."""
+"""Scores that need a known truth: the relevant entries, or the exact distribution of the labels."""

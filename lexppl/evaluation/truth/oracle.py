@@ -1,4 +1,4 @@
-"""The exact law of the label given any part of the features, for the synthetic sets."""
+"""The exact distribution of the label given any part of the features, for the synthetic sets."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Float64Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class BayesScores:
-    """What the law of the data itself reaches on given rows: no predictor does better.
+    """What the distribution of the data itself reaches on given rows: no predictor does better.
 
     Args:
         log_likelihood: mean over rows of ``log p(y | x)``, in nats.
@@ -62,7 +62,7 @@ class Oracle:
     device of ``x``, in its type.
 
     Args:
-        law: a :class:`SyntheticSet`, or its name (with the constant ``"l2x-code"``).
+        distribution: a :class:`SyntheticSet`, or its name (with the constant ``"l2x-code"``).
 
     Raises:
         ValueError: an unknown name.
@@ -80,9 +80,11 @@ class Oracle:
         tensor([0.5385, 0.5385])
     """
 
-    def __init__(self, law: SyntheticSet | str) -> None:
-        self.law = synthetic_set(law) if isinstance(law, str) else law
-        self._branches = tuple(_marginal_branch(branch) for branch in self.law.branches)
+    def __init__(self, distribution: SyntheticSet | str) -> None:
+        self.distribution = (
+            synthetic_set(distribution) if isinstance(distribution, str) else distribution
+        )
+        self._branches = tuple(_marginal_branch(branch) for branch in self.distribution.branches)
 
     def probability(self, x: Tensor, masks: Tensor) -> Tensor:
         """Return ``p(y = 1 | x_S)``, shape ``(…, N)``.
@@ -101,9 +103,10 @@ class Oracle:
     def log_likelihood(self, x: Tensor, y: Tensor, masks: Tensor) -> Tensor:
         """Return the mean over mask draws of ``log p(y | x_S)`` in nats, shape ``(N,)``.
 
-        Under the truth mask (``law.truth(x)``) this is the reference for a fitted explainer: the
-        law's own features, its own conditional. It is no strict bound: which features are
-        selected can itself tell of ``x`` what they do not hold (see :meth:`best`).
+        Under the truth mask (``distribution.truth(x)``) this is the reference for a fitted
+        explainer: the distribution's own features, its own conditional. It is no strict bound:
+        which features are selected can itself tell of ``x`` what they do not hold (see
+        :meth:`best`).
 
         Args:
             x: features, shape ``(N, D)``.
@@ -172,12 +175,15 @@ class Oracle:
             >>> masks[0, :3], value
             (tensor([1., 1., 0.]), tensor([-0.3653]))
         """
-        k = int_between("k", k, 0, self.law.n_features, note="the features")
+        k = int_between("k", k, 0, self.distribution.n_features, note="the features")
         one, zero = self._log_probabilities(x, torch.ones_like(x))
         candidates = torch.zeros(
-            math.comb(self.law.n_features, k), self.law.n_features, dtype=x.dtype, device=x.device
+            math.comb(self.distribution.n_features, k),
+            self.distribution.n_features,
+            dtype=x.dtype,
+            device=x.device,
         )
-        for row, kept in enumerate(itertools.combinations(range(self.law.n_features), k)):
+        for row, kept in enumerate(itertools.combinations(range(self.distribution.n_features), k)):
             candidates[row, list(kept)] = 1
         value = torch.full_like(one, -torch.inf)
         choice = torch.zeros_like(one, dtype=torch.long)
@@ -200,17 +206,18 @@ class Oracle:
         log_odds = torch.stack([branch(exact, kept) for branch in self._branches])
         log_one = torch.nn.functional.logsigmoid(log_odds)
         log_zero = torch.nn.functional.logsigmoid(-log_odds)
-        if self.law.control is None:
+        if self.distribution.control is None:
             return log_one[0], log_zero[0]
-        second = self.law.branch_index(exact).to(torch.float64)
-        share = torch.where(kept[..., self.law.control], second, 0.5)
+        second = self.distribution.branch_index(exact).to(torch.float64)
+        share = torch.where(kept[..., self.distribution.control], second, 0.5)
         weights = torch.stack([1 - share, share]).log()
         return (log_one + weights).logsumexp(0), (log_zero + weights).logsumexp(0)
 
     def _check(self, x: Tensor, masks: Tensor) -> None:
-        if x.ndim != 2 or x.shape[1] != self.law.n_features or len(x) == 0:
+        if x.ndim != 2 or x.shape[1] != self.distribution.n_features or len(x) == 0:
             raise ValueError(
-                f"x must have shape (N, {self.law.n_features}), N >= 1; it has {tuple(x.shape)}"
+                f"x must have shape (N, {self.distribution.n_features}), N >= 1; it has "
+                f"{tuple(x.shape)}"
             )
         if masks.shape[-2:] != x.shape or masks.numel() == 0:
             raise ValueError(

@@ -17,7 +17,7 @@ MASK = "mask"
 
 
 class LabelOracle(Protocol):
-    """The data's own law of a binary label given part of the features."""
+    """The data's own distribution of a binary label given part of the features."""
 
     def probability(self, x: Tensor, masks: Tensor) -> Tensor:
         """`P(y = 1 | x_S)`, `(…, N)`, under masks `(…, N, D)`."""
@@ -30,14 +30,14 @@ class OracleGap:
 
     Args:
         explainer: held-out log-likelihood of the explainer, `1/N Σ_n log p(y_n | x_n)`.
-        oracle_truth: that of the data's law given the truly relevant features.
-        oracle_own: that of the data's law given what the explainer's own masks keep.
+        oracle_truth: that of the data's distribution given the truly relevant features.
+        oracle_own: that of the data's distribution given what the explainer's own masks keep.
         total: `oracle_truth − explainer`.
         selection: `oracle_truth − oracle_own`, lost by keeping other features than the true ones,
             whatever the predictor.
         prediction: `oracle_own − explainer`, lost by the predictor (and the imputer) on the
-            features that were kept. Below 0 where the explainer does better than the law on the
-            same masks: its choice of features then tells of y what they do not hold.
+            features that were kept. Below 0 where the explainer does better than the distribution
+            on the same masks: its choice of features then tells of y what they do not hold.
         standard_error: of `total`, over the rows.
     """
 
@@ -59,10 +59,10 @@ def oracle_gap(
     truth: Tensor,
     log_likelihood: Tensor,
 ) -> OracleGap:
-    r"""Split the nats between an explainer and the data's own law into two.
+    r"""Split the nats between an explainer and the data's own distribution into two.
 
     With the explainer's mask draws `z_l ~ p(z|x)`, its predictive `p_θ(y|x)`, the truth mask `t`
-    and the data's law `p(y|x_S)`, mean over rows of
+    and the data's distribution `p(y|x_S)`, mean over rows of
 
         explainer     log p_θ(y | x)
         oracle_own    log 1/L Σ_l p(y | x_{z_l})
@@ -72,9 +72,9 @@ def oracle_gap(
     errors of order 1/L are alike.
 
     Args:
-        masks: draws of 0 and 1 from the explainer's law given x alone, `(L, N, D)`, or `(N, D)`.
-            Draws from p(z | x, y) have seen the label and would flatter it.
-        oracle: the data's law, such as :class:`lexppl.evaluation.truth.oracle.Oracle`.
+        masks: draws of 0 and 1 from the explainer's distribution given x alone, `(L, N, D)`, or
+            `(N, D)`. Draws from p(z | x, y) have seen the label and would flatter it.
+        oracle: the data's distribution, such as :class:`lexppl.evaluation.truth.oracle.Oracle`.
         x: held-out rows, `(N, D)`.
         y: their labels 0 and 1, `(N,)`.
         truth: the truly relevant features, `(N, D)`, such as `data.truth`.
@@ -124,7 +124,7 @@ def oracle_gaps(
 
     Args:
         result: of :func:`lexppl.inference.fit`.
-        oracle: the data's law.
+        oracle: the data's distribution.
         x: held-out rows, `(N, D)`.
         y: their labels 0 and 1, `(N,)`.
         truth: the truly relevant features, `(N, D)`.

@@ -56,10 +56,11 @@ class SampledEstimator(GradientEstimator):
     gradient is what differentiating the weights alone would miss.
 
     A subclass gives :meth:`check`, :meth:`score_term` and, where masks are not drawn from their
-    law as it is, :meth:`draw`; one that remembers more of a draw than the mask, or runs the program
-    again, gives :meth:`remembered_draw` and :meth:`score_terms` instead. A reparameterised law is
-    drawn as it is: neither `check` nor `draw` is asked. A site's own `infer={"estimator": …}`, in
-    the guide where the guide draws it, takes the place of the objective's.
+    distribution as it is, :meth:`draw`; one that remembers more of a draw than the mask, or runs
+    the program again, gives :meth:`remembered_draw` and :meth:`score_terms` instead. A
+    reparameterised distribution is drawn as it is: neither `check` nor `draw` is asked. A site's
+    own `infer={"estimator": …}`, in the guide where the guide draws it, takes the place of the
+    objective's.
 
     Latents outside the particle plates whose guide is not reparameterised (an inclusion indicator,
     a size k) are scored too: the program is run for `copies` draws of them, and each copy's value
@@ -67,13 +68,13 @@ class SampledEstimator(GradientEstimator):
     """
 
     draws_reparameterised: ClassVar[bool] = False
-    """Whether reparameterised laws are drawn by the estimator too."""
+    """Whether reparameterised distributions are drawn by the estimator too."""
 
     def check(self, site: Site, spec: BoundSpec) -> None:
         """Refuse, before the program goes on, a site that cannot be estimated so."""
 
     def draw(self, site: Site) -> Tensor | None:
-        """The site's value; None leaves it to its law."""
+        """The site's value; None leaves it to its distribution."""
         return None
 
     def remembered_draw(self, site: Site) -> tuple[Tensor | None, Any]:
@@ -123,7 +124,7 @@ class SampledEstimator(GradientEstimator):
             estimator = self._for(site)
             if estimator is None:
                 return None
-            if site.law.has_rsample and not estimator.draws_reparameterised:
+            if site.distribution.has_rsample and not estimator.draws_reparameterised:
                 return None
             if torch.is_grad_enabled():
                 estimator.check(site, spec)
@@ -181,19 +182,19 @@ class SampledEstimator(GradientEstimator):
 
 
 def scored_outside(run: ParticleTrace) -> list[Site]:
-    """The guide's latents outside the particle plates that need a score: those whose law is not
-    reparameterised."""
+    """The guide's latents outside the particle plates that need a score: those whose distribution
+    is not reparameterised."""
     return [
         site
         for site in run.guide_sites.values()
-        if not (site.in_particles or site.observed or site.law.has_rsample)
+        if not (site.in_particles or site.observed or site.distribution.has_rsample)
     ]
 
 
 def _refuse_single_copy(spec: BoundSpec) -> None:
     if spec.copies == 1:
         raise ValueError(
-            "the guide draws latents outside the particle plates from laws that are not "
+            "the guide draws latents outside the particle plates from distributions that are not "
             "reparameterised: their score needs copies=2 or more of the program, or Enumerate()"
         )
 

@@ -34,11 +34,12 @@ class DisARM(SampledEstimator):
 
     `samples` must be even: the second half of the `S` bounds holds the partners of the first, and
     `f` is the bound as a function of one of its masks, the others held. The two masks of a pair are
-    draws of one law: a law that depends on another mask has no pairs, and is refused.
+    draws of one distribution: a distribution that depends on another mask has no pairs, and is
+    refused.
 
     Raises:
-        ValueError: an odd number of samples; a law that differs within a pair.
-        TypeError: a law other than `Bernoulli(…).to_event(1)`.
+        ValueError: an odd number of samples; a distribution that differs within a pair.
+        TypeError: a distribution other than `Bernoulli(…).to_event(1)`.
 
     Example:
         >>> DisARM().unbiased
@@ -51,7 +52,7 @@ class DisARM(SampledEstimator):
         if not _is_bernoulli(site):
             raise TypeError(
                 f"DisARM needs Bernoulli(…).to_event(1) masks; site {site.name!r} has "
-                f"{type(site.law).__name__}: LeaveOneOut works for any law"
+                f"{type(site.distribution).__name__}: LeaveOneOut works for any distribution"
             )
         if spec.samples % 2:
             raise ValueError(
@@ -63,7 +64,7 @@ class DisARM(SampledEstimator):
         if not _is_bernoulli(site):
             return None
         with torch.no_grad():
-            probability = torch.sigmoid(site.law.base_dist.logits)
+            probability = torch.sigmoid(site.distribution.base_dist.logits)
             half = probability.shape[-3] // 2
             if half == 0:
                 return None
@@ -75,7 +76,7 @@ class DisARM(SampledEstimator):
     def score_term(self, site: Site, terms: BoundTerms) -> Tensor | float:
         if score_of(site) is None or site.value is None:
             return 0.0
-        logits = site.law.base_dist.logits
+        logits = site.distribution.base_dist.logits
         with torch.no_grad():
             first, second = site.value.chunk(2, -3)
             sign = torch.where(second > 0.5, -1.0, 1.0).to(logits.dtype)
@@ -86,20 +87,20 @@ class DisARM(SampledEstimator):
 
 
 def _is_bernoulli(site: Site) -> bool:
-    law = site.law
-    return isinstance(law, Independent) and isinstance(law.base_dist, Bernoulli)
+    distribution = site.distribution
+    return isinstance(distribution, Independent) and isinstance(distribution.base_dist, Bernoulli)
 
 
 def _refuse_unlike_halves(site: Site) -> None:
-    logits = site.law.base_dist.logits
+    logits = site.distribution.base_dist.logits
     if logits.dim() < 3 or logits.stride(-3) == 0 or not is_validation_enabled():
         return
     first, second = logits.detach().chunk(2, -3)
     if not torch.equal(first, second):
         raise ValueError(
-            f"the law of {site.name!r} depends on another mask, so that DisARM's pairs are not of "
-            f"one law; choose LeaveOneOut() for {site.name!r} by infer={{'estimator': …}}, or for "
-            "the objective"
+            f"the distribution of {site.name!r} depends on another mask, so that DisARM's pairs "
+            f"are not of one distribution; choose LeaveOneOut() for {site.name!r} by "
+            f"infer={{'estimator': …}}, or for the objective"
         )
 
 

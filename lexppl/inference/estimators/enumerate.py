@@ -42,8 +42,8 @@ class Enumerate(GradientEstimator):
     each place that a mask takes among the `L`).
 
     Raises:
-        ValueError: not exactly one mask site, a law whose masks cannot be listed, more than
-            250,000 multisets, 65,536 joint masks of rows that share a log, or 4,096 values of
+        ValueError: not exactly one mask site, a distribution whose masks cannot be listed, more
+            than 250,000 multisets, 65,536 joint masks of rows that share a log, or 4,096 values of
             latents outside the particle plates.
 
     Example:
@@ -71,7 +71,7 @@ class Enumerate(GradientEstimator):
 def _outside_values(sites: Sequence[Site]) -> Iterator[dict[str, Tensor]]:
     """Every joint value of some latents, by name."""
     names = [site.name for site in sites]
-    lists = [_joint_values(site.law, site.name, MOST_OUTSIDE) for site in sites]
+    lists = [_joint_values(site.distribution, site.name, MOST_OUTSIDE) for site in sites]
     count = math.prod(map(len, lists))
     if count > MOST_OUTSIDE:
         raise ValueError(
@@ -82,25 +82,25 @@ def _outside_values(sites: Sequence[Site]) -> Iterator[dict[str, Tensor]]:
         yield dict(zip(names, values, strict=True))
 
 
-def _support(law: Any) -> Tensor:
-    """The values of one entry of a law's batch, `(M, *event)`."""
-    if len(law.event_shape) == 1:
-        support = mask_support(law)
+def _support(distribution: Any) -> Tensor:
+    """The values of one entry of a distribution's batch, `(M, *event)`."""
+    if len(distribution.event_shape) == 1:
+        support = mask_support(distribution)
     else:
         try:
-            support = law.enumerate_support(expand=False)
+            support = distribution.enumerate_support(expand=False)
         except NotImplementedError:
             raise ValueError(
-                f"Enumerate cannot list the values of {type(law).__name__}; use an estimator that "
-                "draws them"
+                f"Enumerate cannot list the values of {type(distribution).__name__}; use an "
+                "estimator that draws them"
             ) from None
-    return support.reshape(len(support), *law.event_shape)
+    return support.reshape(len(support), *distribution.event_shape)
 
 
-def _joint_values(law: Any, name: str, most: int) -> Tensor:
-    """Every value of all entries of a law's batch together, `(N, *batch, *event)`."""
-    support = _support(law)
-    entries = math.prod(law.batch_shape)
+def _joint_values(distribution: Any, name: str, most: int) -> Tensor:
+    """Every value of all entries of a distribution's batch together, `(N, *batch, *event)`."""
+    support = _support(distribution)
+    entries = math.prod(distribution.batch_shape)
     if len(support) ** entries > most:
         raise ValueError(
             f"Enumerate would list {len(support)}^{entries} joint values of the {entries} entries "
@@ -109,7 +109,7 @@ def _joint_values(law: Any, name: str, most: int) -> Tensor:
         )
     index = torch.cartesian_prod(*[torch.arange(len(support))] * entries).reshape(-1, entries)
     listed: Tensor = support[index.to(support.device)]
-    return listed.reshape(-1, *law.batch_shape, *law.event_shape)
+    return listed.reshape(-1, *distribution.batch_shape, *distribution.event_shape)
 
 
 def _listed(
@@ -122,13 +122,13 @@ def _listed(
     """The run of all masks, and the objective, for given values of the latents outside."""
     copies = 1 if math.isinf(spec.masks) else int(spec.masks)
     joint = _shares_a_log(probe, site)
-    event = len(site.law.event_shape)
+    event = len(site.distribution.event_shape)
     if joint:
         # The list stands where the probe's batch has its one particle.
-        listed = _joint_values(site.law, site.name, MOST_JOINT_MASKS)
+        listed = _joint_values(site.distribution, site.name, MOST_JOINT_MASKS)
         values = listed.transpose(0, MASK_DIM - event).squeeze(0)
     else:
-        values = _support(site.law).unsqueeze(1)
+        values = _support(site.distribution).unsqueeze(1)
     masks = values.shape[MASK_DIM - event]
     values = values.repeat_interleave(copies, MASK_DIM - event)
 
@@ -137,7 +137,7 @@ def _listed(
             return given[drawn.name]
         if drawn.name != site.name:
             return None
-        return values.expand(*drawn.law.batch_shape, *drawn.law.event_shape)
+        return values.expand(*drawn.distribution.batch_shape, *drawn.distribution.event_shape)
 
     run = program.run(
         masks * copies, spec.imputations, draw, spec.random_masks, subsamples=probe.subsamples
@@ -230,5 +230,5 @@ def _refuse_other_scores(run: ParticleTrace, mask: Site) -> None:
         if score is not None and score.requires_grad:
             raise ValueError(
                 f"Enumerate lists the masks only; site {site.name!r} is drawn from "
-                f"{type(site.law).__name__}, which is learned and not reparameterised"
+                f"{type(site.distribution).__name__}, which is learned and not reparameterised"
             )

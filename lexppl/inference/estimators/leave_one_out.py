@@ -25,8 +25,8 @@ class LeaveOneOut(SampledEstimator):
         ∇ log q(z_s) · (log w_s − 1/(S−1) Σ_{j≠s} log w_j) / S.
 
     Penalties are averages, and take the second form. Latents that are drawn anew for each
-    imputation are scored in the same way, among all the imputations of a row. Any law with a
-    `log_prob` will do; a reparameterised law needs no score, and gets none.
+    imputation are scored in the same way, among all the imputations of a row. Any distribution with
+    a `log_prob` will do; a reparameterised distribution needs no score, and gets none.
 
     Raises:
         ValueError: a site drawn only once, with nothing to leave it out of: `L·S = 1` for a mask.

@@ -16,15 +16,15 @@ class Pathwise(SamplePathEstimator):
     """BIASED for the discrete program: masks are relaxed, and the relaxed program's gradient,
     exact for that program, is taken by reparameterisation (Maddison et al. 2017; Jang et al. 2017).
 
-    A law that is reparameterised itself (`MaxConcrete`, `RelaxedSubset`, a Dirichlet) is drawn as
-    it is, and is not relaxed a second time: then there is no bias.
+    A distribution that is reparameterised itself (`MaxConcrete`, `RelaxedSubset`, a Dirichlet) is
+    drawn as it is, and is not relaxed a second time: then there is no bias.
 
     Args:
         temperature: t > 0 of the relaxed mask.
 
     Raises:
         ValueError: a temperature that is not positive.
-        TypeError: a law without a registered relaxation.
+        TypeError: a distribution without a registered relaxation.
 
     Example:
         >>> Pathwise(0.5).unbiased
@@ -38,5 +38,5 @@ class Pathwise(SamplePathEstimator):
         finite_float("temperature", self.temperature, above=0.0)
 
     def draw(self, site: Site) -> Tensor | None:
-        relaxed = relaxation(site.law)
+        relaxed = relaxation(site.distribution)
         return relaxed.relaxed(relaxed.noise(), self.temperature)

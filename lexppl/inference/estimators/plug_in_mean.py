@@ -1,4 +1,4 @@
-"""The objective at the mean of the masks' law."""
+"""The objective at the mean of the masks' distribution."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -15,11 +15,11 @@ class PlugInMean(SamplePathEstimator):
 
         z = E_q[z | x],
 
-    such as Q-FIT's point estimate `f̄ = α / Σα` (Adamczewski et al., § 3). Reparameterised laws are
-    put at their mean too.
+    such as Q-FIT's point estimate `f̄ = α / Σα` (Adamczewski et al., § 3). Reparameterised
+    distributions are put at their mean too.
 
     Raises:
-        ValueError: a law without a mean.
+        ValueError: a distribution without a mean.
 
     Example:
         >>> PlugInMean().unbiased
@@ -31,10 +31,10 @@ class PlugInMean(SamplePathEstimator):
 
     def draw(self, site: Site) -> Tensor | None:
         try:
-            mean: Tensor = site.law.mean
+            mean: Tensor = site.distribution.mean
         except NotImplementedError as error:
             raise ValueError(
                 f"PlugInMean needs the mean of site {site.name!r}, and "
-                f"{type(site.law).__name__} states none; use Pathwise() or LeaveOneOut()"
+                f"{type(site.distribution).__name__} states none; use Pathwise() or LeaveOneOut()"
             ) from error
         return mean

@@ -76,8 +76,8 @@ class REBAR(SampledEstimator):
 
         [f(z) − η f(σ_t(ε̃))] ∇ log q(z) + η ∇ f(σ_t(ε)) − η ∇ f(σ_t(ε̃)),
 
-    where `f` is the objective as a function of all masks of a row. The law needs a registered
-    relaxation with noise given the draw: Bernoulli masks (Tucker), and top-k masks by
+    where `f` is the objective as a function of all masks of a row. The distribution needs a
+    registered relaxation with noise given the draw: Bernoulli masks (Tucker), and top-k masks by
     Plackett–Luce with the conditional of Gadetsky et al. 2020. The program is run three times, with
     common random numbers for what it draws besides masks; masks with another estimator of their
     own keep their values, reparameterised ones are drawn again.
@@ -93,10 +93,11 @@ class REBAR(SampledEstimator):
             variance (RELAX); it takes the place of the two numbers.
 
     Raises:
-        ValueError: a temperature that is not positive, a law whose relaxation has no noise given
-            the draw, a latent drawn anew for each imputation, or (where Pyro validates, as in the
-            first step of a fit) a mask with another estimator whose law depends on a relaxed one.
-        TypeError: a law without a registered relaxation.
+        ValueError: a temperature that is not positive, a distribution whose relaxation has no noise
+            given the draw, a latent drawn anew for each imputation, or (where Pyro validates, as in
+            the first step of a fit) a mask with another estimator whose distribution depends on a
+            relaxed one.
+        TypeError: a distribution without a registered relaxation.
 
     Example:
         >>> REBAR().unbiased, REBAR(straight_through=True).unbiased
@@ -127,17 +128,17 @@ class REBAR(SampledEstimator):
                 f"REBAR is for masks, and site {site.name!r} is drawn anew for each imputation; "
                 "LeaveOneOut() works for any latent"
             )
-        if not relaxation(site.law).has_conditional:
+        if not relaxation(site.distribution).has_conditional:
             raise ValueError(
                 f"REBAR needs the noise of {site.name!r} given its draw, which "
-                f"{type(site.law).__name__} has none of; use TopKMask or Bernoulli masks, or "
-                "LeaveOneOut(), which works for any law"
+                f"{type(site.distribution).__name__} has none of; use TopKMask or Bernoulli masks, "
+                "or LeaveOneOut(), which works for any distribution"
             )
 
     def remembered_draw(self, site: Site) -> tuple[Tensor | None, Any]:
         if not torch.is_grad_enabled():
             return None, None
-        relaxed = relaxation(site.law)
+        relaxed = relaxation(site.distribution)
         noise = relaxed.noise()
         draw = relaxed.draw(noise)
         one = _Drawn(relaxed, noise, draw, _random_state(draw))
@@ -149,12 +150,12 @@ class REBAR(SampledEstimator):
         if not drawn or spec.random_masks:
             return 0.0
         # What f is at relaxed masks is free to choose; the guide's weights are left out where the
-        # law has no log-probability of them.
+        # distribution has no log-probability of them.
         rough = [name for name, one in drawn.items() if not one.relaxed.extends_log_prob]
         held = {
             s.name: s.value
             for s in hard.run.drawn
-            if s.is_mask and s.name not in drawn and not s.law.has_rsample
+            if s.is_mask and s.name not in drawn and not s.distribution.has_rsample
         }
         outside = {s.name: s.value for s in hard.run.guide_sites.values() if not s.in_particles}
         temperature = self.temperature if self.control is None else self.control.temperature
@@ -172,8 +173,9 @@ class REBAR(SampledEstimator):
                 if site.name not in drawn:
                     return None
                 one = drawn[site.name]
-                # The law as it is in this run: it may depend on another site's relaxed mask.
-                value = relaxation(site.law).relaxed(noises[site.name], temperature)
+                # The distribution as it is in this run: it may depend on another site's relaxed
+                # mask.
+                value = relaxation(site.distribution).relaxed(noises[site.name], temperature)
                 if self.straight_through:
                     value = straight_through(one.relaxed.mask(one.draw), value)
                 _set_random_state(one.draw, one.state)
@@ -188,7 +190,7 @@ class REBAR(SampledEstimator):
             )
             return BoundTerms(run, spec)
 
-        # Relaxed masks are in no discrete law's support.
+        # Relaxed masks are in no discrete distribution's support.
         with pyro.validation_enabled(False):
             free = with_noise({name: one.noise for name, one in drawn.items()})
             given = with_noise(
@@ -212,20 +214,23 @@ class REBAR(SampledEstimator):
 def _refuse_dependent(
     site: Site, sites: Mapping[str, Site], guide_sites: Mapping[str, Site], relaxed: list[str]
 ) -> None:
-    """Refuse a held site whose law changes with the relaxed masks."""
+    """Refuse a held site whose distribution changes with the relaxed masks."""
     hard = guide_sites.get(site.name) or sites[site.name]
     if hard.value is None:
         return
-    if not torch.allclose(site.law.log_prob(hard.value), hard.law.log_prob(hard.value)):
+    if not torch.allclose(
+        site.distribution.log_prob(hard.value), hard.distribution.log_prob(hard.value)
+    ):
         raise ValueError(
-            f"the law of {site.name!r} depends on {relaxed}, which REBAR relaxes: its draws cannot "
-            f"be held meanwhile. Choose REBAR for {site.name!r} too, or LeaveOneOut() for all"
+            f"the distribution of {site.name!r} depends on {relaxed}, which REBAR relaxes: its "
+            f"draws cannot be held meanwhile. Choose REBAR for {site.name!r} too, or LeaveOneOut() "
+            "for all"
         )
 
 
 def _with_scores(terms: BoundTerms) -> Tensor:
-    """The objective of a relaxed run, with the scores of what its imputations draw: their laws may
-    depend on the relaxed masks."""
+    """The objective of a relaxed run, with the scores of what its imputations draw: their
+    distributions may depend on the relaxed masks."""
     total = terms.inside
     for site in terms.run.drawn:
         if site.in_imputations:

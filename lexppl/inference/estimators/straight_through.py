@@ -35,7 +35,7 @@ class StraightThrough(SamplePathEstimator):
 
     Raises:
         ValueError: a temperature that is not positive.
-        TypeError: a law without a registered relaxation.
+        TypeError: a distribution without a registered relaxation.
 
     Example:
         >>> StraightThrough(0.5).unbiased
@@ -49,27 +49,27 @@ class StraightThrough(SamplePathEstimator):
         finite_float("temperature", self.temperature, above=0.0)
 
     def check(self, site: Site, spec: BoundSpec) -> None:
-        if not relaxation(site.law).exact:
+        if not relaxation(site.distribution).exact:
             raise ValueError(
                 "StraightThrough needs hard and soft masks of one noise, and "
-                f"{type(site.law).__name__} of site {site.name!r} has none; use TopKMask, or "
-                "MarginalStraightThrough()"
+                f"{type(site.distribution).__name__} of site {site.name!r} has none; use TopKMask, "
+                "or MarginalStraightThrough()"
             )
 
     def draw(self, site: Site) -> Tensor | None:
-        relaxed = relaxation(site.law)
+        relaxed = relaxation(site.distribution)
         noise = relaxed.noise()
         return straight_through(relaxed.hard(noise), relaxed.relaxed(noise, self.temperature))
 
 
 @dataclass(frozen=True)
 class MarginalStraightThrough(SamplePathEstimator):
-    """BIASED, and of low variance: hard masks forward, the law's exact marginals backward.
+    """BIASED, and of low variance: hard masks forward, the distribution's exact marginals backward.
 
         z = hard + (E[z|x] − stop(E[z|x])).
 
     For `KSubset` this is SIMPLE (Ahmed et al. 2023), whose marginals are those of the k-subset
-    law itself; no relaxation and no temperature.
+    distribution itself; no relaxation and no temperature.
 
     Example:
         >>> MarginalStraightThrough().unbiased
@@ -80,10 +80,11 @@ class MarginalStraightThrough(SamplePathEstimator):
 
     def draw(self, site: Site) -> Tensor | None:
         try:
-            mean = site.law.mean
+            mean = site.distribution.mean
         except NotImplementedError as error:
             raise ValueError(
-                f"MarginalStraightThrough needs exact marginals, and {type(site.law).__name__} of "
-                f"site {site.name!r} states none; use KSubset or Bernoulli masks"
+                "MarginalStraightThrough needs exact marginals, and "
+                f"{type(site.distribution).__name__} of site {site.name!r} states none; use "
+                "KSubset or Bernoulli masks"
             ) from error
-        return straight_through(site.law.sample(), mean)
+        return straight_through(site.distribution.sample(), mean)

@@ -13,13 +13,14 @@ from lexppl.inference.objective.site import Site
 
 @dataclass(frozen=True)
 class Unscored(SamplePathEstimator):
-    """Exact where masks are drawn from laws that do not learn: random masks, given ones.
+    """Exact where masks are drawn from distributions that do not learn: random masks, given ones.
 
-    Masks are drawn from their law and add no term to the gradient. A law with something to learn is
-    refused (where Pyro validates, as in the first step of a fit): its gradient would be lost.
+    Masks are drawn from their distribution and add no term to the gradient. A distribution with
+    something to learn is refused (where Pyro validates, as in the first step of a fit): its
+    gradient would be lost.
 
     Raises:
-        ValueError: a law whose log-probability has a gradient.
+        ValueError: a distribution whose log-probability has a gradient.
 
     Example:
         >>> Unscored().unbiased
@@ -33,7 +34,7 @@ class Unscored(SamplePathEstimator):
             score = score_of(site)
             if score is not None and score.requires_grad:
                 raise ValueError(
-                    f"the law of {site.name!r} learns, and Unscored() gives it no gradient; use "
-                    "LeaveOneOut(), or detach the law's parameters"
+                    f"the distribution of {site.name!r} learns, and Unscored() gives it no "
+                    "gradient; use LeaveOneOut(), or detach the distribution's parameters"
                 )
         return 0.0

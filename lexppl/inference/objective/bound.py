@@ -39,11 +39,12 @@ class BoundSpec:
         masks: `L`, the masks inside the log; `math.inf` for the log-likelihood itself.
         imputations: `K`, imputations a mask inside the log.
         samples: `S`, independent copies of the bound that are averaged.
-        entropy: nats of bonus a nat of entropy of the mask laws.
-        towards: ρ, the rate of keeping that the bonus draws the mask laws to; at ½ it is their
-            entropy alone.
+        entropy: nats of bonus a nat of entropy of the mask distributions.
+        towards: ρ, the rate of keeping that the bonus draws the mask distributions to; at ½ it is
+            their entropy alone.
         penalty: factor of all penalties.
-        random_masks: draw masks from the uniform law of their family (the predictor's warm-up).
+        random_masks: draw masks from the uniform distribution of their family (the predictor's
+            warm-up).
         copies: independent draws of the latents outside the particle plates; None for two where
             they need a score, else one.
     """
@@ -194,7 +195,7 @@ class BoundTerms:
 
     @cached_property
     def averages(self) -> list[Average]:
-        """`−c_R R` of each penalty and `β H` of each mask law, by particle."""
+        """`−c_R R` of each penalty and `β H` of each mask distribution, by particle."""
         return self._penalties() + self._entropies()
 
     def _penalties(self) -> list[Average]:
@@ -204,8 +205,8 @@ class BoundTerms:
                 value = site.scaled_log_prob()
                 if self.spec.penalty != 1.0:
                     value = self.spec.penalty * value
-                of_law = not site.infer.get(BY_DRAW, True)
-                found.append(Average(value, site.outer, frozenset() if of_law else None))
+                of_distribution = not site.infer.get(BY_DRAW, True)
+                found.append(Average(value, site.outer, frozenset() if of_distribution else None))
         return found
 
     def _entropies(self) -> list[Average]:
@@ -285,35 +286,37 @@ def _over_particles(value: Tensor) -> Tensor:
 
 
 def _entropy(site: Site, towards: float) -> Tensor:
-    """`H(q) + log(ρ/(1−ρ)) E_q‖z‖₁` of a mask site's law, in nats: `(…, M, B)`; it is
+    """`H(q) + log(ρ/(1−ρ)) E_q‖z‖₁` of a mask site's distribution, in nats: `(…, M, B)`; it is
     `−KL(q ‖ Bernoulli(ρ))` but for a constant."""
     try:
-        entropy: Tensor = site.law.entropy()
+        entropy: Tensor = site.distribution.entropy()
     except NotImplementedError as error:
         raise ValueError(
-            f"an entropy bonus needs a law with an exact entropy, and {type(site.law).__name__} "
-            f"of site {site.name!r} has none; set entropy=0 or use KSubset or Bernoulli masks"
+            "an entropy bonus needs a distribution with an exact entropy, and "
+            f"{type(site.distribution).__name__} of site {site.name!r} has none; set entropy=0 or "
+            "use KSubset or Bernoulli masks"
         ) from error
     if towards == 0.5:
         return entropy
     try:
-        size: Tensor = site.law.mean.sum(-1)
+        size: Tensor = site.distribution.mean.sum(-1)
     except NotImplementedError as error:
         raise ValueError(
-            f"annealing towards={towards} needs a law with a mean, and {type(site.law).__name__} "
-            f"of site {site.name!r} states none; leave towards out"
+            f"annealing towards={towards} needs a distribution with a mean, and "
+            f"{type(site.distribution).__name__} of site {site.name!r} states none; leave towards "
+            "out"
         ) from error
     return entropy + math.log(towards / (1.0 - towards)) * size
 
 
 def score_of(site: Site) -> Tensor | None:
     """The log-probability to be differentiated for a site's score, or None where there is none:
-    gradients are off, the law is reparameterised, or it states no density and so cannot be learned
-    by a score.
+    gradients are off, the distribution is reparameterised, or it states no density and so cannot be
+    learned by a score.
 
     `requires_grad` is no test here: it reads False inside `torch.func.vmap`.
     """
-    if not torch.is_grad_enabled() or site.law.has_rsample:
+    if not torch.is_grad_enabled() or site.distribution.has_rsample:
         return None
     try:
         return site.score()

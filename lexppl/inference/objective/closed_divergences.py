@@ -49,10 +49,10 @@ def closed_divergences(sites: Mapping[str, Site], guided: Mapping[str, Site]) ->
         if not plain or isinstance(p.scale, Tensor) or p.scale != q.scale:
             raise ValueError(f"closed_kl needs one scale and no mask for {name!r} in both programs")
         try:
-            found[name] = (p.scale * kl_divergence(q.law, p.law)).sum()
+            found[name] = (p.scale * kl_divergence(q.distribution, p.distribution)).sum()
         except NotImplementedError as error:
             raise ValueError(
-                f"no closed form is registered for KL({type(q.law).__name__} ‖ "
-                f"{type(p.law).__name__}) of {name!r}; leave out closed_kl"
+                f"no closed form is registered for KL({type(q.distribution).__name__} ‖ "
+                f"{type(p.distribution).__name__}) of {name!r}; leave out closed_kl"
             ) from error
     return found

@@ -19,7 +19,7 @@ from lexppl.inference.objective.refusals import (
 from lexppl.inference.objective.site import Site
 
 Draw = Callable[["Site"], Tensor | None]
-"""How an estimator draws a latent site; None leaves the draw to the site's own law."""
+"""How an estimator draws a latent site; None leaves the draw to the site's own distribution."""
 
 
 class _Recorder(Messenger):
@@ -55,7 +55,7 @@ class _Recorder(Messenger):
             return
         site = Site.of(msg)
         if self._random_masks and site.is_mask:
-            msg["fn"] = site.law = uniform_masks(site.law)
+            msg["fn"] = site.distribution = uniform_masks(site.distribution)
         drawn = self._draw(site) if self._draw is not None else None
         if drawn is not None:
             msg["value"], msg["done"] = drawn, True
@@ -100,8 +100,8 @@ class ParticleTrace:
             for site in self.sites.values()
             if site.in_particles and not (site.observed or site.guided)
         ]
-        """Latent sites within the particle plates in the order of their draws, each with the law
-        it was drawn from."""
+        """Latent sites within the particle plates in the order of their draws, each with the
+        distribution it was drawn from."""
 
     @property
     def mask_sites(self) -> list[Site]:
@@ -176,8 +176,8 @@ class ParticleProgram:
         Args:
             masks: size of the mask plate.
             imputations: size of the imputation plate.
-            draw: gives the value of a latent site, or None to draw it from its law.
-            random_masks: draw masks from the uniform member of their law's family instead.
+            draw: gives the value of a latent site, or None to draw it from its distribution.
+            random_masks: draw masks from the uniform member of their distribution's family instead.
             unweighted: guided sites whose `log p − log q` is left out of the weights.
             subsamples: rows for the plates that draw theirs, as another run drew them.
 
@@ -203,15 +203,17 @@ class ParticleProgram:
 
 
 def row_marginals(site: Site) -> Tensor:
-    """Selection probabilities `E[z|x]` of a mask site's law, `(B, G)`: the same for every particle.
+    """Selection probabilities `E[z|x]` of a mask site's distribution, `(B, G)`: the same for every
+    particle.
 
     Raises:
-        ValueError: the law states no mean.
+        ValueError: the distribution states no mean.
     """
     try:
-        mean: Tensor = site.law.mean
+        mean: Tensor = site.distribution.mean
     except NotImplementedError as error:
         raise ValueError(
-            f"the law {type(site.law).__name__} of site {site.name!r} states no mean"
+            f"the distribution {type(site.distribution).__name__} of site {site.name!r} states no "
+            "mean"
         ) from error
     return mean.select(-3, 0) if mean.dim() > 2 else mean

@@ -50,11 +50,11 @@ def refuse_unreadable(sites: Mapping[str, Site], guide_sites: Mapping[str, Site]
                 f"the guide samples {name!r}, which the model does not; the model's latent sites "
                 f"are {[n for n, s in sites.items() if not s.observed or s.guided]}"
             )
-        if site.observed and site.in_particles and not site.law.has_rsample:
+        if site.observed and site.in_particles and not site.distribution.has_rsample:
             raise ValueError(
-                f"the guide's {name!r} is observed inside mask_particles(), and its law "
-                f"{type(site.law).__name__} is not reparameterised; give a guide's pyro.factor "
-                "has_rsample=True, or leave it out"
+                f"the guide's {name!r} is observed inside mask_particles(), and its distribution "
+                f"{type(site.distribution).__name__} is not reparameterised; give a guide's "
+                "pyro.factor has_rsample=True, or leave it out"
             )
     checked = is_validation_enabled()
     sizes: dict[str, int] = {}
@@ -109,7 +109,7 @@ def refuse_unread_options(site: Site) -> None:
 def _refuse_undeclared_dimensions(site: Site) -> None:
     if site.is_deterministic:
         return
-    shape = tuple(getattr(site.law, "batch_shape", ()))
+    shape = tuple(getattr(site.distribution, "batch_shape", ()))
     declared = {plate.dim for plate in site.plates}
     undeclared = [
         -d for d, size in enumerate(reversed(shape), 1) if size > 1 and -d not in declared
@@ -121,17 +121,17 @@ def _refuse_undeclared_dimensions(site: Site) -> None:
         )
 
 
-def refuse_larger_value(name: str, law: Any, value: Tensor) -> None:
-    """Refuse a guide's value of more dimensions than the model's law has.
+def refuse_larger_value(name: str, distribution: Any, value: Tensor) -> None:
+    """Refuse a guide's value of more dimensions than the model's distribution has.
 
     Raises:
         ValueError: naming both shapes.
     """
-    expected = torch.Size((*law.batch_shape, *law.event_shape))
+    expected = torch.Size((*distribution.batch_shape, *distribution.event_shape))
     given = tuple(value.shape)
     if len(given) > len(expected) or any(
-        size not in (1, of_law)
-        for size, of_law in zip(reversed(given), reversed(expected), strict=False)
+        size not in (1, of_distribution)
+        for size, of_distribution in zip(reversed(given), reversed(expected), strict=False)
     ):
         raise ValueError(
             f"the guide gives {name!r} shape {given}, and in the model it has shape "

@@ -16,10 +16,11 @@ PlateKey = tuple[str, int]
 
 @dataclass
 class Site:
-    """One sample statement of a run: its law (already expanded by the plates) and its value."""
+    """One sample statement of a run: its distribution (already expanded by the plates) and its
+    value."""
 
     name: str
-    law: Any
+    distribution: Any
     value: Tensor | None
     observed: bool
     plates: tuple[Any, ...]
@@ -39,7 +40,7 @@ class Site:
         """The site of one of Pyro's messages, or of a trace's node."""
         return cls(
             name=message["name"],
-            law=message["fn"],
+            distribution=message["fn"],
             value=message["value"],
             observed=message["is_observed"],
             plates=tuple(message["cond_indep_stack"]),
@@ -91,15 +92,17 @@ class Site:
     def log_prob(self) -> Tensor:
         """Log-density, with the site's mask and without its scale; plates inside the mask plate are
         summed, so that particles and the plates outside the log remain."""
-        return self.summed(scale_and_mask(self.law.log_prob(self.value), 1.0, self.mask))
+        return self.summed(scale_and_mask(self.distribution.log_prob(self.value), 1.0, self.mask))
 
     def scaled_log_prob(self) -> Tensor:
         """Log-density with the site's mask and scale, summed as :meth:`log_prob` is."""
-        return self.summed(scale_and_mask(self.law.log_prob(self.value), self.scale, self.mask))
+        return self.summed(
+            scale_and_mask(self.distribution.log_prob(self.value), self.scale, self.mask)
+        )
 
     def score(self) -> Tensor:
         """Log-density of the draw itself: neither scale nor mask changes how it was drawn."""
-        return self.summed(self.law.log_prob(self.value))
+        return self.summed(self.distribution.log_prob(self.value))
 
     def summed(self, value: Tensor) -> Tensor:
         """A tensor of the site's batch shape, summed over the plates inside the mask plate."""

@@ -218,7 +218,8 @@ def _tracked_buffers(module: nn.Module) -> list[str]:
 def reinitialised(terms: TrainingModules) -> TrainingModules:
     """A copy whose learned parameters are drawn anew, by each module's `reset_parameters`.
 
-    Guides are copied as they are: where a variational law starts is not what replicates compare.
+    Guides are copied as they are: where a variational distribution starts is not what replicates
+    compare.
 
     Raises:
         ValueError: a module with learned parameters and no `reset_parameters`.

@@ -41,8 +41,8 @@ def collapse(marginals: Tensor, of_rows: bool = True) -> str | None:
 
     Args:
         marginals: selection probabilities `(B, G)`.
-        of_rows: whether the law reads its row; one that is global by construction has one mask for
-            every row as it should.
+        of_rows: whether the distribution reads its row; one that is global by construction has one
+            mask for every row as it should.
 
     Returns:
         "all off", "all on", "one mask for every row", or None.
@@ -68,7 +68,7 @@ def mask_marginals(
     model: Callable[..., Any], guide: Callable[..., Any] | None, batch: tuple[Tensor, ...]
 ) -> dict[str, tuple[Tensor, bool]]:
     """Selection probabilities `(B, G)` of each mask site that is learned, by name, and whether they
-    are a function of the row; sites whose law states no mean are left out."""
+    are a function of the row; sites whose distribution states no mean are left out."""
     x, *others = batch
     if x.is_floating_point():
         x = x.detach().requires_grad_()
@@ -76,7 +76,7 @@ def mask_marginals(
         run = ParticleProgram(model, guide, (x, *others)).run()
         marginals = {}
         for site in run.mask_sites:
-            if site.law.event_dim != 1:
+            if site.distribution.event_dim != 1:
                 continue
             try:
                 mean = row_marginals(site)

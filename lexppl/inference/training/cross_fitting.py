@@ -18,7 +18,7 @@ PREDICTOR = "predictor"
 """The part of a program that is cross-fitted, by the convention of explainers."""
 
 ROW_DIM = -1
-"""Of the batch shape of a law of y."""
+"""Of the batch shape of a distribution of y."""
 
 
 class CrossFitted(Configured, nn.Module):
@@ -26,17 +26,17 @@ class CrossFitted(Configured, nn.Module):
 
     Within a cross-fitted fit a batch stands in the order of its folds, and the rows of fold f see
     predictor `f + s` (modulo F), s being :func:`lexppl.effects.fold_shift`: for s = 0 the one that
-    has not learned from them. Elsewhere the law of y is the mean of the predictors',
+    has not learned from them. Elsewhere the distribution of y is the mean of the predictors',
 
         p(y | x̃) = 1/F Σ_f p_f(y | x̃).
 
     Args:
-        predictors: F modules from x̃ `(…, B, *event)` to laws of y of one family, batch shape
-            `(…, B)`: categorical, Bernoulli, normal or Poisson.
+        predictors: F modules from x̃ `(…, B, *event)` to distributions of y of one family, batch
+            shape `(…, B)`: categorical, Bernoulli, normal or Poisson.
 
     Raises:
         ValueError: fewer than two predictors.
-        TypeError: from a call, a law of another family.
+        TypeError: from a call, a distribution of another family.
 
     Example:
         >>> from lexppl.models import MLP, CategoricalLikelihood, Predictor
@@ -56,18 +56,18 @@ class CrossFitted(Configured, nn.Module):
     def forward(self, x: Tensor) -> TorchDistribution:
         shift = fold_shift()
         if shift is None:
-            return mean_law([predictor(x) for predictor in self.predictors])
+            return mean_distribution([predictor(x) for predictor in self.predictors])
         folds = len(self.predictors)
         row_dim = -1 - int(getattr(self.predictors[0], "event_dim", 1))
         blocks = torch.tensor_split(x, folds, dim=row_dim)
         # A gain comes from a predictor as it will predict: no dropout, and no statistics moved.
         with _evaluating(self.predictors if shift == 0 else ()):
-            laws = [
+            distributions = [
                 self.predictors[(fold + shift) % folds](block)
                 for fold, block in enumerate(blocks)
                 if block.shape[row_dim]
             ]
-        return joined_law(laws)
+        return joined_distribution(distributions)
 
 
 @contextmanager
@@ -82,59 +82,70 @@ def _evaluating(modules: Iterable[nn.Module]) -> Iterator[None]:
             part.training = True
 
 
-def mean_law(laws: Sequence[TorchDistribution]) -> TorchDistribution:
-    """`1/F Σ_f p_f(y)`, of laws of one family.
+def mean_distribution(distributions: Sequence[TorchDistribution]) -> TorchDistribution:
+    """`1/F Σ_f p_f(y)`, of distributions of one family.
 
     Example:
-        >>> mean_law([dist.Bernoulli(torch.tensor(0.2)), dist.Bernoulli(torch.tensor(0.4))]).probs
+        >>> each = [dist.Bernoulli(torch.tensor(p)) for p in (0.2, 0.4)]
+        >>> mean_distribution(each).probs
         tensor(0.3000)
     """
-    first = _one_family(laws)
+    first = _one_family(distributions)
     if isinstance(first, dist.Categorical | dist.Bernoulli):
-        return type(first)(probs=torch.stack([law.probs for law in laws]).mean(0))
+        return type(first)(
+            probs=torch.stack([distribution.probs for distribution in distributions]).mean(0)
+        )
     names = _parameters(first)
-    parameters = {n: torch.stack([_full(law, n) for law in laws], -1) for n in names}
-    even = first.mean.new_zeros(len(laws)).expand(*first.batch_shape, len(laws))
+    parameters = {
+        n: torch.stack([_full(distribution, n) for distribution in distributions], -1)
+        for n in names
+    }
+    even = first.mean.new_zeros(len(distributions)).expand(*first.batch_shape, len(distributions))
     return dist.MixtureSameFamily(dist.Categorical(logits=even), type(first)(**parameters))
 
 
-def joined_law(laws: Sequence[TorchDistribution]) -> TorchDistribution:
-    """The law of the rows of several laws of one family, one block after the other.
+def joined_distribution(distributions: Sequence[TorchDistribution]) -> TorchDistribution:
+    """The distribution of the rows of several distributions of one family, one block after the
+    other.
 
     Example:
-        >>> joined_law([dist.Normal(torch.zeros(2), 1.0), dist.Normal(torch.ones(1), 2.0)]).stddev
+        >>> blocks = [dist.Normal(torch.zeros(2), 1.0), dist.Normal(torch.ones(1), 2.0)]
+        >>> joined_distribution(blocks).stddev
         tensor([1., 1., 2.])
     """
-    first = _one_family(laws)
-    if len(laws) == 1:
+    first = _one_family(distributions)
+    if len(distributions) == 1:
         return first
     dim = ROW_DIM - (1 if isinstance(first, dist.Categorical) else 0)
     return type(first)(
-        **{n: torch.cat([_full(law, n) for law in laws], dim) for n in _parameters(first)}
+        **{
+            n: torch.cat([_full(distribution, n) for distribution in distributions], dim)
+            for n in _parameters(first)
+        }
     )
 
 
-def _one_family(laws: Sequence[TorchDistribution]) -> TorchDistribution:
-    first = laws[0]
+def _one_family(distributions: Sequence[TorchDistribution]) -> TorchDistribution:
+    first = distributions[0]
     if type(first) not in (dist.Categorical, dist.Bernoulli, dist.Normal, dist.Poisson):
         raise TypeError(
-            "cross-fitting knows categorical, Bernoulli, normal and Poisson laws of y; the "
-            f"predictor's is {type(first).__name__}"
+            "cross-fitting knows categorical, Bernoulli, normal and Poisson distributions of y; "
+            f"the predictor's is {type(first).__name__}"
         )
     return first
 
 
-def _parameters(law: TorchDistribution) -> list[str]:
-    """The parameters that a law was made from."""
-    names = [name for name in law.arg_constraints if name in vars(law)]
+def _parameters(distribution: TorchDistribution) -> list[str]:
+    """The parameters that a distribution was made from."""
+    names = [name for name in distribution.arg_constraints if name in vars(distribution)]
     return ["logits"] if "logits" in names else names
 
 
-def _full(law: TorchDistribution, name: str) -> Tensor:
-    value: Tensor = getattr(law, name)
-    if isinstance(law, dist.Categorical):
+def _full(distribution: TorchDistribution, name: str) -> Tensor:
+    value: Tensor = getattr(distribution, name)
+    if isinstance(distribution, dist.Categorical):
         return value
-    return value.expand(law.batch_shape)
+    return value.expand(distribution.batch_shape)
 
 
 def cross_fitted(stages: Sequence[Stage], folds: int) -> list[Stage]:

@@ -23,7 +23,7 @@ from lexppl.inference.stages import LossTerm, OptimizerFactory, Stage, TrainingM
 from lexppl.inference.training.best_states import BestStates
 from lexppl.inference.training.first_look import FirstLook
 from lexppl.inference.training.folded_rows import FoldedRows
-from lexppl.inference.training.weight_decay import parameters_with_a_law, spare_from_decay
+from lexppl.inference.training.weight_decay import parameters_with_a_prior, spare_from_decay
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ class TrainingLoop:
                 nodes = (*look.model.values(), *look.guide.values())
                 self._rows_plates[id(term)] = rows_plate(nodes, len(batch[0]))
                 term.objective.refuse_uncovered(look.model, look.guide)
-                held = parameters_with_a_law(term, look.model)
+                held = parameters_with_a_prior(term, look.model)
                 spared |= {names[id(parameter)] for parameter in held if id(parameter) in names}
                 with self._scaled(term, len(self.rows), len(batch[0])), self._shifted(term):
                     loss = template(term, term.objective, batch)

@@ -1,4 +1,5 @@
-"""Which parameters a weight decay leaves alone: those that have a law of their own to obey."""
+"""Which parameters a weight decay leaves alone: those that have a distribution of their own to
+obey."""
 
 import warnings
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from lexppl.effects import MASK_PLATE
 from lexppl.inference.stages import LossTerm
 
 
-def parameters_with_a_law(term: LossTerm, nodes: Mapping[str, Any]) -> list[Tensor]:
+def parameters_with_a_prior(term: LossTerm, nodes: Mapping[str, Any]) -> list[Tensor]:
     """The parameters of a term that the bound itself holds in place.
 
     - a guide's (the location and log-scale of an `AutoNormal`, of which a decay makes a narrower

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from lexppl.models.black_box.box import BlackBox, Task
 from lexppl.models.black_box.outputs import (
     Output,
-    law_targets,
+    distribution_targets,
     meant_by,
     numbers_of,
     refuse_classes_of_responses,
@@ -39,12 +39,17 @@ def of_module(
             raise ValueError(f"{name} is for {own}, by its {type(likelihood).__name__}; {task}")
         refuse_classes_of_responses(name, own, classes)
 
-        def ask_law(rows: Tensor) -> Tensor:
+        def ask_distribution(rows: Tensor) -> Tensor:
             with evaluating(model):
-                return law_targets(model(rows)).double()
+                return distribution_targets(model(rows)).double()
 
         return BlackBox(
-            name, own, classes, batch_rows, ask_law, lambda x: _refuse_elsewhere(model, name, x)
+            name,
+            own,
+            classes,
+            batch_rows,
+            ask_distribution,
+            lambda x: _refuse_elsewhere(model, name, x),
         )
     settled, meaning = _settled_task(name, task, output, classes, default=None)
 

@@ -13,21 +13,22 @@ from lexppl.models.black_box.box import Task
 Output = Literal["logits", "probabilities", "response"]
 
 
-def law_targets(law: Any) -> Tensor:
-    """Probabilities of a law of labels, `(…, C)`, or the mean of another law, `(…)`.
+def distribution_targets(distribution: Any) -> Tensor:
+    """Probabilities of a distribution of labels, `(…, C)`, or the mean of another distribution,
+    `(…)`.
 
     Example:
         >>> import pyro.distributions as dist
-        >>> law_targets(dist.Bernoulli(torch.tensor([0.25])))
+        >>> distribution_targets(dist.Bernoulli(torch.tensor([0.25])))
         tensor([[0.7500, 0.2500]])
-        >>> law_targets(dist.Normal(torch.tensor([3.0]), 1.0))
+        >>> distribution_targets(dist.Normal(torch.tensor([3.0]), 1.0))
         tensor([3.])
     """
-    if not law.has_enumerate_support:
-        mean: Tensor = law.mean
+    if not distribution.has_enumerate_support:
+        mean: Tensor = distribution.mean
         return mean
-    labels = law.enumerate_support(expand=False)
-    return torch.as_tensor(law.log_prob(labels)).exp().movedim(0, -1)
+    labels = distribution.enumerate_support(expand=False)
+    return torch.as_tensor(distribution.log_prob(labels)).exp().movedim(0, -1)
 
 
 def refuse_classes_of_responses(name: str, task: Task, classes: int | None) -> None:

@@ -27,7 +27,8 @@ def black_box(
 
     A model is one of
 
-    - a :class:`lexppl.models.Predictor`: its law's probabilities, or its law's mean;
+    - a :class:`lexppl.models.Predictor`: its distribution's probabilities, or its distribution's
+      mean;
     - any other `nn.Module`, with `output` saying what it returns;
     - a classifier with `predict_proba` (scikit-learn's way), whose labels `classes_` are
       0 … C−1 or among those of `classes`; a label it never saw has probability 0;

@@ -1,4 +1,4 @@
-"""Conditional laws of the hidden features given the kept ones."""
+"""Conditional distributions of the hidden features given the kept ones."""
 
 from lexppl.models.imputers.complement import ComplementImputer
 from lexppl.models.imputers.conditional_gaussian import ConditionalGaussianImputer

@@ -29,6 +29,6 @@ class ComplementImputer(Configured, nn.Module):
         self.imputer = imputer
 
     def forward(self, x: Tensor, keep: Tensor) -> TorchDistribution:
-        """The law of the imputed rows given the complement of `keep`."""
-        law: TorchDistribution = self.imputer(x, 1.0 - keep)
-        return law
+        """The distribution of the imputed rows given the complement of `keep`."""
+        distribution: TorchDistribution = self.imputer(x, 1.0 - keep)
+        return distribution

@@ -17,7 +17,8 @@ __all__ = ["ConditionalGaussianImputer"]
 
 
 class ConditionalGaussianImputer(Imputer):
-    """Hidden features from their exact conditional law under one Gaussian of the whole row.
+    """Hidden features from their exact conditional distribution under one Gaussian of the whole
+    row.
 
     With `x ~ N(μ, Σ)`, kept features S and hidden ones H,
 
@@ -25,7 +26,7 @@ class ConditionalGaussianImputer(Imputer):
 
     All masks and rows are solved at once, in O(D³) each: with `M = diag(z)` and
     `A = M Σ M + (I − M)`, factorised once a mask and row, Matheron's rule turns a draw
-    `u ~ N(μ, Σ)` into one of the conditional law, `x̃_H = (u + Σ M A⁻¹ M (x − u))_H`; all
+    `u ~ N(μ, Σ)` into one of the conditional distribution, `x̃_H = (u + Σ M A⁻¹ M (x − u))_H`; all
     imputations share the factor.
 
     A fractional `keep` is conditioned on where it exceeds 1/2, and interpolates. The entry that
@@ -54,10 +55,10 @@ class ConditionalGaussianImputer(Imputer):
     Example:
         >>> covariance = torch.tensor([[1.0, 0.8], [0.8, 1.0]])
         >>> imputer = ConditionalGaussianImputer(torch.zeros(2), covariance)
-        >>> law = imputer(torch.tensor([[2.0, -7.0]]), torch.tensor([1.0, 0.0]))
-        >>> law.mean
+        >>> distribution = imputer(torch.tensor([[2.0, -7.0]]), torch.tensor([1.0, 0.0]))
+        >>> distribution.mean
         tensor([[2.0000, 1.6000]])
-        >>> law.covariance_matrix
+        >>> distribution.covariance_matrix
         tensor([[[0.0000, 0.0000],
                  [0.0000, 0.3600]]])
     """
@@ -135,7 +136,7 @@ class ConditionalGaussianImputer(Imputer):
         """`(D,)`."""
         return self.mean.shape
 
-    def hidden_law(self, x: Tensor, keep: Tensor) -> TorchDistribution:
+    def hidden_distribution(self, x: Tensor, keep: Tensor) -> TorchDistribution:
         """The Gaussian conditioned on the kept entries, batch shape `(…, B)`."""
         return ConditionedGaussian(x, keep, self.mean, self.covariance)
 

@@ -45,15 +45,15 @@ class ConditionedGaussian(TorchDistribution):
         covariance: Σ without its jitter, shape `(D, D)`.
 
     Example:
-        >>> law = ConditionedGaussian(
+        >>> distribution = ConditionedGaussian(
         ...     torch.tensor([[2.0, -7.0]]),
         ...     torch.tensor([[1.0, 0.0]]),
         ...     torch.zeros(2),
         ...     torch.tensor([[1.0, 0.8], [0.8, 1.0]]),
         ... )
-        >>> law.mean
+        >>> distribution.mean
         tensor([[0.0000, 1.6000]])
-        >>> law.expand((5, 3, 1)).rsample().shape
+        >>> distribution.expand((5, 3, 1)).rsample().shape
         torch.Size([5, 3, 1, 2])
     """
 
@@ -95,7 +95,7 @@ class ConditionedGaussian(TorchDistribution):
     def expand(
         self, batch_shape: torch.Size, _instance: ConditionedGaussian | None = None
     ) -> ConditionedGaussian:
-        """The same law over more dimensions; the factorisation is shared."""
+        """The same distribution over more dimensions; the factorisation is shared."""
         new = self._get_checked_instance(ConditionedGaussian, _instance)
         for name in (
             "_x",
@@ -177,7 +177,7 @@ class ConditionedGaussian(TorchDistribution):
         if self._kept_variance is None:
             raise NotImplementedError(
                 "with a boolean keep the kept entries are points and have no density; use "
-                "log_prob_hidden, or the log_prob of the Imputed law"
+                "log_prob_hidden, or the log_prob of the Imputed distribution"
             )
         return self.log_prob_hidden(value, torch.ones_like(value, dtype=torch.bool))
 

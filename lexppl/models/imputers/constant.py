@@ -15,7 +15,7 @@ __all__ = ["ConstantImputer"]
 class ConstantImputer(Imputer):
     """Every hidden feature becomes a constant: `x̃ = z ⊙ x + (1 − z) ⊙ c`.
 
-    A deterministic law: more than one imputation a mask is right but wasted.
+    A deterministic distribution: more than one imputation a mask is right but wasted.
 
     Args:
         value: the constant `c`, in the units of the features: a number, or a tensor of shape
@@ -44,6 +44,6 @@ class ConstantImputer(Imputer):
         """The shape of `value`; None for a number."""
         return self.value.shape if self.value.ndim else None
 
-    def hidden_law(self, x: Tensor, keep: Tensor) -> TorchDistribution:
+    def hidden_distribution(self, x: Tensor, keep: Tensor) -> TorchDistribution:
         """A Delta at the constant, event shape `event`."""
         return dist.Delta(self.value.expand(x.shape[1:]), event_dim=x.ndim - 1)

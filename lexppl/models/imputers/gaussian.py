@@ -35,11 +35,11 @@ class GaussianImputer(Imputer):
 
     Example:
         >>> imputer = GaussianImputer()
-        >>> law = imputer(torch.ones(2, 3), torch.tensor([1.0, 0.0, 1.0]))
-        >>> law.mean
+        >>> distribution = imputer(torch.ones(2, 3), torch.tensor([1.0, 0.0, 1.0]))
+        >>> distribution.mean
         tensor([[1., 0., 1.],
                 [1., 0., 1.]])
-        >>> law.batch_shape, law.event_shape
+        >>> distribution.batch_shape, distribution.event_shape
         (torch.Size([2]), torch.Size([3]))
     """
 
@@ -92,11 +92,13 @@ class GaussianImputer(Imputer):
         shape = torch.broadcast_shapes(self.mean.shape, self.scale.shape)
         return shape if shape else None
 
-    def hidden_law(self, x: Tensor, keep: Tensor) -> TorchDistribution:
+    def hidden_distribution(self, x: Tensor, keep: Tensor) -> TorchDistribution:
         """Independent Gaussians, event shape `event`."""
         event = x.shape[1:]
-        law = _Normal(self.mean.expand(event), self.scale.expand(event), validate_args=False)
-        return law.to_event(len(event))
+        distribution = _Normal(
+            self.mean.expand(event), self.scale.expand(event), validate_args=False
+        )
+        return distribution.to_event(len(event))
 
 
 class _Normal(dist.Normal):

@@ -1,4 +1,4 @@
-"""The law of a row whose hidden entries were replaced."""
+"""The distribution of a row whose hidden entries were replaced."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ __all__ = ["Imputed"]
 
 
 class Imputed(TorchDistribution):
-    """The law `p_ι(x̃ | x, z)`: what was kept stays, what was hidden is drawn.
+    """The distribution `p_ι(x̃ | x, z)`: what was kept stays, what was hidden is drawn.
 
-    With a draw `u ~ hidden_law` of what each entry would be, were it hidden,
+    With a draw `u ~ hidden_distribution` of what each entry would be, were it hidden,
 
         x̃ = z ⊙ x + (1 − z) ⊙ u.
 
@@ -25,17 +25,17 @@ class Imputed(TorchDistribution):
     of the draw; a fractional `keep` interpolates. The gradient with respect to `keep` is `x − u`
     everywhere, at exactly 0 and 1 too, as straight-through estimators need it; a boolean `keep`
     carries no gradient and is the cheapest. The gradients with respect to `x` and to the parameters
-    of `hidden_law` are those of the formula.
+    of `hidden_distribution` are those of the formula.
 
-    Draws of the expanded law are independent over the new dimensions, and what `hidden_law`
-    computed when it was built (a factorisation, say) is shared by them.
+    Draws of the expanded distribution are independent over the new dimensions, and what
+    `hidden_distribution` computed when it was built (a factorisation, say) is shared by them.
 
     Args:
         x: the rows, shape `(B, *event)`; finite.
         keep: what is kept of each feature, in [0, 1] or boolean, of shape `(…, B, *event)` or
             broadcastable with `x` to it.
-        hidden_law: a distribution of event shape `event` whose batch shape broadcasts with
-            `(…, B)`. Where it has `rsample`, so has this law.
+        hidden_distribution: a distribution of event shape `event` whose batch shape broadcasts with
+            `(…, B)`. Where it has `rsample`, so has this distribution.
 
     Raises:
         ValueError: when the shapes do not fit; with argument validation on, also when `x` has a NaN
@@ -46,10 +46,10 @@ class Imputed(TorchDistribution):
     Example:
         >>> x = torch.tensor([[1.0, 2.0, 3.0]])
         >>> keep = torch.tensor([[1.0, 0.0, 0.5]])
-        >>> law = Imputed(x, keep, dist.Delta(torch.zeros(3), event_dim=1))
-        >>> law.rsample()
+        >>> distribution = Imputed(x, keep, dist.Delta(torch.zeros(3), event_dim=1))
+        >>> distribution.rsample()
         tensor([[1.0000, 0.0000, 1.5000]])
-        >>> law.expand((4, 1)).rsample().shape
+        >>> distribution.expand((4, 1)).rsample().shape
         torch.Size([4, 1, 3])
     """
 
@@ -59,22 +59,22 @@ class Imputed(TorchDistribution):
         self,
         x: Tensor,
         keep: Tensor,
-        hidden_law: TorchDistribution,
+        hidden_distribution: TorchDistribution,
         validate_args: bool | None = None,
     ) -> None:
-        event_shape = hidden_law.event_shape
+        event_shape = hidden_distribution.event_shape
         event_dim = len(event_shape)
         if x.shape[x.ndim - event_dim :] != event_shape:
             raise ValueError(
-                f"x must end in the event shape of hidden_law, {tuple(event_shape)}; "
+                f"x must end in the event shape of hidden_distribution, {tuple(event_shape)}; "
                 f"it has shape {tuple(x.shape)}"
             )
         try:
-            shape = torch.broadcast_shapes(x.shape, keep.shape, hidden_law.shape())
+            shape = torch.broadcast_shapes(x.shape, keep.shape, hidden_distribution.shape())
         except RuntimeError as error:
             raise ValueError(
-                f"x {tuple(x.shape)}, keep {tuple(keep.shape)} and hidden_law "
-                f"{tuple(hidden_law.shape())} must broadcast together"
+                f"x {tuple(x.shape)}, keep {tuple(keep.shape)} and hidden_distribution "
+                f"{tuple(hidden_distribution.shape())} must broadcast together"
             ) from error
         if shape[len(shape) - event_dim :] != event_shape:
             raise ValueError(
@@ -83,23 +83,23 @@ class Imputed(TorchDistribution):
             )
         self.x = x
         self.keep = keep if keep.dtype == torch.bool else keep.to(x.dtype)
-        self.hidden_law = hidden_law
+        self.hidden_distribution = hidden_distribution
         super().__init__(shape[: len(shape) - event_dim], event_shape, validate_args=validate_args)
 
     def expand(self, batch_shape: torch.Size, _instance: Imputed | None = None) -> Imputed:
-        """The same law over more dimensions; nothing is computed again."""
+        """The same distribution over more dimensions; nothing is computed again."""
         new = self._get_checked_instance(Imputed, _instance)
         new.x = self.x
         new.keep = self.keep
-        new.hidden_law = self.hidden_law
+        new.hidden_distribution = self.hidden_distribution
         super(Imputed, new).__init__(torch.Size(batch_shape), self.event_shape, validate_args=False)
         new._validate_args = self._validate_args
         return new
 
     @property
     def has_rsample(self) -> bool:
-        """Whether `hidden_law` can be drawn with a gradient."""
-        return bool(self.hidden_law.has_rsample)
+        """Whether `hidden_distribution` can be drawn with a gradient."""
+        return bool(self.hidden_distribution.has_rsample)
 
     @property
     def support(self) -> constraints.Constraint:
@@ -108,39 +108,44 @@ class Imputed(TorchDistribution):
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Draws of shape `(*sample_shape, …, B, *event)` with gradients."""
-        draw = self.hidden_law.expand(self.batch_shape).rsample(torch.Size(sample_shape))
+        draw = self.hidden_distribution.expand(self.batch_shape).rsample(torch.Size(sample_shape))
         return self._keep_or_replace(draw)
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Draws of shape `(*sample_shape, …, B, *event)` without gradients."""
         with torch.no_grad():
-            law = self.hidden_law.expand(self.batch_shape)
-            draw = (law.rsample if law.has_rsample else law.sample)(torch.Size(sample_shape))
+            distribution = self.hidden_distribution.expand(self.batch_shape)
+            draw = (distribution.rsample if distribution.has_rsample else distribution.sample)(
+                torch.Size(sample_shape)
+            )
             return self._keep_or_replace(draw)
 
     @property
     def mean(self) -> Tensor:
         """The conditional mean `E[x̃ | x, z]`, shape `(…, B, *event)`."""
         shape = self.batch_shape + self.event_shape
-        return self._keep_or_replace(self.hidden_law.mean.expand(shape))
+        return self._keep_or_replace(self.hidden_distribution.mean.expand(shape))
 
     @property
     def variance(self) -> Tensor:
         """The conditional variance of each entry: 0 where kept; shape `(…, B, *event)`."""
         shape = self.batch_shape + self.event_shape
-        return ((1 - self.keep.to(self.x.dtype)) ** 2 * self.hidden_law.variance).expand(shape)
+        return ((1 - self.keep.to(self.x.dtype)) ** 2 * self.hidden_distribution.variance).expand(
+            shape
+        )
 
     @property
     def covariance_matrix(self) -> Tensor:
         """The conditional covariance of a table's row, zero where kept; shape `(…, B, D, D)`.
 
         Raises:
-            NotImplementedError: where `hidden_law` has no `covariance_matrix`.
+            NotImplementedError: where `hidden_distribution` has no `covariance_matrix`.
         """
-        covariance = getattr(self.hidden_law, "covariance_matrix", None)
+        covariance = getattr(self.hidden_distribution, "covariance_matrix", None)
         if covariance is None:
             raise NotImplementedError(
-                f"the hidden law {type(self.hidden_law).__name__} has no covariance_matrix"
+                f"the hidden distribution {type(self.hidden_distribution).__name__} has no "
+                "covariance_matrix"
             )
         hidden = 1 - self.keep.to(self.x.dtype)
         covariance = hidden.unsqueeze(-1) * covariance * hidden.unsqueeze(-2)
@@ -150,18 +155,18 @@ class Imputed(TorchDistribution):
         """The log-density of the hidden entries given the kept ones, shape `(…, B)`.
 
         It is minus infinity where a kept entry of `value` is not that of `x`. Where `keep` is
-        fractional it is the density of the interpolated entry. A constant (Delta) hidden law has
-        the log-mass 0 or minus infinity.
+        fractional it is the density of the interpolated entry. A constant (Delta) hidden
+        distribution has the log-mass 0 or minus infinity.
 
         Raises:
-            NotImplementedError: where `hidden_law` neither factorises over the entries (a Delta, or
-                an Independent of univariate laws) nor has a method
+            NotImplementedError: where `hidden_distribution` neither factorises over the entries (a
+                Delta, or an Independent of univariate distributions) nor has a method
                 `log_prob_hidden(value, hidden)`.
         """
         if self._validate_args:
             self._validate_sample(value)
         event_dim = len(self.event_shape)
-        if isinstance(self.hidden_law, dist.Delta):
+        if isinstance(self.hidden_distribution, dist.Delta):
             return self._all_entries(value == self.mean).to(value.dtype).log()
         keep = self.keep.to(value.dtype)
         hidden = keep != 1
@@ -173,17 +178,20 @@ class Imputed(TorchDistribution):
         return torch.where(as_kept, log_prob, -torch.inf).expand(batch_shape)
 
     def _log_prob_hidden(self, draw: Tensor, hidden: Tensor) -> Tensor:
-        law = self.hidden_law
-        if hasattr(law, "log_prob_hidden"):
-            return law.log_prob_hidden(draw, hidden)
+        distribution = self.hidden_distribution
+        if hasattr(distribution, "log_prob_hidden"):
+            return distribution.log_prob_hidden(draw, hidden)
         event_dim = len(self.event_shape)
-        if isinstance(law, dist.Independent) and law.reinterpreted_batch_ndims == event_dim:
-            entries = law.base_dist.log_prob(draw)
+        if (
+            isinstance(distribution, dist.Independent)
+            and distribution.reinterpreted_batch_ndims == event_dim
+        ):
+            entries = distribution.base_dist.log_prob(draw)
             return sum_rightmost(torch.where(hidden, entries, 0), event_dim)
         raise NotImplementedError(
-            f"the hidden law {type(law).__name__} does not factorise over the entries, so the "
-            "density of the hidden ones alone is not known; use an Independent law, or give it a "
-            "method log_prob_hidden(value, hidden)"
+            f"the hidden distribution {type(distribution).__name__} does not factorise over the "
+            "entries, so the density of the hidden ones alone is not known; use an Independent "
+            "distribution, or give it a method log_prob_hidden(value, hidden)"
         )
 
     def _all_entries(self, condition: Tensor) -> Tensor:

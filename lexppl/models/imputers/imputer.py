@@ -20,11 +20,11 @@ TensorOrShape = float | Sequence[Any] | np.ndarray | Tensor | Mapping[str, Any]
 
 
 class Imputer(Configured, nn.Module):
-    """A conditional law `p_ι(x̃ | x, z)` of the hidden features.
+    """A conditional distribution `p_ι(x̃ | x, z)` of the hidden features.
 
-    A subclass says in :meth:`hidden_law` what each feature would be, were it hidden, and in
-    :attr:`event_shape` which rows it takes. Calling it gives the :class:`Imputed` law, in which the
-    kept features stay as they are:
+    A subclass says in :meth:`hidden_distribution` what each feature would be, were it hidden, and
+    in :attr:`event_shape` which rows it takes. Calling it gives the :class:`Imputed` distribution,
+    in which the kept features stay as they are:
 
         with imputation_particles():
             x_imputed = pyro.sample("x_imputed", imputer(x, keep))
@@ -38,8 +38,8 @@ class Imputer(Configured, nn.Module):
         """The shape of one row, or None where any will do."""
         return None
 
-    def hidden_law(self, x: Tensor, keep: Tensor) -> TorchDistribution:
-        """The law of what each entry would be, were it hidden.
+    def hidden_distribution(self, x: Tensor, keep: Tensor) -> TorchDistribution:
+        """The distribution of what each entry would be, were it hidden.
 
         Args:
             x: rows, shape `(B, *event)`.
@@ -48,10 +48,10 @@ class Imputer(Configured, nn.Module):
         Returns:
             a distribution of event shape `event` and a batch shape that broadcasts with `(…, B)`.
         """
-        raise NotImplementedError(f"{type(self).__name__} must define hidden_law(x, keep)")
+        raise NotImplementedError(f"{type(self).__name__} must define hidden_distribution(x, keep)")
 
     def forward(self, x: Tensor, keep: Tensor) -> Imputed:
-        """The law of the imputed rows, batch shape `(…, B)` and event shape `event`.
+        """The distribution of the imputed rows, batch shape `(…, B)` and event shape `event`.
 
         Args:
             x: rows, shape `(B, *event)`: `(B, D)` for tables, `(B, C, H, W)` for images.
@@ -63,7 +63,7 @@ class Imputer(Configured, nn.Module):
             ValueError: when a shape does not fit.
         """
         self._check_input(x, keep)
-        return Imputed(x, keep, self.hidden_law(x, keep))
+        return Imputed(x, keep, self.hidden_distribution(x, keep))
 
     def config(self) -> dict[str, Any]:
         """The constructor's arguments as JSON: of a tensor its shape and type.

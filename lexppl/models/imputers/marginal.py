@@ -54,13 +54,14 @@ class MarginalImputer(Imputer):
         """The shape of a row of `reference`."""
         return self.reference.shape[1:]
 
-    def hidden_law(self, x: Tensor, keep: Tensor) -> TorchDistribution:
+    def hidden_distribution(self, x: Tensor, keep: Tensor) -> TorchDistribution:
         """A uniformly drawn row of the reference set."""
         return ReferenceRow(self.reference)
 
 
 class ReferenceRow(TorchDistribution):
-    """The law of a uniformly drawn row of a reference set: batch shape `()`, event `event`.
+    """The distribution of a uniformly drawn row of a reference set: batch shape `()`, event
+    `event`.
 
     The index has no parameter, hence `rsample`: gradients flow to the reference rows.
 
@@ -82,7 +83,7 @@ class ReferenceRow(TorchDistribution):
     def expand(
         self, batch_shape: torch.Size, _instance: ReferenceRow | None = None
     ) -> ReferenceRow:
-        """The same law over more dimensions, an index for each."""
+        """The same distribution over more dimensions, an index for each."""
         new = self._get_checked_instance(ReferenceRow, _instance)
         new.reference = self.reference
         super(ReferenceRow, new).__init__(
@@ -112,15 +113,15 @@ class ReferenceRow(TorchDistribution):
         return self.reference.var(0, correction=0).expand(self.batch_shape + self.event_shape)
 
     def log_prob_hidden(self, value: Tensor, hidden: Tensor) -> Tensor:
-        """Not defined: the law of a few hidden entries is a sum of point masses.
+        """Not defined: the distribution of a few hidden entries is a sum of point masses.
 
         Raises:
             NotImplementedError: always.
         """
         raise NotImplementedError(
-            "the law of a random reference row is a set of point masses and has no density; "
-            "objectives that propose x_imputed from the model do not need it, others can use a "
-            "GaussianImputer or a ConditionalGaussianImputer"
+            "the distribution of a random reference row is a set of point masses and has no "
+            "density; objectives that propose x_imputed from the model do not need it, others can "
+            "use a GaussianImputer or a ConditionalGaussianImputer"
         )
 
     def log_prob(self, value: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ __all__ = ["check_training_rows"]
 
 
 def check_training_rows(x: Tensor, minimum: int = 2) -> None:
-    """Refuses rows that no law can be fitted on.
+    """Refuses rows that no distribution can be fitted on.
 
     Args:
         x: training rows, shape `(B, *event)`.

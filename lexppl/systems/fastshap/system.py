@@ -13,7 +13,7 @@ from lexppl.configured import Configured
 from lexppl.distributions import ShapleyKernel
 from lexppl.effects import MASK_KIND, imputation_particles, mask_particles, penalty
 from lexppl.inference import LossTerm, NestedIWAE, Stage, System, Unscored
-from lexppl.models.black_box import law_targets
+from lexppl.models.black_box import distribution_targets
 from lexppl.models.grouping import Grouping
 from lexppl.models.imputers import ConstantImputer
 from lexppl.models.lex import LEX, observe
@@ -29,7 +29,7 @@ class TeacherTargets(Configured, PyroModule):
 
     Args:
         program: called with x and the model's probabilities `(B, C)`, or its mean `(B,)`.
-        teacher: the given model, from x to the law of y; a frozen copy is used.
+        teacher: the given model, from x to the distribution of y; a frozen copy is used.
 
     The y that is given is only looked at: one that the model could not have said is refused where
     arguments are checked.
@@ -52,11 +52,11 @@ class TeacherTargets(Configured, PyroModule):
     def forward(self, x: Tensor, y: Tensor | None = None) -> Any:
         if y is None:
             return self.program(x)
-        law = self.teacher(x)
-        told = law_targets(law).detach()
+        distribution = self.teacher(x)
+        told = distribution_targets(distribution).detach()
         if y.dim() < 2:
             # A look at y for what the model could not have said, where arguments are checked.
-            law.log_prob(y)
+            distribution.log_prob(y)
         elif y.shape != told.shape:
             raise ValueError(
                 f"y must hold labels or responses ({len(x)},), or what the model says, "
@@ -80,8 +80,8 @@ class FastSHAP(Configured, PyroModule):
 
     Args:
         network: x `(B, D)` to `(B, C · G)`, by class and then by entry.
-        surrogate: the law of y given features of which some are hidden; the misfit gives it no
-            gradient.
+        surrogate: the distribution of y given features of which some are hidden; the misfit gives
+            it no gradient.
         entries: G ≥ 2.
         classes: C, or None for a real response, whose mean is then the game, in its units.
         imputer: what hidden features become, a constant; 0 if None.
@@ -149,8 +149,8 @@ class FastSHAP(Configured, PyroModule):
 
     def forward(self, x: Tensor, y: Tensor | None = None) -> Tensor:
         with pyro.plate("data", len(x), dim=-1):
-            law = self.surrogate(x)
-            none, everything = self._of_none(x), self._numbers(law)
+            distribution = self.surrogate(x)
+            none, everything = self._of_none(x), self._numbers(distribution)
             phi = self._attributions(x, none, everything)
             likeliest = everything.argmax(-1)[:, None, None].expand(-1, 1, self.entries)
             explained = phi.gather(1, likeliest).squeeze(1)
@@ -163,7 +163,7 @@ class FastSHAP(Configured, PyroModule):
                     coalition = pyro.sample("coalition", kernel)
                     penalty("misfit", self.misfit(x, coalition, phi, none))
                 with imputation_particles():
-                    return observe("y", law, y)
+                    return observe("y", distribution, y)
 
     def misfit(self, x: Tensor, coalition: Tensor, phi: Tensor, none: Tensor) -> Tensor:
         """The mean squared error of φ `(B, C, G)` at coalitions `(L, B, G)`, given v(∅) `(B, C)`:
@@ -177,17 +177,19 @@ class FastSHAP(Configured, PyroModule):
         """v(∅), `(B, C)`."""
         return self.values(x, x.new_zeros(len(x), self.entries))
 
-    def _numbers(self, law: Any) -> Tensor:
-        told = law_targets(law).detach()
+    def _numbers(self, distribution: Any) -> Tensor:
+        told = distribution_targets(distribution).detach()
         if self.classes is None:
-            if law.has_enumerate_support:
+            if distribution.has_enumerate_support:
                 raise ValueError(
-                    "the surrogate is a law of labels, and classes is None; give the number of "
-                    "labels"
+                    "the surrogate is a distribution of labels, and classes is None; give the "
+                    "number of labels"
                 )
             return told.unsqueeze(-1)
-        if not law.has_enumerate_support or told.shape[-1] != self.classes:
-            given = told.shape[-1] if law.has_enumerate_support else "a response, not labels"
+        if not distribution.has_enumerate_support or told.shape[-1] != self.classes:
+            given = (
+                told.shape[-1] if distribution.has_enumerate_support else "a response, not labels"
+            )
             raise ValueError(f"the surrogate must have {self.classes} classes; it has {given}")
         return told
 
@@ -238,12 +240,12 @@ def fastshap(
 
     Args:
         features: D.
-        surrogate: a given law of y given features of which some are hidden, from `(…, B, D)`; a
-            frozen copy is used, and there is one stage only.
+        surrogate: a given distribution of y given features of which some are hidden, from `(…, B,
+            D)`; a frozen copy is used, and there is one stage only.
         classes: C for labels, or None for a real response.
-        black_box: the explained model, a module from x to the law of y, whose output the surrogate
-            is fitted to; a frozen copy is used. If None the surrogate is fitted to y: a black box's
-            probabilities, or labels.
+        black_box: the explained model, a module from x to the distribution of y, whose output the
+            surrogate is fitted to; a frozen copy is used. If None the surrogate is fitted to y: a
+            black box's probabilities, or labels.
         paired: coalitions with their complements.
         normalize: make φ add up to `v(1) − v(∅)`, in training too.
         samples: coalitions (pairs) a row and step; the released code's 32 coalitions are 16 pairs.
@@ -301,7 +303,8 @@ def fastshap(
 def _given(name: str, module: Any) -> Frozen:
     if not isinstance(module, nn.Module):
         raise TypeError(
-            f"{name} must be a torch module from x to the law of y; it is {type(module).__name__}"
+            f"{name} must be a torch module from x to the distribution of y; it is "
+            f"{type(module).__name__}"
         )
     return module if isinstance(module, Frozen) else frozen(module)
 

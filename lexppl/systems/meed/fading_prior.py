@@ -23,7 +23,7 @@ class FadingPrior(Penalty):
 
     Args:
         weight: λ.
-        model: the explained model, from x to a law of labels; a frozen copy is used.
+        model: the explained model, from x to a distribution of labels; a frozen copy is used.
         epochs: of the fit, which turn its progress into m.
         grouping: which features an entry stands for; their attributions add up.
 
@@ -35,8 +35,9 @@ class FadingPrior(Penalty):
         >>> from lexppl.distributions import MaxConcrete
         >>> from lexppl.models.table_parts import table_predictor
         >>> prior = FadingPrior(1.0, table_predictor(3, 2, (8,)), epochs=10)
-        >>> law = MaxConcrete(0.5, torch.zeros(4, 3), k=1)
-        >>> bool((prior(law, law.rsample(), torch.zeros(4, 3)).abs() < 1e-6).all())
+        >>> distribution = MaxConcrete(0.5, torch.zeros(4, 3), k=1)
+        >>> cost = prior(distribution, distribution.rsample(), torch.zeros(4, 3))
+        >>> bool((cost.abs() < 1e-6).all())
         True
     """
 
@@ -50,10 +51,10 @@ class FadingPrior(Penalty):
         self.epochs = int_at_least("epochs", epochs)
         self.grouping = grouping
 
-    def forward(self, law: TorchDistribution, mask: Tensor, *rows: Tensor) -> Tensor:
+    def forward(self, distribution: TorchDistribution, mask: Tensor, *rows: Tensor) -> Tensor:
         (x,) = rows
         m = int(fit_progress() * self.epochs)
-        log_z = law.logits.log_softmax(-1)
+        log_z = distribution.logits.log_softmax(-1)
         log_r = self.attributions(x).log_softmax(-1)
         target = ((m * log_z.detach() + log_r) / (m + 1)).softmax(-1)
         return self.weight * (target - log_z.exp()).abs().mean(-1) / (m + 1)

@@ -14,7 +14,7 @@ class OutputFeedback(Configured, nn.Module):
 
     Args:
         network: `(B, D + C)` to logits `(B, G)`.
-        model: from x to a law of labels; a frozen copy is used.
+        model: from x to a distribution of labels; a frozen copy is used.
 
     Example:
         >>> from lexppl.models import MLP

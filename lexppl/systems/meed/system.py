@@ -79,7 +79,8 @@ def meed(
 
     Args:
         features: D.
-        black_box: the explained model, a module from x to a law of labels; frozen copies are used.
+        black_box: the explained model, a module from x to a distribution of labels; frozen copies
+            are used.
         classes: C.
         k: draws, the most entries that a mask keeps.
         temperature: τ.
@@ -110,7 +111,7 @@ def meed(
         raise ValueError(f"meed explains labels of at least 2 classes; classes is {classes!r}")
     if not isinstance(black_box, nn.Module):
         raise TypeError(
-            "black_box must be a torch module from x to a law of labels; it is "
+            "black_box must be a torch module from x to a distribution of labels; it is "
             f"{type(black_box).__name__}: fit one to its outputs first, as with "
             "lexppl.evaluation.fit_predictor"
         )

@@ -32,7 +32,7 @@ class GlobalImportance(Configured, PyroModule):
 
     Args:
         entries: G.
-        predictor: the given model's law of y.
+        predictor: the given model's distribution of y.
         concentration: α₀ of the prior.
         kl_weight: factor of the prior's and the guide's term, 1 for the posterior.
         imputer: what hidden shares are replaced with, 0 for `f ⊙ x`.
@@ -89,7 +89,7 @@ class DirichletGuide(Configured, PyroModule):
         kl_weight: as the model's.
 
     Example:
-        >>> DirichletGuide(3).law.mean.detach().sum()
+        >>> DirichletGuide(3).distribution.mean.detach().sum()
         tensor(1.)
     """
 
@@ -105,7 +105,7 @@ class DirichletGuide(Configured, PyroModule):
         nn.init.zeros_(self.free)
 
     @property
-    def law(self) -> MaskDirichlet:
+    def distribution(self) -> MaskDirichlet:
         """q(f)."""
         return MaskDirichlet(positive(self.free))
 
@@ -114,7 +114,7 @@ class DirichletGuide(Configured, PyroModule):
         if self.point:
             infer["estimator"] = PlugInMean()
         with pyro.poutine.scale(scale=self.kl_weight):
-            pyro.sample("importance", self.law, infer=infer)
+            pyro.sample("importance", self.distribution, infer=infer)
 
 
 @METHODS.register("Q-FIT: a Dirichlet posterior of importance, by row")
@@ -146,11 +146,13 @@ def q_fit(
 
     Deviations: none in the objective. The released code pools a batch into one Dirichlet in the
     local point estimate, weights the global KL by about 1e-4/N, and lets the given model's batch
-    norm statistics move; here each row has its law, the KL has weight 1, and the model is frozen.
+    norm statistics move; here each row has its distribution, the KL has weight 1, and the model is
+    frozen.
 
     Args:
         features: D.
-        black_box: the given model, from `(…, B, D)` to the law of y; a frozen copy is used.
+        black_box: the given model, from `(…, B, D)` to the distribution of y; a frozen copy is
+            used.
         scope: "local" or "global".
         point: at the mean, in place of draws.
         concentration: α₀; 0.1 or 0.01 in the paper.

@@ -1,4 +1,4 @@
-"""Baselines drawn from an imputer, against the law that they should have."""
+"""Baselines drawn from an imputer, against the distribution that they should have."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Laws of a mask's size: probabilities, moments and draws against enumeration."""
+"""Distributions of a mask's size: probabilities, moments and draws against enumeration."""
 
 import math
 from fractions import Fraction
@@ -55,26 +55,26 @@ def law_of(name, size, **options):
 @pytest.mark.parametrize("size", [2, 3, 4, 7])
 @pytest.mark.parametrize("name", ["kernel", "uniform", "some"])
 def test_probabilities_moments_and_entropy_equal_the_enumerated_ones(name, size):
-    law, formula = law_of(name, size, validate_args=False, **DOUBLE)
+    distribution, formula = law_of(name, size, validate_args=False, **DOUBLE)
     masks, exact = by_formula(formula, size)
-    assert (law.log_prob(masks).exp() - exact).abs().max() < 1e-14
+    assert (distribution.log_prob(masks).exp() - exact).abs().max() < 1e-14
     mean = exact @ masks
-    assert (law.mean - mean).abs().max() < 1e-14
-    assert (law.variance - mean * (1 - mean)).abs().max() < 1e-14
+    assert (distribution.mean - mean).abs().max() < 1e-14
+    assert (distribution.variance - mean * (1 - mean)).abs().max() < 1e-14
     surprise = torch.where(exact > 0, exact * exact.clamp(min=1e-300).log(), 0.0)
-    assert abs(law.entropy() + surprise.sum()) < 1e-13
-    listed = {tuple(m.tolist()) for m in law.enumerate_support()}
+    assert abs(distribution.entropy() + surprise.sum()) < 1e-13
+    listed = {tuple(m.tolist()) for m in distribution.enumerate_support()}
     assert listed == {tuple(m.tolist()) for m, p in zip(masks, exact, strict=True) if p > 0}
-    assert torch.equal(law.support.check(masks), exact > 0)
+    assert torch.equal(distribution.support.check(masks), exact > 0)
 
 
 def test_a_size_has_the_probability_of_the_docstring():
     size = 9
-    law = ShapleyKernel(size, **DOUBLE)
-    masks = law.enumerate_support()
+    distribution = ShapleyKernel(size, **DOUBLE)
+    masks = distribution.enumerate_support()
     harmonic = sum(1 / i for i in range(1, size))
     for s in range(1, size):
-        found = law.log_prob(masks[masks.sum(-1) == s]).exp().sum()
+        found = distribution.log_prob(masks[masks.sum(-1) == s]).exp().sum()
         assert abs(found - size / (2 * harmonic) / (s * (size - s))) < 1e-13
 
 
@@ -93,9 +93,9 @@ def test_uniform_sizes_are_bernoullis_of_a_uniform_rate():
 @pytest.mark.parametrize("name", ["kernel", "uniform", "some"])
 def test_draws_fit(name, size, dtype):
     torch.manual_seed(size)
-    law, formula = law_of(name, size, dtype=dtype)
+    distribution, formula = law_of(name, size, dtype=dtype)
     masks, exact = by_formula(formula, size)
-    draws = law.sample((20_000,))
+    draws = distribution.sample((20_000,))
     assert draws.dtype == dtype
     assert_fits(draws, masks[exact > 0], exact[exact > 0])
 
@@ -123,28 +123,28 @@ def test_draws_at_the_ends_of_the_uniform_have_allowed_sizes(monkeypatch):
 
     largest = {torch.float32: 1.0 - 2.0**-24, torch.float64: 1.0 - 2.0**-53}
     for size, dtype in product((2, 3, 7, 10, 100, 200, 1001), largest):
-        law = ShapleyKernel(size, dtype=dtype)
+        distribution = ShapleyKernel(size, dtype=dtype)
         monkeypatch.setattr(torch, "rand", extreme(largest[dtype]))
-        assert (law.sample((5,)).sum(-1) == size - 1).all()
+        assert (distribution.sample((5,)).sum(-1) == size - 1).all()
         monkeypatch.setattr(torch, "rand", extreme(0.0))
-        assert (law.sample((5,)).sum(-1) == 1).all()
+        assert (distribution.sample((5,)).sum(-1) == 1).all()
 
 
 def test_a_wide_law_has_finite_probabilities():
-    law = ShapleyKernel(3000)
-    draws = law.sample((10,))
+    distribution = ShapleyKernel(3000)
+    draws = distribution.sample((10,))
     size = draws.sum(-1)
     assert bool(((size >= 1) & (size <= 2999)).all())
-    assert bool(law.log_prob(draws).isfinite().all())
+    assert bool(distribution.log_prob(draws).isfinite().all())
     with pytest.raises(ValueError, match=r"about 2\^3000 masks"):
-        law.enumerate_support()
+        distribution.enumerate_support()
 
 
 def test_shapes_expansion_and_plates():
-    law = ShapleyKernel(4, (3,), **DOUBLE)
-    wide = law.expand((2, 3))
+    distribution = ShapleyKernel(4, (3,), **DOUBLE)
+    wide = distribution.expand((2, 3))
     assert wide.batch_shape == (2, 3)
-    assert wide._log_mask is law._log_mask
+    assert wide._log_mask is distribution._log_mask
     draws = wide.sample((5,))
     assert draws.shape == (5, 2, 3, 4)
     assert wide.log_prob(draws).shape == (5, 2, 3)
@@ -152,11 +152,11 @@ def test_shapes_expansion_and_plates():
     assert wide.mean.shape == wide.variance.shape == (2, 3, 4)
     assert wide.entropy().shape == (2, 3)
     assert wide.enumerate_support().shape == (14, 2, 3, 4)
-    assert mask_support(law).shape == (14, 1, 4)
+    assert mask_support(distribution).shape == (14, 1, 4)
     assert len({tuple(m.tolist()) for m in wide.sample((50,)).reshape(-1, 4)}) == 14
     for bad in ((2,), (), (3, 1)):
         with pytest.raises(ValueError, match="cannot be expanded to"):
-            law.expand(bad)
+            distribution.expand(bad)
 
     def model():
         with pyro.plate("data", 3, dim=-1), pyro.plate("masks", 2, dim=-2):
@@ -170,9 +170,9 @@ def test_shapes_expansion_and_plates():
 
 def test_vmap_draws_differ_and_their_probabilities_are_the_laws():
     def one(shift):
-        law = ShapleyKernel(5, (6,), **DOUBLE)
-        mask = law.sample((20,))
-        return mask, law.log_prob(mask) + shift
+        distribution = ShapleyKernel(5, (6,), **DOUBLE)
+        mask = distribution.sample((20,))
+        return mask, distribution.log_prob(mask) + shift
 
     masks, log_prob = torch.func.vmap(one, randomness="different")(torch.zeros(3).double())
     assert masks.shape == (3, 20, 6, 5)
@@ -181,10 +181,10 @@ def test_vmap_draws_differ_and_their_probabilities_are_the_laws():
 
 
 def test_what_is_outside_the_support_is_refused():
-    law = ShapleyKernel(3, validate_args=True)
+    distribution = ShapleyKernel(3, validate_args=True)
     for bad in ([0.0, 0, 0], [1.0, 1, 1], [0.5, 0.5, 0], [2.0, -1, 0]):
         with pytest.raises(ValueError):
-            law.log_prob(torch.tensor(bad))
+            distribution.log_prob(torch.tensor(bad))
     free = ShapleyKernel(3, validate_args=False)
     assert free.log_prob(torch.zeros(3)) == -math.inf
 

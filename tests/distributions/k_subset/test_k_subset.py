@@ -1,4 +1,5 @@
-"""The exact k-subset law against full enumeration, and against a sequential table where none is."""
+"""The exact k-subset distribution against full enumeration, and against a sequential table where
+none is."""
 
 import math
 from itertools import combinations
@@ -56,14 +57,14 @@ def sequential_log_normaliser(logits: Tensor, k: int) -> Tensor:
 def test_everything_equals_enumeration(size: int, k: int) -> None:
     logits = logits_of(3, size, seed=size)
     masks = all_masks(size, k)
-    law = KSubset(logits, k)
+    distribution = KSubset(logits, k)
     log_prob, mean, entropy = enumerated(logits, masks)
     weight = torch.linspace(-1, 1, 3 * size, dtype=torch.float64).reshape(3, size)
     pairs = {
-        "log_prob": (law.log_prob(masks.unsqueeze(1)), log_prob),
-        "mean": (law.mean, mean),
-        "variance": (law.variance, mean * (1 - mean)),
-        "entropy": (law.entropy(), entropy),
+        "log_prob": (distribution.log_prob(masks.unsqueeze(1)), log_prob),
+        "mean": (distribution.mean, mean),
+        "variance": (distribution.variance, mean * (1 - mean)),
+        "entropy": (distribution.entropy(), entropy),
     }
     for name, (value, reference) in pairs.items():
         assert (value - reference).abs().max() < 1e-10, name
@@ -72,7 +73,7 @@ def test_everything_equals_enumeration(size: int, k: int) -> None:
         (gradient,) = grad((value * weights).sum(), logits, retain_graph=True)
         (exact,) = grad((reference * weights).sum(), logits, retain_graph=True)
         assert (gradient - exact).abs().max() < 1e-10 * weights.abs().sum(), name
-    assert torch.equal(law.enumerate_support(expand=False)[:, 0], masks)
+    assert torch.equal(distribution.enumerate_support(expand=False)[:, 0], masks)
 
 
 @pytest.mark.parametrize("k", [1, 2, 63, 69, 70])
@@ -93,7 +94,7 @@ def test_equals_enumeration_where_the_frequencies_are_used(k: int) -> None:
 
 
 def test_independent_bernoullis_are_another_law() -> None:
-    """Negative control: neither their marginals nor their entropy pass for the law's."""
+    """Negative control: neither their marginals nor their entropy pass for the distribution's."""
     logits = logits_of(3, 6)
     _, mean, entropy = enumerated(logits, all_masks(6, 3))
     independent = dist.Bernoulli(logits=logits).to_event(1)
@@ -122,17 +123,17 @@ def test_k_differs_by_row() -> None:
     size = 7
     logits = logits_of(4, size)
     k = torch.tensor([1, 3, 7, 4])
-    law = KSubset(logits, k)
+    distribution = KSubset(logits, k)
     bounded = KSubset(logits[:2], k[:2], max_k=3)
-    draws = law.sample((50,))
-    log_prob = law.log_prob(draws)
+    draws = distribution.sample((50,))
+    log_prob = distribution.log_prob(draws)
     for row in range(4):
         alone = KSubset(logits[row], int(k[row]))
-        assert (law.mean[row] - alone.mean).abs().max() < 1e-12
-        assert (law.entropy()[row] - alone.entropy()).abs() < 1e-12
+        assert (distribution.mean[row] - alone.mean).abs().max() < 1e-12
+        assert (distribution.entropy()[row] - alone.entropy()).abs() < 1e-12
         assert (log_prob[:, row] - alone.log_prob(draws[:, row])).abs().max() < 1e-12
-    assert (bounded.mean - law.mean[:2]).abs().max() < 1e-12
-    assert torch.equal(law.mode.sum(-1), k.double())
+    assert (bounded.mean - distribution.mean[:2]).abs().max() < 1e-12
+    assert torch.equal(distribution.mode.sum(-1), k.double())
     assert torch.equal(draws.sum(-1), k.double().expand(50, 4))
     # One row of logits, several k: they broadcast.
     wide = KSubset(logits[0], torch.tensor([[1], [2]]).expand(2, 3))
@@ -153,10 +154,10 @@ def test_image_size_with_extreme_logits(dtype: torch.dtype, kind: str) -> None:
         "far off": 1e4 + 4 * uniform,
     }[kind].to(dtype)
     logits.requires_grad_()
-    law = KSubset(logits, k)
-    mask = law.sample()
+    distribution = KSubset(logits, k)
+    mask = distribution.sample()
     assert torch.equal(mask.sum(-1), torch.full((2,), float(k), dtype=dtype))
-    # A constant cancels from the law; the reference is spared the rounding it costs.
+    # A constant cancels from the distribution; the reference is spared the rounding it costs.
     exact = logits.detach().double()
     exact = (exact - exact.mean().round()).requires_grad_()
     log_normaliser = sequential_log_normaliser(exact, k)
@@ -167,27 +168,27 @@ def test_image_size_with_extreme_logits(dtype: torch.dtype, kind: str) -> None:
     scale = k * float(exact.detach().abs().max())
     tolerance = (1e-6 if dtype == torch.float32 else 0.0) + 5e-16 * size
     for name, value, reference, size_of_terms in (
-        ("log_prob", law.log_prob(mask), log_prob, scale),
-        ("mean", law.mean, marginals, 10.0),
-        ("entropy", law.entropy(), entropy, scale),
+        ("log_prob", distribution.log_prob(mask), log_prob, scale),
+        ("mean", distribution.mean, marginals, 10.0),
+        ("entropy", distribution.entropy(), entropy, scale),
     ):
         assert value.dtype == dtype
         limit = 5e-16 * size_of_terms * 10 + tolerance * (1 + float(reference.detach().abs().max()))
         assert (value - reference).abs().max() < limit, name
         (gradient,) = grad(value.square().sum(), logits, retain_graph=True)
         assert bool(gradient.isfinite().all()), name
-    (gradient,) = grad(law.log_prob(mask).sum(), logits, retain_graph=True)
+    (gradient,) = grad(distribution.log_prob(mask).sum(), logits, retain_graph=True)
     assert (gradient - (mask - marginals)).abs().max() < 1e-10 + 10 * tolerance
 
 
 def test_extreme_logits_of_a_small_law() -> None:
     logits = torch.tensor([50.0, -50.0, 50.0, 0.0, -50.0, 1e4])
     for k in range(1, 7):
-        law = KSubset(logits.clone().requires_grad_(), k)
+        distribution = KSubset(logits.clone().requires_grad_(), k)
         exact = KSubset(logits.double(), k)
-        assert (law.mean - exact.mean).abs().max() < 1e-5
-        assert (law.entropy() - exact.entropy()).abs() < 1e-5
-        assert torch.equal(law.sample().sum(), torch.tensor(float(k)))
+        assert (distribution.mean - exact.mean).abs().max() < 1e-5
+        assert (distribution.entropy() - exact.entropy()).abs() < 1e-5
+        assert torch.equal(distribution.sample().sum(), torch.tensor(float(k)))
 
 
 @pytest.mark.parametrize(
@@ -222,38 +223,38 @@ def test_marginals_and_pairs_of_draws_at_image_size() -> None:
     torch.manual_seed(3)
     size, k = IMAGE
     logits = logits_of(size, scale=2.0).detach()
-    law = KSubset(logits, k)
+    distribution = KSubset(logits, k)
     number = 4000
-    draws = law.sample((number,))
+    draws = distribution.sample((number,))
     logits.requires_grad_()
     (first,) = grad(KSubset(logits, k).mean[::97].sum(), logits)  # row sums of the covariance
     bound = 6.5  # two-sided, 2 × 1568 z-scores: 2.5e-7
-    sd = (law.variance / number).sqrt()
-    assert ((draws.mean(0) - law.mean) / sd).abs().max() < bound
-    centred = draws - law.mean
+    sd = (distribution.variance / number).sqrt()
+    assert ((draws.mean(0) - distribution.mean) / sd).abs().max() < bound
+    centred = draws - distribution.mean
     products = centred[:, ::97].sum(-1, keepdim=True) * centred
     spread = products.std(0) / number**0.5
-    often = law.variance > 0.01
+    often = distribution.variance > 0.01
     assert ((products.mean(0) - first) / spread)[often].abs().max() < bound
 
 
 def test_shapes_and_expand_share_the_tables() -> None:
     logits = logits_of(4, 6)
-    law = KSubset(logits, 2)
-    wide = law.expand((3, 4))
+    distribution = KSubset(logits, 2)
+    wide = distribution.expand((3, 4))
     assert wide.batch_shape == (3, 4)
     assert wide.event_shape == (6,)
-    assert wide._rows is law._rows
+    assert wide._rows is distribution._rows
     assert wide.logits.shape == (3, 4, 6)
     draws = wide.sample((2,))
     assert draws.shape == (2, 3, 4, 6)
     assert wide.log_prob(draws).shape == (2, 3, 4)
-    assert torch.equal(wide.log_prob(draws), law.log_prob(draws))
+    assert torch.equal(wide.log_prob(draws), distribution.log_prob(draws))
     for name in ("mean", "variance"):
         view = getattr(wide, name)
         assert view.shape == (3, 4, 6)
-        assert view.stride(0) == 0, f"{name} of the expanded law must be a view"
-        assert torch.equal(view[0], getattr(law, name))
+        assert view.stride(0) == 0, f"{name} of the expanded distribution must be a view"
+        assert torch.equal(view[0], getattr(distribution, name))
     assert wide.entropy().shape == (3, 4)
     assert wide.entropy().stride(0) == 0
     assert wide.mode.shape == (3, 4, 6)
@@ -269,26 +270,32 @@ def test_shapes_and_expand_share_the_tables() -> None:
     assert scalar.log_prob(scalar.sample()).shape == ()
     assert scalar.expand_by((2, 3)).sample().shape == (2, 3, 6)
     assert repr(wide) == "KSubset(logits: (3, 4, 6), k: 2)"
-    assert law.to_event(1).log_prob(law.sample()).shape == ()
-    assert law.mask(torch.tensor([True, False, True, True])).log_prob(law.sample())[1] == 0
+    assert distribution.to_event(1).log_prob(distribution.sample()).shape == ()
+    assert (
+        distribution.mask(torch.tensor([True, False, True, True])).log_prob(distribution.sample())[
+            1
+        ]
+        == 0
+    )
 
 
 def test_gradients_survive_an_earlier_use_without_them() -> None:
     logits = logits_of(3, 6)
-    law = KSubset(logits, 2)
+    distribution = KSubset(logits, 2)
     with torch.no_grad():
-        mask = law.sample()
-        law.log_prob(mask)
-        assert not law.mean.requires_grad
-        law.entropy()
+        mask = distribution.sample()
+        distribution.log_prob(mask)
+        assert not distribution.mean.requires_grad
+        distribution.entropy()
     fresh = KSubset(logits, 2)
     for name in ("mean", "variance"):
         assert torch.equal(
-            grad(getattr(law, name).square().sum(), logits, retain_graph=True)[0],
+            grad(getattr(distribution, name).square().sum(), logits, retain_graph=True)[0],
             grad(getattr(fresh, name).square().sum(), logits, retain_graph=True)[0],
         )
     assert torch.equal(
-        grad(law.log_prob(mask).sum(), logits)[0], grad(fresh.log_prob(mask).sum(), logits)[0]
+        grad(distribution.log_prob(mask).sum(), logits)[0],
+        grad(fresh.log_prob(mask).sum(), logits)[0],
     )
 
 
@@ -316,17 +323,17 @@ def test_vmap(size: int) -> None:
     logits = logits_of(5, 3, size).detach()
 
     def everything(x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        law = KSubset(x, 2, validate_args=False)
-        mask = law.expand((4, 3)).sample()
-        return mask, law.log_prob(mask), law.mean, law.entropy()
+        distribution = KSubset(x, 2, validate_args=False)
+        mask = distribution.expand((4, 3)).sample()
+        return mask, distribution.log_prob(mask), distribution.mean, distribution.entropy()
 
     mask, log_prob, mean, entropy = torch.func.vmap(everything, randomness="different")(logits)
     assert mask.shape == (5, 4, 3, size)
     assert bool((mask.sum(-1) == 2).all())
-    law = KSubset(logits, 2)
-    assert (log_prob - law.log_prob(mask.movedim(1, 0)).movedim(0, 1)).abs().max() < 1e-12
-    assert (mean - law.mean).abs().max() < 1e-12
-    assert (entropy - law.entropy()).abs().max() < 1e-12
+    distribution = KSubset(logits, 2)
+    assert (log_prob - distribution.log_prob(mask.movedim(1, 0)).movedim(0, 1)).abs().max() < 1e-12
+    assert (mean - distribution.mean).abs().max() < 1e-12
+    assert (entropy - distribution.entropy()).abs().max() < 1e-12
     same = torch.func.vmap(everything, randomness="different")(logits[:1].expand(5, 3, size))[0]
     assert not all(torch.equal(same[0], other) for other in same[1:])
 
@@ -352,10 +359,14 @@ def test_traced_program_equals_the_eager_one(size: int) -> None:
 
     def step(x: Tensor) -> tuple[Tensor, Tensor]:
         x = x.detach().requires_grad_()
-        law = KSubset(x, 3, validate_args=False).expand((2, 4))
+        distribution = KSubset(x, 3, validate_args=False).expand((2, 4))
         with torch.no_grad():
-            mask = law.mode
-        loss = law.log_prob(mask).sum() + law.entropy().sum() + law.mean.square().sum()
+            mask = distribution.mode
+        loss = (
+            distribution.log_prob(mask).sum()
+            + distribution.entropy().sum()
+            + distribution.mean.square().sum()
+        )
         return loss, grad(loss, x)[0]
 
     graph = make_fx(step)(logits)
@@ -388,13 +399,13 @@ def test_kl_divergence() -> None:
 
 
 def test_support_is_checked() -> None:
-    law = KSubset(torch.zeros(2, 4), torch.tensor([1, 2]), validate_args=True)
+    distribution = KSubset(torch.zeros(2, 4), torch.tensor([1, 2]), validate_args=True)
     good = torch.tensor([[0.0, 1, 0, 0], [1, 1, 0, 0]])
-    assert law.log_prob(good).exp().tolist() == pytest.approx([1 / 4, 1 / 6])
-    assert law.support.check(good).tolist() == [True, True]
+    assert distribution.log_prob(good).exp().tolist() == pytest.approx([1 / 4, 1 / 6])
+    assert distribution.support.check(good).tolist() == [True, True]
     for bad in (good.flip(0), good * 0.5, good[:, :3]):
         with pytest.raises(ValueError):
-            law.log_prob(bad)
+            distribution.log_prob(bad)
     # Without validation: the formula, Σ z·logits − log e_k, and its gradient by the value.
     logits = logits_of(4)
     free = KSubset(logits, 2, validate_args=False)
@@ -437,21 +448,22 @@ def test_enumeration_refuses() -> None:
 
 @pytest.mark.parametrize("k", [1, 10, 157, 784, 1500, 1568])
 def test_number_of_frequencies_bounds_the_aliased_counts(k: int) -> None:
-    """The widest law of mean k, a binomial, has less than 1e-17 of its mass beyond the aliases."""
+    """The widest distribution of mean k, a binomial, has less than 1e-17 of its mass beyond the
+    aliases."""
     from scipy import stats
 
     number = frequencies(1568, k)
     assert number % 2 == 1
-    law = stats.binom(1568, k / 1568)
-    aliased = sum(law.pmf(k + j * number) for j in (*range(-20, 0), *range(1, 20)))
+    distribution = stats.binom(1568, k / 1568)
+    aliased = sum(distribution.pmf(k + j * number) for j in (*range(-20, 0), *range(1, 20)))
     assert aliased < 1e-17
     assert frequencies(1568, k) <= 1569
 
 
 def test_a_value_for_all_rows_has_a_density_in_each():
-    """As plates expand a law, and enumeration gives one value for all of its rows."""
-    law = KSubset(torch.zeros(3), 1).expand((4, 2))
+    """As plates expand a distribution, and enumeration gives one value for all of its rows."""
+    distribution = KSubset(torch.zeros(3), 1).expand((4, 2))
     for value, shape in ((torch.eye(3)[0], (4, 2)), (torch.eye(3)[:, None, None], (3, 4, 2))):
-        log_prob = law.log_prob(value)
+        log_prob = distribution.log_prob(value)
         assert log_prob.shape == shape
         assert torch.allclose(log_prob.exp(), torch.full(shape, 1 / 3))

@@ -1,8 +1,9 @@
-"""Relaxations: their noise gives the law, and the noise given the draw is the noise's conditional.
+"""Relaxations: their noise gives the distribution, and the noise given the draw is the noise's
+conditional.
 
 The conditional is tested by what defines it: noise drawn given the draw of free noise is free noise
-again; given one draw, it has the law of free noise that happens to give this draw; and gradients
-through it, with the draw's score, are those of the relaxed mask.
+again; given one draw, it has the distribution of free noise that happens to give this draw; and
+gradients through it, with the draw's score, are those of the relaxed mask.
 """
 
 import math
@@ -50,17 +51,17 @@ LAWS = {
     "OrderedTopK of all": lambda logits: OrderedTopK(logits, SIZE),
 }
 NOISE = {"Bernoulli": stats.logistic}
-"""The standard law of the noise; Gumbel where not listed."""
+"""The standard distribution of the noise; Gumbel where not listed."""
 
 
 @pytest.mark.parametrize("name", ["Bernoulli", "OrderedTopK", "TopKMask"])
 def test_hard_masks_follow_the_law(name: str) -> None:
     torch.manual_seed(1)
     logits = logits_of(SIZE)
-    law = LAWS[name](logits)
-    relaxed = relaxation(law)
-    masks = TopKMask(logits, 2).enumerate_support() if "K" in name else mask_support(law)
-    mask_law = TopKMask(logits, 2) if "K" in name else law
+    distribution = LAWS[name](logits)
+    relaxed = relaxation(distribution)
+    masks = TopKMask(logits, 2).enumerate_support() if "K" in name else mask_support(distribution)
+    mask_law = TopKMask(logits, 2) if "K" in name else distribution
     hard = relaxed.hard(relaxed.noise((20_000,)))
     assert relaxed.exact
     assert not hard.requires_grad
@@ -122,7 +123,7 @@ def gradient_z_scores(relaxed: Relaxation, logits: Tensor, detach: bool = False)
 
     number = 40_000
     rows = logits.detach().expand(number, SIZE).clone().requires_grad_()
-    relaxed = type(relaxed)(_with_logits(relaxed.law, rows))
+    relaxed = type(relaxed)(_with_logits(relaxed.distribution, rows))
     noise = relaxed.noise()
     draw = relaxed.draw(noise)
     (free,) = grad(f(relaxed.relaxed(noise, 0.7)).sum(), rows)
@@ -135,8 +136,12 @@ def gradient_z_scores(relaxed: Relaxation, logits: Tensor, detach: bool = False)
     return difference.mean(0) / (difference.std(0) / math.sqrt(number))
 
 
-def _with_logits(law, logits: Tensor):
-    return type(law)(logits, law.k) if hasattr(law, "k") else bernoulli(logits)
+def _with_logits(distribution, logits: Tensor):
+    return (
+        type(distribution)(logits, distribution.k)
+        if hasattr(distribution, "k")
+        else bernoulli(logits)
+    )
 
 
 @pytest.mark.parametrize("name", ["Bernoulli", "OrderedTopK", "TopKMask"])
@@ -160,8 +165,8 @@ def test_relaxed_masks_become_the_hard_ones(name: str) -> None:
 
 @pytest.mark.parametrize("name", LAWS)
 def test_shapes_under_expand_and_vmap(name: str) -> None:
-    law = LAWS[name](logits_of(3, SIZE)).expand((4, 3))
-    relaxed = relaxation(law)
+    distribution = LAWS[name](logits_of(3, SIZE)).expand((4, 3))
+    relaxed = relaxation(distribution)
     noise = relaxed.noise((2,))
     assert noise.shape == (2, 4, 3, SIZE)
     draw = relaxed.draw(noise)
@@ -250,8 +255,8 @@ def test_a_user_registers_a_law_in_a_few_lines() -> None:
 
     @relaxation.register(Prefix)
     class PrefixRelaxation(OrderedTopKRelaxation):
-        def __init__(self, law: Prefix) -> None:
-            super().__init__(OrderedTopK(law.logits, 1))
+        def __init__(self, distribution: Prefix) -> None:
+            super().__init__(OrderedTopK(distribution.logits, 1))
 
         def mask(self, draw: Tensor) -> Tensor:
             return super().mask(draw).flip(-1).cumsum(-1).flip(-1)
@@ -260,8 +265,8 @@ def test_a_user_registers_a_law_in_a_few_lines() -> None:
             return super().relaxed(noise, temperature).flip(-1).cumsum(-1).flip(-1)
 
     torch.manual_seed(7)
-    law = Prefix(logits=logits_of(4))
-    relaxed = relaxation(law)
+    distribution = Prefix(logits=logits_of(4))
+    relaxed = relaxation(distribution)
     hard = relaxed.hard(relaxed.noise((20_000,)))
-    assert_fits(hard, torch.ones(4, 4, dtype=torch.float64).tril(), law.probs.detach())
+    assert_fits(hard, torch.ones(4, 4, dtype=torch.float64).tril(), distribution.probs.detach())
     assert relaxed.has_conditional

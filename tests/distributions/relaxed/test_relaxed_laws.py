@@ -72,11 +72,11 @@ def test_gradcheck(soften) -> None:
 
 @pytest.mark.parametrize("soften", SOFTEN)
 def test_relaxed_subset_becomes_the_law_without_replacement(soften) -> None:
-    """…and not the exact k-subset law with the same logits: the negative control."""
+    """…and not the exact k-subset distribution with the same logits: the negative control."""
     torch.manual_seed(0)
     logits = keys_of(6, scale=1.0)
-    law = RelaxedSubset(1e-4, logits, 3, soften=soften)
-    soft = law.rsample((20_000,))
+    distribution = RelaxedSubset(1e-4, logits, 3, soften=soften)
+    soft = distribution.rsample((20_000,))
     settled = (soft - soft.round()).abs().amax(-1) < 1e-3
     assert settled.double().mean() > 0.98
     draws = soft[settled].round()
@@ -117,11 +117,11 @@ def test_gradients_are_those_of_the_reparameterised_draw() -> None:
         assert gradcheck(function, (logits,))
 
 
-@pytest.mark.parametrize("law", [RelaxedSubset, MaxConcrete])
-def test_shapes_and_expand(law: type) -> None:
-    narrow = law(0.5, keys_of(4, 6), 2)
+@pytest.mark.parametrize("distribution", [RelaxedSubset, MaxConcrete])
+def test_shapes_and_expand(distribution: type) -> None:
+    narrow = distribution(0.5, keys_of(4, 6), 2)
     wide = narrow.expand((3, 4))
-    assert type(wide) is law
+    assert type(wide) is distribution
     assert wide.batch_shape == (3, 4)
     assert wide.event_shape == (6,)
     assert wide.rsample((5,)).shape == (5, 3, 4, 6)
@@ -131,25 +131,25 @@ def test_shapes_and_expand(law: type) -> None:
     with pytest.raises(NotImplementedError, match="no log_prob"):
         wide.log_prob(wide.rsample())
     drawn = torch.func.vmap(
-        lambda x: law(0.5, x, 2, validate_args=False).rsample((3,)), randomness="different"
+        lambda x: distribution(0.5, x, 2, validate_args=False).rsample((3,)), randomness="different"
     )(torch.zeros(5, 2, 6))
     assert drawn.shape == (5, 3, 2, 6)
     assert len(drawn.unique(dim=0)) == 5
-    assert repr(narrow) == f"{law.__name__}(logits: (4, 6), k: 2)"
+    assert repr(narrow) == f"{distribution.__name__}(logits: (4, 6), k: 2)"
 
 
-@pytest.mark.parametrize("law", [RelaxedSubset, MaxConcrete])
+@pytest.mark.parametrize("distribution", [RelaxedSubset, MaxConcrete])
 @pytest.mark.parametrize("temperature", [0.0, -1.0, torch.tensor(0.0), float("nan")])
-def test_temperature_must_be_positive(law: type, temperature) -> None:
+def test_temperature_must_be_positive(distribution: type, temperature) -> None:
     with pytest.raises(ValueError, match="temperature must be positive"):
-        law(temperature, torch.zeros(4), 2, validate_args=True)
+        distribution(temperature, torch.zeros(4), 2, validate_args=True)
 
 
-@pytest.mark.parametrize("law", [RelaxedSubset, MaxConcrete])
-def test_bad_k_and_logits(law: type) -> None:
+@pytest.mark.parametrize("distribution", [RelaxedSubset, MaxConcrete])
+def test_bad_k_and_logits(distribution: type) -> None:
     with pytest.raises(ValueError, match="between 1 and G = 4"):
-        law(0.5, torch.zeros(4), 5)
+        distribution(0.5, torch.zeros(4), 5)
     with pytest.raises(TypeError, match="k must be an int"):
-        law(0.5, torch.zeros(4), 2.0)
+        distribution(0.5, torch.zeros(4), 2.0)
     with pytest.raises(ValueError, match="finite"):
-        law(0.5, torch.tensor([0.0, float("inf")]), 1, validate_args=True)
+        distribution(0.5, torch.tensor([0.0, float("inf")]), 1, validate_args=True)

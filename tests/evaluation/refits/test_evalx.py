@@ -1,4 +1,4 @@
-"""EVAL-X against the law it should learn, and its scores against arithmetic by hand."""
+"""EVAL-X against the distribution it should learn, and its scores against arithmetic by hand."""
 
 import itertools
 import math

@@ -17,12 +17,14 @@ Y = torch.randint(2, (40,), generator=GENERATOR)
 def test_it_scores_as_its_law_says():
     full = FittedPredictor(fit_predictor((X, Y), hidden=(4,), epochs=1, progress=False).result)
     with torch.no_grad():
-        law = full.predictor(X)
-    torch.testing.assert_close(full.predict(X), law.probs)
+        distribution = full.predictor(X)
+    torch.testing.assert_close(full.predict(X), distribution.probs)
     scores = full.scores(X, Y)
-    assert scores.log_likelihood == pytest.approx(float(law.log_prob(Y).mean()), abs=1e-12)
-    assert scores.accuracy == pytest.approx(float((law.probs.argmax(1) == Y).double().mean()))
-    torch.testing.assert_close(black_box(full.predictor).targets(X), law.probs)
+    assert scores.log_likelihood == pytest.approx(float(distribution.log_prob(Y).mean()), abs=1e-12)
+    assert scores.accuracy == pytest.approx(
+        float((distribution.probs.argmax(1) == Y).double().mean())
+    )
+    torch.testing.assert_close(black_box(full.predictor).targets(X), distribution.probs)
 
 
 def test_it_finds_logistic_coefficients():

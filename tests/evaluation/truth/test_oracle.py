@@ -52,7 +52,8 @@ Rule = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 def panels(low: float, high: float, count: int) -> Rule:
-    """Return Gauss–Legendre nodes and weights of the standard normal law on [low, high]."""
+    """Return Gauss–Legendre nodes and weights of the standard normal distribution on [low,
+    high]."""
     nodes, weights = np.polynomial.legendre.leggauss(8)
     half = (high - low) / count / 2
     places = (low + half + 2 * half * np.arange(count)[:, None] + half * nodes).ravel()
@@ -153,9 +154,9 @@ def test_f_a_is_a_half_unless_both_are_kept() -> None:
 def test_everything_kept_is_the_law_itself(name: str, constant: str) -> None:
     x = standard_rows(2000, seed=4)
     oracle = oracle_of(name, constant)
-    for masks in (torch.ones_like(x), oracle.law.truth(x)):
+    for masks in (torch.ones_like(x), oracle.distribution.truth(x)):
         torch.testing.assert_close(
-            oracle.probability(x, masks), oracle.law.probability(x), rtol=1e-9, atol=0
+            oracle.probability(x, masks), oracle.distribution.probability(x), rtol=1e-9, atol=0
         )
 
 
@@ -182,7 +183,7 @@ def test_hidden_values_are_not_read() -> None:
         assert torch.equal(oracle.probability(x, masks), oracle.probability(replaced, masks))
 
 
-def smallest_p_value(probability: Callable[..., torch.Tensor], law: SyntheticSet) -> float:
+def smallest_p_value(probability: Callable[..., torch.Tensor], distribution: SyntheticSet) -> float:
     """Simulate labels with the hidden features drawn anew; test their number, row by row.
 
     Given the kept features the number of labels 1 is exactly binomial, so the two-sided p-value
@@ -195,7 +196,7 @@ def smallest_p_value(probability: Callable[..., torch.Tensor], law: SyntheticSet
     count = torch.zeros(rows)
     for _ in range(20):
         filling = torch.randn(draws // 20, rows, 11, dtype=torch.float64, generator=generator)
-        p = law.probability(torch.where(masks == 1, x, filling))
+        p = distribution.probability(torch.where(masks == 1, x, filling))
         count += torch.bernoulli(p, generator=generator).sum(0)
     claimed = probability(x, masks).numpy()
     tails = [binom.cdf(count, draws, claimed), binom.sf(count - 1, draws, claimed)]
@@ -212,11 +213,11 @@ LEVEL = 1e-4 / 160
 )
 def test_simulation_agrees(name: str, constant: str) -> None:
     oracle = oracle_of(name, constant)
-    assert smallest_p_value(oracle.probability, oracle.law) > LEVEL
+    assert smallest_p_value(oracle.probability, oracle.distribution) > LEVEL
 
 
 def test_simulation_refutes_wrong_oracles() -> None:
-    law = synthetic_set("S3")
+    distribution = synthetic_set("S3")
     right = oracle_of("S3")
 
     def without_the_branch(x: torch.Tensor, masks: torch.Tensor) -> torch.Tensor:
@@ -226,7 +227,7 @@ def test_simulation_refutes_wrong_oracles() -> None:
         return oracle_of("Syn2").probability(x, masks)
 
     def hidden_at_zero(x: torch.Tensor, masks: torch.Tensor) -> torch.Tensor:
-        return law.probability(x * masks)
+        return distribution.probability(x * masks)
 
     def other_constant(x: torch.Tensor, masks: torch.Tensor) -> torch.Tensor:
         second = oracle_of("Syn3", "l2x-paper").probability(x, masks)
@@ -236,7 +237,7 @@ def test_simulation_refutes_wrong_oracles() -> None:
 
     wrong = (without_the_branch, first_branch_alone, hidden_at_zero, other_constant)
     for probability in wrong:
-        assert smallest_p_value(probability, law) < LEVEL, probability.__name__
+        assert smallest_p_value(probability, distribution) < LEVEL, probability.__name__
 
 
 @pytest.mark.parametrize("name", ["S1", "S3"])
@@ -287,7 +288,7 @@ def test_full_scores_of_s3() -> None:
 def test_more_features_tell_more() -> None:
     x = standard_rows(5000, seed=8)
     oracle = oracle_of("S3")
-    p = oracle.law.probability(x)
+    p = oracle.distribution.probability(x)
 
     def expected(masks: torch.Tensor) -> float:
         q = oracle.probability(x, masks)
@@ -305,7 +306,7 @@ def test_more_features_tell_more() -> None:
 def test_best_is_the_largest_over_all_masks() -> None:
     x = standard_rows(20, seed=10)
     oracle = oracle_of("S1")
-    p = oracle.law.probability(x)
+    p = oracle.distribution.probability(x)
     for k in (0, 1, 3, 11):
         masks, value = oracle.best(x, k)
         assert (masks.sum(-1) == k).all()
@@ -330,10 +331,10 @@ def test_best_in_blocks_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_best_bounds_the_reference_and_everything_kept_bounds_best() -> None:
     data = synthetic("S3", rows=2000, seed=2, dtype=torch.float64)
     oracle = oracle_of("S3")
-    p = oracle.law.probability(data.x)
+    p = oracle.distribution.probability(data.x)
     entropy = -(p * p.log() + (1 - p) * (1 - p).log())
     values = [oracle.best(data.x, k)[1] for k in (1, 3, 5)]
-    # The truth mask of size 5 is among the candidates and reaches the whole law's value.
+    # The truth mask of size 5 is among the candidates and reaches the whole distribution's value.
     torch.testing.assert_close(values[2], -entropy)
     assert (values[1] <= -entropy + 1e-9).all()
     assert float(values[0].mean()) < float(values[1].mean()) < float(values[2].mean())

@@ -1,4 +1,4 @@
-"""The gap to the oracle and its two parts, against laws written out in full."""
+"""The gap to the oracle and its two parts, against distributions written out in full."""
 
 import math
 
@@ -30,7 +30,7 @@ LIKELY = -torch.rand(30, generator=GENERATOR)
 
 
 class LinearOracle:
-    """`P(y = 1 | x_S) = σ(Σ_{d∈S} w_d x_d)`: a law to count with."""
+    """`P(y = 1 | x_S) = σ(Σ_{d∈S} w_d x_d)`: a distribution to count with."""
 
     def probability(self, x, masks):
         return torch.sigmoid((x * masks) @ WEIGHTS.to(x.dtype))

@@ -7,14 +7,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lexppl.models.imputers.mixture.component_law import ComponentFeatures
+from lexppl.models.imputers.mixture.component_distribution import ComponentFeatures
 from lexppl.models.imputers.mixture.mixture_imputer import MixtureImputer
 
 __all__ = ["GaussianFeatures", "GaussianMixtureImputer"]
 
 
 class GaussianMixtureImputer(MixtureImputer):
-    """Hidden features from their exact conditional law under a mixture of diagonal Gaussians:
+    """Hidden features from their exact conditional distribution under a mixture of diagonal
+    Gaussians:
 
         x_H | x_S ~ Σ_c r_c Π_{d ∈ H} N(μ_cd, σ_cd²),
         r_c ∝ π_c Π_{d ∈ S} N(x_d; μ_cd, σ_cd²).
@@ -89,5 +90,7 @@ class GaussianFeatures(NamedTuple):
         )
 
     def log_prob(self, value: Tensor) -> Tensor:
-        law = torch.distributions.Normal(self.means.mT, self.scales.mT, validate_args=False)
-        return law.log_prob(value.unsqueeze(-1))
+        distribution = torch.distributions.Normal(
+            self.means.mT, self.scales.mT, validate_args=False
+        )
+        return distribution.log_prob(value.unsqueeze(-1))

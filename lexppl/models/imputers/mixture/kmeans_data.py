@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from lexppl.models.imputers.imputer import Imputer, TensorOrShape
-from lexppl.models.imputers.mixture.component_law import ComponentLaw
+from lexppl.models.imputers.mixture.component_distribution import ComponentDistribution
 from lexppl.models.imputers.mixture.diagonal_fit import check_component_fit
 from lexppl.models.imputers.mixture.weighted_rows import (
     WeightedRows,
@@ -34,7 +34,8 @@ class KMeansDataImputer(Imputer):
     of a row of the cluster nearest in the other features. The gradient with respect to `keep` is
     `x − u` with that row's `u`; the choice of the cluster has none.
 
-    The law is a set of point masses; it has no `log_prob`. Tables only: rows of shape `(D,)`.
+    The distribution is a set of point masses; it has no `log_prob`. Tables only: rows of shape
+    `(D,)`.
 
     Args:
         centres: `m`, shape `(C, D)`.
@@ -127,9 +128,9 @@ class KMeansDataImputer(Imputer):
         """`(D,)`."""
         return self.centres.shape[1:]
 
-    def hidden_law(self, x: Tensor, keep: Tensor) -> ComponentLaw:
+    def hidden_distribution(self, x: Tensor, keep: Tensor) -> ComponentDistribution:
         """A row of the nearest cluster, batch shape `(…, B)`."""
-        return ComponentLaw(
+        return ComponentDistribution(
             keep,
             torch.zeros_like(self.centres[:, 0]),
             -((x.unsqueeze(-1) - self.centres.mT) ** 2),

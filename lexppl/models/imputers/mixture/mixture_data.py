@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from lexppl.models.imputers.imputer import TensorOrShape
-from lexppl.models.imputers.mixture.component_law import ComponentFeatures
+from lexppl.models.imputers.mixture.component_distribution import ComponentFeatures
 from lexppl.models.imputers.mixture.diagonal_fit import fit_diagonal_mixture
 from lexppl.models.imputers.mixture.mixture_imputer import MixtureImputer
 from lexppl.models.imputers.mixture.weighted_rows import (
@@ -33,7 +33,7 @@ class MixtureDataImputer(MixtureImputer):
     responsibility of the component for it, from all its features. The hidden features of a draw
     belong together and were seen. Fractional masks and their gradients are as there.
 
-    The law is a set of point masses; it has no `log_prob`.
+    The distribution is a set of point masses; it has no `log_prob`.
 
     Args:
         weights: π, shape `(C,)`, positive, of sum 1.

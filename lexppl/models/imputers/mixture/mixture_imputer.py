@@ -8,7 +8,10 @@ import torch
 from torch import Tensor
 
 from lexppl.models.imputers.imputer import Imputer, TensorOrShape
-from lexppl.models.imputers.mixture.component_law import ComponentFeatures, ComponentLaw
+from lexppl.models.imputers.mixture.component_distribution import (
+    ComponentDistribution,
+    ComponentFeatures,
+)
 from lexppl.models.imputers.mixture.diagonal_fit import fit_diagonal_mixture
 
 __all__ = ["MixtureImputer"]
@@ -104,9 +107,11 @@ class MixtureImputer(Imputer):
         """What the features are under each component."""
         raise NotImplementedError(f"{type(self).__name__} must define component_features()")
 
-    def hidden_law(self, x: Tensor, keep: Tensor) -> ComponentLaw:
+    def hidden_distribution(self, x: Tensor, keep: Tensor) -> ComponentDistribution:
         """The mixture given the kept entries, batch shape `(…, B)`."""
-        return ComponentLaw(keep, self.weights.log(), self._evidence(x), self.component_features())
+        return ComponentDistribution(
+            keep, self.weights.log(), self._evidence(x), self.component_features()
+        )
 
     def responsibilities(self, x: Tensor, keep: Tensor) -> Tensor:
         """The components' probabilities given the kept features, shape `(…, B, C)`.
@@ -120,7 +125,7 @@ class MixtureImputer(Imputer):
             ValueError: when a shape does not fit.
         """
         self._check_input(x, keep)
-        return self.hidden_law(x, keep).probabilities
+        return self.hidden_distribution(x, keep).probabilities
 
     def _evidence(self, x: Tensor) -> Tensor:
         """The log-density of each feature under each component, up to a constant of the feature.

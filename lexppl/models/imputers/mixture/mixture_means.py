@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lexppl.models.imputers.mixture.component_law import ComponentFeatures
+from lexppl.models.imputers.mixture.component_distribution import ComponentFeatures
 from lexppl.models.imputers.mixture.mixture_imputer import MixtureImputer
 
 __all__ = ["FeatureMeans", "MixtureMeansImputer"]
@@ -22,7 +22,7 @@ class MixtureMeansImputer(MixtureImputer):
     its Gaussian. The component stays random: this is not the conditional mean, which would be
     `Σ_c r_c μ_c`. Fractional masks, their gradients and the arguments are the same.
 
-    The law is a set of point masses; it has no `log_prob`.
+    The distribution is a set of point masses; it has no `log_prob`.
 
     Source: Senetaire et al. 2023, appendix B ("means of GMM").
 

@@ -63,9 +63,9 @@ class WeightedRows(NamedTuple):
 
     def log_prob(self, value: Tensor) -> Tensor:
         raise NotImplementedError(
-            "the law of a random reference row is a set of point masses and has no density; "
-            "objectives that propose x_imputed from the model do not need it, others can use a "
-            "GaussianMixtureImputer or a ConditionalGaussianImputer"
+            "the distribution of a random reference row is a set of point masses and has no "
+            "density; objectives that propose x_imputed from the model do not need it, others can "
+            "use a GaussianMixtureImputer or a ConditionalGaussianImputer"
         )
 
     @property

@@ -1,4 +1,4 @@
-"""The exact k-subset law: independent Bernoullis given the number that are on."""
+"""The exact k-subset distribution: independent Bernoullis given the number that are on."""
 
 import math
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from lexppl.distributions.k_subset.counts import log_count_probability, tilt
 
 
 class KSubset(TorchDistribution):
-    r"""Masks of G entries of which exactly k are on: the conditional Bernoulli law.
+    r"""Masks of G entries of which exactly k are on: the conditional Bernoulli distribution.
 
     Independent Bernoullis with the given logits, conditioned on their sum:
 
@@ -31,8 +31,8 @@ class KSubset(TorchDistribution):
     Shapes: ``logits`` is ``(*batch, G)``, ``k`` an int or an integer tensor that broadcasts with
     ``batch`` (k may differ by row); the batch shape is what both broadcast to, the event shape
     ``(G,)``. What depends on the logits alone is computed once, when it is first needed, and
-    shared with every law that ``expand`` makes of this one: under a plate of L masks over B rows
-    nothing is computed L times.
+    shared with every distribution that ``expand`` makes of this one: under a plate of L masks over
+    B rows nothing is computed L times.
 
     Cost: log2 G rounds of products in place of G sequential steps (``counts``). At G = 1568,
     k = 157 and 64 rows in float32, on 2 cores (AMD EPYC, Zen 4): ``log_prob`` forward and backward
@@ -55,10 +55,10 @@ class KSubset(TorchDistribution):
         (2023), "SIMPLE: a gradient estimator for k-subset sampling", ICLR.
 
     Example:
-        >>> law = KSubset(torch.tensor([0.0, 0.0, 1.0, -1.0]), k=2)
-        >>> law.sample().sum().item()
+        >>> distribution = KSubset(torch.tensor([0.0, 0.0, 1.0, -1.0]), k=2)
+        >>> distribution.sample().sum().item()
         2.0
-        >>> law.mean
+        >>> distribution.mean
         tensor([0.5000, 0.5000, 0.7876, 0.2124])
         >>> KSubset(torch.zeros(3, 4), k=torch.tensor([1, 2, 4])).entropy().exp()
         tensor([4.0000, 6.0000, 1.0000])
@@ -137,11 +137,13 @@ class KSubset(TorchDistribution):
         return new
 
     def uniform(self) -> "KSubset":
-        """The law with the same k and shapes under which all masks are alike."""
+        """The distribution with the same k and shapes under which all masks are alike."""
         rows = self._rows
         max_k = rows.max_k if isinstance(rows.k, Tensor) else None
-        law = KSubset(torch.zeros_like(rows.logits), rows.k, validate_args=False, max_k=max_k)
-        return law.expand(self._batch_shape)
+        distribution = KSubset(
+            torch.zeros_like(rows.logits), rows.k, validate_args=False, max_k=max_k
+        )
+        return distribution.expand(self._batch_shape)
 
     def log_prob(self, value: Tensor) -> Tensor:
         """log p(value), of shape ``sample_shape + batch_shape``.
@@ -159,7 +161,7 @@ class KSubset(TorchDistribution):
         result = score - theta * (value.sum(-1) - rows.k) + constant
         batch = self._batch_shape
         if result.shape[result.dim() - len(batch) :] != batch:
-            # Plates expand a law; a value of fewer rows has a density in each of them.
+            # Plates expand a distribution; a value of fewer rows has a density in each of them.
             result = result.expand(torch.broadcast_shapes(result.shape, batch))
         return result
 
@@ -215,7 +217,8 @@ class KSubset(TorchDistribution):
 
 
 class _Rows:
-    """The rows of a law before any expansion, with what has been computed of them so far."""
+    """The rows of a distribution before any expansion, with what has been computed of them so
+    far."""
 
     def __init__(self, logits: Tensor, k: int | Tensor, max_k: int) -> None:
         self.logits = logits

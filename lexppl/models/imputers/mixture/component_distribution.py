@@ -10,7 +10,7 @@ from pyro.distributions.torch_distribution import TorchDistribution
 from torch import Tensor
 from torch.distributions import constraints
 
-__all__ = ["ComponentFeatures", "ComponentLaw"]
+__all__ = ["ComponentDistribution", "ComponentFeatures"]
 
 
 class ComponentFeatures(Protocol):
@@ -42,7 +42,7 @@ class ComponentFeatures(Protocol):
         """
 
 
-class ComponentLaw(TorchDistribution):
+class ComponentDistribution(TorchDistribution):
     """What each entry of a row would be, were it hidden, in a mixture of C components.
 
     With the log-weight `a_c` of a component and the evidence `e_dc` of feature d for it (its
@@ -71,7 +71,7 @@ class ComponentLaw(TorchDistribution):
         >>> means = torch.tensor([[1.0, 2.0], [-1.0, -2.0]])
         >>> evidence = torch.tensor([[[0.0, 0.0], [0.0, -99.0]]])
         >>> keep = torch.tensor([[False, True]])
-        >>> ComponentLaw(keep, torch.zeros(2), evidence, FeatureMeans(means)).mean[0, 0]
+        >>> ComponentDistribution(keep, torch.zeros(2), evidence, FeatureMeans(means)).mean[0, 0]
         tensor(1.)
     """
 
@@ -109,10 +109,10 @@ class ComponentLaw(TorchDistribution):
         super().__init__(batch_shape, keep.shape[-1:], validate_args=validate_args)
 
     def expand(
-        self, batch_shape: torch.Size, _instance: ComponentLaw | None = None
-    ) -> ComponentLaw:
-        """The same law over more dimensions; the probabilities are shared."""
-        new = self._get_checked_instance(ComponentLaw, _instance)
+        self, batch_shape: torch.Size, _instance: ComponentDistribution | None = None
+    ) -> ComponentDistribution:
+        """The same distribution over more dimensions; the probabilities are shared."""
+        new = self._get_checked_instance(ComponentDistribution, _instance)
         for name in (
             "_soft",
             "_keep",
@@ -126,7 +126,7 @@ class ComponentLaw(TorchDistribution):
             "_own_ends",
         ):
             setattr(new, name, getattr(self, name))
-        super(ComponentLaw, new).__init__(
+        super(ComponentDistribution, new).__init__(
             torch.Size(batch_shape), self.event_shape, validate_args=False
         )
         return new
@@ -189,7 +189,7 @@ class ComponentLaw(TorchDistribution):
         if not self._soft:
             raise NotImplementedError(
                 "with a boolean keep the kept entries are points and have no density; use "
-                "log_prob_hidden, or the log_prob of the Imputed law"
+                "log_prob_hidden, or the log_prob of the Imputed distribution"
             )
         return self.log_prob_hidden(value, torch.ones_like(value, dtype=torch.bool))
 
