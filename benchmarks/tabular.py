@@ -186,7 +186,7 @@ def main() -> None:
             shared = {**training(len(train), options), "seed": seed}
             judge = fit_evalx(train, hidden=width, **shared)
             full = fit_predictor(train, hidden=width, **shared)
-            grouping = Grouping(list(train.groups), train.group_names)
+            grouping = Grouping(list(train.groups), train.entry_names)
             given = {"black_box": full.predictor, "grouping": grouping}
             given |= {"hidden": width, "predictor_hidden": width}
             for run in due:
@@ -204,7 +204,7 @@ def main() -> None:
                         "k": list(SIZES),
                         "evalx_accuracy": list(accuracy),
                         "fs_m": [scores.fs_m for scores in agreement],
-                        "order": [train.group_names[i] for i in order.argsort().tolist()],
+                        "order": [train.entry_names[i] for i in order.argsort().tolist()],
                         "full_accuracy": full.scores(test.x, test.y).accuracy,
                         "collapse": result.collapse[0],
                     }

@@ -105,7 +105,7 @@ def measured(train, test, name, own, options, **training):
     }
     ranked = {}
     for who, values in importances.items():
-        order = [train.group_names[i] for i in values.argsort(descending=True).tolist()]
+        order = [train.entry_names[i] for i in values.argsort(descending=True).tolist()]
         ranked[who] = {"order": order, "as_expected": as_expected(name, order)}
     return {
         "seeds": options.seeds,

@@ -279,9 +279,9 @@ def _objective(objective: Any) -> Any:
 
 
 def _objective_from(description: Any) -> NestedIWAE:
-    told = description["objective"]
-    masks = math.inf if told["masks"] is None else told["masks"]
-    return NestedIWAE(masks, told["imputations"], samples=told["samples"])
+    described = description["objective"]
+    masks = math.inf if described["masks"] is None else described["masks"]
+    return NestedIWAE(masks, described["imputations"], samples=described["samples"])
 
 
 def _number(value: float) -> float | None:

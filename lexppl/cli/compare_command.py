@@ -45,8 +45,8 @@ def run_compare(options: argparse.Namespace, command: Sequence[str]) -> int:
         with one_thread(len(source.train_rows) < FEW_ROWS):
             table = _compared(names, options, source)
         if file is not None:
-            told = {"command": list(command), "methods": _records(table)}
-            file.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+            described = {"command": list(command), "methods": _records(table)}
+            file.write_text(json.dumps(described, indent=1) + "\n", encoding="utf-8")
     print(f"{source.data.name}: {len(source.test_rows)} held-out rows, judged by EVAL-X")
     print(text_table(*_cells(table)))
     print("  @k: each row's k most important features are kept; random is the order to beat")

@@ -60,12 +60,12 @@ class Fitted:
 
     Args:
         result: the fit.
-        said: what the black box says of every row, or None.
+        outputs: what the black box says of every row, or None.
         full: the predictor that sees everything, where it was fitted first.
     """
 
     result: FitResult
-    said: Tensor | None
+    outputs: Tensor | None
     full: FittedPredictor | None
 
 
@@ -145,8 +145,8 @@ def _find(
 
 def _fit(options: argparse.Namespace, plan: FitPlan, source: DividedTable, model: Any) -> Fitted:
     progress = not options.quiet
-    said = None if model is None else black_box_targets(model, source, options)
-    rows = EncodedRows.of(source.data, source.train_rows, source.valid_rows, said)
+    outputs = None if model is None else black_box_targets(model, source, options)
+    rows = EncodedRows.of(source.data, source.train_rows, source.valid_rows, outputs)
     full = None
     if plan.needs_full_predictor:
         tell("fitting the predictor that sees everything", options.quiet)
@@ -154,7 +154,7 @@ def _fit(options: argparse.Namespace, plan: FitPlan, source: DividedTable, model
     tell(f"fitting the explainer, {counted(plan.replicates, 'replicate')}", options.quiet)
     result = fit_table(plan, rows, full=full, progress=progress)
     # A predictor that was fitted to a black box is no reference for the labels.
-    return Fitted(result, said, full if said is None else None)
+    return Fitted(result, outputs, full if outputs is None else None)
 
 
 def _refuse_untrained(result: FitResult) -> None:
@@ -178,9 +178,9 @@ def _judge(
     progress = not options.quiet
     try:
         scores.append(judge_explainer(fitted.result, source, options.seed))
-        if fitted.said is not None:
-            scores.append(judge_black_box(fitted.said, source))
-            scores[0] = _with_agreement(scores[0], fitted, fitted.said, source, options.seed)
+        if fitted.outputs is not None:
+            scores.append(judge_black_box(fitted.outputs, source))
+            scores[0] = _with_agreement(scores[0], fitted, fitted.outputs, source, options.seed)
         if fitted.result.interrupted:
             return Judgement(tuple(scores), None), False
         if fitted.full is None:
@@ -198,9 +198,9 @@ def _judge(
 
 
 def _with_agreement(
-    row: ScoreRow, fitted: Fitted, said: Tensor, source: DividedTable, seed: int
+    row: ScoreRow, fitted: Fitted, outputs: Tensor, source: DividedTable, seed: int
 ) -> ScoreRow:
-    figures = {**row.figures, "agreement": agreement(fitted.result, said, source, seed)}
+    figures = {**row.figures, "agreement": agreement(fitted.result, outputs, source, seed)}
     return ScoreRow(row.who, row.size, figures, row.spreads)
 
 

@@ -86,7 +86,7 @@ def judge_explainer(result: FitResult, source: DividedTable, seed: int) -> Score
     posterior = explain(result, x, draws=2, seed=seed)
     size = float(mask_means(posterior).sum("feature").mean())
     if kind_of(posterior) is not PROBABILITY:
-        size = float(source.data.n_groups)
+        size = float(source.data.n_entries)
     return _row("the explainer", size, each, source)
 
 
@@ -97,21 +97,21 @@ def judge_full(
     rows = EncodedRows.of(source.data, source.train_rows, source.valid_rows)
     full = fit_full_predictor(plan, rows, progress) if fitted is None else fitted
     scores = full.scores(source.test.x, source.test.y)
-    return _row("a predictor that sees everything", source.data.n_groups, [scores], source)
+    return _row("a predictor that sees everything", source.data.n_entries, [scores], source)
 
 
-def judge_black_box(said: Tensor, source: DividedTable) -> ScoreRow:
+def judge_black_box(outputs: Tensor, source: DividedTable) -> ScoreRow:
     """The black box itself."""
-    predictions = said[source.test_rows]
+    predictions = outputs[source.test_rows]
     scores = prediction_scores(predictions, source.test.y)
-    return _row("the black box", source.data.n_groups, [scores], source)
+    return _row("the black box", source.data.n_entries, [scores], source)
 
 
-def agreement(result: FitResult, said: Tensor, source: DividedTable, seed: int) -> float:
+def agreement(result: FitResult, outputs: Tensor, source: DividedTable, seed: int) -> float:
     """Share of held-out rows where explainer and black box say the same label, or the R² of the
     explainer as a prediction of the black box's responses; mean over replicates."""
     predictions = predictive(result, source.test.x, masks=PREDICTED_MASKS, seed=seed)
-    target = said[source.test_rows]
+    target = outputs[source.test_rows]
     if source.data.task == "classification":
         return float((predictions.argmax(-1) == target.argmax(-1)).double().mean())
     scores = [prediction_scores(p, target).r2 for p in predictions]

@@ -68,7 +68,7 @@ def plan_of(
     }
     if "k" in typed:
         otherwise.pop("penalty", None)
-    return plan_for(rows, data.n_groups, name, regime=regime, **{**otherwise, **typed})
+    return plan_for(rows, data.n_entries, name, regime=regime, **{**otherwise, **typed})
 
 
 def law_of(plan: FitPlan) -> str:

@@ -180,7 +180,7 @@ def _named(methods: Sequence[str] | Mapping[str, Compared]) -> dict[str, Compare
 def _table(data: Table, name: str) -> tuple[Tensor, Tensor, Grouping | None, Tensor | None]:
     """Rows, labels or responses, the grouping and the truth."""
     if isinstance(data, Dataset):
-        grouping = Grouping(data.groups, data.group_names).to(data.x.device)
+        grouping = Grouping(data.groups, data.entry_names).to(data.x.device)
         return data.x, data.y, grouping, data.truth
     if not isinstance(data, tuple | list) or len(data) != 2:
         raise TypeError(f"{name} must be a Dataset or a pair (x, y); it is {type(data).__name__}")

@@ -32,7 +32,7 @@ class Dataset:
             ``class_names`` is given, else finite floating values.
         feature_names: ``D`` different names.
         groups: for each of the ``D`` features its mask entry in ``0 … G-1``, each used.
-        group_names: ``G`` different names, the columns that the user knows.
+        entry_names: ``G`` different names, the columns that the user knows.
         target_name: the target's name.
         class_names: ``C >= 2`` names for classification, ``None`` for regression.
         truth: ``(N, G)`` mask of the truly relevant entries where it is known, else ``None``.
@@ -54,11 +54,11 @@ class Dataset:
         ...     y=torch.tensor([0, 1, 1]),
         ...     feature_names=("age", "job=clerk", "job=smith"),
         ...     groups=(0, 1, 1),
-        ...     group_names=("age", "job"),
+        ...     entry_names=("age", "job"),
         ...     target_name="income",
         ...     class_names=("low", "high"),
         ... )
-        >>> len(data), data.n_features, data.n_groups, data.n_classes, data.task
+        >>> len(data), data.n_features, data.n_entries, data.n_classes, data.task
         (3, 3, 2, 2, 'classification')
     """
 
@@ -66,7 +66,7 @@ class Dataset:
     y: Tensor
     feature_names: tuple[str, ...]
     groups: tuple[int, ...]
-    group_names: tuple[str, ...]
+    entry_names: tuple[str, ...]
     target_name: str
     class_names: tuple[str, ...] | None = None
     truth: Tensor | None = None
@@ -92,9 +92,9 @@ class Dataset:
         return self.x.shape[1]
 
     @property
-    def n_groups(self) -> int:
+    def n_entries(self) -> int:
         """Return ``G``, the number of mask entries."""
-        return len(self.group_names)
+        return len(self.entry_names)
 
     @property
     def n_classes(self) -> int | None:
@@ -205,20 +205,20 @@ def _check_shapes(data: Dataset) -> None:
                 f"{name} must have {features} entries, one a column of x; "
                 f"it has {len(getattr(data, name))}"
             )
-    if data.truth is not None and data.truth.shape != (rows, len(data.group_names)):
+    if data.truth is not None and data.truth.shape != (rows, len(data.entry_names)):
         raise ValueError(
-            f"truth must have shape {(rows, len(data.group_names))}, (rows, mask entries); "
+            f"truth must have shape {(rows, len(data.entry_names))}, (rows, mask entries); "
             f"it has {tuple(data.truth.shape)}"
         )
-    if set(data.groups) != set(range(len(data.group_names))):
+    if set(data.groups) != set(range(len(data.entry_names))):
         raise ValueError(
-            f"groups must use every mask entry 0 to {len(data.group_names) - 1}, one for each of "
-            f"group_names, and no other; it uses {sorted(set(data.groups))}"
+            f"groups must use every mask entry 0 to {len(data.entry_names) - 1}, one for each of "
+            f"entry_names, and no other; it uses {sorted(set(data.groups))}"
         )
 
 
 def _check_names(data: Dataset) -> None:
-    for name in ("feature_names", "group_names", "class_names"):
+    for name in ("feature_names", "entry_names", "class_names"):
         repeated = [n for n, count in Counter(getattr(data, name) or ()).items() if count > 1]
         if repeated:
             raise ValueError(f"{name} must differ from each other; repeated: {listed(repeated)}")

@@ -179,10 +179,10 @@ class TableEncoding:
         fitted: dict[str, NumericColumn] = {}
         if names:
             values = np.stack([numbers_of(frame[name]) for name in names], axis=1)
-            told = _statistics(
+            pairs = _statistics(
                 names, values if statistics_rows is None else values[statistics_rows]
             )
-            fitted = {n: NumericColumn(n, *pair) for n, pair in zip(names, told, strict=True)}
+            fitted = {n: NumericColumn(n, *pair) for n, pair in zip(names, pairs, strict=True)}
         columns = (
             fitted.get(name) or CategoricalColumn(name, levels_in(frame[name], every_category))
             for name in frame.columns
@@ -220,7 +220,7 @@ class TableEncoding:
         return tuple(name for column in self.columns for name in column.feature_names)
 
     @property
-    def group_names(self) -> tuple[str, ...]:
+    def entry_names(self) -> tuple[str, ...]:
         """Return the ``G`` names of the columns."""
         return tuple(column.name for column in self.columns)
 
@@ -248,9 +248,9 @@ class TableEncoding:
         if not isinstance(frame, pd.DataFrame):
             raise TypeError(f"frame must be a pandas.DataFrame; it is a {type(frame).__name__}")
         given = [str(name) for name in frame.columns]
-        lacking = [name for name in self.group_names if name not in given]
+        lacking = [name for name in self.entry_names if name not in given]
         unknown = [
-            name for name in given if name not in self.group_names and name != self.target.name
+            name for name in given if name not in self.entry_names and name != self.target.name
         ]
         if lacking or unknown or len(set(given)) < len(given):
             problems = [
@@ -260,12 +260,12 @@ class TableEncoding:
             ]
             raise ValueError(
                 f"the table must have the {len(self.columns)} columns of fit, "
-                f"{listed(self.group_names)}; it {' and '.join(filter(None, problems))}"
+                f"{listed(self.entry_names)}; it {' and '.join(filter(None, problems))}"
             )
         if len(frame) == 0:
             raise ValueError("the table is empty: it has no rows")
         cells = frame.set_axis(given, axis=1)
-        refuse_missing(cells[list(self.group_names)])
+        refuse_missing(cells[list(self.entry_names)])
         checked = pd.DataFrame({c.name: c.checked(cells[c.name]) for c in self.columns})
         encoded = np.asarray(self.transformer.transform(checked), dtype=np.float64)
         return torch.from_numpy(encoded).to(dtype or torch.get_default_dtype())

@@ -13,10 +13,10 @@ def listed(names: Iterable[object], most: int = 8) -> str:
     >>> listed("abcd", most=2)
     "'a', 'b' and 2 more"
     """
-    told = [repr(str(name)) for name in names]
-    if len(told) <= most:
-        return ", ".join(told)
-    return f"{', '.join(told[:most])} and {len(told) - most} more"
+    words = [repr(str(name)) for name in names]
+    if len(words) <= most:
+        return ", ".join(words)
+    return f"{', '.join(words[:most])} and {len(words) - most} more"
 
 
 def counted(counts: Mapping[str, int], most: int = 8) -> str:
@@ -25,7 +25,7 @@ def counted(counts: Mapping[str, int], most: int = 8) -> str:
     >>> counted({"age": 3, "job": 1})
     "'age' (3), 'job' (1)"
     """
-    told = [f"{name!r} ({count})" for name, count in counts.items()]
-    if len(told) <= most:
-        return ", ".join(told)
-    return f"{', '.join(told[:most])} and {len(told) - most} more"
+    words = [f"{name!r} ({count})" for name, count in counts.items()]
+    if len(words) <= most:
+        return ", ".join(words)
+    return f"{', '.join(words[:most])} and {len(words) - most} more"

@@ -136,7 +136,7 @@ def ranked_set(
         y=(probability > (0.5 if likeliest else uniform)).long(),
         feature_names=names,
         groups=tuple(range(FEATURES)),
-        group_names=names,
+        entry_names=names,
         target_name="y",
         class_names=("0", "1"),
         truth=relevant[branch].to(kind),

@@ -69,7 +69,7 @@ def load(
 
     Example:
         >>> data = load("breast_cancer")
-        >>> len(data), data.n_groups, data.class_names
+        >>> len(data), data.n_entries, data.class_names
         (569, 30, ('malignant', 'benign'))
     """
     if name in synthetic_names():

@@ -291,7 +291,7 @@ def synthetic(
         >>> data = synthetic("S3", rows=1000, seed=0)
         >>> data.x.shape, data.y.shape, data.truth.shape
         (torch.Size([1000, 11]), torch.Size([1000]), torch.Size([1000, 11]))
-        >>> data.group_names[-1], data.truth.sum(1).unique()
+        >>> data.entry_names[-1], data.truth.sum(1).unique()
         ('x11', tensor([5.]))
     """
     distribution = synthetic_set(name, constant)
@@ -306,7 +306,7 @@ def synthetic(
         y=(uniform < distribution.probability(exact)).long(),
         feature_names=names,
         groups=tuple(range(distribution.n_features)),
-        group_names=names,
+        entry_names=names,
         target_name="y",
         class_names=("0", "1"),
         truth=distribution.truth(x),

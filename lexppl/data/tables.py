@@ -133,7 +133,7 @@ def dataset_from_frame(
         >>> import pandas as pd
         >>> frame = pd.DataFrame({"dose": [1.0, 2.0, 4.0], "sex": list("fmf"), "y": [0, 1, 1]})
         >>> data = dataset_from_frame(frame, target="y")
-        >>> data.group_names, data.class_names
+        >>> data.entry_names, data.class_names
         (('dose', 'sex'), ('0', '1'))
     """
     if not isinstance(frame, pd.DataFrame):
@@ -319,7 +319,7 @@ def _encoded(
         y=encoding.target.encode(frame[encoding.target.name], dtype),
         feature_names=encoding.feature_names,
         groups=encoding.groups,
-        group_names=encoding.group_names,
+        entry_names=encoding.entry_names,
         target_name=encoding.target.name,
         class_names=encoding.target.class_names,
         name=name,

@@ -159,7 +159,7 @@ def cxplain_targets(
         tensor([[1.0000, 0.0000, 0.0000],
                 [0.3333, 0.3333, 0.3333]])
     """
-    asked = model if isinstance(model, BlackBox) else black_box(model)
+    box = model if isinstance(model, BlackBox) else black_box(model)
     if imputer is not None and not isinstance(imputer, ConstantImputer):
         raise TypeError(
             "imputer must be a ConstantImputer, so that a loss is a number and not a draw; it is "
@@ -173,34 +173,34 @@ def cxplain_targets(
     entries = mask_entries(x.shape[1], grouping)
     hides = ConstantImputer(x.new_zeros(())) if imputer is None else imputer
     with torch.no_grad():
-        told = asked.targets(x)
-        _check_outcome(told, y)
-        whole = _loss(told, y)
+        outputs = box.targets(x)
+        _check_outcome(outputs, y)
+        whole = _loss(outputs, y)
         costs = []
         for entry in range(entries):
             present = torch.ones(entries, dtype=x.dtype, device=x.device)
             present[entry] = 0.0
             keep = present if grouping is None else grouping(present)
-            without = asked.targets(hides(x, keep.expand(len(x), -1) > 0.5).mean)
+            without = box.targets(hides(x, keep.expand(len(x), -1) > 0.5).mean)
             costs.append((_loss(without, y) - whole).clamp(min=0.0))
         cost = torch.stack(costs, -1)
         total = cost.sum(-1, keepdim=True)
         return torch.where(total > 0.0, cost / total, 1.0 / entries)
 
 
-def _check_outcome(told: Tensor, y: Tensor) -> None:
-    rows = len(told)
+def _check_outcome(outputs: Tensor, y: Tensor) -> None:
+    rows = len(outputs)
     if y.is_floating_point() and not bool(y.isfinite().all()):
         raise ValueError("y must be finite; it has NaN or infinite values")
-    if told.dim() == 1:
-        if y.shape != told.shape:
+    if outputs.dim() == 1:
+        if y.shape != outputs.shape:
             raise ValueError(
                 f"the model gives responses, and y must have shape ({rows},); it has "
                 f"{tuple(y.shape)}"
             )
         return
-    classes = told.shape[1]
-    if y.dim() == 2 and y.shape == told.shape and y.is_floating_point():
+    classes = outputs.shape[1]
+    if y.dim() == 2 and y.shape == outputs.shape and y.is_floating_point():
         return
     if y.shape != (rows,) or y.is_floating_point():
         raise ValueError(
@@ -214,11 +214,11 @@ def _check_outcome(told: Tensor, y: Tensor) -> None:
         )
 
 
-def _loss(told: Tensor, y: Tensor) -> Tensor:
+def _loss(outputs: Tensor, y: Tensor) -> Tensor:
     """−log p(y | x), or the squared error, `(B,)`."""
-    if told.dim() == 1:
-        return (y.to(told.dtype) - told).square()
-    surprise = -told.clamp(min=torch.finfo(told.dtype).tiny).log()
+    if outputs.dim() == 1:
+        return (y.to(outputs.dtype) - outputs).square()
+    surprise = -outputs.clamp(min=torch.finfo(outputs.dtype).tiny).log()
     if y.dim() == 2:
         return (y * surprise).sum(-1)
     return surprise.gather(1, y.long()[:, None]).squeeze(1)

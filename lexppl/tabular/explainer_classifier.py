@@ -119,10 +119,10 @@ class ExplainerClassifier(ClassifierMixin, TableExplainer):
             raise ValueError(
                 f"y has one class only, {self.classes_[0]!r}; a classifier needs at least two"
             )
-        told = labels.astype(np.int64)
-        return told, told
+        targets = labels.astype(np.int64)
+        return targets, targets
 
-    def _fitted_target(self, told: NDArray[np.int64]) -> TargetColumn:
+    def _fitted_target(self, targets: NDArray[np.int64]) -> TargetColumn:
         return TargetColumn(TARGET, tuple(str(label) for label in self.classes_))
 
     def _encoded_target(self, y: Any) -> NDArray[np.int64]:

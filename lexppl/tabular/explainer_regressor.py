@@ -73,8 +73,8 @@ class ExplainerRegressor(RegressorMixin, TableExplainer):
     def _told(self, y: Any) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         return np.asarray(y, dtype=np.float64), np.zeros(len(y), dtype=np.int64)
 
-    def _fitted_target(self, told: NDArray[np.float64]) -> TargetColumn:
-        return TargetColumn.standardised(TARGET, told)
+    def _fitted_target(self, targets: NDArray[np.float64]) -> TargetColumn:
+        return TargetColumn.standardised(TARGET, targets)
 
     def _encoded_target(self, y: Any) -> NDArray[np.float64]:
         target = self.encoding_.target

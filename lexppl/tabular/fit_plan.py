@@ -195,9 +195,9 @@ def check_settings(method: str, option: str = "{}", **given: Any) -> None:
         ...
         ValueError: l2x has no --penalty: leave --penalty=0.1 out; base_x, invase, lex, ...
     """
-    told = {name: value for name, value in given.items() if value is not None}
-    typed = {name: f"{option.format(name)}={value!r}" for name, value in told.items()}
-    for name in told:
+    asked_for = {name: value for name, value in given.items() if value is not None}
+    typed = {name: f"{option.format(name)}={value!r}" for name, value in asked_for.items()}
+    for name in asked_for:
         takers = [n for n, m in METHODS.items() if m.takes(TAKEN_AS.get(name, name))]
         if method in takers:
             continue
@@ -207,15 +207,15 @@ def check_settings(method: str, option: str = "{}", **given: Any) -> None:
             f"{method} has no {option.format(name)}: leave {typed[name]} out; {', '.join(takers)} "
             f"{'has' if len(takers) == 1 else 'have'} one"
         )
-    if "k" in told and "penalty" in told:
+    if "k" in asked_for and "penalty" in asked_for:
         raise ValueError(
             f"give either {typed['k']}, the entries a mask keeps, or {typed['penalty']} for each "
             "of them"
         )
-    if "penalty" in told:
-        finite_float("penalty", told["penalty"], least=0.0)
-    if "k" in told:
-        int_at_least("k", told["k"])
+    if "penalty" in asked_for:
+        finite_float("penalty", asked_for["penalty"], least=0.0)
+    if "k" in asked_for:
+        int_at_least("k", asked_for["k"])
 
 
 def usual_imputer(method: Method) -> str:

@@ -20,8 +20,8 @@ def in_response_units(posterior: Posterior, target: TargetColumn) -> Posterior:
     Example:
         >>> drawn = xr.Dataset({"y": ("row", [0.0, 1.0])})
         >>> given = posterior_of({"posterior_predictive": drawn}, {})
-        >>> told = in_response_units(given, TargetColumn("y", None, 10.0, 2.0))
-        >>> told["posterior_predictive"]["y"].values
+        >>> in_units = in_response_units(given, TargetColumn("y", None, 10.0, 2.0))
+        >>> in_units["posterior_predictive"]["y"].values
         array([10., 12.])
     """
     groups = {name: group_of(posterior, name).copy() for name in group_names(posterior)}

@@ -57,7 +57,7 @@ def grouping_of(encoding: TableEncoding, groups: Sequence[Any] | None) -> Groupi
         ('size',)
     """
     if groups is None:
-        return Grouping(encoding.groups, encoding.group_names)
+        return Grouping(encoding.groups, encoding.entry_names)
     columns = len(encoding.columns)
     if isinstance(groups, str) or not hasattr(groups, "__len__") or len(groups) != columns:
         raise ValueError(

@@ -86,7 +86,7 @@ class TableExplainer(BaseEstimator, ABC):
         """y as labels 0 … C−1 or responses in their own units, and the stratum of each row."""
 
     @abstractmethod
-    def _fitted_target(self, told: NDArray[Any]) -> TargetColumn:
+    def _fitted_target(self, targets: NDArray[Any]) -> TargetColumn:
         """The target's encoding, by what training rows are told."""
 
     @abstractmethod
@@ -180,9 +180,9 @@ class TableExplainer(BaseEstimator, ABC):
         int_at_least("prediction_masks", self.prediction_masks)
         seed = seed_of(self.random_state)
         table, frame, y = self._validated(X, y)
-        told, strata = self._told(y)
+        targets, strata = self._told(y)
         train, valid = training_and_validation(strata, share, seed)
-        target = self._fitted_target(told[train])
+        target = self._fitted_target(targets[train])
         if self.model is not None:
             check_given_model(
                 self.model, None if target.class_names is None else len(target.class_names)
@@ -209,7 +209,7 @@ class TableExplainer(BaseEstimator, ABC):
             replicates=self.replicates,
             seed=seed,
         )
-        y = self._observed(table, told, x.dtype)
+        y = self._observed(table, targets, x.dtype)
         rows = EncodedRows(
             (x[train], y[train]),
             None if valid is None else (x[valid], y[valid]),
@@ -275,10 +275,10 @@ class TableExplainer(BaseEstimator, ABC):
         importances: NDArray[np.float64] = kept.numpy()
         return importances
 
-    def _observed(self, table: Any, told: NDArray[Any], dtype: torch.dtype) -> Tensor:
+    def _observed(self, table: Any, targets: NDArray[Any], dtype: torch.dtype) -> Tensor:
         """What the explainer observes of the rows: y, or what the given model says of them."""
         target = self.encoding_.target
-        observed = torch.tensor(told)
+        observed = torch.tensor(targets)
         if self.model is not None:
             observed = said_by(self.model, table, getattr(self, "classes_", None))
         if target.class_names is None:

@@ -50,7 +50,7 @@ class EncodedRows:
         return cls(
             (data.x[train], y[train]),
             None if valid is None else (data.x[valid], y[valid]),
-            Grouping(data.groups, data.group_names),
+            Grouping(data.groups, data.entry_names),
             data.feature_names,
             data.class_names,
         )
@@ -122,7 +122,7 @@ def fit_table(
         >>> from lexppl.tabular.fit_plan import plan_for
         >>> data = load("wine")
         >>> rows = EncodedRows.of(data, range(0, 178, 2), range(1, 178, 2))
-        >>> result = fit_table(plan_for(89, data.n_groups, "l2x", epochs=1), rows)
+        >>> result = fit_table(plan_for(89, data.n_entries, "l2x", epochs=1), rows)
         >>> result.model.selector.k, result.entry_names[0]
         (4, 'alcohol')
     """

@@ -95,7 +95,7 @@ def test_saved_explainer_explains_the_same(results, table):
     encoding = TableEncoding.from_json(json.loads((results / "encoding.json").read_text()))
     x = encoding.encode(pd.read_csv(table).iloc[rows])
     again = group_of(explain(explainer, x, draws=10, seed=0), "posterior")["mask"]
-    assert again["feature"].values.tolist() == list(encoding.group_names)
+    assert again["feature"].values.tolist() == list(encoding.entry_names)
     np.testing.assert_array_equal(again.values, group_of(posterior, "posterior")["mask"].values)
 
 

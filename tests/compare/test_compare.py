@@ -47,7 +47,7 @@ def data(rows=500, seed=0, response=False):
         y=score if response else (score > 0).long(),
         feature_names=("a", "b", "job=1", "job=2", "c"),
         groups=(0, 1, 2, 2, 3),
-        group_names=("a", "b", "job", "c"),
+        entry_names=("a", "b", "job", "c"),
         target_name="y",
         class_names=None if response else ("no", "yes"),
         truth=truth,
@@ -198,7 +198,7 @@ def test_refused_before_any_fit(monkeypatch):
         y=other.y,
         feature_names=other.feature_names,
         groups=(0, 1, 1, 2, 3),
-        group_names=other.group_names,
+        entry_names=other.entry_names,
         target_name="y",
         class_names=other.class_names,
     )

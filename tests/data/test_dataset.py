@@ -19,7 +19,7 @@ def parts_of(**changed: Any) -> dict[str, Any]:
         "y": torch.tensor([0, 1, 1]),
         "feature_names": ("age", "job=clerk", "job=smith"),
         "groups": (0, 1, 1),
-        "group_names": ("age", "job"),
+        "entry_names": ("age", "job"),
         "target_name": "income",
         "class_names": ("low", "high"),
     } | changed
@@ -27,7 +27,7 @@ def parts_of(**changed: Any) -> dict[str, Any]:
 
 def test_properties() -> None:
     data = Dataset(**parts_of())
-    assert (len(data), data.n_features, data.n_groups, data.n_classes) == (3, 3, 2, 2)
+    assert (len(data), data.n_features, data.n_entries, data.n_classes) == (3, 3, 2, 2)
     assert data.task == "classification"
     number = Dataset(**parts_of(y=torch.tensor([0.0, 1.5, 2.0]), class_names=None))
     assert (number.n_classes, number.task) == (None, "regression")
@@ -48,7 +48,7 @@ INF = float("inf")
         ({"groups": (0, 1)}, "groups must have 3 entries.*it has 2"),
         ({"groups": (0, 2, 2)}, r"groups must use every mask entry 0 to 1.*\[0, 2\]"),
         ({"groups": (0, 0, 0)}, r"groups must use every mask entry 0 to 1.*\[0\]"),
-        ({"group_names": ("a", "a")}, "group_names must differ.*'a'"),
+        ({"entry_names": ("a", "a")}, "entry_names must differ.*'a'"),
         ({"feature_names": ("a", "b", "a")}, "feature_names must differ.*'a'"),
         ({"truth": torch.ones(3, 3)}, r"truth must have shape \(3, 2\).*\(3, 3\)"),
         ({"truth": torch.full((3, 2), 0.5)}, "truth must hold 0 and 1 only"),

@@ -21,7 +21,7 @@ from lexppl.data import load, shipped_names, synthetic
 )
 def test_shapes_and_standardisation(name: str, rows: int, groups: int, classes: int) -> None:
     data = load(name, dtype=torch.float64)
-    assert (len(data), data.n_groups, data.n_features, data.n_classes) == (
+    assert (len(data), data.n_entries, data.n_features, data.n_classes) == (
         rows,
         groups,
         groups,
@@ -39,7 +39,7 @@ def test_values_are_those_of_scikit_learn() -> None:
     scale = bunch.data.std(0)
     np.testing.assert_allclose(data.x.numpy(), (bunch.data - bunch.data.mean(0)) / scale)
     assert [data.class_names[label] for label in data.y] == list(bunch.target_names[bunch.target])
-    assert data.group_names == tuple(bunch.feature_names)
+    assert data.entry_names == tuple(bunch.feature_names)
 
 
 def test_digits_keep_the_order_of_classes_and_lose_the_constant_pixels() -> None:
@@ -48,7 +48,7 @@ def test_digits_keep_the_order_of_classes_and_lose_the_constant_pixels() -> None
     assert data.class_names == tuple("0123456789")
     assert data.y.tolist() == bunch.target.tolist()
     constant = set(np.asarray(bunch.feature_names)[bunch.data.std(0) == 0])
-    assert set(bunch.feature_names) - set(data.group_names) == constant
+    assert set(bunch.feature_names) - set(data.entry_names) == constant
     assert len(constant) == 3
 
 

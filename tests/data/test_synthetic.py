@@ -139,7 +139,7 @@ def test_every_type_has_the_same_rows() -> None:
 
 def test_dataset_of_a_set() -> None:
     data = synthetic("S3", rows=1)
-    assert (data.name, len(data), data.n_groups, data.class_names) == ("S3", 1, 11, ("0", "1"))
+    assert (data.name, len(data), data.n_entries, data.class_names) == ("S3", 1, 11, ("0", "1"))
     assert data.groups == tuple(range(11))
 
 

@@ -51,7 +51,7 @@ def shared_data() -> Path:
 def test_encoding_by_hand(people: Path) -> None:
     data = read_table(people, "income", dtype=torch.float64)
     assert data.name == "people"
-    assert data.group_names == ("age", "job", "member")
+    assert data.entry_names == ("age", "job", "member")
     assert data.feature_names == (
         "age",
         "job=baker",
@@ -120,7 +120,7 @@ def test_every_kind_of_file_reads_the_same(people: Path, tmp_path: Path, suffix:
 def test_separator_and_column_names(tmp_path: Path) -> None:
     file = written(tmp_path, "1 a 0\n2 b 1\n4 a 1\n", "table.data")
     data = read_table(file, "y", separator=" ", column_names=["n", "c", "y"])
-    assert (len(data), data.group_names, data.y.tolist()) == (3, ("n", "c"), [0, 1, 1])
+    assert (len(data), data.entry_names, data.y.tolist()) == (3, ("n", "c"), [0, 1, 1])
     with pytest.raises(ValueError, match=r"column_names must have 3 names.*it has 2"):
         read_table(file, "y", separator=" ", column_names=["n", "c"])
 
@@ -128,7 +128,7 @@ def test_separator_and_column_names(tmp_path: Path) -> None:
 def test_an_index_column_of_pandas_is_left_out(people: Path, tmp_path: Path) -> None:
     file = tmp_path / "indexed.csv"
     pd.read_csv(people).to_csv(file)
-    assert read_table(file).group_names == ("age", "job", "member")
+    assert read_table(file).entry_names == ("age", "job", "member")
     other = written(tmp_path, ",a,y\n7,1.5,0\n9,2.5,1\n")
     with pytest.raises(ValueError, match=r"first column of 'table.csv' has no name"):
         read_table(other)
@@ -234,7 +234,7 @@ def test_constant_columns(tmp_path: Path) -> None:
     file = written(tmp_path, "a,b,c,y\n1,2,u,0\n1,3,u,1\n")
     with pytest.raises(ValueError, match=r"constant columns.*'a', 'c'.*drop_constant=True"):
         read_table(file)
-    assert read_table(file, drop_constant=True).group_names == ("b",)
+    assert read_table(file, drop_constant=True).entry_names == ("b",)
     alone = written(tmp_path, "a,y\n1,0\n1,1\n")
     with pytest.raises(ValueError, match="no column is left"):
         read_table(alone, drop_constant=True)
@@ -406,7 +406,7 @@ def test_adult() -> None:
     file = shared_data() / "adult" / "adult.data.gz"
     options: dict[str, Any] = {"separator": ",", "column_names": ADULT_COLUMNS}
     data = read_table(file, "income", **options)
-    assert (len(data), data.n_groups, data.class_names) == (32_561, 14, ("<=50K", ">50K"))
+    assert (len(data), data.n_entries, data.class_names) == (32_561, 14, ("<=50K", ">50K"))
     assert "workclass=?" in data.feature_names
     complete = read_table(file, "income", missing=("?",), drop_missing=True, **options)
     assert len(complete) == 30_162
@@ -424,8 +424,8 @@ def test_mushroom() -> None:
     with pytest.raises(ValueError, match=r"constant columns.*'a16'"):
         read_table(file, "class", **options)
     data = read_table(file, "class", drop_constant=True, **options)
-    assert (len(data), data.n_groups, data.class_names) == (8_124, 21, ("e", "p"))
-    ones = torch.zeros(len(data), data.n_groups).index_add(1, torch.tensor(data.groups), data.x)
+    assert (len(data), data.n_entries, data.class_names) == (8_124, 21, ("e", "p"))
+    ones = torch.zeros(len(data), data.n_entries).index_add(1, torch.tensor(data.groups), data.x)
     assert (ones == 1).all()
 
 
@@ -433,7 +433,7 @@ def test_german_credit() -> None:
     file = shared_data() / "german_credit" / "german.data.gz"
     names = [*(f"a{i}" for i in range(1, 21)), "class"]
     data = read_table(file, separator=" ", column_names=names)
-    assert (len(data), data.n_groups, data.y.bincount().tolist()) == (1000, 20, [700, 300])
+    assert (len(data), data.n_entries, data.y.bincount().tolist()) == (1000, 20, [700, 300])
 
 
 def test_creditcard() -> None:

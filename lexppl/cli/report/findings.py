@@ -87,7 +87,7 @@ class ReportData:
         """What was done, in three lines."""
         data, plan = self.source.data, self.plan
         return [
-            f"{data.name}: {len(data)} rows, {data.n_groups} features, target {target_text(self)}",
+            f"{data.name}: {len(data)} rows, {data.n_entries} features, target {target_text(self)}",
             rows_text(self, "rows to fit on"),
             f"{plan.method}: {explained_text(self)}; {self.distribution}; {plan.imputer} "
             f"imputation; {counted(plan.replicates, 'replicate')} of "

@@ -164,7 +164,7 @@ def _settings(findings: ReportData) -> list[tuple[str, str]]:
     data, plan, result = findings.source.data, findings.plan, findings.result
     seconds = float(result.history.seconds.sum())
     settings = [
-        ("data", f"{findings.given}: {len(data)} rows, {data.n_groups} features"),
+        ("data", f"{findings.given}: {len(data)} rows, {data.n_entries} features"),
         ("target", target_text(findings)),
         ("rows", rows_text(findings)),
         ("regime", f"{plan.regime.value}: {explained_text(findings)}"),

@@ -24,7 +24,7 @@ def lead(findings: ReportData) -> str:
     own = "the black box's output" if findings.plan.regime.post_hoc else data.target_name
     if findings.kind is not PROBABILITY:
         return f"What matters most to predict {own}, by the {findings.kind.label}: {named}."
-    size = f"{size_text(findings.mean_size)} of {data.n_groups} features"
+    size = f"{size_text(findings.mean_size)} of {data.n_entries} features"
     return f"To predict {own}, a row keeps {size} on average. Kept most often: {named}."
 
 
@@ -33,7 +33,7 @@ def facts(findings: ReportData) -> list[dict[str, str]]:
     data = findings.source.data
     facts = []
     if findings.kind is PROBABILITY:
-        size = f"{size_text(findings.mean_size)} of {data.n_groups}"
+        size = f"{size_text(findings.mean_size)} of {data.n_entries}"
         facts.append({"value": size, "what": "features that a row keeps, on average"})
     name = "accuracy" if data.task == "classification" else "r2"
     for who, what in (

@@ -145,15 +145,15 @@ def _attribution(
 ) -> Callable[[Attribute], Tensor]:
     """Check everything, and return what runs a method of Captum on chunks of the rows."""
     check_tables(grouping, x=x)
-    said = DifferentiableOutput(model, output)
-    method = getattr(library("captum.attr"), name)(said)
+    output_module = DifferentiableOutput(model, output)
+    method = getattr(library("captum.attr"), name)(output_module)
 
     def run(attribute: Attribute) -> Tensor:
         parts = []
-        with said.evaluating():
+        with output_module.evaluating():
             for chunk in x.detach().split(ROWS_AT_ONCE):
                 with torch.no_grad():
-                    values = said(chunk)
+                    values = output_module(chunk)
                 target = values.argmax(1) if values.dim() == 2 else None
                 rows = chunk.clone().requires_grad_()
                 parts.append(attribute(method, rows, target).detach().to(x))

@@ -54,16 +54,16 @@ class DifferentiableOutput:
         self._output = output
 
     def __call__(self, rows: Tensor) -> Tensor:
-        said = self.module(rows)
+        outputs = self.module(rows)
         if self._has_distribution:
-            return distribution_targets(said)
-        if said.dim() == 2 and said.shape[1] == 1:
-            said = said.squeeze(1)
-        if self._output == "response" or (self._output == "probabilities" and said.dim() == 2):
-            return said
-        if self._output == "logits" and said.dim() == 2:
-            return said.softmax(1)
-        of_one = said if self._output == "probabilities" else said.sigmoid()
+            return distribution_targets(outputs)
+        if outputs.dim() == 2 and outputs.shape[1] == 1:
+            outputs = outputs.squeeze(1)
+        if self._output == "response" or (self._output == "probabilities" and outputs.dim() == 2):
+            return outputs
+        if self._output == "logits" and outputs.dim() == 2:
+            return outputs.softmax(1)
+        of_one = outputs if self._output == "probabilities" else outputs.sigmoid()
         return torch.stack([1.0 - of_one, of_one], 1)
 
     @contextmanager

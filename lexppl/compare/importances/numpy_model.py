@@ -51,8 +51,8 @@ class NumpyModel:
         self._like = like[:1]
 
     def __call__(self, rows: np.ndarray) -> np.ndarray:
-        asked = torch.as_tensor(np.ascontiguousarray(rows)).to(self._like)
-        return self.box.targets(asked).double().cpu().numpy()
+        x = torch.as_tensor(np.ascontiguousarray(rows)).to(self._like)
+        return self.box.targets(x).double().cpu().numpy()
 
 
 def array_of(x: Tensor) -> np.ndarray:

@@ -72,12 +72,12 @@ def permutation_importances(
         )
     entries = rows.shape[1] if grouping is None else grouping.entries
     index = torch.arange(entries) if grouping is None else grouping.index.cpu()
-    asked = _EntrywiseRows(box, rows, index)
+    entrywise = _EntrywiseRows(box, rows, index)
     # scikit-learn shuffles columns; here a column is an entry, and holds numbers of rows.
     numbers = np.repeat(np.arange(len(rows))[:, None], entries, 1)
     with all_seeded(seed, x.device):
         found = permutation_importance(
-            asked,
+            entrywise,
             numbers,
             y.cpu().numpy(),
             scoring=_score,
@@ -105,9 +105,9 @@ class _EntrywiseRows(BaseEstimator):
         return self.box.targets(self.rows.gather(0, chosen)).double().cpu()
 
 
-def _score(asked: _EntrywiseRows, numbers: np.ndarray, y: np.ndarray) -> float:
-    said, truth = asked.predict(numbers), torch.from_numpy(y)
-    if said.dim() == 1:
-        return -float((said - truth.double()).square().mean())
-    likelihood = said.gather(1, truth.long()[:, None]).clamp(min=torch.finfo(said.dtype).tiny)
+def _score(model: _EntrywiseRows, numbers: np.ndarray, y: np.ndarray) -> float:
+    outputs, truth = model.predict(numbers), torch.from_numpy(y)
+    if outputs.dim() == 1:
+        return -float((outputs - truth.double()).square().mean())
+    likelihood = outputs.gather(1, truth.long()[:, None]).clamp(min=torch.finfo(outputs.dtype).tiny)
     return float(likelihood.log().mean())

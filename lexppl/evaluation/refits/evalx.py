@@ -261,7 +261,7 @@ def _grouping_of(train: Data, shape: tuple[int, ...], device: torch.device) -> G
     """The data set's own grouping; None for one entry a feature."""
     groups = getattr(train, "groups", None)
     if groups is not None:
-        return Grouping(groups, getattr(train, "group_names", None)).to(device)
+        return Grouping(groups, getattr(train, "entry_names", None)).to(device)
     if len(shape) != 1:
         raise ValueError(
             f"rows of shape {shape} need a grouping= that carries a mask's entries to them"

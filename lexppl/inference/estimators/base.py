@@ -171,10 +171,10 @@ class SampledEstimator(GradientEstimator):
         """The site's estimator, as its draw had it; refused where the model asks for another."""
         estimator = self._for(site)
         in_model = run.sites.get(site.name)
-        asked = None if in_model is None else in_model.infer.get(ESTIMATOR)
-        if asked is not None and asked != estimator:
+        own = None if in_model is None else in_model.infer.get(ESTIMATOR)
+        if own is not None and own != estimator:
             raise ValueError(
-                f"the guide draws {site.name!r}, and the model asks for the estimator {asked!r} of "
+                f"the guide draws {site.name!r}, and the model asks for the estimator {own!r} of "
                 "it; write infer={'estimator': …} at the guide's statement, which is the one whose "
                 "gradient is estimated"
             )

@@ -29,8 +29,8 @@ def closed_divergences(sites: Mapping[str, Site], guided: Mapping[str, Site]) ->
             that differ, or a guide whose global latents are in another order than the model's (p
             must depend on none that q draws later).
     """
-    asked = [name for name, q in guided.items() if q.infer.get(CLOSED_KL, False)]
-    if not asked:
+    closed = [name for name, q in guided.items() if q.infer.get(CLOSED_KL, False)]
+    if not closed:
         return {}
     shared = [name for name, q in guided.items() if name in sites and not q.in_particles]
     if shared != [name for name in sites if name in set(shared)]:
@@ -38,7 +38,7 @@ def closed_divergences(sites: Mapping[str, Site], guided: Mapping[str, Site]) ->
             f"closed_kl needs the guide's global latents, {shared}, in the model's order"
         )
     found: dict[str, Tensor] = {}
-    for name in asked:
+    for name in closed:
         if name not in shared:
             raise ValueError(
                 f"closed_kl is for latents outside mask_particles(); {name!r} is inside, where "

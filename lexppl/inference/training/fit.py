@@ -174,7 +174,7 @@ def fit(
             loop.run(plan, progress)
         finished = runner.separated()
         result = _result(finished, loop, rows, held_out, seed)
-    result.entry_names = _names(train, "group_names")
+    result.entry_names = _names(train, "entry_names")
     result.feature_names = _names(train, "feature_names")
     result.class_names = _names(train, "class_names")
     return result
@@ -188,16 +188,16 @@ def _names(train: Data | ReplicateData, kind: str) -> Any:
 
 def _count(replicates: int, models: int | None, train: Any, valid: Any) -> int:
     """R, from the number of models or data sets where there is one for each."""
-    told = {"replicates": replicates} if replicates > 1 else {}
+    counts = {"replicates": replicates} if replicates > 1 else {}
     if models is not None:
-        told["models"] = models
+        counts["models"] = models
     for name, data in (("data sets of train", train), ("data sets of valid", valid)):
         if isinstance(data, ReplicateData):
-            told[name] = len(data)
-    if len(set(told.values())) > 1:
-        listed = ", ".join(f"{count} {name}" for name, count in told.items())
+            counts[name] = len(data)
+    if len(set(counts.values())) > 1:
+        listed = ", ".join(f"{count} {name}" for name, count in counts.items())
         raise ValueError(f"each replicate has its model and its data; there are {listed}")
-    count = next(iter(told.values()), 1)
+    count = next(iter(counts.values()), 1)
     if count < 1:
         raise ValueError("a list of models needs at least one; it is empty")
     return count

@@ -96,7 +96,7 @@ class TrainingLoop:
         spare_from_decay(
             optimizer,
             {name: runner.parameters[name] for name in names if name in spared},
-            told=not (self.decay_is_default and stage.optimizer is None),
+            warns=not (self.decay_is_default and stage.optimizer is None),
         )
         control_parameters = [runner.template.controls_of(term) for term in stage.terms]
         controls = [runner.parameters[name] for name in sorted(set().union(*control_parameters))]
@@ -128,8 +128,10 @@ class TrainingLoop:
                 waited = 0 if improved.any() or reached < settled else waited + 1
                 bar.set_postfix(train=f"{train.mean():.4f}", valid=f"{valid.mean():.4f}")
                 bar.update()
-                told = [call(Epoch(at, number, reached, train, valid)) for call in self.callbacks]
-                if any(answer is True for answer in told):
+                answers = [
+                    call(Epoch(at, number, reached, train, valid)) for call in self.callbacks
+                ]
+                if any(answer is True for answer in answers):
                     self.interrupted = True
                     break
                 if self.patience is not None and waited >= self.patience:

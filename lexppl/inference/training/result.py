@@ -42,7 +42,7 @@ class FitResult:
         interrupted: whether the fit was ended by Ctrl-C or a callback.
         event_shape: shape of a row of x.
         labels: the labels seen in training, or None where y is not one of labels.
-        entry_names: names of the G mask entries, where the training data had `group_names`.
+        entry_names: names of the G mask entries, where the training data had `entry_names`.
         feature_names: names of the D columns of x, where the training data had them.
         class_names: names of the labels, where the training data had them.
         seed: the seed.

@@ -60,13 +60,13 @@ def _under_a_prior(nodes: Mapping[str, Any]) -> list[Tensor]:
     return [value.unconstrained() if hasattr(value, "unconstrained") else value for value in values]
 
 
-def spare_from_decay(optimizer: Optimizer, spared: Mapping[str, Tensor], told: bool) -> None:
+def spare_from_decay(optimizer: Optimizer, spared: Mapping[str, Tensor], warns: bool) -> None:
     """Take parameters out of an optimizer's weight decay, into groups of their own.
 
     Args:
         optimizer: as it was made; one without weight decay is left as it is.
         spared: the parameters by name.
-        told: whether to say so, since the decay was asked for.
+        warns: whether to say so, since the decay was asked for.
     """
     ids = {id(parameter) for parameter in spared.values()}
     moved = False
@@ -82,7 +82,7 @@ def spare_from_decay(optimizer: Optimizer, spared: Mapping[str, Tensor], told: b
         group["params"] = others
         settings = {k: v for k, v in group.items() if k != "params"}
         optimizer.add_param_group({**settings, "params": own, "weight_decay": 0.0})
-    if moved and told:
+    if moved and warns:
         warnings.warn(
             f"the weight decay leaves out {sorted(spared)}: parameters of a guide, constrained "
             "ones and those with a prior are held by the bound itself",

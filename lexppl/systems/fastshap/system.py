@@ -53,16 +53,16 @@ class TeacherTargets(Configured, PyroModule):
         if y is None:
             return self.program(x)
         distribution = self.teacher(x)
-        told = distribution_targets(distribution).detach()
+        outputs = distribution_targets(distribution).detach()
         if y.dim() < 2:
             # A look at y for what the model could not have said, where arguments are checked.
             distribution.log_prob(y)
-        elif y.shape != told.shape:
+        elif y.shape != outputs.shape:
             raise ValueError(
                 f"y must hold labels or responses ({len(x)},), or what the model says, "
-                f"{tuple(told.shape)}; it has {tuple(y.shape)}"
+                f"{tuple(outputs.shape)}; it has {tuple(y.shape)}"
             )
-        return self.program(x, told)
+        return self.program(x, outputs)
 
 
 class FastSHAP(Configured, PyroModule):
@@ -178,20 +178,19 @@ class FastSHAP(Configured, PyroModule):
         return self.values(x, x.new_zeros(len(x), self.entries))
 
     def _numbers(self, distribution: Any) -> Tensor:
-        told = distribution_targets(distribution).detach()
+        outputs = distribution_targets(distribution).detach()
         if self.classes is None:
             if distribution.has_enumerate_support:
                 raise ValueError(
                     "the surrogate is a distribution of labels, and classes is None; give the "
                     "number of labels"
                 )
-            return told.unsqueeze(-1)
-        if not distribution.has_enumerate_support or told.shape[-1] != self.classes:
-            given = (
-                told.shape[-1] if distribution.has_enumerate_support else "a response, not labels"
-            )
+            return outputs.unsqueeze(-1)
+        if not distribution.has_enumerate_support or outputs.shape[-1] != self.classes:
+            of_labels = distribution.has_enumerate_support
+            given = outputs.shape[-1] if of_labels else "a response, not labels"
             raise ValueError(f"the surrogate must have {self.classes} classes; it has {given}")
-        return told
+        return outputs
 
     def _attributions(self, x: Tensor, none: Tensor, everything: Tensor) -> Tensor:
         phi: Tensor = self.network(x).reshape(len(x), self.classes or 1, self.entries)

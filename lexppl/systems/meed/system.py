@@ -30,8 +30,8 @@ class FlippedTargets(Configured, PyroModule):
 
     Example:
         >>> import torch
-        >>> told = FlippedTargets(lambda x, y: y, classes=2)
-        >>> told(torch.zeros(1, 3), torch.tensor([[0.9, 0.1]]))
+        >>> flipped = FlippedTargets(lambda x, y: y, classes=2)
+        >>> flipped(torch.zeros(1, 3), torch.tensor([[0.9, 0.1]]))
         tensor([[0.1000, 0.9000]])
     """
 

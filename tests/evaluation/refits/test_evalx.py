@@ -232,7 +232,7 @@ def test_data_sets_bring_their_groups_and_classes():
         y=torch.tensor([0, 1, 1, 0]),
         feature_names=("age", "job=clerk", "job=smith"),
         groups=(0, 1, 1),
-        group_names=("age", "job"),
+        entry_names=("age", "job"),
         target_name="income",
         class_names=("low", "high", "none of these rows"),
     )
