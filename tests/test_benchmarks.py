@@ -56,7 +56,7 @@ def test_a_small_run_is_recorded_in_its_own_folder(monkeypatch, capsys, tmp_path
     committed = (FOLDER / "results" / "step.json").read_bytes()
     run(monkeypatch, "step", "--small", "--results", tmp_path)
     records = json.loads((tmp_path / "step.json").read_text())
-    assert [(r["distribution"], r["small"]) for r in records] == [
+    assert [(r["law"], r["small"]) for r in records] == [
         ("k-subset", True),
         ("bernoulli", True),
     ]

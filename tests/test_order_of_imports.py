@@ -14,7 +14,7 @@ ORDER = {
     "configured": set(),
     "data": set(),
     "models": {"distributions", "effects", "configured", "data"},
-    "inference": {"distributions", "effects"},
+    "inference": {"distributions", "effects", "configured"},
     "systems": {"distributions", "effects", "configured", "data", "models", "inference"},
 }
 ORDER["explanation"] = {*ORDER["systems"], "systems", "arviz_compatibility"}

@@ -12,7 +12,7 @@ import pandas as pd
 from lexppl.atomic_output import output_file
 from lexppl.cli.errors import UsageError
 from lexppl.cli.messages import tell
-from lexppl.cli.plan_options import device_of, plan_of
+from lexppl.cli.options.plan_options import device_of, plan_of
 from lexppl.cli.source import read_source
 from lexppl.cli.tables import text_table
 from lexppl.cli.threads import one_thread

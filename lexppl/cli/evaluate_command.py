@@ -14,11 +14,11 @@ from torch import Tensor
 
 from lexppl.arviz_compatibility import group_of
 from lexppl.atomic_output import output_file
-from lexppl.cli.arguments import EVALUATED_BY
 from lexppl.cli.exit_codes import INTERRUPTED
 from lexppl.cli.judging import PREDICTED_MASKS
 from lexppl.cli.messages import collapse_messages, early_message, tell, warn
-from lexppl.cli.plan_options import device_of, law_of, plan_of
+from lexppl.cli.options.arguments import EVALUATED_BY
+from lexppl.cli.options.plan_options import device_of, law_of, plan_of
 from lexppl.cli.tables import text_table
 from lexppl.data import Dataset, synthetic, synthetic_set
 from lexppl.data.stratification import training_and_validation

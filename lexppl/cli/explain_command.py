@@ -25,7 +25,7 @@ from lexppl.cli.judging import (
     judge_full,
 )
 from lexppl.cli.messages import collapse_messages, early_message, tell, warn
-from lexppl.cli.plan_options import check_options, device_of, plan_of, regime_of
+from lexppl.cli.options.plan_options import check_options, device_of, plan_of, regime_of
 from lexppl.cli.report.findings import ReportData, counted
 from lexppl.cli.report.page import write_report
 from lexppl.cli.report.ranked import ranked_features

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from lexppl.cli.arguments import parse
 from lexppl.cli.compare_command import run_compare
 from lexppl.cli.errors import UsageError, one_line
 from lexppl.cli.evaluate_command import run_evaluate
 from lexppl.cli.exit_codes import FAILED, INTERRUPTED, MISUSED
 from lexppl.cli.explain_command import run_explain
 from lexppl.cli.messages import warn
+from lexppl.cli.options.arguments import parse
 from lexppl.inference import CollapseWarning
 
 COMMANDS: Mapping[str, Callable[[Any, Sequence[str]], int]] = MappingProxyType(

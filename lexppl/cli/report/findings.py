@@ -7,7 +7,7 @@ import pandas as pd
 
 from lexppl.arviz_compatibility import Posterior
 from lexppl.cli.judging import Judgement
-from lexppl.cli.plan_options import law_of
+from lexppl.cli.options.plan_options import law_of
 from lexppl.data import DividedTable
 from lexppl.explanation.importance_kind import (
     ATTRIBUTION,

@@ -1,7 +1,7 @@
 """What the report says, in sentences."""
 
 from lexppl.cli.judging import ScoreRow
-from lexppl.cli.plan_options import law_of
+from lexppl.cli.options.plan_options import law_of
 from lexppl.cli.report.findings import ReportData
 from lexppl.cli.tables import size_text
 from lexppl.explanation.importance_kind import (

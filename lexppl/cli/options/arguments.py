@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 import lexppl
 from lexppl.cli.errors import UsageError
-from lexppl.cli.help_texts import (
+from lexppl.cli.options.help_texts import (
     COMPARE,
     COMPARE_MORE,
     DESCRIPTION,
@@ -16,7 +16,7 @@ from lexppl.cli.help_texts import (
     EXPLAIN,
     EXPLAIN_MORE,
 )
-from lexppl.cli.typed_values import finite_float, fraction, int_at_least, names, sizes
+from lexppl.cli.options.typed_values import finite_float, fraction, int_at_least, names, sizes
 from lexppl.data import synthetic_names
 from lexppl.models.imputers.by_name import IMPUTERS
 from lexppl.models.regimes import Regime

@@ -52,7 +52,7 @@ def plan_of(
         ValueError: a method of labels for a real response, a k above G.
 
     Example:
-        >>> from lexppl.cli.arguments import parse
+        >>> from lexppl.cli.options.arguments import parse
         >>> from lexppl.data import load
         >>> plan = plan_of(parse(["explain", "wine", "--out", "r"]), 107, load("wine"))
         >>> plan.penalty, plan.batch_size, plan.epochs

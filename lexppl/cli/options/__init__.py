@@ -1,0 +1,1 @@
+"""What is typed: options, their readers and texts, and the plan that they make."""
