@@ -23,6 +23,8 @@ class System:
     Args:
         build: makes the stages, with new modules at each call, so that replicates differ.
         published: arguments of `fit` as the system's paper has them; `fit` alone uses its own.
+        folds: F, which `fit` cross-fits the predictors with where it is not told another and a
+            predictor learns; 1 for a single predictor.
 
     Example:
         >>> from lexppl.inference import fit
@@ -38,6 +40,7 @@ class System:
 
     build: Callable[[], Sequence[Stage]]
     published: Mapping[str, Any] = field(default_factory=_no_settings)
+    folds: int = 1
 
     def __post_init__(self) -> None:
         # Built once, so that a mistake in its numbers is refused where it is made.
@@ -76,4 +79,4 @@ class System:
                         part.to(*args, **kwargs)
             return stages
 
-        return System(build, self.published)
+        return System(build, self.published, self.folds)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
+from lexppl.argument_checks import int_at_least
 from lexppl.inference import LossTerm, NestedIWAE, Stage, System, annealed
 from lexppl.models.grouping import Grouping
 from lexppl.models.imputers import GaussianImputer
@@ -28,6 +29,8 @@ def lex(
     penalty: float | None = PENALTY,
     masks: int = 4,
     imputations: int = 1,
+    folds: int = 2,
+    towards: float = 0.8,
     imputer: nn.Module | None = None,
     grouping: Grouping | None = None,
     predictor: nn.Module | None = None,
@@ -42,8 +45,10 @@ def lex(
 
     Masks are an exact k-subset, or independent Bernoullis with λ nats for each entry kept.
     Deviations from § 5.1: the k-subset distribution is exact, where the paper relaxes an ordered
-    one; the gradient is leave-one-out, and the selector is annealed
-    (:func:`lexppl.inference.annealed`).
+    one; the gradient is leave-one-out; the selector is annealed
+    (:func:`lexppl.inference.annealed`) towards keeping, from where it starts; and predictors are
+    cross-fitted, so that a row's Φ above is that of a predictor fitted without it. `folds=1,
+    towards=0.5` has neither.
 
     Args:
         features: D.
@@ -52,6 +57,10 @@ def lex(
         penalty: λ, nats for each entry kept, with the number of entries free.
         masks: L.
         imputations: K.
+        folds: F predictors, each fitted without a fold's rows, on which it judges the selector; 1
+            for one that judges on the rows it has learned from, and lets a column be kept that it
+            only memorises by.
+        towards: the rate of keeping that free masks start at and are annealed to; 0.5 for none.
         imputer: distribution of what is hidden; the standard Gaussian if None.
         grouping: which features an entry keeps; one entry a feature if None.
         predictor: a given predictor in place of the network, of which a copy learns from the
@@ -62,7 +71,7 @@ def lex(
 
     Raises:
         ValueError: both k and a penalty of your own, or neither; k outside 1 … G; fewer than two
-            classes.
+            classes; no folds, a rate outside (0, 1).
 
     Example:
         >>> lex(11, classes=2, k=5).program().selector.k
@@ -77,18 +86,21 @@ def lex(
         check_size(k, entries)
     check_classes(classes)
 
+    folds = int_at_least("folds", folds)
+    bound = objective or annealed(masks, imputations, towards=towards)
+
     def build() -> list[Stage]:
         network = MLP(features, entries, hidden)
         model = LEX(
-            BernoulliSelector(network) if k is None else KSubsetSelector(network, k),
+            BernoulliSelector(network, towards) if k is None else KSubsetSelector(network, k),
             GaussianImputer() if imputer is None else imputer,
             _own(predictor) or table_predictor(features, classes, predictor_hidden),
             [] if penalty is None else [SizePenalty(penalty)],
             grouping,
         )
-        return [Stage([LossTerm(model, objective or annealed(masks, imputations))])]
+        return [Stage([LossTerm(model, bound)])]
 
-    return System(build)
+    return System(build, folds=folds)
 
 
 def _own(predictor: nn.Module | None) -> nn.Module | None:

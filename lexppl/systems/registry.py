@@ -30,6 +30,7 @@ class Settings:
             explain one.
         predictor: a given predictor, for LEX's regimes in which it does not learn.
         masks, imputations: L and K, for bounds of several.
+        folds: F, for methods whose predictor is cross-fitted.
         imputer: distribution of the hidden features, or None for the method's own.
         grouping: which features an entry keeps, or None for one a feature.
         hidden: widths of the selector's hidden layers.
@@ -44,6 +45,7 @@ class Settings:
     predictor: nn.Module | None = None
     masks: int | None = None
     imputations: int | None = None
+    folds: int | None = None
     imputer: nn.Module | None = None
     grouping: Grouping | None = None
     hidden: Sequence[int] | None = None

@@ -57,6 +57,7 @@ class ExplainerClassifier(ClassifierMixin, TableExplainer):
         validation_fraction: share of the rows, in the proportions of the classes, on which the
             best epoch is chosen; None, or rows so few that it would have a single class, for the
             last epoch.
+        folds: predictors of lex, each judging the rows that it has not learned from; 2 if None.
         prediction_masks: masks that a prediction is averaged over.
         random_state: a number, a numpy generator, or None for another fit each time. Global
             random state is never touched.

@@ -25,7 +25,7 @@ class ExplainerRegressor(RegressorMixin, TableExplainer):
     Args:
         method: a name of :data:`lexppl.systems.METHODS` with a form for responses (not meed).
         k, penalty, imputer, groups, hidden, predictor_hidden, epochs, batch_size, learning_rate,
-            replicates, validation_fraction, prediction_masks, random_state, verbose: as in
+            replicates, validation_fraction, folds, prediction_masks, random_state, verbose: as in
             :class:`ExplainerClassifier`.
         model: a fitted regressor, or a torch predictor with a normal distribution, to be explained.
 

@@ -40,6 +40,7 @@ class FitPlan:
         penalty: nats for each entry kept, or None where a k or the method says it.
         imputer: a name of :data:`lexppl.models.imputers.by_name.IMPUTERS`, or a module.
         masks, imputations: L and K, or None for a method whose bound has its own.
+        folds: F, or None for a method that is not cross-fitted by itself.
         hidden, predictor_hidden: widths of hidden layers.
         epochs, batch_size: of the fit.
         learning_rate: of Adam at the start; it falls to a twentieth over the second half.
@@ -57,6 +58,7 @@ class FitPlan:
     imputer: str | nn.Module
     masks: int | None
     imputations: int | None
+    folds: int | None
     hidden: tuple[int, ...]
     predictor_hidden: tuple[int, ...]
     epochs: int
@@ -89,6 +91,7 @@ def plan_for(
     imputer: str | nn.Module | None = None,
     masks: Any = None,
     imputations: Any = None,
+    folds: Any = None,
     hidden: Any = None,
     predictor_hidden: Any = None,
     epochs: Any = None,
@@ -108,8 +111,8 @@ def plan_for(
         rows: how many there are to fit on.
         entries: G.
         method: its name, and settings that :func:`check_settings` has let pass.
-        k, penalty, imputer, masks, imputations, hidden, predictor_hidden, epochs, batch_size,
-            learning_rate, regime, replicates, seed: of :class:`FitPlan`.
+        k, penalty, imputer, masks, imputations, folds, hidden, predictor_hidden, epochs,
+            batch_size, learning_rate, regime, replicates, seed: of :class:`FitPlan`.
 
     Raises:
         ValueError, TypeError: numbers that are not positive, or not whole where they must be; a k
@@ -138,6 +141,7 @@ def plan_for(
         k=kept_entries(method, None if k is None else int_at_least("k", k), entries),
         penalty=None if k is not None else charge,
         imputer=usual_imputer(known) if imputer is None else imputer,
+        folds=known.default("folds") if folds is None else int_at_least("folds", folds),
         masks=known.default("masks") if masks is None else int_at_least("masks", masks),
         imputations=(
             known.default("imputations")
@@ -183,8 +187,8 @@ def check_settings(method: str, option: str = "{}", **given: Any) -> None:
     Args:
         method: a name of :data:`lexppl.systems.METHODS`.
         option: pattern of what a setting is called.
-        given: k, penalty, imputer, masks, imputations and regime as they are given; None where
-            they are not.
+        given: k, penalty, imputer, masks, imputations, folds and regime as they are given; None
+            where they are not.
 
     Raises:
         ValueError, TypeError: as it says.

@@ -60,6 +60,7 @@ class TableExplainer(BaseEstimator, ABC):
         replicates: int = 1,
         model: Any = None,
         validation_fraction: float | None = 0.2,
+        folds: int | None = None,
         prediction_masks: int = 50,
         random_state: Any = None,
         verbose: bool = False,
@@ -77,6 +78,7 @@ class TableExplainer(BaseEstimator, ABC):
         self.replicates = replicates
         self.model = model
         self.validation_fraction = validation_fraction
+        self.folds = folds
         self.prediction_masks = prediction_masks
         self.random_state = random_state
         self.verbose = verbose
@@ -173,7 +175,9 @@ class TableExplainer(BaseEstimator, ABC):
 
     def _fit(self, X: Any, y: Any) -> None:
         check_method(self.method, is_classifier(self))
-        check_settings(self.method, k=self.k, penalty=self.penalty, imputer=self.imputer)
+        check_settings(
+            self.method, k=self.k, penalty=self.penalty, imputer=self.imputer, folds=self.folds
+        )
         share = self.validation_fraction
         if share is not None:
             share = fraction("validation_fraction", share, note="or None")
@@ -201,6 +205,7 @@ class TableExplainer(BaseEstimator, ABC):
             k=self.k,
             penalty=self.penalty,
             imputer=self.imputer,
+            folds=self.folds,
             hidden=self.hidden,
             predictor_hidden=self.predictor_hidden,
             epochs=self.epochs,

@@ -144,6 +144,7 @@ def fit_table(
         predictor=None if given is None else frozen(given),
         masks=plan.masks,
         imputations=plan.imputations,
+        folds=plan.folds,
         imputer=_imputer(plan, x) if method.takes("imputer") else None,
         grouping=rows.grouping,
         hidden=plan.hidden,
@@ -186,4 +187,4 @@ def _by_common_optimizer(system: System) -> System:
     def build() -> list[Stage]:
         return [replace(stage, optimizer=None) for stage in system.build()]
 
-    return System(build, system.published)
+    return replace(system, build=build)

@@ -301,6 +301,12 @@ def _fit_options(
         help="imputations a mask of lex (default: 1)",
     )
     group.add_argument(
+        "--folds",
+        type=int_at_least(1),
+        metavar="F",
+        help="predictors of lex, each judging rows that it has not learned from (default: 2)",
+    )
+    group.add_argument(
         "--batch-size", type=int_at_least(1), metavar="B", help=f"rows a step (default: {batch})"
     )
     group.add_argument(

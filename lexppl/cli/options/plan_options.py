@@ -11,7 +11,7 @@ from lexppl.models.regimes import Regime
 from lexppl.systems import DEFAULT_METHOD, METHODS
 from lexppl.tabular.fit_plan import FitPlan, check_method, check_settings, plan_for
 
-SETTINGS = ("k", "penalty", "imputer", "masks", "imputations", "regime")
+SETTINGS = ("k", "penalty", "imputer", "masks", "imputations", "folds", "regime")
 """Options that not every method has."""
 FIT = ("epochs", "batch_size", "learning_rate", "replicates", "seed")
 

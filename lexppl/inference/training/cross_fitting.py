@@ -180,8 +180,8 @@ def cross_fitted(stages: Sequence[Stage], folds: int) -> list[Stage]:
     ]
 
 
-def _wrap_predictors(stages: Sequence[Stage], folds: int) -> list[CrossFitted]:
-    """Put F predictors in the place of each that learns, wherever it is held."""
+def learned_predictors(stages: Sequence[Stage]) -> list[nn.Module]:
+    """The predictors of programs that some term moves, each once."""
     terms = [term for stage in stages for term in stage.terms]
     learned = {
         id(parameter)
@@ -191,16 +191,23 @@ def _wrap_predictors(stages: Sequence[Stage], folds: int) -> list[CrossFitted]:
         for parameter in part.parameters()
         if parameter.requires_grad
     }
-    wrappers: dict[int, CrossFitted] = {}
+    found: dict[int, nn.Module] = {}
     for term in terms:
         predictor = getattr(term.model, PREDICTOR, None)
         if not isinstance(predictor, nn.Module) or isinstance(predictor, CrossFitted):
             continue
         if any(id(p) in learned for p in predictor.parameters()):
-            wrappers.setdefault(
-                id(predictor),
-                CrossFitted([predictor, *(copy.deepcopy(predictor) for _ in range(folds - 1))]),
-            )
+            found[id(predictor)] = predictor
+    return list(found.values())
+
+
+def _wrap_predictors(stages: Sequence[Stage], folds: int) -> list[CrossFitted]:
+    """Put F predictors in the place of each that learns, wherever it is held."""
+    terms = [term for stage in stages for term in stage.terms]
+    wrappers = {}
+    for predictor in learned_predictors(stages):
+        others = [copy.deepcopy(predictor) for _ in range(1, folds)]
+        wrappers[id(predictor)] = CrossFitted([predictor, *others])
     seen: set[int] = set()
     for term in terms:
         for whole in (*modules_of(term), *term.objective.modules):

@@ -26,7 +26,13 @@ from lexppl.inference.system import System
 from lexppl.inference.training.collapse import collapse, mask_marginals, report_collapse
 from lexppl.inference.training.folded_rows import folded
 from lexppl.inference.training.loop import Callback, TrainingLoop
-from lexppl.inference.training.preparation import builder_of, copies_of, guides_of, set_up_guides
+from lexppl.inference.training.preparation import (
+    builder_of,
+    copies_of,
+    guides_of,
+    own_folds,
+    set_up_guides,
+)
 from lexppl.inference.training.result import FitResult, History
 
 Model = nn.Module | System | Callable[[], nn.Module]
@@ -49,7 +55,7 @@ def fit(
     stages: Sequence[Stage] | Callable[[], Sequence[Stage]] | None = None,
     epochs: int = 300,
     batch_size: int = 500,
-    folds: int = 1,
+    folds: int | None = None,
     learning_rate: float | Schedule = Linear(1e-3, 5e-5, begin=0.5),
     weight_decay: float = WEIGHT_DECAY,
     optimizer: OptimizerFactory | None = None,
@@ -94,7 +100,8 @@ def fit(
             judged on each row by the predictor that has not seen it, so that a column that only
             lets a predictor memorise brings no gain. The fitted predictor is their average,
             :class:`CrossFitted`. A given predictor starts from its weights: give none that has
-            learned from these rows. 1 for a single predictor.
+            learned from these rows. 1 for a single predictor; None for the :class:`System`'s
+            own, where a predictor learns, else 1.
         learning_rate: of Adam, a number or a schedule over each stage.
         weight_decay: of Adam, as an L2 term of the gradient. Never of a guide's parameters, of
             constrained ones or of those with a prior, whoever made the optimizer: the bound itself
@@ -140,6 +147,7 @@ def fit(
     several = isinstance(model, list | tuple)
     models: list[Any] = list(model) if isinstance(model, list | tuple) else [model]
     builders = [builder_of(one, guide, objective, stages) for one in models]
+    folds = own_folds(models, builders) if folds is None else folds
     replicates = _count(replicates, len(models) if several else None, train, valid)
     with seeded(seed), program_settings(validate=False):
         given = [guide] if stages is None or callable(stages) else guides_of(stages)
@@ -207,14 +215,15 @@ def _check_arguments(
     epochs: int,
     batch_size: int,
     replicates: int,
-    folds: int,
+    folds: int | None,
     patience: int | None,
     clip_norm: float | None,
 ) -> None:
     int_at_least("epochs", epochs)
     int_at_least("batch_size", batch_size)
     int_at_least("replicates", replicates)
-    int_at_least("folds", folds)
+    if folds is not None:
+        int_at_least("folds", folds)
     if patience is not None:
         int_at_least("patience", patience)
     if clip_norm is not None and not clip_norm > 0.0:

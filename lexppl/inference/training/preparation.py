@@ -18,7 +18,7 @@ from lexppl.inference.replicates.replicate_rows import of_replicate, training_ro
 from lexppl.inference.replicates.replicates import reinitialised
 from lexppl.inference.stages import LossTerm, Stage, TrainingModules
 from lexppl.inference.system import System
-from lexppl.inference.training.cross_fitting import cross_fitted
+from lexppl.inference.training.cross_fitting import cross_fitted, learned_predictors
 
 Builder = tuple[Callable[[], Sequence[Stage]], bool]
 """What builds the stages, and whether each call builds new modules."""
@@ -62,6 +62,24 @@ def builder_of(model: Any, guide: Any, objective: Any, stages: Any) -> Builder:
         return [Stage([LossTerm(program, *copy.deepcopy((chosen, guide)))])]
 
     return build, built_anew
+
+
+def own_folds(models: Sequence[Any], builders: Sequence[Builder]) -> int:
+    """The number of folds that the systems among the models ask for, where a predictor learns.
+
+    Raises:
+        ValueError: systems of other numbers.
+    """
+    asked = {one.folds if isinstance(one, System) else 1 for one in models}
+    if len(asked) > 1:
+        raise ValueError(
+            f"replicates are cross-fitted alike; their systems have folds {sorted(asked)}: give one"
+        )
+    folds = next(iter(asked), 1)
+    if folds == 1:
+        return 1
+    with torch.random.fork_rng(devices=[]):
+        return folds if learned_predictors(builders[0][0]()) else 1
 
 
 def copies_of(
