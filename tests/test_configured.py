@@ -7,7 +7,7 @@ import torch
 from pyro.nn import PyroModule
 from torch import nn
 
-from lexppl import models, systems
+from lexppl import inference, models, systems
 from lexppl.configured import Configured
 from lexppl.models import MLP, CategoricalLikelihood, ConstantImputer, Predictor, UnmaskedPredictor
 from lexppl.models.imputers import Imputer
@@ -81,7 +81,14 @@ OF_MODELS = [
         lambda: models.Grouping.identity(2),
         told("Grouping", groups=[0, 1], names=["x1", "x2"]),
     ),
-    (lambda: models.BernoulliSelector(network()), told("BernoulliSelector", network=NETWORK)),
+    (
+        lambda: models.BernoulliSelector(network()),
+        told("BernoulliSelector", network=NETWORK, rate=0.5),
+    ),
+    (
+        lambda: inference.CrossFitted([network(), network()]),
+        told("CrossFitted", predictors=[NETWORK, NETWORK]),
+    ),
     (lambda: models.KSubsetSelector(network(), 1), told("KSubsetSelector", network=NETWORK, k=1)),
     (lambda: models.RandomSelector(2, 0.25), told("RandomSelector", entries=2, rate=0.25)),
     (

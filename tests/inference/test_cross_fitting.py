@@ -28,6 +28,7 @@ from lexppl.models import (
     ConstantImputer,
     Frozen,
     Grouping,
+    MarginalImputer,
     NormalLikelihood,
     Predictor,
     UnmaskedPredictor,
@@ -321,6 +322,7 @@ def test_a_column_to_memorise_by_brings_no_gain():
             classes=2,
             penalty=0.02,
             grouping=Grouping(groups),
+            imputer=MarginalImputer(x),
             hidden=(64,),
             predictor_hidden=(64, 64),
         )
