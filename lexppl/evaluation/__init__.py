@@ -1,5 +1,6 @@
 """What an explanation is worth: against a known truth, by an impartial judge, by its nats."""
 
+from lexppl.evaluation.gains import FeatureGains, feature_gains, gain_table
 from lexppl.evaluation.prediction import (
     PredictionScores,
     auroc,
@@ -42,6 +43,7 @@ __all__ = [
     "Concordance",
     "EvalX",
     "EvalXScores",
+    "FeatureGains",
     "FidelityScores",
     "FittedPredictor",
     "LabelOracle",
@@ -59,10 +61,12 @@ __all__ = [
     "bootstrap_ranks",
     "choose",
     "data_randomisation",
+    "feature_gains",
     "fewest_within",
     "fidelity_scores",
     "fit_evalx",
     "fit_predictor",
+    "gain_table",
     "importance_agreement",
     "kendall_w",
     "max_sensitivity",

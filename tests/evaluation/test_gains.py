@@ -1,0 +1,573 @@
+"""Gains against enumeration, and how their tests and intervals do over many tables."""
+
+import itertools
+import math
+
+import numpy as np
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from scipy.stats import binom, kstest, norm
+from torch import nn
+
+from lexppl.effects import imputation_particles, mask_particles
+from lexppl.evaluation import FeatureGains, feature_gains, gain_table
+from lexppl.inference import FitResult, History
+from lexppl.inference.training.cross_fitting import CrossFitted
+from lexppl.models import (
+    LEX,
+    MLP,
+    BernoulliLikelihood,
+    BernoulliSelector,
+    CategoricalLikelihood,
+    ConstantImputer,
+    GaussianImputer,
+    Grouping,
+    KSubsetSelector,
+    MarginalImputer,
+    NormalLikelihood,
+    PoissonLikelihood,
+    Predictor,
+    SizePenalty,
+)
+from lexppl.models.selectors import SoftMaskSelector
+
+X = torch.randn(4, 3, generator=torch.Generator().manual_seed(0)).double()
+LABELS = torch.arange(4) % 3
+REFERENCE = torch.tensor([[1.0, -1.0, 0.5], [-2.0, 0.3, 1.5]]).double()
+COPIES = 400
+FAILURE = 1e-6
+"""Probability that a right program fails one of the tests of chance here."""
+
+
+class Fixed(nn.Module):
+    """The same logits for every row."""
+
+    def __init__(self, logits):
+        super().__init__()
+        self.logits = nn.Parameter(torch.as_tensor(logits, dtype=torch.float64))
+
+    def forward(self, x):
+        return self.logits.expand(len(x), -1)
+
+
+class Linear(nn.Module):
+    """Logit `w · x` of a Bernoulli response."""
+
+    def __init__(self, *weights):
+        super().__init__()
+        self.weights = nn.Parameter(torch.tensor(weights, dtype=torch.float64))
+
+    def forward(self, x):
+        return (x @ self.weights)[..., None]
+
+
+def result_of(*models, guides=None, labels=None, event_shape=(3,), names=None):
+    replicates = len(models)
+    return FitResult(
+        models=list(models),
+        guides=[None] * replicates if guides is None else guides,
+        objective=None,
+        history=History(*(np.zeros((0, replicates)) for _ in range(4))),
+        best_epoch=np.zeros(replicates, int),
+        best_valid=np.zeros(replicates),
+        collapse=[None] * replicates,
+        interrupted=False,
+        event_shape=event_shape,
+        labels=labels,
+        seed=0,
+        entry_names=names,
+    )
+
+
+def model_of(
+    logits=(0.3, -0.8, 1.1), likelihood=None, k=None, imputer=None, grouping=None, columns=3
+):
+    selector = BernoulliSelector(Fixed(logits)) if k is None else KSubsetSelector(Fixed(logits), k)
+    network = MLP(columns, 3 if likelihood is None else 1, (8,), "tanh", seed=0)
+    predictor = Predictor(network, CategoricalLikelihood() if likelihood is None else likelihood)
+    imputer = ConstantImputer(0.3) if imputer is None else imputer
+    model = LEX(selector, imputer, predictor, [SizePenalty(0.1)], grouping=grouping)
+    return model.double().eval()
+
+
+def linear_model(weights, imputer=None, logits=None):
+    return LEX(
+        BernoulliSelector(Fixed([0.0] * len(weights) if logits is None else logits)),
+        GaussianImputer() if imputer is None else imputer,
+        Predictor(Linear(*weights), BernoulliLikelihood()),
+    ).double()
+
+
+def log_hats(model, x, y, mask, imputations):
+    """`E log 1/K Σ_k p(y | x̃_k)` of each row under one mask, all imputations written out."""
+    keep = mask if model.grouping is None else model.grouping(mask)
+    fills = getattr(model.imputer, "reference", None)
+    fills = [torch.tensor(0.3)] if fills is None else list(fills)
+    with torch.no_grad():
+        each = []
+        for fill in fills:
+            given = model.predictor(torch.where(keep == 1, x, fill.double()))
+            labels = range(y.shape[1]) if y.dim() == 2 else [y]
+            each.append(torch.stack([given.log_prob(torch.as_tensor(c).double()) for c in labels]))
+    drawn = itertools.product(each, repeat=imputations)
+    logs = [torch.logsumexp(torch.stack(some), 0) - math.log(imputations) for some in drawn]
+    mean = torch.stack(logs).mean(0)
+    return (y.mT * mean).sum(0) if y.dim() == 2 else mean[0]
+
+
+def enumerated(model, x, y, imputations=1):
+    """The gains `(N, G)`: the sum over all masks of their probability times the difference."""
+    entries = len(model.selector.network.logits)
+    own = model.selector(x[:1])
+    gains = torch.zeros(len(x), entries).double()
+    for bits in itertools.product((0.0, 1.0), repeat=entries):
+        mask = torch.tensor(bits).double()
+        if isinstance(model.selector, KSubsetSelector) and mask.sum() != own.k:
+            continue
+        probability = own.log_prob(mask[None]).exp().item()
+        for g in range(entries):
+            with_it, without = mask.clone(), mask.clone()
+            with_it[g], without[g] = 1.0, 0.0
+            gains[:, g] += probability * (
+                log_hats(model, x, y, with_it, imputations)
+                - log_hats(model, x, y, without, imputations)
+            )
+    return gains
+
+
+def largest_z(result, exact, x, y, copies=COPIES, **options):
+    """Many copies of each row give independent estimates of its gains."""
+    found = feature_gains(result, x.repeat(copies, 1), torch.cat([y] * copies), **options).gains[0]
+    each = found.reshape(copies, len(x), -1)
+    error = each.std(0) / math.sqrt(copies)
+    assert bool((error > 0).all())
+    return float(((each.mean(0) - exact) / error).abs().max())
+
+
+def limit(tests):
+    return float(norm.isf(FAILURE / tests / 2))
+
+
+PROBABILITIES = torch.softmax(torch.randn(4, 3, generator=torch.Generator().manual_seed(1)), 1)
+CASES = {
+    "labels": ({}, LABELS, 1),
+    "probabilities": ({}, PROBABILITIES.double(), 1),
+    "Bernoulli": ({"likelihood": BernoulliLikelihood()}, LABELS % 2, 1),
+    "normal": ({"likelihood": NormalLikelihood(0.5)}, LABELS.double(), 1),
+    "counts": ({"likelihood": PoissonLikelihood()}, LABELS.double(), 1),
+    "k-subset": ({"k": 2}, LABELS, 1),
+    "two imputations": ({"imputer": MarginalImputer(REFERENCE)}, LABELS, 2),
+    "probabilities, two imputations": (
+        {"imputer": MarginalImputer(REFERENCE)},
+        PROBABILITIES.double(),
+        2,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_gains_are_the_expectation_over_masks(case):
+    options, y, imputations = CASES[case]
+    model = model_of(**options)
+    exact = enumerated(model, X, y, imputations)
+    result = result_of(model)
+    assert largest_z(result, exact, X, y, masks=4, imputations=imputations) < limit(12)
+    # Another selector is told apart, and so is another number of imputations.
+    other = enumerated(model_of(**{**options, "logits": (0.3, 2.0, -1.5)}), X, y, imputations)
+    assert largest_z(result, other, X, y, masks=4, imputations=imputations) > 2 * limit(12)
+    if imputations > 1:
+        one = enumerated(model, X, y, 1)
+        assert largest_z(result, one, X, y, masks=200, imputations=2) > 2 * limit(12)
+
+
+def test_an_entry_of_a_grouping_is_its_columns():
+    x = torch.cat([X, X[:, :1] + 1.0], 1)
+    model = model_of(grouping=Grouping([0, 1, 2, 1], ["a", "b", "c"]), columns=4)
+    result = result_of(model, event_shape=(4,))
+    assert largest_z(result, enumerated(model, x, LABELS), x, LABELS, masks=4) < limit(12)
+    assert feature_gains(result, x, LABELS, masks=1).entry_names == ("a", "b", "c")
+
+
+def test_masks_that_depend_on_the_row():
+    """Of one entry alone there is nothing to draw: the gain is exact, whatever the mask."""
+    model = LEX(
+        BernoulliSelector(nn.Linear(1, 1)),
+        ConstantImputer(0.0),
+        Predictor(Linear(2.0), BernoulliLikelihood()),
+    ).double()
+    x, y = X[:, :1], LABELS % 2
+    sign = 2.0 * y - 1.0
+    expected = torch.nn.functional.logsigmoid(2.0 * sign * x[:, 0]) - math.log(0.5)
+    found = feature_gains(result_of(model, event_shape=(1,)), x, y).gains
+    torch.testing.assert_close(found[0, :, 0], expected)
+
+
+def test_what_a_predictor_does_not_read_gains_exactly_nothing():
+    """The same random numbers in both runs: other imputations would differ."""
+    for imputer in (GaussianImputer(), MarginalImputer(REFERENCE)):
+        result = result_of(linear_model((1.0, 0.0, -2.0), imputer))
+        gains = feature_gains(result, X, LABELS % 2, masks=5, imputations=2).gains
+        assert bool((gains[..., 1] == 0).all())
+        assert bool((gains[..., [0, 2]] != 0).all())
+    table = gain_table(FeatureGains(gains, ("a", "none", "c")))
+    assert table.loc["none", ["gain", "lower", "upper"]].tolist() == [0.0, 0.0, 0.0]
+    assert table.loc["none", "p"] == 0.5 and not table.loc["none", "found"]
+
+
+def test_each_replicate_has_its_own_gains_and_cross_fitted_ones_their_mean():
+    models = [linear_model(w, ConstantImputer(0.0)) for w in ((1.0, 0.5, 0.0), (0.0, 1.0, 2.0))]
+    x, y = X, LABELS % 2
+    both = feature_gains(result_of(*models), x, y).gains
+    assert bool((both[0, :, 2] == 0).all()) and bool((both[1, :, 0] == 0).all())
+    same = linear_model((1.0, 0.5, 0.0), ConstantImputer(0.0))
+    same.predictor = CrossFitted([same.predictor, same.predictor])
+    torch.testing.assert_close(feature_gains(result_of(same), x, y).gains, both[:1])
+    other = linear_model((1.0, 0.5, 0.0), ConstantImputer(0.0))
+    other.predictor = CrossFitted([model.predictor for model in models])
+    assert bool((feature_gains(result_of(other), x, y).gains != 0).all())
+
+
+def test_the_seed_decides_and_global_random_state_is_left():
+    result = result_of(model_of(imputer=GaussianImputer()))
+    torch.manual_seed(3)
+    state, numpys = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
+    first = feature_gains(result, X, LABELS, masks=5, seed=1).gains
+    assert torch.equal(torch.get_rng_state(), state)
+    assert np.array_equal(np.random.get_state()[1], numpys)  # noqa: NPY002
+    assert torch.equal(feature_gains(result, X, LABELS, masks=5, seed=1).gains, first)
+    assert not torch.equal(feature_gains(result, X, LABELS, masks=5, seed=2).gains, first)
+    # Rows and replicates have draws of their own.
+    twice = feature_gains(result_of(*result.models * 2), X[:1].repeat(2, 1), LABELS[:1].repeat(2))
+    assert len(set(twice.gains[:, :, 0].flatten().tolist())) == 4
+
+
+@pytest.mark.parametrize("rows_per_chunk", [1, 3])
+def test_chunks_are_put_together(rows_per_chunk):
+    result = result_of(model_of(k=3))
+    whole = feature_gains(result, X, LABELS).gains
+    parts = feature_gains(result, X, LABELS, rows_per_chunk=rows_per_chunk).gains
+    torch.testing.assert_close(parts, whole)
+
+
+def test_arrays_are_taken_and_entries_named():
+    result = result_of(model_of(k=3), names=("age", "height", "job"))
+    found = feature_gains(result, X.numpy(), LABELS.numpy())
+    assert found.entry_names == ("age", "height", "job") and found.gains.dtype == torch.float64
+    torch.testing.assert_close(found.gains, feature_gains(result, X, LABELS).gains)
+
+
+class BayesianExplainer(pyro.nn.PyroModule):
+    """A global weight, and a mask that depends on a latent of its own plate."""
+
+    def forward(self, x, y=None):
+        weight = pyro.sample("weight", dist.Normal(0.0, 1.0))
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            shift = pyro.sample("shift", dist.Normal(x.new_zeros(()), 2.0))
+            mask = pyro.sample("mask", dist.Bernoulli(logits=shift[..., None] + x).to_event(1))
+            with imputation_particles():
+                filled = pyro.sample("x_imputed", dist.Delta(mask * x, event_dim=1))
+                logits = weight * filled.sum(-1) + filled.prod(-1)
+                return pyro.sample("y", dist.Bernoulli(logits=logits), obs=y)
+
+
+def bayesian_guide(*_):
+    pyro.sample("weight", dist.Delta(torch.tensor(1.5).double()))
+
+
+def test_global_latents_are_drawn_with_the_masks():
+    x, y = X[:, :2], (LABELS % 2).double()
+    shifts = torch.randn(400_000, generator=torch.Generator().manual_seed(0)).double() * 2
+    keep = torch.sigmoid(shifts[:, None, None] + x).mean(0)
+
+    def gain(g):
+        """The other entry is kept or not, by the mean of its probability over the shift."""
+        sign, other = 2 * y - 1, 1 - g
+        both = torch.nn.functional.logsigmoid(sign * (1.5 * x.sum(-1) + x.prod(-1)))
+        mine = torch.nn.functional.logsigmoid(sign * 1.5 * x[:, g])
+        others = torch.nn.functional.logsigmoid(sign * 1.5 * x[:, other])
+        p = keep[:, other]
+        return p * (both - others) + (1 - p) * (mine - math.log(0.5))
+
+    exact = torch.stack([gain(0), gain(1)], -1)
+    result = result_of(BayesianExplainer(), guides=[bayesian_guide], event_shape=(2,))
+    assert largest_z(result, exact, x, y, masks=8) < limit(8)
+    assert largest_z(result, exact.flip(1), x, y, masks=8) > 2 * limit(8)
+
+
+def null_tables(tables, rows, imputations, masks=4):
+    """Gains of a known law, `y | x ~ Bernoulli(σ(2 x₁))`, under a predictor that reads x₃ too,
+    whose hidden features are drawn from their own distribution: `(tables, rows, 3)`."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(tables * rows, 3, generator=generator).double()
+    y = torch.bernoulli(torch.sigmoid(2 * x[:, 0]), generator=generator)
+    result = result_of(linear_model((2.0, 0.0, 1.0)))
+    found = feature_gains(result, x, y, masks=masks, imputations=imputations)
+    return found.gains[0].reshape(tables, rows, 3)
+
+
+def p_values(tables):
+    each = [gain_table(FeatureGains(gains[None], ("true", "unread", "null"))) for gains in tables]
+    return {name: np.array([t.loc[name, "p"] for t in each]) for name in ("true", "null")}
+
+
+def test_a_null_gains_nothing_and_its_p_values_are_uniform():
+    tables = null_tables(300, 60, imputations=1)
+    null = tables[..., 2].flatten()
+    assert abs(float(null.mean() / (null.std() / math.sqrt(len(null))))) < limit(1)
+    p = p_values(tables)
+    assert kstest(p["null"], "uniform").pvalue > FAILURE
+    assert kstest(p["true"], "uniform").pvalue < FAILURE
+    assert np.median(p["true"]) < 0.01
+
+
+def test_with_more_imputations_a_null_loses():
+    tables = null_tables(100, 60, imputations=20)
+    null = tables[..., 2].flatten()
+    assert float(null.mean() / (null.std() / math.sqrt(len(null)))) < -limit(1)
+    assert float(tables[..., 0].mean()) > 0.05
+    p = p_values(tables)["null"]
+    # Too large rather than too small: super-uniform.
+    assert kstest(p, "uniform", alternative="greater").pvalue > FAILURE
+    assert p.mean() > 0.55
+
+
+class Memory(nn.Module):
+    """Tells a training row's label by the nearest training row."""
+
+    def __init__(self, x, y):
+        super().__init__()
+        self.x, self.y = x, y
+
+    def forward(self, x):
+        nearest = torch.cdist(x, self.x).argmin(-1)
+        return 4.0 * self.y[nearest][..., None] - 2.0
+
+
+def test_on_rows_that_a_predictor_remembers_noise_is_found():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(400, 2, generator=generator).double()
+    y = torch.randint(2, (400,), generator=generator).double()
+    memory = Predictor(Memory(x[:200], y[:200]), BernoulliLikelihood())
+    model = LEX(BernoulliSelector(Fixed([0.0, 0.0])), GaussianImputer(), memory).double()
+    result = result_of(model, event_shape=(2,))
+    seen = gain_table(feature_gains(result, x[:200], y[:200]))
+    assert seen["found"].all() and (seen["gain"] > 0.3).all()
+    held_out = gain_table(feature_gains(result, x[200:], y[200:]))
+    assert not held_out["found"].any()
+
+
+def simulated(fits, rows, of_rows, of_fits, of_both, features=4000):
+    """`μ + a_n + b_r + e_rn` with μ = 0.3, for many features at once."""
+    random = np.random.default_rng(0)
+    gains = (
+        0.3
+        + random.normal(0.0, of_rows, (1, rows, features))
+        + random.normal(0.0, of_fits, (fits, 1, features))
+        + random.normal(0.0, of_both, (fits, rows, features))
+    )
+    return FeatureGains(torch.as_tensor(gains), tuple(f"x{g}" for g in range(features)))
+
+
+def coverage(gains):
+    table = gain_table(gains)
+    return float(((table["lower"] < 0.3) & (table["upper"] > 0.3)).mean())
+
+
+@pytest.mark.parametrize(
+    ("fits", "rows", "spreads", "exact"),
+    [
+        (1, 30, (1.0, 0.0, 0.0), True),
+        (1, 30, (1.0, 0.0, 1.0), True),
+        (4, 30, (1.0, 0.0, 0.0), True),
+        (4, 30, (0.0, 1.0, 0.0), True),
+        (4, 30, (1.0, 0.3, 0.3), False),
+        (4, 200, (1.0, 0.1, 1.0), False),
+        (10, 30, (1.0, 1.0, 1.0), False),
+        (2, 30, (0.0, 1.0, 0.0), True),
+    ],
+)
+def test_intervals_cover_the_gain(fits, rows, spreads, exact):
+    covered = coverage(simulated(fits, rows, *spreads))
+    assert covered > binom.ppf(FAILURE, 4000, 0.95) / 4000
+    if exact:
+        assert covered < binom.isf(FAILURE, 4000, 0.95) / 4000
+    assert covered < 0.995
+
+
+def test_an_interval_over_rows_alone_would_cover_too_little():
+    gains = simulated(4, 30, 1.0, 0.5, 0.3)
+    assert coverage(gains) > 0.935
+    rows_alone = FeatureGains(gains.gains.mean(0, keepdim=True), gains.entry_names)
+    assert coverage(rows_alone) < 0.85
+
+
+def test_false_discoveries_are_as_few_as_said():
+    """Of 18 nulls among 20 features: the rate of the procedure is 18/20 of the one asked for."""
+    random = np.random.default_rng(0)
+    names = tuple(f"x{g}" for g in range(20))
+    shares, uncorrected, power = [], [], []
+    for _ in range(600):
+        gains = random.normal(0.0, 1.0, (1, 25, 20))
+        gains[:, :, :2] += 1.0
+        table = gain_table(FeatureGains(torch.as_tensor(gains), names), fdr=0.2)
+        null = ~table.index.isin(["x0", "x1"])
+        for found, into in ((table["found"], shares), (table["p"] < 0.2, uncorrected)):
+            into.append((found & null).sum() / max(found.sum(), 1))
+        power.append(float(table["found"][~null].mean()))
+    error = np.std(shares, ddof=1) / math.sqrt(600)
+    assert abs(np.mean(shares) - 0.2 * 18 / 20) < limit(1) * error
+    assert np.mean(uncorrected) > 0.2 + 2 * limit(1) * error
+    assert np.mean(power) > 0.9
+
+
+def test_the_table_is_that_of_the_formulas():
+    gains = torch.tensor([[[1.0], [2.0], [6.0]], [[2.0], [2.0], [2.0]]]).double()
+    line = gain_table(FeatureGains(gains, ("a",))).loc["a"]
+    of_rows, of_fits = np.var([1.5, 2.0, 4.0], ddof=1) / 3, np.var([3.0, 2.0], ddof=1) / 2
+    freedom = (of_rows + of_fits) ** 2 / (of_rows**2 / 2 + of_fits**2)
+    from scipy.stats import t
+
+    half = t.ppf(0.975, freedom) * math.sqrt(of_rows + of_fits)
+    assert line["gain"] == pytest.approx(2.5)
+    assert (line["upper"] - line["lower"]) / 2 == pytest.approx(half)
+    assert line["p"] == pytest.approx(t.sf(2.5 / math.sqrt(of_rows), 2))
+
+
+def test_features_stand_by_their_gain():
+    gains = torch.randn(1, 50, 6, generator=torch.Generator().manual_seed(0)).double()
+    gains += torch.tensor([0.0, 5.0, -1.0, 2.0, 0.0, 0.0])
+    table = gain_table(FeatureGains(gains, tuple("abcdef")))
+    assert table["gain"].is_monotonic_decreasing and list(table.index[:2]) == ["b", "d"]
+    assert table["found"].tolist()[:2] == [True, True] and not table["found"]["c"]
+
+
+class Dirichlets(pyro.nn.PyroModule):
+    """Shares, in place of selections."""
+
+    def forward(self, x, y=None):
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            mask = pyro.sample("mask", dist.Dirichlet(torch.ones_like(x)))
+            with imputation_particles():
+                return pyro.sample("y", dist.Categorical(logits=mask * x), obs=y)
+
+
+class Unstated(pyro.nn.PyroModule):
+    """A mask that says nothing of what it holds, nor does its distribution."""
+
+    def __init__(self, value):
+        super().__init__()
+        self.value = value
+
+    def forward(self, x, y=None):
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            given = dist.Delta(torch.full_like(x, self.value), event_dim=1)
+            mask = pyro.sample("mask", given)
+            with imputation_particles():
+                return pyro.sample("y", dist.Categorical(logits=mask * x), obs=y)
+
+
+class OfRows(pyro.nn.PyroModule):
+    """A latent of each row, which a guide draws that has seen y."""
+
+    def forward(self, x, y=None):
+        with pyro.plate("data", len(x), dim=-1):
+            taste = pyro.sample("taste", dist.Normal(x.new_zeros(()), 1.0))
+            with mask_particles():
+                mask = pyro.sample("mask", dist.Bernoulli(torch.full_like(x, 0.5)).to_event(1))
+                with imputation_particles():
+                    logits = mask * x + taste[..., None]
+                    return pyro.sample("y", dist.Categorical(logits=logits), obs=y)
+
+
+def guide_of_rows(x, y=None):
+    with pyro.plate("data", len(x), dim=-1):
+        pyro.sample("taste", dist.Normal(x.new_zeros(()), 1.0))
+
+
+class Impossible(nn.Module):
+    """Logits that are −∞, or NaN, for the last label, of rows that keep a third feature below 0."""
+
+    def __init__(self, value):
+        super().__init__()
+        self.value = value
+
+    def forward(self, x):
+        last = torch.where(x[..., 2:] < 0, self.value, 0.0)
+        return torch.cat([x[..., :2], last], -1)
+
+
+def impossible(value):
+    return LEX(
+        BernoulliSelector(Fixed([0.0, 0.0, 0.0])),
+        ConstantImputer(),
+        Predictor(Impossible(value), CategoricalLikelihood()),
+    ).double()
+
+
+def test_masks_that_are_hard_are_taken_whatever_they_say():
+    gains = feature_gains(result_of(Unstated(1.0)), X, LABELS).gains
+    assert bool((gains != 0).all())
+
+
+@pytest.mark.parametrize(
+    ("model", "guide", "options", "words"),
+    [
+        (Dirichlets(), None, {}, "gains are of selections.*'mask' holds a share of importance"),
+        (
+            LEX(
+                SoftMaskSelector(Fixed([0.0] * 3)),
+                ConstantImputer(),
+                Predictor(MLP(3, 3, (4,), seed=0), CategoricalLikelihood()),
+            ).double(),
+            None,
+            {},
+            "holds a mask value",
+        ),
+        (Unstated(0.5), None, {}, "draws of 'mask' have other values"),
+        (OfRows(), guide_of_rows, {}, r"latents \['taste'\] are of single rows"),
+        (model_of(), None, {"x": X[:, :2]}, "x must have 3 features"),
+        (model_of(), None, {"y": LABELS + 1}, r"labels \[3\] that the model does not have"),
+        (model_of(), None, {"y": PROBABILITIES[:, :2]}, "probabilities of 3 classes"),
+        (model_of(), None, {"y": None}, "give the rows' y"),
+        (model_of(), None, {"masks": 0}, "masks must be a whole number of at least 1"),
+        (model_of(), None, {"imputations": 0}, "imputations must be a whole number"),
+        (model_of(), None, {"seed": -1}, "seed must be a whole number of at least 0"),
+        (model_of(), None, {"entry_names": ["a"]}, "entry_names must be 3 names"),
+    ],
+)
+def test_what_has_no_gain_is_refused(model, guide, options, words):
+    result = result_of(model, guides=[guide])
+    with pytest.raises(ValueError, match=words):
+        feature_gains(**{"result": result, "x": X, "y": LABELS, **options})
+
+
+@pytest.mark.parametrize("value", [-math.inf, math.nan])
+def test_what_is_impossible_has_no_gain(value):
+    result = result_of(impossible(value))
+    x = X.clone()
+    x[:, 2] = torch.tensor([1.0, 1.0, -1.0, -1.0])
+    bad = 2 if math.isnan(value) else 1
+    with pytest.raises(FloatingPointError, match=f"in {bad} of 4 rows"):
+        feature_gains(result, x, LABELS)
+    # Rows in which it does not happen are as they were.
+    assert bool(feature_gains(result, x[:2], LABELS[:2]).gains.isfinite().all())
+    if value == -math.inf:
+        # A label of probability 0 counts nothing, possible or not.
+        y = torch.tensor([[0.4, 0.6, 0.0]]).double().expand(4, 3)
+        assert bool(feature_gains(result, x, y).gains.isfinite().all())
+
+
+@pytest.mark.parametrize(
+    ("gains", "fdr", "words"),
+    [
+        (torch.zeros(1, 1, 2), 0.1, "two rows or more; there are 1"),
+        (torch.full((1, 3, 2), math.inf), 0.1, "gains must be finite"),
+        (torch.zeros(1, 3, 2), 1.0, r"fdr must be a share in \(0, 1\)"),
+        (torch.zeros(1, 3, 2), True, "fdr must be a share"),
+    ],
+)
+def test_bad_tables_are_refused(gains, fdr, words):
+    with pytest.raises(ValueError, match=words):
+        gain_table(FeatureGains(gains, ("a", "b")), fdr)
