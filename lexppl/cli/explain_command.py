@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from lexppl.arviz_compatibility import Posterior
 from lexppl.atomic_output import output_folder
 from lexppl.cli.black_box_file import black_box_targets, load_black_box
 from lexppl.cli.exit_codes import INTERRUPTED
+from lexppl.cli.gains import JudgedGains, judge_gains
 from lexppl.cli.judging import (
     Judgement,
     ScoreRow,
@@ -28,14 +30,15 @@ from lexppl.cli.messages import collapse_messages, early_message, tell, warn
 from lexppl.cli.options.plan_options import check_options, device_of, plan_of, regime_of
 from lexppl.cli.report.findings import ReportData, counted
 from lexppl.cli.report.page import write_report
-from lexppl.cli.report.ranked import ranked_features
+from lexppl.cli.report.ranked import ranked_features, ranking_head
+from lexppl.cli.report.words import gain_meaning, unsettled, what_is_found
 from lexppl.cli.source import read_source
 from lexppl.cli.tables import score_cells, text_table
 from lexppl.cli.threads import one_thread
 from lexppl.data import DividedTable
 from lexppl.evaluation.refits.fitted_predictor import FittedPredictor
 from lexppl.explanation import explain, save_posterior, selection_table
-from lexppl.explanation.importance_kind import PROBABILITY
+from lexppl.explanation.importance_kind import PROBABILITY, kind_of
 from lexppl.inference import FitResult
 from lexppl.saving import save
 from lexppl.systems import METHODS
@@ -125,13 +128,20 @@ def _find(
         warn(notes[-1])
     tell("drawing the posterior and writing", options.quiet)
     posterior, explained = _posterior(options, result, source)
+    ranking, gains = selection_table(posterior), None
+    if kind_of(posterior) is PROBABILITY:
+        gains, failure = _gains(options, plan, source, fitted)
+        for note in failure:
+            notes.append(note)
+            warn(note)
     findings = ReportData(
         source=source,
         given=options.data,
         plan=plan,
         result=result,
         posterior=posterior,
-        ranking=selection_table(posterior),
+        ranking=ranking if gains is None else gains.joined(ranking),
+        gains=gains,
         judgement=judgement,
         explained=explained,
         warnings=tuple(notes),
@@ -219,6 +229,27 @@ def _posterior(
     return posterior, count
 
 
+def _gains(
+    options: argparse.Namespace, plan: FitPlan, source: DividedTable, fitted: Fitted
+) -> tuple[JudgedGains | None, list[str]]:
+    """What the features gain, or why that is not known."""
+    if len(source.test_rows) < 2:
+        return None, ["one held-out row does not tell what a feature gains; they are not ranked so"]
+    try:
+        gains = judge_gains(
+            fitted.result,
+            source,
+            plan,
+            outputs=fitted.outputs,
+            full=fitted.full,
+            fdr=options.fdr,
+            seed=options.seed,
+        )
+    except FloatingPointError as error:
+        return None, [f"gains are not known: {error}"]
+    return gains, []
+
+
 def _write(folder: Path, findings: ReportData) -> None:
     save_posterior(findings.posterior, folder / POSTERIOR)
     findings.ranking.to_csv(folder / IMPORTANCE)
@@ -235,13 +266,18 @@ def _print(findings: ReportData, folder: Path) -> None:
         print(line)
     print()
     ranking = ranked_features(findings.ranking)
-    kind = findings.kind
-    print(f"Ranked features: {kind.meaning}, mean over held-out rows")
-    head = ["feature", kind.name, "95 % interval", "agreement"]
+    kind, gains = findings.kind, findings.gains
+    what = kind.meaning if gains is None else f"gain in nats, and {kind.meaning}"
+    print(f"Ranked features: {what}, mean over held-out rows")
+    head = ranking_head(kind, gains is not None)
     print(text_table(head, [feature.cells for feature in ranking[:SHOWN_FEATURES]]))
     more = len(ranking) - SHOWN_FEATURES
     if more > 0:
         print(f"  … and {more} more in {folder / IMPORTANCE}")
+    if gains is not None:
+        for said in (gain_meaning(findings, gains), what_is_found(gains), unsettled(gains)):
+            if said is not None:
+                print(textwrap.fill(said, 100, initial_indent="  ", subsequent_indent="  "))
     if findings.result.replicates > 1:
         near = "they keep the feature in the same rows" if kind is PROBABILITY else "they agree"
         print(

@@ -66,9 +66,11 @@ def test_files(results):
 def test_importance(results):
     table = pd.read_csv(results / "importance.csv", index_col="feature")
     assert set(table.index) == {"age", "height", "job", "<b>shoe</b>"}
-    assert table["selection_probability"].is_monotonic_decreasing
+    assert table["gain"].is_monotonic_decreasing
     assert table["selection_probability"].between(0, 1).all()
     assert (table["lower"] <= table["upper"]).all()
+    assert (table["gain_lower"] <= table["gain"]).all()
+    assert (table["gain"] <= table["gain_upper"]).all()
 
 
 def test_posterior_names_rows_and_features(results, table):
@@ -115,6 +117,8 @@ def test_report_tells_what_was_run(results, table):
         "How to read this",
         "The agreement compares the spread of the draws within a replicate",
         "EVAL-X on the explainer's features",
+        "Ranked by gain, in nats a row.",
+        "No fit has seen these rows",
         "against as many features chosen at random",
         f"torch {version('torch')}",
         f"lexppl explain {table} --out",

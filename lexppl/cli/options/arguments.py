@@ -131,6 +131,14 @@ def _explain(command: argparse.ArgumentParser) -> None:
     _model_options(command, None, replicates=4, penalty=None, methods=True)
     _black_box_options(command.add_argument_group("explaining a model of yours (a black box)"))
     _fit_options(command, BY_ROWS, BY_ROWS, 0.2, tested="held out, scored and explained")
+    command.add_argument_group("what is found").add_argument(
+        "--fdr",
+        type=fraction(of="the features found"),
+        default=0.1,
+        metavar="RATE",
+        help="false discovery rate: of the features that are called found, at most this share is "
+        "expected to gain nothing on held-out rows (default: 0.1)",
+    )
     _output_options(command)
 
 

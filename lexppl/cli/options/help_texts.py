@@ -24,8 +24,9 @@ EXPLAIN = """\
 Fit an explainer (LEX, or another --method) on a data set and write what it found.
 
 For each row the explainer chooses the features that it needs to predict the target, hides the
-others, and predicts. How often it chooses a feature is that feature's importance. Several
-replicates are fitted from different seeds, so that you see whether they agree."""
+others, and predicts. Features are ranked by what keeping them is worth on held-out rows, with how
+often they are kept beside it. Several replicates are fitted from different seeds, so that you see
+whether they agree."""
 
 EXPLAIN_MORE = f"""\
 data sets that need no file:
@@ -34,7 +35,7 @@ data sets that need no file:
 
 what is written to --out:
   report.html     everything in one page: open it in a browser
-  importance.csv  the ranked features, with intervals and r-hat
+  importance.csv  the ranked features, with gains, intervals and agreement
   posterior.nc    the posterior of the masks, for ArviZ: arviz.from_netcdf("posterior.nc")
   explainer/      the fitted model: lexppl.load("explainer")
   encoding.json   how columns became features (not for synthetic sets)

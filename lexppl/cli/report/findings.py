@@ -6,6 +6,7 @@ from functools import cached_property
 import pandas as pd
 
 from lexppl.arviz_compatibility import Posterior
+from lexppl.cli.gains import JudgedGains
 from lexppl.cli.judging import Judgement
 from lexppl.cli.options.plan_options import law_of
 from lexppl.data import DividedTable
@@ -33,7 +34,9 @@ class ReportData:
         plan: how the explainer was fitted.
         result: the fit.
         posterior: the masks of held-out rows.
-        ranking: of :func:`lexppl.explanation.selection_table`.
+        ranking: of :func:`lexppl.explanation.selection_table`, with the gains beside it and by
+            them where there are any.
+        gains: what the features are worth; None for masks that do not select.
         judgement: held-out scores.
         explained: how many held-out rows the posterior has.
         warnings: what the reader should mind.
@@ -49,6 +52,7 @@ class ReportData:
     result: FitResult
     posterior: Posterior
     ranking: pd.DataFrame
+    gains: JudgedGains | None
     judgement: Judgement
     explained: int
     warnings: tuple[str, ...]

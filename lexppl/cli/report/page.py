@@ -12,12 +12,21 @@ import jinja2
 import pandas as pd
 from matplotlib.figure import Figure
 
+from lexppl.cli.gains import JudgedGains
 from lexppl.cli.judging import SizeCurve
 from lexppl.cli.report.figures import data_uri
 from lexppl.cli.report.findings import ReportData, counted, explained_text, rows_text, target_text
-from lexppl.cli.report.ranked import ranked_features
+from lexppl.cli.report.ranked import ranked_features, ranking_head
 from lexppl.cli.report.template import TEMPLATE
-from lexppl.cli.report.words import SHOWN_ROWS, facts, lead, reading, rows_caption, score_notes
+from lexppl.cli.report.words import (
+    SHOWN_ROWS,
+    facts,
+    lead,
+    reading,
+    rows_caption,
+    score_notes,
+    what_is_found,
+)
 from lexppl.cli.tables import score_cells
 from lexppl.explanation.importance_kind import (
     PROBABILITY,
@@ -65,6 +74,8 @@ def report_context(findings: ReportData) -> dict[str, Any]:
         "replicates": findings.plan.replicates,
         "kind": findings.kind,
         "first_features": lines[:FIRST_FEATURES],
+        "ranking_head": ranking_head(findings.kind, findings.gains is not None)[1:],
+        "ranking_note": None if findings.gains is None else _ranking_note(findings.gains),
         "more_features": lines[FIRST_FEATURES:],
         "reading": reading(findings),
         "rows_caption": rows_caption(findings),
@@ -136,19 +147,25 @@ def _ranking_lines(ranking: pd.DataFrame, kind: ImportanceKind) -> list[dict[str
     lines = []
     for feature in every:
         known = not math.isnan(feature.lower)
-        name, importance, interval, agreement = feature.cells
         lines.append(
             {
-                "name": name,
-                "importance": importance,
-                "interval": interval,
-                "agreement": agreement,
+                "name": feature.name,
+                "cells": feature.cells[1:],
+                "lost": feature.gain is not None and not feature.gain.found,
                 "width": f"{100 * feature.importance / most:.1f}",
                 "left": f"{100 * feature.lower / most if known else 0.0:.1f}",
                 "span": f"{100 * (feature.upper - feature.lower) / most:.1f}" if known else None,
             }
         )
     return lines
+
+
+def _ranking_note(gains: JudgedGains) -> str:
+    return (
+        f"Ranked by gain, in nats a row. {what_is_found(gains)}"
+        + " They stand in grey." * bool(gains.lost)
+        + " The bars show the probability that a row keeps the feature."
+    )
 
 
 def _objective(plan: FitPlan) -> str:
@@ -195,7 +212,8 @@ def _settings(findings: ReportData) -> list[tuple[str, str]]:
 
 def _files(findings: ReportData) -> list[tuple[str, str]]:
     meanings: Mapping[str, str] = {
-        "importance.csv": "the ranked features, with intervals and agreement",
+        "importance.csv": "the ranked features, with intervals and agreement"
+        + ("" if findings.gains is None else ", their gains and p-values"),
         "posterior.nc": f"{findings.draws} mask draws a row and replicate, for ArviZ",
         "explainer/": "the fitted model"
         + (

@@ -6,16 +6,44 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from lexppl.explanation.importance_kind import ImportanceKind
+
+INTERVAL = "95 % interval"
+GAIN_COLUMNS = ("gain", "gain_lower", "gain_upper")
+
+
+@dataclass(frozen=True)
+class Gain:
+    """A feature's gain in nats a row, and whether it is found."""
+
+    mean: float
+    lower: float
+    upper: float
+    found: bool
+
+    @property
+    def cells(self) -> list[str]:
+        """Gain, interval and whether it is found as text.
+
+        Example:
+            >>> Gain(0.1234, 0.08, 0.167, True).cells, Gain(-0.0004, -0.2, 0.2, False).cells
+            (['0.123', '0.080 – 0.167', 'yes'], ['0.000', '-0.200 – 0.200', '–'])
+        """
+        mean, lower, upper = (_nats(value) for value in (self.mean, self.lower, self.upper))
+        return [mean, f"{lower} – {upper}", "yes" if self.found else "–"]
+
 
 @dataclass(frozen=True)
 class RankedFeature:
-    """A feature's line in the ranking; NaN where one replicate tells nothing."""
+    """A feature's line in the ranking; NaN where one replicate tells nothing, and no gain where
+    masks do not select."""
 
     name: str
     importance: float
     lower: float
     upper: float
     agreement: float
+    gain: Gain | None = None
 
     @property
     def interval(self) -> str:
@@ -31,19 +59,46 @@ class RankedFeature:
 
     @property
     def cells(self) -> list[str]:
-        """Name, importance, interval and agreement as text.
+        """Name, gain if there is one, importance, interval and agreement as text.
 
         Example:
             >>> RankedFeature("age", 0.912, 0.81, 1.0, 0.97).cells
             ['age', '0.91', '0.81 – 1.00', '0.97']
         """
-        return [self.name, f"{self.importance:.2f}", self.interval, self.agreement_text]
+        gain = [] if self.gain is None else self.gain.cells
+        return [self.name, *gain, f"{self.importance:.2f}", self.interval, self.agreement_text]
+
+
+def ranking_head(kind: ImportanceKind, gains: bool) -> list[str]:
+    """What stands above :attr:`RankedFeature.cells`."""
+    gain = ["gain", INTERVAL, "found"] if gains else []
+    return ["feature", *gain, kind.name, INTERVAL, "agreement"]
 
 
 def ranked_features(table: pd.DataFrame) -> list[RankedFeature]:
-    """The lines of a :func:`lexppl.explanation.selection_table`, in its order."""
+    """The lines of a :func:`lexppl.explanation.selection_table`, with gains where it has them, in
+    its order."""
     values = table[[table.columns[0], "lower", "upper", "agreement"]].to_numpy(dtype=np.float64)
+    gains = _gains(table)
     return [
-        RankedFeature(str(name), *(float(value) for value in line))
-        for name, line in zip(table.index, values, strict=True)
+        RankedFeature(str(name), importance, lower, upper, agreement, gain)
+        for name, (importance, lower, upper, agreement), gain in zip(
+            table.index, values.tolist(), gains, strict=True
+        )
     ]
+
+
+def _gains(table: pd.DataFrame) -> list[Gain | None]:
+    if "gain" not in table:
+        return [None] * len(table)
+    values = table[list(GAIN_COLUMNS)].to_numpy(dtype=np.float64)
+    return [
+        Gain(mean, lower, upper, bool(found))
+        for (mean, lower, upper), found in zip(values.tolist(), table["found"], strict=True)
+    ]
+
+
+def _nats(value: float) -> str:
+    """Three digits, and no minus before a zero."""
+    text = f"{value:.3f}"
+    return "0.000" if text == "-0.000" else text

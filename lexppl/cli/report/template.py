@@ -42,7 +42,9 @@ th, td { padding: .38rem .7rem; text-align: right; border-bottom: 1px solid var(
   white-space: nowrap; vertical-align: top; }
 th { color: var(--soft); font-weight: 600; border-bottom: 1px solid var(--soft); }
 th:first-child, td:first-child { text-align: left; white-space: normal; }
+tr.lost td { color: var(--soft); } tr.lost .bar { opacity: .45; }
 td.track { width: 34%; min-width: 7rem; padding-left: 0; }
+.narrow td.track { width: 14%; min-width: 5rem; }
 .bar { position: relative; height: 1.05rem; margin-top: .2rem; background: var(--tint);
   border-radius: .15rem; }
 .bar i { position: absolute; left: 0; top: 0; bottom: 0; background: var(--bar);
@@ -99,16 +101,18 @@ and its interval over replicates">
 replicates{% if replicates > 1 %}, with its 95&nbsp;% interval over the {{ replicates }} replicates\
 {% endif %}.</figcaption></figure>
 
-{% macro ranking(lines) %}<div class="wide"><table>
-<thead><tr><th>feature</th><th class="track"></th><th>{{ kind.name }}</th>\
-<th>95&nbsp;% interval</th><th>agreement</th></tr></thead>
+{% macro ranking(lines) %}<div class="wide{% if ranking_note %} narrow{% endif %}"><table>
+<thead><tr><th>feature</th><th class="track"></th>\
+{% for cell in ranking_head %}<th>{{ cell }}</th>{% endfor %}</tr></thead>
 <tbody>
-{% for line in lines %}<tr><td>{{ line.name }}</td><td class="track"><div class="bar">\
+{% for line in lines %}<tr{% if line.lost %} class="lost"{% endif %}><td>{{ line.name }}</td>\
+<td class="track"><div class="bar">\
 <i style="width:{{ line.width }}%"></i>{% if line.span is not none %}<u style="left:\
-{{ line.left }}%;width:{{ line.span }}%"></u>{% endif %}</div></td><td>{{ line.importance }}</td>\
-<td>{{ line.interval }}</td><td>{{ line.agreement }}</td></tr>
+{{ line.left }}%;width:{{ line.span }}%"></u>{% endif %}</div></td>\
+{% for cell in line.cells %}<td>{{ cell }}</td>{% endfor %}</tr>
 {% endfor %}</tbody></table></div>{% endmacro %}
 {{ ranking(first_features) }}
+{% if ranking_note %}<p class="note">{{ ranking_note }}</p>{% endif %}
 {% if more_features %}<details><summary>{{ more_features | length }} more features</summary>
 {{ ranking(more_features) }}</details>{% endif %}
 

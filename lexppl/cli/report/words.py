@@ -1,5 +1,6 @@
 """What the report says, in sentences."""
 
+from lexppl.cli.gains import JudgedGains
 from lexppl.cli.judging import ScoreRow
 from lexppl.cli.options.plan_options import law_of
 from lexppl.cli.report.findings import ReportData
@@ -14,18 +15,68 @@ from lexppl.systems import METHODS
 
 SHOWN_ROWS = 50
 """Rows of the heat map."""
+NAMED = 5
+"""Features that are named in a sentence."""
 
 
 def lead(findings: ReportData) -> str:
     """What was found, in a sentence or two."""
     data = findings.source.data
     first = [str(name) for name in findings.ranking.index[:3]]
-    named = ", ".join(first[:-1]) + (" and " if len(first) > 1 else "") + first[-1]
+    named = _listed(first)
     own = "the black box's output" if findings.plan.regime.post_hoc else data.target_name
     if findings.kind is not PROBABILITY:
         return f"What matters most to predict {own}, by the {findings.kind.label}: {named}."
     size = f"{size_text(findings.mean_size)} of {data.n_entries} features"
-    return f"To predict {own}, a row keeps {size} on average. Kept most often: {named}."
+    keeps = f"To predict {own}, a row keeps {size} on average."
+    gains = findings.gains
+    if gains is None:
+        return f"{keeps} Kept most often: {named}."
+    found = [str(name) for name in gains.table.index[gains.table["found"]]]
+    if not found:
+        return f"{keeps} {what_is_found(gains)}"
+    return f"{keeps} Worth most on held-out rows: {_listed(found[:3])}."
+
+
+def gain_meaning(findings: ReportData, gains: JudgedGains) -> str:
+    """What a gain is, in a sentence or two."""
+    seeds = ""
+    if findings.result.replicates > 1:
+        seeds = " and over the seeds of the fit"
+    return (
+        "Gain: what keeping the feature is worth against hiding it, in nats, to predict "
+        f"{gains.predicted}; the other features are kept or hidden as the explainer does. Mean "
+        f"over {gains.rows} held-out rows, its interval over rows{seeds}."
+    )
+
+
+def what_is_found(gains: JudgedGains) -> str:
+    """Which features are not found, in a sentence or two."""
+    rate, lost = f"a false discovery rate of {gains.fdr:g}", gains.lost
+    if not lost:
+        return f"At {rate} every feature is found to gain something."
+    if len(lost) == len(gains.table):
+        return f"At {rate} no feature is found to gain anything on held-out rows."
+    more = len(lost) - NAMED
+    names = f"{', '.join(lost[:NAMED])} and {more} more" if more > 0 else _listed(lost)
+    return f"Not found at {rate}: {names}. Nothing shows that keeping them pays."
+
+
+def unsettled(gains: JudgedGains) -> str | None:
+    """What to make of features that are found and whose interval covers 0, if there are any."""
+    covers = gains.table["found"] & (gains.table["lower"] < 0.0)
+    if not covers.any():
+        return None
+    names = [str(name) for name in gains.table.index[covers]]
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return (
+        f"Found, with an interval that covers 0: {', '.join(names[:NAMED])}{more}. They gain "
+        "something in these fits, which differ in how much: other seeds may do without them."
+    )
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names[:-1]) + (" and " if len(names) > 1 else "") + names[-1]
 
 
 def facts(findings: ReportData) -> list[dict[str, str]]:
@@ -60,7 +111,7 @@ def _what_it_sees(kind: ImportanceKind) -> str:
 
 
 def reading(findings: ReportData) -> list[str]:
-    """How to read the ranking, in three paragraphs."""
+    """How to read the ranking, a paragraph each."""
     plan, kind = findings.plan, findings.kind
     if kind is PROBABILITY:
         hidden = IMPUTERS[str(plan.imputer)]
@@ -82,7 +133,19 @@ def reading(findings: ReportData) -> list[str]:
         "explainer may take either; a low value does not mean that a feature is unrelated to the "
         "target."
     )
-    return [first, second, _reading_of_replicates(findings)]
+    gains = [] if findings.gains is None else [_reading_of_gains(findings, findings.gains)]
+    return [first, *gains, second, _reading_of_replicates(findings)]
+
+
+def _reading_of_gains(findings: ReportData, gains: JudgedGains) -> str:
+    return (
+        f"{gain_meaning(findings, gains)} No fit has seen these rows, so that a feature which only "
+        "helps to remember the rows of the fit gains nothing here, however often it is kept. "
+        f"{what_is_found(gains)} Of the features that are found, at most a share of {gains.fdr:g} "
+        "is expected to gain nothing: by one-sided tests of the mean gain over rows, given the "
+        f"fits, and the procedure of Benjamini and Hochberg. {unsettled(gains) or ''} Of two "
+        "features that say the same, each gains little where the other is kept."
+    )
 
 
 def _reading_of_replicates(findings: ReportData) -> str:

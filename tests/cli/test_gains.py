@@ -1,0 +1,157 @@
+"""`lexppl explain` ranks features by what keeping them is worth, and says which are not found."""
+
+import html
+from pathlib import Path
+
+import joblib
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+
+import lexppl
+from lexppl.cli import main
+from lexppl.data import divided_frame
+from lexppl.evaluation import feature_gains, gain_table
+from tests.cli.tables import numbers, people, written
+
+QUICK = ["--epochs", "3", "--replicates", "2", "--draws", "5", "--quiet"]
+COLUMNS = ["gain", "gain_lower", "gain_upper", "p", "found"]
+
+
+def ran(out: Path, *words: object) -> tuple[pd.DataFrame, str]:
+    """The table and the report of a run that must succeed."""
+    assert main(["explain", *map(str, words), "--out", str(out), "--overwrite"]) == 0
+    table = pd.read_csv(out / "importance.csv", index_col="feature")
+    return table, html.unescape((out / "report.html").read_text(encoding="utf-8"))
+
+
+def flat(capsys) -> str:
+    return " ".join(capsys.readouterr().out.split())
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory):
+    """A table of which an explainer has learned what matters: age and job, and no more."""
+    folder = tmp_path_factory.mktemp("learned")
+    words = ["--epochs", "60", "--replicates", "2", "--draws", "5", "--quiet", "--fdr", "0.05"]
+    table = written(people(600), folder)
+    return ran(folder / "r", table, *words, "--learning-rate", "0.003"), folder
+
+
+def test_what_matters_is_found_and_noise_is_not(learned):
+    (table, page), _ = learned
+    assert table["found"].to_dict() == {
+        "age": True, "job": True, "height": False, "<b>shoe</b>": False
+    }  # fmt: skip
+    assert set(table.index[:2]) == {"age", "job"} and (table["gain"].iloc[:2] > 0.1).all()
+    assert (table.loc[["age", "job"], "gain_lower"] > 0).all()
+    assert table["gain"].is_monotonic_decreasing
+    assert page.count('<tr class="lost">') == 2
+    assert "Not found at a false discovery rate of 0.05: " in page
+    assert "They stand in grey." in page
+    assert f"Worth most on held-out rows: {table.index[0]} and {table.index[1]}." in page
+
+
+def test_gains_are_those_of_the_saved_explainer_on_the_held_out_rows(learned):
+    (table, _), folder = learned
+    parts = divided_frame(people(600), valid_share=0.2, test_share=0.2, seed=0)
+    gains = feature_gains(
+        lexppl.load(folder / "r" / "explainer"), parts.test.x, parts.test.y, seed=0
+    )
+    again = gain_table(gains, 0.05)
+    assert list(again.index) == list(table.index)
+    np.testing.assert_allclose(table["gain"], again["gain"], rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(table["gain_lower"], again["lower"], rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(table["p"], again["p"], rtol=1e-4, atol=1e-12)
+
+
+def test_the_rate_is_the_one_typed(tmp_path, capsys):
+    path = written(people(), tmp_path)
+    strict, _ = ran(tmp_path / "r", path, *QUICK, "--fdr", "0.001")
+    assert "false discovery rate of 0.001" in flat(capsys)
+    loose, _ = ran(tmp_path / "r", path, *QUICK, "--fdr", "0.99")
+    assert "false discovery rate of 0.99" in flat(capsys)
+    assert list(strict["p"]) == list(loose["p"])
+    assert loose["found"].sum() > strict["found"].sum()
+
+
+@pytest.mark.parametrize("rate", ["0", "1", "x", "-0.1"])
+def test_another_rate_is_refused(rate, tmp_path, capsys):
+    assert main(["explain", "wine", "--out", str(tmp_path / "r"), f"--fdr={rate}"]) == 2
+    told = capsys.readouterr().err
+    assert "--fdr" in told and len(told.splitlines()) == 1
+
+
+def test_no_more_rows_are_judged_than_said(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("lexppl.cli.gains.JUDGED_ROWS", 7)
+    monkeypatch.setattr("lexppl.cli.gains.EVALUATIONS", 10)
+    table, _ = ran(tmp_path / "r", written(people(), tmp_path), *QUICK)
+    assert "Mean over 7 held-out rows" in flat(capsys)
+    assert table["gain"].notna().all()
+
+
+def test_masks_that_do_not_select_are_ranked_as_before(tmp_path, capsys):
+    table, page = ran(tmp_path / "r", "wine", "--method", "xtab", *QUICK)
+    assert not set(COLUMNS) & set(table.columns)
+    assert table["mask_mean"].is_monotonic_decreasing
+    assert "Gain:" not in capsys.readouterr().out
+    assert "Gain:" not in page and 'class="lost"' not in page and 'class="wide narrow"' not in page
+
+
+def test_of_a_black_box_the_gain_is_in_telling_what_it_says(tmp_path, capsys):
+    frame = people(200)
+    asked = frame[["age", "income"]].assign(noise=np.random.default_rng(0).normal(size=200))
+    model = LogisticRegression(C=100.0).fit(asked[["age", "noise"]].to_numpy(), asked["income"])
+    joblib.dump(model, tmp_path / "m.joblib")
+    path = written(asked[["age", "noise", "income"]], tmp_path)
+    words = [path, "--black-box", tmp_path / "m.joblib", "--trust-black-box", *QUICK]
+    table, page = ran(tmp_path / "r", *words)
+    assert "to predict what the black box says" in flat(capsys)
+    assert "to predict what the black box says" in page
+    parts = divided_frame(
+        asked[["age", "noise", "income"]], valid_share=0.2, test_share=0.2, seed=0
+    )
+    explainer = lexppl.load(tmp_path / "r" / "explainer")
+    rows = parts.table.iloc[parts.test_rows.tolist()][["age", "noise"]].to_numpy()
+    outputs = torch.as_tensor(model.predict_proba(rows), dtype=torch.float32)
+    assert list(parts.data.class_names) == list(model.classes_)
+    again = gain_table(feature_gains(explainer, parts.test.x, outputs, seed=0))
+    np.testing.assert_allclose(table["gain"], again["gain"][table.index], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("words", "predicted"),
+    [
+        (["--regime", "self-post-hoc"], "what the predictor that was fitted before says"),
+        (["--regime", "fixed-in-situ"], "income"),
+        (["--method", "meed", "--k", "2"], "what the predictor that was fitted before says"),
+    ],
+)
+def test_the_gain_is_in_predicting_what_is_explained(words, predicted, tmp_path, capsys):
+    ran(tmp_path / "r", written(people(), tmp_path), *words, *QUICK)
+    assert f"in nats, to predict {predicted}; the other" in flat(capsys)
+
+
+def test_a_response_has_gains_too(tmp_path, capsys):
+    table, _ = ran(tmp_path / "r", written(numbers(), tmp_path), *QUICK)
+    assert table[COLUMNS].notna().all(axis=None)
+    assert "to predict price;" in flat(capsys)
+
+
+def test_gains_that_are_no_numbers_leave_the_rest(tmp_path, capsys, monkeypatch):
+    def fails(*_, **__):
+        raise FloatingPointError("log p(y | x̃) is NaN in 3 of 18 rows")
+
+    monkeypatch.setattr("lexppl.cli.explain_command.judge_gains", fails)
+    assert (
+        main(["explain", str(written(people(), tmp_path)), "--out", str(tmp_path / "r"), *QUICK])
+        == 0
+    )
+    captured = capsys.readouterr()
+    assert "gains are not known: log p(y | x̃) is NaN in 3 of 18 rows" in captured.err
+    assert "Ranked features: the probability" in captured.out
+    table = pd.read_csv(tmp_path / "r" / "importance.csv", index_col="feature")
+    assert table["selection_probability"].is_monotonic_decreasing and "gain" not in table
+    assert "gains are not known" in (tmp_path / "r" / "report.html").read_text(encoding="utf-8")
