@@ -111,29 +111,30 @@ def _find(
     """Fit, judge and draw; and whether Ctrl-C has left all of it alone."""
     fitted = _fit(options, plan, source, model)
     result = fitted.result
-    notes = [NO_VALIDATION] if source.valid_rows is None else []
-    notes += collapse_messages(result.collapse)
-    if not result.interrupted:
-        epochs = len(result.history)
-        grows = METHODS[plan.method].takes("imputations") and plan.penalty is not None
-        notes += early_message(result.best_epoch.tolist(), epochs, grows)
-    if result.interrupted:
-        _refuse_untrained(result)
-        notes.insert(0, _interruption(result, plan))
+    notes = _notes_of_fit(plan, source, result)
     for note in notes:
         warn(note)
     judgement, complete = _judge(options, plan, source, fitted)
     if not complete and not result.interrupted:
         notes.append("the scores were interrupted and are not complete")
         warn(notes[-1])
-    tell("drawing the posterior and writing", options.quiet)
+    tell("drawing the posterior", options.quiet)
     posterior, explained = _posterior(options, result, source)
     ranking, gains = selection_table(posterior), None
     if kind_of(posterior) is PROBABILITY:
-        gains, failure = _gains(options, plan, source, fitted)
-        for note in failure:
-            notes.append(note)
-            warn(note)
+        tell("measuring what each feature gains", options.quiet)
+        try:
+            gains = _gains(options, plan, source, fitted)
+        except KeyboardInterrupt:
+            # A second Ctrl-C ends without writing.
+            if not complete:
+                raise
+            complete = False
+            notes.append("the gains were interrupted; features are ranked without them")
+            warn(notes[-1])
+        except FloatingPointError as error:
+            notes.append(f"gains are not known: {error}")
+            warn(notes[-1])
     findings = ReportData(
         source=source,
         given=options.data,
@@ -165,6 +166,17 @@ def _fit(options: argparse.Namespace, plan: FitPlan, source: DividedTable, model
     result = fit_table(plan, rows, full=full, progress=progress)
     # A predictor that was fitted to a black box is no reference for the labels.
     return Fitted(result, outputs, full if outputs is None else None)
+
+
+def _notes_of_fit(plan: FitPlan, source: DividedTable, result: FitResult) -> list[str]:
+    """What the reader should mind of the fit."""
+    notes = [NO_VALIDATION] if source.valid_rows is None else []
+    notes += collapse_messages(result.collapse)
+    if result.interrupted:
+        _refuse_untrained(result)
+        return [_interruption(result, plan), *notes]
+    grows = METHODS[plan.method].takes("imputations") and plan.penalty is not None
+    return notes + early_message(result.best_epoch.tolist(), len(result.history), grows)
 
 
 def _refuse_untrained(result: FitResult) -> None:
@@ -231,23 +243,19 @@ def _posterior(
 
 def _gains(
     options: argparse.Namespace, plan: FitPlan, source: DividedTable, fitted: Fitted
-) -> tuple[JudgedGains | None, list[str]]:
-    """What the features gain, or why that is not known."""
+) -> JudgedGains | None:
+    """What the features gain; one row alone has no spread to tell it by."""
     if len(source.test_rows) < 2:
-        return None, ["one held-out row does not tell what a feature gains; they are not ranked so"]
-    try:
-        gains = judge_gains(
-            fitted.result,
-            source,
-            plan,
-            outputs=fitted.outputs,
-            full=fitted.full,
-            fdr=options.fdr,
-            seed=options.seed,
-        )
-    except FloatingPointError as error:
-        return None, [f"gains are not known: {error}"]
-    return gains, []
+        return None
+    return judge_gains(
+        fitted.result,
+        source,
+        plan,
+        outputs=fitted.outputs,
+        full=fitted.full,
+        fdr=options.fdr,
+        seed=options.seed,
+    )
 
 
 def _write(folder: Path, findings: ReportData) -> None:

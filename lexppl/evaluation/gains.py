@@ -68,12 +68,13 @@ def feature_gains(
 
     How to read it:
 
-    - The mean over rows is at most 0 for a feature that says nothing of y beyond the kept ones,
-      where hidden features are drawn from their distribution given the kept ones: 0 with K = 1, as
-      the imputed row is then as likely as the row itself, and below 0 as K grows, by Jensen's
-      inequality. A constant in place of hidden features gives no such guarantee, as the predictor
-      may be wrong at that constant. The gain of an entry may also be below 0 as the predictor
-      overfits it, a true one's too.
+    - The mean over rows is at most 0 for a feature of which neither y nor the mask tells anything
+      beyond the kept ones, where hidden features are drawn from their distribution given the kept
+      ones: 0 with K = 1, as the imputed value is then as likely as the row's own, and below 0 as K
+      grows, by Jensen's inequality. Other imputers, such as a constant, or the marginal
+      distribution of features that depend on each other, give no such guarantee: the predictor may
+      err on what they make up, and a gain then also says that hiding harms.
+    - The gain may be below 0 as the predictor overfits a feature, a true one too.
     - It is conditional: a feature that repeats a kept one gains little, and one that stands in for
       a hidden one gains.
     - A mask of k entries has one more or one less for the entry that is forced; the predictor may

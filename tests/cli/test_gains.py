@@ -140,6 +140,22 @@ def test_a_response_has_gains_too(tmp_path, capsys):
     assert "to predict price;" in flat(capsys)
 
 
+def test_interrupted_gains_leave_the_rest(tmp_path, capsys, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("lexppl.cli.explain_command.judge_gains", interrupted)
+    path = written(people(), tmp_path)
+    assert main(["explain", str(path), "--out", str(tmp_path / "r"), *QUICK]) == 130
+    captured = capsys.readouterr()
+    assert "the gains were interrupted" in captured.err
+    assert "EVAL-X" in captured.out and "Ranked features: the probability" in captured.out
+    # After a fit that was interrupted already, nothing is written.
+    monkeypatch.setattr("lexppl.cli.explain_command.fit_judge", interrupted)
+    assert main(["explain", str(path), "--out", str(tmp_path / "s"), *QUICK]) == 130
+    assert not (tmp_path / "s").exists()
+
+
 def test_gains_that_are_no_numbers_leave_the_rest(tmp_path, capsys, monkeypatch):
     def fails(*_, **__):
         raise FloatingPointError("log p(y | x̃) is NaN in 3 of 18 rows")

@@ -44,7 +44,8 @@ th { color: var(--soft); font-weight: 600; border-bottom: 1px solid var(--soft);
 th:first-child, td:first-child { text-align: left; white-space: normal; }
 tr.lost td { color: var(--soft); } tr.lost .bar { opacity: .45; }
 td.track { width: 34%; min-width: 7rem; padding-left: 0; }
-.narrow td.track { width: 14%; min-width: 5rem; }
+.narrow th, .narrow td { padding-left: .35rem; padding-right: .35rem; font-size: .88rem; }
+.narrow td.track { width: 12%; min-width: 4rem; }
 .bar { position: relative; height: 1.05rem; margin-top: .2rem; background: var(--tint);
   border-radius: .15rem; }
 .bar i { position: absolute; left: 0; top: 0; bottom: 0; background: var(--bar);

@@ -141,7 +141,7 @@ def _reading_of_gains(findings: ReportData, gains: JudgedGains) -> str:
     return (
         f"{gain_meaning(findings, gains)} No fit has seen these rows, so that a feature which only "
         "helps to remember the rows of the fit gains nothing here, however often it is kept. "
-        f"{what_is_found(gains)} Of the features that are found, at most a share of {gains.fdr:g} "
+        f"Of the features that are found, at most a share of {gains.fdr:g} "
         "is expected to gain nothing: by one-sided tests of the mean gain over rows, given the "
         f"fits, and the procedure of Benjamini and Hochberg. {unsettled(gains) or ''} Of two "
         "features that say the same, each gains little where the other is kept."
