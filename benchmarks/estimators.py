@@ -85,7 +85,7 @@ def fitted(label, train, epochs, seed):
     watched = (0, epochs // 2, epochs - 1)
 
     def build():
-        models.append(lex(11, classes=2, penalty=PENALTY).program())
+        models.append(lex(11, classes=2, penalty=PENALTY, towards=0.5).program())
         return [Stage([LossTerm(models[-1], objective)])]
 
     def watch(epoch):

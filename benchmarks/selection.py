@@ -81,7 +81,7 @@ def main() -> None:
         name, seed = run["set"], run["seed"]
         train = synthetic(name, rows=rows, seed=seed)
         test = synthetic(name, rows=rows, seed=1000 + seed)
-        system = lex(11, classes=2, masks=options.masks, **laws[run["law"]])
+        system = lex(11, classes=2, masks=options.masks, folds=1, towards=0.5, **laws[run["law"]])
         training = {"valid": 0.1, "epochs": options.epochs, "batch_size": batch, "seed": seed}
         with records.run(run) as record:
             with timed(record):

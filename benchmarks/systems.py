@@ -34,6 +34,7 @@ from lexppl.evaluation import (
 )
 from lexppl.inference import Linear, fit
 from lexppl.models import regime_targets
+from lexppl.systems import METHODS as REGISTRY
 from lexppl.systems import Settings, q_fit, system_for
 
 SETS = ("Syn1", "Syn2", "Syn3", "S1", "S2", "S3")
@@ -52,6 +53,9 @@ METHODS = {
     "q_fit_global": {"on": "model"},
     "q_fit": {"on": "model"},
 }
+
+AS_MEASURED = replace(REGISTRY["lex"], fixed={"folds": 1, "towards": 0.5})
+"""LEX with one predictor, and annealed to the entropy alone."""
 
 SAME = ("set", "method", "seed", "epochs")
 LINE = (
@@ -79,6 +83,8 @@ def candidates(method, settings):
     """The systems that a method chooses among; REAL-X has a grid of λ over the mean entry."""
     if method == "q_fit":
         return [q_fit(11, settings.black_box, kl_weight=KL_WEIGHT, samples=4)]
+    if method == "lex":
+        return [AS_MEASURED.build(settings)]
     if method != "real_x":
         return [system_for(method, settings)]
     return [system_for(method, replace(settings, penalty=p / 11)) for p in PENALTIES]
