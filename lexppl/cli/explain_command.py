@@ -14,7 +14,7 @@ from lexppl.arviz_compatibility import Posterior
 from lexppl.atomic_output import output_folder
 from lexppl.cli.black_box_file import black_box_targets, load_black_box
 from lexppl.cli.exit_codes import INTERRUPTED
-from lexppl.cli.gains import JudgedGains, judge_gains
+from lexppl.cli.gains import JudgedGains, judge_gains, judge_learning, undecided
 from lexppl.cli.judging import (
     Judgement,
     ScoreRow,
@@ -26,7 +26,13 @@ from lexppl.cli.judging import (
     judge_explainer,
     judge_full,
 )
-from lexppl.cli.messages import collapse_messages, early_message, tell, warn
+from lexppl.cli.messages import (
+    collapse_messages,
+    early_message,
+    learned_messages,
+    tell,
+    warn,
+)
 from lexppl.cli.options.plan_options import check_options, device_of, plan_of, regime_of
 from lexppl.cli.report.findings import ReportData, counted
 from lexppl.cli.report.page import write_report
@@ -112,9 +118,15 @@ def _find(
     fitted = _fit(options, plan, source, model)
     result = fitted.result
     notes = _notes_of_fit(plan, source, result)
+    gain = judge_learning(result, source, plan, fitted.outputs, fitted.full, options.seed)
+    notes += learned_messages(gain, undecided(result, source, plan))
     for note in notes:
         warn(note)
     judgement, complete = _judge(options, plan, source, fitted)
+    collapsed = collapse_messages(result.collapse, judgement.as_good_as_all(gain.error))
+    for note in collapsed:
+        warn(note)
+    notes += collapsed
     if not complete and not result.interrupted:
         notes.append("the scores were interrupted and are not complete")
         warn(notes[-1])
@@ -171,7 +183,6 @@ def _fit(options: argparse.Namespace, plan: FitPlan, source: DividedTable, model
 def _notes_of_fit(plan: FitPlan, source: DividedTable, result: FitResult) -> list[str]:
     """What the reader should mind of the fit."""
     notes = [NO_VALIDATION] if source.valid_rows is None else []
-    notes += collapse_messages(result.collapse)
     if result.interrupted:
         _refuse_untrained(result)
         return [_interruption(result, plan), *notes]

@@ -2,13 +2,18 @@
 
 from dataclasses import dataclass
 
+import numpy as np
 import pandas as pd
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from lexppl.data import DividedTable
+from lexppl.data import Dataset, DividedTable
 from lexppl.evaluation.gains import feature_gains, gain_table
+from lexppl.evaluation.learned import BaseRateGain, gain_over_base_rate
 from lexppl.evaluation.refits.fitted_predictor import FittedPredictor
+from lexppl.explanation import explain, mask_means
+from lexppl.explanation.importance_kind import PROBABILITY, kind_of
 from lexppl.inference import FitResult
 from lexppl.models import regime_targets
 from lexppl.models.regimes import Regime
@@ -81,21 +86,80 @@ def judge_gains(
         ValueError: fewer than two held-out rows.
     """
     x = source.test.x
+    y = explained_targets(source.test, source.test_rows, plan, outputs, full)
+    predicted = str(source.data.target_name)
     if outputs is not None:
-        y, predicted = outputs[source.test_rows], "what the black box says"
+        predicted = "what the black box says"
     elif full is not None and _explains(plan):
-        y = regime_targets(Regime.SELF_POST_HOC, x, predictor=full.predictor)
         predicted = "what the predictor that was fitted before says"
-    else:
-        y, predicted = source.test.y, str(source.data.target_name)
-    if len(x) > JUDGED_ROWS:
-        generator = torch.Generator().manual_seed(seed)
-        chosen = torch.randperm(len(x), generator=generator)[:JUDGED_ROWS].to(x.device)
-        x, y = x[chosen], y[chosen]
+    chosen = _judged_rows(x, seed)
+    x, y = x[chosen], y[chosen]
     cost = len(x) * result.replicates * (source.data.n_entries + 1)
     masks = min(MASKS, max(LEAST_MASKS, EVALUATIONS // cost))
     gains = feature_gains(result, x, y, masks=masks, seed=seed)
     return JudgedGains(gain_table(gains, fdr), fdr, len(x), predicted)
+
+
+def judge_learning(
+    result: FitResult,
+    source: DividedTable,
+    plan: FitPlan,
+    outputs: Tensor | None,
+    full: FittedPredictor | None,
+    seed: int,
+) -> BaseRateGain:
+    """What the explainer's predictions are worth on held-out rows against the base rate.
+
+    Args:
+        result, source, plan, outputs, full, seed: as in :func:`judge_gains`.
+    """
+    x = source.test.x
+    chosen = _judged_rows(x, seed)
+    train_y = explained_targets(source.train, source.train_rows, plan, outputs, full)
+    y = explained_targets(source.test, source.test_rows, plan, outputs, full)
+    return gain_over_base_rate(result, train_y, x[chosen], y[chosen], seed=seed)
+
+
+def undecided(result: FitResult, source: DividedTable, plan: FitPlan) -> float | None:
+    """Share of held-out rows and features that are kept with a probability from .1 to .9; None
+    where masks are not selections of a free size with stated probabilities."""
+    posterior = explain(result, source.test.x[:JUDGED_ROWS], draws=1)
+    means = mask_means(posterior)
+    stated = str(means.attrs.get("source", "")).startswith("mean of the distribution")
+    if plan.k is not None or kind_of(posterior) is not PROBABILITY or not stated:
+        return None
+    return float(((means > 0.1) & (means < 0.9)).mean())
+
+
+def _judged_rows(x: Tensor, seed: int) -> Tensor:
+    """Places of the rows that are judged, at random where there are many."""
+    if len(x) <= JUDGED_ROWS:
+        return torch.arange(len(x), device=x.device)
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randperm(len(x), generator=generator)[:JUDGED_ROWS].to(x.device)
+
+
+def explained_targets(
+    part: Dataset,
+    rows: NDArray[np.int64],
+    plan: FitPlan,
+    outputs: Tensor | None,
+    full: FittedPredictor | None,
+) -> Tensor:
+    """What the explainer observes of some rows: labels or responses, or a model's outputs.
+
+    Args:
+        part: the rows.
+        rows: their places in the table.
+        plan: how the explainer was fitted.
+        outputs: what the black box says of every row, or None.
+        full: the predictor that was fitted on all features before, or None.
+    """
+    if outputs is not None:
+        return outputs[rows]
+    if full is not None and _explains(plan):
+        return regime_targets(Regime.SELF_POST_HOC, part.x, predictor=full.predictor)
+    return part.y
 
 
 def _explains(plan: FitPlan) -> bool:

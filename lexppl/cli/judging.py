@@ -31,6 +31,8 @@ PREDICTED_MASKS = 100
 MOST_SIZES = 12
 CURVE_ROWS = 2000
 """Most rows of the curve of accuracy against k."""
+EXPLAINER, FULL = "the explainer", "a predictor that sees everything"
+"""Who is scored."""
 FIGURES = ("accuracy", "auroc", "log_likelihood", "rmse", "r2")
 
 
@@ -69,6 +71,17 @@ class Judgement:
     scores: tuple[ScoreRow, ...]
     curve: SizeCurve | None
 
+    def as_good_as_all(self, error: float) -> bool:
+        """Whether the explainer predicts held-out rows as well as a predictor that sees all
+        features, but for two standard errors; not where that is not known.
+
+        Args:
+            error: standard error of the explainer's log-likelihood, nats a row.
+        """
+        found = {row.who: row.figures.get("log_likelihood") for row in self.scores}
+        own, full = found.get(EXPLAINER), found.get(FULL)
+        return own is not None and full is not None and own > full - 2.0 * error
+
 
 def judge_explainer(result: FitResult, source: DividedTable, seed: int) -> ScoreRow:
     """The explainer's own predictions of the held-out rows."""
@@ -87,7 +100,7 @@ def judge_explainer(result: FitResult, source: DividedTable, seed: int) -> Score
     size = float(mask_means(posterior).sum("feature").mean())
     if kind_of(posterior) is not PROBABILITY:
         size = float(source.data.n_entries)
-    return _row("the explainer", size, each, source)
+    return _row(EXPLAINER, size, each, source)
 
 
 def judge_full(
@@ -97,7 +110,7 @@ def judge_full(
     rows = EncodedRows.of(source.data, source.train_rows, source.valid_rows)
     full = fit_full_predictor(plan, rows, progress) if fitted is None else fitted
     scores = full.scores(source.test.x, source.test.y)
-    return _row("a predictor that sees everything", source.data.n_entries, [scores], source)
+    return _row(FULL, source.data.n_entries, [scores], source)
 
 
 def judge_black_box(outputs: Tensor, source: DividedTable) -> ScoreRow:

@@ -1,9 +1,11 @@
 """What the program says beside its results, on standard error."""
 
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
+from lexppl.evaluation.learned import BaseRateGain
 from lexppl.inference.training.collapse import ALL_OFF, ALL_ON, ONE_MASK
 
 PENALTY_HALF_GROWN = 0.55
@@ -21,6 +23,10 @@ ADVICE: Mapping[str, str] = MappingProxyType(
 )
 
 
+MOST_UNDECIDED = 0.5
+"""Of rows and features; above it masks have not settled."""
+
+
 def tell(message: str, quiet: bool = False) -> None:
     """Say in one line how the work goes."""
     if not quiet:
@@ -32,8 +38,49 @@ def warn(message: str) -> None:
     print(f"lexppl: warning: {message}", file=sys.stderr, flush=True)
 
 
-def collapse_messages(found: list[str | None]) -> list[str]:
+def learned_messages(gain: BaseRateGain, undecided: float | None) -> list[str]:
+    """Lines where new rows do not show that anything was learned, or masks have not settled.
+
+    Args:
+        gain: of the explainer's predictions over the base rate.
+        undecided: share of rows and features that are kept with a probability from .1 to .9; None
+            where masks are not selections of a free size.
+
+    Example:
+        >>> learned_messages(BaseRateGain(0.2, 0.05, 100), 0.1)
+        []
+        >>> learned_messages(BaseRateGain(0.01, 0.05, 100), 0.1)[0][:63]
+        'on held-out rows the explainer predicts no better than the base'
+    """
+    lines = []
+    if not gain.shown:
+        error = "" if math.isnan(gain.error) else f" ± {2 * gain.error:.3f}"
+        lines.append(
+            "on held-out rows the explainer predicts no better than the base rate "
+            f"({gain.nats:+.3f}{error} nats a row, {counted_rows(gain.rows)}): nothing shows that "
+            "it has learned, and what it says of the features says nothing; give more rows or more "
+            "--epochs"
+        )
+    if undecided is not None and undecided > MOST_UNDECIDED:
+        lines.append(
+            f"masks have not settled: {undecided:.0%} of the rows' features are kept with a "
+            "probability from .1 to .9; give more --epochs, or a higher --penalty"
+        )
+    return lines
+
+
+def counted_rows(rows: int) -> str:
+    """A number of rows."""
+    return f"{rows} row{'' if rows == 1 else 's'}"
+
+
+def collapse_messages(found: list[str | None], one_mask_is_right: bool = False) -> list[str]:
     """One line for each kind of collapse among the replicates, with what to try.
+
+    Args:
+        found: of each replicate the name of its collapse, or None.
+        one_mask_is_right: whether one mask for every row is no alarm, as held-out rows are
+            predicted as well by it as by all features.
 
     Example:
         >>> collapse_messages([None, None])
@@ -43,6 +90,8 @@ def collapse_messages(found: list[str | None]) -> list[str]:
     """
     lines = []
     for kind, advice in ADVICE.items():
+        if kind == ONE_MASK and one_mask_is_right:
+            continue
         count = sum(1 for one in found if one == kind)
         if count:
             which = "" if len(found) == 1 else f" in {count} of {len(found)} replicates"

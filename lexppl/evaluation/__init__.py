@@ -1,6 +1,7 @@
 """What an explanation is worth: against a known truth, by an impartial judge, by its nats."""
 
 from lexppl.evaluation.gains import FeatureGains, feature_gains, gain_table
+from lexppl.evaluation.learned import BaseRateGain, gain_over_base_rate
 from lexppl.evaluation.prediction import (
     PredictionScores,
     auroc,
@@ -39,6 +40,7 @@ from lexppl.evaluation.truth.oracle_gap import LabelOracle, OracleGap, oracle_ga
 from lexppl.evaluation.truth.selection import SelectionScores, selection_scores
 
 __all__ = [
+    "BaseRateGain",
     "BayesScores",
     "Concordance",
     "EvalX",
@@ -66,6 +68,7 @@ __all__ = [
     "fidelity_scores",
     "fit_evalx",
     "fit_predictor",
+    "gain_over_base_rate",
     "gain_table",
     "importance_agreement",
     "kendall_w",

@@ -1,0 +1,101 @@
+"""Whether a fit has learned anything: held-out likelihood against the base rate."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from pyro.distributions import Normal
+from torch import Tensor
+
+from lexppl.evaluation.prediction import predictive_log_likelihood
+from lexppl.inference.training.result import FitResult
+
+
+@dataclass(frozen=True)
+class BaseRateGain:
+    """What an explainer's predictions are worth on held-out rows against the base rate.
+
+    Args:
+        nats: mean over the rows and the replicates of `log p(y | x) − log p(y)`.
+        error: its standard error over the rows; NaN of one row.
+        rows: N.
+    """
+
+    nats: float
+    error: float
+    rows: int
+
+    @property
+    def shown(self) -> bool:
+        """Whether the gain is above 0 by more than two standard errors."""
+        return self.nats > 2.0 * self.error
+
+
+def gain_over_base_rate(
+    result: FitResult,
+    train_y: Tensor,
+    x: Tensor,
+    y: Tensor,
+    *,
+    masks: int = 50,
+    seed: int = 0,
+) -> BaseRateGain:
+    r"""Held-out log-likelihood of an explainer's predictive distribution against one that knows
+    nothing of x:
+
+        1/N Σ_n [ mean_r log p_r(y_n | x_n) − log p(y_n) ],
+
+    with `p(y)` the labels' frequencies in the training rows, one row of each label added, or the
+    normal distribution with their mean and standard deviation. Of probabilities y the expectation
+    over the labels. A fit that is not above it by its standard error has learned nothing that new
+    rows show, whatever its masks say; the error is that of the rows, the fit being given.
+
+    Args:
+        result: of :func:`lexppl.inference.fit`.
+        train_y: labels or responses of the training rows `(M,)`, or probabilities `(M, C)`.
+        x: held-out rows, `(N, *event)`.
+        y: what they observe, as `train_y`.
+        masks: L of :func:`lexppl.evaluation.predictive_log_likelihood`.
+        seed: of the draws.
+
+    Raises:
+        ValueError: as :func:`lexppl.evaluation.predictive_log_likelihood`; y of another kind than
+            train_y.
+
+    Example:
+        >>> from lexppl.inference import fit
+        >>> from lexppl.systems import lex
+        >>> x = torch.randn(400, 2, generator=torch.Generator().manual_seed(0))
+        >>> y = (x[:, 0] > 0).long()
+        >>> system = lex(2, classes=2, k=1, hidden=(8,), predictor_hidden=(8,))
+        >>> short = {"batch_size": 50, "learning_rate": 1e-2, "progress": False}
+        >>> result = fit(system, (x[:300], y[:300]), epochs=20, **short)
+        >>> gain_over_base_rate(result, y[:300], x[300:], y[300:]).shown
+        True
+    """
+    if train_y.dim() != y.dim() or train_y.is_floating_point() != y.is_floating_point():
+        raise ValueError(
+            f"train_y and y must be of one kind; they are {train_y.dtype} of shape "
+            f"{tuple(train_y.shape)} and {y.dtype} of shape {tuple(y.shape)}"
+        )
+    own = predictive_log_likelihood(result, x, y, masks=masks, seed=seed).double().mean(0)
+    gained = own - _base_rate(train_y, y)
+    rows = len(gained)
+    error = float(gained.std() / math.sqrt(rows)) if rows > 1 else math.nan
+    return BaseRateGain(float(gained.mean()), error, rows)
+
+
+def _base_rate(train_y: Tensor, y: Tensor) -> Tensor:
+    """`log p(y)` of each row, in double precision."""
+    if y.dim() == 2:
+        share = (train_y.double().sum(0) + 1.0) / (len(train_y) + train_y.shape[1])
+        return y.double() @ share.log()
+    if y.is_floating_point():
+        exact = train_y.double()
+        spread = exact.std().clamp(min=torch.finfo(torch.float32).tiny)
+        density: Tensor = Normal(exact.mean(), spread).log_prob(y.double())
+        return density
+    counts = torch.bincount(train_y, minlength=int(y.max()) + 1).double() + 1.0
+    return (counts / counts.sum()).log()[y]

@@ -1,0 +1,50 @@
+"""`lexppl explain` says where nothing shows that it has learned; where it has, there is no alarm."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from lexppl.cli import main
+from tests.cli.tables import written
+
+SHORT = ["--replicates", "2", "--draws", "5", "--quiet"]
+
+
+def warned(folder, table, capsys, *words):
+    """What a run warns of."""
+    command = ["explain", str(written(table, folder)), "--out", str(folder / "r"), *SHORT]
+    assert main([*command, "--overwrite", *words]) == 0
+    return capsys.readouterr().err
+
+
+def columns(rows, seed=0):
+    draws = np.random.default_rng(seed)
+    return {name: draws.normal(size=rows) for name in ("a", "b", "c")}, draws
+
+
+@pytest.mark.parametrize("rows", [12, 300])
+def test_labels_that_nothing_tells_are_not_explained(tmp_path, capsys, rows):
+    x, draws = columns(rows)
+    x["outcome"] = np.where(draws.permutation(np.arange(rows) % 2), "yes", "no")
+    told = warned(tmp_path, pd.DataFrame(x), capsys, "--epochs", "20")
+    assert "no better than the base rate" in told
+    assert "what it says of the features says nothing" in told
+
+
+def test_masks_that_have_not_settled_are_told(tmp_path, capsys):
+    x, _ = columns(400)
+    x["outcome"] = np.where(x["a"] > 0, "yes", "no")
+    told = warned(tmp_path, pd.DataFrame(x), capsys, "--epochs", "2")
+    assert "masks have not settled: 100%" in told
+
+
+def test_one_mask_for_all_rows_is_no_alarm_where_it_is_right(tmp_path, capsys):
+    """A response that two columns of three make, everywhere."""
+    x, draws = columns(600)
+    x["outcome"] = 2.0 * x["a"] - 1.5 * x["b"] + 0.1 * draws.normal(size=600)
+    words = ["--epochs", "80", "--learning-rate", "0.003"]
+    told = warned(tmp_path, pd.DataFrame(x), capsys, *words)
+    assert "collapse" not in told
+    assert "base rate" not in told
+    kept = pd.read_csv(tmp_path / "r" / "importance.csv", index_col="feature")
+    assert set(kept.index[kept["found"]]) == {"a", "b"}
