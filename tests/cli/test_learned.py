@@ -1,4 +1,4 @@
-"""`lexppl explain` says where nothing shows that it has learned; where it has, there is no alarm."""
+"""`lexppl explain` says where nothing shows that it has learned, and gives no needless alarm."""
 
 import numpy as np
 import pandas as pd
