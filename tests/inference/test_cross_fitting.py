@@ -16,6 +16,7 @@ from lexppl.inference import CrossFitted, NestedIWAE, ReplicateData, Stage, Unsc
 from lexppl.inference.contexts import program_settings, seeded
 from lexppl.inference.objective.program import ParticleProgram
 from lexppl.inference.replicates.replicate_rows import training_rows
+from lexppl.inference.stages import TrainingModules
 from lexppl.inference.training.cross_fitting import (
     cross_fitted,
     joined_distribution,
@@ -32,6 +33,8 @@ from lexppl.models import (
     NormalLikelihood,
     Predictor,
     UnmaskedPredictor,
+    frozen,
+    regime_targets,
 )
 from lexppl.models.table_parts import table_predictor
 from lexppl.systems import invase, l2x, lex, q_fit, random_mask_predictor, real_x
@@ -177,9 +180,8 @@ def bound_of_rows(model, rows):
 
 def test_what_moves_what():
     (stage,) = cross_fitted(lex(3, classes=2, penalty=0.1, **SMALL).build(), 2)
-    result = fit(None, (X, LABELS), stages=[stage], valid=None, epochs=1, progress=False)
-    modules = result.modules[0]
-    gains, teaching = modules.stages[0].terms
+    modules = TrainingModules([stage])
+    gains, teaching = stage.terms
     assert all("selector" in name for name in modules.learned_by(gains))
     assert all("predictors" in name for name in modules.learned_by(teaching))
 
@@ -261,6 +263,22 @@ def test_it_is_saved_and_loaded(tmp_path):
     save(result, tmp_path / "explainer")
     again = load(tmp_path / "explainer")
     torch.testing.assert_close(predictive(result, X), predictive(again, X))
+
+
+def test_a_cross_fitted_model_is_not_trained_on():
+    """Its predictors would learn from the rows that they were kept from."""
+    model = fit(lex(3, classes=2, k=1, **SMALL), (X, LABELS), **QUICK).model
+    for folds in (None, 1, 2):
+        with pytest.raises(ValueError, match="predictors of a cross-fitted fit"):
+            fit(model, (X, LABELS), folds=folds, **QUICK)
+    given = lex(3, classes=2, k=1, predictor=frozen(model.predictor), hidden=(6,))
+    assert isinstance(fit(given, (X, LABELS), **QUICK).model.predictor, Frozen)
+
+
+def test_the_average_of_the_folds_is_a_black_box():
+    model = fit(lex(3, classes=2, k=1, **SMALL), (X, LABELS), **QUICK).model
+    told = regime_targets("self post-hoc", X, predictor=model.predictor)
+    torch.testing.assert_close(told.float(), model.predictor(X).probs.detach())
 
 
 def test_predictions_are_the_average_of_the_folds():

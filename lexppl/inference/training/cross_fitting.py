@@ -4,6 +4,7 @@ import copy
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import pyro.distributions as dist
 import torch
@@ -52,6 +53,11 @@ class CrossFitted(Configured, nn.Module):
         if len(predictors) < 2:
             raise ValueError(f"cross-fitting needs two predictors or more; {len(predictors)} given")
         self.predictors = nn.ModuleList(predictors)
+
+    @property
+    def likelihood(self) -> Any:
+        """What the predictors' outputs mean, as the first of them says it."""
+        return self.predictors[0].likelihood
 
     def forward(self, x: Tensor) -> TorchDistribution:
         shift = fold_shift()
@@ -182,23 +188,51 @@ def cross_fitted(stages: Sequence[Stage], folds: int) -> list[Stage]:
 
 def learned_predictors(stages: Sequence[Stage]) -> list[nn.Module]:
     """The predictors of programs that some term moves, each once."""
-    terms = [term for stage in stages for term in stage.terms]
-    learned = {
+    learned = _learned(stages)
+    found: dict[int, nn.Module] = {}
+    for stage in stages:
+        for term in stage.terms:
+            predictor = getattr(term.model, PREDICTOR, None)
+            if not isinstance(predictor, nn.Module):
+                continue
+            if any(id(p) in learned for p in predictor.parameters()):
+                found[id(predictor)] = predictor
+    return list(found.values())
+
+
+def refuse_cross_fitted(stages: Sequence[Stage]) -> None:
+    """Refuse to train predictors on that were cross-fitted: each would learn from rows on which it
+    is to judge.
+
+    Raises:
+        ValueError: such a predictor that learns.
+    """
+    learned = _learned(stages)
+    for stage in stages:
+        for term in stage.terms:
+            for whole in modules_of(term):
+                for part in whole.modules():
+                    if isinstance(part, CrossFitted) and any(
+                        id(p) in learned for p in part.parameters()
+                    ):
+                        raise ValueError(
+                            f"{type(term.model).__name__} has predictors of a cross-fitted fit, "
+                            "which would now learn from the rows that they have been kept from: "
+                            "fit a new model, or give this one lexppl.models.frozen(predictor)"
+                        )
+
+
+def _learned(stages: Sequence[Stage]) -> set[int]:
+    """The parameters that some term moves, by identity."""
+    return {
         id(parameter)
-        for term in terms
+        for stage in stages
+        for term in stage.terms
         for part in (term.learns if term.learns is not None else (term.model, term.guide))
         if isinstance(part, nn.Module)
         for parameter in part.parameters()
         if parameter.requires_grad
     }
-    found: dict[int, nn.Module] = {}
-    for term in terms:
-        predictor = getattr(term.model, PREDICTOR, None)
-        if not isinstance(predictor, nn.Module) or isinstance(predictor, CrossFitted):
-            continue
-        if any(id(p) in learned for p in predictor.parameters()):
-            found[id(predictor)] = predictor
-    return list(found.values())
 
 
 def _wrap_predictors(stages: Sequence[Stage], folds: int) -> list[CrossFitted]:

@@ -18,7 +18,11 @@ from lexppl.inference.replicates.replicate_rows import of_replicate, training_ro
 from lexppl.inference.replicates.replicates import reinitialised
 from lexppl.inference.stages import LossTerm, Stage, TrainingModules
 from lexppl.inference.system import System
-from lexppl.inference.training.cross_fitting import cross_fitted, learned_predictors
+from lexppl.inference.training.cross_fitting import (
+    cross_fitted,
+    learned_predictors,
+    refuse_cross_fitted,
+)
 
 Builder = tuple[Callable[[], Sequence[Stage]], bool]
 """What builds the stages, and whether each call builds new modules."""
@@ -103,6 +107,7 @@ def copies_of(
 def _copies(builders: Sequence[Builder], replicates: int, folds: int) -> list[TrainingModules]:
     def own(make: Callable[[], Sequence[Stage]], anew: bool) -> TrainingModules:
         stages = list(make()) if anew else copy.deepcopy(list(make()))
+        refuse_cross_fitted(stages)
         return TrainingModules(stages if folds == 1 else cross_fitted(stages, folds))
 
     if len(builders) > 1:
