@@ -14,6 +14,7 @@ import pytest
 from lexppl import ExplainerClassifier, ExplainerRegressor, explain, fit
 from lexppl.arviz_compatibility import group_of
 from lexppl.cli import main
+from lexppl.cli.judging import Judgement
 from lexppl.data import CategoricalColumn, NumericColumn, TableEncoding, TargetColumn
 from lexppl.data.stratification import stratified_parts
 from lexppl.evaluation import fit_predictor
@@ -50,7 +51,8 @@ def of_command_line(method, frame, target, folder, monkeypatch, *words):
     """E[z | x] of the rows that it holds out, and their numbers; the report is not what is asked
     about."""
     monkeypatch.setattr("lexppl.cli.explain_command.write_report", lambda *_: None)
-    monkeypatch.setattr("lexppl.cli.explain_command._judge", lambda *_: (None, True))
+    nothing = Judgement((), None), True
+    monkeypatch.setattr("lexppl.cli.explain_command._judge", lambda *_: nothing)
     monkeypatch.setattr("lexppl.cli.explain_command._print", lambda *_: None)
     frame[[*NUMBERS, "job", target]].to_csv(folder / "people.csv", index=False)
     told = ["explain", str(folder / "people.csv"), "--method", method, "--out", str(folder / "r")]
