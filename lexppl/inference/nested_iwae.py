@@ -56,8 +56,8 @@ class NestedIWAE(Objective):
         entropy: weight β of the mask distributions' exact entropy (a constant or a schedule);
             fading to 0 it anneals the selector and keeps it from saturating early.
         towards: ρ in (0, 1), the rate of keeping that the annealing draws masks to: the bonus is
-            `−β KL(q(z|x) ‖ Bernoulli(ρ))`, but for a constant, which at ½ is the entropy. It acts
-            on the masks' sizes, and so not on those of a given size.
+            `−β KL(q(z|x) ‖ Bernoulli(ρ))`, which at ½ is the entropy but for a constant. It acts on
+            the masks' sizes, and so not on those of a given size.
         penalty: factor `c_R` of all penalties (a constant or a schedule).
         random_masks: share of the fit, in [0, 1), in which masks come from the uniform distribution
             of their family, so that the predictor learns before the selector does.

@@ -286,8 +286,8 @@ def _over_particles(value: Tensor) -> Tensor:
 
 
 def _entropy(site: Site, towards: float) -> Tensor:
-    """`H(q) + log(ρ/(1−ρ)) E_q‖z‖₁` of a mask site's distribution, in nats: `(…, M, B)`; it is
-    `−KL(q ‖ Bernoulli(ρ))` but for a constant."""
+    """`−KL(q ‖ Bernoulli(ρ)^G)` of a mask site's distribution, in nats: `(…, M, B)`; at ρ = ½
+    without its constant, the exact entropy `H(q)`."""
     try:
         entropy: Tensor = site.distribution.entropy()
     except NotImplementedError as error:
@@ -306,7 +306,9 @@ def _entropy(site: Site, towards: float) -> Tensor:
             f"{type(site.distribution).__name__} of site {site.name!r} states none; leave towards "
             "out"
         ) from error
-    return entropy + math.log(towards / (1.0 - towards)) * size
+    entries = site.distribution.event_shape[-1]
+    log_prior = size * math.log(towards) + (entries - size) * math.log(1.0 - towards)
+    return entropy + log_prior
 
 
 def score_of(site: Site) -> Tensor | None:
