@@ -8,6 +8,7 @@ import pytest
 ROOT = Path(__file__).parent.parent / "lexppl"
 ORDER = {
     "argument_checks": set(),
+    "evaluation_mode": set(),
     "atomic_output": set(),
     "distributions": set(),
     "effects": set(),
@@ -22,7 +23,7 @@ ORDER["evaluation"] = {*ORDER["explanation"], "explanation"}
 ORDER["tabular"] = {*ORDER["evaluation"], "evaluation", "saving", "plots"}
 ORDER["compare"] = {*ORDER["tabular"], "tabular"}
 ORDER["cli"] = {*ORDER["compare"], "compare"}
-FOR_ALL = {"argument_checks", "atomic_output"}
+FOR_ALL = {"argument_checks", "atomic_output", "evaluation_mode"}
 ORDER = {room: allowed | (FOR_ALL - {room}) for room, allowed in ORDER.items()}
 """What each room may import."""
 

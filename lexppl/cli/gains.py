@@ -123,10 +123,12 @@ def judge_learning(
 def undecided(result: FitResult, source: DividedTable, plan: FitPlan) -> float | None:
     """Share of held-out rows and features that are kept with a probability from .1 to .9; None
     where masks are not selections of a free size with stated probabilities."""
+    if plan.k is not None:
+        return None
     posterior = explain(result, source.test.x[:JUDGED_ROWS], draws=1)
     means = mask_means(posterior)
     stated = str(means.attrs.get("source", "")).startswith("mean of the distribution")
-    if plan.k is not None or kind_of(posterior) is not PROBABILITY or not stated:
+    if kind_of(posterior) is not PROBABILITY or not stated:
         return None
     return float(((means > 0.1) & (means < 0.9)).mean())
 

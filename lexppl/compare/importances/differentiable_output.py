@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from lexppl.evaluation import FittedPredictor
+from lexppl.evaluation_mode import evaluating
 from lexppl.models.black_box import Output, distribution_targets
-from lexppl.models.evaluation_mode import evaluating
 from lexppl.models.likelihoods import Likelihood
 
 

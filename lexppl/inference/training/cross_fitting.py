@@ -1,8 +1,8 @@
 """Cross-fitting: each row's gain comes from a predictor that has not learned from that row."""
 
 import copy
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from lexppl.configured import Configured
 from lexppl.effects import fold_shift
+from lexppl.evaluation_mode import evaluating
 from lexppl.inference.stages import LossTerm, Stage, modules_of
 
 PREDICTOR = "predictor"
@@ -67,25 +68,13 @@ class CrossFitted(Configured, nn.Module):
         row_dim = -1 - int(getattr(self.predictors[0], "event_dim", 1))
         blocks = torch.tensor_split(x, folds, dim=row_dim)
         # A gain comes from a predictor as it will predict: no dropout, and no statistics moved.
-        with _evaluating(self.predictors if shift == 0 else ()):
+        with evaluating(self.predictors) if shift == 0 else nullcontext():
             distributions = [
                 self.predictors[(fold + shift) % folds](block)
                 for fold, block in enumerate(blocks)
                 if block.shape[row_dim]
             ]
         return joined_distribution(distributions)
-
-
-@contextmanager
-def _evaluating(modules: Iterable[nn.Module]) -> Iterator[None]:
-    training = [part for module in modules for part in module.modules() if part.training]
-    for part in training:
-        part.training = False
-    try:
-        yield
-    finally:
-        for part in training:
-            part.training = True
 
 
 def mean_distribution(distributions: Sequence[TorchDistribution]) -> TorchDistribution:
@@ -208,18 +197,15 @@ def refuse_cross_fitted(stages: Sequence[Stage]) -> None:
         ValueError: such a predictor that learns.
     """
     learned = _learned(stages)
-    for stage in stages:
-        for term in stage.terms:
-            for whole in modules_of(term):
-                for part in whole.modules():
-                    if isinstance(part, CrossFitted) and any(
-                        id(p) in learned for p in part.parameters()
-                    ):
-                        raise ValueError(
-                            f"{type(term.model).__name__} has predictors of a cross-fitted fit, "
-                            "which would now learn from the rows that they have been kept from: "
-                            "fit a new model, or give this one lexppl.models.frozen(predictor)"
-                        )
+    for term in (term for stage in stages for term in stage.terms):
+        parts = (part for whole in modules_of(term) for part in whole.modules())
+        held = (p for part in parts if isinstance(part, CrossFitted) for p in part.parameters())
+        if any(id(parameter) in learned for parameter in held):
+            raise ValueError(
+                f"{type(term.model).__name__} has predictors of a cross-fitted fit, which would "
+                "now learn from the rows that they have been kept from: fit a new model, or give "
+                "this one lexppl.models.frozen(predictor)"
+            )
 
 
 def _learned(stages: Sequence[Stage]) -> set[int]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from lexppl.evaluation_mode import evaluating
 from lexppl.models.black_box.box import BlackBox, Task
 from lexppl.models.black_box.outputs import (
     Output,
@@ -15,7 +16,6 @@ from lexppl.models.black_box.outputs import (
     numbers_of,
     refuse_classes_of_responses,
 )
-from lexppl.models.evaluation_mode import evaluating
 from lexppl.models.likelihoods import Likelihood
 
 
