@@ -17,6 +17,8 @@ from lexppl.evaluation.refits.evalx import (
 )
 from lexppl.evaluation.refits.fidelity import FidelityScores, fidelity_scores
 from lexppl.evaluation.refits.fitted_predictor import FittedPredictor, fit_predictor
+from lexppl.evaluation.refits.knockoff_draws import knockoff_draws
+from lexppl.evaluation.refits.knockoffs import knockoff_table, with_knockoffs
 from lexppl.evaluation.refits.roar import RoarScores, roar
 from lexppl.evaluation.robustness.sanity import (
     SanityScores,
@@ -72,6 +74,8 @@ __all__ = [
     "gain_table",
     "importance_agreement",
     "kendall_w",
+    "knockoff_draws",
+    "knockoff_table",
     "max_sensitivity",
     "model_randomisation",
     "oracle_gap",
@@ -84,4 +88,5 @@ __all__ = [
     "sanity_scores",
     "selection_scores",
     "top_k_agreement",
+    "with_knockoffs",
 ]
