@@ -1,6 +1,6 @@
 """Fit a program: check what is given, train replicates of it, and hand back the best states."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -41,6 +41,7 @@ from lexppl.inference.training.row_weights import (
     weights_by_replicate,
     without_weights,
 )
+from lexppl.inference.training.weight_decay import Decay, decays_by_parameter
 
 Model = nn.Module | System | Callable[[], nn.Module]
 """A program, a published system, or a function that builds a program."""
@@ -65,7 +66,7 @@ def fit(
     folds: int | None = None,
     row_weights: Any = None,
     learning_rate: float | Schedule = Linear(1e-3, 5e-5, begin=0.5),
-    weight_decay: float = WEIGHT_DECAY,
+    weight_decay: Decay | Mapping[str, Decay] = WEIGHT_DECAY,
     optimizer: OptimizerFactory | None = None,
     scheduler: Callable[[Optimizer], LRScheduler] | None = None,
     clip_norm: float | None = None,
@@ -125,7 +126,10 @@ def fit(
             of a batch (batch norm) count it once. Losses are by weight, `Σ_n w_n ℒ_n / Σ_n w_n`;
             validation rows have none.
         learning_rate: of Adam, a number or a schedule over each stage.
-        weight_decay: of Adam, as an L2 term of the gradient. Never of a guide's parameters, of
+        weight_decay: of Adam, as an L2 term of the gradient: a number, a number for each replicate
+            (among which the held-out bound then chooses), or either by part, as in
+            `{"selector": (1e-3, 1e-2)}` for `model.selector` and all below it; what is not named
+            has 1e-3. By part or by replicate it is Adam's alone. Never of a guide's parameters, of
             constrained ones or of those with a prior, whoever made the optimizer: the bound itself
             holds them, and a decay would make a posterior narrower. A warning says so where a decay
             was asked for.
@@ -160,12 +164,17 @@ def fit(
     """
     _check_arguments(epochs, batch_size, replicates, folds, patience, clip_norm)
     rate: float | Schedule | None = None
-    decay_is_default = optimizer is None and weight_decay == WEIGHT_DECAY
+    by_part = not isinstance(weight_decay, int | float)
+    decay_is_default = optimizer is None and not by_part and weight_decay == WEIGHT_DECAY
+    if by_part and optimizer is not None:
+        raise ValueError(
+            "weight_decay by part or by replicate is Adam's; an optimizer of your own has its own: "
+            "give one of the two"
+        )
     if optimizer is None:
         rate = learning_rate
-        optimizer = partial(
-            torch.optim.Adam, lr=at(rate, 0.0), weight_decay=weight_decay, fused=True
-        )
+        common = weight_decay if isinstance(weight_decay, int | float) else 0.0
+        optimizer = partial(torch.optim.Adam, lr=at(rate, 0.0), weight_decay=common, fused=True)
     several = isinstance(model, list | tuple)
     models: list[Any] = list(model) if isinstance(model, list | tuple) else [model]
     builders = [builder_of(one, guide, objective, stages) for one in models]
@@ -180,6 +189,9 @@ def fit(
             raise ValueError(
                 "there is nothing to learn: no parameter of the model requires a gradient"
             )
+        decays = None
+        if by_part:
+            decays = decays_by_parameter(weight_decay, copies[0], replicates, WEIGHT_DECAY)
         dtype = next(iter(runner.parameters.values())).dtype
         rows = training_rows(train, dtype, "train")
         weighting = None
@@ -201,6 +213,7 @@ def fit(
                 scheduler,
                 rate,
                 decay_is_default,
+                decays,
             )
             plan = [(s, s.epochs or epochs, s.optimizer or optimizer) for s in copies[0].stages]
             loop.run(plan, progress)

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,7 +28,11 @@ from lexppl.inference.training.row_weights import (
     batches_with_weights,
     refuse_unweighted,
 )
-from lexppl.inference.training.weight_decay import parameters_with_a_prior, spare_from_decay
+from lexppl.inference.training.weight_decay import (
+    PartDecay,
+    parameters_with_a_prior,
+    spare_from_decay,
+)
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,8 @@ class TrainingLoop:
     """Schedule of the fit's own optimizer; a stage's optimizer has a rate of its own."""
     decay_is_default: bool = True
     """Whether the weight decay is the fit's own; of one asked for, what it spares is told."""
+    decays: Mapping[str, tuple[float, ...]] | None = None
+    """The weight decay by parameter and replicate, where it is not the optimizer's."""
     interrupted: bool = False
     records: list[tuple[np.ndarray, np.ndarray, int, float]] = field(default_factory=list)
 
@@ -73,6 +79,7 @@ class TrainingLoop:
         self.best_valid = np.full(self.runner.count, np.nan)
         self.best_epoch = np.zeros(self.runner.count, dtype=int)
         self._rows_plates: dict[int, str | None] = {}
+        self._part_decay: PartDecay | None = None
 
     def run(self, plan: list[tuple[Stage, int, OptimizerFactory]], progress: bool) -> None:
         """Minimise each stage's terms for its epochs, and put its best state back."""
@@ -103,6 +110,10 @@ class TrainingLoop:
             {name: runner.parameters[name] for name in names if name in spared},
             warns=not (self.decay_is_default and stage.optimizer is None),
         )
+        self._part_decay = None
+        if self.decays is not None and stage.optimizer is None:
+            moved = dict(zip(names, parameters, strict=True))
+            self._part_decay = PartDecay(moved, self.decays, spared)
         control_parameters = [runner.template.controls_of(term) for term in stage.terms]
         controls = [runner.parameters[name] for name in sorted(set().union(*control_parameters))]
         tuner = torch.optim.Adam(controls, lr=CONTROL_RATE) if controls else None
@@ -254,6 +265,8 @@ class TrainingLoop:
             if self.clip_norm is not None:
                 held = [p for group in optimizer.param_groups for p in group["params"]]
                 _clip(held, self.clip_norm, runner.count)
+            if self._part_decay is not None:
+                self._part_decay.add()
             optimizer.step()
             if tuner is not None:
                 tuner.step()
