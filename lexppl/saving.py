@@ -145,6 +145,7 @@ def save(result: FitResult, folder: str | Path) -> None:
         "collapse": result.collapse,
         "interrupted": result.interrupted,
         "seed": result.seed,
+        "row_weights": result.row_weights,
         "history": {
             name: np.where(np.isfinite(values), values, np.nan).tolist()
             for name, values in vars(result.history).items()
@@ -214,6 +215,7 @@ def load(
         entry_names=_tuple(description["entry_names"]),
         feature_names=_tuple(description["feature_names"]),
         class_names=_tuple(description["class_names"]),
+        row_weights=description.get("row_weights"),
     )
 
 

@@ -3,7 +3,7 @@
 import copy
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -85,6 +85,8 @@ class NestedIWAE(Objective):
         Senetaire, Garreau, Frellsen, Mattei. Explainability as statistical inference. ICML 2023.
         Burda, Grosse, Salakhutdinov. Importance weighted autoencoders. ICLR 2016.
     """
+
+    reads_scales: ClassVar[bool] = True
 
     def __init__(
         self,

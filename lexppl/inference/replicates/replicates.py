@@ -2,13 +2,14 @@
 
 import copy
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import vmap
 
+from lexppl.inference.contexts import RowWeights
 from lexppl.inference.objective.objective import Objective
 from lexppl.inference.replicates.replicate_draws import OutOfPlaceDraws
 from lexppl.inference.replicates.replicate_hyperparameters import (
@@ -93,18 +94,33 @@ class Replicates:
         objective: Objective,
         batch: tuple[Tensor, ...],
         by_replicate: bool = False,
+        weights: Tensor | None = None,
+        plate: str | None = None,
     ) -> Tensor:
-        """The loss of each replicate, `(R,)`; the batch is theirs in common, or `(R, B, …)`."""
+        """The loss of each replicate, `(R,)`.
+
+        Args:
+            term: whose.
+            objective: as it stands.
+            batch: the replicates' in common, or `(R, B, …)`.
+            by_replicate: whether it is the latter.
+            weights: of the rows in each replicate, `(R, B)`; None for 1.
+            plate: over the rows that have weights.
+        """
+
+        def one(
+            state: dict[str, Tensor], rows: tuple[Tensor, ...], weights: Tensor | None = None
+        ) -> Tensor:
+            with self._holding(state), weighing(weights, plate):
+                loss: Tensor = self.template(term, objective, rows)
+            return loss
+
         if self.count == 1:
             if by_replicate:
                 batch = tuple(column[0] for column in batch)
-            loss: Tensor = self.template(term, objective, batch)
+            with weighing(None if weights is None else weights[0], plate):
+                loss: Tensor = self.template(term, objective, batch)
             return loss.reshape(1)
-
-        def one(state: dict[str, Tensor], rows: tuple[Tensor, ...]) -> Tensor:
-            with self._holding(state):
-                loss: Tensor = self.template(term, objective, rows)
-            return loss
 
         state = {**self.parameters, **self.buffers, **self._settings}
         if not objective.vectorised:
@@ -113,13 +129,17 @@ class Replicates:
                 one(
                     {name: value[r] for name, value in state.items()},
                     tuple(column[r] for column in batch) if by_replicate else batch,
+                    None if weights is None else weights[r],
                 )
                 for r in range(self.count)
             ]
             return torch.stack(each)
-        over = (0, 0 if by_replicate else None)
+        over: tuple[int | None, ...] = (0, 0 if by_replicate else None)
+        given: tuple[Any, ...] = (state, batch)
+        if weights is not None:
+            over, given = (*over, 0), (*given, weights)
         with OutOfPlaceDraws(), self._told_of_numbers():
-            losses: Tensor = vmap(one, in_dims=over, randomness="different")(state, batch)
+            losses: Tensor = vmap(one, in_dims=over, randomness="different")(*given)
         return losses
 
     @contextmanager
@@ -202,6 +222,13 @@ class Replicates:
                 setattr(one.get_submodule(number.path), number.attribute, number.values[r])
             result.append(one.eval())
         return result
+
+
+def weighing(weights: Tensor | None, plate: str | None) -> AbstractContextManager[Any]:
+    """Run a program with the weights of its rows, `(B,)`, or without where there are none."""
+    if weights is None or plate is None:
+        return nullcontext()
+    return RowWeights(weights, plate)
 
 
 def _tracked_buffers(module: nn.Module) -> list[str]:

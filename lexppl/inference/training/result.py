@@ -46,6 +46,8 @@ class FitResult:
         feature_names: names of the D columns of x, where the training data had them.
         class_names: names of the labels, where the training data had them.
         seed: the seed.
+        row_weights: "dirichlet" where each replicate has its own random weights of the rows, so
+            that their spread is over rows too; "given" where the user gave weights; else None.
         modules: all modules of all terms, for each replicate.
     """
 
@@ -63,6 +65,7 @@ class FitResult:
     entry_names: tuple[str, ...] | None = None
     feature_names: tuple[str, ...] | None = None
     class_names: tuple[str, ...] | None = None
+    row_weights: str | None = None
     modules: list[nn.Module] = field(default_factory=list, repr=False)
 
     @property
