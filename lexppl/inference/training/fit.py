@@ -34,6 +34,7 @@ from lexppl.inference.training.preparation import (
     set_up_guides,
 )
 from lexppl.inference.training.result import FitResult, History
+from lexppl.inference.training.row_fitted import fit_to_rows
 
 Model = nn.Module | System | Callable[[], nn.Module]
 """A program, a published system, or a function that builds a program."""
@@ -99,7 +100,9 @@ def fit(
             learning from all training rows but a fold's, and what else learns (the selector) is
             judged on each row by the predictor that has not seen it, so that a column that only
             lets a predictor memorise brings no gain. The fitted predictor is their average,
-            :class:`CrossFitted`. A given predictor starts from its weights: give none that has
+            :class:`CrossFitted`. One that is fitted to rows in one go, as
+            :class:`lexppl.models.TreePredictor` is, is fitted so before the first step, by fold
+            and replicate. A given predictor starts from its weights: give none that has
             learned from these rows. 1 for a single predictor; None for the :class:`System`'s
             own, where a predictor learns, else 1.
         learning_rate: of Adam, a number or a schedule over each stage.
@@ -153,16 +156,13 @@ def fit(
         given = [guide] if stages is None or callable(stages) else guides_of(stages)
         set_up_guides(given, models, train)
         copies = copies_of(builders, replicates, given, folds)
-        runner = Replicates(copies, differ=several)
-        if not runner.parameters:
-            raise ValueError(
-                "there is nothing to learn: no parameter of the model requires a gradient"
-            )
-        dtype = next(iter(runner.parameters.values())).dtype
+        dtype = _type_learned(copies[0])
         rows = training_rows(train, dtype, "train")
         with seeded(seed):
             rows, held_out = _validation(valid, rows, dtype)
             learned_rows = rows if folds == 1 else folded(rows, folds)
+        fit_to_rows(copies, learned_rows, seed)
+        runner = Replicates(copies, differ=several)
         _check_devices(runner, rows)
         with seeded(seed + 1, rows.device):
             loop = TrainingLoop(
@@ -186,6 +186,14 @@ def fit(
     result.feature_names = _names(train, "feature_names")
     result.class_names = _names(train, "class_names")
     return result
+
+
+def _type_learned(modules: TrainingModules) -> torch.dtype:
+    """The floating type of what is learned."""
+    learned = next((p for p in modules.parameters() if p.requires_grad), None)
+    if learned is None:
+        raise ValueError("there is nothing to learn: no parameter of the model requires a gradient")
+    return learned.dtype
 
 
 def _names(train: Data | ReplicateData, kind: str) -> Any:
