@@ -8,7 +8,8 @@ from torch import nn
 from lexppl.argument_checks import int_at_least
 from lexppl.inference import LossTerm, NestedIWAE, Stage, System, annealed
 from lexppl.models.grouping import Grouping
-from lexppl.models.imputers import GaussianImputer
+from lexppl.models.imputers import GapImputer, GaussianImputer
+from lexppl.models.imputers.imputer import Imputer
 from lexppl.models.lex import LEX
 from lexppl.models.networks import MLP
 from lexppl.models.penalties import SizePenalty
@@ -61,10 +62,12 @@ def lex(
             for one that judges on the rows it has learned from, and lets a column be kept that it
             only memorises by.
         towards: the rate of keeping that free masks start at and are annealed to; 0.5 for none.
-        imputer: distribution of what is hidden; the standard Gaussian if None.
+        imputer: distribution of what is hidden; the standard Gaussian if None, and a gap where the
+            predictor is one that reads gaps.
         grouping: which features an entry keeps; one entry a feature if None.
         predictor: a given predictor in place of the network, of which a copy learns from the
-            weights it has, unless it is :func:`lexppl.models.frozen`.
+            weights it has, unless it is :func:`lexppl.models.frozen`; a
+            :func:`lexppl.models.tree_predictor` is fitted before the selector's first step.
         hidden: widths of the selector's hidden layers.
         predictor_hidden: widths of the predictor's.
         objective: in place of the annealed bound, whose L and K are then its own.
@@ -93,7 +96,7 @@ def lex(
         network = MLP(features, entries, hidden)
         model = LEX(
             BernoulliSelector(network, towards) if k is None else KSubsetSelector(network, k),
-            GaussianImputer() if imputer is None else imputer,
+            _usual_imputer(predictor) if imputer is None else imputer,
             _own(predictor) or table_predictor(features, classes, predictor_hidden),
             [] if penalty is None else [SizePenalty(penalty)],
             grouping,
@@ -103,7 +106,13 @@ def lex(
     return System(build, folds=folds)
 
 
+def _usual_imputer(predictor: nn.Module | None) -> Imputer:
+    return GapImputer() if getattr(predictor, "reads_gaps", False) else GaussianImputer()
+
+
 def _own(predictor: nn.Module | None) -> nn.Module | None:
     """A copy where it learns: the given one stays as it is, and replicates share nothing."""
-    learns = predictor is not None and any(p.requires_grad for p in predictor.parameters())
+    learns = predictor is not None and (
+        hasattr(predictor, "fit_rows") or any(p.requires_grad for p in predictor.parameters())
+    )
     return copy.deepcopy(predictor) if learns else predictor

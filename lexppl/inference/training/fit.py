@@ -34,6 +34,7 @@ from lexppl.inference.training.preparation import (
     set_up_guides,
 )
 from lexppl.inference.training.result import FitResult, History
+from lexppl.inference.training.row_fitted import fit_to_rows
 from lexppl.inference.training.row_weights import (
     RowWeighting,
     TrainingRows,
@@ -108,7 +109,9 @@ def fit(
             learning from all training rows but a fold's, and what else learns (the selector) is
             judged on each row by the predictor that has not seen it, so that a column that only
             lets a predictor memorise brings no gain. The fitted predictor is their average,
-            :class:`CrossFitted`. A given predictor starts from its weights: give none that has
+            :class:`CrossFitted`. One that is fitted to rows in one go, as
+            :class:`lexppl.models.TreePredictor` is, is fitted so before the first step, by fold
+            and replicate. A given predictor starts from its weights: give none that has
             learned from these rows. 1 for a single predictor; None for the :class:`System`'s
             own, where a predictor learns, else 1.
         row_weights: how often each training row counts; None for once.
@@ -184,21 +187,18 @@ def fit(
         given = [guide] if stages is None or callable(stages) else guides_of(stages)
         set_up_guides(given, models, train)
         copies = copies_of(builders, replicates, given, folds)
-        runner = Replicates(copies, differ=several)
-        if not runner.parameters:
-            raise ValueError(
-                "there is nothing to learn: no parameter of the model requires a gradient"
-            )
+        dtype = _type_learned(copies[0])
         decays = None
         if by_part:
             decays = decays_by_parameter(weight_decay, copies[0], replicates, WEIGHT_DECAY)
-        dtype = next(iter(runner.parameters.values())).dtype
         rows = training_rows(train, dtype, "train")
         weighting = None
         if row_weights is not None:
             weighting = RowWeighting.of(row_weights, rows, replicates, seed)
         with seeded(seed):
             rows, held_out, learned_rows = _divided(valid, rows, dtype, weighting, folds)
+        fit_to_rows(copies, learned_rows, seed)
+        runner = Replicates(copies, differ=several)
         _check_devices(runner, rows)
         with seeded(seed + 1, rows.device):
             loop = TrainingLoop(
@@ -224,6 +224,14 @@ def fit(
     result.feature_names = _names(train, "feature_names")
     result.class_names = _names(train, "class_names")
     return result
+
+
+def _type_learned(modules: TrainingModules) -> torch.dtype:
+    """The floating type of what is learned."""
+    learned = next((p for p in modules.parameters() if p.requires_grad), None)
+    if learned is None:
+        raise ValueError("there is nothing to learn: no parameter of the model requires a gradient")
+    return learned.dtype
 
 
 def _names(train: Data | ReplicateData, kind: str) -> Any:
