@@ -118,12 +118,12 @@ def training(run: dict[str, Any]) -> dict[str, Any]:
 
 
 @contextmanager
-def clocked(record: dict[str, Any], prefix: str = "") -> Iterator[None]:
+def clocked(record: dict[str, Any]) -> Iterator[None]:
     """Put the seconds of the block into the record, by the clock and of the processor."""
     clock, processor = time.perf_counter(), time.process_time()
     yield
-    record[f"{prefix}seconds"] = time.perf_counter() - clock
-    record[f"{prefix}cpu_seconds"] = time.process_time() - processor
+    record["seconds"] = time.perf_counter() - clock
+    record["cpu_seconds"] = time.process_time() - processor
 
 
 @torch.no_grad()
@@ -164,23 +164,29 @@ def branch_recalls(kept: Tensor, truth: Tensor) -> list[float]:
     ]
 
 
-def switch(run: dict[str, Any], record: dict[str, Any], rows: int) -> None:
-    """Four replicates on one data set, and the floor of their predictor."""
-    name, seed = run["set"], run["seed"]
+def switch(
+    record: dict[str, Any],
+    rows: int,
+    floors: dict[tuple[Any, ...], list[float]],
+) -> None:
+    """Replicates on one data set, and the floor of their predictor, which is fitted once for all
+    labels and penalties."""
+    name, seed = record["set"], record["seed"]
     train = synthetic(name, rows=rows, seed=seed)
     test = synthetic(name, rows=rows, seed=TESTED + seed)
     with clocked(record):
-        result = fit(explainer(run), train, replicates=run["replicates"], **training(run))
-    with clocked(record, "floor_"):
-        floor = fit(
-            floor_system(name, run["folds"]),
-            train,
-            replicates=run["replicates"],
-            **training(run),
-        )
+        result = fit(explainer(record), train, replicates=record["replicates"], **training(record))
     best = Oracle(name).full(test.x, test.y).log_likelihood
     gaps = [best - log_likelihood(model, test, seed) for model in result.models]
-    floors = [best - log_likelihood(model, test, seed) for model in floor.models]
+    key = tuple(record[field] for field in SAME if field not in ("labels", "penalty"))
+    if key not in floors:
+        floor = fit(
+            floor_system(name, record["folds"]),
+            train,
+            replicates=record["replicates"],
+            **training(record),
+        )
+        floors[key] = [best - log_likelihood(model, test, seed) for model in floor.models]
     probability = selected(result.models, test.x)
     for threshold in THRESHOLDS:
         record[f"above {threshold}"] = scores(probability.mean(0), test.truth, threshold)
@@ -190,11 +196,11 @@ def switch(run: dict[str, Any], record: dict[str, Any], rows: int) -> None:
     record |= {
         "gaps": gaps,
         "gap": mean(gaps),
-        "floor": mean(floors),
-        "gap_ratio": mean(gaps) / mean(floors),
+        "floor": mean(floors[key]),
+        "gap_ratio": mean(gaps) / mean(floors[key]),
         "best_epoch": result.best_epoch.tolist(),
         "best_valid": result.best_valid.tolist(),
-        "told": told(record, mean(gaps), mean(floors)),
+        "told": told(record, mean(gaps), mean(floors[key])),
     }
 
 
@@ -209,12 +215,12 @@ def told(record: dict[str, Any], gap: float, floor: float) -> str:
     return "; ".join([*above, f"gap {gap:.4f}, floor {floor:.4f}, ratio {gap / floor:.2f}"])
 
 
-def branches(run: dict[str, Any], record: dict[str, Any], rows: int) -> None:
+def branches(record: dict[str, Any], rows: int) -> None:
     """One fit a data set, as replicates, and the branches that each has lost."""
-    name, seeds = run["set"], [run["seed"], run["seed"] + 1]
+    name, seeds = record["set"], [record["seed"], record["seed"] + 1]
     train = ReplicateData([synthetic(name, rows=rows, seed=seed) for seed in seeds])
     with clocked(record):
-        result = fit(explainer(run), train, **training(run))
+        result = fit(explainer(record), train, **training(record))
     each = []
     for seed, model in zip(seeds, result.models, strict=True):
         test = synthetic(name, rows=rows, seed=TESTED + seed)
@@ -244,7 +250,7 @@ def main() -> None:
     options = options_of(parser, small=small)
     rows = 500 if options.small else 10_000
     records = Records("switches", SAME, LINE, options)
-    kind, measured = ("branches", branches) if options.branches else ("switch", switch)
+    kind, floors = "branches" if options.branches else "switch", {}
     fields = (
         [kind],
         options.sets,
@@ -260,7 +266,10 @@ def main() -> None:
     for run in records.due(runs):
         with records.run(run) as record:
             record["replicates"] = 2 if options.branches else options.replicates
-            measured(record, record, rows)
+            if options.branches:
+                branches(record, rows)
+            else:
+                switch(record, rows, floors)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from lexppl.argument_checks import fraction
-from lexppl.effects import fit_progress
+from lexppl.effects import fit_progress, fold_shift
 from lexppl.inference.estimators.base import Estimate, SampledEstimator
 from lexppl.inference.estimators.label_averaging import averaged_advantage, refuse_imputations
 from lexppl.inference.estimators.leaving_one_out import imputation_score, mask_score
@@ -101,10 +101,14 @@ class LeaveOneOut(SampledEstimator):
         return score(site, terms)
 
     def score_terms(self, sites: Sequence[Site], estimate: Estimate) -> Tensor | float:
-        scored = torch.is_grad_enabled() and not estimate.terms.spec.random_masks
-        if self.labels == "observed" or not scored or fit_progress() < self.labels_from:
+        if self.labels == "observed" or not self._averages_now(estimate.terms.spec):
             return super().score_terms(sites, estimate)
         refuse_imputations(sites)
         advantages = [averaged_advantage(estimate.program, estimate.terms)]
         found = [mask_score(site, estimate.terms, advantages) for site in sites]
         return sum(found[1:], found[0])
+
+    def _averages_now(self, spec: BoundSpec) -> bool:
+        # A term of a shift s ≥ 1 moves the predictors, and the score does not.
+        scored = torch.is_grad_enabled() and not spec.random_masks and not fold_shift()
+        return scored and fit_progress() >= self.labels_from

@@ -360,6 +360,16 @@ def test_of_cross_fitted_predictors_the_one_that_has_not_seen_the_row_is_asked()
         torch.testing.assert_close(value, expected[None])
 
 
+@pytest.mark.parametrize("shift", [0, 1])
+def test_of_a_cross_fitted_fits_terms_the_selectors_alone_has_need_of_it(shift):
+    model = explainer()
+    model.predictor = CrossFitted([explainer(seed=10 * s).predictor for s in (1, 2)])
+    with FoldShift(shift):
+        averaged, observed = gradients(AVERAGED, model), gradients(LeaveOneOut(), model)
+    assert same(averaged[1], observed[1]) == (shift == 1)
+    assert same(averaged[2], observed[2])
+
+
 def test_masks_of_groups_and_of_two_sites():
     grouping = Grouping([0, 1, 1])
     model = explainer(BernoulliSelector(MLP(3, 2, (4,), seed=0)), grouping=grouping)
