@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 FOLDER = Path(__file__).parent.parent / "benchmarks"
 README = (FOLDER / "README.md").read_text(encoding="utf-8")
@@ -68,6 +69,37 @@ def test_a_small_run_is_recorded_in_its_own_folder(monkeypatch, capsys, tmp_path
     printed = capsys.readouterr().out
     assert f"| {records[0]['library_ms']:.1f} | {records[0]['by_hand_ms']:.1f} |" in printed
     assert "A small run: the figures mean nothing." in printed
+
+
+def test_switches_are_recorded_with_their_floor_and_their_branches(monkeypatch, capsys, tmp_path):
+    common = ["--small", "--results", tmp_path, "--folds", 1]
+    run(monkeypatch, "switches", *common)
+    run(monkeypatch, "switches", *common, "--branches", "--batches", 200, "--labels", "averaged")
+    observed, averaged, branches = json.loads((tmp_path / "switches.json").read_text())
+    assert [observed["labels"], averaged["labels"]] == ["observed", "averaged"]
+    assert observed["floor"] == averaged["floor"]
+    for record in (observed, averaged):
+        assert record["gap_ratio"] == pytest.approx(record["gap"] / record["floor"])
+        assert len(record["each above 0.5"]) == len(record["gaps"]) == 2
+        assert record["cpu_seconds"] > 0
+    assert branches["fits"] == 2 and branches["lost"] == sum(e["lost"] for e in branches["each"])
+    capsys.readouterr()
+    run(monkeypatch, "tables", "--results", tmp_path)
+    printed = capsys.readouterr().out
+    assert "| S1 | averaged | 1 | 0.0125 |" in printed
+    assert "| 200 | 2 | averaged | 1 | " in printed
+
+
+def test_a_branch_is_lost_where_its_own_features_are_not_kept(monkeypatch):
+    switches = importlib.import_module("switches")
+    truth = torch.tensor([[1, 1, 0, 0, 1], [0, 0, 1, 1, 1], [1, 1, 0, 0, 1]])
+    assert sorted(switches.branch_recalls(truth.bool(), truth)) == [1.0, 1.0]
+    one_only = torch.tensor([1.0, 1.0, 0.0, 0.0, 1.0]).expand(3, 5)
+    assert sorted(switches.branch_recalls(one_only, truth)) == [0.0, 1.0]
+    every = torch.ones(3, 5)
+    assert switches.branch_recalls(every, truth) == [1.0, 1.0]
+    half = torch.tensor([[1.0, 0, 0, 0, 0], [0, 0, 1, 1, 0], [0, 0, 0, 0, 1]])
+    assert sorted(switches.branch_recalls(half, truth)) == [0.25, 1.0]
 
 
 def test_small_records_do_not_mix_with_others(monkeypatch, capsys, tmp_path):

@@ -21,7 +21,7 @@ from lexppl.inference.nested_iwae import NestedIWAE
 from lexppl.inference.objective.objective import Objective
 from lexppl.inference.replicates.averaging import averaged
 from lexppl.inference.replicates.replicate_rows import ReplicateData
-from lexppl.inference.schedules import Geometric, Linear, Schedule
+from lexppl.inference.schedules import Geometric, Linear, Schedule, WarmUp
 from lexppl.inference.stages import LossTerm, Stage
 from lexppl.inference.system import System
 from lexppl.inference.training.collapse import CollapseWarning, collapse
@@ -59,6 +59,7 @@ __all__ = [
     "System",
     "TunedControl",
     "Unscored",
+    "WarmUp",
     "annealed",
     "averaged",
     "collapse",

@@ -134,8 +134,9 @@ class NestedIWAE(Objective):
 
     @property
     def settled(self) -> float:  # type: ignore[override]
-        """The progress from which no schedule changes any more."""
-        return max(settles(self.entropy), settles(self.penalty), self.random_masks)
+        """The progress from which no schedule changes any more, nor the estimator."""
+        schedules = (settles(self.entropy), settles(self.penalty))
+        return max(*schedules, self.random_masks, self.estimator.settled)
 
     @property
     def control_parameters(self) -> tuple[nn.Module, ...]:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from torch import nn
 
 from lexppl.argument_checks import int_at_least
-from lexppl.inference import LossTerm, NestedIWAE, Stage, System, annealed
+from lexppl.inference import LeaveOneOut, LossTerm, NestedIWAE, Stage, System, annealed
+from lexppl.inference.estimators.leave_one_out import Labels
 from lexppl.models.grouping import Grouping
 from lexppl.models.imputers import GapImputer, GaussianImputer
 from lexppl.models.imputers.imputer import Imputer
@@ -32,6 +33,7 @@ def lex(
     imputations: int = 1,
     folds: int = 2,
     towards: float = 0.8,
+    labels: Labels = "observed",
     imputer: nn.Module | None = None,
     grouping: Grouping | None = None,
     predictor: nn.Module | None = None,
@@ -62,6 +64,9 @@ def lex(
             for one that judges on the rows it has learned from, and lets a column be kept that it
             only memorises by.
         towards: the rate of keeping that free masks start at and are annealed to; 0.5 for none.
+        labels: "observed", or "averaged" to judge masks by what they gain of every label, as
+            likely as the predictor says (:class:`lexppl.inference.LeaveOneOut`): less noise, and an
+            explanation of what the predictor uses. For y that are labels, not probabilities.
         imputer: distribution of what is hidden; the standard Gaussian if None, and a gap where the
             predictor is one that reads gaps.
         grouping: which features an entry keeps; one entry a feature if None.
@@ -74,7 +79,8 @@ def lex(
 
     Raises:
         ValueError: both k and a penalty of your own, or neither; k outside 1 … G; fewer than two
-            classes; no folds, a rate outside (0, 1).
+            classes; no folds, a rate outside (0, 1); labels of another name, or averaged ones of a
+            real response or beside an objective of your own.
 
     Example:
         >>> lex(11, classes=2, k=5).program().selector.k
@@ -90,7 +96,10 @@ def lex(
     check_classes(classes)
 
     folds = int_at_least("folds", folds)
-    bound = objective or annealed(masks, imputations, towards=towards)
+    estimator = LeaveOneOut(labels=labels)
+    if labels == "averaged":
+        _check_averaged(classes, objective)
+    bound = objective or annealed(masks, imputations, towards=towards, estimator=estimator)
 
     def build() -> list[Stage]:
         network = MLP(features, entries, hidden)
@@ -108,6 +117,19 @@ def lex(
 
 def _usual_imputer(predictor: nn.Module | None) -> Imputer:
     return GapImputer() if getattr(predictor, "reads_gaps", False) else GaussianImputer()
+
+
+def _check_averaged(classes: int | None, objective: NestedIWAE | None) -> None:
+    if classes is None:
+        raise ValueError(
+            "labels='averaged' needs labels that can be listed, and classes=None is a real "
+            "response: leave labels='observed'"
+        )
+    if objective is not None:
+        raise ValueError(
+            "labels='averaged' is of the annealed bound, and objective= takes its place: give it "
+            "estimator=LeaveOneOut(labels='averaged')"
+        )
 
 
 def _own(predictor: nn.Module | None) -> nn.Module | None:
