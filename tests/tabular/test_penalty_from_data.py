@@ -52,7 +52,7 @@ def test_lex_in_units():
     assert of(unit=0.5, k=1) == ([], 0.05)
     assert of(unit=0.5, penalty=0.0) == ([0.0], 0.05)
     for options in ({"k": 1, "penalty": 0.02}, {"unit": 0.0}, {"unit": float("nan")}):
-        with pytest.raises(ValueError, match="give either k|unit must be"):
+        with pytest.raises(ValueError, match=r"give either k|unit must be"):
             of(**options)
 
 
