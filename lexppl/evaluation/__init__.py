@@ -2,6 +2,8 @@
 
 from lexppl.evaluation.gains import FeatureGains, feature_gains, gain_table
 from lexppl.evaluation.learned import BaseRateGain, gain_over_base_rate
+from lexppl.evaluation.penalty_path import PenaltyPath, penalty_path
+from lexppl.evaluation.plateau import plateau
 from lexppl.evaluation.prediction import (
     PredictionScores,
     auroc,
@@ -53,6 +55,7 @@ __all__ = [
     "LabelOracle",
     "Oracle",
     "OracleGap",
+    "PenaltyPath",
     "PredictionScores",
     "RoarScores",
     "SanityScores",
@@ -80,6 +83,8 @@ __all__ = [
     "model_randomisation",
     "oracle_gap",
     "oracle_gaps",
+    "penalty_path",
+    "plateau",
     "prediction_scores",
     "predictive",
     "predictive_log_likelihood",

@@ -1,6 +1,7 @@
 """How a model is inferred: objectives, gradient estimators, fits."""
 
 from lexppl.inference.annealed import annealed
+from lexppl.inference.entropy_unit import entropy_unit
 from lexppl.inference.estimators import (
     REBAR,
     DisARM,
@@ -63,5 +64,6 @@ __all__ = [
     "annealed",
     "averaged",
     "collapse",
+    "entropy_unit",
     "fit",
 ]

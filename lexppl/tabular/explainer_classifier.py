@@ -31,7 +31,10 @@ class ExplainerClassifier(ClassifierMixin, TableExplainer):
         k: entries that a mask keeps, for methods with a given number (l2x, vibi, meed; lex may
             have one); if None a quarter of the G entries, rounded up.
         penalty: nats for each entry kept, for methods that choose the number themselves (lex,
-            invase, real_x, base_x, rationale); the method's own if None.
+            invase, real_x, base_x, rationale); "auto" to choose it from the data, for lex: a path
+            of five penalties is fitted at once, and the one at its plateau kept
+            (:func:`lexppl.evaluation.penalty_path`). The method's own if None, which for lex is
+            0.02 nats times the entropy of the labels over that of a fair coin.
         imputer: what hidden features are replaced with: a name of
             :data:`lexppl.models.imputers.by_name.IMPUTERS`, fitted on the training rows, or a
             module that takes standardised rows; the method's own if None.
@@ -66,6 +69,8 @@ class ExplainerClassifier(ClassifierMixin, TableExplainer):
     Attributes:
         classes_: the C labels.
         result_: what :func:`lexppl.fit` returned; of its replicates each is a chain.
+        penalty_: the penalty of the fit in nats, or None for a method without one.
+        penalty_path_: where it was "auto", the path's table, one row a penalty; else None.
         feature_importances_: `(G,)`, the mean size of :meth:`importances` over the rows of `fit`.
         encoding_: how columns become features.
         n_features_in_: number of columns of X.

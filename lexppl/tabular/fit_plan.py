@@ -6,16 +6,20 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 from torch import nn
 
 from lexppl.argument_checks import finite_float, int_at_least, int_between
+from lexppl.evaluation.penalty_path import PATH
 from lexppl.inference import Linear
 from lexppl.inference.training.fit import WEIGHT_DECAY
 from lexppl.models.regimes import Regime
 from lexppl.systems import DEFAULT_METHOD, METHODS, Method
+from lexppl.systems.lex import PENALTY
 
+AUTO: Literal["auto"] = "auto"
+"""In place of a penalty: λ is chosen from the data, at the plateau of a path."""
 FEW_ROWS = 2000
 """Fewer rows to fit on than this get small networks: large ones overfit at once."""
 STEPS = 3000
@@ -37,7 +41,8 @@ class FitPlan:
     Args:
         method: a name of :data:`lexppl.systems.METHODS`.
         k: entries that a mask keeps, or None.
-        penalty: nats for each entry kept, or None where a k or the method says it.
+        penalty: nats for each entry kept; "auto" to choose it from the data; or None where a k or
+            the method says it.
         imputer: a name of :data:`lexppl.models.imputers.by_name.IMPUTERS`, or a module.
         masks, imputations: L and K, or None for a method whose bound has its own.
         folds: F, or None for a method that is not cross-fitted by itself.
@@ -50,11 +55,14 @@ class FitPlan:
         replicates: R.
         seed: of everything.
         weight_decay: of Adam.
+        unit: what the constants of a method that has one are counted in,
+            :func:`lexppl.inference.entropy_unit` of what is observed; the numbers above are in
+            nats.
     """
 
     method: str
     k: int | None
-    penalty: float | None
+    penalty: float | Literal["auto"] | None
     imputer: str | nn.Module
     masks: int | None
     imputations: int | None
@@ -69,6 +77,12 @@ class FitPlan:
     replicates: int
     seed: int
     weight_decay: float = WEIGHT_DECAY
+    unit: float = 1.0
+
+    @property
+    def path(self) -> tuple[float, ...]:
+        """The penalties, in nats, of which "auto" takes one."""
+        return tuple(share * self.unit for share in PATH)
 
     @property
     def schedule(self) -> Linear:
@@ -100,19 +114,22 @@ def plan_for(
     regime: Regime = Regime.FREE_IN_SITU,
     replicates: Any = 1,
     seed: int = 0,
+    unit: float = 1.0,
 ) -> FitPlan:
     """The plan of a fit of a method to so many rows; what is None is chosen here.
 
     Batches are a third of few rows and at most 500; epochs are 200, or fewer so that there are
     3000 steps; layers are 64 wide below 2000 rows and 200 above. A batch has a row more where the
-    last one would have one row only, which batch norm cannot take. The rest is the method's own.
+    last one would have one row only, which batch norm cannot take. The rest is the method's own;
+    where it counts its constants in the base rate's entropy, the default penalty and the weight
+    decay are multiplied by it. A penalty that is given is in nats as it stands.
 
     Args:
         rows: how many there are to fit on.
         entries: G.
         method: its name, and settings that :func:`check_settings` has let pass.
         k, penalty, imputer, masks, imputations, folds, hidden, predictor_hidden, epochs,
-            batch_size, learning_rate, regime, replicates, seed: of :class:`FitPlan`.
+            batch_size, learning_rate, regime, replicates, seed, unit: of :class:`FitPlan`.
 
     Raises:
         ValueError, TypeError: numbers that are not positive, or not whole where they must be; a k
@@ -130,16 +147,14 @@ def plan_for(
     while rows % size == 1 % size and size < rows:
         size += 1
     lasting = max(1, min(MOST_EPOCHS, STEPS // math.ceil(rows / size)))
-    charge = known.default("penalty")
-    if penalty is not None:
-        charge = finite_float("penalty", penalty, least=0.0)
+    unit = finite_float("unit", unit, above=0.0) if known.takes("unit") else 1.0
     rate = LEARNING_RATE
     if learning_rate is not None:
         rate = finite_float("learning_rate", learning_rate, above=0.0)
     return FitPlan(
         method=method,
         k=kept_entries(method, None if k is None else int_at_least("k", k), entries),
-        penalty=None if k is not None else charge,
+        penalty=None if k is not None else _penalty(known, penalty, unit),
         imputer=usual_imputer(known) if imputer is None else imputer,
         folds=known.default("folds") if folds is None else int_at_least("folds", folds),
         masks=known.default("masks") if masks is None else int_at_least("masks", masks),
@@ -159,6 +174,8 @@ def plan_for(
         regime=regime,
         replicates=int_at_least("replicates", replicates),
         seed=seed,
+        weight_decay=WEIGHT_DECAY * unit,
+        unit=unit,
     )
 
 
@@ -217,7 +234,7 @@ def check_settings(method: str, option: str = "{}", **given: Any) -> None:
             "of them"
         )
     if "penalty" in asked_for:
-        finite_float("penalty", asked_for["penalty"], least=0.0)
+        _penalty(METHODS[method], asked_for["penalty"], 1.0, option)
     if "k" in asked_for:
         int_at_least("k", asked_for["k"])
 
@@ -246,6 +263,35 @@ def kept_entries(method: str, k: int | None, entries: int) -> int | None:
     if k is None:
         return math.ceil(SHARE_KEPT * entries) if METHODS[method].needs("k") else None
     return int_between("k", k, 1, entries, note="the number of mask entries")
+
+
+def chooses_penalty(method: str) -> bool:
+    """Whether a method's penalty may be chosen from the data: its constants are in the units that
+    the path is in, and it differs from replicate to replicate in nothing but λ.
+
+    Example:
+        >>> chooses_penalty("lex"), chooses_penalty("real_x")
+        (True, False)
+    """
+    return METHODS[method].takes("penalty") and METHODS[method].takes("unit")
+
+
+def _penalty(
+    method: Method, given: Any, unit: float, option: str = "{}"
+) -> float | Literal["auto"] | None:
+    """λ in nats, or that it is chosen."""
+    if given is None:
+        return PENALTY * unit if chooses_penalty(method.name) else method.default("penalty")
+    if isinstance(given, str) and given == AUTO:
+        if not chooses_penalty(method.name):
+            raise ValueError(
+                f"{method.name} chooses no {option.format('penalty')} from the data: give nats, or "
+                f"leave it out; {', '.join(n for n in METHODS if chooses_penalty(n))} does"
+            )
+        return AUTO
+    if isinstance(given, str):
+        raise ValueError(f"penalty must be nats for each entry kept, or {AUTO!r}; it is {given!r}")
+    return finite_float("penalty", given, least=0.0)
 
 
 def _count(name: str, value: Any, otherwise: int) -> int:

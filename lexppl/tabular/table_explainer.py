@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -19,7 +19,7 @@ from lexppl.arviz_compatibility import Posterior
 from lexppl.data import NumericColumn, TableEncoding, TargetColumn
 from lexppl.data.stratification import training_and_validation
 from lexppl.explanation import explain
-from lexppl.inference import FitResult
+from lexppl.inference import FitResult, entropy_unit
 from lexppl.systems import DEFAULT_METHOD, METHODS
 from lexppl.tabular.fit_plan import check_method, check_settings, plan_for
 from lexppl.tabular.given_model import (
@@ -39,6 +39,8 @@ class TableExplainer(BaseEstimator, ABC):
     """Rows in, a fitted explainer and its names out; what y is, the two estimators say."""
 
     result_: FitResult
+    penalty_: float | None
+    penalty_path_: pd.DataFrame | None
     encoding_: TableEncoding
     feature_importances_: NDArray[np.float64]
     n_features_in_: int
@@ -49,7 +51,7 @@ class TableExplainer(BaseEstimator, ABC):
         method: str = DEFAULT_METHOD,
         *,
         k: int | None = None,
-        penalty: float | None = None,
+        penalty: float | Literal["auto"] | None = None,
         imputer: str | nn.Module | None = None,
         groups: Any = None,
         hidden: Any = None,
@@ -198,6 +200,7 @@ class TableExplainer(BaseEstimator, ABC):
         x = self.encoding_.encode(frame)
         if not bool(x.isfinite().all()):
             raise ValueError("X has values that are too far apart to be standardised; rescale it")
+        y = self._observed(table, targets, x.dtype)
         plan = plan_for(
             len(train),
             grouping.entries,
@@ -213,8 +216,8 @@ class TableExplainer(BaseEstimator, ABC):
             learning_rate=self.learning_rate,
             replicates=self.replicates,
             seed=seed,
+            unit=entropy_unit(y[train], len(target.class_names or ())),
         )
-        y = self._observed(table, targets, x.dtype)
         rows = EncodedRows(
             (x[train], y[train]),
             None if valid is None else (x[valid], y[valid]),
@@ -222,9 +225,12 @@ class TableExplainer(BaseEstimator, ABC):
             self.encoding_.feature_names,
             target.class_names,
         )
-        self.result_ = fit_table(
+        fitted = fit_table(
             plan, rows, black_box=self._explained_module(), progress=bool(self.verbose)
         )
+        self.result_ = fitted.result
+        self.penalty_ = fitted.penalty
+        self.penalty_path_ = None if fitted.path is None else fitted.path.table
         self._seed = seed
         self.feature_importances_ = np.abs(self._importances_of(x.double())).mean(0)
 

@@ -16,7 +16,14 @@ from lexppl.cli.options.help_texts import (
     EXPLAIN,
     EXPLAIN_MORE,
 )
-from lexppl.cli.options.typed_values import finite_float, fraction, int_at_least, names, sizes
+from lexppl.cli.options.typed_values import (
+    finite_float,
+    fraction,
+    int_at_least,
+    names,
+    penalty_or_auto,
+    sizes,
+)
 from lexppl.data import synthetic_names
 from lexppl.models.imputers.by_name import IMPUTERS
 from lexppl.models.regimes import Regime
@@ -206,7 +213,7 @@ def _model_options(
     methods: bool = False,
 ) -> None:
     usual = METHODS[DEFAULT_METHOD]
-    penalty = usual.default("penalty") if penalty is None else penalty
+    usual_penalty = "auto, and for other methods their own" if penalty is None else f"{penalty:g}"
     imputer = usual_imputer(usual) if imputer is None else imputer
     group = command.add_argument_group("the explainer")
     if methods:
@@ -227,9 +234,10 @@ def _model_options(
     )
     size.add_argument(
         "--penalty",
-        type=finite_float(least=0.0),
+        type=penalty_or_auto,
         metavar="LAMBDA",
-        help=f"instead: each row keeps as many as pay, at LAMBDA nats each (default: {penalty:g})",
+        help="instead: each row keeps as many as pay, at LAMBDA nats each; auto chooses it from "
+        f"the data, for lex (default: {usual_penalty})",
     )
     group.add_argument(
         "--imputer",

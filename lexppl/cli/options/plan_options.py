@@ -77,7 +77,7 @@ def law_of(plan: FitPlan) -> str:
         return f"exactly {plan.k} of the features in each row"
     if plan.penalty is None:
         return "all features of a row, each to a share of its own"
-    return f"as many features as are worth {plan.penalty:g} nats each"
+    return f"as many features as are worth {plan.penalty:.3g} nats each"
 
 
 def regime_of(options: argparse.Namespace) -> Regime:

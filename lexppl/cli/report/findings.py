@@ -10,6 +10,7 @@ from lexppl.cli.gains import JudgedGains
 from lexppl.cli.judging import Judgement
 from lexppl.cli.options.plan_options import law_of
 from lexppl.data import DividedTable
+from lexppl.evaluation import PenaltyPath
 from lexppl.explanation.importance_kind import (
     ATTRIBUTION,
     PROBABILITY,
@@ -44,6 +45,7 @@ class ReportData:
         draws: mask draws a row.
         device: where it ran.
         black_box: the file of the black box, or None.
+        path: what the penalty was chosen from, where it was.
     """
 
     source: DividedTable
@@ -60,6 +62,7 @@ class ReportData:
     draws: int
     device: str
     black_box: str | None
+    path: PenaltyPath | None = None
 
     @cached_property
     def kind(self) -> ImportanceKind:
@@ -70,7 +73,7 @@ class ReportData:
     def distribution(self) -> str:
         """What the explainer does with a row's features, in words."""
         if self.kind is PROBABILITY:
-            return f"keeps {law_of(self.plan)}"
+            return f"keeps {law_of(self.plan)}" + ", from the data" * (self.path is not None)
         return {
             SHARE: "gives each feature of a row a share of the importance",
             STRENGTH: "lets each feature of a row through in part",
@@ -85,7 +88,8 @@ class ReportData:
     def written(self) -> list[str]:
         """Names of what is written, the report first."""
         encoding = [] if self.source.data.encoding is None else ["encoding.json"]
-        return ["report.html", "importance.csv", "posterior.nc", "explainer/", *encoding]
+        path = [] if self.path is None else ["penalty_path.csv"]
+        return ["report.html", "importance.csv", *path, "posterior.nc", "explainer/", *encoding]
 
     def summary(self) -> list[str]:
         """What was done, in three lines."""

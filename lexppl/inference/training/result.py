@@ -1,7 +1,8 @@
 """What a fit leaves."""
 
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 import numpy as np
 from torch import Tensor, nn
@@ -83,6 +84,34 @@ class FitResult:
     def replicates(self) -> int:
         """R."""
         return len(self.models)
+
+    def subset(self, places: Sequence[int]) -> Self:
+        """Some of the replicates, as if they were all there are.
+
+        Args:
+            places: which of the R, in their new order.
+
+        Raises:
+            ValueError: none, or places outside 0 … R − 1.
+        """
+        kept = [int(place) for place in places]
+        if not kept or min(kept) < 0 or max(kept) >= self.replicates:
+            raise ValueError(
+                f"places must be of the {self.replicates} replicates, from 0; they are {kept}"
+            )
+        history = self.history
+        if len(history):
+            history = replace(history, train=history.train[:, kept], valid=history.valid[:, kept])
+        return replace(
+            self,
+            models=[self.models[place] for place in kept],
+            guides=[self.guides[place] for place in kept],
+            history=history,
+            best_epoch=self.best_epoch[kept],
+            best_valid=self.best_valid[kept],
+            collapse=[self.collapse[place] for place in kept],
+            modules=[self.modules[place] for place in kept] if self.modules else [],
+        )
 
     def check(self, x: Tensor, y: Tensor | None = None) -> None:
         """Refuse rows that are not like those of the fit.
