@@ -202,8 +202,8 @@ def _fit(
     if plan.needs_full_predictor:
         tell("fitting the predictor that sees everything", options.quiet)
         full = fit_full_predictor(plan, rows, progress)
-    each = f" at each of {len(plan.path)} penalties" if plan.penalty == AUTO else ""
-    tell(f"fitting the explainer, {counted(plan.replicates, 'replicate')}{each}", options.quiet)
+    first = f"at {len(plan.path)} penalties, then at one, " if plan.penalty == AUTO else ""
+    tell(f"fitting the explainer, {first}{counted(plan.replicates, 'replicate')}", options.quiet)
     fitted = fit_table(plan, rows, full=full, progress=progress)
     # A predictor that was fitted to a black box is no reference for the labels.
     return Fitted(fitted, outputs, full if outputs is None else None)

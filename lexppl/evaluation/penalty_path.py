@@ -16,12 +16,11 @@ from lexppl.argument_checks import finite_float, int_at_least
 from lexppl.evaluation.plateau import plateau, slopes
 from lexppl.evaluation.prediction import predictive_log_likelihood
 from lexppl.explanation import explain, mask_means
-from lexppl.inference import CollapseWarning, FitResult, fit
+from lexppl.inference import CollapseWarning, FitResult, entropy_unit, fit
 from lexppl.inference.training.collapse import report_collapse
 
 PATH = (0.005, 0.01, 0.02, 0.04, 0.08)
 """λ of the default path, in units of :func:`lexppl.inference.entropy_unit`."""
-RULE_COLUMNS = ("penalty", "size", "log_likelihood", "error")
 
 
 class PathRule(Protocol):
@@ -58,13 +57,18 @@ class PenaltyPath:
     index: int
 
     @property
+    def replicates(self) -> int:
+        """R of each λ."""
+        return self.fitted.replicates // len(self.table)
+
+    @property
     def penalty(self) -> float:
         """The chosen λ."""
         return float(self.table["penalty"].iloc[self.index])
 
     def at(self, index: int) -> FitResult:
         """The fit at one λ of the path, by its place."""
-        each = self.fitted.replicates // len(self.table)
+        each = self.replicates
         return self.fitted.subset(range(index * each, (index + 1) * each))
 
     @property
@@ -77,8 +81,8 @@ def penalty_path(
     build: Callable[[float], Any],
     train: Any,
     *,
-    valid: tuple[Any, Any],
-    penalties: Sequence[float] = PATH,
+    valid: tuple[Tensor, Tensor],
+    penalties: Sequence[float] | None = None,
     replicates: int = 1,
     rule: PathRule = plateau,
     masks: int = 50,
@@ -86,16 +90,15 @@ def penalty_path(
 ) -> PenaltyPath:
     """Fit a path of penalties as replicates of one fit, and choose one of them.
 
-    Each λ has R replicates, all of them trained at once; those of the chosen λ are the answer, so
-    that nothing is fitted twice. A collapse is warned of where it is one of the chosen λ.
+    Each λ has R replicates, all of them trained at once, and those of the chosen λ are there. A
+    collapse is warned of where it is one of the chosen λ.
 
     Args:
         build: from λ to what `fit` takes: a program or a system, alike but for λ.
         train: rows, as `fit` takes them.
-        valid: x and y of the rows on which the best epochs are chosen, and the λ.
-        penalties: the path, rising, in nats for each entry kept; that of a balanced label if not
-            given. For another base rate multiply it by
-            :func:`lexppl.inference.entropy_unit` of y.
+        valid: tensors x and y of the rows on which the best epochs are chosen, and the λ.
+        penalties: the path, rising, in nats for each entry kept; if None .005, .01, .02, .04 and
+            .08 units, :func:`lexppl.inference.entropy_unit` of the validation rows' y.
         replicates: R of each λ.
         rule: :func:`plateau`, or a function called as it is.
         masks: L of :func:`lexppl.evaluation.predictive_log_likelihood`.
@@ -118,6 +121,9 @@ def penalty_path(
         (True, 1)
     """
     replicates = int_at_least("replicates", replicates)
+    if penalties is None:
+        unit = entropy_unit(valid[1])
+        penalties = [share * unit for share in PATH]
     # A path that cannot be judged should fail before the fit, not after it.
     slopes(penalties, [0.0] * len(penalties))
     path = [finite_float("a penalty of a path", penalty) for penalty in penalties]
@@ -129,8 +135,8 @@ def penalty_path(
     if fitted.interrupted and len(fitted.history) == 0:
         raise KeyboardInterrupt
     table, entries = _judged(fitted, path, valid, masks)
-    penalties, sizes, scores, errors = (table[name].tolist() for name in RULE_COLUMNS)
-    index = rule(penalties, sizes, scores, errors, entries)
+    sizes, scores, errors = (table[n].tolist() for n in ("size", "log_likelihood", "error"))
+    index = rule(path, sizes, scores, errors, entries)
     table["chosen"] = np.arange(len(path)) == index
     found = PenaltyPath(table, fitted, entries, index)
     report_collapse(found.result.collapse)

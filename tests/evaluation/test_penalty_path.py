@@ -8,7 +8,7 @@ import torch
 
 from lexppl.evaluation import penalty_path, plateau, predictive_log_likelihood
 from lexppl.evaluation.plateau import slopes
-from lexppl.inference import CollapseWarning, fit
+from lexppl.inference import CollapseWarning, entropy_unit, fit
 from lexppl.inference.training.loop import TrainingLoop
 from lexppl.systems import lex, real_x
 
@@ -98,6 +98,14 @@ def test_another_rule_sees_the_table(rows):
     assert sizes == path.table["size"].tolist() and scores == path.table["log_likelihood"].tolist()
     assert errors == path.table["error"].tolist()
     assert path.penalty == 5.0 and path.table["size_error"].isna().all()
+
+
+def test_the_default_path_is_in_units_of_the_base_rate(rows):
+    (x, _), short = rows[0], {**SHORT, "epochs": 1}
+    y = (torch.arange(400) % 20 == 0).long()
+    path = penalty_path(build, (x, y), valid=(x[:300], y[:300]), **short)
+    expected = [share * entropy_unit(y[:300]) for share in (0.005, 0.01, 0.02, 0.04, 0.08)]
+    assert path.table["penalty"].tolist() == expected and expected[0] < 0.002
 
 
 def test_a_collapse_is_told_of_the_chosen_alone(rows):

@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 from lexppl import ExplainerClassifier, ExplainerRegressor
+from lexppl.inference.training.loop import TrainingLoop
 from lexppl.systems import lex
 from lexppl.tabular.fit_plan import PATH, check_settings, chooses_penalty, plan_for
 
@@ -67,6 +68,30 @@ def test_chosen_penalty(rows):
     for model in explainer.result_.models:
         assert model.penalties[0].weight == pytest.approx(explainer.penalty_)
     assert explainer.get_params()["penalty"] == "auto"
+
+
+def test_more_replicates_are_fitted_as_if_the_penalty_had_been_given(rows):
+    chosen = ExplainerClassifier(penalty="auto", replicates=3, **SHORT).fit(*rows)
+    assert chosen.result_.replicates == 3
+    given = ExplainerClassifier(penalty=chosen.penalty_, replicates=3, **SHORT).fit(*rows)
+    np.testing.assert_array_equal(chosen.importances(rows[0]), given.importances(rows[0]))
+    # It is chosen by two of each λ, so by the same path.
+    two = ExplainerClassifier(penalty="auto", replicates=2, **SHORT).fit(*rows)
+    pd.testing.assert_frame_equal(chosen.penalty_path_, two.penalty_path_)
+
+
+def test_an_interrupted_path_is_the_result(rows, monkeypatch):
+    validate, calls = TrainingLoop._validate, iter(range(1, 100))
+
+    def interrupted(*told):
+        if next(calls) == 3:
+            raise KeyboardInterrupt
+        return validate(*told)
+
+    monkeypatch.setattr(TrainingLoop, "_validate", interrupted)
+    explainer = ExplainerClassifier(penalty="auto", replicates=3, **SHORT).fit(*rows)
+    assert explainer.result_.interrupted and len(explainer.result_.history) == 2
+    assert explainer.result_.replicates == 2
 
 
 def test_a_penalty_of_one_s_own_is_in_nats(rows):

@@ -221,7 +221,10 @@ def _settings(findings: ReportData) -> list[tuple[str, str]]:
         ("Python", f"{platform.python_version()} on {platform.system()} {platform.machine()}"),
     ]
     if isinstance(plan.penalty, float):
-        chosen = ", from the data" if findings.path is not None else ""
+        chosen = ""
+        if (path := findings.path) is not None:
+            spent = float(path.fitted.history.seconds.sum())
+            chosen = f", from the data; {len(path.table)} penalties in {spent:.0f} s"
         settings.insert(5, ("penalty", f"λ = {plan.penalty:.3g} nats{chosen}"))
     if findings.black_box is not None:
         settings.insert(3, ("black box", findings.black_box))
