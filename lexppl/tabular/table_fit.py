@@ -20,8 +20,8 @@ from lexppl.tabular.fit_plan import AUTO, FitPlan
 
 PATH_REPLICATES = 2
 """Most fits at each λ of a path: R of them are the result, more are fitted at the λ they choose. On
-one core two at five λ and four at the chosen one cost 2.8 times the four alone (3.2 where layers are
-200 wide), four at each λ 3.6 times; one at each λ chooses between neighbours by chance."""
+one core two at five λ and four at the chosen one cost 2.8 times the four alone (3.2 in layers of
+200), four at each λ 3.6 times; one at each λ chooses between neighbours by chance."""
 
 
 @dataclass(frozen=True, eq=False)

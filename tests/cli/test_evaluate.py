@@ -6,6 +6,7 @@ import re
 import pytest
 
 from lexppl.cli import main
+from lexppl.evaluation.penalty_path import PATH
 
 QUICK = ["--rows", "300", "--epochs", "2", "--draws", "4", "--quiet"]
 FIGURES = ["tpr", "fdr", "fpr", "mcc", "control_flow", "mean_size"]
