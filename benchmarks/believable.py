@@ -24,7 +24,16 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 from explained import SETTINGS as EXPLAIN_SETTINGS
-from explained import encoded, explained, explainer_of, known_rows, likelihoods, on_new_rows, typed
+from explained import (
+    ExplainError,
+    encoded,
+    explained,
+    explainer_of,
+    known_rows,
+    likelihoods,
+    on_new_rows,
+    typed,
+)
 from planted_tables import KINDS, TARGET, least_gain, planted, true_gains
 from record import Records, options_of
 from references import against_others
@@ -163,18 +172,25 @@ def main() -> None:
         if rows in KINDS[name].sizes
         for method in methods
     )
+    failed = []
     for table, due in groupby(records.due(runs), itemgetter("kind", "rows", "seed")):
         with TemporaryDirectory() as folder:
             path = Path(folder) / "table.csv"
             planted(*table).frame.to_csv(path, index=False)
             source = divided(path, table[2])
             for run in due:
-                with records.run(run) as record:
-                    record |= (
-                        by_explain(run, path, Path(folder) / "out", source, options)
-                        if run["method"] == "explain"
-                        else by_others(run, source)
-                    )
+                try:
+                    with records.run(run) as record:
+                        record |= (
+                            by_explain(run, path, Path(folder) / "out", source, options)
+                            if run["method"] == "explain"
+                            else by_others(run, source)
+                        )
+                except ExplainError as error:
+                    failed.append(f"{' '.join(map(str, table))}: {error}")
+                    print(failed[-1], flush=True)
+    if failed:
+        raise SystemExit(f"{len(failed)} tables have no record, as lexppl explain failed on them")
 
 
 if __name__ == "__main__":

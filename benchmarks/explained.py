@@ -39,6 +39,10 @@ TAKEN = {"selection_probability": "selection", "lower": "selection_lower"} | {
 """Columns of importance.csv that are kept, and what they are called in a record."""
 
 
+class ExplainError(Exception):
+    """`lexppl explain` did not end well."""
+
+
 @dataclass(frozen=True, eq=False)
 class Explained:
     """A run of `lexppl explain`.
@@ -78,7 +82,7 @@ def explained(data: str | Path, out: Path, seed: int, *words: str) -> Explained:
     """Type `lexppl explain DATA --out OUT --seed SEED …`.
 
     Raises:
-        RuntimeError: it did not end well.
+        ExplainError: it did not end well.
     """
     if BEFORE in words and BEFORE not in METHODS:
         METHODS.register(

@@ -197,6 +197,33 @@ def test_what_is_found_is_judged_by_units():
     assert (empty["false_share"], empty["power"], empty["missed"]) == (0.0, None, [])
 
 
+def test_shap_is_asked_of_trees_that_it_reads_right(tmp_path):
+    """Of splits by sets of levels its values missed two of three, and had a null on top."""
+    believable = importlib.import_module("believable")
+    shap_found = importlib.import_module("other_findings").shap_found
+    path = tmp_path / "table.csv"
+    importlib.import_module("planted_tables").planted("duplicated", 2_000, 1).frame.to_csv(
+        path, index=False
+    )
+    source = believable.divided(path, 1)
+    names, flags = source.data.entry_names, shap_found(source, 1)
+    told = believable.judged(
+        "duplicated", [name for name, flag in zip(names, flags, strict=True) if flag]
+    )
+    assert (told["power"], told["false"]) == (1.0, [])
+
+
+def test_a_table_that_cannot_be_explained_is_told_and_leaves_the_others(
+    monkeypatch, capsys, tmp_path
+):
+    words = ("--kinds", "duplicated", "--methods", "explain", "permutation", "--words=--k 99")
+    with pytest.raises(SystemExit, match="1 tables have no record"):
+        run(monkeypatch, "believable", "--small", "--results", tmp_path, *words)
+    assert "duplicated 300 1: lexppl explain" in capsys.readouterr().out
+    [record] = json.loads((tmp_path / "believable.json").read_text())
+    assert record["method"] == "permutation"
+
+
 def test_a_small_table_of_planted_truth_is_typed_and_judged(monkeypatch, capsys, tmp_path):
     words = ("--small", "--results", tmp_path, "--kinds", "duplicated")
     run(monkeypatch, "believable", *words)
