@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.special import log_softmax
 import torch
+from scipy.special import log_softmax
 
 FOLDER = Path(__file__).parent.parent / "benchmarks"
 README = (FOLDER / "README.md").read_text(encoding="utf-8")
