@@ -91,6 +91,7 @@ def by_explain(run: dict, path: Path, folder: Path, source: DividedTable, option
         **against_others(likelihoods(result, x, y, source.target_scale), source, frame, x, y, seed),
         "oracle": float(new.log_likelihood[known].mean()),
         "new_rows": len(frame),
+        "penalty": ran.penalty,
         "warnings": ran.warnings,
         "seconds": ran.seconds,
         "cpu_seconds": ran.cpu_seconds,

@@ -33,11 +33,11 @@ def found_table(records: list[Record]) -> str:
 def fit_table(records: list[Record]) -> str:
     """Selection, prediction and coverage of `lexppl explain`."""
     rows = [
-        "| table | rows | settings | null columns kept in | the null kept most | true columns kept "
-        "in | log-likelihood above boosting's | above the network's | above the law's own | gain's "
+        "| table | rows | settings | λ from the data | null columns kept in | the null kept "
+        "most | true columns kept in | log-likelihood above boosting's | above the network's | above the law's own | gain's "
         "interval covers: same fits; new tables | selection's: same fits; new tables | warned | "
         "tables |",
-        "|---|---|---|---|---|---|---|---|---|---|---|---|---|",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for (kind, size, _, settings), found in _grouped(records):
         if found[0]["method"] != "explain":
@@ -53,7 +53,8 @@ def fit_table(records: list[Record]) -> str:
         kept = _null_selection(found)
         most = max(kept, key=kept.__getitem__)
         rows.append(
-            f"| {kind} | {size:,} | {settings} | {mean(kept.values()):.2f} | "
+            f"| {kind} | {size:,} | {settings} | {_average(r['penalty'] for r in found)} | "
+            f"{mean(kept.values()):.2f} | "
             f"{most} {kept[most]:.2f} | {_true_selection(found)} | {' | '.join(above)} | "
             f"{' | '.join(covers)} | {sum(bool(r['warnings']) for r in found)} | {len(found)} |"
         )

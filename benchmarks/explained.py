@@ -32,6 +32,8 @@ SETTINGS = {
     "before": ("--method", BEFORE, "--penalty", "0.02"),
 }
 """What is typed beside the table: nothing, or what `lexppl explain` did before cross-fitting."""
+AS_BEFORE = {"folds": 1, "towards": 0.5, "labels": "observed", "unit": 1.0}
+"""Of `lex`: one predictor, a flat prior over masks, constants in nats."""
 TAKEN = {"selection_probability": "selection", "lower": "selection_lower"} | {
     "upper": "selection_upper",
     **{name: name for name in ("gain", "gain_lower", "gain_upper", "p", "agreement")},
@@ -68,6 +70,15 @@ class Explained:
             return []
         return [str(name) for name in self.importance.index[self.importance["found"]]]
 
+    @property
+    def penalty(self) -> float | None:
+        """The λ that the data chose, nats an entry; None where they did not."""
+        path = self.folder / "penalty_path.csv"
+        if not path.exists():
+            return None
+        tried = pd.read_csv(path)
+        return float(tried["penalty"][tried["chosen"]].iloc[0])
+
     def features(self) -> dict[str, dict[str, float]]:
         """What is kept of each feature."""
         table = self.importance.rename(columns=TAKEN)
@@ -85,9 +96,7 @@ def explained(data: str | Path, out: Path, seed: int, *words: str) -> Explained:
         ExplainError: it did not end well.
     """
     if BEFORE in words and BEFORE not in METHODS:
-        METHODS.register(
-            "LEX with one predictor and a flat prior", name=BEFORE, folds=1, towards=0.5
-        )(lex)
+        METHODS.register("LEX as it was before cross-fitting", name=BEFORE, **AS_BEFORE)(lex)
     told = io.StringIO()
     command = ["explain", str(data), "--out", str(out), "--seed", str(seed), "--overwrite"]
     start, cpu_start = time.perf_counter(), time.process_time()
@@ -95,7 +104,7 @@ def explained(data: str | Path, out: Path, seed: int, *words: str) -> Explained:
         code = lexppl_command([*command, "--quiet", *words])
     seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
     if code != 0:
-        raise RuntimeError(
+        raise ExplainError(
             f"lexppl {' '.join([*command, *words])} ended with {code}: {told.getvalue()}"
         )
     mark = "lexppl: warning: "

@@ -79,6 +79,7 @@ def fitted(run: dict, folder: Path, options: argparse.Namespace) -> dict:
         "found": ran.found,
         "rows": len(source.train_rows),
         "held_out": len(source.test_rows),
+        "penalty": ran.penalty,
         "warnings": ran.warnings,
         "seconds": ran.seconds,
         "cpu_seconds": ran.cpu_seconds,

@@ -236,12 +236,13 @@ def test_a_small_table_of_planted_truth_is_typed_and_judged(monkeypatch, capsys,
         assert {"p", "selection", "gain_new", "selection_new"} <= set(feature)
     assert explained["oracle"] > max(explained["explainer"], explained["boosting"])
     assert explained["averaged"] >= explained["explainer"]
+    assert explained["penalty"] > 0.0
     run(monkeypatch, "believable", *words)
     assert f"{len(records)} of {len(records)} are recorded" in capsys.readouterr().out
     run(monkeypatch, "tables", "--results", tmp_path)
     printed = capsys.readouterr().out
     assert "| duplicated | 300 | explain, default | " in printed
-    assert "| duplicated | 300 | default | " in printed
+    assert f"| duplicated | 300 | default | {explained['penalty']:.3f} | " in printed
 
 
 def test_the_settings_before_are_typed_as_such(monkeypatch, tmp_path):
@@ -252,7 +253,9 @@ def test_the_settings_before_are_typed_as_such(monkeypatch, tmp_path):
     run(monkeypatch, "believable", "--small", "--results", tmp_path, *words)
     [record] = json.loads((tmp_path / "believable.json").read_text())
     assert record["settings"] == "before"
-    assert METHODS["lex_before"].fixed == {"folds": 1, "towards": 0.5}
+    assert record["penalty"] is None
+    fixed = METHODS["lex_before"].fixed
+    assert (fixed["folds"], fixed["towards"], fixed["unit"]) == (1, 0.5, 1.0)
 
 
 def test_known_data_sets_are_typed_and_judged(monkeypatch, capsys, tmp_path):
