@@ -34,9 +34,9 @@ def fit_table(records: list[Record]) -> str:
     """Selection, prediction and coverage of `lexppl explain`."""
     rows = [
         "| table | rows | settings | λ from the data | null columns kept in | the null kept "
-        "most | true columns kept in | log-likelihood above boosting's | above the network's | above the law's own | gain's "
-        "interval covers: same fits; new tables | selection's: same fits; new tables | warned | "
-        "tables |",
+        "most | true columns kept in | log-likelihood above boosting's | above the network's | "
+        "above the law's own | gain's interval covers: same fits; new tables | selection's: same "
+        "fits; new tables | warned | tables |",
         "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for (kind, size, _, settings), found in _grouped(records):

@@ -197,6 +197,50 @@ def test_what_is_found_is_judged_by_units():
     assert (empty["false_share"], empty["power"], empty["missed"]) == (0.0, None, [])
 
 
+def test_tables_of_what_is_believable_tell_errors_and_coverage():
+    tables = importlib.import_module("believable_tables")
+
+    def record(seed, gain_new, false):
+        interval = {"gain_lower": 0.0, "gain_upper": 1.0, "gain_new": gain_new}
+        kept = {"selection_lower": 0.4, "selection_upper": 0.6, "selection_new": 0.5}
+        return {
+            **{"kind": "mixed", "rows": 300, "seed": seed, "method": "explain"},
+            **{"settings": "default", "false": false, "false_share": len(false) / 2},
+            **{"missed": [], "power": 1.0, "power_all": None, "units": [["a", "a again"]]},
+            "features": {
+                "a": {**interval, **kept, "selection": 0.2},
+                "a again": {**interval, **kept, "selection": 0.8},
+                "city": {**interval, "selection": 0.1 * seed, "selection_new": 0.5},
+                "visits": {**interval, "selection": 0.0, "selection_new": 0.5},
+            },
+            **{"averaged": -0.5, "boosting": -0.6, "network": -0.4, "oracle": -0.4},
+            **{"warnings": ["one"] * (seed == 1), "penalty": None, "cpu_seconds": 30.0},
+        }
+
+    records = [record(1, 0.5, []), record(2, 2.0, ["city"]), record(3, 0.3, ["city"])]
+    found = tables.found_table(records).splitlines()[-1]
+    # Of 0, ½ and ½ the mean is ⅓, its standard error ⅙.
+    assert (
+        "| explain, default | 0.333 ± 0.167 | 1.000 ± 0.000 | — | city (2) | — | 30 | 3 |" in found
+    )
+    fit = tables.fit_table(records).splitlines()[-1]
+    assert "| — | 0.10 | city 0.20 | 0.80 | 0.100 ± 0.000 | -0.100 ± 0.000 | -0.100 ±" in fit
+    # One fit of three is off; of the others' means 1.15, 0.4 and 1.25 one is within.
+    assert fit.endswith("| 0.67; 0.33 | 1.00; 1.00 | 1 | 3 |")
+    assert tables.fit_table(records[:1]).splitlines()[-1].endswith("| 1.00; — | 1.00; — | 1 | 1 |")
+
+
+def test_known_data_sets_are_told_against_the_better_reference():
+    tables = importlib.import_module("believable_tables")
+    record = {
+        **{"data": "wine", "rows": 107, "held_out": 36, "settings": "default", "kept": 4.0},
+        **{"entries": 13, "found": ["a"], "averaged": -0.3, "boosting": -0.2, "network": -0.4},
+        **{"boosting_error": 0.05, "network_error": 1.0, "cpu_seconds": 9.0},
+    }
+    told = tables.unknown_table([record]).splitlines()[-1]
+    assert told.endswith("| -0.300 | -0.200 | -0.400 | -0.100 | 0.050 | -2.000 | 9 | 1 |")
+
+
 def test_shap_is_asked_of_trees_that_it_reads_right(tmp_path):
     """Of splits by sets of levels its values missed two of three, and had a null on top."""
     believable = importlib.import_module("believable")
