@@ -12,6 +12,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from believable_tables import fit_table, found_table, unknown_table
 from record import RESULTS, read, spread
 from system_tables import (
     Record,
@@ -167,6 +168,9 @@ TABLES: dict[str, tuple[Callable[[list[Record]], str], str]] = {
     "real-x": (real_x_table, "systems"),
     "mcc": (mcc_table, "systems"),
     "xtab": (xtab_table, "xtab"),
+    "believable": (found_table, "believable"),
+    "believable-fit": (fit_table, "believable"),
+    "unknown": (unknown_table, "unknown_tables"),
     "lex-3": (figure_3_table, "lex_figures"),
     "lex-4": (figure_4_table, "lex_figures"),
     **{
