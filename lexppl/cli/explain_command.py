@@ -49,7 +49,15 @@ from lexppl.inference import FitResult, entropy_unit
 from lexppl.models.regimes import Regime
 from lexppl.saving import save
 from lexppl.systems import METHODS
-from lexppl.tabular.fit_plan import AUTO, FEW_ROWS, FitPlan, chooses_penalty
+from lexppl.tabular.fit_plan import (
+    AUTO,
+    AUTO_PREDICTOR,
+    FEW_ROWS,
+    USUAL_PREDICTOR,
+    FitPlan,
+    chooses_penalty,
+)
+from lexppl.tabular.predictor_choice import Chosen, fit_chosen
 from lexppl.tabular.table_fit import EncodedRows, TableFit, fit_full_predictor, fit_table
 
 POSTERIOR, IMPORTANCE, REPORT = "posterior.nc", "importance.csv", "report.html"
@@ -70,14 +78,18 @@ class Fitted:
     """An explainer, and what it was fitted with.
 
     Args:
-        table: the fit, with its plan.
+        chosen: the fit with its plan, and what its predictor was preferred to.
         outputs: what the black box says of every row, or None.
         full: the predictor that sees everything, where it was fitted first.
     """
 
-    table: TableFit
+    chosen: Chosen
     outputs: Tensor | None
     full: FittedPredictor | None
+
+    @property
+    def table(self) -> TableFit:
+        return self.chosen.fit
 
     @property
     def result(self) -> FitResult:
@@ -128,9 +140,21 @@ def _plan(
         len(source.train_rows),
         data,
         regime=regime,
+        **_usual_predictor(options, source, regime),
         unit=entropy_unit(observed[source.train_rows], len(data.class_names or ())),
         **otherwise,
     )
+
+
+def _usual_predictor(
+    options: argparse.Namespace, source: DividedTable, regime: Regime
+) -> dict[str, str]:
+    """The predictor where none is typed, of a method and rows that leave it open."""
+    is_open = METHODS[options.method].takes("predictor") and regime.learns_predictor
+    chosen_on = source.valid_rows is not None or USUAL_PREDICTOR != AUTO_PREDICTOR
+    if is_open and chosen_on and options.imputer is None:
+        return {"predictor": USUAL_PREDICTOR}
+    return {}
 
 
 def _find(
@@ -177,6 +201,7 @@ def _find(
         source=source,
         given=options.data,
         plan=plan,
+        predictor=fitted.chosen.words,
         result=result,
         posterior=posterior,
         ranking=ranking if gains is None else gains.joined(ranking),
@@ -204,9 +229,11 @@ def _fit(
         full = fit_full_predictor(plan, rows, progress)
     first = f"at {len(plan.path)} penalties, then at one, " if plan.penalty == AUTO else ""
     tell(f"fitting the explainer, {first}{counted(plan.replicates, 'replicate')}", options.quiet)
-    fitted = fit_table(plan, rows, full=full, progress=progress)
+    chosen = fit_chosen(
+        plan, rows.valid, lambda one: fit_table(one, rows, full=full, progress=progress)
+    )
     # A predictor that was fitted to a black box is no reference for the labels.
-    return Fitted(fitted, outputs, full if outputs is None else None)
+    return Fitted(chosen, outputs, full if outputs is None else None)
 
 
 def _notes_of_fit(

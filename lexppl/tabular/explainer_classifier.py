@@ -61,6 +61,9 @@ class ExplainerClassifier(ClassifierMixin, TableExplainer):
             best epoch is chosen; None, or rows so few that it would have a single class, for the
             last epoch.
         folds: predictors of lex, each judging the rows that it has not learned from; 2 if None.
+        predictor: what predicts from the features that lex keeps: "network" (None); "trees",
+            boosted trees that read hidden features as missing, without an imputer; "auto" for the
+            one of the two fits that predicts the rows set apart for validation better.
         prediction_masks: masks that a prediction is averaged over.
         random_state: a number, a numpy generator, or None for another fit each time. Global
             random state is never touched.
@@ -71,6 +74,7 @@ class ExplainerClassifier(ClassifierMixin, TableExplainer):
         result_: what :func:`lexppl.fit` returned; of its replicates each is a chain.
         penalty_: the penalty of the fit in nats, or None for a method without one.
         penalty_path_: where it was "auto", the path's table, one row a penalty; else None.
+        predictor_kind_: "network" or "trees".
         feature_importances_: `(G,)`, the mean size of :meth:`importances` over the rows of `fit`.
         encoding_: how columns become features.
         n_features_in_: number of columns of X.

@@ -25,13 +25,14 @@ class ExplainerRegressor(RegressorMixin, TableExplainer):
     Args:
         method: a name of :data:`lexppl.systems.METHODS` with a form for responses (not meed).
         k, penalty, imputer, groups, hidden, predictor_hidden, epochs, batch_size, learning_rate,
-            replicates, validation_fraction, folds, prediction_masks, random_state, verbose: as in
-            :class:`ExplainerClassifier`; the penalty's default is in nats of a standardised y.
+            replicates, validation_fraction, folds, predictor, prediction_masks, random_state,
+            verbose: as in :class:`ExplainerClassifier`; the penalty's default is in nats of a
+            standardised y.
         model: a fitted regressor, or a torch predictor with a normal distribution, to be explained.
 
     Attributes:
-        result_, penalty_, penalty_path_, feature_importances_, encoding_, n_features_in_,
-            feature_names_in_: as in :class:`ExplainerClassifier`.
+        result_, penalty_, penalty_path_, predictor_kind_, feature_importances_, encoding_,
+            n_features_in_, feature_names_in_: as in :class:`ExplainerClassifier`.
 
     Raises:
         ValueError, TypeError: in `fit`, all that scikit-learn's estimators refuse; a method that

@@ -30,6 +30,12 @@ BATCHES_AN_EPOCH = 3
 LEARNING_RATE = 1e-3
 SHARE_KEPT = 0.25
 """Of the entries, where a method keeps a given number and none is given."""
+NETWORK, TREES, AUTO_PREDICTOR = "network", "trees", "auto"
+PREDICTORS = (NETWORK, TREES, AUTO_PREDICTOR)
+"""What predicts from the features that are kept: the method's network, boosted trees, or the one
+that predicts validation rows better."""
+USUAL_PREDICTOR = NETWORK
+"""Of `lexppl explain`, where nothing is typed."""
 TAKEN_AS: Mapping[str, str] = MappingProxyType({"regime": "predictor"})
 """By which argument of its factory a method takes a setting, where the names differ."""
 
@@ -58,6 +64,7 @@ class FitPlan:
         unit: what the constants of a method that has one are counted in,
             :func:`lexppl.inference.entropy_unit` of what is observed; the numbers above are in
             nats.
+        predictor_kind: one of :data:`PREDICTORS`; trees leave a gap where features are hidden.
     """
 
     method: str
@@ -78,6 +85,7 @@ class FitPlan:
     seed: int
     weight_decay: float = WEIGHT_DECAY
     unit: float = 1.0
+    predictor_kind: str = NETWORK
 
     @property
     def path(self) -> tuple[float, ...]:
@@ -115,6 +123,7 @@ def plan_for(
     replicates: Any = 1,
     seed: int = 0,
     unit: float = 1.0,
+    predictor: str | None = None,
 ) -> FitPlan:
     """The plan of a fit of a method to so many rows; what is None is chosen here.
 
@@ -130,6 +139,7 @@ def plan_for(
         method: its name, and settings that :func:`check_settings` has let pass.
         k, penalty, imputer, masks, imputations, folds, hidden, predictor_hidden, epochs,
             batch_size, learning_rate, regime, replicates, seed, unit: of :class:`FitPlan`.
+        predictor: its kind; the network if None.
 
     Raises:
         ValueError, TypeError: numbers that are not positive, or not whole where they must be; a k
@@ -142,6 +152,8 @@ def plan_for(
     """
     few = rows < FEW_ROWS
     known = METHODS[method]
+    kind = _predictor_kind(predictor, imputer, regime)
+    usual = "gap" if kind == TREES else usual_imputer(known)
     size = _count("batch_size", batch_size, math.ceil(min(LARGEST_BATCH, rows / BATCHES_AN_EPOCH)))
     size = min(size, rows)
     while rows % size == 1 % size and size < rows:
@@ -155,7 +167,7 @@ def plan_for(
         method=method,
         k=kept_entries(method, None if k is None else int_at_least("k", k), entries),
         penalty=None if k is not None else _penalty(known, penalty, unit),
-        imputer=usual_imputer(known) if imputer is None else imputer,
+        imputer=usual if imputer is None else imputer,
         folds=known.default("folds") if folds is None else int_at_least("folds", folds),
         masks=known.default("masks") if masks is None else int_at_least("masks", masks),
         imputations=(
@@ -176,6 +188,7 @@ def plan_for(
         seed=seed,
         weight_decay=WEIGHT_DECAY * unit,
         unit=unit,
+        predictor_kind=kind,
     )
 
 
@@ -204,8 +217,8 @@ def check_settings(method: str, option: str = "{}", **given: Any) -> None:
     Args:
         method: a name of :data:`lexppl.systems.METHODS`.
         option: pattern of what a setting is called.
-        given: k, penalty, imputer, masks, imputations, folds and regime as they are given; None
-            where they are not.
+        given: k, penalty, imputer, masks, imputations, folds, predictor and regime as they are
+            given; None where they are not.
 
     Raises:
         ValueError, TypeError: as it says.
@@ -237,6 +250,29 @@ def check_settings(method: str, option: str = "{}", **given: Any) -> None:
         _penalty(METHODS[method], asked_for["penalty"], 1.0, option)
     if "k" in asked_for:
         int_at_least("k", asked_for["k"])
+
+
+def _predictor_kind(given: Any, imputer: Any, regime: Regime) -> str:
+    """The kind of predictor, of which trees learn, and are told nothing where features are hidden.
+
+    Raises:
+        ValueError: another kind; trees with an imputer, or where a predictor is given.
+    """
+    if given is not None and (not isinstance(given, str) or given not in PREDICTORS):
+        raise ValueError(f"predictor must be one of {list(PREDICTORS)}; it is {given!r}")
+    if given is None or given == NETWORK:
+        return NETWORK
+    if not regime.learns_predictor:
+        raise ValueError(
+            f"predictor={given!r} learns with the explainer, and in the regime {regime.value!r} "
+            "the predictor is one that was fitted before: leave it out"
+        )
+    if given == TREES and imputer is not None:
+        raise ValueError(
+            "trees read hidden features as missing, and imputer= puts values in their place: leave "
+            "one of the two out"
+        )
+    return given
 
 
 def usual_imputer(method: Method) -> str:

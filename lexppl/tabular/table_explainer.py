@@ -27,6 +27,7 @@ from lexppl.tabular.given_model import (
     predictor_on_standardised_rows,
     said_by,
 )
+from lexppl.tabular.predictor_choice import fit_chosen
 from lexppl.tabular.row_predictions import row_importances, row_predictions
 from lexppl.tabular.seeds import seed_of
 from lexppl.tabular.table_columns import grouping_of, has_levels, refuse_missing_cells
@@ -41,6 +42,7 @@ class TableExplainer(BaseEstimator, ABC):
     result_: FitResult
     penalty_: float | None
     penalty_path_: pd.DataFrame | None
+    predictor_kind_: str
     encoding_: TableEncoding
     feature_importances_: NDArray[np.float64]
     n_features_in_: int
@@ -63,6 +65,7 @@ class TableExplainer(BaseEstimator, ABC):
         model: Any = None,
         validation_fraction: float | None = 0.2,
         folds: int | None = None,
+        predictor: str | None = None,
         prediction_masks: int = 50,
         random_state: Any = None,
         verbose: bool = False,
@@ -81,6 +84,7 @@ class TableExplainer(BaseEstimator, ABC):
         self.model = model
         self.validation_fraction = validation_fraction
         self.folds = folds
+        self.predictor = predictor
         self.prediction_masks = prediction_masks
         self.random_state = random_state
         self.verbose = verbose
@@ -178,7 +182,12 @@ class TableExplainer(BaseEstimator, ABC):
     def _fit(self, X: Any, y: Any) -> None:
         check_method(self.method, is_classifier(self))
         check_settings(
-            self.method, k=self.k, penalty=self.penalty, imputer=self.imputer, folds=self.folds
+            self.method,
+            k=self.k,
+            penalty=self.penalty,
+            imputer=self.imputer,
+            folds=self.folds,
+            predictor=self.predictor,
         )
         share = self.validation_fraction
         if share is not None:
@@ -217,6 +226,7 @@ class TableExplainer(BaseEstimator, ABC):
             replicates=self.replicates,
             seed=seed,
             unit=entropy_unit(y[train], len(target.class_names or ())),
+            predictor=self.predictor,
         )
         rows = EncodedRows(
             (x[train], y[train]),
@@ -225,9 +235,13 @@ class TableExplainer(BaseEstimator, ABC):
             self.encoding_.feature_names,
             target.class_names,
         )
-        fitted = fit_table(
-            plan, rows, black_box=self._explained_module(), progress=bool(self.verbose)
+        black_box = self._explained_module()
+        chosen = fit_chosen(
+            plan,
+            rows.valid,
+            lambda one: fit_table(one, rows, black_box=black_box, progress=bool(self.verbose)),
         )
+        fitted, self.predictor_kind_ = chosen.fit, chosen.fit.plan.predictor_kind
         self.result_ = fitted.result
         self.penalty_ = fitted.penalty
         self.penalty_path_ = None if fitted.path is None else fitted.path.table

@@ -12,11 +12,11 @@ from lexppl.data import Dataset
 from lexppl.evaluation import FittedPredictor, PenaltyPath, fit_predictor, penalty_path
 from lexppl.inference import FitResult, Stage, System, fit
 from lexppl.inference.contexts import seeded
-from lexppl.models import Grouping, regime_targets
+from lexppl.models import Grouping, TreePredictor, regime_targets, tree_predictor
 from lexppl.models.imputers.by_name import imputer_of
 from lexppl.models.regimes import Regime, frozen
 from lexppl.systems import METHODS, Settings, system_for
-from lexppl.tabular.fit_plan import AUTO, FitPlan
+from lexppl.tabular.fit_plan import AUTO, AUTO_PREDICTOR, NETWORK, TREES, FitPlan
 
 PATH_REPLICATES = 2
 """Most fits at each λ of a path: R of them are the result, more are fitted at the λ they choose. On
@@ -221,10 +221,10 @@ def _settings(
     x = rows.train[0]
     return Settings(
         features=x.shape[1],
-        classes=None if rows.class_names is None else len(rows.class_names),
+        classes=_classes(rows),
         k=plan.k,
         black_box=black_box,
-        predictor=predictor,
+        predictor=_trees(plan, rows) if predictor is None else predictor,
         masks=plan.masks,
         imputations=plan.imputations,
         folds=plan.folds,
@@ -234,6 +234,22 @@ def _settings(
         hidden=plan.hidden,
         predictor_hidden=plan.predictor_hidden,
     )
+
+
+def _classes(rows: EncodedRows) -> int | None:
+    return None if rows.class_names is None else len(rows.class_names)
+
+
+def _trees(plan: FitPlan, rows: EncodedRows) -> TreePredictor | None:
+    """The plan's predictor, where it is not the method's own network."""
+    if plan.predictor_kind == AUTO_PREDICTOR:
+        raise ValueError(
+            f"predictor={AUTO_PREDICTOR!r} is two fits, of which fit_chosen keeps one: name the "
+            f"predictor, {NETWORK!r} or {TREES!r}"
+        )
+    if plan.predictor_kind == NETWORK:
+        return None
+    return tree_predictor(rows.train[0], _classes(rows), rows.grouping)
 
 
 def _system(plan: FitPlan, settings: Settings, x: Tensor) -> System:

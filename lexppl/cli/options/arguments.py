@@ -28,7 +28,7 @@ from lexppl.data import synthetic_names
 from lexppl.models.imputers.by_name import IMPUTERS
 from lexppl.models.regimes import Regime
 from lexppl.systems import DEFAULT_METHOD, METHODS
-from lexppl.tabular.fit_plan import usual_imputer
+from lexppl.tabular.fit_plan import PREDICTORS, USUAL_PREDICTOR, usual_imputer
 
 EVALUATED_BY: Mapping[str, Any] = MappingProxyType(
     {"epochs": 300, "batch_size": 1000, "penalty": 0.0225, "imputer": "gaussian"}
@@ -248,6 +248,14 @@ def _model_options(
         + f" (default: {imputer}"
         + (", and constant for methods of one imputation)" * methods or ")"),
     )
+    if methods:
+        group.add_argument(
+            "--predictor",
+            choices=PREDICTORS,
+            help="what predicts from the features that are kept, for lex: a network; boosted "
+            "trees, which read hidden features as missing and take no imputer; auto fits both and "
+            f"keeps the one that predicts validation rows better (default: {USUAL_PREDICTOR})",
+        )
     group.add_argument(
         "--replicates",
         type=int_at_least(1),

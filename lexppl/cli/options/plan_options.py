@@ -11,7 +11,7 @@ from lexppl.models.regimes import Regime
 from lexppl.systems import DEFAULT_METHOD, METHODS
 from lexppl.tabular.fit_plan import FitPlan, check_method, check_settings, plan_for
 
-SETTINGS = ("k", "penalty", "imputer", "masks", "imputations", "folds", "regime")
+SETTINGS = ("k", "penalty", "imputer", "masks", "imputations", "folds", "predictor", "regime")
 """Options that not every method has."""
 FIT = ("epochs", "batch_size", "learning_rate", "replicates", "seed")
 
@@ -23,7 +23,7 @@ def check_options(options: argparse.Namespace) -> None:
         UsageError: such an option.
     """
     try:
-        typed = {name: getattr(options, name) for name in SETTINGS}
+        typed = {name: getattr(options, name, None) for name in SETTINGS}
         check_settings(options.method, "--{}", **typed)
     except ValueError as error:
         raise UsageError(str(error)) from error
@@ -63,7 +63,7 @@ def plan_of(
     typed = {
         setting: value
         for setting in (*SETTINGS[:-1], *FIT)
-        if (value := getattr(options, setting)) is not None
+        if (value := getattr(options, setting, None)) is not None
         and (setting in FIT or METHODS[name].takes(setting))
     }
     if "k" in typed:

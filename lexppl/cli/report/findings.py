@@ -22,7 +22,8 @@ from lexppl.explanation.importance_kind import (
 )
 from lexppl.inference import FitResult
 from lexppl.models.regimes import Regime
-from lexppl.tabular.fit_plan import FitPlan
+from lexppl.tabular.fit_plan import USUAL_PREDICTOR, FitPlan
+from lexppl.tabular.predictor_choice import WORDS
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +34,7 @@ class ReportData:
         source: the data set, with its rows to fit on, to choose the best epoch on, and to judge.
         given: how it was named.
         plan: how the explainer was fitted.
+        predictor: what predicts from the features that are kept, in words.
         result: the fit.
         posterior: the masks of held-out rows.
         ranking: of :func:`lexppl.explanation.selection_table`, with the gains beside it and by
@@ -51,6 +53,7 @@ class ReportData:
     source: DividedTable
     given: str
     plan: FitPlan
+    predictor: str
     result: FitResult
     posterior: Posterior
     ranking: pd.DataFrame
@@ -92,14 +95,16 @@ class ReportData:
         return ["report.html", "importance.csv", *path, "posterior.nc", "explainer/", *encoding]
 
     def summary(self) -> list[str]:
-        """What was done, in three lines."""
+        """What was done, in three lines, and the predictor where it is another than usual."""
         data, plan = self.source.data, self.plan
+        usual = self.predictor == WORDS[USUAL_PREDICTOR]
         return [
             f"{data.name}: {len(data)} rows, {data.n_entries} features, target {target_text(self)}",
             rows_text(self, "rows to fit on"),
             f"{plan.method}: {explained_text(self)}; {self.distribution}; {plan.imputer} "
             f"imputation; {counted(plan.replicates, 'replicate')} of "
             f"{counted(plan.epochs, 'epoch')}; seed {plan.seed}",
+            *([] if usual else [f"predictor: {self.predictor}"]),
         ]
 
 

@@ -34,7 +34,7 @@ from lexppl.explanation.importance_kind import (
     PROBABILITY,
     ImportanceKind,
 )
-from lexppl.models.imputers.by_name import HOLDING_ROWS, IMPUTERS
+from lexppl.models.imputers.by_name import HOLDING_ROWS, hidden_by
 from lexppl.plots import (
     GREY,
     INK,
@@ -45,7 +45,7 @@ from lexppl.plots import (
     plot_penalty_path,
 )
 from lexppl.systems import METHODS
-from lexppl.tabular.fit_plan import FitPlan
+from lexppl.tabular.fit_plan import NETWORK, FitPlan
 
 FIRST_FEATURES = 15
 """Features of the report's table that are seen at once."""
@@ -201,11 +201,14 @@ def _settings(findings: ReportData) -> list[tuple[str, str]]:
         ("rows", rows_text(findings)),
         ("regime", f"{plan.regime.value}: {explained_text(findings)}"),
         ("masks", findings.distribution),
-        ("hidden features", f"{plan.imputer}: {IMPUTERS[str(plan.imputer)]}"),
+        ("hidden features", f"{plan.imputer}: {hidden_by(str(plan.imputer))}"),
         (
             "networks",
-            f"selector {_widths(plan.hidden)}, predictor {_widths(plan.predictor_hidden)}, ReLU",
+            f"selector {_widths(plan.hidden)}, predictor {_widths(plan.predictor_hidden)}, ReLU"
+            if plan.predictor_kind == NETWORK
+            else f"selector {_widths(plan.hidden)}, ReLU",
         ),
+        ("predictor", findings.predictor),
         ("objective", _objective(plan)),
         (
             "fit",

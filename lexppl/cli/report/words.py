@@ -10,7 +10,7 @@ from lexppl.explanation.importance_kind import (
     PROBABILITY,
     ImportanceKind,
 )
-from lexppl.models.imputers.by_name import IMPUTERS
+from lexppl.models.imputers.by_name import hidden_by
 from lexppl.systems import METHODS
 
 SHOWN_ROWS = 50
@@ -114,7 +114,7 @@ def reading(findings: ReportData) -> list[str]:
     """How to read the ranking, a paragraph each."""
     plan, kind = findings.plan, findings.kind
     if kind is PROBABILITY:
-        hidden = IMPUTERS[str(plan.imputer)]
+        hidden = hidden_by(str(plan.imputer))
         first = (
             "For each row the explainer draws which features to keep, replaces the others with "
             f"{hidden}, and predicts from the result. It was fitted so that these predictions are "

@@ -10,13 +10,14 @@ from lexppl.models.grouping import Grouping
 Columns = Sequence[Sequence[int]]
 """For each column its features: one for a number, several for the indicators of its levels."""
 
-MOST_LEVELS = 255
-"""That a tree can part at will; of more, neighbours in their order stay together."""
+MOST_LEVELS = 10
+"""That trees part at will. Of more, only neighbours in their order stay together: parted at will,
+66 levels that say nothing cost .07 nats a held-out row of 1,200, and so .002."""
 
 
 def column_kind(features: Sequence[int]) -> int:
-    """0 for a column of levels, 1 for one of more levels than a tree can part at will, 2 for a
-    number: the order in which columns stand."""
+    """0 for a column of levels, 1 for one of more levels than trees part at will, 2 for a number:
+    the order in which columns stand."""
     return 2 if len(features) == 1 else int(len(features) > MOST_LEVELS)
 
 

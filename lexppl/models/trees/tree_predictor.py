@@ -19,7 +19,7 @@ from lexppl.models.likelihoods import CategoricalLikelihood, HeteroscedasticLike
 from lexppl.models.predictor import Predictor
 from lexppl.models.table_parts import check_classes
 from lexppl.models.trees.boosted_trees import BoostedTrees
-from lexppl.models.trees.columns import Columns, column_kind, column_values
+from lexppl.models.trees.columns import Columns, column_values
 from lexppl.models.trees.columns import table_columns as columns_of
 from lexppl.models.trees.masked_copies import COPIES
 from lexppl.models.trees.masked_fit import MaskedRows, squared_residuals
@@ -28,7 +28,7 @@ LEAF_ROWS, RIDGE_ROWS = 5, 2
 """Rows that a leaf has at least, and that its value is shrunk by; each has its copies."""
 
 BINS = 64
-"""Of a number; a column of more levels has as many."""
+"""Of a column."""
 
 CHECKED = 1000
 """Copies on which the trees as tensors must say what the estimator says."""
@@ -87,17 +87,14 @@ class TreePredictor(Predictor):
         check_classes(classes)
         if len(entries) != len(columns):
             raise ValueError(f"there are {len(columns)} columns and {len(entries)} entries")
-        levels = [len(features) for features in columns if column_kind(features) == 0]
-        most = max([BINS, *levels])
         outputs = 2 if classes is None else 1 if classes == 2 else classes
         # The edges of two estimators, of the mean and of the variance.
-        bins = max([2 * BINS, *levels]) if classes is None else most
+        bins = 2 * BINS if classes is None else BINS
         likelihood = HeteroscedasticLikelihood() if classes is None else CategoricalLikelihood()
         network = BoostedTrees(columns, outputs, trees, leaves, depth, bins)
         super().__init__(network, likelihood)
         self.columns, self.entries = network.columns, [int(entry) for entry in entries]
         self.classes, self.trees, self.leaves, self.depth = classes, trees, leaves, depth
-        self._bins = most
         self.copies, self.rate = int_at_least("copies", copies), float(rate)
 
     def forward(self, x: Tensor) -> TorchDistribution:
@@ -128,7 +125,7 @@ class TreePredictor(Predictor):
             "max_iter": self.trees,
             "max_leaf_nodes": self.leaves,
             "max_depth": self.depth,
-            "max_bins": self._bins,
+            "max_bins": BINS,
         }
         if self.classes is None:
             estimators, told = fitted_to_responses(
