@@ -419,6 +419,39 @@ def test_fitted_trees_of_folds_are_not_trained_on_and_frozen_ones_are_kept() -> 
         fit(result.model, (x, y), **QUICK)
 
 
+@pytest.mark.parametrize("classes", [2, None])
+def test_a_row_counts_as_often_as_its_weight_says(classes: int | None) -> None:
+    x, y, _ = table(400, 0)
+    told = y if classes else x[:, 0] + 3.0 * y
+    first = y == 0
+    predictor = tree_predictor(x, classes)
+    predictor.fit_rows(x, told, weights=first.float() * 2.0)
+    alone = tree_predictor(x, classes)
+    # Other masks move the mean by .03; all rows alike would put it at 1.3, and the label at .5.
+    hidden = torch.full((1, x.shape[1]), torch.nan)
+    alone.fit_rows(x[first], told[first])
+    assert float(predictor(hidden).mean if classes is None else predictor(hidden).probs[0, 1]) == (
+        pytest.approx(
+            float(alone(hidden).mean if classes is None else alone(hidden).probs[0, 1]), abs=0.15
+        )
+    )
+
+
+def test_trees_of_each_replicate_are_of_its_own_row_weights() -> None:
+    x, y, _ = table(200, 0)
+    weights = torch.stack([(y == 0) + 0.05, (y == 1) + 0.05])
+    result = fit(
+        lex(x.shape[1], classes=2, predictor=grown_fast(x, 2, trees=30), **SMALL),
+        (x, y),
+        row_weights=weights,
+        replicates=2,
+        **QUICK,
+    )
+    said = [float(m.predictor(x).probs[:, 1].mean()) for m in result.models]
+    assert said[0] < 0.25
+    assert said[1] > 0.75
+
+
 def test_a_loader_is_refused() -> None:
     x, y, _ = table(100, 0)
     rows = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=50)

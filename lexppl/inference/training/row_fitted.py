@@ -18,13 +18,14 @@ from lexppl.inference.training.row_weights import TrainingRows, WeightedRows
 class FitsRows(Protocol):
     """A part that learns from rows by itself, such as :class:`lexppl.models.TreePredictor`."""
 
-    def fit_rows(self, x: Tensor, y: Tensor, seed: int = 0) -> None:
+    def fit_rows(self, x: Tensor, y: Tensor, seed: int = 0, weights: Tensor | None = None) -> None:
         """Fit to rows, in place of what was fitted before.
 
         Args:
             x: `(N, *event)`.
             y: labels or responses `(N,)`, or probabilities `(N, C)`.
             seed: of what is drawn.
+            weights: how often each row counts, `(N,)`; None for once.
         """
 
 
@@ -49,15 +50,15 @@ def fit_to_rows(copies: Sequence[TrainingModules], rows: TrainingRows, seed: int
                     f"{type(predictor).__name__} learns from all rows at once, and a loader gives "
                     "them in batches: give tensors, arrays or a data set"
                 )
+            weights = None
             if isinstance(rows, WeightedRows):
-                raise ValueError(
-                    f"{type(predictor).__name__} learns from rows that count once each: leave "
-                    "row_weights out"
-                )
-            x, *others = _of_replicate(rows, fold, replicate)
-            if not others:
+                *columns, weights = _of_replicate(rows.rows, fold, replicate)
+                weights = weights if rows.by_replicate else weights[:, replicate]
+            else:
+                columns = list(_of_replicate(rows, fold, replicate))
+            if len(columns) < 2:
                 raise ValueError(f"{type(predictor).__name__} learns to predict y; give (x, y)")
-            predictor.fit_rows(x, others[0], seed + replicate)
+            predictor.fit_rows(columns[0], columns[1], seed + replicate, weights)
 
 
 def _waiting(modules: TrainingModules) -> Iterator[tuple[int | None, FitsRows]]:

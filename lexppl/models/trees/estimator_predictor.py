@@ -24,6 +24,7 @@ from lexppl.models.trees.tree_predictor import (
     check_rows,
     fitted_to_responses,
     in_units_of_rows,
+    row_counts,
 )
 
 LEAST_PROBABILITY = 1e-7
@@ -122,19 +123,22 @@ class EstimatorPredictor(Predictor):
         self.columns, self.entries = self.network.columns, [int(entry) for entry in entries]
         self.classes, self.copies = classes, int_at_least("copies", copies)
 
-    def fit_rows(self, x: Tensor, y: Tensor, seed: int = 0) -> None:
+    def fit_rows(self, x: Tensor, y: Tensor, seed: int = 0, weights: Tensor | None = None) -> None:
         """Fit copies of the estimator to rows: as :meth:`lexppl.models.TreePredictor.fit_rows`."""
         check_rows(x, y, self.columns, self.classes)
         values = column_values(x.detach().cpu().double(), self.columns).numpy()
+        counts = row_counts(weights, len(x))
         if self.classes is None:
             means, squares = fitted_to_responses(
-                self.estimator, values, y, self.entries, self.copies, seed
+                self.estimator, values, y, counts, self.entries, self.copies, seed
             )
             settings = in_units_of_rows(self.copies, [], seed)
             spread = HistGradientBoostingRegressor(loss="gamma", **settings)
             self.network.fitted = (*means, squares.fitted(spread))
             return
-        told = MaskedRows.of_labels(values, y, self.classes, self.entries, self.copies, seed)
+        told = MaskedRows.of_labels(
+            values, y, counts, self.classes, self.entries, self.copies, seed
+        )
         self.network.fitted = (told.fitted(self.estimator),)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -35,9 +35,17 @@ class MaskedRows:
 
     @classmethod
     def of_labels(
-        cls, values: Array, y: Tensor, classes: int, entries: Sequence[int], copies: int, seed: int
+        cls,
+        values: Array,
+        y: Tensor,
+        counts: Array,
+        classes: int,
+        entries: Sequence[int],
+        copies: int,
+        seed: int,
     ) -> Self:
-        """Of labels `(N,)`, or of probabilities `(N, C)`, by which each label weighs.
+        """Of labels `(N,)`, or of probabilities `(N, C)`, by which each label weighs, and of how
+        often each row counts, `(N,)`.
 
         A row in which all is hidden, of each label and half a row's weight, stands for those that
         were not there: no label has probability 0.
@@ -46,9 +54,9 @@ class MaskedRows:
         told = y.detach().cpu().numpy()
         if told.ndim == 1:
             rows, targets = masked, np.tile(told.astype(int), copies)
-            weights = np.ones(len(masked))
+            weights = np.tile(counts, copies)
         else:
-            share = np.tile(told.astype(float), (copies, 1))
+            share = np.tile(told.astype(float) * counts[:, None], (copies, 1))
             place, targets = np.nonzero(share > 0.0)
             rows, weights = masked[place], share[place, targets]
         return cls(
@@ -59,11 +67,17 @@ class MaskedRows:
 
     @classmethod
     def of_responses(
-        cls, values: Array, y: Array, entries: Sequence[int], copies: int, seed: int
+        cls,
+        values: Array,
+        y: Array,
+        counts: Array,
+        entries: Sequence[int],
+        copies: int,
+        seed: int,
     ) -> Self:
-        """Of responses `(N,)`."""
+        """Of responses `(N,)`, and of how often each row counts, `(N,)`."""
         masked = masked_copies(values, entries, copies, seed)
-        return cls(masked, np.tile(y, copies), np.ones(len(masked)))
+        return cls(masked, np.tile(y, copies), np.tile(counts, copies))
 
     def fitted(self, estimator: Any) -> Any:
         """A copy of an estimator, fitted on these rows."""
@@ -72,7 +86,9 @@ class MaskedRows:
         return one
 
 
-def squared_residuals(estimator: Any, values: Array, y: Array, rows: Any) -> MaskedRows:
+def squared_residuals(
+    estimator: Any, values: Array, y: Array, counts: Array, rows: Callable[..., MaskedRows]
+) -> MaskedRows:
     """Copies whose targets are the squared residuals of a fit to the other half of the rows: what a
     spread is to be measured on, as the residuals of rows learned from are too small.
 
@@ -80,16 +96,16 @@ def squared_residuals(estimator: Any, values: Array, y: Array, rows: Any) -> Mas
         estimator: a regressor, not fitted.
         values: columns, `(N, P)`.
         y: responses, `(N,)`.
-        rows: makes :class:`MaskedRows` of values and responses.
+        counts: how often each row counts, `(N,)`.
+        rows: makes :class:`MaskedRows` of values, responses and counts.
     """
     order = np.random.default_rng(len(y)).permutation(len(y))
     halves = order[::2], order[1::2]
     least = LEAST_VARIANCE * max(float(y.var()), 1e-30)
     found = []
     for learned, judged in (halves, halves[::-1]):
-        one = rows(values[learned], y[learned]).fitted(estimator)
-        copies = rows(values[judged], y[judged])
+        one = rows(values[learned], y[learned], counts[learned]).fitted(estimator)
+        copies = rows(values[judged], y[judged], counts[judged])
         square = (copies.targets - one.predict(copies.values)) ** 2
-        found.append((copies.values, np.maximum(square, least)))
-    both, squares = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    return MaskedRows(both, squares, np.ones(len(both)))
+        found.append((copies.values, np.maximum(square, least), copies.weights))
+    return MaskedRows(*(np.concatenate(parts) for parts in zip(*found, strict=True)))

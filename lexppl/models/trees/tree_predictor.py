@@ -106,19 +106,21 @@ class TreePredictor(Predictor):
         distribution: TorchDistribution = self.likelihood(outputs.reshape(*x.shape[:split], -1))
         return distribution
 
-    def fit_rows(self, x: Tensor, y: Tensor, seed: int = 0) -> None:
+    def fit_rows(self, x: Tensor, y: Tensor, seed: int = 0, weights: Tensor | None = None) -> None:
         """Fit the trees to rows, in place of those that there are.
 
         Args:
             x: `(N, D)`, encoded, finite.
             y: labels or responses `(N,)`, or probabilities of the labels `(N, C)`.
             seed: of the masks.
+            weights: how often each row counts, `(N,)`; None for once.
 
         Raises:
             ValueError: rows of other features, or a y that is not of this predictor's kind.
         """
         check_rows(x, y, self.columns, self.classes)
         values = column_values(x.detach().cpu().double(), self.columns).numpy()
+        counts = row_counts(weights, len(x))
         settings = {
             **in_units_of_rows(self.copies, self.network.of_levels, seed),
             "learning_rate": self.rate,
@@ -132,13 +134,16 @@ class TreePredictor(Predictor):
                 HistGradientBoostingRegressor(**settings),
                 values,
                 y,
+                counts,
                 self.entries,
                 self.copies,
                 seed,
             )
             estimators.append(told.fitted(HistGradientBoostingRegressor(**settings, loss="gamma")))
         else:
-            told = MaskedRows.of_labels(values, y, self.classes, self.entries, self.copies, seed)
+            told = MaskedRows.of_labels(
+                values, y, counts, self.classes, self.entries, self.copies, seed
+            )
             estimators = [told.fitted(HistGradientBoostingClassifier(**settings))]
         some = np.random.default_rng(seed).permutation(len(told.values))[:CHECKED]
         self.network.take(estimators, told.values[some])
@@ -160,6 +165,7 @@ def fitted_to_responses(
     estimator: Any,
     values: NDArray[np.float64],
     y: Tensor,
+    counts: NDArray[np.float64],
     entries: Sequence[int],
     copies: int,
     seed: int,
@@ -167,8 +173,16 @@ def fitted_to_responses(
     """A regressor of the mean, and the squared residuals that its spread is to be measured on."""
     rows = partial(MaskedRows.of_responses, entries=entries, copies=copies, seed=seed)
     response = y.detach().cpu().double().numpy()
-    squares = squared_residuals(estimator, values, response, rows)
-    return [rows(values, response).fitted(estimator)], squares
+    squares = squared_residuals(estimator, values, response, counts, rows)
+    return [rows(values, response, counts).fitted(estimator)], squares
+
+
+def row_counts(weights: Tensor | None, rows: int) -> NDArray[np.float64]:
+    """How often each row counts, `(N,)`."""
+    if weights is None:
+        return np.ones(rows)
+    counts: NDArray[np.float64] = weights.detach().cpu().double().numpy()
+    return counts
 
 
 def check_rows(x: Tensor, y: Tensor, columns: Columns, classes: int | None) -> None:
