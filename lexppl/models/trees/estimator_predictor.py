@@ -123,6 +123,9 @@ class EstimatorPredictor(Predictor):
         self.columns, self.entries = self.network.columns, [int(entry) for entry in entries]
         self.classes, self.copies = classes, int_at_least("copies", copies)
 
+    def config(self) -> dict[str, Any]:
+        raise TypeError(self.network.cannot_be_saved)
+
     def fit_rows(self, x: Tensor, y: Tensor, seed: int = 0, weights: Tensor | None = None) -> None:
         """Fit copies of the estimator to rows: as :meth:`lexppl.models.TreePredictor.fit_rows`."""
         check_rows(x, y, self.columns, self.classes)
