@@ -14,6 +14,7 @@ from lexppl.argument_checks import finite_float, int_at_least, int_between
 from lexppl.evaluation.penalty_path import PATH
 from lexppl.inference import Linear
 from lexppl.inference.training.fit import WEIGHT_DECAY
+from lexppl.inference.training.row_weights import DIRICHLET
 from lexppl.models.regimes import Regime
 from lexppl.systems import DEFAULT_METHOD, METHODS, Method
 from lexppl.systems.lex import PENALTY
@@ -30,6 +31,9 @@ BATCHES_AN_EPOCH = 3
 LEARNING_RATE = 1e-3
 SHARE_KEPT = 0.25
 """Of the entries, where a method keeps a given number and none is given."""
+BOOTSTRAP = True
+"""Whether `lexppl explain` weights the rows of each of several replicates at random, so that
+intervals cover rows, where nobody says."""
 TAKEN_AS: Mapping[str, str] = MappingProxyType({"regime": "predictor"})
 """By which argument of its factory a method takes a setting, where the names differ."""
 
@@ -58,6 +62,7 @@ class FitPlan:
         unit: what the constants of a method that has one are counted in,
             :func:`lexppl.inference.entropy_unit` of what is observed; the numbers above are in
             nats.
+        row_weights: "dirichlet" for random weights of the rows in each replicate, or None.
     """
 
     method: str
@@ -78,6 +83,7 @@ class FitPlan:
     seed: int
     weight_decay: float = WEIGHT_DECAY
     unit: float = 1.0
+    row_weights: str | None = None
 
     @property
     def path(self) -> tuple[float, ...]:
@@ -115,6 +121,7 @@ def plan_for(
     replicates: Any = 1,
     seed: int = 0,
     unit: float = 1.0,
+    row_weights: str | None = None,
 ) -> FitPlan:
     """The plan of a fit of a method to so many rows; what is None is chosen here.
 
@@ -129,7 +136,8 @@ def plan_for(
         entries: G.
         method: its name, and settings that :func:`check_settings` has let pass.
         k, penalty, imputer, masks, imputations, folds, hidden, predictor_hidden, epochs,
-            batch_size, learning_rate, regime, replicates, seed, unit: of :class:`FitPlan`.
+            batch_size, learning_rate, regime, replicates, seed, unit, row_weights: of
+            :class:`FitPlan`.
 
     Raises:
         ValueError, TypeError: numbers that are not positive, or not whole where they must be; a k
@@ -176,6 +184,7 @@ def plan_for(
         seed=seed,
         weight_decay=WEIGHT_DECAY * unit,
         unit=unit,
+        row_weights=_row_weights(row_weights),
     )
 
 
@@ -296,6 +305,12 @@ def _penalty(
 
 def _count(name: str, value: Any, otherwise: int) -> int:
     return otherwise if value is None else int_at_least(name, value)
+
+
+def _row_weights(given: Any) -> str | None:
+    if given is not None and not (isinstance(given, str) and given == DIRICHLET):
+        raise ValueError(f"row_weights must be {DIRICHLET!r} or None; it is {given!r}")
+    return None if given is None else DIRICHLET
 
 
 def _widths(name: str, given: Any, otherwise: tuple[int, ...]) -> tuple[int, ...]:
