@@ -46,6 +46,7 @@ from lexppl.evaluation.refits.fitted_predictor import FittedPredictor
 from lexppl.explanation import explain, save_posterior, selection_table
 from lexppl.explanation.importance_kind import PROBABILITY, kind_of
 from lexppl.inference import FitResult, entropy_unit
+from lexppl.inference.training.row_weights import DIRICHLET
 from lexppl.models.regimes import Regime
 from lexppl.saving import save
 from lexppl.systems import METHODS
@@ -361,8 +362,11 @@ def _print(findings: ReportData, folder: Path) -> None:
                 print(textwrap.fill(said, 100, initial_indent="  ", subsequent_indent="  "))
     if findings.result.replicates > 1:
         near = "they keep the feature in the same rows" if kind is PROBABILITY else "they agree"
+        over = "seeds of the fit"
+        if findings.result.row_weights == DIRICHLET:
+            over += " and random weights of its rows"
         print(
-            f"  interval over {findings.result.replicates} replicates (seeds of the fit); "
+            f"  interval over {findings.result.replicates} replicates ({over}); "
             f"agreement near 1: {near}"
         )
     else:

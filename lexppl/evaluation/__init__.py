@@ -1,6 +1,6 @@
 """What an explanation is worth: against a known truth, by an impartial judge, by its nats."""
 
-from lexppl.evaluation.gains import FeatureGains, feature_gains, gain_table
+from lexppl.evaluation.gains import FeatureGains, feature_gains, gain_table, row_gains
 from lexppl.evaluation.learned import BaseRateGain, gain_over_base_rate
 from lexppl.evaluation.penalty_path import PenaltyPath, penalty_path
 from lexppl.evaluation.plateau import plateau
@@ -90,6 +90,7 @@ __all__ = [
     "predictive_log_likelihood",
     "randomised",
     "roar",
+    "row_gains",
     "sanity_scores",
     "selection_scores",
     "top_k_agreement",

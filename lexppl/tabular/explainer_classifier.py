@@ -49,6 +49,8 @@ class ExplainerClassifier(ClassifierMixin, TableExplainer):
             1e-3, or what the method's own optimizer has (xtab).
         replicates: R fits from different seeds at once: the chains of `explain`, over which
             predictions and importances are averaged.
+        row_weights: "dirichlet" to give the rows random weights of their own in each replicate, so
+            that the replicates' spread is over rows too (:func:`lexppl.fit`); None for none.
         model: a fitted classifier (any with `predict_proba`) or torch predictor
             (:class:`lexppl.models.Predictor`) of X in its own units, to be explained: the explainer
             is then fitted to its probabilities, and y only says which labels there are. A torch

@@ -28,6 +28,8 @@ class ExplainerRegressor(RegressorMixin, TableExplainer):
             replicates, validation_fraction, folds, predictor, prediction_masks, random_state,
             verbose: as in :class:`ExplainerClassifier`; the penalty's default is in nats of a
             standardised y.
+        row_weights: "dirichlet" to give the rows random weights of their own in each replicate, so
+            that the replicates' spread is over rows too (:func:`lexppl.fit`); None for none.
         model: a fitted regressor, or a torch predictor with a normal distribution, to be explained.
 
     Attributes:

@@ -14,6 +14,7 @@ from lexppl.argument_checks import finite_float, int_at_least, int_between
 from lexppl.evaluation.penalty_path import PATH
 from lexppl.inference import Linear
 from lexppl.inference.training.fit import WEIGHT_DECAY
+from lexppl.inference.training.row_weights import DIRICHLET
 from lexppl.models.regimes import Regime
 from lexppl.systems import DEFAULT_METHOD, METHODS, Method
 from lexppl.systems.lex import PENALTY
@@ -36,6 +37,9 @@ PREDICTORS = (NETWORK, TREES, AUTO_PREDICTOR)
 that predicts validation rows better."""
 USUAL_PREDICTOR = NETWORK
 """Of `lexppl explain`, where nothing is typed."""
+BOOTSTRAP = True
+"""Whether `lexppl explain` weights the rows of each of several replicates at random, so that
+intervals cover rows, where nobody says."""
 TAKEN_AS: Mapping[str, str] = MappingProxyType({"regime": "predictor"})
 """By which argument of its factory a method takes a setting, where the names differ."""
 
@@ -65,6 +69,7 @@ class FitPlan:
             :func:`lexppl.inference.entropy_unit` of what is observed; the numbers above are in
             nats.
         predictor_kind: one of :data:`PREDICTORS`; trees leave a gap where features are hidden.
+        row_weights: "dirichlet" for random weights of the rows in each replicate, or None.
     """
 
     method: str
@@ -86,6 +91,7 @@ class FitPlan:
     weight_decay: float = WEIGHT_DECAY
     unit: float = 1.0
     predictor_kind: str = NETWORK
+    row_weights: str | None = None
 
     @property
     def path(self) -> tuple[float, ...]:
@@ -124,6 +130,7 @@ def plan_for(
     seed: int = 0,
     unit: float = 1.0,
     predictor: str | None = None,
+    row_weights: str | None = None,
 ) -> FitPlan:
     """The plan of a fit of a method to so many rows; what is None is chosen here.
 
@@ -138,7 +145,8 @@ def plan_for(
         entries: G.
         method: its name, and settings that :func:`check_settings` has let pass.
         k, penalty, imputer, masks, imputations, folds, hidden, predictor_hidden, epochs,
-            batch_size, learning_rate, regime, replicates, seed, unit: of :class:`FitPlan`.
+            batch_size, learning_rate, regime, replicates, seed, unit, row_weights: of
+            :class:`FitPlan`.
         predictor: its kind; the network if None.
 
     Raises:
@@ -189,6 +197,7 @@ def plan_for(
         weight_decay=WEIGHT_DECAY * unit,
         unit=unit,
         predictor_kind=kind,
+        row_weights=_row_weights(row_weights),
     )
 
 
@@ -332,6 +341,12 @@ def _penalty(
 
 def _count(name: str, value: Any, otherwise: int) -> int:
     return otherwise if value is None else int_at_least(name, value)
+
+
+def _row_weights(given: Any) -> str | None:
+    if given is not None and not (isinstance(given, str) and given == DIRICHLET):
+        raise ValueError(f"row_weights must be {DIRICHLET!r} or None; it is {given!r}")
+    return None if given is None else DIRICHLET
 
 
 def _widths(name: str, given: Any, otherwise: tuple[int, ...]) -> tuple[int, ...]:

@@ -62,6 +62,7 @@ class TableExplainer(BaseEstimator, ABC):
         batch_size: int | None = None,
         learning_rate: float | None = None,
         replicates: int = 1,
+        row_weights: str | None = None,
         model: Any = None,
         validation_fraction: float | None = 0.2,
         folds: int | None = None,
@@ -81,6 +82,7 @@ class TableExplainer(BaseEstimator, ABC):
         self.batch_size = batch_size
         self.learning_rate = learning_rate
         self.replicates = replicates
+        self.row_weights = row_weights
         self.model = model
         self.validation_fraction = validation_fraction
         self.folds = folds
@@ -227,6 +229,7 @@ class TableExplainer(BaseEstimator, ABC):
             seed=seed,
             unit=entropy_unit(y[train], len(target.class_names or ())),
             predictor=self.predictor,
+            row_weights=self.row_weights,
         )
         rows = EncodedRows(
             (x[train], y[train]),

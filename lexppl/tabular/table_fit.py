@@ -178,6 +178,7 @@ def fit_table(
         "batch_size": plan.batch_size,
         "learning_rate": plan.schedule,
         "weight_decay": plan.weight_decay,
+        "row_weights": plan.row_weights,
         "seed": plan.seed,
         "progress": progress,
     }

@@ -28,7 +28,7 @@ from lexppl.data import synthetic_names
 from lexppl.models.imputers.by_name import IMPUTERS
 from lexppl.models.regimes import Regime
 from lexppl.systems import DEFAULT_METHOD, METHODS
-from lexppl.tabular.fit_plan import PREDICTORS, USUAL_PREDICTOR, usual_imputer
+from lexppl.tabular.fit_plan import BOOTSTRAP, PREDICTORS, USUAL_PREDICTOR, usual_imputer
 
 EVALUATED_BY: Mapping[str, Any] = MappingProxyType(
     {"epochs": 300, "batch_size": 1000, "penalty": 0.0225, "imputer": "gaussian"}
@@ -263,6 +263,15 @@ def _model_options(
         metavar="R",
         help=f"fits from different seeds, trained at once (default: {replicates})",
     )
+    if methods:
+        group.add_argument(
+            "--bootstrap",
+            action=argparse.BooleanOptionalAction,
+            default=None,
+            help="random weights of the rows for each replicate, so that intervals cover other "
+            "rows to fit on, and not other seeds alone (default: "
+            f"{'with two replicates or more' if BOOTSTRAP else 'no'})",
+        )
 
 
 def _black_box_options(group: argparse._ArgumentGroup) -> None:

@@ -7,9 +7,16 @@ import torch
 
 from lexppl.cli.errors import UsageError
 from lexppl.data import Dataset
+from lexppl.inference.training.row_weights import DIRICHLET
 from lexppl.models.regimes import Regime
 from lexppl.systems import DEFAULT_METHOD, METHODS
-from lexppl.tabular.fit_plan import FitPlan, check_method, check_settings, plan_for
+from lexppl.tabular.fit_plan import (
+    BOOTSTRAP,
+    FitPlan,
+    check_method,
+    check_settings,
+    plan_for,
+)
 
 SETTINGS = ("k", "penalty", "imputer", "masks", "imputations", "folds", "predictor", "regime")
 """Options that not every method has."""
@@ -27,6 +34,8 @@ def check_options(options: argparse.Namespace) -> None:
         check_settings(options.method, "--{}", **typed)
     except ValueError as error:
         raise UsageError(str(error)) from error
+    if getattr(options, "bootstrap", None) and options.replicates < 2:
+        raise UsageError("--bootstrap needs --replicates 2 or more: one has no spread")
 
 
 def plan_of(
@@ -68,7 +77,17 @@ def plan_of(
     }
     if "k" in typed:
         otherwise.pop("penalty", None)
-    return plan_for(rows, data.n_entries, name, regime=regime, **{**otherwise, **typed})
+    settings = {"row_weights": _row_weights(options), **otherwise, **typed}
+    return plan_for(rows, data.n_entries, name, regime=regime, **settings)
+
+
+def _row_weights(options: argparse.Namespace) -> str | None:
+    """What was typed, or the default where there are several replicates."""
+    if not hasattr(options, "bootstrap"):
+        return None
+    typed = options.bootstrap
+    wanted = BOOTSTRAP and options.replicates > 1 if typed is None else typed
+    return DIRICHLET if wanted else None
 
 
 def law_of(plan: FitPlan) -> str:
