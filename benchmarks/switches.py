@@ -56,7 +56,19 @@ LOST = 0.5
 branches share left out) is kept, at p > ½, in the rows in which it decides."""
 TESTED = 50_000
 """Added to a data set's seed for its test rows."""
-SAME = ("kind", "set", "labels", "folds", "penalty", "weight_decay", "seed", "epochs", "batch")
+SAME = (
+    "kind",
+    "set",
+    "labels",
+    "folds",
+    "penalty",
+    "selector_decay",
+    "predictor_decay",
+    "seed",
+    "epochs",
+    "batch",
+)
+NOT_OF_THE_FLOOR = ("labels", "penalty", "selector_decay")
 LINE = (
     "{kind} {set} data {seed}, {labels}, folds {folds}, batches of {batch}: {told}, "
     "{cpu_seconds:.0f} s of one core"
@@ -110,11 +122,15 @@ def training(run: dict[str, Any]) -> dict[str, Any]:
         "valid": 0.1,
         "epochs": run["epochs"],
         "batch_size": run["batch"],
-        "weight_decay": run["weight_decay"],
         "learning_rate": RATE,
         "seed": run["seed"],
         "progress": False,
     }
+
+
+def decays(run: dict[str, Any]) -> dict[str, float]:
+    """Weight decay by part."""
+    return {"selector": run["selector_decay"], "predictor": run["predictor_decay"]}
 
 
 @contextmanager
@@ -175,15 +191,22 @@ def switch(
     train = synthetic(name, rows=rows, seed=seed)
     test = synthetic(name, rows=rows, seed=TESTED + seed)
     with clocked(record):
-        result = fit(explainer(record), train, replicates=record["replicates"], **training(record))
+        result = fit(
+            explainer(record),
+            train,
+            replicates=record["replicates"],
+            weight_decay=decays(record),
+            **training(record),
+        )
     best = Oracle(name).full(test.x, test.y).log_likelihood
     gaps = [best - log_likelihood(model, test, seed) for model in result.models]
-    key = tuple(record[field] for field in SAME if field not in ("labels", "penalty"))
+    key = tuple(record[field] for field in SAME if field not in NOT_OF_THE_FLOOR)
     if key not in floors:
         floor = fit(
             floor_system(name, record["folds"]),
             train,
             replicates=record["replicates"],
+            weight_decay=record["predictor_decay"],
             **training(record),
         )
         floors[key] = [best - log_likelihood(model, test, seed) for model in floor.models]
@@ -220,7 +243,7 @@ def branches(record: dict[str, Any], rows: int) -> None:
     name, seeds = record["set"], [record["seed"], record["seed"] + 1]
     train = ReplicateData([synthetic(name, rows=rows, seed=seed) for seed in seeds])
     with clocked(record):
-        result = fit(explainer(record), train, **training(record))
+        result = fit(explainer(record), train, weight_decay=decays(record), **training(record))
     each = []
     for seed, model in zip(seeds, result.models, strict=True):
         test = synthetic(name, rows=rows, seed=TESTED + seed)
@@ -240,7 +263,8 @@ def main() -> None:
     parser.add_argument("--labels", nargs="+", default=["observed", "averaged"])
     parser.add_argument("--folds", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--penalty", type=float, nargs="+", default=[0.0125], help="nats an entry")
-    parser.add_argument("--weight-decay", type=float, default=1e-3)
+    parser.add_argument("--selector-decay", type=float, default=1e-3)
+    parser.add_argument("--predictor-decay", type=float, default=1e-3)
     parser.add_argument("--seeds", type=int, nargs="+", default=[9101], help="of the data")
     parser.add_argument("--replicates", type=int, default=4)
     parser.add_argument("--epochs", type=int, default=80)
@@ -257,7 +281,8 @@ def main() -> None:
         options.labels,
         options.folds,
         options.penalty,
-        [options.weight_decay],
+        [options.selector_decay],
+        [options.predictor_decay],
         options.seeds,
         [options.epochs],
         options.batches or ([64, 200, 1000] if options.branches else [500]),
