@@ -10,13 +10,14 @@ from pyro.poutine.subsample_messenger import _Subsample
 from torch import Tensor
 
 from lexppl.distributions import uniform_masks
-from lexppl.effects import ParticleCounts, weights_first
+from lexppl.effects import ParticleCounts
 from lexppl.inference.objective.refusals import (
     refuse_larger_value,
     refuse_separate_logs,
     refuse_unreadable,
 )
 from lexppl.inference.objective.site import Site
+from lexppl.inference.plain_calls import as_called
 
 Draw = Callable[["Site"], Tensor | None]
 """How an estimator draws a latent site; None leaves the draw to the site's own distribution."""
@@ -157,8 +158,8 @@ class ParticleProgram:
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> None:
-        self._model = weights_first(model)
-        self._guide = None if guide is None else weights_first(guide)
+        self._model = as_called(model)
+        self._guide = None if guide is None else as_called(guide)
         self._args = args
         self._kwargs = dict(kwargs or {})
 

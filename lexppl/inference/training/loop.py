@@ -16,12 +16,13 @@ from tqdm import tqdm
 
 from lexppl.effects import FoldShift
 from lexppl.inference.contexts import MiniBatch, program_settings, rows_plate, seeded
+from lexppl.inference.plain_calls import PlainCalls
 from lexppl.inference.replicates.replicate_rows import Rows, batch_rows, of_replicate
 from lexppl.inference.replicates.replicates import Replicates
 from lexppl.inference.schedules import Schedule
 from lexppl.inference.stages import LossTerm, OptimizerFactory, Stage, TrainingModules
 from lexppl.inference.training.best_states import BestStates
-from lexppl.inference.training.first_look import FirstLook
+from lexppl.inference.training.first_look import FirstLook, runs_alike_plainly
 from lexppl.inference.training.folded_rows import FoldedRows
 from lexppl.inference.training.weight_decay import parameters_with_a_prior, spare_from_decay
 
@@ -68,6 +69,7 @@ class TrainingLoop:
         self.best_valid = np.full(self.runner.count, np.nan)
         self.best_epoch = np.zeros(self.runner.count, dtype=int)
         self._rows_plates: dict[int, str | None] = {}
+        self._plain_calls = PlainCalls(())
 
     def run(self, plan: list[tuple[Stage, int, OptimizerFactory]], progress: bool) -> None:
         """Minimise each stage's terms for its epochs, and put its best state back."""
@@ -146,10 +148,15 @@ class TrainingLoop:
         batch = next(iter(self.rows.batches(self.batch_size, shuffle=False)))
         buffers = {n: b.clone() for n, b in self.runner.template.named_buffers()}
         spared: set[str] = set()
+        plain: list[Any] = [part for t in stage.terms for part in (t.model, t.guide)]
         alike = not (self.runner.differ or self.rows.by_replicate)
         for replicate in range(1 if alike else self.runner.count):
             with self.runner.replicate(replicate) as template:
-                spared |= self._check(template, stage, of_replicate(self.rows, batch, replicate))
+                own = of_replicate(self.rows, batch, replicate)
+                spared |= self._check(template, stage, own)
+                with seeded(self.seed, self.rows.device):
+                    plain = [program for program in plain if runs_alike_plainly(program, own)]
+        self._plain_calls = PlainCalls(plain)
         with torch.no_grad():
             for name, buffer in self.runner.template.named_buffers():
                 buffer.copy_(buffers[name])
@@ -211,7 +218,7 @@ class TrainingLoop:
             step_loss: Tensor | float = 0.0
             for term, names, controls in zip(stage.terms, learned, control_parameters, strict=True):
                 objective = term.objective.at(at)
-                with self._scaled(term, rows, size), self._shifted(term):
+                with self._plain_calls, self._scaled(term, rows, size), self._shifted(term):
                     loss = runner.losses(term, objective, batch, self.rows.by_replicate)
                 loss = term.weight * loss / rows
                 moved = [runner.parameters[name] for name in names]
@@ -246,7 +253,7 @@ class TrainingLoop:
         with seeded(self.seed, self.held_out.device):
             for batch in self.held_out.batches(max(self.batch_size, 1000), shuffle=False):
                 size = batch_rows(self.held_out, batch)
-                with self._scaled(term, rows, size):
+                with self._plain_calls, self._scaled(term, rows, size):
                     loss = runner.losses(term, objective, batch, self.held_out.by_replicate)
                 total = total + loss * (size / rows**2)
         return total.cpu().numpy() if isinstance(total, Tensor) else np.zeros(0)
