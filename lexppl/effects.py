@@ -137,8 +137,17 @@ class FoldShift(Messenger):
             msg["value"], msg["done"] = self._value, True
 
 
+BEFORE_PARTICLES = "_before_particles"
+"""The key of a site's `infer` with its distribution as it is outside the particle plates."""
+
+
 class _ParticlePlate(pyro.plate):
     """A plate that makes no statement of its own, so that a program may enter it several times."""
+
+    def _process_message(self, msg: Any) -> None:
+        if msg["type"] == "sample":
+            msg["infer"][BEFORE_PARTICLES] = msg["fn"]
+        super()._process_message(msg)
 
     @staticmethod
     def _subsample(

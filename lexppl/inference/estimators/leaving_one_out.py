@@ -9,24 +9,26 @@ from lexppl.effects import IMPUTATION_DIM, MASK_DIM
 from lexppl.inference.objective.bound import (
     BoundTerms,
     LogWeight,
+    learned_score_of,
     no_gradient,
-    score_of,
     shared_with,
 )
 from lexppl.inference.objective.site import Site
 
 
-def leave_one_out(log_weight: Tensor) -> Tensor:
+def leave_one_out(log_weight: Tensor, bound: Tensor | None = None) -> Tensor:
     """`ℒ − ℒ_{−l}` for each particle, from log-weights `(…, S, L, B)`: VIMCO's or RLOO's signal.
 
-    Where `L = 1`, the other bounds of the `S` stand in for what is left out.
+    Where `L = 1`, the other bounds of the `S` stand in for what is left out. Where ℒ is known,
+    `(…, S, 1, B)`, it is not computed again.
 
     Example:
         >>> leave_one_out(torch.tensor([[[1.0], [1.0]]])).flatten().tolist()
         [0.0, 0.0]
     """
     samples, masks = log_weight.shape[-3], log_weight.shape[-2]
-    bound = torch.logsumexp(log_weight, -2, keepdim=True) - math.log(masks)
+    if bound is None:
+        bound = torch.logsumexp(log_weight, -2, keepdim=True) - math.log(masks)
     if masks == 1:
         others = (bound.sum(-3, keepdim=True) - bound) / (samples - 1)
         return bound - others
@@ -38,14 +40,15 @@ def leave_one_out(log_weight: Tensor) -> Tensor:
 
 def mask_score(site: Site, terms: BoundTerms) -> Tensor | float:
     """A term of value zero with the score of a mask site, each draw against the others."""
-    log_q = score_of(site)
+    log_q = learned_score_of(site)
     if log_q is None:
         return 0.0
     with torch.no_grad():
         signal: Tensor | float = average_per_draw(site, terms)
         for weight in terms.log_weights:
             grouped = weight.log_means.unflatten(MASK_DIM, (weight.samples, weight.masks))
-            benefit = weight.to_nats(leave_one_out(grouped).flatten(-3, -2))
+            bound = weight.bounds.unsqueeze(MASK_DIM)
+            benefit = weight.to_nats(leave_one_out(grouped, bound).flatten(-3, -2))
             signal = signal + shared_with(site, benefit, weight.plates)
     return (no_gradient(log_q) * signal).sum()
 
@@ -53,7 +56,7 @@ def mask_score(site: Site, terms: BoundTerms) -> Tensor | float:
 def imputation_score(site: Site, terms: BoundTerms) -> Tensor | float:
     """A term of value zero with the score of a latent that is drawn anew for each imputation, each
     draw against all the others of its row."""
-    log_q = score_of(site)
+    log_q = learned_score_of(site)
     if log_q is None:
         return 0.0
     with torch.no_grad():

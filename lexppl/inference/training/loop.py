@@ -22,6 +22,7 @@ from lexppl.inference.replicates.replicates import Replicates
 from lexppl.inference.schedules import Schedule
 from lexppl.inference.stages import LossTerm, OptimizerFactory, Stage, TrainingModules
 from lexppl.inference.training.best_states import BestStates
+from lexppl.inference.training.epoch_loss import EpochLoss
 from lexppl.inference.training.first_look import FirstLook, runs_alike_plainly
 from lexppl.inference.training.folded_rows import FoldedRows
 from lexppl.inference.training.weight_decay import parameters_with_a_prior, spare_from_decay
@@ -201,11 +202,11 @@ class TrainingLoop:
         place: tuple[int, int],
     ) -> np.ndarray:
         """One pass over the rows; the mean loss by replicate."""
-        runner, seen = self.runner, 0
+        runner = self.runner
         runner.template.train()
         rows = len(self.rows)
         steps = max(1, math.ceil(rows / self.batch_size))
-        losses: Tensor | float = 0.0
+        seen = EpochLoss(stage.terms, rows)
         for step, batch in enumerate(self.rows.batches(self.batch_size, shuffle=True)):
             at = (place[0] + min(step / steps, 1.0)) / place[1]
             size = batch_rows(self.rows, batch)
@@ -215,30 +216,31 @@ class TrainingLoop:
             if callable(self.learning_rate) and stage.optimizer is None:
                 for group in optimizer.param_groups:
                     group["lr"] = self.learning_rate(at)
-            step_loss: Tensor | float = 0.0
+            step_losses = []
             for term, names, controls in zip(stage.terms, learned, control_parameters, strict=True):
                 objective = term.objective.at(at)
-                with self._plain_calls, self._scaled(term, rows, size), self._shifted(term):
+                with (
+                    runner.moving_only({*names, *controls}),
+                    self._plain_calls,
+                    self._scaled(term, rows, size),
+                    self._shifted(term),
+                ):
                     loss = runner.losses(term, objective, batch, self.rows.by_replicate)
-                loss = term.weight * loss / rows
                 moved = [runner.parameters[name] for name in names]
-                gradients = torch.autograd.grad(
-                    loss.sum(), moved, allow_unused=True, create_graph=bool(controls)
-                )
+                gradients = _gradients(loss, moved, term.weight, rows, create_graph=bool(controls))
                 if controls:
                     lessened = [runner.parameters[name] for name in controls]
                     _add(lessened, gradient_of_square(gradients, lessened))
                 _add(moved, gradients)
-                step_loss = step_loss + loss.detach()
+                step_losses.append(loss.detach())
             if self.clip_norm is not None:
                 held = [p for group in optimizer.param_groups for p in group["params"]]
                 _clip(held, self.clip_norm, runner.count)
             optimizer.step()
             if tuner is not None:
                 tuner.step()
-            losses = losses + step_loss * size
-            seen += size
-        return (losses / seen).cpu().numpy() if isinstance(losses, Tensor) else np.zeros(0)
+            seen.add(step_losses, size)
+        return seen.mean()
 
     @torch.no_grad()
     def _validate(self, term: LossTerm) -> np.ndarray:
@@ -257,6 +259,24 @@ class TrainingLoop:
                     loss = runner.losses(term, objective, batch, self.held_out.by_replicate)
                 total = total + loss * (size / rows**2)
         return total.cpu().numpy() if isinstance(total, Tensor) else np.zeros(0)
+
+
+def _gradients(
+    losses: Tensor, moved: list[Tensor], weight: float, rows: int, create_graph: bool
+) -> tuple[Tensor | None, ...]:
+    """Gradients of a term's share of the step, `Σ_r weight · loss_r / N`."""
+    if not losses.requires_grad:
+        return (None,) * len(moved)
+    # Given as the losses' own gradient, the share costs no node of the graph.
+    share = torch.ones_like(losses) / rows
+    found: tuple[Tensor | None, ...] = torch.autograd.grad(
+        losses,
+        moved,
+        grad_outputs=share if weight == 1.0 else share * weight,
+        allow_unused=True,
+        create_graph=create_graph,
+    )
+    return found
 
 
 def _add(parameters: list[Tensor], gradients: Sequence[Tensor | None]) -> None:
