@@ -62,7 +62,7 @@ class TensorRows:
 
 
 GATHERED_BYTES = 16 * 2**20
-"""Of shuffled rows that are gathered at once: of a small table an epoch, of images a batch or so."""
+"""Of shuffled rows that are gathered at once: a small table's epoch, a batch or so of images."""
 
 
 def _slices(columns: tuple[Tensor, ...], size: int) -> Iterator[tuple[Tensor, ...]]:
