@@ -1,4 +1,7 @@
-"""How a benchmark is run and its figures are kept: JSON, one record a run, written as runs end."""
+"""How a benchmark is run and its figures are kept: JSON, one record a run, written as runs end.
+
+Several runs may keep records in one folder at once.
+"""
 
 import argparse
 import json
@@ -108,12 +111,13 @@ class Records:
         """Keep and print a record, in the place of one of the same run."""
         size = {"small": True} if self.options.small else {}
         made = {**record, **size, **circumstances()}
-        kept = [old for old in self._read() if self._run_of(old) != self._run_of(made)]
         folder = self.options.results
         folder.mkdir(parents=True, exist_ok=True)
-        aside = folder / f"{self.name}.part"
-        aside.write_text(json.dumps([*kept, made], indent=1) + "\n")
-        aside.replace(folder / f"{self.name}.json")
+        with _alone_in(folder):
+            kept = [old for old in self._read() if self._run_of(old) != self._run_of(made)]
+            aside = folder / f"{self.name}.part"
+            aside.write_text(json.dumps([*kept, made], indent=1) + "\n")
+            aside.replace(folder / f"{self.name}.json")
         print(self.line(**made), flush=True)
 
     def _run_of(self, record: dict[str, Any]) -> tuple[Any, ...]:
@@ -127,6 +131,22 @@ class Records:
                 "not), and one table must not mix them; give another --results"
             )
         return found
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Other runs that keep a record in the folder wait until the block is done."""
+    try:
+        import fcntl
+    except ImportError:  # Windows: one run at a time.
+        yield
+        return
+    place = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(place, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(place)
 
 
 def spread(values: list[float], digits: int = 3) -> str:

@@ -10,7 +10,9 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from statistics import mean
+from typing import Any
 
+from believable_tables import fit_table, found_table, unknown_table
 from record import RESULTS, read, spread
 from system_tables import (
     Record,
@@ -51,6 +53,60 @@ def selection(records: list[Record]) -> str:
             f"({mean(column['oracle_accuracy']):.3f}) | {mean(column['seconds']):.0f} | "
             f"{len(found)} |"
         )
+    return "\n".join(rows)
+
+
+def switches(records: list[Record]) -> str:
+    """Selection on S1, S2, S3 by one setting, and the gap beside its floor."""
+    rows = [
+        "| set | labels | folds | λ | TPR, FDR at p > ½ | TPR, FDR at p > .7 | of each replicate "
+        "at p > ½ | control flow | gap, nats | floor | ratio | seconds of a core | data sets |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    groups: dict[tuple[Any, ...], list[Record]] = defaultdict(list)
+    for r in records:
+        if r["kind"] == "switch":
+            groups[r["set"], r["labels"], r["folds"], r["penalty"]].append(r)
+    for (name, labels, folds, penalty), found in sorted(groups.items()):
+
+        def of(key: str, figure: str, found: list[Record] = found) -> float:
+            each = [r[key] if isinstance(r[key], list) else [r[key]] for r in found]
+            return mean(one[figure] for several in each for one in several)
+
+        pairs = [
+            f"{of(key, 'tpr'):.3f}, {of(key, 'fdr'):.3f}"
+            for key in ("above 0.5", "above 0.7", "each above 0.5")
+        ]
+        rows.append(
+            f"| {name} | {labels} | {folds} | {penalty} | {' | '.join(pairs)} | "
+            f"{of('above 0.5', 'control_flow'):.3f} | {mean(r['gap'] for r in found):.4f} | "
+            f"{mean(r['floor'] for r in found):.4f} | "
+            f"{mean(r['gap_ratio'] for r in found):.2f} | "
+            f"{mean(r['cpu_seconds'] for r in found):.0f} | {len(found)} |"
+        )
+    return "\n".join(rows)
+
+
+def branches(records: list[Record]) -> str:
+    """Fits that lost a branch, by batch size."""
+    rows = [
+        "| batches | epochs | labels | folds | fits with a branch lost | TPR, FDR at p > ½: S1 | "
+        "S2 | S3 |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    groups: dict[tuple[Any, ...], list[Record]] = defaultdict(list)
+    for r in records:
+        if r["kind"] == "branches":
+            groups[r["batch"], r["epochs"], r["labels"], r["folds"]].append(r)
+    for key, found in sorted(groups.items()):
+        by_set = {r["set"]: r["each"] for r in found}
+        told = [
+            f"{mean(e['tpr'] for e in each):.3f}, {mean(e['fdr'] for e in each):.3f}"
+            for each in (by_set.get(name, []) for name in ("S1", "S2", "S3"))
+            if each
+        ]
+        lost, fits = sum(r["lost"] for r in found), sum(r["fits"] for r in found)
+        rows.append(f"| {' | '.join(map(str, key))} | {lost} of {fits} | {' | '.join(told)} |")
     return "\n".join(rows)
 
 
@@ -108,11 +164,16 @@ def circumstances(records: list[Record]) -> str:
 
 TABLES: dict[str, tuple[Callable[[list[Record]], str], str]] = {
     "selection": (selection, "selection"),
+    "switches": (switches, "switches"),
+    "branches": (branches, "switches"),
     "step": (step, "step"),
     "estimators": (estimators, "estimators"),
     "real-x": (real_x_table, "systems"),
     "mcc": (mcc_table, "systems"),
     "xtab": (xtab_table, "xtab"),
+    "believable": (found_table, "believable"),
+    "believable-fit": (fit_table, "believable"),
+    "unknown": (unknown_table, "unknown_tables"),
     "lex-3": (figure_3_table, "lex_figures"),
     "lex-4": (figure_4_table, "lex_figures"),
     **{

@@ -6,14 +6,21 @@
 - `lexppl.explanation`, `lexppl.plots`: the posterior of the masks as ArviZ data, and pictures.
 - `lexppl.data`, `lexppl.evaluation`: sets with ground truth, and what an explanation is worth.
 - `lexppl.tabular`: all of it as scikit-learn estimators.
+
+Nothing is imported before it is used, so that the command line need not load torch to refuse a
+misspelt option.
 """
 
+from importlib import import_module
 from importlib.metadata import version
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
-from lexppl.explanation import explain
-from lexppl.inference import fit
-from lexppl.saving import load, save
-from lexppl.tabular import ExplainerClassifier, ExplainerRegressor
+if TYPE_CHECKING:
+    from lexppl.explanation import explain
+    from lexppl.inference import fit
+    from lexppl.saving import load, save
+    from lexppl.tabular import ExplainerClassifier, ExplainerRegressor
 
 __version__ = version("lexppl")
 __all__ = [
@@ -25,3 +32,26 @@ __all__ = [
     "load",
     "save",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """The public names from their homes, and submodules, at their first use."""
+    homes = {
+        "ExplainerClassifier": "lexppl.tabular",
+        "ExplainerRegressor": "lexppl.tabular",
+        "explain": "lexppl.explanation",
+        "fit": "lexppl.inference",
+        "load": "lexppl.saving",
+        "save": "lexppl.saving",
+    }
+    if name in homes:
+        found = getattr(import_module(homes[name]), name)
+        globals()[name] = found
+        return found
+    if not name.startswith("_") and find_spec(f"lexppl.{name}") is not None:
+        return import_module(f"lexppl.{name}")
+    raise AttributeError(f"module 'lexppl' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

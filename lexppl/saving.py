@@ -117,9 +117,12 @@ def save(result: FitResult, folder: str | Path) -> None:
         folder: made if it is not there.
 
     Raises:
+        TypeError: a part that holds what is no tensor, such as an estimator.
         OSError: the folder cannot be written.
     """
     folder = Path(folder)
+    for module in (*result.models, *result.guides):
+        _refuse_unsaved(module)
     weights = {}
     for kind, modules in (("model", result.models), ("guide", result.guides)):
         for r, module in enumerate(modules):
@@ -145,6 +148,7 @@ def save(result: FitResult, folder: str | Path) -> None:
         "collapse": result.collapse,
         "interrupted": result.interrupted,
         "seed": result.seed,
+        "row_weights": result.row_weights,
         "history": {
             name: np.where(np.isfinite(values), values, np.nan).tolist()
             for name, values in vars(result.history).items()
@@ -214,7 +218,16 @@ def load(
         entry_names=_tuple(description["entry_names"]),
         feature_names=_tuple(description["feature_names"]),
         class_names=_tuple(description["class_names"]),
+        row_weights=description.get("row_weights"),
     )
+
+
+def _refuse_unsaved(module: Any) -> None:
+    parts = module.modules() if isinstance(module, nn.Module) else ()
+    for part in parts:
+        reason = getattr(part, "cannot_be_saved", None)
+        if reason is not None:
+            raise TypeError(f"this explainer cannot be saved: {reason}")
 
 
 def _restored(

@@ -1,13 +1,20 @@
 """The benchmarks' scripts start, run at a small size, and make the tables that are printed."""
 
+import argparse
 import importlib
 import json
 import re
 import runpy
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
+import torch
+from scipy.special import log_softmax
 
 FOLDER = Path(__file__).parent.parent / "benchmarks"
 README = (FOLDER / "README.md").read_text(encoding="utf-8")
@@ -73,6 +80,37 @@ def test_a_small_run_is_recorded_in_its_own_folder(monkeypatch, capsys, tmp_path
     assert "A small run: the figures mean nothing." in printed
 
 
+def test_switches_are_recorded_with_their_floor_and_their_branches(monkeypatch, capsys, tmp_path):
+    common = ["--small", "--results", tmp_path, "--folds", 1]
+    run(monkeypatch, "switches", *common)
+    run(monkeypatch, "switches", *common, "--branches", "--batches", 200, "--labels", "averaged")
+    observed, averaged, branches = json.loads((tmp_path / "switches.json").read_text())
+    assert [observed["labels"], averaged["labels"]] == ["observed", "averaged"]
+    assert observed["floor"] == averaged["floor"]
+    for record in (observed, averaged):
+        assert record["gap_ratio"] == pytest.approx(record["gap"] / record["floor"])
+        assert len(record["each above 0.5"]) == len(record["gaps"]) == 2
+        assert record["cpu_seconds"] > 0
+    assert branches["fits"] == 2 and branches["lost"] == sum(e["lost"] for e in branches["each"])
+    capsys.readouterr()
+    run(monkeypatch, "tables", "--results", tmp_path)
+    printed = capsys.readouterr().out
+    assert "| S1 | averaged | 1 | 0.0125 |" in printed
+    assert "| 200 | 2 | averaged | 1 | " in printed
+
+
+def test_a_branch_is_lost_where_its_own_features_are_not_kept(monkeypatch):
+    switches = importlib.import_module("switches")
+    truth = torch.tensor([[1, 1, 0, 0, 1], [0, 0, 1, 1, 1], [1, 1, 0, 0, 1]])
+    assert sorted(switches.branch_recalls(truth.bool(), truth)) == [1.0, 1.0]
+    one_only = torch.tensor([1.0, 1.0, 0.0, 0.0, 1.0]).expand(3, 5)
+    assert sorted(switches.branch_recalls(one_only, truth)) == [0.0, 1.0]
+    every = torch.ones(3, 5)
+    assert switches.branch_recalls(every, truth) == [1.0, 1.0]
+    half = torch.tensor([[1.0, 0, 0, 0, 0], [0, 0, 1, 1, 0], [0, 0, 0, 0, 1]])
+    assert sorted(switches.branch_recalls(half, truth)) == [0.25, 1.0]
+
+
 def test_small_records_do_not_mix_with_others(monkeypatch, capsys, tmp_path):
     with pytest.raises(SystemExit):
         run(monkeypatch, "step", "--small", "--results", FOLDER / "results")
@@ -87,3 +125,204 @@ def test_an_absent_data_set_is_said_and_skipped(monkeypatch, capsys, tmp_path):
     run(monkeypatch, "tabular", "--small", "--data", "adult", "--results", tmp_path)
     assert f"adult is skipped: no file {tmp_path / 'nowhere'}" in capsys.readouterr().out
     assert list(tmp_path.iterdir()) == []
+
+
+def test_planted_tables_have_the_gains_that_are_told(monkeypatch):
+    """Closed forms: y is N(2a, 1), and N(0, 5) without a; given its like, a has variance .36."""
+    tables = importlib.import_module("planted_tables")
+
+    def line(*like):
+        return tables.Kind(
+            tables._alike, lambda x: 2.0 * x["a"], (("a",),), "a line", dict(like), spread=1.0
+        )
+
+    redrawn = (("a",), partial(tables._given_its_like, "a"))
+    monkeypatch.setattr(tables, "KINDS", {"alone": line(), "alike": line(redrawn)})
+    assert tables.true_gains("alone")["a",] == pytest.approx(0.5 * np.log(5.0), abs=0.04)
+    assert tables.true_gains("alike")["a",] == pytest.approx(0.5 * np.log(1 + 4 * 0.36), abs=0.04)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("mixed", "2 % positives", "1 % positives", "nothing", "correlated", "duplicated"),
+        *("switch", "three classes", "regression"),
+    ],
+)
+def test_planted_tables_are_of_their_law(monkeypatch, name):
+    tables = importlib.import_module("planted_tables")
+    monkeypatch.setattr(tables, "TRUTH_ROWS", 1000)
+    monkeypatch.setattr(tables, "REDRAWS", 50)
+    kind = tables.KINDS[name]
+    table, again = (tables.planted(name, 20_000, 1) for _ in range(2))
+    pd.testing.assert_frame_equal(table.frame, again.frame)
+    new = tables.planted(name, 20_000, 1, new=20_000)
+    assert not new.frame.equals(table.frame)
+    for part in (table, new):
+        x = {column: part.frame[column].to_numpy() for column in part.frame}
+        y = x.pop(tables.TARGET)
+        for word in set(x) & set(tables.WORDS):
+            x[word] = np.array([int(cell.removeprefix(f"{word} ")) for cell in x[word]])
+        if kind.spread is None:
+            y = np.array([tables.LABELS.index(label) for label in y])
+            log_p = log_softmax(kind.output(x), -1)
+            expected = (np.exp(log_p) * log_p).sum(-1)
+        else:
+            expected = np.full(len(y), -0.5 * np.log(2.0 * np.pi * np.e * kind.spread**2))
+        np.testing.assert_allclose(part.log_likelihood, kind.log_likelihood(x, y), rtol=1e-6)
+        excess = part.log_likelihood - expected
+        assert abs(excess.mean()) <= 4.0 * excess.std() / np.sqrt(len(excess))
+    assert {column for unit in kind.units for column in unit} < set(x)
+    assert all(gain > 0.0 for gain in tables.true_gains(name).values())
+
+
+def test_planted_tables_have_what_their_names_say():
+    tables = importlib.import_module("planted_tables")
+    for share in (0.01, 0.02):
+        name = f"{share * 100:g} % positives"
+        frame = tables.planted(name, 20_000, 1).frame
+        assert (frame[tables.TARGET] == "yes").mean() == pytest.approx(share, abs=0.004)
+        assert tables.least_gain(name) < 0.2 * tables.LEAST_GAIN
+    alike = tables.planted("correlated", 20_000, 1).frame
+    assert np.corrcoef(alike["b"], alike["like b"])[0, 1] == pytest.approx(0.8, abs=0.02)
+    twice = tables.planted("duplicated", 300, 1).frame
+    assert (twice["a"] == twice["a again"]).all()
+    city = tables.planted("mixed", 2_000, 1).frame["city"]
+    assert city.nunique() == 66
+
+
+def test_what_is_found_is_judged_by_units():
+    believable = importlib.import_module("believable")
+    told = believable.judged("duplicated", ["a again", "city", "b"])
+    assert told["false"] == ["city"] and told["false_share"] == pytest.approx(1 / 3)
+    assert told["missed"] == ["product"] and told["power"] == pytest.approx(2 / 3)
+    empty = believable.judged("nothing", [])
+    assert (empty["false_share"], empty["power"], empty["missed"]) == (0.0, None, [])
+
+
+def test_tables_of_what_is_believable_tell_errors_and_coverage():
+    tables = importlib.import_module("believable_tables")
+
+    def record(seed, gain_new, false):
+        interval = {"gain_lower": 0.0, "gain_upper": 1.0, "gain_new": gain_new}
+        kept = {"selection_lower": 0.4, "selection_upper": 0.6, "selection_new": 0.5}
+        return {
+            **{"kind": "mixed", "rows": 300, "seed": seed, "method": "explain"},
+            **{"settings": "default", "false": false, "false_share": len(false) / 2},
+            **{"missed": [], "power": 1.0, "power_all": None, "units": [["a", "a again"]]},
+            "features": {
+                "a": {**interval, **kept, "selection": 0.2},
+                "a again": {**interval, **kept, "selection": 0.8},
+                "city": {**interval, "selection": 0.1 * seed, "selection_new": 0.5},
+                "visits": {**interval, "selection": 0.0, "selection_new": 0.5},
+            },
+            **{"averaged": -0.5, "boosting": -0.6, "network": -0.4, "oracle": -0.4},
+            **{"warnings": ["one"] * (seed == 1), "penalty": None, "cpu_seconds": 30.0},
+        }
+
+    records = [record(1, 0.5, []), record(2, 2.0, ["city"]), record(3, 0.3, ["city"])]
+    found = tables.found_table(records).splitlines()[-1]
+    # Of 0, ½ and ½ the mean is ⅓, its standard error ⅙.
+    assert (
+        "| explain, default | 0.333 ± 0.167 | 1.000 ± 0.000 | — | city (2) | — | 30 | 3 |" in found
+    )
+    fit = tables.fit_table(records).splitlines()[-1]
+    assert "| — | 0.10 | city 0.20 | 0.80 | 0.100 ± 0.000 | -0.100 ± 0.000 | -0.100 ±" in fit
+    # One fit of three is off; of the others' means 1.15, 0.4 and 1.25 one is within.
+    assert fit.endswith("| 0.67; 0.33 | 1.00; 1.00 | 1 | 3 |")
+    assert tables.fit_table(records[:1]).splitlines()[-1].endswith("| 1.00; — | 1.00; — | 1 | 1 |")
+
+
+def test_known_data_sets_are_told_against_the_better_reference():
+    tables = importlib.import_module("believable_tables")
+    record = {
+        **{"data": "wine", "rows": 107, "held_out": 36, "settings": "default", "kept": 4.0},
+        **{"entries": 13, "found": ["a"], "averaged": -0.3, "boosting": -0.2, "network": -0.4},
+        **{"boosting_error": 0.05, "network_error": 1.0, "cpu_seconds": 9.0},
+    }
+    told = tables.unknown_table([record]).splitlines()[-1]
+    assert told.endswith("| -0.300 | -0.200 | -0.400 | -0.100 | 0.050 | -2.000 | 9 | 1 |")
+
+
+def test_shap_is_asked_of_trees_that_it_reads_right(tmp_path):
+    """Of splits by sets of levels its values missed two of three, and had a null on top."""
+    believable = importlib.import_module("believable")
+    shap_found = importlib.import_module("other_findings").shap_found
+    path = tmp_path / "table.csv"
+    importlib.import_module("planted_tables").planted("duplicated", 2_000, 1).frame.to_csv(
+        path, index=False
+    )
+    source = believable.divided(path, 1)
+    names, flags = source.data.entry_names, shap_found(source, 1)
+    told = believable.judged(
+        "duplicated", [name for name, flag in zip(names, flags, strict=True) if flag]
+    )
+    assert (told["power"], told["false"]) == (1.0, [])
+
+
+def test_a_table_that_cannot_be_explained_is_told_and_leaves_the_others(
+    monkeypatch, capsys, tmp_path
+):
+    words = ("--kinds", "duplicated", "--methods", "explain", "permutation", "--words=--k 99")
+    with pytest.raises(SystemExit, match="1 tables have no record"):
+        run(monkeypatch, "believable", "--small", "--results", tmp_path, *words)
+    assert "duplicated 300 1: lexppl explain" in capsys.readouterr().out
+    [record] = json.loads((tmp_path / "believable.json").read_text())
+    assert record["method"] == "permutation"
+
+
+def test_a_small_table_of_planted_truth_is_typed_and_judged(monkeypatch, capsys, tmp_path):
+    words = ("--small", "--results", tmp_path, "--kinds", "duplicated")
+    run(monkeypatch, "believable", *words)
+    records = {r["method"]: r for r in json.loads((tmp_path / "believable.json").read_text())}
+    assert {"explain", "shap", "permutation"} <= set(records)
+    explained = records["explain"]
+    assert set(explained["features"]) > {"a", "a again", "city"}
+    for feature in explained["features"].values():
+        assert feature["gain_lower"] <= feature["gain"] <= feature["gain_upper"]
+        assert {"p", "selection", "gain_new", "selection_new"} <= set(feature)
+    assert explained["oracle"] > max(explained["explainer"], explained["boosting"])
+    assert explained["averaged"] >= explained["explainer"]
+    assert explained["penalty"] > 0.0
+    run(monkeypatch, "believable", *words)
+    assert f"{len(records)} of {len(records)} are recorded" in capsys.readouterr().out
+    run(monkeypatch, "tables", "--results", tmp_path)
+    printed = capsys.readouterr().out
+    assert "| duplicated | 300 | explain, default | " in printed
+    assert f"| duplicated | 300 | default | {explained['penalty']:.3f} | " in printed
+
+
+def test_the_settings_before_are_typed_as_such(monkeypatch, tmp_path):
+    from lexppl.systems import METHODS
+
+    monkeypatch.setattr(METHODS, "_methods", dict(METHODS._methods))
+    words = ("--kinds", "mixed", "--methods", "explain", "--settings", "before")
+    run(monkeypatch, "believable", "--small", "--results", tmp_path, *words)
+    [record] = json.loads((tmp_path / "believable.json").read_text())
+    assert record["settings"] == "before"
+    assert record["penalty"] is None
+    fixed = METHODS["lex_before"].fixed
+    assert (fixed["folds"], fixed["towards"], fixed["unit"]) == (1, 0.5, 1.0)
+
+
+def test_known_data_sets_are_typed_and_judged(monkeypatch, capsys, tmp_path):
+    monkeypatch.setenv("LEXPPL_DATA", str(tmp_path / "nowhere"))
+    words = ("--data", "wine", "diabetes", "adult")
+    run(monkeypatch, "unknown_tables", "--small", "--results", tmp_path, *words)
+    assert "adult is skipped" in capsys.readouterr().out
+    wine, diabetes = json.loads((tmp_path / "unknown_tables.json").read_text())
+    assert wine["data"] == "wine" and wine["rows"] + wine["held_out"] < 150
+    assert 0.0 < wine["kept"] < wine["entries"] == 13
+    # In the response's own units, whose standard deviation is 77.
+    assert -7.0 < diabetes["boosting"] < -4.5 and -7.0 < diabetes["averaged"] < -4.5
+    run(monkeypatch, "tables", "--results", tmp_path)
+    assert "| wine | " in capsys.readouterr().out
+
+
+def test_runs_beside_each_other_lose_no_record(monkeypatch, tmp_path):
+    record = importlib.import_module("record")
+    options = argparse.Namespace(results=tmp_path, small=True, again=False)
+    kept = record.Records("beside", ("seed",), "{seed}".format, options)
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda seed: kept.add({"seed": seed}), range(24)))
+    assert sorted(r["seed"] for r in record.read("beside", tmp_path)) == list(range(24))

@@ -40,6 +40,7 @@ from lexppl.models import (
     mask_particles,
     observe,
 )
+from lexppl.systems import lex as lex_system
 
 FAILURE = 1e-6
 """Probability with which a correct implementation fails one test by its z-scores."""
@@ -640,6 +641,60 @@ def test_table_is_ranked_with_intervals_over_chains():
     interval = stats.t.interval(0.95, 3, means.mean(), stats.sem(means))
     np.testing.assert_allclose(table.loc["x2", ["lower", "upper"]], interval, rtol=1e-12)
     np.testing.assert_allclose(table.loc["x2", "selection_probability"], means.mean())
+
+
+def weighted_posterior(probability):
+    posterior = posterior_from(bernoulli(probability, 2), probability)
+    posterior["posterior"].attrs["row_weights"] = "dirichlet"
+    return posterior
+
+
+def test_weighted_replicates_have_an_interval_over_rows():
+    probability = np.random.default_rng(0).random((4, 6, 3)) * [0.2, 0.4, 0.6]
+    table = selection_table(weighted_posterior(probability)).loc[["x1", "x2", "x3"]]
+    of_fits = stats.t.ppf(0.975, 3) ** 2 * probability.mean(1).var(0, ddof=1) * (1 + 1 / 4)
+    of_rows = stats.t.ppf(0.975, 5) ** 2 * probability.mean(0).var(0, ddof=1) / 6
+    upper = probability.mean((0, 1)) + np.sqrt(of_fits + of_rows)
+    np.testing.assert_allclose(table["upper"], upper.clip(max=1.0), rtol=1e-12)
+    single = selection_table(weighted_posterior(probability[:, :1])).loc[["x1", "x2", "x3"]]
+    own = stats.t.ppf(0.975, 3) * probability[:, 0].std(0, ddof=1) * np.sqrt(1.25)
+    lower = (probability[:, 0].mean(0) - own).clip(min=0.0)
+    np.testing.assert_allclose(single["lower"], lower, rtol=1e-12)
+
+
+def test_weighted_intervals_cover_new_rows_and_others_do_not():
+    """A sample's own departure is common to its fits, each of which departs as far from it."""
+    random = np.random.default_rng(0)
+    features, rows = 2000, 50
+    sample, fits = (
+        random.normal(0, 0.03, (1, 1, features)),
+        random.normal(0, 0.03, (4, 1, features)),
+    )
+    own = random.normal(0, 0.1, (1, rows, features))
+    probability = 0.5 + sample + fits + own
+    assert probability.min() > 0.0 and probability.max() < 1.0
+    covered = {}
+    for name, posterior in (
+        ("weighted", weighted_posterior(probability)),
+        ("plain", posterior_from(bernoulli(probability, 2), probability)),
+    ):
+        table = selection_table(posterior)
+        covered[name] = ((table["lower"] < 0.5) & (table["upper"] > 0.5)).mean()
+    assert covered["weighted"] > stats.binom.ppf(FAILURE, features, 0.95) / features
+    assert covered["plain"] < 0.9
+
+
+def test_the_posterior_says_whether_rows_were_weighted():
+    x = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
+    system = lex_system(3, classes=2, hidden=(4,), predictor_hidden=(4,))
+    widths = {}
+    for given in (None, "dirichlet"):
+        options = {"row_weights": given, "replicates": 2, "epochs": 1, "progress": False}
+        posterior = explain(fit(system, (x, (x[:, 0] > 0).long()), **options), x, draws=2)
+        assert group_of(posterior, "posterior").attrs["row_weights"] == (given or "none")
+        table = selection_table(posterior)
+        widths[given] = (table["upper"] - table["lower"]).mean()
+    assert widths["dirichlet"] > 1.2 * widths[None]
 
 
 def test_one_chain_has_no_interval_and_no_agreement():

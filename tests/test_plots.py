@@ -7,6 +7,7 @@ import warnings
 
 import matplotlib as mpl
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 
@@ -19,6 +20,7 @@ from lexppl.plots import (
     plot_heatmap,
     plot_history,
     plot_importance,
+    plot_penalty_path,
 )
 
 
@@ -223,3 +225,32 @@ def test_pyplot_is_not_imported():
         "sys.exit('matplotlib.pyplot' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("size_error", [0.2, np.nan])
+def test_penalty_path(size_error):
+    table = pd.DataFrame(
+        {
+            "penalty": [0.005, 0.01, 0.02],
+            "size": [4.0, 3.0, 1.0],
+            "size_error": size_error,
+            "log_likelihood": [-0.5, -0.45, -0.7],
+            "error": [0.01, 0.0, 0.03],
+            "chosen": [False, True, False],
+        }
+    )
+    figure = plot_penalty_path(table)
+    drawn(figure)
+    for axes, column in zip(figure.axes, ("size", "log_likelihood"), strict=True):
+        np.testing.assert_array_equal(axes.lines[0].get_xdata(), table["penalty"])
+        np.testing.assert_array_equal(axes.lines[0].get_ydata(), table[column])
+        (mark,) = [line for line in axes.lines if line.get_linestyle() == "--"]
+        assert set(mark.get_xdata()) == {0.01}
+    (bars,) = figure.axes[1].collections
+    spans = np.ptp([segment[:, 1] for segment in bars.get_segments()], axis=1)
+    np.testing.assert_allclose(spans, 2 * table["error"], atol=1e-12)
+    assert [text.get_text() for text in figure.axes[1].get_xticklabels()] == [
+        "0.005",
+        "0.01",
+        "0.02",
+    ]

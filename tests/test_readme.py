@@ -48,15 +48,24 @@ def test_sweep_runs():
 
 
 @pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
-def test_scikit_learn_program_runs():
+def test_penalty_path_runs():
     program = blocks("python")[3]
+    quick = program.replace("rows=2000", "rows=200").replace("epochs=20", "epochs=2")
+    path = names_after(program, quick)["path"]
+    assert path.penalty in path.table["penalty"].tolist() and len(path.table) == 5
+    assert len(path.fitted.history) == 2
+
+
+@pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
+def test_scikit_learn_program_runs():
+    program = blocks("python")[4]
     quick = program.replace("random_state=0), {", "random_state=0, epochs=3), {")
     names = names_after(program, quick)
     assert names["explainer"].importances(names["X_test"]).shape == (143, 30)
 
 
 def test_each_program_is_run():
-    assert len(blocks("python")) == 4
+    assert len(blocks("python")) == 5
 
 
 def test_commands_are_one_line_each():

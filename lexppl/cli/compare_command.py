@@ -19,6 +19,7 @@ from lexppl.cli.threads import one_thread
 from lexppl.compare import METHODS as OTHERS
 from lexppl.compare import compare
 from lexppl.data import DividedTable
+from lexppl.inference import entropy_unit
 from lexppl.systems import DEFAULT_METHOD, METHODS
 from lexppl.tabular.fit_plan import FEW_ROWS
 from lexppl.tabular.table_fit import EncodedRows, fit_full_predictor, fit_table
@@ -75,8 +76,9 @@ def _compared(names: list[str], options: argparse.Namespace, source: DividedTabl
     data, progress = source.data, not options.quiet
     own = [name for name in names if name in METHODS]
     rows = EncodedRows.of(data, source.train_rows, source.valid_rows)
+    unit = entropy_unit(rows.train[1], len(data.class_names or ()))
     plans = {
-        name: plan_of(options, len(source.train_rows), data, method=name)
+        name: plan_of(options, len(source.train_rows), data, method=name, unit=unit)
         for name in (*own, DEFAULT_METHOD)
     }
     usual = plans[DEFAULT_METHOD]
@@ -88,7 +90,7 @@ def _compared(names: list[str], options: argparse.Namespace, source: DividedTabl
             compared[name] = name
             continue
         tell(f"fitting {name}", options.quiet)
-        compared[name] = fit_table(plans[name], rows, full=full, progress=progress)
+        compared[name] = fit_table(plans[name], rows, full=full, progress=progress).result
     tell("judging", options.quiet)
     return compare(
         compared,

@@ -28,7 +28,7 @@ from lexppl.evaluation.truth.oracle_gap import oracle_gaps
 from lexppl.evaluation.truth.selection import selection_scores
 from lexppl.explanation import explain
 from lexppl.explanation.importance_kind import mask_means
-from lexppl.inference import FitResult
+from lexppl.inference import FitResult, entropy_unit
 from lexppl.tabular.fit_plan import FitPlan
 from lexppl.tabular.table_fit import EncodedRows, fit_table
 
@@ -68,9 +68,11 @@ def run_evaluate(options: argparse.Namespace, command: Sequence[str]) -> int:
         # The same seed would give the same rows.
         test = synthetic(options.data, options.rows, options.seed + 1_000_003).to(device)
         rows = _rows(data, options)
-        plan = plan_of(options, len(rows.train[0]), data, **EVALUATED_BY)
+        unit = entropy_unit(rows.train[1], len(data.class_names or ()))
+        plan = plan_of(options, len(rows.train[0]), data, unit=unit, **EVALUATED_BY)
         tell(f"fitting on {options.data}", options.quiet)
-        result = fit_table(plan, rows, progress=not options.quiet)
+        fitted = fit_table(plan, rows, progress=not options.quiet)
+        plan, result = fitted.plan, fitted.result
         if result.interrupted and len(result.history) == 0:
             raise KeyboardInterrupt
         messages = collapse_messages(result.collapse)

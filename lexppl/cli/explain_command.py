@@ -45,15 +45,25 @@ from lexppl.data import DividedTable
 from lexppl.evaluation.refits.fitted_predictor import FittedPredictor
 from lexppl.explanation import explain, save_posterior, selection_table
 from lexppl.explanation.importance_kind import PROBABILITY, kind_of
-from lexppl.inference import FitResult
+from lexppl.inference import FitResult, entropy_unit
+from lexppl.inference.training.row_weights import DIRICHLET
+from lexppl.models.regimes import Regime
 from lexppl.saving import save
 from lexppl.systems import METHODS
-from lexppl.tabular.fit_plan import FEW_ROWS, FitPlan
-from lexppl.tabular.table_fit import EncodedRows, fit_full_predictor, fit_table
+from lexppl.tabular.fit_plan import (
+    AUTO,
+    AUTO_PREDICTOR,
+    FEW_ROWS,
+    USUAL_PREDICTOR,
+    FitPlan,
+    chooses_penalty,
+)
+from lexppl.tabular.predictor_choice import Chosen, fit_chosen
+from lexppl.tabular.table_fit import EncodedRows, TableFit, fit_full_predictor, fit_table
 
 POSTERIOR, IMPORTANCE, REPORT = "posterior.nc", "importance.csv", "report.html"
-EXPLAINER, ENCODING = "explainer", "encoding.json"
-OUTPUTS = (POSTERIOR, IMPORTANCE, REPORT, EXPLAINER, ENCODING)
+EXPLAINER, ENCODING, PATH = "explainer", "encoding.json", "penalty_path.csv"
+OUTPUTS = (POSTERIOR, IMPORTANCE, REPORT, EXPLAINER, ENCODING, PATH)
 EXPLAINED_ROWS = 1000
 """Most held-out rows whose masks are written."""
 SHOWN_FEATURES = 20
@@ -61,6 +71,7 @@ NO_VALIDATION = (
     "too few rows of each class to set any apart for choosing the best epoch: all that are not "
     "held out are fitted on, and the best epoch is the one that fits them best"
 )
+NO_PATH = "for the same reason the penalty is not chosen from the data: it is {:.3g} nats"
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,14 +79,22 @@ class Fitted:
     """An explainer, and what it was fitted with.
 
     Args:
-        result: the fit.
+        chosen: the fit with its plan, and what its predictor was preferred to.
         outputs: what the black box says of every row, or None.
         full: the predictor that sees everything, where it was fitted first.
     """
 
-    result: FitResult
+    chosen: Chosen
     outputs: Tensor | None
     full: FittedPredictor | None
+
+    @property
+    def table(self) -> TableFit:
+        return self.chosen.fit
+
+    @property
+    def result(self) -> FitResult:
+        return self.table.result
 
 
 def run_explain(options: argparse.Namespace, command: Sequence[str]) -> int:
@@ -99,25 +118,57 @@ def run_explain(options: argparse.Namespace, command: Sequence[str]) -> int:
         model = load_black_box(options) if options.black_box else None
         source = read_source(options, device)
         rows = len(source.train_rows)
-        plan = plan_of(options, rows, source.data, regime=regime)
         with one_thread(rows < FEW_ROWS):
-            findings, complete = _find(options, plan, source, model, command)
+            outputs = None if model is None else black_box_targets(model, source, options)
+            plan = _plan(options, source, outputs, regime)
+            findings, complete = _find(options, plan, source, outputs, command)
             _write(folder, findings)
     _print(findings, Path(options.out))
     return 0 if complete else INTERRUPTED
+
+
+def _plan(
+    options: argparse.Namespace, source: DividedTable, outputs: Tensor | None, regime: Regime
+) -> FitPlan:
+    """What was typed; the penalty from the data, where the method can choose one on some rows."""
+    data = source.data
+    otherwise: dict[str, Any] = {}
+    observed = data.y if outputs is None else outputs
+    if chooses_penalty(options.method) and source.valid_rows is not None:
+        otherwise["penalty"] = AUTO
+    return plan_of(
+        options,
+        len(source.train_rows),
+        data,
+        regime=regime,
+        **_usual_predictor(options, source, regime),
+        unit=entropy_unit(observed[source.train_rows], len(data.class_names or ())),
+        **otherwise,
+    )
+
+
+def _usual_predictor(
+    options: argparse.Namespace, source: DividedTable, regime: Regime
+) -> dict[str, str]:
+    """The predictor where none is typed, of a method and rows that leave it open."""
+    is_open = METHODS[options.method].takes("predictor") and regime.learns_predictor
+    chosen_on = source.valid_rows is not None or USUAL_PREDICTOR != AUTO_PREDICTOR
+    if is_open and chosen_on and options.imputer is None:
+        return {"predictor": USUAL_PREDICTOR}
+    return {}
 
 
 def _find(
     options: argparse.Namespace,
     plan: FitPlan,
     source: DividedTable,
-    model: Any,
+    outputs: Tensor | None,
     command: Sequence[str],
 ) -> tuple[ReportData, bool]:
     """Fit, judge and draw; and whether Ctrl-C has left all of it alone."""
-    fitted = _fit(options, plan, source, model)
-    result = fitted.result
-    notes = _notes_of_fit(plan, source, result)
+    fitted = _fit(options, plan, source, outputs)
+    result, plan = fitted.result, fitted.table.plan
+    notes = _notes_of_fit(options, plan, source, result)
     gain = judge_learning(result, source, plan, fitted.outputs, fitted.full, options.seed)
     notes += learned_messages(gain, undecided(result, source, plan))
     for note in notes:
@@ -151,6 +202,7 @@ def _find(
         source=source,
         given=options.data,
         plan=plan,
+        predictor=fitted.chosen.words,
         result=result,
         posterior=posterior,
         ranking=ranking if gains is None else gains.joined(ranking),
@@ -162,27 +214,36 @@ def _find(
         draws=options.draws,
         device=options.device,
         black_box=options.black_box,
+        path=fitted.table.path,
     )
     return findings, complete
 
 
-def _fit(options: argparse.Namespace, plan: FitPlan, source: DividedTable, model: Any) -> Fitted:
+def _fit(
+    options: argparse.Namespace, plan: FitPlan, source: DividedTable, outputs: Tensor | None
+) -> Fitted:
     progress = not options.quiet
-    outputs = None if model is None else black_box_targets(model, source, options)
     rows = EncodedRows.of(source.data, source.train_rows, source.valid_rows, outputs)
     full = None
     if plan.needs_full_predictor:
         tell("fitting the predictor that sees everything", options.quiet)
         full = fit_full_predictor(plan, rows, progress)
-    tell(f"fitting the explainer, {counted(plan.replicates, 'replicate')}", options.quiet)
-    result = fit_table(plan, rows, full=full, progress=progress)
+    first = f"at {len(plan.path)} penalties, then at one, " if plan.penalty == AUTO else ""
+    tell(f"fitting the explainer, {first}{counted(plan.replicates, 'replicate')}", options.quiet)
+    chosen = fit_chosen(
+        plan, rows.valid, lambda one: fit_table(one, rows, full=full, progress=progress)
+    )
     # A predictor that was fitted to a black box is no reference for the labels.
-    return Fitted(result, outputs, full if outputs is None else None)
+    return Fitted(chosen, outputs, full if outputs is None else None)
 
 
-def _notes_of_fit(plan: FitPlan, source: DividedTable, result: FitResult) -> list[str]:
+def _notes_of_fit(
+    options: argparse.Namespace, plan: FitPlan, source: DividedTable, result: FitResult
+) -> list[str]:
     """What the reader should mind of the fit."""
     notes = [NO_VALIDATION] if source.valid_rows is None else []
+    if notes and options.penalty is None and plan.k is None and chooses_penalty(plan.method):
+        notes.append(NO_PATH.format(plan.penalty))
     if result.interrupted:
         _refuse_untrained(result)
         return [_interruption(result, plan), *notes]
@@ -273,6 +334,8 @@ def _write(folder: Path, findings: ReportData) -> None:
     save_posterior(findings.posterior, folder / POSTERIOR)
     findings.ranking.to_csv(folder / IMPORTANCE)
     save(findings.result, folder / EXPLAINER)
+    if findings.path is not None:
+        findings.path.table.to_csv(folder / PATH, index=False)
     encoding = findings.source.data.encoding
     if encoding is not None:
         text = json.dumps(encoding.to_json(), indent=1, ensure_ascii=False)
@@ -299,8 +362,11 @@ def _print(findings: ReportData, folder: Path) -> None:
                 print(textwrap.fill(said, 100, initial_indent="  ", subsequent_indent="  "))
     if findings.result.replicates > 1:
         near = "they keep the feature in the same rows" if kind is PROBABILITY else "they agree"
+        over = "seeds of the fit"
+        if findings.result.row_weights == DIRICHLET:
+            over += " and random weights of its rows"
         print(
-            f"  interval over {findings.result.replicates} replicates (seeds of the fit); "
+            f"  interval over {findings.result.replicates} replicates ({over}); "
             f"agreement near 1: {near}"
         )
     else:

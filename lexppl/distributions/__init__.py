@@ -20,7 +20,7 @@ from lexppl.distributions.relaxed.relaxed_subset import (
     soft_top_k,
     successive_softmax,
 )
-from lexppl.distributions.support import mask_support, uniform_masks
+from lexppl.distributions.support import draws_zeros_and_ones, mask_support, uniform_masks
 from lexppl.distributions.top_entries import TopEntries
 from lexppl.distributions.top_k import OrderedTopK, TopKMask
 
@@ -36,6 +36,7 @@ __all__ = [
     "TopEntries",
     "TopKMask",
     "UniformSize",
+    "draws_zeros_and_ones",
     "mask_support",
     "relaxation",
     "soft_top_k",

@@ -7,8 +7,10 @@ from typing import Any
 import pyro.distributions as dist
 import torch
 from torch import Tensor
-from torch.distributions import Bernoulli, Independent
+from torch.distributions import Bernoulli, Independent, constraints
 
+from lexppl.distributions.by_size.exchangeable_masks import AllowedSizes
+from lexppl.distributions.k_hot import KHot
 from lexppl.distributions.k_subset.distribution import KSubset
 from lexppl.distributions.top_k import OrderedTopK, TopKMask
 
@@ -83,6 +85,24 @@ def _(distribution: Independent, limit: int = DEFAULT_LIMIT) -> Tensor:
     code = torch.arange(2**size, device=probabilities.device)
     bits = (code.unsqueeze(-1) >> torch.arange(size, device=probabilities.device)) & 1
     return bits.to(probabilities.dtype).reshape(-1, *(1,) * len(distribution.batch_shape), size)
+
+
+def draws_zeros_and_ones(distribution: Any) -> bool:
+    """Whether every draw is of zeros and ones, by what the distribution says of its support.
+
+    Example:
+        >>> draws_zeros_and_ones(KSubset(torch.zeros(3), k=2))
+        True
+        >>> draws_zeros_and_ones(dist.Poisson(torch.ones(3)).to_event(1))
+        False
+    """
+    try:
+        support = distribution.support
+    except NotImplementedError:
+        return False
+    while isinstance(support, constraints.independent):
+        support = support.base_constraint
+    return support is constraints.boolean or isinstance(support, KHot | AllowedSizes)
 
 
 @singledispatch

@@ -1,7 +1,9 @@
 """What an explanation is worth: against a known truth, by an impartial judge, by its nats."""
 
-from lexppl.evaluation.gains import FeatureGains, feature_gains, gain_table
+from lexppl.evaluation.gains import FeatureGains, feature_gains, gain_table, row_gains
 from lexppl.evaluation.learned import BaseRateGain, gain_over_base_rate
+from lexppl.evaluation.penalty_path import PenaltyPath, penalty_path
+from lexppl.evaluation.plateau import plateau
 from lexppl.evaluation.prediction import (
     PredictionScores,
     auroc,
@@ -17,6 +19,8 @@ from lexppl.evaluation.refits.evalx import (
 )
 from lexppl.evaluation.refits.fidelity import FidelityScores, fidelity_scores
 from lexppl.evaluation.refits.fitted_predictor import FittedPredictor, fit_predictor
+from lexppl.evaluation.refits.knockoff_draws import knockoff_draws
+from lexppl.evaluation.refits.knockoffs import knockoff_table, with_knockoffs
 from lexppl.evaluation.refits.roar import RoarScores, roar
 from lexppl.evaluation.robustness.sanity import (
     SanityScores,
@@ -51,6 +55,7 @@ __all__ = [
     "LabelOracle",
     "Oracle",
     "OracleGap",
+    "PenaltyPath",
     "PredictionScores",
     "RoarScores",
     "SanityScores",
@@ -72,16 +77,22 @@ __all__ = [
     "gain_table",
     "importance_agreement",
     "kendall_w",
+    "knockoff_draws",
+    "knockoff_table",
     "max_sensitivity",
     "model_randomisation",
     "oracle_gap",
     "oracle_gaps",
+    "penalty_path",
+    "plateau",
     "prediction_scores",
     "predictive",
     "predictive_log_likelihood",
     "randomised",
     "roar",
+    "row_gains",
     "sanity_scores",
     "selection_scores",
     "top_k_agreement",
+    "with_knockoffs",
 ]

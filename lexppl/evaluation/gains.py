@@ -13,16 +13,18 @@ import torch
 from scipy.stats import false_discovery_control, t
 from torch import Tensor, nn
 
-from lexppl.argument_checks import fraction, int_at_least
+from lexppl.argument_checks import fraction, int_at_least, int_between
 from lexppl.evaluation.prediction import log_weights
 from lexppl.explanation.importance_kind import KINDS
 from lexppl.explanation.named_rows import entry_names as names_of
 from lexppl.explanation.named_rows import named_rows
 from lexppl.explanation.program_sites import MaskSite, sites_of
+from lexppl.explanation.ranking import mean_error
 from lexppl.inference.contexts import keep_parameters_local
 from lexppl.inference.objective.site import Site
 from lexppl.inference.predictive import FittedProgram, drawing, row_chunks, rows_at_once
 from lexppl.inference.training.result import FitResult
+from lexppl.inference.training.row_weights import DIRICHLET
 
 LARGEST_SEED = 2**62
 
@@ -34,10 +36,15 @@ class FeatureGains:
     Args:
         gains: in nats, `(R, N, G)` in double precision: of each replicate, row and mask entry.
         entry_names: of the G mask entries.
+        errors: standard errors of the gains by their draws, `(R, N, G)`, NaN of a single draw; None
+            where they are not known.
+        bootstrapped: whether each replicate has random weights of the rows of the fit.
     """
 
     gains: Tensor
     entry_names: tuple[str, ...]
+    errors: Tensor | None = None
+    bootstrapped: bool = False
 
 
 def feature_gains(
@@ -140,7 +147,7 @@ def feature_gains(
     names = tuple(map(str, names_of(result, mask.entries, entry_names)))
     chunk = rows_at_once(x, masks * imputations, rows_per_chunk, sites.widest)
     seeds = torch.Generator().manual_seed(seed)
-    gains = []
+    gains, errors = [], []
     for model, guide in zip(result.models, result.guides, strict=True):
         with drawing(_seed(seeds), x.device):
             program = FittedProgram(model, guide, (x[:1], y[:1]), masks)
@@ -148,8 +155,10 @@ def feature_gains(
                 _ForcedRuns(program, mask, (x[rows], y[rows]), imputations, _seed(seeds)).gains()
                 for rows in row_chunks(len(x), chunk)
             ]
-        gains.append(torch.cat(parts))
-    return FeatureGains(torch.stack(gains), names)
+        gains.append(torch.cat([mean for mean, _ in parts]))
+        errors.append(torch.cat([error for _, error in parts]))
+    bootstrapped = result.row_weights == DIRICHLET
+    return FeatureGains(torch.stack(gains), names, torch.stack(errors), bootstrapped)
 
 
 class _ForcedRuns:
@@ -170,19 +179,22 @@ class _ForcedRuns:
         self._program, self._args, self._imputations = program, args, imputations
         self._mask, self._seed = mask, seed
 
-    def gains(self) -> Tensor:
-        """`(B, G)`, the mean over draws."""
+    def gains(self) -> tuple[Tensor, Tensor]:
+        """The means over draws and their standard errors, each `(B, G)`."""
         drawn, likelihood = self._run(None)
         keeps = torch.cat(drawn) == 1
         if not bool((keeps | (torch.cat(drawn) == 0)).all()):
             raise ValueError(
                 f"gains are of masks of 0 and 1; draws of {self._mask.name!r} have other values"
             )
-        each = []
+        means, errors = [], []
         for g in range(self._mask.entries):
             change = likelihood - self._run([_flipped(masks, g) for masks in drawn])[1]
-            each.append(torch.where(keeps[..., g], change, -change).mean(0))
-        return torch.stack(each, -1)
+            each = torch.where(keeps[..., g], change, -change)
+            means.append(each.mean(0))
+            spread = each.std(0) if len(each) > 1 else torch.full_like(each[0], torch.nan)
+            errors.append(spread / len(each) ** 0.5)
+        return torch.stack(means, -1), torch.stack(errors, -1)
 
     def _run(self, given: Sequence[Tensor] | None) -> tuple[list[Tensor], Tensor]:
         """The masks of each run `(l, B, G)`, drawn where none are given, and `log p̂(y | x, z)` of
@@ -232,7 +244,9 @@ def gain_table(gains: FeatureGains, fdr: float = 0.1) -> pd.DataFrame:
       (Banerjee; one with Satterthwaite's degrees of freedom covered 87 % with two replicates), and
       `e` is counted in both terms, which makes it wider yet. With one replicate `V_R` is left out,
       and the interval speaks of that fit alone. Two replicates say little of their spread (t is
-      12.7): expect wide intervals.
+      12.7): expect wide intervals. Of replicates that weight their rows at random (`bootstrapped`)
+      the second term is `t_{R−1}² V_R (R + 1)`: their spread is also that over other rows to fit
+      on, of which the mean of R has a share that does not shrink with R.
     - `p`: of the hypothesis that the mean gain of *these* fits is at most 0, one-sided:
       `P(T ≥ gain / √V_N)`, T Student's with N − 1 degrees of freedom. Replicates share their rows,
       so gains are averaged over them first.
@@ -278,8 +292,8 @@ def gain_table(gains: FeatureGains, fdr: float = 0.1) -> pd.DataFrame:
     mean, of_rows = by_row.mean(0), by_row.var(0, ddof=1) / rows
     squared = t.ppf(0.975, rows - 1) ** 2 * of_rows
     if replicates > 1:
-        of_fits = values.mean(1).var(0, ddof=1) / replicates
-        squared = squared + t.ppf(0.975, replicates - 1) ** 2 * of_fits
+        of_fits = mean_error(values.mean(1), gains.bootstrapped)
+        squared = squared + (t.ppf(0.975, replicates - 1) * of_fits) ** 2
     half = np.sqrt(squared)
     with np.errstate(divide="ignore", invalid="ignore"):
         # A feature that changes nothing has 0/0.
@@ -292,6 +306,54 @@ def gain_table(gains: FeatureGains, fdr: float = 0.1) -> pd.DataFrame:
             "upper": mean + half,
             "p": p,
             "found": false_discovery_control(p) <= rate,
+        },
+        index=pd.Index(gains.entry_names, name="feature"),
+    )
+    return table.sort_values("gain", ascending=False, kind="stable")
+
+
+def row_gains(gains: FeatureGains, row: int) -> pd.DataFrame:
+    """What keeping each feature is worth for the prediction of one row.
+
+    The gain is of the row's own y: it says whether the feature helped to predict what was observed,
+    or, of a black box's probabilities, what the model says. One row has no interval over rows.
+
+    Args:
+        gains: of :func:`feature_gains`.
+        row: its place among the rows that were judged, from 0.
+
+    Returns:
+        indexed by `feature`, the largest gain first, in nats: `gain`, the mean over replicates;
+        `error`, its standard error by the draws of masks and imputations (more `masks` lessen it;
+        NaN where it is not known); `spread`, the standard deviation of the gain over replicates,
+        NaN with one.
+
+    Raises:
+        ValueError: no such row.
+
+    Example:
+        >>> each = torch.tensor([[[0.3, 0.1], [0.2, -0.2]], [[0.5, 0.1], [0.4, 0.0]]]).double()
+        >>> found = FeatureGains(each, ("age", "noise"), 0.1 * torch.ones(2, 2, 2))
+        >>> row_gains(found, 0).round(3)
+                 gain  error  spread
+        feature
+        age       0.4  0.071   0.141
+        noise     0.1  0.071   0.000
+    """
+    replicates, rows, _ = gains.gains.shape
+    place = int_between("row", row, 0, rows - 1, note="the rows that were judged")
+    values = gains.gains[:, place].detach().double().cpu().numpy()
+    errors = np.full_like(values, np.nan)
+    if gains.errors is not None:
+        errors = gains.errors[:, place].detach().double().cpu().numpy()
+    spread = np.full(values.shape[1], np.nan)
+    if replicates > 1:
+        spread = values.std(0, ddof=1)
+    table = pd.DataFrame(
+        {
+            "gain": values.mean(0),
+            "error": np.sqrt(np.square(errors).sum(0)) / replicates,
+            "spread": spread,
         },
         index=pd.Index(gains.entry_names, name="feature"),
     )

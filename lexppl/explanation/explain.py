@@ -240,6 +240,7 @@ def _attributes(
         "objective": "unknown" if result.objective is None else result.objective.summary,
         "seed": seed,
         "fit_seed": result.seed,
+        "row_weights": result.row_weights or "none",
         "chains": "replicates of the fit, one chain each",
         "draws": meaning,
     }

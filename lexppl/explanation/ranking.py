@@ -5,10 +5,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import xarray as xr
+from numpy.typing import NDArray
 from scipy.stats import t
 
 from lexppl.arviz_compatibility import Posterior, group_of
 from lexppl.explanation.importance_kind import PROBABILITY, importance_kind, mask_means
+from lexppl.inference.training.row_weights import DIRICHLET
 
 ROWS_AT_ONCE = 1000
 
@@ -24,7 +26,15 @@ def selection_table(posterior: Posterior) -> pd.DataFrame:
     - `lower`, `upper`: the 95 % t-interval over chains, mean ± t_{.975, R−1} · s / √R, with the
       standard deviation s of the chains' means over rows, cut at 0 and at the largest value there
       can be (1, but for attributions), which costs no coverage. It speaks of the seed of the fit,
-      not of the sample of rows, and is NaN with one chain.
+      not of the sample of rows, and is NaN with one chain. Where each replicate has random weights
+      of its rows (`fit(row_weights="dirichlet")`, attribute `row_weights` of the posterior), s is
+      also what other rows would change, of which the mean of replicates has a share that does not
+      shrink with R; with what other explained rows would change the interval is
+
+          mean ± √(t²_{.975, R−1} s² (1 + 1/R) + t²_{.975, N−1} V_N),   V_N = var_n(mean_r) / N,
+
+      of new rows to fit on, to explain, and new seeds. It counts the seeds' spread in full where
+      s²/R would do, and so covers at least 95 %. The explained rows must not be those of the fit.
     - `agreement`: whether replicates keep the feature in the same rows, from 0 to 1: the share of
       the draws' variance that is within replicates, pooled over rows n,
 
@@ -49,8 +59,9 @@ def selection_table(posterior: Posterior) -> pd.DataFrame:
     Raises:
         TypeError, ValueError: not a posterior of :func:`explain`.
 
-    Source: Gelman and Rubin (1992), "Inference from iterative simulation using multiple
-    sequences", Statistical Science 7, with its variances pooled over rows.
+    Source: Newton and Raftery (1994), "Approximate Bayesian inference with the weighted likelihood
+    bootstrap", JRSS B 56. Gelman and Rubin (1992), "Inference from iterative simulation using
+    multiple sequences", Statistical Science 7, with its variances pooled over rows.
 
     Example:
         >>> import numpy as np, xarray as xr
@@ -77,8 +88,9 @@ def selection_table(posterior: Posterior) -> pd.DataFrame:
     mean = by_chain.values.mean(0)
     half = np.full_like(mean, np.nan)
     if chains > 1:
-        spread = by_chain.values.std(0, ddof=1)
-        half = t.ppf(0.975, chains - 1) * spread / np.sqrt(chains)
+        half = t.ppf(0.975, chains - 1) * mean_error(by_chain.values, covers_rows(posterior))
+        if covers_rows(posterior):
+            half = np.hypot(half, _error_of_rows(posterior))
     table = pd.DataFrame(
         {
             variable: mean,
@@ -89,6 +101,44 @@ def selection_table(posterior: Posterior) -> pd.DataFrame:
         index=pd.Index(draws[mask.dims[-1]].values, name="feature"),
     )
     return table.sort_values(variable, ascending=False, kind="stable")
+
+
+def covers_rows(posterior: Posterior) -> bool:
+    """Whether the spread of the chains is over rows of the fit too: each has weighted them at
+    random."""
+    return bool(group_of(posterior, "posterior").attrs.get("row_weights") == DIRICHLET)
+
+
+def mean_error(replicates: NDArray[np.float64], weighted: bool) -> NDArray[np.float64]:
+    """The standard error of the mean of R replicates, along the first axis: `s / √R`, or with
+    random weights of their rows `s √(1 + 1/R)`.
+
+    Weighted replicates scatter about the fit to the rows as they are as that fit scatters over
+    samples of rows, with variance σ²: their mean has σ² of the sample, and σ²/R of the weights.
+
+    Args:
+        replicates: `(R, …)`, R at least 2.
+        weighted: whether each has weights of its own.
+
+    Example:
+        >>> each = np.array([1.0, 2.0, 3.0, 4.0])
+        >>> round(float(mean_error(each, False)), 3), round(float(mean_error(each, True)), 3)
+        (0.645, 1.443)
+    """
+    count = len(replicates)
+    spread = replicates.std(0, ddof=1)
+    error: NDArray[np.float64] = spread * np.sqrt((1 + 1 / count) if weighted else 1 / count)
+    return error
+
+
+def _error_of_rows(posterior: Posterior) -> NDArray[np.float64]:
+    """Half the interval of the mean over the explained rows, by feature; 0 of a single row."""
+    by_row = abs(mask_means(posterior)).mean("chain", dtype=np.float64).values
+    rows = len(by_row)
+    if rows < 2:
+        return np.zeros(by_row.shape[1])
+    half: NDArray[np.float64] = t.ppf(0.975, rows - 1) * by_row.std(0, ddof=1) / np.sqrt(rows)
+    return half
 
 
 def chain_probabilities(posterior: Posterior) -> xr.DataArray:

@@ -1,6 +1,7 @@
 """How a model is inferred: objectives, gradient estimators, fits."""
 
 from lexppl.inference.annealed import annealed
+from lexppl.inference.entropy_unit import entropy_unit
 from lexppl.inference.estimators import (
     REBAR,
     DisARM,
@@ -21,7 +22,7 @@ from lexppl.inference.nested_iwae import NestedIWAE
 from lexppl.inference.objective.objective import Objective
 from lexppl.inference.replicates.averaging import averaged
 from lexppl.inference.replicates.replicate_rows import ReplicateData
-from lexppl.inference.schedules import Geometric, Linear, Schedule
+from lexppl.inference.schedules import Geometric, Linear, Schedule, WarmUp
 from lexppl.inference.stages import LossTerm, Stage
 from lexppl.inference.system import System
 from lexppl.inference.training.collapse import CollapseWarning, collapse
@@ -59,8 +60,10 @@ __all__ = [
     "System",
     "TunedControl",
     "Unscored",
+    "WarmUp",
     "annealed",
     "averaged",
     "collapse",
+    "entropy_unit",
     "fit",
 ]

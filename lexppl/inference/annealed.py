@@ -2,11 +2,17 @@
 
 from typing import Any
 
+from lexppl.argument_checks import finite_float
 from lexppl.inference.nested_iwae import NestedIWAE
 from lexppl.inference.schedules import Linear
 
+ENTROPY = 0.1
+"""Weight of the annealing at the start of a fit, in units of what is to be said of y."""
 
-def annealed(masks: int = 4, imputations: int = 1, **options: Any) -> NestedIWAE:
+
+def annealed(
+    masks: int = 4, imputations: int = 1, *, unit: float = 1.0, **options: Any
+) -> NestedIWAE:
     """The bound with the annealing that keeps discrete selectors from collapsing.
 
     The entropy bonus fades from 0.1 to 0 over the first 60 % of the fit, and penalties grow from 0
@@ -17,14 +23,20 @@ def annealed(masks: int = 4, imputations: int = 1, **options: Any) -> NestedIWAE
     Args:
         masks: `L`.
         imputations: `K`.
+        unit: what the 0.1 nats are multiplied by: :func:`lexppl.inference.entropy_unit` of y, so
+            that the bonus weighs the same against labels of any base rate.
         options: other arguments of :class:`NestedIWAE`, in place of these.
 
+    Raises:
+        ValueError: a unit that is not above 0; as :class:`NestedIWAE`.
+
     Example:
-        >>> annealed().settled
-        0.8
+        >>> annealed().settled, annealed(unit=0.5).at(0.0).spec.entropy
+        (0.8, 0.05)
     """
+    unit = finite_float("unit", unit, above=0.0)
     schedule: dict[str, Any] = {
-        "entropy": Linear(0.1, 0.0, end=0.6),
+        "entropy": Linear(ENTROPY * unit, 0.0, end=0.6),
         "penalty": Linear(0.0, 1.0, begin=0.3, end=0.8),
     }
     return NestedIWAE(masks, imputations, **{**schedule, **options})

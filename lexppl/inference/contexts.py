@@ -8,6 +8,7 @@ import pyro
 import torch
 from pyro.nn import PyroModule
 from pyro.poutine.messenger import Messenger
+from torch import Tensor
 
 from lexppl.effects import (
     IMPUTATION_PLATE,
@@ -114,18 +115,68 @@ class MiniBatch(Messenger):
                 frame = plate._replace(full_size=self._rows)
                 msg["cond_indep_stack"] = (*plates[:place], frame, *plates[place + 1 :])
                 return
-        self._refuse_whole_batch(msg)
-
-    def _refuse_whole_batch(self, msg: Any) -> None:
-        names = {plate.name for plate in msg["cond_indep_stack"]}
-        if not msg["is_observed"] or MASK_PLATE not in names or (msg["infer"] or {}).get(PENALTY):
-            return
-        if names <= {MASK_PLATE, IMPUTATION_PLATE, LABEL_PLATE}:
+        if _observes_whole_batch(msg):
             raise ValueError(
                 f"site {msg['name']!r} observes the whole batch at once, and {self._batch} of "
                 f"{self._rows} rows do not say what the rest would add; give all rows at once "
                 f"(batch_size={self._rows} or more)"
             )
+
+
+class RowWeights(Messenger):
+    """Let each row of a batch count `w_b` times: the sites of the plate over rows are scaled by it.
+
+    What stands outside that plate, such as a global latent and its prior, is left as it is.
+
+    Args:
+        weights: `(B,)`, at least 0.
+        plate: name of the plate over rows, as :func:`rows_plate` finds it.
+
+    Raises:
+        ValueError: at a site of the whole batch, which has no weight of its own, or of some of its
+            rows, where the program draws them.
+
+    Example:
+        >>> import pyro.distributions as dist
+        >>> def model():
+        ...     with pyro.plate("data", 2):
+        ...         pyro.sample("y", dist.Bernoulli(0.5), obs=torch.ones(2))
+        >>> with RowWeights(torch.tensor([3.0, 0.0]), "data"):
+        ...     node = pyro.poutine.trace(model).get_trace().nodes["y"]
+        >>> node["scale"]
+        tensor([3., 0.])
+    """
+
+    def __init__(self, weights: Tensor, plate: str) -> None:
+        super().__init__()
+        self._weights, self._plate = weights, plate
+
+    def _pyro_sample(self, msg: Any) -> None:
+        for plate in msg["cond_indep_stack"]:
+            if plate.name == self._plate:
+                if plate.size != len(self._weights):
+                    raise ValueError(
+                        f"the program takes {plate.size} of the {len(self._weights)} rows of a "
+                        f"batch in its plate {plate.name!r}, and a weight cannot follow its row "
+                        "there: give no row_weights, or leave subsample_size out"
+                    )
+                msg["scale"] = self._weights * msg["scale"]
+                return
+        if _observes_whole_batch(msg):
+            raise ValueError(
+                f"site {msg['name']!r} observes the whole batch at once, in which a row has no "
+                f"term of its own to weigh; observe it in the plate {self._plate!r}, or give no "
+                "row_weights"
+            )
+
+
+def _observes_whole_batch(msg: Any) -> bool:
+    """Whether a site observes all rows in one, within the particle plates."""
+    names = {plate.name for plate in msg["cond_indep_stack"]}
+    infer = msg["infer"] or {}
+    if not msg["is_observed"] or MASK_PLATE not in names or infer.get(PENALTY):
+        return False
+    return names <= {MASK_PLATE, IMPUTATION_PLATE, LABEL_PLATE}
 
 
 def rows_plate(nodes: Iterable[Mapping[str, Any]], batch: int) -> str | None:

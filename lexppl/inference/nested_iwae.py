@@ -3,7 +3,7 @@
 import copy
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -86,6 +86,8 @@ class NestedIWAE(Objective):
         Burda, Grosse, Salakhutdinov. Importance weighted autoencoders. ICLR 2016.
     """
 
+    reads_scales: ClassVar[bool] = True
+
     def __init__(
         self,
         masks: float = 10,
@@ -132,8 +134,9 @@ class NestedIWAE(Objective):
 
     @property
     def settled(self) -> float:  # type: ignore[override]
-        """The progress from which no schedule changes any more."""
-        return max(settles(self.entropy), settles(self.penalty), self.random_masks)
+        """The progress from which no schedule changes any more, nor the estimator."""
+        schedules = (settles(self.entropy), settles(self.penalty))
+        return max(*schedules, self.random_masks, self.estimator.settled)
 
     @property
     def control_parameters(self) -> tuple[nn.Module, ...]:

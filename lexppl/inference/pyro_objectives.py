@@ -30,6 +30,7 @@ class PyroObjective(Objective):
 
     vectorised: ClassVar[bool] = False
     watched: ClassVar[bool] = False
+    reads_scales: ClassVar[bool] = True
 
     def __init__(self, elbo: ELBO) -> None:
         super().__init__(max_plate_nesting=elbo.max_plate_nesting)

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from lexppl.argument_checks import fraction
+
 Schedule = Callable[[float], float]
 """A value as a function of the progress of a fit, from 0 (start) to 1 (end)."""
 
@@ -78,6 +80,42 @@ class Geometric:
     def __call__(self, progress: float) -> float:
         share = Linear(0.0, 1.0, self.begin, self.end)(progress)
         return float(self.first ** (1.0 - share) * self.last**share)
+
+
+@dataclass(frozen=True)
+class WarmUp:
+    """Rise linearly from 0 to a value, or to a schedule, over the first share of the fit.
+
+        value(t) = schedule(t) · min(t / share, 1)
+
+    A learning rate that starts high is spared the steps in which Adam's second moments know little.
+
+    Args:
+        schedule: what is risen to, a constant or a schedule.
+        share: of the fit, in (0, 1).
+
+    Raises:
+        ValueError: a share outside (0, 1).
+
+    Example:
+        >>> rate = WarmUp(Linear(3e-3, 0.0, begin=0.7), share=0.1)
+        >>> [round(rate(t), 6) for t in (0.0, 0.05, 0.1, 0.7, 0.85)]
+        [0.0, 0.0015, 0.003, 0.003, 0.0015]
+    """
+
+    schedule: float | Schedule
+    share: float = 0.03
+
+    def __post_init__(self) -> None:
+        fraction("share", self.share, of="the fit")
+
+    @property
+    def end(self) -> float:
+        """The progress from which it no longer changes."""
+        return max(self.share, settles(self.schedule))
+
+    def __call__(self, progress: float) -> float:
+        return at(self.schedule, progress) * min(progress / self.share, 1.0)
 
 
 def at(schedule: float | Schedule, progress: float) -> float:

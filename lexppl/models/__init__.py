@@ -13,6 +13,7 @@ from lexppl.models.imputers import (
     ComplementImputer,
     ConditionalGaussianImputer,
     ConstantImputer,
+    GapImputer,
     GaussianImputer,
     GaussianMixtureImputer,
     KMeansDataImputer,
@@ -25,6 +26,7 @@ from lexppl.models.lex import LEX, observe
 from lexppl.models.likelihoods import (
     BernoulliLikelihood,
     CategoricalLikelihood,
+    HeteroscedasticLikelihood,
     Likelihood,
     NormalLikelihood,
     PoissonLikelihood,
@@ -48,6 +50,13 @@ from lexppl.models.selectors import (
     RandomSelector,
     SoftMaskSelector,
 )
+from lexppl.models.trees import (
+    BoostedTrees,
+    EstimatorPredictor,
+    TreePredictor,
+    estimator_predictor,
+    tree_predictor,
+)
 from lexppl.models.unmasked_predictor import UnmaskedPredictor
 
 __all__ = [
@@ -56,16 +65,20 @@ __all__ = [
     "BernoulliLikelihood",
     "BernoulliSelector",
     "BlackBox",
+    "BoostedTrees",
     "CategoricalLikelihood",
     "ComplementImputer",
     "ConditionalGaussianImputer",
     "ConstantImputer",
     "DirichletSelector",
+    "EstimatorPredictor",
     "Frozen",
+    "GapImputer",
     "GaussianImputer",
     "GaussianMixtureImputer",
     "GiniPenalty",
     "Grouping",
+    "HeteroscedasticLikelihood",
     "KLPenalty",
     "KMeansDataImputer",
     "KSubsetSelector",
@@ -87,8 +100,10 @@ __all__ = [
     "SoftMaskSelector",
     "SquaredMaskImputer",
     "TotalVariationPenalty",
+    "TreePredictor",
     "UnmaskedPredictor",
     "black_box",
+    "estimator_predictor",
     "frozen",
     "imputation_particles",
     "label_expectation",
@@ -96,4 +111,5 @@ __all__ = [
     "observe",
     "penalty",
     "regime_targets",
+    "tree_predictor",
 ]

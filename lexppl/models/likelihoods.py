@@ -89,6 +89,21 @@ class NormalLikelihood(Likelihood):
         return dist.Normal(outputs.squeeze(-1), self.log_scale.exp())
 
 
+class HeteroscedasticLikelihood(Likelihood):
+    """`y ~ Normal(f₁, exp(f₂ / 2))`, from two outputs: the mean, in the units of y, and the log of
+    the variance.
+
+    Example:
+        >>> HeteroscedasticLikelihood()(torch.tensor([[3.0, 0.0]])).stddev
+        tensor([1.])
+    """
+
+    discrete = False
+
+    def forward(self, outputs: Tensor) -> TorchDistribution:
+        return dist.Normal(outputs[..., 0], (0.5 * outputs[..., 1]).exp())
+
+
 class PoissonLikelihood(Likelihood):
     """`y ~ Poisson(exp f)`, from one output; y is a count.
 

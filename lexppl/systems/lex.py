@@ -5,10 +5,12 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from lexppl.argument_checks import int_at_least
-from lexppl.inference import LossTerm, NestedIWAE, Stage, System, annealed
+from lexppl.argument_checks import finite_float, int_at_least
+from lexppl.inference import LeaveOneOut, LossTerm, NestedIWAE, Stage, System, annealed
+from lexppl.inference.estimators.leave_one_out import Labels
 from lexppl.models.grouping import Grouping
-from lexppl.models.imputers import GaussianImputer
+from lexppl.models.imputers import GapImputer, GaussianImputer
+from lexppl.models.imputers.imputer import Imputer
 from lexppl.models.lex import LEX
 from lexppl.models.networks import MLP
 from lexppl.models.penalties import SizePenalty
@@ -17,7 +19,7 @@ from lexppl.models.table_parts import check_classes, check_size, mask_entries, t
 from lexppl.systems.registry import METHODS
 
 PENALTY = 0.02
-"""Nats for each entry kept, where k is not given."""
+"""Nats for each entry kept, of labels as frequent as each other, where nothing is given."""
 
 
 @METHODS.register("LEX: the nested bound, k-subset or Bernoulli masks")
@@ -26,11 +28,13 @@ def lex(
     *,
     classes: int | None,
     k: int | None = None,
-    penalty: float | None = PENALTY,
+    penalty: float | None = None,
     masks: int = 4,
     imputations: int = 1,
     folds: int = 2,
     towards: float = 0.8,
+    labels: Labels = "observed",
+    unit: float = 1.0,
     imputer: nn.Module | None = None,
     grouping: Grouping | None = None,
     predictor: nn.Module | None = None,
@@ -54,46 +58,64 @@ def lex(
         features: D.
         classes: C for labels, or None for a real response with a normal likelihood.
         k: entries that a mask keeps; or
-        penalty: λ, nats for each entry kept, with the number of entries free.
+        penalty: λ, nats for each entry kept, with the number of entries free; 0.02 units if
+            neither is given.
         masks: L.
         imputations: K.
         folds: F predictors, each fitted without a fold's rows, on which it judges the selector; 1
             for one that judges on the rows it has learned from, and lets a column be kept that it
             only memorises by.
         towards: the rate of keeping that free masks start at and are annealed to; 0.5 for none.
-        imputer: distribution of what is hidden; the standard Gaussian if None.
+        labels: "observed", or "averaged" to judge masks by what they gain of every label, as
+            likely as the predictor says (:class:`lexppl.inference.LeaveOneOut`): less noise, and an
+            explanation of what the predictor uses. For y that are labels, not probabilities.
+        unit: what the penalty, where none is given, and the annealing's weight are counted in:
+            :func:`lexppl.inference.entropy_unit` of y, which is 1 for two labels as frequent as
+            each other. A penalty that is given is in nats.
+        imputer: distribution of what is hidden; the standard Gaussian if None, and a gap where the
+            predictor is one that reads gaps.
         grouping: which features an entry keeps; one entry a feature if None.
         predictor: a given predictor in place of the network, of which a copy learns from the
-            weights it has, unless it is :func:`lexppl.models.frozen`.
+            weights it has, unless it is :func:`lexppl.models.frozen`; a
+            :func:`lexppl.models.tree_predictor` is fitted before the selector's first step.
         hidden: widths of the selector's hidden layers.
         predictor_hidden: widths of the predictor's.
         objective: in place of the annealed bound, whose L and K are then its own.
 
     Raises:
-        ValueError: both k and a penalty of your own, or neither; k outside 1 … G; fewer than two
-            classes; no folds, a rate outside (0, 1).
+        ValueError: both k and a penalty; k outside 1 … G; fewer than two classes; no folds, a rate
+            outside (0, 1), a unit that is not above 0; labels of another name, or averaged ones of
+            a real response or beside an objective of your own.
 
     Example:
         >>> lex(11, classes=2, k=5).program().selector.k
         5
     """
     entries = mask_entries(features, grouping)
-    if k is not None and penalty == PENALTY:
-        penalty = None
-    if (k is None) == (penalty is None):
-        raise ValueError("give either k, the entries a mask keeps, or a penalty for each of them")
+    unit = finite_float("unit", unit, above=0.0)
     if k is not None:
         check_size(k, entries)
+        if penalty is not None:
+            raise ValueError(
+                "give either k, the entries a mask keeps, or a penalty for each of them"
+            )
+    elif penalty is None:
+        penalty = PENALTY * unit
     check_classes(classes)
 
     folds = int_at_least("folds", folds)
-    bound = objective or annealed(masks, imputations, towards=towards)
+    estimator = LeaveOneOut(labels=labels)
+    if labels == "averaged":
+        _check_averaged(classes, objective)
+    bound = objective or annealed(
+        masks, imputations, towards=towards, unit=unit, estimator=estimator
+    )
 
     def build() -> list[Stage]:
         network = MLP(features, entries, hidden)
         model = LEX(
             BernoulliSelector(network, towards) if k is None else KSubsetSelector(network, k),
-            GaussianImputer() if imputer is None else imputer,
+            _usual_imputer(predictor) if imputer is None else imputer,
             _own(predictor) or table_predictor(features, classes, predictor_hidden),
             [] if penalty is None else [SizePenalty(penalty)],
             grouping,
@@ -103,7 +125,26 @@ def lex(
     return System(build, folds=folds)
 
 
+def _usual_imputer(predictor: nn.Module | None) -> Imputer:
+    return GapImputer() if getattr(predictor, "reads_gaps", False) else GaussianImputer()
+
+
+def _check_averaged(classes: int | None, objective: NestedIWAE | None) -> None:
+    if classes is None:
+        raise ValueError(
+            "labels='averaged' needs labels that can be listed, and classes=None is a real "
+            "response: leave labels='observed'"
+        )
+    if objective is not None:
+        raise ValueError(
+            "labels='averaged' is of the annealed bound, and objective= takes its place: give it "
+            "estimator=LeaveOneOut(labels='averaged')"
+        )
+
+
 def _own(predictor: nn.Module | None) -> nn.Module | None:
     """A copy where it learns: the given one stays as it is, and replicates share nothing."""
-    learns = predictor is not None and any(p.requires_grad for p in predictor.parameters())
+    learns = predictor is not None and (
+        hasattr(predictor, "fit_rows") or any(p.requires_grad for p in predictor.parameters())
+    )
     return copy.deepcopy(predictor) if learns else predictor

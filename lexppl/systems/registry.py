@@ -31,6 +31,7 @@ class Settings:
         predictor: a given predictor, for LEX's regimes in which it does not learn.
         masks, imputations: L and K, for bounds of several.
         folds: F, for methods whose predictor is cross-fitted.
+        unit: of its constants in nats, for methods that count them in the base rate's entropy.
         imputer: distribution of the hidden features, or None for the method's own.
         grouping: which features an entry keeps, or None for one a feature.
         hidden: widths of the selector's hidden layers.
@@ -46,6 +47,7 @@ class Settings:
     masks: int | None = None
     imputations: int | None = None
     folds: int | None = None
+    unit: float | None = None
     imputer: nn.Module | None = None
     grouping: Grouping | None = None
     hidden: Sequence[int] | None = None

@@ -31,7 +31,10 @@ class ExplainerClassifier(ClassifierMixin, TableExplainer):
         k: entries that a mask keeps, for methods with a given number (l2x, vibi, meed; lex may
             have one); if None a quarter of the G entries, rounded up.
         penalty: nats for each entry kept, for methods that choose the number themselves (lex,
-            invase, real_x, base_x, rationale); the method's own if None.
+            invase, real_x, base_x, rationale); "auto" to choose it from the data, for lex: a path
+            of five penalties is fitted at once, and the one at its plateau kept
+            (:func:`lexppl.evaluation.penalty_path`). The method's own if None, which for lex is
+            0.02 nats times the entropy of the labels over that of a fair coin.
         imputer: what hidden features are replaced with: a name of
             :data:`lexppl.models.imputers.by_name.IMPUTERS`, fitted on the training rows, or a
             module that takes standardised rows; the method's own if None.
@@ -46,6 +49,8 @@ class ExplainerClassifier(ClassifierMixin, TableExplainer):
             1e-3, or what the method's own optimizer has (xtab).
         replicates: R fits from different seeds at once: the chains of `explain`, over which
             predictions and importances are averaged.
+        row_weights: "dirichlet" to give the rows random weights of their own in each replicate, so
+            that the replicates' spread is over rows too (:func:`lexppl.fit`); None for none.
         model: a fitted classifier (any with `predict_proba`) or torch predictor
             (:class:`lexppl.models.Predictor`) of X in its own units, to be explained: the explainer
             is then fitted to its probabilities, and y only says which labels there are. A torch
@@ -58,6 +63,9 @@ class ExplainerClassifier(ClassifierMixin, TableExplainer):
             best epoch is chosen; None, or rows so few that it would have a single class, for the
             last epoch.
         folds: predictors of lex, each judging the rows that it has not learned from; 2 if None.
+        predictor: what predicts from the features that lex keeps: "network" (None); "trees",
+            boosted trees that read hidden features as missing, without an imputer; "auto" for the
+            one of the two fits that predicts the rows set apart for validation better.
         prediction_masks: masks that a prediction is averaged over.
         random_state: a number, a numpy generator, or None for another fit each time. Global
             random state is never touched.
@@ -66,6 +74,9 @@ class ExplainerClassifier(ClassifierMixin, TableExplainer):
     Attributes:
         classes_: the C labels.
         result_: what :func:`lexppl.fit` returned; of its replicates each is a chain.
+        penalty_: the penalty of the fit in nats, or None for a method without one.
+        penalty_path_: where it was "auto", the path's table, one row a penalty; else None.
+        predictor_kind_: "network" or "trees".
         feature_importances_: `(G,)`, the mean size of :meth:`importances` over the rows of `fit`.
         encoding_: how columns become features.
         n_features_in_: number of columns of X.

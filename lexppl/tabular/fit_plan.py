@@ -6,16 +6,21 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 from torch import nn
 
 from lexppl.argument_checks import finite_float, int_at_least, int_between
+from lexppl.evaluation.penalty_path import PATH
 from lexppl.inference import Linear
 from lexppl.inference.training.fit import WEIGHT_DECAY
+from lexppl.inference.training.row_weights import DIRICHLET
 from lexppl.models.regimes import Regime
 from lexppl.systems import DEFAULT_METHOD, METHODS, Method
+from lexppl.systems.lex import PENALTY
 
+AUTO: Literal["auto"] = "auto"
+"""In place of a penalty: λ is chosen from the data, at the plateau of a path."""
 FEW_ROWS = 2000
 """Fewer rows to fit on than this get small networks: large ones overfit at once."""
 STEPS = 3000
@@ -26,6 +31,15 @@ BATCHES_AN_EPOCH = 3
 LEARNING_RATE = 1e-3
 SHARE_KEPT = 0.25
 """Of the entries, where a method keeps a given number and none is given."""
+NETWORK, TREES, AUTO_PREDICTOR = "network", "trees", "auto"
+PREDICTORS = (NETWORK, TREES, AUTO_PREDICTOR)
+"""What predicts from the features that are kept: the method's network, boosted trees, or the one
+that predicts validation rows better."""
+USUAL_PREDICTOR = NETWORK
+"""Of `lexppl explain`, where nothing is typed."""
+BOOTSTRAP = True
+"""Whether `lexppl explain` weights the rows of each of several replicates at random, so that
+intervals cover rows, where nobody says."""
 TAKEN_AS: Mapping[str, str] = MappingProxyType({"regime": "predictor"})
 """By which argument of its factory a method takes a setting, where the names differ."""
 
@@ -37,7 +51,8 @@ class FitPlan:
     Args:
         method: a name of :data:`lexppl.systems.METHODS`.
         k: entries that a mask keeps, or None.
-        penalty: nats for each entry kept, or None where a k or the method says it.
+        penalty: nats for each entry kept; "auto" to choose it from the data; or None where a k or
+            the method says it.
         imputer: a name of :data:`lexppl.models.imputers.by_name.IMPUTERS`, or a module.
         masks, imputations: L and K, or None for a method whose bound has its own.
         folds: F, or None for a method that is not cross-fitted by itself.
@@ -50,11 +65,16 @@ class FitPlan:
         replicates: R.
         seed: of everything.
         weight_decay: of Adam.
+        unit: what the constants of a method that has one are counted in,
+            :func:`lexppl.inference.entropy_unit` of what is observed; the numbers above are in
+            nats.
+        predictor_kind: one of :data:`PREDICTORS`; trees leave a gap where features are hidden.
+        row_weights: "dirichlet" for random weights of the rows in each replicate, or None.
     """
 
     method: str
     k: int | None
-    penalty: float | None
+    penalty: float | Literal["auto"] | None
     imputer: str | nn.Module
     masks: int | None
     imputations: int | None
@@ -69,6 +89,14 @@ class FitPlan:
     replicates: int
     seed: int
     weight_decay: float = WEIGHT_DECAY
+    unit: float = 1.0
+    predictor_kind: str = NETWORK
+    row_weights: str | None = None
+
+    @property
+    def path(self) -> tuple[float, ...]:
+        """The penalties, in nats, of which "auto" takes one."""
+        return tuple(share * self.unit for share in PATH)
 
     @property
     def schedule(self) -> Linear:
@@ -100,19 +128,26 @@ def plan_for(
     regime: Regime = Regime.FREE_IN_SITU,
     replicates: Any = 1,
     seed: int = 0,
+    unit: float = 1.0,
+    predictor: str | None = None,
+    row_weights: str | None = None,
 ) -> FitPlan:
     """The plan of a fit of a method to so many rows; what is None is chosen here.
 
     Batches are a third of few rows and at most 500; epochs are 200, or fewer so that there are
     3000 steps; layers are 64 wide below 2000 rows and 200 above. A batch has a row more where the
-    last one would have one row only, which batch norm cannot take. The rest is the method's own.
+    last one would have one row only, which batch norm cannot take. The rest is the method's own;
+    where it counts its constants in the base rate's entropy, the default penalty and the weight
+    decay are multiplied by it. A penalty that is given is in nats as it stands.
 
     Args:
         rows: how many there are to fit on.
         entries: G.
         method: its name, and settings that :func:`check_settings` has let pass.
         k, penalty, imputer, masks, imputations, folds, hidden, predictor_hidden, epochs,
-            batch_size, learning_rate, regime, replicates, seed: of :class:`FitPlan`.
+            batch_size, learning_rate, regime, replicates, seed, unit, row_weights: of
+            :class:`FitPlan`.
+        predictor: its kind; the network if None.
 
     Raises:
         ValueError, TypeError: numbers that are not positive, or not whole where they must be; a k
@@ -125,22 +160,22 @@ def plan_for(
     """
     few = rows < FEW_ROWS
     known = METHODS[method]
+    kind = _predictor_kind(predictor, imputer, regime)
+    usual = "gap" if kind == TREES else usual_imputer(known)
     size = _count("batch_size", batch_size, math.ceil(min(LARGEST_BATCH, rows / BATCHES_AN_EPOCH)))
     size = min(size, rows)
     while rows % size == 1 % size and size < rows:
         size += 1
     lasting = max(1, min(MOST_EPOCHS, STEPS // math.ceil(rows / size)))
-    charge = known.default("penalty")
-    if penalty is not None:
-        charge = finite_float("penalty", penalty, least=0.0)
+    unit = finite_float("unit", unit, above=0.0) if known.takes("unit") else 1.0
     rate = LEARNING_RATE
     if learning_rate is not None:
         rate = finite_float("learning_rate", learning_rate, above=0.0)
     return FitPlan(
         method=method,
         k=kept_entries(method, None if k is None else int_at_least("k", k), entries),
-        penalty=None if k is not None else charge,
-        imputer=usual_imputer(known) if imputer is None else imputer,
+        penalty=None if k is not None else _penalty(known, penalty, unit),
+        imputer=usual if imputer is None else imputer,
         folds=known.default("folds") if folds is None else int_at_least("folds", folds),
         masks=known.default("masks") if masks is None else int_at_least("masks", masks),
         imputations=(
@@ -159,6 +194,10 @@ def plan_for(
         regime=regime,
         replicates=int_at_least("replicates", replicates),
         seed=seed,
+        weight_decay=WEIGHT_DECAY * unit,
+        unit=unit,
+        predictor_kind=kind,
+        row_weights=_row_weights(row_weights),
     )
 
 
@@ -187,8 +226,8 @@ def check_settings(method: str, option: str = "{}", **given: Any) -> None:
     Args:
         method: a name of :data:`lexppl.systems.METHODS`.
         option: pattern of what a setting is called.
-        given: k, penalty, imputer, masks, imputations, folds and regime as they are given; None
-            where they are not.
+        given: k, penalty, imputer, masks, imputations, folds, predictor and regime as they are
+            given; None where they are not.
 
     Raises:
         ValueError, TypeError: as it says.
@@ -217,9 +256,32 @@ def check_settings(method: str, option: str = "{}", **given: Any) -> None:
             "of them"
         )
     if "penalty" in asked_for:
-        finite_float("penalty", asked_for["penalty"], least=0.0)
+        _penalty(METHODS[method], asked_for["penalty"], 1.0, option)
     if "k" in asked_for:
         int_at_least("k", asked_for["k"])
+
+
+def _predictor_kind(given: Any, imputer: Any, regime: Regime) -> str:
+    """The kind of predictor, of which trees learn, and are told nothing where features are hidden.
+
+    Raises:
+        ValueError: another kind; trees with an imputer, or where a predictor is given.
+    """
+    if given is not None and (not isinstance(given, str) or given not in PREDICTORS):
+        raise ValueError(f"predictor must be one of {list(PREDICTORS)}; it is {given!r}")
+    if given is None or given == NETWORK:
+        return NETWORK
+    if not regime.learns_predictor:
+        raise ValueError(
+            f"predictor={given!r} learns with the explainer, and in the regime {regime.value!r} "
+            "the predictor is one that was fitted before: leave it out"
+        )
+    if given == TREES and imputer is not None:
+        raise ValueError(
+            "trees read hidden features as missing, and imputer= puts values in their place: leave "
+            "one of the two out"
+        )
+    return given
 
 
 def usual_imputer(method: Method) -> str:
@@ -248,8 +310,43 @@ def kept_entries(method: str, k: int | None, entries: int) -> int | None:
     return int_between("k", k, 1, entries, note="the number of mask entries")
 
 
+def chooses_penalty(method: str) -> bool:
+    """Whether a method's penalty may be chosen from the data: its constants are in the units that
+    the path is in, and it differs from replicate to replicate in nothing but λ.
+
+    Example:
+        >>> chooses_penalty("lex"), chooses_penalty("real_x")
+        (True, False)
+    """
+    return METHODS[method].takes("penalty") and METHODS[method].takes("unit")
+
+
+def _penalty(
+    method: Method, given: Any, unit: float, option: str = "{}"
+) -> float | Literal["auto"] | None:
+    """λ in nats, or that it is chosen."""
+    if given is None:
+        return PENALTY * unit if chooses_penalty(method.name) else method.default("penalty")
+    if isinstance(given, str) and given == AUTO:
+        if not chooses_penalty(method.name):
+            raise ValueError(
+                f"{method.name} chooses no {option.format('penalty')} from the data: give nats, or "
+                f"leave it out; {', '.join(n for n in METHODS if chooses_penalty(n))} does"
+            )
+        return AUTO
+    if isinstance(given, str):
+        raise ValueError(f"penalty must be nats for each entry kept, or {AUTO!r}; it is {given!r}")
+    return finite_float("penalty", given, least=0.0)
+
+
 def _count(name: str, value: Any, otherwise: int) -> int:
     return otherwise if value is None else int_at_least(name, value)
+
+
+def _row_weights(given: Any) -> str | None:
+    if given is not None and not (isinstance(given, str) and given == DIRICHLET):
+        raise ValueError(f"row_weights must be {DIRICHLET!r} or None; it is {given!r}")
+    return None if given is None else DIRICHLET
 
 
 def _widths(name: str, given: Any, otherwise: tuple[int, ...]) -> tuple[int, ...]:

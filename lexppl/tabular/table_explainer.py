@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -19,7 +19,7 @@ from lexppl.arviz_compatibility import Posterior
 from lexppl.data import NumericColumn, TableEncoding, TargetColumn
 from lexppl.data.stratification import training_and_validation
 from lexppl.explanation import explain
-from lexppl.inference import FitResult
+from lexppl.inference import FitResult, entropy_unit
 from lexppl.systems import DEFAULT_METHOD, METHODS
 from lexppl.tabular.fit_plan import check_method, check_settings, plan_for
 from lexppl.tabular.given_model import (
@@ -27,6 +27,7 @@ from lexppl.tabular.given_model import (
     predictor_on_standardised_rows,
     said_by,
 )
+from lexppl.tabular.predictor_choice import fit_chosen
 from lexppl.tabular.row_predictions import row_importances, row_predictions
 from lexppl.tabular.seeds import seed_of
 from lexppl.tabular.table_columns import grouping_of, has_levels, refuse_missing_cells
@@ -39,6 +40,9 @@ class TableExplainer(BaseEstimator, ABC):
     """Rows in, a fitted explainer and its names out; what y is, the two estimators say."""
 
     result_: FitResult
+    penalty_: float | None
+    penalty_path_: pd.DataFrame | None
+    predictor_kind_: str
     encoding_: TableEncoding
     feature_importances_: NDArray[np.float64]
     n_features_in_: int
@@ -49,7 +53,7 @@ class TableExplainer(BaseEstimator, ABC):
         method: str = DEFAULT_METHOD,
         *,
         k: int | None = None,
-        penalty: float | None = None,
+        penalty: float | Literal["auto"] | None = None,
         imputer: str | nn.Module | None = None,
         groups: Any = None,
         hidden: Any = None,
@@ -58,9 +62,11 @@ class TableExplainer(BaseEstimator, ABC):
         batch_size: int | None = None,
         learning_rate: float | None = None,
         replicates: int = 1,
+        row_weights: str | None = None,
         model: Any = None,
         validation_fraction: float | None = 0.2,
         folds: int | None = None,
+        predictor: str | None = None,
         prediction_masks: int = 50,
         random_state: Any = None,
         verbose: bool = False,
@@ -76,9 +82,11 @@ class TableExplainer(BaseEstimator, ABC):
         self.batch_size = batch_size
         self.learning_rate = learning_rate
         self.replicates = replicates
+        self.row_weights = row_weights
         self.model = model
         self.validation_fraction = validation_fraction
         self.folds = folds
+        self.predictor = predictor
         self.prediction_masks = prediction_masks
         self.random_state = random_state
         self.verbose = verbose
@@ -176,7 +184,12 @@ class TableExplainer(BaseEstimator, ABC):
     def _fit(self, X: Any, y: Any) -> None:
         check_method(self.method, is_classifier(self))
         check_settings(
-            self.method, k=self.k, penalty=self.penalty, imputer=self.imputer, folds=self.folds
+            self.method,
+            k=self.k,
+            penalty=self.penalty,
+            imputer=self.imputer,
+            folds=self.folds,
+            predictor=self.predictor,
         )
         share = self.validation_fraction
         if share is not None:
@@ -198,6 +211,7 @@ class TableExplainer(BaseEstimator, ABC):
         x = self.encoding_.encode(frame)
         if not bool(x.isfinite().all()):
             raise ValueError("X has values that are too far apart to be standardised; rescale it")
+        y = self._observed(table, targets, x.dtype)
         plan = plan_for(
             len(train),
             grouping.entries,
@@ -213,8 +227,10 @@ class TableExplainer(BaseEstimator, ABC):
             learning_rate=self.learning_rate,
             replicates=self.replicates,
             seed=seed,
+            unit=entropy_unit(y[train], len(target.class_names or ())),
+            predictor=self.predictor,
+            row_weights=self.row_weights,
         )
-        y = self._observed(table, targets, x.dtype)
         rows = EncodedRows(
             (x[train], y[train]),
             None if valid is None else (x[valid], y[valid]),
@@ -222,9 +238,16 @@ class TableExplainer(BaseEstimator, ABC):
             self.encoding_.feature_names,
             target.class_names,
         )
-        self.result_ = fit_table(
-            plan, rows, black_box=self._explained_module(), progress=bool(self.verbose)
+        black_box = self._explained_module()
+        chosen = fit_chosen(
+            plan,
+            rows.valid,
+            lambda one: fit_table(one, rows, black_box=black_box, progress=bool(self.verbose)),
         )
+        fitted, self.predictor_kind_ = chosen.fit, chosen.fit.plan.predictor_kind
+        self.result_ = fitted.result
+        self.penalty_ = fitted.penalty
+        self.penalty_path_ = None if fitted.path is None else fitted.path.table
         self._seed = seed
         self.feature_importances_ = np.abs(self._importances_of(x.double())).mean(0)
 

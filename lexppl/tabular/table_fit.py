@@ -9,14 +9,40 @@ from typing import Any, Self
 from torch import Tensor, nn
 
 from lexppl.data import Dataset
-from lexppl.evaluation import FittedPredictor, fit_predictor
+from lexppl.evaluation import FittedPredictor, PenaltyPath, fit_predictor, penalty_path
 from lexppl.inference import FitResult, Stage, System, fit
 from lexppl.inference.contexts import seeded
-from lexppl.models import Grouping, regime_targets
+from lexppl.models import Grouping, TreePredictor, regime_targets, tree_predictor
 from lexppl.models.imputers.by_name import imputer_of
 from lexppl.models.regimes import Regime, frozen
 from lexppl.systems import METHODS, Settings, system_for
-from lexppl.tabular.fit_plan import FitPlan
+from lexppl.tabular.fit_plan import AUTO, AUTO_PREDICTOR, NETWORK, TREES, FitPlan
+
+PATH_REPLICATES = 2
+"""Most fits at each λ of a path: R of them are the result, more are fitted at the λ they choose. On
+one core two at five λ and four at the chosen one cost 2.8 times the four alone (3.2 in layers of
+200), four at each λ 3.6 times; one at each λ chooses between neighbours by chance."""
+
+
+@dataclass(frozen=True, eq=False)
+class TableFit:
+    """An explainer of a table, and how it came about.
+
+    Args:
+        plan: with the penalty that it has.
+        result: the fit.
+        path: where the penalty was chosen, what it was chosen from.
+    """
+
+    plan: FitPlan
+    result: FitResult
+    path: PenaltyPath | None = None
+
+    @property
+    def penalty(self) -> float | None:
+        """λ of the fit in nats, or None where there is none."""
+        penalty = self.plan.penalty
+        return None if isinstance(penalty, str) else penalty
 
 
 @dataclass(frozen=True)
@@ -99,8 +125,13 @@ def fit_table(
     black_box: nn.Module | None = None,
     full: FittedPredictor | None = None,
     progress: bool = False,
-) -> FitResult:
+) -> TableFit:
     """Fit a method of :data:`lexppl.systems.METHODS` by a plan.
+
+    Where the plan's penalty is "auto", each λ of its path is fitted, all of them at once, and the
+    plateau chooses one (:func:`lexppl.evaluation.penalty_path`). Up to two replicates are the
+    path's own; more are fitted with the chosen λ, as if it had been given. A path that is
+    interrupted is the result as far as it came.
 
     A method that explains a model, and is given none, gets a predictor that sees all of x, fitted
     on the same rows to what they observe; what it then observes is that predictor. So does a
@@ -114,7 +145,8 @@ def fit_table(
         progress: show progress bars.
 
     Raises:
-        ValueError, TypeError: settings that the method cannot take.
+        ValueError, TypeError: settings that the method cannot take; a penalty to be chosen without
+            validation rows to choose it on.
         KeyboardInterrupt: interrupted before the explainer's own fit.
 
     Example:
@@ -122,10 +154,15 @@ def fit_table(
         >>> from lexppl.tabular.fit_plan import plan_for
         >>> data = load("wine")
         >>> rows = EncodedRows.of(data, range(0, 178, 2), range(1, 178, 2))
-        >>> result = fit_table(plan_for(89, data.n_entries, "l2x", epochs=1), rows)
+        >>> result = fit_table(plan_for(89, data.n_entries, "l2x", epochs=1), rows).result
         >>> result.model.selector.k, result.entry_names[0]
         (4, 'alcohol')
     """
+    if plan.penalty == AUTO and rows.valid is None:
+        raise ValueError(
+            "penalty='auto' is chosen on validation rows, and there are none: give rows of each "
+            "class to set apart, or a penalty in nats"
+        )
     method = METHODS[plan.method]
     if plan.needs_full_predictor and black_box is None:
         full = fit_full_predictor(plan, rows, progress) if full is None else full
@@ -133,42 +170,93 @@ def fit_table(
             rows = rows.observing(full.predictor)
     else:
         full = None
-    x = rows.train[0]
     given = None if full is None else full.predictor
-    settings = Settings(
+    explained = given if black_box is None else copy.deepcopy(black_box)
+    settings = _settings(plan, rows, explained, None if given is None else frozen(given))
+    training: dict[str, Any] = {
+        "epochs": plan.epochs,
+        "batch_size": plan.batch_size,
+        "learning_rate": plan.schedule,
+        "weight_decay": plan.weight_decay,
+        "row_weights": plan.row_weights,
+        "seed": plan.seed,
+        "progress": progress,
+    }
+
+    def system(penalty: Any) -> System:
+        return _system(plan, replace(settings, penalty=penalty), rows.train[0])
+
+    path = None
+    if plan.penalty == AUTO and rows.valid is not None:
+        each = min(plan.replicates, PATH_REPLICATES)
+        path = penalty_path(
+            system,
+            rows.train,
+            valid=rows.valid,
+            penalties=plan.path,
+            replicates=each,
+            **training,
+        )
+        plan = replace(plan, penalty=path.penalty)
+        if path.fitted.interrupted:
+            plan = replace(plan, replicates=each)
+    if path is not None and path.replicates == plan.replicates:
+        result = path.result
+    else:
+        result = fit(
+            system(plan.penalty),
+            rows.train,
+            valid=rows.valid,
+            replicates=plan.replicates,
+            **training,
+        )
+    result.entry_names = rows.grouping.names
+    result.feature_names, result.class_names = rows.feature_names, rows.class_names
+    return TableFit(plan, result, path)
+
+
+def _settings(
+    plan: FitPlan, rows: EncodedRows, black_box: nn.Module | None, predictor: nn.Module | None
+) -> Settings:
+    """What the method is built for, but for its penalty."""
+    x = rows.train[0]
+    return Settings(
         features=x.shape[1],
-        classes=None if rows.class_names is None else len(rows.class_names),
+        classes=_classes(rows),
         k=plan.k,
-        penalty=plan.penalty,
-        black_box=given if black_box is None else copy.deepcopy(black_box),
-        predictor=None if given is None else frozen(given),
+        black_box=black_box,
+        predictor=_trees(plan, rows) if predictor is None else predictor,
         masks=plan.masks,
         imputations=plan.imputations,
         folds=plan.folds,
-        imputer=_imputer(plan, x) if method.takes("imputer") else None,
+        unit=plan.unit,
+        imputer=_imputer(plan, x) if METHODS[plan.method].takes("imputer") else None,
         grouping=rows.grouping,
         hidden=plan.hidden,
         predictor_hidden=plan.predictor_hidden,
     )
+
+
+def _classes(rows: EncodedRows) -> int | None:
+    return None if rows.class_names is None else len(rows.class_names)
+
+
+def _trees(plan: FitPlan, rows: EncodedRows) -> TreePredictor | None:
+    """The plan's predictor, where it is not the method's own network."""
+    if plan.predictor_kind == AUTO_PREDICTOR:
+        raise ValueError(
+            f"predictor={AUTO_PREDICTOR!r} is two fits, of which fit_chosen keeps one: name the "
+            f"predictor, {NETWORK!r} or {TREES!r}"
+        )
+    if plan.predictor_kind == NETWORK:
+        return None
+    return tree_predictor(rows.train[0], _classes(rows), rows.grouping)
+
+
+def _system(plan: FitPlan, settings: Settings, x: Tensor) -> System:
     with seeded(plan.seed):
         system = system_for(plan.method, settings).to(x.device, x.dtype)
-        if plan.rate_given:
-            system = _by_common_optimizer(system)
-    result = fit(
-        system,
-        rows.train,
-        valid=rows.valid,
-        epochs=plan.epochs,
-        batch_size=plan.batch_size,
-        learning_rate=plan.schedule,
-        weight_decay=plan.weight_decay,
-        replicates=plan.replicates,
-        seed=plan.seed,
-        progress=progress,
-    )
-    result.entry_names = rows.grouping.names
-    result.feature_names, result.class_names = rows.feature_names, rows.class_names
-    return result
+        return _by_common_optimizer(system) if plan.rate_given else system
 
 
 def _imputer(plan: FitPlan, x: Tensor) -> nn.Module:

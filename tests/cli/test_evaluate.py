@@ -6,6 +6,7 @@ import re
 import pytest
 
 from lexppl.cli import main
+from lexppl.evaluation.penalty_path import PATH
 
 QUICK = ["--rows", "300", "--epochs", "2", "--draws", "4", "--quiet"]
 FIGURES = ["tpr", "fdr", "fpr", "mcc", "control_flow", "mean_size"]
@@ -51,3 +52,12 @@ def test_same_seed_same_figures(capsys):
         for seed in ("3", "3", "4")
     )
     assert first == second != other
+
+
+def test_a_penalty_from_the_data(tmp_path):
+    out = tmp_path / "scores.json"
+    words = ["--rows", "200", "--draws", "3", "--epochs", "2", "--quiet", "--out", str(out)]
+    assert main(["evaluate", "S1", *words, "--penalty", "auto"]) == 0
+    scores = json.loads(out.read_text())
+    assert any(0.9 < scores["penalty"] / share <= 1.0 for share in PATH)
+    assert scores["replicates"] == len(scores["by_replicate"]["mask_draws"]) == 1

@@ -57,6 +57,7 @@ def test_files(results):
         "encoding.json",
         "explainer",
         "importance.csv",
+        "penalty_path.csv",
         "posterior.nc",
         "report.html",
     ]
@@ -104,7 +105,7 @@ def test_saved_explainer_explains_the_same(results, table):
 def test_report_stands_alone(results):
     page = (results / "report.html").read_text(encoding="utf-8")
     addresses = re.findall(r"(?:src|href|url)\s*[=(]\s*[\"']?([^\"')>\s]{4})", page)
-    assert addresses == ["data"] * 4
+    assert addresses == ["data"] * 5
     assert "<script" not in page and "@import" not in page and "http:" not in page
     assert "<b>shoe</b>" not in page and html.escape("<b>shoe</b>") in page
     assert "{{" not in page and "{%" not in page
@@ -126,6 +127,33 @@ def test_report_tells_what_was_run(results, table):
         "'income' (high, low)",
     ):
         assert told in page
+
+
+def test_the_penalty_is_from_the_data(results):
+    path = pd.read_csv(results / "penalty_path.csv")
+    assert len(path) == 5 and path["chosen"].sum() == 1
+    penalty = path["penalty"][path["chosen"]].item()
+    explainer = lexppl.load(results / "explainer")
+    assert [m.penalties[0].weight for m in explainer.models] == pytest.approx([penalty] * 2)
+    page = html.unescape((results / "report.html").read_text(encoding="utf-8"))
+    assert f"λ = {penalty:.3g} nats, from the data" in page
+    assert f"Chosen (dashed) is λ = {penalty:.3g}" in page and "penalty_path.csv" in page
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--penalty", "0.02"], "λ = 0.02 nats<"),
+        (["--k", "2"], "exactly 2 of the features"),
+        (["--method", "real_x"], "λ = 0.01 nats<"),
+    ],
+)
+def test_nothing_is_chosen_that_was_typed_or_cannot_be(words, told, table, tmp_path, capsys):
+    out = tmp_path / "r"
+    printed = run(capsys, "explain", table, "--out", out, *QUICK, *words)
+    assert "penalty_path.csv" not in printed and not (out / "penalty_path.csv").exists()
+    page = html.unescape((out / "report.html").read_text(encoding="utf-8"))
+    assert told in page and "How dear is a feature?" not in page
 
 
 def test_printed_table(results, table, capsys):
@@ -157,7 +185,9 @@ def test_overwriting(table, tmp_path, capsys):
     out.mkdir()
     (out / "report.html").write_text("earlier")
     words = ("explain", table, "--out", out, *QUICK)
+    (out / "penalty_path.csv").write_text("earlier")
     run(capsys, *words, "--overwrite", "--k", "2", "--replicates", "1")
+    assert not (out / "penalty_path.csv").exists()
     assert (out / "report.html").stat().st_size > 10_000
     posterior = arviz.from_netcdf(out / "posterior.nc")
     mask = group_of(posterior, "posterior")["mask"]
@@ -206,6 +236,9 @@ def test_too_few_rows_of_a_class_to_validate_on(tmp_path, capsys):
     captured = capsys.readouterr()
     assert "72 rows to fit on, 0 to choose the best epoch on, 18 held out" in captured.out
     assert "too few rows of each class to set any apart" in captured.err
+    # 2 rows of 72: three of 74 where each class has one more.
+    entropy = -(3 / 74 * np.log(3 / 74) + 71 / 74 * np.log(71 / 74)) / np.log(2.0)
+    assert f"not chosen from the data: it is {0.02 * entropy:.3g} nats" in captured.err
     assert "too few rows of each class" in (tmp_path / "r" / "report.html").read_text("utf-8")
 
 

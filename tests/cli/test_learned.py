@@ -31,10 +31,11 @@ def test_labels_that_nothing_tells_are_not_explained(tmp_path, capsys, rows):
     assert "what it says of the features says nothing" in told
 
 
-def test_masks_that_have_not_settled_are_told(tmp_path, capsys):
-    x, _ = columns(400)
+@pytest.mark.parametrize(("rows", "epochs"), [(400, 2), (600, 5)])
+def test_masks_that_have_not_settled_are_told(tmp_path, capsys, rows, epochs):
+    x, _ = columns(rows)
     x["outcome"] = np.where(x["a"] > 0, "yes", "no")
-    told = warned(tmp_path, pd.DataFrame(x), capsys, "--epochs", "2")
+    told = warned(tmp_path, pd.DataFrame(x), capsys, "--epochs", str(epochs))
     assert "masks have not settled: 100%" in told
 
 

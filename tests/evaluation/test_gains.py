@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pyro
@@ -12,7 +13,7 @@ from scipy.stats import binom, kstest, norm, t
 from torch import nn
 
 from lexppl.effects import imputation_particles, mask_particles
-from lexppl.evaluation import FeatureGains, feature_gains, gain_table
+from lexppl.evaluation import FeatureGains, feature_gains, gain_table, row_gains
 from lexppl.inference import FitResult, History
 from lexppl.inference.training.cross_fitting import CrossFitted
 from lexppl.models import (
@@ -401,6 +402,83 @@ def test_intervals_of_both_spreads_cover_at_least_as_often(fits, rows, of_fits, 
     features = 4000 if rows == 30 else 1500
     covered = coverage(simulated(fits, rows, 1.0, of_fits, of_both, features))
     assert covered > binom.ppf(FAILURE, features, 0.95) / features
+
+
+def weighted_fits(fits, rows, features=4000):
+    """Fits to random weights of one sample of rows: `b`, the sample's own share, is common to all,
+    and each departs from it by as much again, with some spread of the seeds."""
+    random = np.random.default_rng(0)
+    gains = (
+        0.3
+        + random.normal(0.0, 1.0, (1, rows, features))
+        + random.normal(0.0, 0.2, (1, 1, features))
+        + random.normal(0.0, math.hypot(0.2, 0.05), (fits, 1, features))
+    )
+    return FeatureGains(torch.as_tensor(gains), tuple(f"x{g}" for g in range(features)))
+
+
+@pytest.mark.parametrize("fits", [2, 4, 10])
+def test_weighted_fits_cover_other_samples_of_rows(fits):
+    gains = weighted_fits(fits, 100)
+    assert coverage(replace(gains, bootstrapped=True)) > LEAST
+    if fits > 2:
+        assert coverage(gains) < 0.93
+
+
+def test_weighted_fits_have_the_interval_of_the_formula():
+    values = torch.tensor([[[1.0], [2.0], [6.0]], [[2.0], [2.0], [2.0]]]).double()
+    line = gain_table(FeatureGains(values, ("a",), bootstrapped=True)).loc["a"]
+    of_rows, of_fits = np.var([1.5, 2.0, 4.0], ddof=1) / 3, np.var([3.0, 2.0], ddof=1) * 1.5
+    half = math.sqrt(t.ppf(0.975, 2) ** 2 * of_rows + t.ppf(0.975, 1) ** 2 * of_fits)
+    assert (line["upper"] - line["lower"]) / 2 == pytest.approx(half)
+    plain = gain_table(FeatureGains(values, ("a",))).loc["a"]
+    assert line["p"] == plain["p"] and line["upper"] > plain["upper"]
+
+
+def test_of_weighted_replicates_gains_know_it():
+    result = result_of(model_of(k=2), model_of(k=2))
+    assert not feature_gains(result, X, LABELS, masks=1).bootstrapped
+    result.row_weights = "dirichlet"
+    assert feature_gains(result, X, LABELS, masks=1).bootstrapped
+    result.row_weights = "given"
+    assert not feature_gains(result, X, LABELS, masks=1).bootstrapped
+
+
+def test_the_draws_errors_are_what_other_draws_would_change():
+    """Of many copies of a row, the spread of the gains and the mean of their squared errors."""
+    model = model_of(imputer=MarginalImputer(REFERENCE))
+    copies = 3000
+    found = feature_gains(
+        result_of(model), X.repeat(copies, 1), LABELS.repeat(copies), masks=5, imputations=2
+    )
+    gains, errors = (v[0].reshape(copies, 4, 3) for v in (found.gains, found.errors))
+    squared = errors.square()
+    # var(s²) / var from their own spreads over copies
+    deviations = (gains - gains.mean(0)).square()
+    noise = (squared.var(0) + deviations.var(0)).div(copies).sqrt()
+    z = (squared.mean(0) - deviations.sum(0) / (copies - 1)) / noise
+    assert float(z.abs().max()) < limit(12)
+    assert float(((4 * squared.mean(0) - deviations.mean(0)) / noise).abs().min()) > limit(12)
+    single = feature_gains(result_of(model), X, LABELS, masks=1)
+    assert bool(single.errors.isnan().all())
+
+
+def test_the_gains_of_one_row():
+    models = [model_of(), model_of(logits=(1.0, 0.0, -1.0))]
+    found = feature_gains(result_of(*models, names=("a", "b", "c")), X, LABELS, masks=8)
+    table = row_gains(found, 2)
+    assert table["gain"].is_monotonic_decreasing and set(table.index) == {"a", "b", "c"}
+    for g, name in enumerate("abc"):
+        mine = found.gains[:, 2, g]
+        assert table.loc[name, "gain"] == pytest.approx(float(mine.mean()))
+        assert table.loc[name, "spread"] == pytest.approx(float(mine.std()))
+        error = float(found.errors[:, 2, g].square().sum().sqrt()) / 2
+        assert table.loc[name, "error"] == pytest.approx(error)
+    one = row_gains(FeatureGains(found.gains[:1], found.entry_names), 0)
+    assert one[["error", "spread"]].isna().all(axis=None)
+    for row in (4, -1):
+        with pytest.raises(ValueError, match=r"row must be .*0.*3"):
+            row_gains(found, row)
 
 
 def test_an_interval_over_rows_alone_would_cover_too_little():

@@ -19,7 +19,7 @@ from lexppl.data import CategoricalColumn, NumericColumn, TableEncoding, TargetC
 from lexppl.data.stratification import stratified_parts
 from lexppl.evaluation import fit_predictor
 from lexppl.explanation import mask_means
-from lexppl.inference import Linear, System
+from lexppl.inference import Linear, System, entropy_unit
 from lexppl.inference.contexts import seeded
 from lexppl.models import ConstantImputer, Grouping, MarginalImputer, regime_targets
 from lexppl.systems import METHODS, Settings, system_for
@@ -29,6 +29,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarnin
 SEED, EPOCHS, DRAWS = 3, 3, 5
 ROUNDING = {"atol": 1e-6, "rtol": 0.0}
 """A mean by pandas and one by scikit-learn may differ in the last bit."""
+PENALTY = 0.013
 NUMBERS, JOBS = ["age", "height"], ("clerk", "cook", "smith")
 
 
@@ -76,7 +77,7 @@ def of_estimator(method, frame, target, test, **options):
     return read(explainer.explain(frame.loc[test, [*NUMBERS, "job"]], draws=DRAWS))
 
 
-def of_python(method, frame, target, test, rate=None):
+def of_python(method, frame, target, test, rate=None, penalty=None):
     """Every number that the other doors choose by themselves is written down."""
     labels = target == "income"
     rest = frame.drop(index=test)
@@ -104,9 +105,12 @@ def of_python(method, frame, target, test, rate=None):
             patience=None, progress=False, **training,
         ).predictor  # fmt: skip
         y = regime_targets("self post-hoc", x, predictor=full)
+    unit = entropy_unit(y[train], 2 if labels else None) if method == "lex" else 1.0
     settings = Settings(
         5,
         2 if labels else None,
+        penalty=penalty,
+        unit=unit,
         k=1 if known.needs("k") else None,
         black_box=full,
         imputer=MarginalImputer(x[train]) if method == "lex" else ConstantImputer(0.0),
@@ -120,7 +124,7 @@ def of_python(method, frame, target, test, rate=None):
         build = system.build
         system = System(lambda: [replace(stage, optimizer=None) for stage in build()])
     result = fit(
-        system, (x[train], y[train]), valid=(x[valid], y[valid]), weight_decay=1e-3,
+        system, (x[train], y[train]), valid=(x[valid], y[valid]), weight_decay=1e-3 * unit,
         progress=False, **training,
     )  # fmt: skip
     return read(explain(result, encoding.encode(frame.loc[test]), draws=DRAWS, seed=SEED))
@@ -129,12 +133,17 @@ def of_python(method, frame, target, test, rate=None):
 def at_every_door(method, frame, target, folder, monkeypatch, rate=None):
     frame = frame[[*NUMBERS, "job", target]]
     words = [] if rate is None else ["--learning-rate", str(rate)]
+    # The command line chooses it from the data where it can and is not told.
+    penalty = PENALTY if method == "lex" else None
+    words += [] if penalty is None else ["--penalty", str(penalty)]
     told, test = of_command_line(method, frame, target, folder, monkeypatch, *words)
     options = {} if rate is None else {"learning_rate": rate}
+    if penalty is not None:
+        options["penalty"] = penalty
     return (
         told,
         of_estimator(method, frame, target, test, **options),
-        of_python(method, frame, target, test, rate),
+        of_python(method, frame, target, test, rate, penalty),
     )
 
 
@@ -159,3 +168,19 @@ def test_a_rate_that_is_asked_for_is_that_of_every_door(people, tmp_path, monkey
     doors = at_every_door("xtab", people, "income", tmp_path, monkeypatch, rate=0.01)
     np.testing.assert_array_equal(doors[0], doors[1])
     np.testing.assert_allclose(doors[0], doors[2], **ROUNDING)
+
+
+def test_the_default_penalty_is_that_of_estimator_and_python(people):
+    """In units of the entropy of the labels that are fitted on, here 1 of 10."""
+    frame = people.assign(income=np.where(np.arange(60) % 10 == 0, "high", "low"))
+    frame = frame[[*NUMBERS, "job", "income"]]
+    told = of_estimator("lex", frame, "income", np.arange(12))
+    written = of_python("lex", frame, "income", np.arange(12))
+    np.testing.assert_allclose(told, written, **ROUNDING)
+
+
+def test_a_penalty_from_the_data_is_that_of_both_doors(people, tmp_path, monkeypatch):
+    """Where nothing is typed the command line takes it; an estimator is asked for it."""
+    told, test = of_command_line("lex", people, "income", tmp_path, monkeypatch)
+    estimated = of_estimator("lex", people, "income", test, penalty="auto")
+    np.testing.assert_array_equal(told, estimated)

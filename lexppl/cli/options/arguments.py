@@ -16,12 +16,19 @@ from lexppl.cli.options.help_texts import (
     EXPLAIN,
     EXPLAIN_MORE,
 )
-from lexppl.cli.options.typed_values import finite_float, fraction, int_at_least, names, sizes
+from lexppl.cli.options.typed_values import (
+    finite_float,
+    fraction,
+    int_at_least,
+    names,
+    penalty_or_auto,
+    sizes,
+)
 from lexppl.data import synthetic_names
 from lexppl.models.imputers.by_name import IMPUTERS
 from lexppl.models.regimes import Regime
 from lexppl.systems import DEFAULT_METHOD, METHODS
-from lexppl.tabular.fit_plan import usual_imputer
+from lexppl.tabular.fit_plan import BOOTSTRAP, PREDICTORS, USUAL_PREDICTOR, usual_imputer
 
 EVALUATED_BY: Mapping[str, Any] = MappingProxyType(
     {"epochs": 300, "batch_size": 1000, "penalty": 0.0225, "imputer": "gaussian"}
@@ -206,7 +213,7 @@ def _model_options(
     methods: bool = False,
 ) -> None:
     usual = METHODS[DEFAULT_METHOD]
-    penalty = usual.default("penalty") if penalty is None else penalty
+    usual_penalty = "auto, and for other methods their own" if penalty is None else f"{penalty:g}"
     imputer = usual_imputer(usual) if imputer is None else imputer
     group = command.add_argument_group("the explainer")
     if methods:
@@ -227,9 +234,10 @@ def _model_options(
     )
     size.add_argument(
         "--penalty",
-        type=finite_float(least=0.0),
+        type=penalty_or_auto,
         metavar="LAMBDA",
-        help=f"instead: each row keeps as many as pay, at LAMBDA nats each (default: {penalty:g})",
+        help="instead: each row keeps as many as pay, at LAMBDA nats each; auto chooses it from "
+        f"the data, for lex (default: {usual_penalty})",
     )
     group.add_argument(
         "--imputer",
@@ -240,6 +248,14 @@ def _model_options(
         + f" (default: {imputer}"
         + (", and constant for methods of one imputation)" * methods or ")"),
     )
+    if methods:
+        group.add_argument(
+            "--predictor",
+            choices=PREDICTORS,
+            help="what predicts from the features that are kept, for lex: a network; boosted "
+            "trees, which read hidden features as missing and take no imputer; auto fits both and "
+            f"keeps the one that predicts validation rows better (default: {USUAL_PREDICTOR})",
+        )
     group.add_argument(
         "--replicates",
         type=int_at_least(1),
@@ -247,6 +263,15 @@ def _model_options(
         metavar="R",
         help=f"fits from different seeds, trained at once (default: {replicates})",
     )
+    if methods:
+        group.add_argument(
+            "--bootstrap",
+            action=argparse.BooleanOptionalAction,
+            default=None,
+            help="random weights of the rows for each replicate, so that intervals cover other "
+            "rows to fit on, and not other seeds alone (default: "
+            f"{'with two replicates or more' if BOOTSTRAP else 'no'})",
+        )
 
 
 def _black_box_options(group: argparse._ArgumentGroup) -> None:

@@ -36,6 +36,7 @@ data sets that need no file:
 what is written to --out:
   report.html     everything in one page: open it in a browser
   importance.csv  the ranked features, with gains, intervals and agreement
+  penalty_path.csv  the penalties tried, where --penalty is auto
   posterior.nc    the posterior of the masks, for ArviZ: arviz.from_netcdf("posterior.nc")
   explainer/      the fitted model: lexppl.load("explainer")
   encoding.json   how columns became features (not for synthetic sets)

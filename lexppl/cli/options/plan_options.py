@@ -7,11 +7,18 @@ import torch
 
 from lexppl.cli.errors import UsageError
 from lexppl.data import Dataset
+from lexppl.inference.training.row_weights import DIRICHLET
 from lexppl.models.regimes import Regime
 from lexppl.systems import DEFAULT_METHOD, METHODS
-from lexppl.tabular.fit_plan import FitPlan, check_method, check_settings, plan_for
+from lexppl.tabular.fit_plan import (
+    BOOTSTRAP,
+    FitPlan,
+    check_method,
+    check_settings,
+    plan_for,
+)
 
-SETTINGS = ("k", "penalty", "imputer", "masks", "imputations", "folds", "regime")
+SETTINGS = ("k", "penalty", "imputer", "masks", "imputations", "folds", "predictor", "regime")
 """Options that not every method has."""
 FIT = ("epochs", "batch_size", "learning_rate", "replicates", "seed")
 
@@ -23,10 +30,12 @@ def check_options(options: argparse.Namespace) -> None:
         UsageError: such an option.
     """
     try:
-        typed = {name: getattr(options, name) for name in SETTINGS}
+        typed = {name: getattr(options, name, None) for name in SETTINGS}
         check_settings(options.method, "--{}", **typed)
     except ValueError as error:
         raise UsageError(str(error)) from error
+    if getattr(options, "bootstrap", None) and options.replicates < 2:
+        raise UsageError("--bootstrap needs --replicates 2 or more: one has no spread")
 
 
 def plan_of(
@@ -63,12 +72,22 @@ def plan_of(
     typed = {
         setting: value
         for setting in (*SETTINGS[:-1], *FIT)
-        if (value := getattr(options, setting)) is not None
+        if (value := getattr(options, setting, None)) is not None
         and (setting in FIT or METHODS[name].takes(setting))
     }
     if "k" in typed:
         otherwise.pop("penalty", None)
-    return plan_for(rows, data.n_entries, name, regime=regime, **{**otherwise, **typed})
+    settings = {"row_weights": _row_weights(options), **otherwise, **typed}
+    return plan_for(rows, data.n_entries, name, regime=regime, **settings)
+
+
+def _row_weights(options: argparse.Namespace) -> str | None:
+    """What was typed, or the default where there are several replicates."""
+    if not hasattr(options, "bootstrap"):
+        return None
+    typed = options.bootstrap
+    wanted = BOOTSTRAP and options.replicates > 1 if typed is None else typed
+    return DIRICHLET if wanted else None
 
 
 def law_of(plan: FitPlan) -> str:
@@ -77,7 +96,7 @@ def law_of(plan: FitPlan) -> str:
         return f"exactly {plan.k} of the features in each row"
     if plan.penalty is None:
         return "all features of a row, each to a share of its own"
-    return f"as many features as are worth {plan.penalty:g} nats each"
+    return f"as many features as are worth {plan.penalty:.3g} nats each"
 
 
 def regime_of(options: argparse.Namespace) -> Regime:

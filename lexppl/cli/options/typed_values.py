@@ -4,9 +4,10 @@ import argparse
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from lexppl import argument_checks
+from lexppl.tabular.fit_plan import AUTO
 
 Number = TypeVar("Number", int, float)
 
@@ -29,6 +30,11 @@ def fraction(of: str) -> Callable[[str], float]:
     """A reader of shares strictly between 0 and 1; `of` says of what."""
     check = partial(argument_checks.fraction, of=of)
     return lambda text: _read(text, float, check)
+
+
+def penalty_or_auto(text: str) -> float | Literal["auto"]:
+    """Nats from 0 on, or that they are chosen from the data."""
+    return AUTO if text == AUTO else finite_float(least=0.0)(text)
 
 
 def names(text: str) -> list[str]:

@@ -10,6 +10,7 @@ from lexppl.cli.gains import JudgedGains
 from lexppl.cli.judging import Judgement
 from lexppl.cli.options.plan_options import law_of
 from lexppl.data import DividedTable
+from lexppl.evaluation import PenaltyPath
 from lexppl.explanation.importance_kind import (
     ATTRIBUTION,
     PROBABILITY,
@@ -21,7 +22,8 @@ from lexppl.explanation.importance_kind import (
 )
 from lexppl.inference import FitResult
 from lexppl.models.regimes import Regime
-from lexppl.tabular.fit_plan import FitPlan
+from lexppl.tabular.fit_plan import USUAL_PREDICTOR, FitPlan
+from lexppl.tabular.predictor_choice import WORDS
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +34,7 @@ class ReportData:
         source: the data set, with its rows to fit on, to choose the best epoch on, and to judge.
         given: how it was named.
         plan: how the explainer was fitted.
+        predictor: what predicts from the features that are kept, in words.
         result: the fit.
         posterior: the masks of held-out rows.
         ranking: of :func:`lexppl.explanation.selection_table`, with the gains beside it and by
@@ -44,11 +47,13 @@ class ReportData:
         draws: mask draws a row.
         device: where it ran.
         black_box: the file of the black box, or None.
+        path: what the penalty was chosen from, where it was.
     """
 
     source: DividedTable
     given: str
     plan: FitPlan
+    predictor: str
     result: FitResult
     posterior: Posterior
     ranking: pd.DataFrame
@@ -60,6 +65,7 @@ class ReportData:
     draws: int
     device: str
     black_box: str | None
+    path: PenaltyPath | None = None
 
     @cached_property
     def kind(self) -> ImportanceKind:
@@ -70,7 +76,7 @@ class ReportData:
     def distribution(self) -> str:
         """What the explainer does with a row's features, in words."""
         if self.kind is PROBABILITY:
-            return f"keeps {law_of(self.plan)}"
+            return f"keeps {law_of(self.plan)}" + ", from the data" * (self.path is not None)
         return {
             SHARE: "gives each feature of a row a share of the importance",
             STRENGTH: "lets each feature of a row through in part",
@@ -85,17 +91,20 @@ class ReportData:
     def written(self) -> list[str]:
         """Names of what is written, the report first."""
         encoding = [] if self.source.data.encoding is None else ["encoding.json"]
-        return ["report.html", "importance.csv", "posterior.nc", "explainer/", *encoding]
+        path = [] if self.path is None else ["penalty_path.csv"]
+        return ["report.html", "importance.csv", *path, "posterior.nc", "explainer/", *encoding]
 
     def summary(self) -> list[str]:
-        """What was done, in three lines."""
+        """What was done, in three lines, and the predictor where it is another than usual."""
         data, plan = self.source.data, self.plan
+        usual = self.predictor == WORDS[USUAL_PREDICTOR]
         return [
             f"{data.name}: {len(data)} rows, {data.n_entries} features, target {target_text(self)}",
             rows_text(self, "rows to fit on"),
             f"{plan.method}: {explained_text(self)}; {self.distribution}; {plan.imputer} "
             f"imputation; {counted(plan.replicates, 'replicate')} of "
             f"{counted(plan.epochs, 'epoch')}; seed {plan.seed}",
+            *([] if usual else [f"predictor: {self.predictor}"]),
         ]
 
 

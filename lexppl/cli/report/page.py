@@ -28,11 +28,13 @@ from lexppl.cli.report.words import (
     what_is_found,
 )
 from lexppl.cli.tables import score_cells
+from lexppl.evaluation import PenaltyPath
+from lexppl.evaluation.plateau import WITHIN
 from lexppl.explanation.importance_kind import (
     PROBABILITY,
     ImportanceKind,
 )
-from lexppl.models.imputers.by_name import HOLDING_ROWS, IMPUTERS
+from lexppl.models.imputers.by_name import HOLDING_ROWS, hidden_by
 from lexppl.plots import (
     GREY,
     INK,
@@ -40,9 +42,10 @@ from lexppl.plots import (
     plot_heatmap,
     plot_history,
     plot_importance,
+    plot_penalty_path,
 )
 from lexppl.systems import METHODS
-from lexppl.tabular.fit_plan import FitPlan
+from lexppl.tabular.fit_plan import NETWORK, FitPlan
 
 FIRST_FEATURES = 15
 """Features of the report's table that are seen at once."""
@@ -91,6 +94,7 @@ def report_context(findings: ReportData) -> dict[str, Any]:
             "there is to know. The dashed line is EVAL-X with every feature."
         ),
         "pictures": _pictures(findings),
+        "path_caption": "" if findings.path is None else _path_caption(findings.path),
         "command": shlex.join(findings.command),
         "settings": _settings(findings),
         "files": _files(findings),
@@ -105,6 +109,7 @@ def _pictures(findings: ReportData) -> dict[str, str | None]:
         "rows": data_uri(plot_heatmap(findings.posterior, rows=SHOWN_ROWS)),
         "sizes": None if curve is None else data_uri(_size_picture(curve, _measure(findings))),
         "history": data_uri(plot_history(findings.result.history)),
+        "path": None if findings.path is None else data_uri(plot_penalty_path(findings.path.table)),
     }
 
 
@@ -133,6 +138,16 @@ def _size_picture(curve: SizeCurve, measure: str) -> Figure:
     axes.set_ylabel(f"{measure} of EVAL-X")
     axes.legend(frameon=False, fontsize=8, loc="lower right")
     return figure
+
+
+def _path_caption(path: PenaltyPath) -> str:
+    return (
+        f"Above, how many features a row keeps at each of {len(path.table)} penalties; below, the "
+        "log-likelihood of the validation rows, in nats a row, with the standard error of its "
+        f"distance to the best. Chosen (dashed) is λ = {path.penalty:.3g}: of the penalties "
+        f"within {WITHIN:g} standard errors of the best, where the number kept changes least with "
+        "the penalty."
+    )
 
 
 def _measure(findings: ReportData) -> str:
@@ -186,11 +201,14 @@ def _settings(findings: ReportData) -> list[tuple[str, str]]:
         ("rows", rows_text(findings)),
         ("regime", f"{plan.regime.value}: {explained_text(findings)}"),
         ("masks", findings.distribution),
-        ("hidden features", f"{plan.imputer}: {IMPUTERS[str(plan.imputer)]}"),
+        ("hidden features", f"{plan.imputer}: {hidden_by(str(plan.imputer))}"),
         (
             "networks",
-            f"selector {_widths(plan.hidden)}, predictor {_widths(plan.predictor_hidden)}, ReLU",
+            f"selector {_widths(plan.hidden)}, predictor {_widths(plan.predictor_hidden)}, ReLU"
+            if plan.predictor_kind == NETWORK
+            else f"selector {_widths(plan.hidden)}, ReLU",
         ),
+        ("predictor", findings.predictor),
         ("objective", _objective(plan)),
         (
             "fit",
@@ -199,12 +217,19 @@ def _settings(findings: ReportData) -> list[tuple[str, str]]:
         ),
         ("best epochs", ", ".join(str(int(epoch) + 1) for epoch in result.best_epoch)),
         ("replicates", str(plan.replicates)),
+        ("row weights", plan.row_weights or "none"),
         ("seed", str(plan.seed)),
         ("mask draws a row", str(findings.draws)),
         ("device", findings.device),
         ("versions", ", ".join(f"{name} {_version(name)}" for name in VERSIONS)),
         ("Python", f"{platform.python_version()} on {platform.system()} {platform.machine()}"),
     ]
+    if isinstance(plan.penalty, float):
+        chosen = ""
+        if (path := findings.path) is not None:
+            spent = float(path.fitted.history.seconds.sum())
+            chosen = f", from the data; {len(path.table)} penalties in {spent:.0f} s"
+        settings.insert(5, ("penalty", f"λ = {plan.penalty:.3g} nats{chosen}"))
     if findings.black_box is not None:
         settings.insert(3, ("black box", findings.black_box))
     return settings
@@ -214,6 +239,7 @@ def _files(findings: ReportData) -> list[tuple[str, str]]:
     meanings: Mapping[str, str] = {
         "importance.csv": "the ranked features, with intervals and agreement"
         + ("" if findings.gains is None else ", their gains and p-values"),
+        "penalty_path.csv": "features kept and held-out log-likelihood at each penalty tried",
         "posterior.nc": f"{findings.draws} mask draws a row and replicate, for ArviZ",
         "explainer/": "the fitted model"
         + (

@@ -135,6 +135,11 @@ replicates{% if replicates > 1 %}, with its 95&nbsp;% interval over the {{ repli
 {% if pictures.sizes %}<figure><img src="{{ pictures.sizes }}" alt="{{ sizes_alt }}">
 <figcaption>{{ sizes_caption }}</figcaption></figure>{% endif %}
 
+{% if pictures.path %}<h2>How dear is a feature?</h2>
+<figure><img src="{{ pictures.path }}" alt="Features kept and held-out log-likelihood against the \
+penalty"><figcaption>{{ path_caption }}</figcaption></figure>
+{% endif %}
+
 <h2>How the fit went</h2>
 <figure><img src="{{ pictures.history }}" alt="Training and validation loss by epoch">
 <figcaption>The loss by epoch, a line a replicate, in nats a row. The validation loss is measured \

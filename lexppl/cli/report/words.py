@@ -10,7 +10,8 @@ from lexppl.explanation.importance_kind import (
     PROBABILITY,
     ImportanceKind,
 )
-from lexppl.models.imputers.by_name import IMPUTERS
+from lexppl.inference.training.row_weights import DIRICHLET
+from lexppl.models.imputers.by_name import hidden_by
 from lexppl.systems import METHODS
 
 SHOWN_ROWS = 50
@@ -43,6 +44,8 @@ def gain_meaning(findings: ReportData, gains: JudgedGains) -> str:
     seeds = ""
     if findings.result.replicates > 1:
         seeds = " and over the seeds of the fit"
+        if findings.result.row_weights == DIRICHLET:
+            seeds = ", over other rows to fit on and over the seeds of the fit"
     return (
         "Gain: what keeping the feature is worth against hiding it, in nats, to predict "
         f"{gains.predicted}; the other features are kept or hidden as the explainer does. Mean "
@@ -114,7 +117,7 @@ def reading(findings: ReportData) -> list[str]:
     """How to read the ranking, a paragraph each."""
     plan, kind = findings.plan, findings.kind
     if kind is PROBABILITY:
-        hidden = IMPUTERS[str(plan.imputer)]
+        hidden = hidden_by(str(plan.imputer))
         first = (
             "For each row the explainer draws which features to keep, replaces the others with "
             f"{hidden}, and predicts from the result. It was fitted so that these predictions are "
@@ -160,6 +163,13 @@ def _reading_of_replicates(findings: ReportData) -> str:
         f"same rows. The interval shows how much the {kind.label} differs between them: it speaks "
         "of the fit, not of the sample of rows. "
     )
+    if findings.result.row_weights == DIRICHLET:
+        interval = (
+            f"{plan.replicates} replicates of the explainer were fitted from different seeds, each "
+            "to the rows with random weights of its own (the weighted-likelihood bootstrap). The "
+            f"interval shows how much the {kind.label} would differ with other rows and other "
+            "seeds. "
+        )
     if kind is PROBABILITY:
         return interval + (
             "The agreement compares the spread of the draws within a replicate with the "

@@ -26,6 +26,11 @@ class GradientEstimator(ABC):
     unbiased: ClassVar[bool]
 
     @property
+    def settled(self) -> float:
+        """The progress of the fit from which it no longer changes, in [0, 1]."""
+        return 0.0
+
+    @property
     def control_parameters(self) -> tuple[nn.Module, ...]:
         """Modules that `fit` tunes to lessen the gradient's variance."""
         return ()

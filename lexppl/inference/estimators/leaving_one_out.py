@@ -1,6 +1,8 @@
 """What each draw contributed, judged against the other draws of its row."""
 
 import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,7 +15,7 @@ from lexppl.inference.objective.bound import (
     no_gradient,
     shared_with,
 )
-from lexppl.inference.objective.site import Site
+from lexppl.inference.objective.site import PlateKey, Site
 
 
 def leave_one_out(log_weight: Tensor, bound: Tensor | None = None) -> Tensor:
@@ -38,18 +40,44 @@ def leave_one_out(log_weight: Tensor, bound: Tensor | None = None) -> Tensor:
     return bound - (torch.logsumexp(without, -2) - math.log(masks))
 
 
-def mask_score(site: Site, terms: BoundTerms) -> Tensor | float:
-    """A term of value zero with the score of a mask site, each draw against the others."""
+class Advantage(NamedTuple):
+    """What each mask contributed to its bound.
+
+    Args:
+        value: in nats of the objective, `(…, 1, M, B)`.
+        plates: those outside the log.
+    """
+
+    value: Tensor
+    plates: Mapping[PlateKey, int | None]
+
+
+def advantage(weight: LogWeight) -> Advantage:
+    """`ℒ − ℒ_{−l}` of each mask, times what stands before the log."""
+    grouped = weight.log_means.unflatten(MASK_DIM, (weight.samples, weight.masks))
+    bound = weight.bounds.unsqueeze(MASK_DIM)
+    return Advantage(weight.to_nats(leave_one_out(grouped, bound).flatten(-3, -2)), weight.plates)
+
+
+def mask_score(
+    site: Site, terms: BoundTerms, advantages: Sequence[Advantage] | None = None
+) -> Tensor | float:
+    """A term of value zero with the score of a mask site, each draw against the others.
+
+    Args:
+        site: the masks.
+        terms: of the run that drew them.
+        advantages: what its draws contributed to the bounds; by default, of the run's own weights.
+    """
     log_q = learned_score_of(site)
     if log_q is None:
         return 0.0
     with torch.no_grad():
         signal: Tensor | float = average_per_draw(site, terms)
-        for weight in terms.log_weights:
-            grouped = weight.log_means.unflatten(MASK_DIM, (weight.samples, weight.masks))
-            bound = weight.bounds.unsqueeze(MASK_DIM)
-            benefit = weight.to_nats(leave_one_out(grouped, bound).flatten(-3, -2))
-            signal = signal + shared_with(site, benefit, weight.plates)
+        if advantages is None:
+            advantages = [advantage(weight) for weight in terms.log_weights]
+        for value, plates in advantages:
+            signal = signal + shared_with(site, value, plates)
     return (no_gradient(log_q) * signal).sum()
 
 

@@ -31,6 +31,10 @@ class Objective(ELBO):
     watched: ClassVar[bool] = True
     """Whether a collapse of the masks is looked for after the fit: it is where they are learned."""
 
+    reads_scales: ClassVar[bool] = False
+    """Whether it multiplies the terms of a site by the site's scale, which is how rows are
+    weighted."""
+
     settled: float = 0.0
     """The progress of the fit from which the objective no longer changes, in [0, 1]."""
 

@@ -1,16 +1,18 @@
 """One vectorised run of a model and its guide, all particles at once."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from pyro.infer.util import is_validation_enabled
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.subsample_messenger import _Subsample
-from torch import Tensor
+from torch import Tensor, nn
 
 from lexppl.distributions import uniform_masks
 from lexppl.effects import ParticleCounts
+from lexppl.evaluation_mode import evaluating
 from lexppl.inference.objective.refusals import (
     refuse_larger_value,
     refuse_separate_logs,
@@ -158,6 +160,7 @@ class ParticleProgram:
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> None:
+        self._modules = [part for part in (model, guide) if isinstance(part, nn.Module)]
         self._model = as_called(model)
         self._guide = None if guide is None else as_called(guide)
         self._args = args
@@ -201,6 +204,14 @@ class ParticleProgram:
             self._model(*self._args, **self._kwargs)
         refuse_unreadable(recorder.sites, guided)
         return ParticleTrace(recorder.sites, guided, unweighted, self._args, recorder.subsamples)
+
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Runs inside are of modules as they predict: no dropout, and no statistics moved."""
+        with ExitStack() as modes:
+            for module in self._modules:
+                modes.enter_context(evaluating(module))
+            yield
 
 
 def row_marginals(site: Site) -> Tensor:

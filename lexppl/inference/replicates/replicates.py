@@ -2,13 +2,14 @@
 
 import copy
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import vmap
 
+from lexppl.inference.contexts import RowWeights
 from lexppl.inference.objective.objective import Objective
 from lexppl.inference.replicates.replicate_draws import OutOfPlaceDraws
 from lexppl.inference.replicates.replicate_hyperparameters import (
@@ -46,6 +47,8 @@ class Replicates:
         self.numbers = replicate_hyperparameters(copies) if differ else []
         learned = [n for n, p in self.template.named_parameters() if p.requires_grad]
         tracked = _tracked_buffers(self.template)
+        if self.count > 1:
+            tracked += [n for n in _fitted_buffers(self.template) if n not in tracked]
         given = differing_tensors(copies, learned) if differ else []
         tracked += [name for name in given if name not in tracked]
         self.parameters: dict[str, Tensor]
@@ -86,6 +89,14 @@ class Replicates:
             holder = vars(self.template.get_submodule(number.path))
             self._places.append((holder, number.attribute, name))
         self._settings = settings
+        self.objects = _own_objects(copies)
+        for path, attribute in self.objects:
+            holder = vars(self.template.get_submodule(path))
+            self._places.append((holder, attribute, f"{path}.{attribute}"))
+        # What asks outside torch cannot be run under vmap.
+        self._in_turn = any(
+            getattr(part, "vectorised", True) is False for part in self.template.modules()
+        )
 
     def losses(
         self,
@@ -93,33 +104,56 @@ class Replicates:
         objective: Objective,
         batch: tuple[Tensor, ...],
         by_replicate: bool = False,
+        weights: Tensor | None = None,
+        plate: str | None = None,
     ) -> Tensor:
-        """The loss of each replicate, `(R,)`; the batch is theirs in common, or `(R, B, …)`."""
-        if self.count == 1:
-            if by_replicate:
-                batch = tuple(column[0] for column in batch)
-            loss: Tensor = self.template(term, objective, batch)
-            return loss.reshape(1)
+        """The loss of each replicate, `(R,)`.
 
-        def one(state: dict[str, Tensor], rows: tuple[Tensor, ...]) -> Tensor:
-            with self._holding(state):
+        Args:
+            term: whose.
+            objective: as it stands.
+            batch: the replicates' in common, or `(R, B, …)`.
+            by_replicate: whether it is the latter.
+            weights: of the rows in each replicate, `(R, B)`; None for 1.
+            plate: over the rows that have weights.
+        """
+
+        def one(
+            state: dict[str, Tensor], rows: tuple[Tensor, ...], weights: Tensor | None = None
+        ) -> Tensor:
+            with self._holding(state), weighing(weights, plate):
                 loss: Tensor = self.template(term, objective, rows)
             return loss
 
+        if self.count == 1:
+            if by_replicate:
+                batch = tuple(column[0] for column in batch)
+            with weighing(None if weights is None else weights[0], plate):
+                loss: Tensor = self.template(term, objective, batch)
+            return loss.reshape(1)
+
         state = {**self.parameters, **self.buffers, **self._settings}
-        if not objective.vectorised:
-            # Pyro's own objectives read numbers off their tensors, which vmap cannot.
+        if self._in_turn or not objective.vectorised:
+            each_has: dict[str, Any] = {
+                **state,
+                **{f"{path}.{name}": own for (path, name), own in self.objects.items()},
+            }
+            # Pyro's own objectives read numbers off their tensors, which vmap cannot either.
             each = [
                 one(
-                    {name: value[r] for name, value in state.items()},
+                    {name: value[r] for name, value in each_has.items()},
                     tuple(column[r] for column in batch) if by_replicate else batch,
+                    None if weights is None else weights[r],
                 )
                 for r in range(self.count)
             ]
             return torch.stack(each)
-        over = (0, 0 if by_replicate else None)
+        over: tuple[int | None, ...] = (0, 0 if by_replicate else None)
+        given: tuple[Any, ...] = (state, batch)
+        if weights is not None:
+            over, given = (*over, 0), (*given, weights)
         with OutOfPlaceDraws(), self._told_of_numbers():
-            losses: Tensor = vmap(one, in_dims=over, randomness="different")(state, batch)
+            losses: Tensor = vmap(one, in_dims=over, randomness="different")(*given)
         return losses
 
     @contextmanager
@@ -164,6 +198,7 @@ class Replicates:
             for name, value in {**self.parameters, **self.buffers}.items()
         }
         state |= {f"{n.path}.{n.attribute}": n.values[index] for n in self.numbers}
+        state |= {f"{path}.{name}": own[index] for (path, name), own in self.objects.items()}
         with self._holding(state):
             yield self.template
 
@@ -217,8 +252,29 @@ class Replicates:
                     values[name].copy_(stacked[r])
             for number in self.numbers:
                 setattr(one.get_submodule(number.path), number.attribute, number.values[r])
+            for (path, name), own in self.objects.items():
+                setattr(one.get_submodule(path), name, own[r])
             result.append(one.eval())
         return result
+
+
+def weighing(weights: Tensor | None, plate: str | None) -> AbstractContextManager[Any]:
+    """Run a program with the weights of its rows, `(B,)`, or without where there are none."""
+    if weights is None or plate is None:
+        return nullcontext()
+    return RowWeights(weights, plate)
+
+
+def _own_objects(copies: list[TrainingModules]) -> dict[tuple[str, str], list[Any]]:
+    """What modules have that is no tensor and each replicate's own, by path and attribute."""
+    if len(copies) == 1:
+        return {}
+    each = [dict(one.named_modules()) for one in copies]
+    return {
+        (path, name): [getattr(modules[path], name) for modules in each]
+        for path, part in each[0].items()
+        for name in getattr(part, "replicate_objects", ())
+    }
 
 
 def _tracked_buffers(module: nn.Module) -> list[str]:
@@ -230,6 +286,16 @@ def _tracked_buffers(module: nn.Module) -> list[str]:
                 f"{prefix}.{n}" for n, b in part.named_buffers(recurse=False) if b is not None
             ]
     return names
+
+
+def _fitted_buffers(module: nn.Module) -> list[str]:
+    """Names of the buffers that were fitted to a replicate's rows, such as trees."""
+    return [
+        f"{prefix}.{name}"
+        for prefix, part in module.named_modules()
+        if hasattr(part, "fit_rows")
+        for name, _ in part.named_buffers()
+    ]
 
 
 def reinitialised(terms: TrainingModules) -> TrainingModules:

@@ -19,6 +19,9 @@ from lexppl.inference.stages import LossTerm, Stage, modules_of
 PREDICTOR = "predictor"
 """The part of a program that is cross-fitted, by the convention of explainers."""
 
+FIT_ROWS = "fit_rows"
+"""The method of a predictor that is fitted to rows in one go."""
+
 ROW_DIM = -1
 """Of the batch shape of a distribution of y."""
 
@@ -54,6 +57,11 @@ class CrossFitted(Configured, nn.Module):
         if len(predictors) < 2:
             raise ValueError(f"cross-fitting needs two predictors or more; {len(predictors)} given")
         self.predictors = nn.ModuleList(predictors)
+
+    @property
+    def reads_gaps(self) -> bool:
+        """Whether hidden features must come as NaN, as the first of them says it."""
+        return bool(getattr(self.predictors[0], "reads_gaps", False))
 
     @property
     def likelihood(self) -> Any:
@@ -176,7 +184,8 @@ def cross_fitted(stages: Sequence[Stage], folds: int) -> list[Stage]:
 
 
 def learned_predictors(stages: Sequence[Stage]) -> list[nn.Module]:
-    """The predictors of programs that some term moves, each once."""
+    """The predictors of programs that some term moves, or that are fitted to the rows in one go,
+    each once."""
     learned = _learned(stages)
     found: dict[int, nn.Module] = {}
     for stage in stages:
@@ -184,7 +193,9 @@ def learned_predictors(stages: Sequence[Stage]) -> list[nn.Module]:
             predictor = getattr(term.model, PREDICTOR, None)
             if not isinstance(predictor, nn.Module):
                 continue
-            if any(id(p) in learned for p in predictor.parameters()):
+            if hasattr(predictor, FIT_ROWS) or any(
+                id(p) in learned for p in predictor.parameters()
+            ):
                 found[id(predictor)] = predictor
     return list(found.values())
 
@@ -198,9 +209,11 @@ def refuse_cross_fitted(stages: Sequence[Stage]) -> None:
     """
     learned = _learned(stages)
     for term in (term for stage in stages for term in stage.terms):
+        given = getattr(term.model, PREDICTOR, None)
+        refitted = isinstance(given, CrossFitted) and hasattr(given.predictors[0], FIT_ROWS)
         parts = (part for whole in modules_of(term) for part in whole.modules())
         held = (p for part in parts if isinstance(part, CrossFitted) for p in part.parameters())
-        if any(id(parameter) in learned for parameter in held):
+        if refitted or any(id(parameter) in learned for parameter in held):
             raise ValueError(
                 f"{type(term.model).__name__} has predictors of a cross-fitted fit, which would "
                 "now learn from the rows that they have been kept from: fit a new model, or give "

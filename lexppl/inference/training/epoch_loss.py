@@ -17,10 +17,10 @@ class EpochLoss:
 
     Args:
         terms: of the stage.
-        rows: N, of the data set.
+        rows: N, of the data set, or `(R,)` the sum of each replicate's row weights.
     """
 
-    def __init__(self, terms: Sequence[LossTerm], rows: int) -> None:
+    def __init__(self, terms: Sequence[LossTerm], rows: float | Tensor) -> None:
         self._weights = [term.weight for term in terms]
         self._rows = rows
         self._losses: list[Tensor] = []

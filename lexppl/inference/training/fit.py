@@ -1,6 +1,6 @@
 """Fit a program: check what is given, train replicates of it, and hand back the best states."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -34,6 +34,15 @@ from lexppl.inference.training.preparation import (
     set_up_guides,
 )
 from lexppl.inference.training.result import FitResult, History
+from lexppl.inference.training.row_fitted import fit_to_rows
+from lexppl.inference.training.row_weights import (
+    RowWeighting,
+    TrainingRows,
+    WeightedRows,
+    weights_by_replicate,
+    without_weights,
+)
+from lexppl.inference.training.weight_decay import Decay, decays_by_parameter
 
 Model = nn.Module | System | Callable[[], nn.Module]
 """A program, a published system, or a function that builds a program."""
@@ -56,8 +65,9 @@ def fit(
     epochs: int = 300,
     batch_size: int = 500,
     folds: int | None = None,
+    row_weights: Any = None,
     learning_rate: float | Schedule = Linear(1e-3, 5e-5, begin=0.5),
-    weight_decay: float = WEIGHT_DECAY,
+    weight_decay: Decay | Mapping[str, Decay] = WEIGHT_DECAY,
     optimizer: OptimizerFactory | None = None,
     scheduler: Callable[[Optimizer], LRScheduler] | None = None,
     clip_norm: float | None = None,
@@ -99,11 +109,30 @@ def fit(
             learning from all training rows but a fold's, and what else learns (the selector) is
             judged on each row by the predictor that has not seen it, so that a column that only
             lets a predictor memorise brings no gain. The fitted predictor is their average,
-            :class:`CrossFitted`. A given predictor starts from its weights: give none that has
+            :class:`CrossFitted`. One that is fitted to rows in one go, as
+            :class:`lexppl.models.TreePredictor` is, is fitted so before the first step, by fold
+            and replicate. A given predictor starts from its weights: give none that has
             learned from these rows. 1 for a single predictor; None for the :class:`System`'s
             own, where a predictor learns, else 1.
+        row_weights: how often each training row counts; None for once.
+
+            - `"dirichlet"`: replicate r has weights of its own, `w_r ~ N · Dirichlet(1, …, 1)`,
+              drawn by the seed and the same in all epochs. The spread of the replicates is then
+              what other rows, and other seeds, would change: the weighted-likelihood bootstrap
+              (Newton & Raftery 1994; Rubin 1981).
+            - weights `(N,)`, or `(R, N)` for each replicate, of the N rows of train: finite and at
+              least 0. A weight of 2 is the row twice, of 0 the row left out.
+
+            The objective is `Σ_n w_n ℒ_n`: a weight multiplies each term of its row, the bound,
+            its penalties, its entropy; what stands outside the plate over rows, such as the prior
+            of a global latent, has no weight. A row is still drawn once an epoch, and statistics
+            of a batch (batch norm) count it once. Losses are by weight, `Σ_n w_n ℒ_n / Σ_n w_n`;
+            validation rows have none.
         learning_rate: of Adam, a number or a schedule over each stage.
-        weight_decay: of Adam, as an L2 term of the gradient. Never of a guide's parameters, of
+        weight_decay: of Adam, as an L2 term of the gradient: a number, a number for each replicate
+            (among which the held-out bound then chooses), or either by part, as in
+            `{"selector": (1e-3, 1e-2)}` for `model.selector` and all below it; what is not named
+            has 1e-3. By part or by replicate it is Adam's alone. Never of a guide's parameters, of
             constrained ones or of those with a prior, whoever made the optimizer: the bound itself
             holds them, and a decay would make a posterior narrower. A warning says so where a decay
             was asked for.
@@ -138,31 +167,38 @@ def fit(
     """
     _check_arguments(epochs, batch_size, replicates, folds, patience, clip_norm)
     rate: float | Schedule | None = None
-    decay_is_default = optimizer is None and weight_decay == WEIGHT_DECAY
+    by_part = not isinstance(weight_decay, int | float)
+    decay_is_default = optimizer is None and not by_part and weight_decay == WEIGHT_DECAY
+    if by_part and optimizer is not None:
+        raise ValueError(
+            "weight_decay by part or by replicate is Adam's; an optimizer of your own has its own: "
+            "give one of the two"
+        )
     if optimizer is None:
         rate = learning_rate
-        optimizer = partial(
-            torch.optim.Adam, lr=at(rate, 0.0), weight_decay=weight_decay, fused=True
-        )
+        common = weight_decay if isinstance(weight_decay, int | float) else 0.0
+        optimizer = partial(torch.optim.Adam, lr=at(rate, 0.0), weight_decay=common, fused=True)
     several = isinstance(model, list | tuple)
     models: list[Any] = list(model) if isinstance(model, list | tuple) else [model]
     builders = [builder_of(one, guide, objective, stages) for one in models]
     folds = own_folds(models, builders) if folds is None else folds
-    replicates = _count(replicates, len(models) if several else None, train, valid)
+    replicates = _count(replicates, len(models) if several else None, train, valid, row_weights)
     with seeded(seed), program_settings(validate=False):
         given = [guide] if stages is None or callable(stages) else guides_of(stages)
         set_up_guides(given, models, train)
         copies = copies_of(builders, replicates, given, folds)
-        runner = Replicates(copies, differ=several)
-        if not runner.parameters:
-            raise ValueError(
-                "there is nothing to learn: no parameter of the model requires a gradient"
-            )
-        dtype = next(iter(runner.parameters.values())).dtype
+        dtype = _type_learned(copies[0])
+        decays = None
+        if by_part:
+            decays = decays_by_parameter(weight_decay, copies[0], replicates, WEIGHT_DECAY)
         rows = training_rows(train, dtype, "train")
+        weighting = None
+        if row_weights is not None:
+            weighting = RowWeighting.of(row_weights, rows, replicates, seed)
         with seeded(seed):
-            rows, held_out = _validation(valid, rows, dtype)
-            learned_rows = rows if folds == 1 else folded(rows, folds)
+            rows, held_out, learned_rows = _divided(valid, rows, dtype, weighting, folds)
+        fit_to_rows(copies, learned_rows, seed)
+        runner = Replicates(copies, differ=several)
         _check_devices(runner, rows)
         with seeded(seed + 1, rows.device):
             loop = TrainingLoop(
@@ -177,15 +213,25 @@ def fit(
                 scheduler,
                 rate,
                 decay_is_default,
+                decays,
             )
             plan = [(s, s.epochs or epochs, s.optimizer or optimizer) for s in copies[0].stages]
             loop.run(plan, progress)
         finished = runner.separated()
         result = _result(finished, loop, rows, held_out, seed)
+    result.row_weights = None if weighting is None else weighting.kind
     result.entry_names = _names(train, "entry_names")
     result.feature_names = _names(train, "feature_names")
     result.class_names = _names(train, "class_names")
     return result
+
+
+def _type_learned(modules: TrainingModules) -> torch.dtype:
+    """The floating type of what is learned."""
+    learned = next((p for p in modules.parameters() if p.requires_grad), None)
+    if learned is None:
+        raise ValueError("there is nothing to learn: no parameter of the model requires a gradient")
+    return learned.dtype
 
 
 def _names(train: Data | ReplicateData, kind: str) -> Any:
@@ -194,14 +240,19 @@ def _names(train: Data | ReplicateData, kind: str) -> Any:
     return getattr(train, kind, None)
 
 
-def _count(replicates: int, models: int | None, train: Any, valid: Any) -> int:
-    """R, from the number of models or data sets where there is one for each."""
+def _count(
+    replicates: int, models: int | None, train: Any, valid: Any, row_weights: Any = None
+) -> int:
+    """R, from the number of models, data sets or weights where there is one for each."""
     counts = {"replicates": replicates} if replicates > 1 else {}
     if models is not None:
         counts["models"] = models
     for name, data in (("data sets of train", train), ("data sets of valid", valid)):
         if isinstance(data, ReplicateData):
             counts[name] = len(data)
+    weights = weights_by_replicate(row_weights)
+    if weights is not None:
+        counts["rows of row_weights"] = weights
     if len(set(counts.values())) > 1:
         listed = ", ".join(f"{count} {name}" for name, count in counts.items())
         raise ValueError(f"each replicate has its model and its data; there are {listed}")
@@ -243,6 +294,26 @@ def _validation(
     if len(rows) < 2:
         raise ValueError("one row cannot be split into training and validation rows")
     return rows.split(share)
+
+
+def _divided(
+    valid: Data | ReplicateData | float | None,
+    rows: Rows,
+    dtype: torch.dtype,
+    weighting: RowWeighting | None,
+    folds: int,
+) -> tuple[Rows, Rows | None, TrainingRows]:
+    """The training rows, the validation rows, and the former as they are learned from: with their
+    weights, and in their folds."""
+    if weighting is None:
+        rows, held_out = _validation(valid, rows, dtype)
+        return rows, held_out, rows if folds == 1 else folded(rows, folds)
+    weighted, held_out = _validation(valid, weighting.added(rows), dtype)
+    if isinstance(valid, float | int) and held_out is not None:
+        held_out = without_weights(held_out)
+    settled = weighting.settled(weighted)
+    learned = WeightedRows(settled if folds == 1 else folded(settled, folds))
+    return without_weights(settled), held_out, learned
 
 
 def _check_devices(runner: Replicates, rows: Rows) -> None:

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,14 +18,23 @@ from lexppl.effects import FoldShift
 from lexppl.inference.contexts import MiniBatch, program_settings, rows_plate, seeded
 from lexppl.inference.plain_calls import PlainCalls
 from lexppl.inference.replicates.replicate_rows import Rows, batch_rows, of_replicate
-from lexppl.inference.replicates.replicates import Replicates
+from lexppl.inference.replicates.replicates import Replicates, weighing
 from lexppl.inference.schedules import Schedule
 from lexppl.inference.stages import LossTerm, OptimizerFactory, Stage, TrainingModules
 from lexppl.inference.training.best_states import BestStates
 from lexppl.inference.training.epoch_loss import EpochLoss
 from lexppl.inference.training.first_look import FirstLook, runs_alike_plainly
-from lexppl.inference.training.folded_rows import FoldedRows
-from lexppl.inference.training.weight_decay import parameters_with_a_prior, spare_from_decay
+from lexppl.inference.training.row_weights import (
+    TrainingRows,
+    WeightedRows,
+    batches_with_weights,
+    refuse_unweighted,
+)
+from lexppl.inference.training.weight_decay import (
+    PartDecay,
+    parameters_with_a_prior,
+    spare_from_decay,
+)
 
 
 @dataclass(frozen=True)
@@ -51,7 +60,7 @@ class TrainingLoop:
     """The state of one fit as it goes."""
 
     runner: Replicates
-    rows: Rows | FoldedRows
+    rows: TrainingRows
     held_out: Rows | None
     batch_size: int
     clip_norm: float | None
@@ -63,6 +72,8 @@ class TrainingLoop:
     """Schedule of the fit's own optimizer; a stage's optimizer has a rate of its own."""
     decay_is_default: bool = True
     """Whether the weight decay is the fit's own; of one asked for, what it spares is told."""
+    decays: Mapping[str, tuple[float, ...]] | None = None
+    """The weight decay by parameter and replicate, where it is not the optimizer's."""
     interrupted: bool = False
     records: list[tuple[np.ndarray, np.ndarray, int, float]] = field(default_factory=list)
 
@@ -70,6 +81,7 @@ class TrainingLoop:
         self.best_valid = np.full(self.runner.count, np.nan)
         self.best_epoch = np.zeros(self.runner.count, dtype=int)
         self._rows_plates: dict[int, str | None] = {}
+        self._part_decay: PartDecay | None = None
         self._plain_calls = PlainCalls(())
 
     def run(self, plan: list[tuple[Stage, int, OptimizerFactory]], progress: bool) -> None:
@@ -101,6 +113,10 @@ class TrainingLoop:
             {name: runner.parameters[name] for name in names if name in spared},
             warns=not (self.decay_is_default and stage.optimizer is None),
         )
+        self._part_decay = None
+        if self.decays is not None and stage.optimizer is None:
+            moved = dict(zip(names, parameters, strict=True))
+            self._part_decay = PartDecay(moved, self.decays, spared)
         control_parameters = [runner.template.controls_of(term) for term in stage.terms]
         controls = [runner.parameters[name] for name in sorted(set().union(*control_parameters))]
         tuner = torch.optim.Adam(controls, lr=CONTROL_RATE) if controls else None
@@ -146,17 +162,19 @@ class TrainingLoop:
     def _first_step(self, stage: Stage) -> set[str]:
         """Run each term once with every check on, and keep nothing of it but the names of the
         parameters that no weight decay may move."""
-        batch = next(iter(self.rows.batches(self.batch_size, shuffle=False)))
+        first = batches_with_weights(self.rows, self.batch_size, shuffle=False)
+        batch, weights = next(first)
         buffers = {n: b.clone() for n, b in self.runner.template.named_buffers()}
         spared: set[str] = set()
         plain: list[Any] = [part for t in stage.terms for part in (t.model, t.guide)]
         alike = not (self.runner.differ or self.rows.by_replicate)
         for replicate in range(1 if alike else self.runner.count):
             with self.runner.replicate(replicate) as template:
-                own = of_replicate(self.rows, batch, replicate)
-                spared |= self._check(template, stage, own)
+                rows = of_replicate(self.rows, batch, replicate)
+                of_rows = None if weights is None else weights[replicate]
+                spared |= self._check(template, stage, rows, of_rows)
                 with seeded(self.seed, self.rows.device):
-                    plain = [program for program in plain if runs_alike_plainly(program, own)]
+                    plain = [program for program in plain if runs_alike_plainly(program, rows)]
         self._plain_calls = PlainCalls(plain)
         with torch.no_grad():
             for name, buffer in self.runner.template.named_buffers():
@@ -164,7 +182,11 @@ class TrainingLoop:
         return spared
 
     def _check(
-        self, template: TrainingModules, stage: Stage, batch: tuple[Tensor, ...]
+        self,
+        template: TrainingModules,
+        stage: Stage,
+        batch: tuple[Tensor, ...],
+        weights: Tensor | None,
     ) -> set[str]:
         names = {id(value): name for name, value in template.named_parameters()}
         spared: set[str] = set()
@@ -172,11 +194,18 @@ class TrainingLoop:
             with seeded(self.seed, self.rows.device), program_settings(validate=True):
                 look = FirstLook.at(term.model, term.guide, batch)
                 nodes = (*look.model.values(), *look.guide.values())
-                self._rows_plates[id(term)] = rows_plate(nodes, len(batch[0]))
+                plate = rows_plate(nodes, len(batch[0]))
+                self._rows_plates[id(term)] = plate
+                if weights is not None:
+                    refuse_unweighted(term, plate)
                 term.objective.refuse_uncovered(look.model, look.guide)
                 held = parameters_with_a_prior(term, look.model)
                 spared |= {names[id(parameter)] for parameter in held if id(parameter) in names}
-                with self._scaled(term, len(self.rows), len(batch[0])), self._shifted(term):
+                with (
+                    self._scaled(term, len(self.rows), len(batch[0])),
+                    self._shifted(term),
+                    weighing(weights, plate),
+                ):
                     loss = template(term, term.objective, batch)
             if not bool(torch.isfinite(loss.detach())):
                 raise FloatingPointError(
@@ -206,8 +235,10 @@ class TrainingLoop:
         runner.template.train()
         rows = len(self.rows)
         steps = max(1, math.ceil(rows / self.batch_size))
-        seen = EpochLoss(stage.terms, rows)
-        for step, batch in enumerate(self.rows.batches(self.batch_size, shuffle=True)):
+        total = self.rows.total if isinstance(self.rows, WeightedRows) else rows
+        seen = EpochLoss(stage.terms, total)
+        batches = batches_with_weights(self.rows, self.batch_size, shuffle=True)
+        for step, (batch, weights) in enumerate(batches):
             at = (place[0] + min(step / steps, 1.0)) / place[1]
             size = batch_rows(self.rows, batch)
             optimizer.zero_grad(set_to_none=True)
@@ -225,9 +256,16 @@ class TrainingLoop:
                     self._scaled(term, rows, size),
                     self._shifted(term),
                 ):
-                    loss = runner.losses(term, objective, batch, self.rows.by_replicate)
+                    loss = runner.losses(
+                        term,
+                        objective,
+                        batch,
+                        self.rows.by_replicate,
+                        weights,
+                        self._rows_plates[id(term)],
+                    )
                 moved = [runner.parameters[name] for name in names]
-                gradients = _gradients(loss, moved, term.weight, rows, create_graph=bool(controls))
+                gradients = _gradients(loss, moved, term.weight, total, create_graph=bool(controls))
                 if controls:
                     lessened = [runner.parameters[name] for name in controls]
                     _add(lessened, gradient_of_square(gradients, lessened))
@@ -236,6 +274,8 @@ class TrainingLoop:
             if self.clip_norm is not None:
                 held = [p for group in optimizer.param_groups for p in group["params"]]
                 _clip(held, self.clip_norm, runner.count)
+            if self._part_decay is not None:
+                self._part_decay.add()
             optimizer.step()
             if tuner is not None:
                 tuner.step()
@@ -262,13 +302,13 @@ class TrainingLoop:
 
 
 def _gradients(
-    losses: Tensor, moved: list[Tensor], weight: float, rows: int, create_graph: bool
+    losses: Tensor, moved: list[Tensor], weight: float, total: float | Tensor, create_graph: bool
 ) -> tuple[Tensor | None, ...]:
     """Gradients of a term's share of the step, `Σ_r weight · loss_r / N`."""
     if not losses.requires_grad:
         return (None,) * len(moved)
     # Given as the losses' own gradient, the share costs no node of the graph.
-    share = torch.ones_like(losses) / rows
+    share = torch.ones_like(losses) / total
     found: tuple[Tensor | None, ...] = torch.autograd.grad(
         losses,
         moved,

@@ -1,7 +1,8 @@
 """What a fit leaves."""
 
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 import numpy as np
 from torch import Tensor, nn
@@ -46,6 +47,8 @@ class FitResult:
         feature_names: names of the D columns of x, where the training data had them.
         class_names: names of the labels, where the training data had them.
         seed: the seed.
+        row_weights: "dirichlet" where each replicate has its own random weights of the rows, so
+            that their spread is over rows too; "given" where the user gave weights; else None.
         modules: all modules of all terms, for each replicate.
     """
 
@@ -63,6 +66,7 @@ class FitResult:
     entry_names: tuple[str, ...] | None = None
     feature_names: tuple[str, ...] | None = None
     class_names: tuple[str, ...] | None = None
+    row_weights: str | None = None
     modules: list[nn.Module] = field(default_factory=list, repr=False)
 
     @property
@@ -80,6 +84,34 @@ class FitResult:
     def replicates(self) -> int:
         """R."""
         return len(self.models)
+
+    def subset(self, places: Sequence[int]) -> Self:
+        """Some of the replicates, as if they were all there are.
+
+        Args:
+            places: which of the R, in their new order.
+
+        Raises:
+            ValueError: none, or places outside 0 … R − 1.
+        """
+        kept = [int(place) for place in places]
+        if not kept or min(kept) < 0 or max(kept) >= self.replicates:
+            raise ValueError(
+                f"places must be of the {self.replicates} replicates, from 0; they are {kept}"
+            )
+        history = self.history
+        if len(history):
+            history = replace(history, train=history.train[:, kept], valid=history.valid[:, kept])
+        return replace(
+            self,
+            models=[self.models[place] for place in kept],
+            guides=[self.guides[place] for place in kept],
+            history=history,
+            best_epoch=self.best_epoch[kept],
+            best_valid=self.best_valid[kept],
+            collapse=[self.collapse[place] for place in kept],
+            modules=[self.modules[place] for place in kept] if self.modules else [],
+        )
 
     def check(self, x: Tensor, y: Tensor | None = None) -> None:
         """Refuse rows that are not like those of the fit.

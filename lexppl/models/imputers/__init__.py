@@ -3,6 +3,7 @@
 from lexppl.models.imputers.complement import ComplementImputer
 from lexppl.models.imputers.conditional_gaussian import ConditionalGaussianImputer
 from lexppl.models.imputers.constant import ConstantImputer
+from lexppl.models.imputers.gap import GapImputer
 from lexppl.models.imputers.gaussian import GaussianImputer
 from lexppl.models.imputers.imputed import Imputed
 from lexppl.models.imputers.imputer import Imputer
@@ -17,6 +18,7 @@ __all__ = [
     "ComplementImputer",
     "ConditionalGaussianImputer",
     "ConstantImputer",
+    "GapImputer",
     "GaussianImputer",
     "GaussianMixtureImputer",
     "Imputed",

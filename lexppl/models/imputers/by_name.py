@@ -8,6 +8,7 @@ from torch import Tensor
 
 from lexppl.models.imputers.conditional_gaussian import ConditionalGaussianImputer
 from lexppl.models.imputers.constant import ConstantImputer
+from lexppl.models.imputers.gap import GapImputer
 from lexppl.models.imputers.gaussian import GaussianImputer
 from lexppl.models.imputers.imputer import Imputer
 from lexppl.models.imputers.marginal import MarginalImputer
@@ -36,6 +37,9 @@ IMPUTERS: Mapping[str, str] = MappingProxyType(
 )
 """Names, and what hidden features are replaced with."""
 
+GAP = "gap"
+"""What trees take in place of an imputer: of their own accord, so that it is none to choose."""
+
 HOLDING_ROWS = frozenset({"marginal", "mixture-data", "kmeans-data"})
 """Those that hold training rows, which are then saved with the explainer."""
 
@@ -44,7 +48,7 @@ def imputer_of(name: str, x: Tensor, seed: int) -> Imputer:
     """The imputer of a name, fitted on training rows.
 
     Args:
-        name: one of :data:`IMPUTERS`.
+        name: one of :data:`IMPUTERS`, or "gap".
         x: standardised training rows, `(N, D)`.
         seed: of the choice of reference rows, and of the start of a mixture's fit.
 
@@ -67,9 +71,21 @@ def imputer_of(name: str, x: Tensor, seed: int) -> Imputer:
         return MixtureDataImputer.fit(x, components, seed, reference=_some_rows(x, seed))
     if name == "kmeans-data":
         return KMeansDataImputer.fit(x, components, seed, reference=_some_rows(x, seed))
+    if name == GAP:
+        return GapImputer()
     if name == "constant":
         return ConstantImputer(0.0).to(x.device, x.dtype)
     raise ValueError(f"imputer must be one of {list(IMPUTERS)}; it is {name!r}")
+
+
+def hidden_by(name: str) -> str:
+    """What hidden features are replaced with, by the imputer of a name.
+
+    Example:
+        >>> hidden_by("marginal"), hidden_by("gap")
+        ('those of a random training row', 'nothing: they are missing')
+    """
+    return "nothing: they are missing" if name == GAP else IMPUTERS[name]
 
 
 def _some_rows(x: Tensor, seed: int) -> Tensor:

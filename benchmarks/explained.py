@@ -1,0 +1,164 @@
+"""A table through `lexppl explain`, as it is typed, and its explainer on rows that are new."""
+
+import contextlib
+import io
+import json
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from numpy.typing import NDArray
+from torch import Tensor
+
+import lexppl
+from lexppl.cli import main as lexppl_command
+from lexppl.cli.gains import EVALUATIONS, LEAST_MASKS, MASKS
+from lexppl.data import DividedTable
+from lexppl.data.cells import level_of
+from lexppl.data.encoding import CategoricalColumn, TableEncoding
+from lexppl.evaluation import feature_gains
+from lexppl.evaluation.prediction import predictive_log_likelihood
+from lexppl.explanation import explain, mask_means
+from lexppl.systems import METHODS, lex
+
+PREDICTED_MASKS = 100
+BEFORE = "lex_before"
+SETTINGS = {
+    "default": (),
+    "before": ("--method", BEFORE, "--penalty", "0.02"),
+}
+"""What is typed beside the table: nothing, or what `lexppl explain` did before cross-fitting."""
+AS_BEFORE = {"folds": 1, "towards": 0.5, "labels": "observed", "unit": 1.0}
+"""Of `lex`: one predictor, a flat prior over masks, constants in nats."""
+TAKEN = {"selection_probability": "selection", "lower": "selection_lower"} | {
+    "upper": "selection_upper",
+    **{name: name for name in ("gain", "gain_lower", "gain_upper", "p", "agreement")},
+}
+"""Columns of importance.csv that are kept, and what they are called in a record."""
+
+
+class ExplainError(Exception):
+    """`lexppl explain` did not end well."""
+
+
+@dataclass(frozen=True, eq=False)
+class Explained:
+    """A run of `lexppl explain`.
+
+    Args:
+        folder: that it wrote to.
+        seconds: that it took.
+        cpu_seconds: that it took of all cores together.
+        warnings: that it gave.
+        importance: what it says of the features.
+    """
+
+    folder: Path
+    seconds: float
+    cpu_seconds: float
+    warnings: list[str]
+    importance: pd.DataFrame
+
+    @property
+    def found(self) -> list[str]:
+        """What it reports as found; nothing where it could not measure gains."""
+        if "found" not in self.importance:
+            return []
+        return [str(name) for name in self.importance.index[self.importance["found"]]]
+
+    @property
+    def penalty(self) -> float | None:
+        """The λ that the data chose, nats an entry; None where they did not."""
+        path = self.folder / "penalty_path.csv"
+        if not path.exists():
+            return None
+        tried = pd.read_csv(path)
+        return float(tried["penalty"][tried["chosen"]].iloc[0])
+
+    def features(self) -> dict[str, dict[str, float]]:
+        """What is kept of each feature."""
+        table = self.importance.rename(columns=TAKEN)
+        kept = table[[name for name in TAKEN.values() if name in table]]
+        return {
+            str(name): {key: float(value) for key, value in row.items() if math.isfinite(value)}
+            for name, row in kept.iterrows()
+        }
+
+
+def explained(data: str | Path, out: Path, seed: int, *words: str) -> Explained:
+    """Type `lexppl explain DATA --out OUT --seed SEED …`.
+
+    Raises:
+        ExplainError: it did not end well.
+    """
+    if BEFORE in words and BEFORE not in METHODS:
+        METHODS.register("LEX as it was before cross-fitting", name=BEFORE, **AS_BEFORE)(lex)
+    told = io.StringIO()
+    command = ["explain", str(data), "--out", str(out), "--seed", str(seed), "--overwrite"]
+    start, cpu_start = time.perf_counter(), time.process_time()
+    with contextlib.redirect_stderr(told), contextlib.redirect_stdout(io.StringIO()):
+        code = lexppl_command([*command, "--quiet", *words])
+    seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
+    if code != 0:
+        raise ExplainError(
+            f"lexppl {' '.join([*command, *words])} ended with {code}: {told.getvalue()}"
+        )
+    mark = "lexppl: warning: "
+    lines = [line.removeprefix(mark) for line in told.getvalue().splitlines() if mark in line]
+    importance = pd.read_csv(out / "importance.csv", index_col="feature")
+    return Explained(out, seconds, cpu_seconds, lines, importance)
+
+
+def known_rows(source: DividedTable, frame: pd.DataFrame) -> pd.Series:
+    """Whether rows have levels that the table has, in every category."""
+    known = pd.Series(True, index=frame.index)
+    for column in source.data.encoding.columns:
+        if isinstance(column, CategoricalColumn):
+            known &= frame[column.name].map(level_of).isin(column.levels)
+    return known
+
+
+def encoded(source: DividedTable, frame: pd.DataFrame) -> tuple[Tensor, Tensor]:
+    """Rows as the explainer takes them, and what they observe."""
+    encoding = source.data.encoding
+    return encoding.encode(frame), encoding.target.encode(frame[source.data.target_name])
+
+
+def explainer_of(run: Explained, source: DividedTable) -> Any:
+    """The saved explainer.
+
+    Raises:
+        RuntimeError: it was fitted on other rows than the source's.
+    """
+    text = (run.folder / "encoding.json").read_text(encoding="utf-8")
+    if TableEncoding.from_json(json.loads(text)) != source.data.encoding:
+        raise RuntimeError(f"{run.folder} is of other rows than the table that it is judged by")
+    return lexppl.load(run.folder / "explainer")
+
+
+def likelihoods(result: Any, x: Tensor, y: Tensor, scale: float) -> NDArray:
+    """`log p(y | x)` of each replicate and row, `(R, N)`, in the response's own units."""
+    each = predictive_log_likelihood(result, x, y, masks=PREDICTED_MASKS)
+    return each.double().numpy() - math.log(scale)
+
+
+def on_new_rows(result: Any, x: Tensor, y: Tensor) -> dict[str, dict[str, float]]:
+    """Each feature's mean gain and mean selection over rows and replicates, by its name."""
+    cost = len(x) * result.replicates * (len(result.entry_names) + 1)
+    masks = min(MASKS, max(LEAST_MASKS, EVALUATIONS // cost))
+    gains = feature_gains(result, x, y, masks=masks)
+    selection = mask_means(explain(result, x, draws=1)).mean(("chain", "row")).values
+    gain = gains.gains.mean((0, 1)).tolist()
+    return {
+        name: {"gain_new": gain[place], "selection_new": float(selection[place])}
+        for place, name in enumerate(gains.entry_names)
+    }
+
+
+def typed(settings: str, more: Sequence[str]) -> tuple[str, ...]:
+    """The words of some settings, and others."""
+    return (*SETTINGS[settings], *more)

@@ -1,0 +1,288 @@
+"""Tables of a known law: which columns matter, by how many nats, and the law of y given x.
+
+A *unit* is what can be found or missed: a column that y depends on given all others, or a set of
+copies of one, any of which counts. Every other column is null: y is independent of it given the
+units. `KINDS` has the tables by name, and `true_gains` what each unit is worth,
+
+    E[log p(y | x) − log p(y | x without the unit)],
+
+by Monte Carlo over the law of the unit given the other columns.
+"""
+
+import math
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache, partial
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+from scipy.special import log_softmax, logsumexp
+from scipy.stats import norm
+
+Columns = dict[str, NDArray]
+Unit = tuple[str, ...]
+TARGET = "outcome"
+LABELS = ("no", "yes", "maybe")
+WORDS = ("product", "city")
+"""Columns of codes that stand in a table as words."""
+CORRELATION = 0.8
+LEAST_GAIN = 0.03
+"""Nats from which a unit should be found, where labels are as even as a coin's."""
+TRUTH_ROWS, REDRAWS = 4000, 200
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A law of tables.
+
+    Args:
+        columns: draws so many rows of x, each column independent of the others but for `given`.
+        output: logits `(N, C)` of the labels, or means `(N,)`.
+        units: what y depends on.
+        given: by a unit, a draw of its columns given all the others; the margin where absent.
+        spread: the response's standard deviation given x; None for labels.
+        sizes: numbers of rows at which the table is of use.
+        about: one line.
+    """
+
+    columns: Callable[[np.random.Generator, int], Columns]
+    output: Callable[[Columns], NDArray]
+    units: tuple[Unit, ...]
+    about: str
+    given: Mapping[Unit, Callable[[np.random.Generator, Columns], Columns]] = field(
+        default_factory=dict
+    )
+    spread: float | None = None
+    sizes: tuple[int, ...] = (300, 2_000, 20_000)
+
+    def log_likelihood(self, x: Columns, y: NDArray) -> NDArray:
+        """log p(y | x) of each row; y are codes of labels, or responses."""
+        if self.spread is not None:
+            return norm.logpdf(y, self.output(x), self.spread)
+        return log_softmax(self.output(x), -1)[np.arange(len(y)), y]
+
+    def drawn(self, draw: np.random.Generator, x: Columns) -> NDArray:
+        """y given x."""
+        output = self.output(x)
+        if self.spread is not None:
+            return draw.normal(output, self.spread)
+        return (output + draw.gumbel(size=output.shape)).argmax(-1)
+
+
+@dataclass(frozen=True, eq=False)
+class PlantedTable:
+    """Rows of a kind.
+
+    Args:
+        frame: as a user would have it, the target last.
+        log_likelihood: log p(y | x) of each row by the law itself, `(N,)`.
+    """
+
+    frame: pd.DataFrame
+    log_likelihood: NDArray
+
+
+def planted(name: str, rows: int, seed: int, *, new: int | None = None) -> PlantedTable:
+    """A table, or rows that it could have had.
+
+    Args:
+        name: of :data:`KINDS`.
+        rows: of the table.
+        seed: of the table.
+        new: so many new rows of the same law instead, their row numbers from those of the table.
+    """
+    kind = KINDS[name]
+    draw = np.random.default_rng([zlib.crc32(name.encode()), rows, seed, new is not None])
+    x = kind.columns(draw, rows if new is None else new)
+    if "row number" in x:
+        x["row number"] = np.arange(rows) if new is None else draw.integers(0, rows, new)
+    y = kind.drawn(draw, x)
+    frame = pd.DataFrame({name: _cells(name, values) for name, values in x.items()})
+    frame[TARGET] = y if kind.spread is not None else np.array(LABELS)[y]
+    return PlantedTable(frame, kind.log_likelihood(x, y))
+
+
+def _cells(name: str, values: NDArray) -> NDArray:
+    return np.char.add(f"{name} ", values.astype(str)) if name in WORDS else values
+
+
+@cache
+def true_gains(name: str) -> dict[Unit, float]:
+    """What each unit is worth, in nats a row; it does not depend on the number of rows."""
+    kind = KINDS[name]
+    draw = np.random.default_rng(zlib.crc32(name.encode()))
+    x = kind.columns(draw, TRUTH_ROWS)
+    if kind.spread is None:
+        log_p, y = log_softmax(kind.output(x), -1), None
+    else:
+        y = kind.drawn(draw, x)
+        log_p = kind.log_likelihood(x, y)
+    gains = {}
+    for unit in kind.units:
+        again = kind.given.get(unit, partial(_from_the_margin, kind, unit))
+        each = [_law(kind, {**x, **again(draw, x)}, y) for _ in range(REDRAWS)]
+        without = logsumexp(each, 0) - math.log(REDRAWS)
+        change = log_p - without
+        gains[unit] = float((change if y is not None else (np.exp(log_p) * change).sum(-1)).mean())
+    return gains
+
+
+def _from_the_margin(kind: Kind, unit: Unit, draw: np.random.Generator, x: Columns) -> Columns:
+    fresh = kind.columns(draw, len(next(iter(x.values()))))
+    return {name: fresh[name] for name in unit}
+
+
+def _law(kind: Kind, x: Columns, y: NDArray | None) -> NDArray:
+    """log p(y | x) of each label `(N, C)`, or of each row's response `(N,)`."""
+    return log_softmax(kind.output(x), -1) if y is None else kind.log_likelihood(x, y)
+
+
+@cache
+def least_gain(name: str) -> float:
+    """Nats from which a unit of the kind should be found: :data:`LEAST_GAIN`, or the same share of
+    the labels' entropy where that is below log 2."""
+    kind = KINDS[name]
+    if kind.spread is not None:
+        return LEAST_GAIN
+    x = kind.columns(np.random.default_rng(0), 100_000)
+    share = np.exp(log_softmax(kind.output(x), -1)).mean(0)
+    return LEAST_GAIN * min(1.0, float(-(share * np.log(share)).sum()) / math.log(2.0))
+
+
+def _people(draw: np.random.Generator, rows: int) -> Columns:
+    """Numbers, categories, counts and a boolean; 66 cities and a row number that mean nothing."""
+    return {
+        "age": draw.normal(45, 12, rows),
+        "income": draw.lognormal(10, 0.5, rows),
+        "product": draw.integers(0, 4, rows),
+        "member": draw.integers(0, 2, rows) == 1,
+        "city": draw.integers(0, 66, rows),
+        "row number": draw.integers(0, rows, rows),
+        "visits": draw.poisson(3, rows),
+        **{f"noise {place}": draw.normal(size=rows) for place in range(1, 5)},
+    }
+
+
+def _terms(x: Columns) -> tuple[NDArray, NDArray, NDArray]:
+    age = 1.2 * (x["age"] - 45) / 12 * np.where(x["product"] < 2, 1.0, -0.3)
+    income = 0.8 * (np.log(x["income"]) - 10) / 0.5 * x["member"]
+    return age, income, 1.0 * (x["product"] == 3)
+
+
+def _score(x: Columns) -> NDArray:
+    return sum(_terms(x))
+
+
+def _two_labels(logit: NDArray) -> NDArray:
+    return np.stack([np.zeros_like(logit), logit], -1)
+
+
+@cache
+def _offset(share: float) -> float:
+    """What makes a share of the labels positive where logits are twice the score."""
+    score = 2.0 * _score(_people(np.random.default_rng(0), 200_000))
+    return float(brentq(lambda c: (1.0 / (1.0 + np.exp(-score - c))).mean() - share, -20.0, 5.0))
+
+
+def _rare(share: float, x: Columns) -> NDArray:
+    return _two_labels(2.0 * _score(x) + _offset(share))
+
+
+def _three_labels(x: Columns) -> NDArray:
+    age, income, product = _terms(x)
+    return np.stack([np.zeros_like(age), age + product, 2.0 * income], -1)
+
+
+def _alike(draw: np.random.Generator, rows: int) -> Columns:
+    """Nulls correlated .8 with true columns, and independent of y given them."""
+    true = {name: draw.normal(size=rows) for name in ("a", "b")}
+    rest = math.sqrt(1.0 - CORRELATION**2)
+    like = {
+        f"like {name}": CORRELATION * values + rest * draw.normal(size=rows)
+        for name, values in true.items()
+    }
+    return {**true, **like, **_others(draw, rows)}
+
+
+def _given_its_like(name: str, draw: np.random.Generator, x: Columns) -> Columns:
+    like = x[f"like {name}"]
+    return {name: draw.normal(CORRELATION * like, math.sqrt(1.0 - CORRELATION**2))}
+
+
+def _twice(draw: np.random.Generator, rows: int) -> Columns:
+    a = draw.normal(size=rows)
+    return {"a": a, "a again": a, "b": draw.normal(size=rows), **_others(draw, rows)}
+
+
+def _others(draw: np.random.Generator, rows: int) -> Columns:
+    return {
+        "product": draw.integers(0, 4, rows),
+        "city": draw.integers(0, 66, rows),
+        "visits": draw.poisson(3, rows),
+        **{f"noise {place}": draw.normal(size=rows) for place in range(1, 4)},
+    }
+
+
+def _two_and_product(x: Columns) -> NDArray:
+    return _two_labels(1.8 * x["a"] - 1.5 * x["b"] + 1.8 * (x["product"] == 3) - 0.4)
+
+
+def _switched(draw: np.random.Generator, rows: int) -> Columns:
+    return {
+        "member": draw.integers(0, 2, rows) == 1,
+        **{name: draw.normal(size=rows) for name in ("a", "b", "c")},
+        **_others(draw, rows),
+    }
+
+
+def _switch(x: Columns) -> NDArray:
+    return _two_labels(np.where(x["member"], 1.8 * x["a"], 1.8 * x["b"] * np.sign(x["c"])))
+
+
+PEOPLE = (("age",), ("income",), ("product",), ("member",))
+KINDS: Mapping[str, Kind] = {
+    "mixed": Kind(
+        _people,
+        lambda x: _two_labels(_score(x) - 0.3),
+        PEOPLE,
+        "numbers, categories, a boolean, counts; half the labels are positive",
+    ),
+    "2 % positives": Kind(
+        _people, partial(_rare, 0.02), PEOPLE, "the same columns", sizes=(2_000, 20_000)
+    ),
+    "1 % positives": Kind(
+        _people, partial(_rare, 0.01), PEOPLE, "the same columns", sizes=(20_000,)
+    ),
+    "nothing": Kind(
+        _people,
+        lambda x: _two_labels(np.zeros(len(x["age"]))),
+        (),
+        "the same columns, and labels that none of them tells of",
+    ),
+    "correlated": Kind(
+        _alike,
+        _two_and_product,
+        (("a",), ("b",), ("product",)),
+        "two nulls correlated .8 with true columns",
+        given={(name,): partial(_given_its_like, name) for name in ("a", "b")},
+    ),
+    "duplicated": Kind(
+        _twice,
+        _two_and_product,
+        (("a", "a again"), ("b",), ("product",)),
+        "a true column stands there twice; either copy counts",
+    ),
+    "switch": Kind(
+        _switched,
+        _switch,
+        (("member",), ("a",), ("b",), ("c",)),
+        "a boolean says whether a matters, or b by the sign of c",
+    ),
+    "three classes": Kind(_people, _three_labels, PEOPLE, "the first columns, three labels"),
+    "regression": Kind(
+        _people, _score, PEOPLE, "the first columns, a response with noise of 1", spread=1.0
+    ),
+}

@@ -1,0 +1,211 @@
+"""Boosted trees as tensors: run where a network is, and saved as one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from lexppl.argument_checks import int_at_least
+from lexppl.configured import Configured
+from lexppl.models.trees.columns import Columns, column_kind, column_values
+from lexppl.models.trees.grown import Grown, grown
+from lexppl.models.trees.no_gradient import refuse_gradient
+
+ROWS_AT_ONCE = 1024
+"""Rows whose way through the trees is held in memory."""
+
+
+class BoostedTrees(Configured, nn.Module):
+    """Sums of the leaves of trees, `(N, D)` to `(N, outputs)`; NaN is missing.
+
+        f_o(x) = b_o + Σ_t v_{o,t}(leaf of x in tree t).
+
+    The trees are scikit-learn's `HistGradientBoosting…`, put by :meth:`take` into tensors of a size
+    that the settings alone say: replicates stand side by side in them, they are saved with the
+    weights, and run on any device. They have no gradient in x.
+
+    Args:
+        columns: of :func:`lexppl.models.trees.columns.table_columns`, P of them.
+        outputs: o.
+        trees: of each output.
+        leaves: of a tree at most.
+        depth: of a tree at most.
+        bins: of a column at most, as many as there are levels or more.
+
+    Raises:
+        ValueError: counts below 1, columns in another order; from a call, where Pyro validates,
+            rows that carry a gradient.
+
+    Example:
+        >>> from sklearn.ensemble import HistGradientBoostingRegressor
+        >>> x = np.arange(8.0)[:, None]
+        >>> grown = HistGradientBoostingRegressor(max_iter=1, learning_rate=1.0, max_leaf_nodes=2,
+        ...     max_depth=1, min_samples_leaf=1, max_bins=64).fit(x, [0.0] * 4 + [1.0] * 4)
+        >>> trees = BoostedTrees([[0]], outputs=1, trees=1, leaves=2, depth=1)
+        >>> trees.take([grown], x)
+        >>> trees(torch.tensor([[1.0], [6.0]]))
+        tensor([[0.],
+                [1.]])
+    """
+
+    thresholds: Tensor
+    feature: Tensor
+    child: Tensor
+    value: Tensor
+    baseline: Tensor
+    roots: Tensor
+
+    def __init__(
+        self,
+        columns: Columns,
+        outputs: int,
+        trees: int,
+        leaves: int = 8,
+        depth: int = 6,
+        bins: int = 64,
+    ) -> None:
+        super().__init__()
+        for name, count in (("outputs", outputs), ("trees", trees), ("depth", depth)):
+            int_at_least(name, count)
+        int_at_least("leaves", leaves, 2)
+        int_at_least("bins", bins, 2)
+        self.columns = [list(features) for features in columns]
+        sizes = [len(features) for features in self.columns]
+        kinds = [column_kind(features) for features in self.columns]
+        if not kinds or sorted(kinds) != kinds:
+            raise ValueError(
+                "columns must be one or more in the order of table_columns, those of levels first; "
+                f"they have {sizes} features each"
+            )
+        self.outputs, self.trees, self.leaves = outputs, trees, leaves
+        self.depth, self.bins = depth, bins
+        of_levels = [size for size, kind in zip(sizes, kinds, strict=True) if kind == 0]
+        if max(of_levels, default=0) > bins:
+            raise ValueError(f"a column of {max(of_levels)} levels needs as many bins; {bins}")
+        self._codes = len(of_levels)
+        self._width, self._nodes = bins + 1, 2 * leaves - 1
+        count = outputs * trees
+        numbers = len(sizes) - self._codes
+        self.register_buffer("thresholds", torch.full((numbers, bins - 1), torch.nan))
+        self.register_buffer("feature", torch.zeros(count * self._nodes, dtype=torch.long))
+        self.register_buffer(
+            "child", torch.zeros(count * self._nodes, self._width, dtype=torch.int32)
+        )
+        self.register_buffer("value", torch.zeros(count * self._nodes))
+        self.register_buffer("baseline", torch.full((outputs,), torch.nan))
+        roots = torch.arange(count) * self._nodes
+        self.register_buffer("roots", roots, persistent=False)
+
+    @property
+    def of_levels(self) -> list[int]:
+        """The places of the columns of levels, which stand first."""
+        return list(range(self._codes))
+
+    def forward(self, x: Tensor) -> Tensor:
+        refuse_gradient(x, "trees have")
+        return self._outputs(column_values(x, self.columns))
+
+    def _outputs(self, values: Tensor) -> Tensor:
+        return torch.cat([self._sums(rows) for rows in values.split(ROWS_AT_ONCE)])
+
+    def _sums(self, values: Tensor) -> Tensor:
+        bins = self._bins(values)
+        rows, columns = bins.shape
+        first = (torch.arange(rows, device=values.device) * columns).repeat_interleave(
+            len(self.roots)
+        )
+        node, bins = self.roots.repeat(rows), bins.flatten()
+        child = self.child.flatten().long()
+        # Looked up in flat tables: an index of one dimension is the fastest, in vmap too.
+        for _ in range(self.depth):
+            place = bins.gather(0, first + self.feature.gather(0, node))
+            node = child.gather(0, node * self._width + place)
+        leaves = self.value.gather(0, node).reshape(rows, self.outputs, self.trees)
+        return leaves.sum(-1) + self.baseline
+
+    def _bins(self, values: Tensor) -> Tensor:
+        """The bin of each column, `(N, P)`: of levels their place; that of a gap is the last."""
+        codes = values[:, : self._codes].nan_to_num(0.0).long()
+        above = (values[:, self._codes :].unsqueeze(-1) > self.thresholds).sum(-1)
+        return torch.where(values.isnan(), self.bins, torch.cat([codes, above], 1))
+
+    def take(self, estimators: Sequence[Any], values: NDArray[np.float64]) -> None:
+        """Take the trees of fitted estimators, one output or several each.
+
+        Args:
+            estimators: scikit-learn's, fitted on :func:`column_values`, with no more trees, leaves,
+                depth and bins than this has.
+            values: rows of such columns `(N, P)`, gaps among them, on which both must say the same.
+
+        Raises:
+            ValueError: estimators that do not fit in, or of whose trees this version of
+                scikit-learn tells in another way, so that the two differ.
+        """
+        every = [one for estimator in estimators for one in grown(estimator)]
+        if len(every) != self.outputs:
+            raise ValueError(f"there are {self.outputs} outputs; the estimators have {len(every)}")
+        with torch.no_grad():
+            edges = self._take_edges(every)
+            for output, one in enumerate(every):
+                self._take_trees(output, one, edges)
+            # What is asked is of the type that x will be of.
+            rows = torch.from_numpy(values).to(self.thresholds)
+            said = self._outputs(rows).double().cpu().numpy()
+        exact = rows.double().cpu().numpy()
+        raw = np.concatenate([one.raw(exact) for one in every], 1)
+        off = np.abs(said - raw).max(initial=0.0)
+        if not off <= 1e-3 * (1.0 + np.abs(raw).max(initial=0.0)):
+            raise ValueError(
+                f"the trees as tensors differ from the estimator's by {off:g}: this version of "
+                "scikit-learn writes its trees in another way; use EstimatorPredictor"
+            )
+
+    def _take_edges(self, every: Sequence[Grown]) -> list[NDArray[np.float64] | None]:
+        """The edges of the bins of all outputs together."""
+        found: list[NDArray[np.float64] | None] = [None] * self._codes
+        for row in range(len(self.thresholds)):
+            column = row + self._codes
+            edges = np.unique(np.concatenate([one.edges[column] for one in every]))
+            if len(edges) > self.bins - 1:
+                raise ValueError(f"there are {self.bins} bins; the estimator has {len(edges) + 1}")
+            padded = np.full(self.bins, np.inf)
+            padded[: len(edges)] = edges
+            self.thresholds[row] = _rounded_down(torch.from_numpy(padded[:-1]), self.thresholds)
+            found.append(padded)
+        return found
+
+    def _take_trees(
+        self, output: int, one: Grown, edges: Sequence[NDArray[np.float64] | None]
+    ) -> None:
+        if len(one.trees) > self.trees:
+            raise ValueError(f"there are {self.trees} trees; the estimator has {len(one.trees)}")
+        self.baseline[output] = one.baseline
+        for number in range(self.trees):
+            root = (output * self.trees + number) * self._nodes
+            nodes = slice(root, root + self._nodes)
+            self.feature[nodes], self.value[nodes], self.child[nodes] = 0, 0.0, root
+            if number >= len(one.trees):
+                continue
+            feature, child, value = one.nodes(number, edges, self._width)
+            count, deepest = len(value), one.depth(number)
+            if count > self._nodes or deepest > self.depth:
+                raise ValueError(
+                    f"trees have {self.leaves} leaves and depth {self.depth} at most; the "
+                    f"estimator has one of {(count + 1) // 2} and {deepest}"
+                )
+            self.feature[root : root + count] = torch.from_numpy(feature)
+            self.child[root : root + count] = torch.from_numpy(child + root).int()
+            self.value[root : root + count] = torch.from_numpy(value)
+
+
+def _rounded_down(exact: Tensor, like: Tensor) -> Tensor:
+    """In another type, so that `v ≤ t` is for every v of that type what it was."""
+    rounded = exact.to(like)
+    up = rounded.double().cpu() > exact
+    below = torch.nextafter(rounded, torch.full_like(rounded, -torch.inf))
+    return torch.where(up.to(like.device), below, rounded)

@@ -1,0 +1,88 @@
+"""The columns of a table behind its features: numbers as they are, indicators as one level."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from lexppl.models.grouping import Grouping
+
+Columns = Sequence[Sequence[int]]
+"""For each column its features: one for a number, several for the indicators of its levels."""
+
+MOST_LEVELS = 10
+"""That trees part at will. Of more, only neighbours in their order stay together: parted at will,
+66 levels that say nothing cost .07 nats a held-out row of 1,200, and so .002."""
+
+
+def column_kind(features: Sequence[int]) -> int:
+    """0 for a column of levels, 1 for one of more levels than trees part at will, 2 for a number:
+    the order in which columns stand."""
+    return 2 if len(features) == 1 else int(len(features) > MOST_LEVELS)
+
+
+def table_columns(x: Tensor, grouping: Grouping | None = None) -> tuple[Columns, list[int]]:
+    """The columns of encoded rows, those of levels first, and the mask entry of each.
+
+    The features of an entry are the indicators of one column's levels where they are two or more
+    and one of them is 1 and the others 0 in every row; else each is a number.
+
+    Args:
+        x: `(N, D)`.
+        grouping: which features an entry keeps; one entry a feature if None.
+
+    Example:
+        >>> x = torch.tensor([[0.3, 0.0, 1.0], [0.1, 1.0, 0.0]])
+        >>> table_columns(x, Grouping([0, 1, 1]))
+        ([[1, 2], [0]], [1, 0])
+    """
+    groups = range(x.shape[1]) if grouping is None else grouping.groups
+    by_entry: dict[int, list[int]] = {}
+    for feature, entry in enumerate(groups):
+        by_entry.setdefault(entry, []).append(feature)
+    found = []
+    for entry, features in by_entry.items():
+        if len(features) > 1 and _indicators(x[:, features]):
+            found.append((features, entry))
+        else:
+            found += [([feature], entry) for feature in features]
+    ordered = sorted(found, key=lambda column: column_kind(column[0]))
+    return [features for features, _ in ordered], [entry for _, entry in ordered]
+
+
+def _indicators(x: Tensor) -> bool:
+    return bool(((x == 0) | (x == 1)).all() and (x.sum(1) == 1).all())
+
+
+def column_values(x: Tensor, columns: Columns) -> Tensor:
+    """The value of each column: a number, or the place of its level, 0 …; NaN where it is hidden.
+
+    Args:
+        x: `(N, D)`.
+        columns: P, those of levels first.
+
+    Returns:
+        `(N, P)`.
+
+    Example:
+        >>> x = torch.tensor([[0.3, 0.0, 1.0], [0.1, torch.nan, torch.nan]])
+        >>> column_values(x, [[1, 2], [0]])
+        tensor([[1.0000, 0.3000],
+                [   nan, 0.1000]])
+    """
+    # A gap in any of the indicators is one of the column: NaN takes part in the sum.
+    of_levels = [
+        _part(x, features) @ torch.arange(len(features), device=x.device, dtype=x.dtype)
+        for features in columns
+        if len(features) > 1
+    ]
+    numbers = _part(x, [features[0] for features in columns if len(features) == 1])
+    return torch.cat([*(codes.unsqueeze(1) for codes in of_levels), numbers], 1)
+
+
+def _part(x: Tensor, features: Sequence[int]) -> Tensor:
+    """Some features; neighbours without a copy."""
+    first = features[0] if features else 0
+    if list(features) == list(range(first, first + len(features))):
+        return x[:, first : first + len(features)]
+    return x[:, list(features)]

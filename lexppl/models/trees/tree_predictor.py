@@ -1,0 +1,219 @@
+"""A predictor of every subset of a table's columns by boosted trees, fitted in one go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pyro.distributions import TorchDistribution
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from torch import Tensor
+
+from lexppl.argument_checks import int_at_least
+from lexppl.models.grouping import Grouping
+from lexppl.models.likelihoods import CategoricalLikelihood, HeteroscedasticLikelihood
+from lexppl.models.predictor import Predictor
+from lexppl.models.table_parts import check_classes
+from lexppl.models.trees.boosted_trees import BoostedTrees
+from lexppl.models.trees.columns import Columns, column_values
+from lexppl.models.trees.columns import table_columns as columns_of
+from lexppl.models.trees.masked_copies import COPIES
+from lexppl.models.trees.masked_fit import MaskedRows, squared_residuals
+
+LEAF_ROWS, RIDGE_ROWS = 5, 2
+"""Rows that a leaf has at least, and that its value is shrunk by; each has its copies."""
+
+BINS = 64
+"""Of a column."""
+
+CHECKED = 1000
+"""Copies on which the trees as tensors must say what the estimator says."""
+
+
+class TreePredictor(Predictor):
+    """`p(y | x_S)` for every subset S of the entries, by gradient boosting; a gap is missing.
+
+    Trees need no gradient: they are fitted in one go, by :meth:`fit_rows`, on copies of the rows in
+    which entries are hidden at random, each copy with its own rate of keeping. In a fit,
+    :func:`lexppl.inference.fit` calls it before the first step, once for each fold with the rows
+    that the fold's predictor learns from; the selector then learns by a score-function estimator,
+    such as leave-one-out, and from :class:`lexppl.models.GapImputer`.
+
+    Labels are categorical by the trees' log-odds. A response is normal; its mean is that of trees,
+    and its variance that of trees fitted, by the normal likelihood (`log v + r²/v`), to the squared
+    residuals r² of rows that the mean was not fitted on: what is hidden widens it.
+
+    Args:
+        columns: of :func:`table_columns`.
+        entries: the mask entry of each column.
+        classes: C, or None for a response.
+        trees: of each output.
+        leaves: of a tree at most.
+        depth: of a tree at most.
+        copies: of each row.
+        rate: of learning.
+
+    Raises:
+        ValueError: counts below 1; another number of entries than columns.
+
+    Example:
+        >>> x = torch.randn(400, 2, generator=torch.Generator().manual_seed(0))
+        >>> predictor = tree_predictor(x, classes=2)
+        >>> predictor.fit_rows(x, (x[:, 0] > 0).long())
+        >>> rows = torch.tensor([[1.0, 0.0], [torch.nan, 0.0]])
+        >>> [round(p, 1) for p in predictor(rows).probs[:, 1].tolist()]
+        [1.0, 0.5]
+    """
+
+    network: BoostedTrees
+    reads_gaps: ClassVar[bool] = True
+    """Whether hidden features must come as NaN."""
+
+    def __init__(
+        self,
+        columns: Columns,
+        entries: Sequence[int],
+        classes: int | None,
+        trees: int = 60,
+        leaves: int = 15,
+        depth: int = 6,
+        copies: int = COPIES,
+        rate: float = 0.1,
+    ) -> None:
+        check_classes(classes)
+        if len(entries) != len(columns):
+            raise ValueError(f"there are {len(columns)} columns and {len(entries)} entries")
+        outputs = 2 if classes is None else 1 if classes == 2 else classes
+        # The edges of two estimators, of the mean and of the variance.
+        bins = 2 * BINS if classes is None else BINS
+        likelihood = HeteroscedasticLikelihood() if classes is None else CategoricalLikelihood()
+        network = BoostedTrees(columns, outputs, trees, leaves, depth, bins)
+        super().__init__(network, likelihood)
+        self.columns, self.entries = network.columns, [int(entry) for entry in entries]
+        self.classes, self.trees, self.leaves, self.depth = classes, trees, leaves, depth
+        self.copies, self.rate = int_at_least("copies", copies), float(rate)
+
+    def forward(self, x: Tensor) -> TorchDistribution:
+        split = x.dim() - self.event_dim
+        outputs = self.network(x.reshape(-1, x.shape[-1]))
+        if self.classes == 2:
+            # One log-odds of two labels.
+            outputs = torch.cat([torch.zeros_like(outputs), outputs], -1)
+        distribution: TorchDistribution = self.likelihood(outputs.reshape(*x.shape[:split], -1))
+        return distribution
+
+    def fit_rows(self, x: Tensor, y: Tensor, seed: int = 0, weights: Tensor | None = None) -> None:
+        """Fit the trees to rows, in place of those that there are.
+
+        Args:
+            x: `(N, D)`, encoded, finite.
+            y: labels or responses `(N,)`, or probabilities of the labels `(N, C)`.
+            seed: of the masks.
+            weights: how often each row counts, `(N,)`; None for once.
+
+        Raises:
+            ValueError: rows of other features, or a y that is not of this predictor's kind.
+        """
+        check_rows(x, y, self.columns, self.classes)
+        values = column_values(x.detach().cpu().double(), self.columns).numpy()
+        counts = row_counts(weights, len(x))
+        settings = {
+            **in_units_of_rows(self.copies, self.network.of_levels, seed),
+            "learning_rate": self.rate,
+            "max_iter": self.trees,
+            "max_leaf_nodes": self.leaves,
+            "max_depth": self.depth,
+            "max_bins": BINS,
+        }
+        if self.classes is None:
+            estimators, told = fitted_to_responses(
+                HistGradientBoostingRegressor(**settings),
+                values,
+                y,
+                counts,
+                self.entries,
+                self.copies,
+                seed,
+            )
+            estimators.append(told.fitted(HistGradientBoostingRegressor(**settings, loss="gamma")))
+        else:
+            told = MaskedRows.of_labels(
+                values, y, counts, self.classes, self.entries, self.copies, seed
+            )
+            estimators = [told.fitted(HistGradientBoostingClassifier(**settings))]
+        some = np.random.default_rng(seed).permutation(len(told.values))[:CHECKED]
+        self.network.take(estimators, told.values[some])
+
+
+def in_units_of_rows(copies: int, of_levels: Sequence[int], seed: int) -> dict[str, Any]:
+    """Settings of scikit-learn's boosting for so many copies of each row."""
+    return {
+        "min_samples_leaf": LEAF_ROWS * copies,
+        "l2_regularization": float(RIDGE_ROWS * copies),
+        "categorical_features": list(of_levels) or None,
+        # A share of copies set apart would have the rows that the others have.
+        "early_stopping": False,
+        "random_state": seed,
+    }
+
+
+def fitted_to_responses(
+    estimator: Any,
+    values: NDArray[np.float64],
+    y: Tensor,
+    counts: NDArray[np.float64],
+    entries: Sequence[int],
+    copies: int,
+    seed: int,
+) -> tuple[list[Any], MaskedRows]:
+    """A regressor of the mean, and the squared residuals that its spread is to be measured on."""
+    rows = partial(MaskedRows.of_responses, entries=entries, copies=copies, seed=seed)
+    response = y.detach().cpu().double().numpy()
+    squares = squared_residuals(estimator, values, response, counts, rows)
+    return [rows(values, response, counts).fitted(estimator)], squares
+
+
+def row_counts(weights: Tensor | None, rows: int) -> NDArray[np.float64]:
+    """How often each row counts, `(N,)`."""
+    if weights is None:
+        return np.ones(rows)
+    counts: NDArray[np.float64] = weights.detach().cpu().double().numpy()
+    return counts
+
+
+def check_rows(x: Tensor, y: Tensor, columns: Columns, classes: int | None) -> None:
+    """Refuse rows and targets that a predictor of these columns cannot be fitted to.
+
+    Raises:
+        ValueError: as it says.
+    """
+    features = sum(map(len, columns))
+    if x.dim() != 2 or x.shape[1] != features:
+        raise ValueError(f"x must have shape (N, {features}); it has {tuple(x.shape)}")
+    of_labels = y.dim() == 2 or not y.is_floating_point()
+    if of_labels != (classes is not None) or (y.dim() == 2 and y.shape[1] != classes):
+        kind = "responses (N,)" if classes is None else f"labels (N,), or (N, {classes})"
+        raise ValueError(f"y must hold {kind}; it is {y.dtype} of shape {tuple(y.shape)}")
+
+
+def tree_predictor(
+    x: Tensor, classes: int | None, grouping: Grouping | None = None, **settings: Any
+) -> TreePredictor:
+    """A :class:`TreePredictor` of the columns that encoded rows have, not yet fitted.
+
+    Args:
+        x: rows, `(N, D)`, of which nothing is read but which entries are indicators of levels.
+        classes: C, or None for a response.
+        grouping: which features an entry keeps; one entry a feature if None.
+        settings: of :class:`TreePredictor`.
+
+    Example:
+        >>> tree_predictor(torch.zeros(5, 3), classes=2, trees=10).entries
+        [0, 1, 2]
+    """
+    columns, entries = columns_of(x, grouping)
+    return TreePredictor(columns, entries, classes, **settings)

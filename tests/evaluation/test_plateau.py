@@ -1,0 +1,109 @@
+"""The plateau of paths made by hand."""
+
+import math
+
+import pytest
+
+from lexppl.evaluation.plateau import plateau, slopes
+from lexppl.evaluation.size_choice import best_validation, fewest_within
+
+PATH = [0.005, 0.01, 0.02, 0.04, 0.08]
+DOUBLE = math.log(2.0)
+FLAT, SURE = [-0.5] * 5, [0.0] * 5
+
+
+def chosen(sizes, scores=FLAT, errors=SURE, entries=11, path=PATH, **options):
+    return plateau(path, sizes, scores, errors, entries, **options)
+
+
+def test_slopes_are_central_differences_where_sizes_fall():
+    found = slopes(PATH, [9.0, 5.0, 4.0, 3.5, 0.5])
+    by_hand = [4.0 / DOUBLE, 5.0 / (2 * DOUBLE), 1.5 / (2 * DOUBLE), 3.5 / (2 * DOUBLE)]
+    assert found == pytest.approx([*by_hand, 3.0 / DOUBLE], rel=1e-12)
+    # Steps of other lengths: 2 entries over log 2 + log 5.
+    assert slopes([0.01, 0.02, 0.1], [5.0, 4.0, 3.0])[1] == pytest.approx(2.0 / math.log(10.0))
+
+
+def test_a_fall_and_a_rise_are_no_plateau():
+    sizes = [6.0, 3.0, 6.0, 5.5, 5.0]
+    central = [abs(after - before) for before, after in zip(sizes, sizes[2:], strict=False)]
+    assert central[0] == 0.0
+    assert slopes(PATH, sizes)[1] == pytest.approx(6.0 / (2 * DOUBLE))
+    assert chosen(sizes) == 3
+
+
+def test_where_the_size_stands_still():
+    assert chosen([9.0, 5.0, 4.0, 3.5, 0.5]) == 2
+    assert chosen([9.0, 5.0, 1.2, 1.0, 0.7]) == 3
+    assert chosen([9.0, 8.9, 8.5, 4.0, 1.0]) == 1
+
+
+def test_it_is_not_the_rules_of_scores():
+    """The best score, and the fewest within an error of it, are elsewhere."""
+    sizes, scores = [6.0, 4.3, 4.2, 2.0, 1.8], [-0.500, -0.502, -0.503, -0.505, -0.600]
+    errors = [0.0, 0.004, 0.004, 0.0051, 0.01]
+    assert chosen(sizes, scores, errors) == 1
+    assert best_validation(sizes, scores) == 0
+    assert fewest_within(sizes, scores, full_score=-0.5, tolerance=0.0102) == 3
+
+
+def test_a_size_that_stands_still_where_the_score_is_lost_is_none():
+    sizes, scores = [7.0, 5.0, 3.0, 1.0, 1.0, 1.0], [-0.50, -0.49, -0.50, -0.60, -0.60, -0.60]
+    path, errors = [*PATH, 0.16], [0.01] * 6
+    assert chosen(sizes, scores, errors, path=path) == 2
+    assert chosen(sizes, scores, [0.06] * 6, path=path) == 4
+
+
+def test_errors_are_counted_from_the_best():
+    sizes, scores = [9.0, 7.0, 5.0, 4.5, 4.4], [-0.50, -0.49, -0.50, -0.52, -0.60]
+    assert chosen(sizes, scores, [0.0, 0.0, 0.01, 0.016, 0.02]) == 3
+    assert chosen(sizes, scores, [0.0, 0.0, 0.01, 0.014, 0.02]) == 2
+    assert chosen(sizes, scores, [0.0, 0.0, 0.01, 0.016, 0.02], within=1.0) == 2
+    # On the limit is within it, whatever its last bit.
+    assert chosen(sizes, [-0.5, -0.4, -0.5, -0.1 - 0.2 - 0.2, -0.6], [0.05] * 5) == 3
+    assert chosen(sizes, scores, [math.nan] * 5) == 1
+
+
+@pytest.mark.parametrize("entries", [3, 11])
+def test_all_off_and_all_on_are_no_plateau(entries):
+    on, off = float(entries), 0.0
+    assert chosen([on, on, 2.0, off, off], entries=entries) == 2
+    assert chosen([on - 0.5, on - 0.5, 2.0, 0.5, 0.5], entries=entries) == 2
+
+
+def test_only_collapsed_sizes_are_chosen_by_score_and_slope():
+    assert chosen([0.2, 0.1, 0.0, 0.0, 0.0]) == 4
+    assert chosen([11.0, 11.0, 11.0, 11.0, 10.8], scores=[-0.5] * 4 + [-0.9]) == 2
+
+
+def test_ends_are_chosen_only_where_nothing_else_may_be():
+    sizes = [6.0, 6.0, 5.0, 4.0, 4.0]
+    assert chosen(sizes) == 3
+    assert chosen(sizes, scores=[-0.4, -0.5, -0.5, -0.5, -0.5]) == 0
+
+
+def test_of_equal_slopes_the_larger_penalty():
+    assert chosen([9.0, 7.0, 5.0, 3.0, 1.0]) == 3
+    assert chosen([5.0, 5.0, 5.0, 5.0, 5.0]) == 3
+    assert plateau([0.01, 0.02], [5.0, 5.0], [-1.0, -1.0], [0.0, 0.0], 8) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"path": [0.01, 0.005, 0.02, 0.04, 0.08]}, "penalties must rise"),
+        ({"path": [0.01, 0.01, 0.02, 0.04, 0.08]}, "penalties must rise"),
+        ({"path": [0.0, 0.01, 0.02, 0.04, 0.08]}, "a penalty of a path must be .* above 0"),
+        ({"path": PATH[1:]}, "of one length, at least 2; they have 4 and 5"),
+        ({"scores": [-0.5] * 4}, "sizes and scores must be of one length"),
+        ({"scores": [-0.5] * 4 + [math.nan]}, "scores must be finite"),
+        ({"errors": [0.0] * 4}, "errors must be one for each of 5"),
+        ({"errors": [0.0] * 4 + [-0.1]}, "errors must not be negative"),
+        ({"entries": 4}, "sizes must be at most the 4 entries; the most is 5"),
+        ({"entries": 0}, "entries must be a whole number"),
+        ({"within": -1.0}, "within must be"),
+    ],
+)
+def test_mistakes(change, words):
+    with pytest.raises(ValueError, match=words):
+        chosen([5.0, 4.0, 3.0, 2.0, 1.0], **change)

@@ -1,0 +1,613 @@
+"""Rows that count more or less than once: against repeated rows, and as a bootstrap."""
+
+import math
+from contextlib import nullcontext
+
+import numpy as np
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from pyro.infer import Trace_ELBO, TraceEnum_ELBO, TraceMeanField_ELBO
+from pyro.nn import PyroModule
+from scipy.stats import chi2, norm, t
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from lexppl import load, save
+from lexppl.effects import mask_particles, penalty
+from lexppl.inference import (
+    REBAR,
+    DisARM,
+    Enumerate,
+    LeaveOneOut,
+    NestedIWAE,
+    Objective,
+    Pathwise,
+    ReplicateData,
+    ScoreFunction,
+    SelfNormalized,
+    StraightThrough,
+    TunedControl,
+    fit,
+)
+from lexppl.inference.contexts import (
+    MiniBatch,
+    RowWeights,
+    keep_parameters_local,
+    program_settings,
+    seeded,
+)
+from lexppl.inference.estimators.score_function import LearnedConstant
+from lexppl.inference.replicates.replicate_rows import training_rows
+from lexppl.inference.training.folded_rows import folded
+from lexppl.inference.training.row_weights import RowWeighting, WeightedRows
+from lexppl.models import (
+    LEX,
+    MLP,
+    BernoulliSelector,
+    CategoricalLikelihood,
+    ConstantImputer,
+    KSubsetSelector,
+    MarginalImputer,
+    Predictor,
+    SizePenalty,
+    regime_targets,
+)
+from lexppl.systems import METHODS, Settings, lex, system_for
+
+FAILURE = 1e-6
+"""Probability that a right program fails one of the tests of chance here."""
+X = torch.randn(5, 3, generator=torch.Generator().manual_seed(0)).double()
+Y = torch.tensor([0, 1, 1, 0, 1])
+P = torch.softmax(torch.randn(5, 2, generator=torch.Generator().manual_seed(1)), -1).double()
+COUNTS = torch.tensor([2, 1, 0, 3, 1])
+WEIGHTS = torch.tensor([0.5, 2.0, 0.0, 1.3, 0.2]).double()
+QUIET = {"progress": False, "valid": None}
+
+
+def explainer(k=None, imputer=None, seed=0, cost=0.1):
+    network = MLP(3, 3, (4,), seed=seed)
+    return LEX(
+        BernoulliSelector(network) if k is None else KSubsetSelector(network, k),
+        ConstantImputer(0.2) if imputer is None else imputer,
+        Predictor(MLP(3, 2, (4,), seed=seed + 1), CategoricalLikelihood()),
+        [SizePenalty(cost)] if k is None else [],
+    ).double()
+
+
+class WithPrior(PyroModule):
+    """A global weight under a prior beside the masks of rows; its guide is a point."""
+
+    def __init__(self):
+        super().__init__()
+        self.selector = MLP(3, 3, (4,), seed=0).double()
+
+    def forward(self, x, y=None):
+        weight = pyro.sample("weight", dist.Normal(x.new_zeros(3), 1.0).to_event(1))
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            mask = pyro.sample("mask", dist.Bernoulli(logits=self.selector(x)).to_event(1))
+            penalty("size", 0.1 * mask.sum(-1))
+            logits = (mask * x * weight).sum(-1)
+            pyro.sample("y", dist.Bernoulli(logits=logits), obs=y)
+
+
+class Point(PyroModule):
+    def __init__(self):
+        super().__init__()
+        self.value = nn.Parameter(torch.tensor([1.0, -0.5, 0.3]).double())
+
+    def forward(self, x, y=None):
+        pyro.sample("weight", dist.Delta(self.value, event_dim=1))
+
+
+def loss_and_gradient(objective, model, guide, rows, weights=None, seed=0, batch_of=None):
+    """Of a batch, or of one that stands for `batch_of` rows."""
+    parts = [part for part in (model, guide) if part is not None]
+    for part in parts:
+        keep_parameters_local(part)
+    parameters = [p for part in parts for p in part.parameters()]
+    weighing = nullcontext() if weights is None else RowWeights(weights, "data")
+    scaled = MiniBatch(batch_of or len(rows[0]), len(rows[0]), "data")
+    with seeded(seed), program_settings(validate=True), scaled, weighing:
+        loss = objective.differentiable_loss(model, guide, *rows)
+    found = torch.autograd.grad(loss, parameters, allow_unused=True)
+    flat = [
+        (torch.zeros_like(p) if g is None else g).flatten()
+        for p, g in zip(parameters, found, strict=True)
+    ]
+    return torch.cat([loss.detach().reshape(1), *flat])
+
+
+def repeated(*columns):
+    return tuple(column.repeat_interleave(COUNTS, 0) for column in columns)
+
+
+EXACT = {
+    "one mask": NestedIWAE(1, estimator=Enumerate()),
+    "two masks, annealed": NestedIWAE(2, entropy=0.3, towards=0.8, estimator=Enumerate()),
+    "all masks": NestedIWAE(math.inf, entropy=0.3, estimator=Enumerate()),
+}
+
+
+@pytest.mark.parametrize("objective", EXACT.values(), ids=EXACT)
+@pytest.mark.parametrize("y", [Y, P], ids=["labels", "probabilities"])
+@pytest.mark.parametrize("k", [None, 2])
+@pytest.mark.parametrize("batch_of", [None, 50])
+def test_whole_weights_are_repeated_rows(objective, y, k, batch_of):
+    model = explainer(k)
+    if k is not None and objective.towards != 0.5:
+        objective = NestedIWAE(2, entropy=0.3, estimator=Enumerate())
+    # N/B of the five rows is 10, and of the seven of theirs too.
+    sizes = (None, None) if batch_of is None else (50, 70)
+    weighted = loss_and_gradient(objective, model, None, (X, y), COUNTS.double(), batch_of=sizes[0])
+    several = loss_and_gradient(objective, model, None, repeated(X, y), batch_of=sizes[1])
+    torch.testing.assert_close(weighted, several)
+    plain = loss_and_gradient(objective, model, None, (X, y), batch_of=sizes[0])
+    assert not torch.allclose(plain, several, rtol=1e-2)
+
+
+def test_a_prior_is_not_weighted():
+    model, guide = WithPrior(), Point()
+    objective = NestedIWAE(2, estimator=Enumerate())
+    weighted = loss_and_gradient(objective, model, guide, (X, Y.double()), COUNTS.double())
+    several = loss_and_gradient(objective, model, guide, repeated(X, Y.double()))
+    torch.testing.assert_close(weighted, several)
+    double = loss_and_gradient(objective, model, guide, (X, Y.double()), torch.full((5,), 2.0))
+    plain = loss_and_gradient(objective, model, guide, (X, Y.double()))
+    prior = float(dist.Normal(0.0, 1.0).log_prob(guide.value).sum().detach())
+    assert float(double[0]) == pytest.approx(2 * float(plain[0]) + prior)
+
+
+ESTIMATORS = {
+    "LeaveOneOut": (LeaveOneOut(), {}),
+    "LeaveOneOut, samples": (LeaveOneOut(), {"masks": 1, "samples": 4}),
+    "LeaveOneOut, imputations": (LeaveOneOut(), {"imputations": 2, "samples": 2}),
+    "ScoreFunction": (ScoreFunction(-0.4), {}),
+    "ScoreFunction, learned": (
+        ScoreFunction(LearnedConstant().double(), learn_baseline=True),
+        {"samples": 2},
+    ),
+    "REBAR": (REBAR(), {"samples": 2}),
+    "REBAR, tuned": (REBAR(control=TunedControl().double()), {"masks": 1}),
+    "SelfNormalized": (SelfNormalized(), {}),
+    "DisARM": (DisARM(), {"samples": 2}),
+    "Pathwise": (Pathwise(), {}),
+    "StraightThrough": (StraightThrough(), {}),
+}
+
+
+@pytest.mark.parametrize("case", ESTIMATORS)
+@pytest.mark.parametrize("y", [Y, P], ids=["labels", "probabilities"])
+def test_every_estimate_is_the_weighted_sum_of_the_rows(case, y):
+    """Given the draws, loss and gradient are linear in the weights, a row's share depends on that
+    row alone, and with weights of 1 they are what they are without."""
+    estimator, counts = ESTIMATORS[case]
+    soft = case in ("Pathwise",)
+    model = explainer(imputer=None if soft else MarginalImputer(X.clone()))
+    entropy = 0.2
+    objective = NestedIWAE(**{"masks": 2, "entropy": entropy, **counts}, estimator=estimator)
+    rows = (X, y)
+    each = [loss_and_gradient(objective, model, None, rows, row) for row in torch.eye(5).double()]
+    weighted = loss_and_gradient(objective, model, None, rows, WEIGHTS)
+    combined = (WEIGHTS[:, None] * torch.stack(each)).sum(0)
+    torch.testing.assert_close(weighted, combined)
+    plain = loss_and_gradient(objective, model, None, rows)
+    torch.testing.assert_close(torch.stack(each).sum(0), plain)
+    assert not torch.allclose(weighted, plain, rtol=1e-2)
+    other = X.clone()
+    other[2] += 1.0
+    torch.testing.assert_close(
+        loss_and_gradient(objective, model, None, (other, y), WEIGHTS), weighted
+    )
+    changed = loss_and_gradient(objective, model, None, (other, y), torch.ones(5).double())
+    assert not torch.allclose(changed, plain, rtol=1e-3)
+
+
+class Rated(PyroModule):
+    """A latent of each row that a guide covers, for Pyro's own objectives."""
+
+    def __init__(self):
+        super().__init__()
+        self.loc = nn.Parameter(torch.tensor(0.4).double())
+
+    def forward(self, x, y=None):
+        with pyro.plate("data", len(x), dim=-1):
+            rate = pyro.sample("rate", dist.Normal(self.loc, x.new_ones(())))
+            pyro.sample("y", dist.Bernoulli(logits=rate * x[:, 0]), obs=y)
+
+
+class RatedGuide(PyroModule):
+    def __init__(self):
+        super().__init__()
+        self.slope = nn.Parameter(torch.tensor(0.7).double())
+
+    def forward(self, x, y=None):
+        with pyro.plate("data", len(x), dim=-1):
+            pyro.sample("rate", dist.Normal(self.slope * x[:, 1], 0.5))
+
+
+@pytest.mark.parametrize("elbo", [Trace_ELBO, TraceMeanField_ELBO])
+def test_pyros_own_objectives(elbo):
+    model, guide, rows = Rated(), RatedGuide(), (X, Y.double())
+    each = [loss_and_gradient(elbo(), model, guide, rows, row) for row in torch.eye(5).double()]
+    weighted = loss_and_gradient(elbo(), model, guide, rows, WEIGHTS)
+    torch.testing.assert_close(weighted, (WEIGHTS[:, None] * torch.stack(each)).sum(0))
+    torch.testing.assert_close(
+        torch.stack(each).sum(0), loss_and_gradient(elbo(), model, guide, rows)
+    )
+    result = fit(
+        model,
+        rows,
+        guide=guide,
+        objective=elbo(),
+        replicates=1,
+        row_weights=COUNTS,
+        epochs=1,
+        **QUIET,
+    )
+    assert np.isfinite(result.history.train).all()
+
+
+# In a fit
+
+
+def same(one, other):
+    for (name, mine), theirs in zip(one.named_parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(mine, theirs, msg=name)
+
+
+def differ(one, other):
+    pairs = zip(one.parameters(), other.parameters(), strict=True)
+    return any(not torch.allclose(a, b, atol=1e-5) for a, b in pairs)
+
+
+def test_a_fit_with_whole_weights_is_one_of_repeated_rows():
+    """All rows in a batch and the exact objective, weight decay and clipping among it."""
+    options = {
+        **QUIET,
+        "objective": NestedIWAE(2, estimator=Enumerate()),
+        "epochs": 5,
+        "learning_rate": 0.05,
+        "weight_decay": 0.1,
+        "clip_norm": 0.3,
+    }
+    weighted = fit(explainer(), (X, Y), row_weights=COUNTS, batch_size=5, **options)
+    several = fit(explainer(), repeated(X, Y), batch_size=7, **options)
+    same(weighted.model, several.model)
+    np.testing.assert_allclose(weighted.history.train, several.history.train)
+    assert differ(fit(explainer(), (X, Y), batch_size=5, **options).model, several.model)
+    assert weighted.row_weights == "given" and several.row_weights is None
+
+
+@pytest.mark.parametrize("own_rows", [False, True])
+def test_each_replicate_has_its_own_weights(own_rows):
+    options = {**QUIET, "objective": EXACT["one mask"], "epochs": 4, "learning_rate": 0.05}
+    options["batch_size"] = 5
+    weights = torch.stack([COUNTS.double(), WEIGHTS])
+    sets = [(X, Y), (X + 0.5, Y) if own_rows else (X, Y)]
+    models = [explainer(seed=s) for s in (0, 5)]
+    train = ReplicateData(sets) if own_rows else sets[0]
+    together = fit(models, train, row_weights=weights, **options)
+    for model, rows, own, found in zip(models, sets, weights, together.models, strict=True):
+        same(fit(model, rows, row_weights=own, **options).model, found)
+        assert differ(fit(model, rows, row_weights=weights[0] + 1, **options).model, found)
+
+
+def test_weights_say_how_many_replicates_there_are():
+    result = fit(explainer(), (X, Y), row_weights=torch.rand(3, 5) + 0.1, epochs=1, **QUIET)
+    assert result.replicates == 3
+    with pytest.raises(ValueError, match="2 replicates, 3 rows of row_weights"):
+        fit(explainer(), (X, Y), row_weights=torch.rand(3, 5), replicates=2, **QUIET)
+
+
+@pytest.mark.parametrize("folds", [1, 2])
+@pytest.mark.parametrize("replicates", [1, 2])
+def test_rows_of_weight_zero_teach_nothing(folds, replicates):
+    """In batches, with draws and folds: such a row does not matter, another one does."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(40, 3, generator=generator).double()
+    y = (x[:, 0] > 0).long()
+    weights = torch.rand(40, generator=generator).double() + 0.2
+    weights[::4] = 0.0
+    options = {**QUIET, "objective": NestedIWAE(4), "epochs": 2, "batch_size": 10}
+    options |= {"folds": folds, "replicates": replicates, "learning_rate": 0.01}
+    first = fit(explainer(), (x, y), row_weights=weights, **options)
+    other = x.clone()
+    other[::4] += 3.0
+    again = fit(explainer(), (other, y), row_weights=weights, **options)
+    unweighted = fit(explainer(), (other, y), **options)
+    for one, same_one, another in zip(first.models, again.models, unweighted.models, strict=True):
+        same(one, same_one)
+        assert differ(one, another)
+    plain = fit(explainer(), (x, y), **options)
+    doubled = fit(explainer(), (x, y), row_weights=torch.full((40,), 2.0), **options)
+    for one, other in zip(plain.models, doubled.models, strict=True):
+        same(one, other)
+
+
+@pytest.mark.parametrize("kind", ["common", "own", "folded", "own, folded"])
+def test_batches_carry_each_row_its_weight(kind):
+    """A row's first entry tells its place, and its weight is a function of that and of r."""
+    places = torch.arange(12.0)
+    y = torch.arange(12) % 2
+    rows = training_rows((places[:, None], y), torch.float32)
+    if "own" in kind:
+        rows = training_rows(
+            ReplicateData([(places[:, None], y), (places[:, None].flip(0), y)]), torch.float32
+        )
+    of = torch.stack([places + 1, 100 + places])
+    given = torch.stack([of[0], of[1].flip(0)]) if "own" in kind else of
+    weighted = RowWeighting.of(given, rows, 2, 0).settled(
+        RowWeighting.of(given, rows, 2, 0).added(rows)
+    )
+    weighted = WeightedRows(folded(weighted, 3) if "folded" in kind else weighted)
+    assert weighted.total.tolist() == of.sum(1).tolist()
+    seen = 0
+    for shuffle in (True, False):
+        for (x, _), weights in weighted.weighted_batches(5, shuffle):
+            place = x[..., 0] if "own" in kind else x[:, 0].expand(2, -1)
+            assert torch.equal(weights, torch.stack([place[0] + 1, 100 + place[1]]))
+            seen += weights.shape[1]
+    assert seen == 24
+
+
+def test_validation_rows_have_no_weight():
+    """Rows set apart take their weights away with them: those left are learned from."""
+    torch.manual_seed(0)
+    x = torch.randn(40, 3, generator=torch.Generator().manual_seed(0)).double()
+    y = (x[:, 0] > 0).long()
+    options = {"objective": EXACT["one mask"], "progress": False, "epochs": 2, "batch_size": 40}
+    whole = fit(explainer(), (x, y), valid=0.5, row_weights=torch.ones(40), **options)
+    plain = fit(explainer(), (x, y), valid=0.5, **options)
+    same(whole.model, plain.model)
+    np.testing.assert_allclose(whole.history.valid, plain.history.valid)
+    weights = torch.rand(40, generator=torch.Generator().manual_seed(3))
+    # By a split of its own the same fit: weights follow their rows through the split.
+    with seeded(0):
+        order = torch.randperm(40)
+    result = fit(explainer(), (x, y), valid=0.5, row_weights=weights, **options)
+    kept, apart = order[20:], order[:20]
+    by_hand = fit(
+        explainer(),
+        (x[kept], y[kept]),
+        valid=(x[apart], y[apart]),
+        row_weights=weights[kept],
+        **options,
+    )
+    same(result.model, by_hand.model)
+    np.testing.assert_allclose(result.history.valid, by_hand.history.valid)
+    np.testing.assert_allclose(result.history.train, by_hand.history.train)
+
+
+# The bootstrap
+
+
+class Mean(PyroModule):
+    """The mean of a normal."""
+
+    def __init__(self):
+        super().__init__()
+        self.mean = nn.Parameter(torch.zeros((), dtype=torch.float64))
+
+    def reset_parameters(self):
+        nn.init.zeros_(self.mean)
+
+    def forward(self, x, y=None):
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            pyro.sample("y", dist.Normal(self.mean, 1.0), obs=y)
+
+
+def means(rows, replicates, **options):
+    """A step of length 1 down the loss ½ Σ w (y − μ)² / Σ w ends at the weighted mean."""
+    result = fit(
+        Mean(),
+        (torch.zeros(len(rows), 1).double(), rows),
+        objective=NestedIWAE(1),
+        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=1.0),
+        replicates=replicates,
+        epochs=1,
+        batch_size=len(rows),
+        **QUIET,
+        **options,
+    )
+    return torch.stack([model.mean.detach() for model in result.models])
+
+
+def test_the_spread_of_the_mean_is_known():
+    """Of `Σ w_n y_n / N` over Dirichlet weights: mean ȳ and variance `s² / (N + 1)`, s² with the
+    divisor N; 400 replicates are nearly normal."""
+    rows = 2.0 + 3.0 * torch.randn(60, generator=torch.Generator().manual_seed(0)).double()
+    count = 400
+    found = means(rows, count, row_weights="dirichlet")
+    expected = float(rows.var(unbiased=False)) / 61
+    z = float((found.mean() - rows.mean()) / math.sqrt(expected / count))
+    assert abs(z) < norm.isf(FAILURE / 2)
+    scaled = float(found.var()) * (count - 1) / expected
+    least, most = chi2.isf([1 - FAILURE / 2, FAILURE / 2], count - 1)
+    assert least < scaled < most
+    # Multinomial counts of N/2 rows, or none at all, would have twice the variance, or nothing.
+    assert 2 * (count - 1) > most
+    assert float(means(rows, 3).std()) < 1e-12
+
+
+def test_an_interval_of_the_replicates_covers_the_mean_of_new_rows():
+    """mean ± t s √(1 + 1/R) over 200 tables of 50 rows, R = 4."""
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(200, 50, generator=generator).double()
+    every = means(rows[0], 4, row_weights="dirichlet")
+    covered, too_narrow = [], []
+    for table in range(200):
+        drawn = torch.empty(4, 50).double().exponential_(generator=generator)
+        each = (drawn * rows[table]).sum(1) / drawn.sum(1)
+        half = t.ppf(0.975, 3) * float(each.std())
+        covered.append(abs(float(each.mean())) < half * math.sqrt(1 + 1 / 4))
+        too_narrow.append(abs(float(each.mean())) < half / math.sqrt(4))
+    assert every.shape == (4,)
+    assert np.mean(covered) > 0.95 - 4 * math.sqrt(0.95 * 0.05 / 200)
+    assert np.mean(too_narrow) < 0.85
+
+
+def test_drawn_weights_are_by_seed_and_replicate_and_leave_other_draws_alone():
+    rows = torch.randn(30, generator=torch.Generator().manual_seed(0)).double()
+    first = means(rows, 3, row_weights="dirichlet", seed=4)
+    assert torch.equal(first, means(rows, 3, row_weights="dirichlet", seed=4))
+    assert len(set(first.tolist())) == 3
+    assert not torch.equal(first, means(rows, 3, row_weights="dirichlet", seed=5))
+    weighting = RowWeighting.of(
+        "dirichlet", training_rows((rows[:, None], rows), torch.float64), 3, 4
+    )
+    both = weighting.settled(weighting.added(training_rows((rows[:, None], rows), torch.float64)))
+    torch.testing.assert_close(both.columns[-1].sum(0), torch.full((3,), 30.0).double())
+    expected = (both.columns[-1] * rows[:, None]).mean(0)
+    torch.testing.assert_close(first, expected)
+    # The validation rows and the initial weights are those of a fit without weights.
+    x, y = X.repeat(8, 1), Y.repeat(8)
+    options = {"epochs": 1, "progress": False, "learning_rate": 1e-12, "weight_decay": 0.0}
+    one = fit(explainer(), (x, y), row_weights="dirichlet", replicates=2, **options)
+    other = fit(explainer(), (x, y), replicates=2, **options)
+    np.testing.assert_allclose(one.best_valid, other.best_valid, rtol=1e-6)
+    assert not np.allclose(one.history.train, other.history.train, rtol=1e-3)
+
+
+@pytest.mark.parametrize("name", list(METHODS))
+@pytest.mark.filterwarnings("ignore:collapse")
+def test_every_method_can_be_weighted(name):
+    x = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
+    black_box = Predictor(MLP(3, 2, (4,), seed=0), CategoricalLikelihood())
+    k = 2 if METHODS[name].needs("k") else None
+    system = system_for(name, Settings(3, 2, k=k, black_box=black_box))
+    y = (x[:, 0] > 0).long()
+    if METHODS[name].explains_model:
+        y = regime_targets("self post-hoc", x, predictor=black_box)
+    result = fit(system, (x, y), row_weights="dirichlet", epochs=1, progress=False)
+    assert result.row_weights == "dirichlet" and np.isfinite(result.history.train).all()
+
+
+def test_it_is_saved(tmp_path):
+    x = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
+    system = lex(3, classes=2, k=1, hidden=(4,), predictor_hidden=(4,))
+    for given in (None, "dirichlet"):
+        options = {"row_weights": given, "epochs": 1, "progress": False, "replicates": 2}
+        result = fit(system, (x, (x[:, 0] > 0).long()), **options)
+        save(result, tmp_path / str(given))
+        assert load(tmp_path / str(given)).row_weights == given
+
+
+# What is refused
+
+
+class Whole(PyroModule):
+    """One factor of all rows."""
+
+    def __init__(self):
+        super().__init__()
+        self.selector = MLP(3, 3, (4,)).double()
+
+    def forward(self, x, y=None):
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            mask = pyro.sample("mask", dist.Bernoulli(logits=self.selector(x)).to_event(1))
+        with mask_particles():
+            pyro.factor("partial", (mask * x).sum((-1, -2)).unsqueeze(-1))
+
+
+class OneLog(Whole):
+    """All rows in one log."""
+
+    def forward(self, x, y=None):
+        with mask_particles(), pyro.plate("data", len(x), dim=-1):
+            mask = pyro.sample("mask", dist.Bernoulli(logits=self.selector(x)).to_event(1))
+            pyro.sample("y", dist.Bernoulli(logits=(mask * x).sum(-1)), obs=y.double())
+
+
+class Taking(Whole):
+    """Some of the rows."""
+
+    def forward(self, x, y=None):
+        with pyro.plate("data", len(x), subsample_size=2, dim=-1) as index, mask_particles():
+            logits = self.selector(x[index])
+            mask = pyro.sample("mask", dist.Bernoulli(logits=logits).to_event(1))
+            pyro.sample(
+                "y", dist.Bernoulli(logits=(mask * x[index]).sum(-1)), obs=y[index].double()
+            )
+
+
+class Bare(Whole):
+    """No plate over rows."""
+
+    def forward(self, x, y=None):
+        with mask_particles():
+            mask = pyro.sample("mask", dist.Bernoulli(logits=self.selector(x[:1])).to_event(1))
+            pyro.sample("y", dist.Normal((mask * x[:1]).sum(-1), 1.0), obs=x.new_zeros(1))
+
+
+class Unscaled(Objective):
+    """Squares of its own, which read no scale."""
+
+    watched = False
+
+    def differentiable_loss(self, model, guide, *args, **kwargs):
+        return sum(p.square().sum() for p in model.parameters())
+
+
+class EnumeratedByPyro(Whole):
+    def forward(self, x, y=None):
+        with pyro.plate("data", len(x), dim=-1):
+            kind = pyro.sample(
+                "kind",
+                dist.Bernoulli(logits=self.selector(x)[..., 0]),
+                infer={"enumerate": "parallel"},
+            )
+            pyro.sample("y", dist.Bernoulli(logits=kind * x[:, 0]), obs=y.double())
+
+
+ROWS = (X, Y)
+REFUSED = {
+    "a word": (explainer(), {"row_weights": "bootstrap"}, "must be 'dirichlet' or weights"),
+    "too few": (explainer(), {"row_weights": [1.0, 2.0]}, r"must have shape \(5,\).*it is \(2,\)"),
+    "negative": (explainer(), {"row_weights": [1, 1, 1, 1, -1]}, "finite and at least 0"),
+    "NaN": (explainer(), {"row_weights": [1, 1, 1, 1, math.nan]}, "finite and at least 0"),
+    "zero": (explainer(), {"row_weights": [0] * 5}, "must not be all zero"),
+    "a loader": (
+        explainer(),
+        {"row_weights": "dirichlet", "train": DataLoader(TensorDataset(*ROWS), 5)},
+        "a loader's cannot",
+    ),
+    "zero where it is learned from": (
+        explainer(),
+        {"row_weights": [0, 0, 1, 0, 0], "valid": 0.8, "seed": 1},
+        "zero for all rows that are left to train on",
+    ),
+    "a factor of all rows": (
+        Whole(),
+        {"row_weights": "dirichlet"},
+        "'partial' observes the whole batch at once",
+    ),
+    "one log": (OneLog(), {"row_weights": "dirichlet"}, "scale of site 'y' differs within its log"),
+    "a subsample": (Taking(), {"row_weights": "dirichlet"}, "takes 2 of the 5 rows"),
+    "no plate": (Bare(), {"row_weights": "dirichlet"}, "Bare has none"),
+    "no scales": (
+        explainer(),
+        {"row_weights": "dirichlet", "objective": Unscaled()},
+        "Unscaled does not say that it reads scales",
+    ),
+    "Pyro's enumeration": (
+        EnumeratedByPyro(),
+        {"row_weights": "dirichlet", "objective": TraceEnum_ELBO(max_plate_nesting=1)},
+        "enumeration only supports scalar poutine.scale",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_weighted_is_refused(case):
+    model, options, words = REFUSED[case]
+    options = {"objective": NestedIWAE(2), **QUIET, **options}
+    train = options.pop("train", ROWS)
+    with pytest.raises(ValueError, match=words):
+        fit(model, train, epochs=1, batch_size=5, **options)
+
+
+def test_weights_are_numbers():
+    with pytest.raises(TypeError, match="row_weights must be 'dirichlet' or numbers"):
+        fit(explainer(), ROWS, row_weights=object(), epochs=1, **QUIET)

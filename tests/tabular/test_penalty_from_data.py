@@ -1,0 +1,147 @@
+"""`penalty="auto"`, and constants in units of the base rate's entropy, in the plan and the fit."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from lexppl import ExplainerClassifier, ExplainerRegressor
+from lexppl.inference.training.loop import TrainingLoop
+from lexppl.systems import lex
+from lexppl.tabular.fit_plan import PATH, check_settings, chooses_penalty, plan_for
+
+pytestmark = pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
+
+SHORT = {
+    "epochs": 4,
+    "hidden": (6,),
+    "predictor_hidden": (6,),
+    "learning_rate": 1e-2,
+    "random_state": 0,
+}
+
+
+@pytest.fixture(scope="module")
+def rows():
+    x = np.random.default_rng(0).normal(size=(120, 3))
+    return x, (x[:, 0] > 1.0).astype(int)
+
+
+def test_plan_in_units():
+    plan = plan_for(1000, 5, "lex", unit=0.25)
+    assert (plan.penalty, plan.weight_decay, plan.unit) == (0.02 * 0.25, 1e-3 * 0.25, 0.25)
+    assert plan.path == tuple(0.25 * share for share in PATH)
+    typed = plan_for(1000, 5, "lex", penalty=0.02, unit=0.25)
+    assert (typed.penalty, typed.weight_decay) == (0.02, 1e-3 * 0.25)
+    assert plan_for(1000, 5, "lex", penalty="auto", unit=0.25).penalty == "auto"
+    assert plan_for(1000, 5, "lex", k=2, unit=0.25).penalty is None
+
+
+def test_published_systems_keep_their_numbers():
+    plan = plan_for(1000, 5, "real_x", unit=0.25)
+    assert (plan.penalty, plan.weight_decay, plan.unit) == (0.01, 1e-3, 1.0)
+
+
+def test_lex_in_units():
+    def of(**options):
+        term = lex(3, classes=2, hidden=(4,), **options).build()[0].terms[0]
+        weights = [penalty.weight for penalty in term.model.penalties]
+        return weights, term.objective.at(0.0).spec.entropy
+
+    assert of() == ([0.02], 0.1)
+    assert of(unit=0.5) == ([0.01], 0.05)
+    assert of(unit=0.5, penalty=0.02) == ([0.02], 0.05)
+    assert of(unit=0.5, k=1) == ([], 0.05)
+    assert of(unit=0.5, penalty=0.0) == ([0.0], 0.05)
+    for options in ({"k": 1, "penalty": 0.02}, {"unit": 0.0}, {"unit": float("nan")}):
+        with pytest.raises(ValueError, match=r"give either k|unit must be"):
+            of(**options)
+
+
+def test_chosen_penalty(rows):
+    explainer = ExplainerClassifier(penalty="auto", replicates=2, **SHORT).fit(*rows)
+    path = explainer.penalty_path_
+    unit = path["penalty"].iloc[0] / PATH[0]
+    assert 0.5 < unit < 0.8
+    np.testing.assert_allclose(path["penalty"], np.multiply(unit, PATH))
+    assert explainer.penalty_ == path["penalty"][path["chosen"]].item()
+    assert explainer.result_.replicates == 2
+    for model in explainer.result_.models:
+        assert model.penalties[0].weight == pytest.approx(explainer.penalty_)
+    assert explainer.get_params()["penalty"] == "auto"
+
+
+def test_more_replicates_are_fitted_as_if_the_penalty_had_been_given(rows):
+    chosen = ExplainerClassifier(penalty="auto", replicates=3, **SHORT).fit(*rows)
+    assert chosen.result_.replicates == 3
+    given = ExplainerClassifier(penalty=chosen.penalty_, replicates=3, **SHORT).fit(*rows)
+    np.testing.assert_array_equal(chosen.importances(rows[0]), given.importances(rows[0]))
+    # It is chosen by two of each λ, so by the same path.
+    two = ExplainerClassifier(penalty="auto", replicates=2, **SHORT).fit(*rows)
+    pd.testing.assert_frame_equal(chosen.penalty_path_, two.penalty_path_)
+
+
+def test_an_interrupted_path_is_the_result(rows, monkeypatch):
+    validate, calls = TrainingLoop._validate, iter(range(1, 100))
+
+    def interrupted(*told):
+        if next(calls) == 3:
+            raise KeyboardInterrupt
+        return validate(*told)
+
+    monkeypatch.setattr(TrainingLoop, "_validate", interrupted)
+    explainer = ExplainerClassifier(penalty="auto", replicates=3, **SHORT).fit(*rows)
+    assert explainer.result_.interrupted and len(explainer.result_.history) == 2
+    assert explainer.result_.replicates == 2
+
+
+def test_a_penalty_of_one_s_own_is_in_nats(rows):
+    explainer = ExplainerClassifier(penalty=0.02, **SHORT).fit(*rows)
+    assert explainer.penalty_ == 0.02 and explainer.penalty_path_ is None
+    assert explainer.result_.model.penalties[0].weight == 0.02
+
+
+def test_responses_have_a_unit_of_one(rows):
+    explainer = ExplainerRegressor(penalty="auto", **SHORT).fit(rows[0], 100.0 * rows[0][:, 0])
+    assert explainer.penalty_path_["penalty"].tolist() == list(PATH)
+
+
+def test_a_given_model_is_counted_by_what_it_says(rows):
+    class Sure:
+        classes_ = np.array([0, 1])
+
+        def predict_proba(self, x):
+            p = np.where(np.arange(len(x)) % 2, 0.9, 0.1)
+            return np.stack([1.0 - p, p], 1)
+
+    explainer = ExplainerClassifier(model=Sure(), **{**SHORT, "epochs": 1}).fit(*rows)
+    assert explainer.penalty_ == pytest.approx(0.02, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"method": "real_x", "penalty": "auto"}, "real_x chooses no penalty .*; lex does"),
+        ({"method": "l2x", "penalty": "auto"}, "l2x has no penalty"),
+        ({"k": 2, "penalty": "auto"}, "give either k=2"),
+        ({"penalty": "least"}, "penalty must be nats for each entry kept, or 'auto'"),
+        ({"penalty": "auto", "validation_fraction": None}, "chosen on validation rows"),
+    ],
+)
+def test_refusals(options, words, rows):
+    with pytest.raises(ValueError, match=words):
+        ExplainerClassifier(**{**SHORT, **options}).fit(*rows)
+
+
+def test_typed_refusals_name_the_option():
+    with pytest.raises(ValueError, match="real_x chooses no --penalty from the data"):
+        check_settings("real_x", "--{}", penalty="auto")
+    assert chooses_penalty("lex") and not chooses_penalty("l2x")
+
+
+def test_words_and_few_rows(rows):
+    frame = pd.DataFrame(rows[0], columns=list("abc"))
+    frame["job"] = np.where(np.arange(120) % 3, "cook", "smith")
+    explainer = ExplainerClassifier(penalty="auto", **SHORT).fit(frame, rows[1])
+    assert explainer.penalty_ in explainer.penalty_path_["penalty"].values
+    with pytest.raises(ValueError, match="there are none"):
+        ExplainerClassifier(penalty="auto", **SHORT).fit(frame[:4], [0, 1, 0, 1])

@@ -1,0 +1,128 @@
+"""Trees or a network at every door: named, refused where they cannot be, chosen by held-out
+rows."""
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import lexppl
+from lexppl import ExplainerClassifier, ExplainerRegressor
+from lexppl.cli import main
+from lexppl.data import load
+from lexppl.inference import CrossFitted
+from lexppl.models import GapImputer, TreePredictor
+from lexppl.models.regimes import Regime
+from lexppl.tabular.fit_plan import NETWORK, TREES, plan_for
+from lexppl.tabular.predictor_choice import fit_chosen
+from lexppl.tabular.table_fit import EncodedRows, TableFit, fit_table
+
+pytestmark = pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
+
+QUICK = {"epochs": 2, "random_state": 0}
+
+
+@pytest.fixture(scope="module")
+def people() -> pd.DataFrame:
+    draw = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "age": draw.normal(40.0, 12.0, 150),
+            "job": draw.choice(["clerk", "cook", "smith"], 150),
+            "noise": draw.normal(size=150),
+        }
+    )
+    frame["income"] = np.where((frame.age > 40) | (frame.job == "smith"), "high", "low")
+    frame["wage"] = 1000.0 + 200.0 * (frame.age > 40) + draw.normal(0.0, 20.0, 150)
+    return frame
+
+
+def test_the_estimators_take_trees(people: pd.DataFrame) -> None:
+    x = people[["age", "job", "noise"]]
+    labels = ExplainerClassifier(predictor="trees", **QUICK).fit(x, people.income)
+    model = labels.result_.model
+    assert isinstance(model.imputer, GapImputer)
+    assert isinstance(model.predictor, CrossFitted)
+    assert isinstance(model.predictor.predictors[0], TreePredictor)
+    assert labels.predictor_kind_ == "trees"
+    assert labels.score(x, people.income) > 0.75
+    response = ExplainerRegressor(predictor="trees", **QUICK).fit(x, people.wage)
+    assert response.score(x, people.wage) > 0.3
+    posterior = response.explain(x.head(4), people.wage.head(4), draws=5)
+    assert np.isfinite(posterior["log_likelihood"].to_array()).all()
+
+
+def test_the_better_one_is_kept(people: pd.DataFrame) -> None:
+    """After two epochs the network has learned little, and trees are fitted whole."""
+    x = people[["age", "job", "noise"]]
+    chosen = ExplainerClassifier(predictor="auto", **QUICK).fit(x, people.income)
+    assert chosen.predictor_kind_ == "trees"
+
+
+@pytest.mark.parametrize(("network", "best"), [(-0.9, TREES), (-0.1, NETWORK)])
+def test_it_is_chosen_by_the_validation_rows(
+    network: float, best: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scores = {NETWORK: network, TREES: -0.5}
+
+    def fit_one(plan):
+        return TableFit(plan, SimpleNamespace(interrupted=False, kind=plan.predictor_kind))
+
+    def likelihood(result, x, y, seed):
+        assert (x, y) == ("x", "y")
+        # Two replicates, of which the better counts.
+        return torch.tensor([[-3.0, -3.0], [scores[result.kind]] * 2])
+
+    monkeypatch.setattr("lexppl.tabular.predictor_choice.predictive_log_likelihood", likelihood)
+    plan = plan_for(100, 3, predictor="auto")
+    chosen = fit_chosen(plan, ("x", "y"), fit_one)
+    assert chosen.fit.result.kind == chosen.fit.plan.predictor_kind == best
+    assert dict(chosen.log_likelihood) == pytest.approx(scores)
+    assert chosen.fit.plan.imputer == ("gap" if best == TREES else "marginal")
+
+
+def test_what_cannot_be_is_refused() -> None:
+    with pytest.raises(ValueError, match="one of"):
+        plan_for(100, 3, predictor="forest")
+    with pytest.raises(ValueError, match="leave one of the two out"):
+        plan_for(100, 3, predictor="trees", imputer="constant")
+    with pytest.raises(ValueError, match="regime"):
+        plan_for(100, 3, predictor="auto", regime=Regime.FIXED_IN_SITU)
+    plan = plan_for(100, 3, predictor="auto")
+    with pytest.raises(ValueError, match="validation rows"):
+        fit_chosen(plan, None, lambda one: one)
+    with pytest.raises(ValueError, match="name the predictor"):
+        fit_table(plan, EncodedRows.of(load("wine"), range(50), range(50, 60)))
+
+
+def test_a_method_without_one_refuses_it(people: pd.DataFrame) -> None:
+    with pytest.raises(ValueError, match="l2x has no predictor"):
+        ExplainerClassifier("l2x", predictor="trees").fit(people[["age", "noise"]], people.income)
+
+
+def test_the_command_line_names_it(people: pd.DataFrame, tmp_path, capsys) -> None:
+    people.drop(columns="wage").to_csv(tmp_path / "people.csv", index=False)
+    words = ["explain", str(tmp_path / "people.csv"), "--out", str(tmp_path / "r"), "--quiet"]
+    words += ["--epochs", "2", "--replicates", "2", "--draws", "4", "--predictor", "auto"]
+    assert main(words) == 0
+    said = capsys.readouterr().out
+    assert "predictor: boosted trees (-0." in said
+    assert "a network: -0." in said
+    page = (tmp_path / "r" / "report.html").read_text(encoding="utf-8")
+    assert "nothing: they are missing" in page
+    again = lexppl.load(tmp_path / "r" / "explainer")
+    assert isinstance(again.model.predictor.predictors[0], TreePredictor)
+    described = json.loads((tmp_path / "r" / "explainer" / "explainer.json").read_text())
+    assert described["model"]["config"]["predictor"]["part"] == "CrossFitted"
+
+
+def test_at_the_command_line_trees_take_no_imputer(people: pd.DataFrame, tmp_path, capsys) -> None:
+    people.drop(columns="wage").to_csv(tmp_path / "people.csv", index=False)
+    words = ["explain", str(tmp_path / "people.csv"), "--out", str(tmp_path / "r"), "--quiet"]
+    assert main([*words, "--predictor", "trees", "--imputer", "constant"]) != 0
+    assert "leave one of the two out" in capsys.readouterr().err
+    assert main([*words, "--predictor", "trees", "--method", "l2x"]) != 0
+    assert "l2x has no --predictor" in capsys.readouterr().err

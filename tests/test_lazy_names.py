@@ -1,0 +1,34 @@
+"""The package's names come from their homes at their first use, and nothing before."""
+
+import subprocess
+import sys
+
+import pytest
+
+import lexppl
+
+
+def ran(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def test_the_package_alone_loads_nothing_heavy():
+    heavy = {"torch", "pyro", "sklearn", "arviz", "matplotlib", "pandas", "torchvision", "numpy"}
+    loaded = ran("import sys, lexppl; lexppl.__version__; print(*sys.modules)").split()
+    assert not heavy & set(loaded)
+    loaded = ran("import sys, lexppl, torch; print(*sys.modules)").split()
+    assert "torch" in loaded
+
+
+def test_public_names_and_submodules_are_there():
+    names = ", ".join(lexppl.__all__)
+    assert ran(f"from lexppl import {names}; print(all([{names}]))") == "True"
+    assert set(lexppl.__all__) <= set(dir(lexppl))
+    assert ran("import lexppl; print(lexppl.argument_checks.__name__)") == "lexppl.argument_checks"
+
+
+def test_what_is_not_there_is_refused():
+    with pytest.raises(AttributeError, match="has no attribute 'explian'"):
+        _ = lexppl.explian
+    assert ran("import lexppl; print(hasattr(lexppl, '__wrapped__'))") == "False"
