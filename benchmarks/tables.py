@@ -113,12 +113,15 @@ def branches(records: list[Record]) -> str:
 def step(records: list[Record]) -> str:
     """A training step against the hand-written loop."""
     rows = [
-        "| masks | threads | library, ms | by hand, ms | ratio, median of pairs |",
-        "|---|---|---|---|---|",
+        "| loop | masks | batch | L | folds | R | threads | library, ms | by hand, ms | ratio, "
+        "median of pairs | by hand against its copy |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     rows += [
-        f"| {r['law']} | {r['threads']} | {r['library_ms']:.1f} | {r['by_hand_ms']:.1f} | "
-        f"{r['ratio']:.2f} |"
+        f"| {r['loop']} | {r['law']} | {r['batch']} | {r['masks']} | {r.get('folds', 1)} | "
+        f"{r.get('replicates', 1)} | {r['threads']} | {r['library_ms']:.1f} | "
+        f"{r['by_hand_ms']:.1f} | {r['ratio']:.2f} | "
+        + (f"{r['control']:.2f} |" if "control" in r else "|")
         for r in records
     ]
     return "\n".join(rows)

@@ -137,8 +137,17 @@ class FoldShift(Messenger):
             msg["value"], msg["done"] = self._value, True
 
 
+BEFORE_PARTICLES = "_before_particles"
+"""The key of a site's `infer` with its distribution as it is outside the particle plates."""
+
+
 class _ParticlePlate(pyro.plate):
     """A plate that makes no statement of its own, so that a program may enter it several times."""
+
+    def _process_message(self, msg: Any) -> None:
+        if msg["type"] == "sample":
+            msg["infer"][BEFORE_PARTICLES] = msg["fn"]
+        super()._process_message(msg)
 
     @staticmethod
     def _subsample(
@@ -279,11 +288,8 @@ def draw_weights(module: nn.Module) -> None:
         >>> trace.nodes["slope"]["value"].shape
         torch.Size([])
     """
-    for part in _with_priors(module):
-        # Only what is being called remembers a weight that is read.
-        if part._pyro_context.active:
-            for name in part._pyro_samples:
-                getattr(part, name)
+    if not isinstance(module, PyroModule) or module._pyro_context.active:
+        _draw(_with_priors(module))
 
 
 def weights_first(program: Callable[..., Any]) -> Callable[..., Any]:
@@ -304,7 +310,7 @@ def weights_first(program: Callable[..., Any]) -> Callable[..., Any]:
 
     def called(*args: Any, **kwargs: Any) -> Any:
         with _active(parts):
-            draw_weights(program)
+            _draw(parts)
             return program(*args, **kwargs)
 
     return called
@@ -322,7 +328,7 @@ def drawing_weights_first(module: nn.Module) -> Iterator[None]:
 
     def before(_: nn.Module, __: Any) -> None:
         calls.append(_active(parts))
-        draw_weights(module)
+        _draw(parts)
 
     def after(*_: Any) -> None:
         calls.pop().close()
@@ -336,6 +342,14 @@ def drawing_weights_first(module: nn.Module) -> Iterator[None]:
     finally:
         for hook in hooks:
             hook.remove()
+
+
+def _draw(parts: list[PyroModule]) -> None:
+    for part in parts:
+        # Only what is being called remembers a weight that is read.
+        if part._pyro_context.active:
+            for name in part._pyro_samples:
+                getattr(part, name)
 
 
 def _active(parts: list[PyroModule]) -> ExitStack:

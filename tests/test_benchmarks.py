@@ -63,13 +63,16 @@ def test_a_small_run_is_recorded_in_its_own_folder(monkeypatch, capsys, tmp_path
     committed = (FOLDER / "results" / "step.json").read_bytes()
     run(monkeypatch, "step", "--small", "--results", tmp_path)
     records = json.loads((tmp_path / "step.json").read_text())
-    assert [(r["law"], r["small"]) for r in records] == [
-        ("k-subset", True),
-        ("bernoulli", True),
+    assert [(r["loop"], r["law"], r["small"]) for r in records] == [
+        ("step", "k-subset", True),
+        ("step", "bernoulli", True),
+        ("fit", "bernoulli", True),
     ]
     assert (FOLDER / "results" / "step.json").read_bytes() == committed
     run(monkeypatch, "step", "--small", "--results", tmp_path)
-    assert "2 of 2 are recorded" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "2 of 2 are recorded" in printed
+    assert "1 of 1 are recorded" in printed
     assert json.loads((tmp_path / "step.json").read_text()) == records
     run(monkeypatch, "tables", "--results", tmp_path)
     printed = capsys.readouterr().out

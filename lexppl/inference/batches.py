@@ -42,13 +42,13 @@ class TensorRows:
         if not shuffle and size >= rows:
             yield self.columns
             return
-        order = torch.randperm(rows, device=self.device) if shuffle else None
-        for start in range(0, rows, size):
-            stop = min(start + size, rows)
-            if order is None:
-                yield tuple(c[start:stop] for c in self.columns)
-            else:
-                yield tuple(c[order[start:stop]] for c in self.columns)
+        if not shuffle:
+            yield from _slices(self.columns, size)
+            return
+        order = torch.randperm(rows, device=self.device)
+        row_bytes = sum(c[0].numel() * c.element_size() for c in self.columns)
+        for places in order.split(size * max(1, GATHERED_BYTES // (size * row_bytes))):
+            yield from _slices(tuple(c[places] for c in self.columns), size)
 
     def split(self, share: float) -> tuple["TensorRows", "TensorRows"]:
         """A random share of the rows apart: `(others, share)`."""
@@ -59,6 +59,15 @@ class TensorRows:
             TensorRows(tuple(c[order[apart:]] for c in self.columns)),
             TensorRows(tuple(c[order[:apart]] for c in self.columns)),
         )
+
+
+GATHERED_BYTES = 16 * 2**20
+"""Of shuffled rows that are gathered at once: a small table's epoch, a batch or so of images."""
+
+
+def _slices(columns: tuple[Tensor, ...], size: int) -> Iterator[tuple[Tensor, ...]]:
+    for start in range(0, len(columns[0]), size):
+        yield tuple(c[start : start + size] for c in columns)
 
 
 @dataclass(frozen=True)

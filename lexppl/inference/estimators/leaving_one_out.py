@@ -11,24 +11,26 @@ from lexppl.effects import IMPUTATION_DIM, MASK_DIM
 from lexppl.inference.objective.bound import (
     BoundTerms,
     LogWeight,
+    learned_score_of,
     no_gradient,
-    score_of,
     shared_with,
 )
 from lexppl.inference.objective.site import PlateKey, Site
 
 
-def leave_one_out(log_weight: Tensor) -> Tensor:
+def leave_one_out(log_weight: Tensor, bound: Tensor | None = None) -> Tensor:
     """`ℒ − ℒ_{−l}` for each particle, from log-weights `(…, S, L, B)`: VIMCO's or RLOO's signal.
 
-    Where `L = 1`, the other bounds of the `S` stand in for what is left out.
+    Where `L = 1`, the other bounds of the `S` stand in for what is left out. Where ℒ is known,
+    `(…, S, 1, B)`, it is not computed again.
 
     Example:
         >>> leave_one_out(torch.tensor([[[1.0], [1.0]]])).flatten().tolist()
         [0.0, 0.0]
     """
     samples, masks = log_weight.shape[-3], log_weight.shape[-2]
-    bound = torch.logsumexp(log_weight, -2, keepdim=True) - math.log(masks)
+    if bound is None:
+        bound = torch.logsumexp(log_weight, -2, keepdim=True) - math.log(masks)
     if masks == 1:
         others = (bound.sum(-3, keepdim=True) - bound) / (samples - 1)
         return bound - others
@@ -53,7 +55,8 @@ class Advantage(NamedTuple):
 def advantage(weight: LogWeight) -> Advantage:
     """`ℒ − ℒ_{−l}` of each mask, times what stands before the log."""
     grouped = weight.log_means.unflatten(MASK_DIM, (weight.samples, weight.masks))
-    return Advantage(weight.to_nats(leave_one_out(grouped).flatten(-3, -2)), weight.plates)
+    bound = weight.bounds.unsqueeze(MASK_DIM)
+    return Advantage(weight.to_nats(leave_one_out(grouped, bound).flatten(-3, -2)), weight.plates)
 
 
 def mask_score(
@@ -66,7 +69,7 @@ def mask_score(
         terms: of the run that drew them.
         advantages: what its draws contributed to the bounds; by default, of the run's own weights.
     """
-    log_q = score_of(site)
+    log_q = learned_score_of(site)
     if log_q is None:
         return 0.0
     with torch.no_grad():
@@ -81,7 +84,7 @@ def mask_score(
 def imputation_score(site: Site, terms: BoundTerms) -> Tensor | float:
     """A term of value zero with the score of a latent that is drawn anew for each imputation, each
     draw against all the others of its row."""
-    log_q = score_of(site)
+    log_q = learned_score_of(site)
     if log_q is None:
         return 0.0
     with torch.no_grad():

@@ -12,11 +12,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 from pyro.distributions.util import scale_and_mask
 from torch import Tensor
 
+from lexppl.distributions.gradients import may_carry_gradient
 from lexppl.effects import BY_DRAW, IMPUTATION_DIM, MASK_DIM
 from lexppl.inference.objective.closed_divergences import closed_divergences
 from lexppl.inference.objective.program import ParticleTrace, log_weight_of
@@ -215,9 +217,11 @@ class BoundTerms:
         found: list[Average] = []
         before: set[str] = set()
         for site in self.run.mask_sites:
-            value = scale_and_mask(_entropy(site, self.spec.towards), site.scale, site.mask)
+            distribution, by_particle = site.before_particles
+            value = _entropy(site.name, distribution, self.spec.towards)
+            value = scale_and_mask(value, site.scale, site.mask)
             value = self.spec.entropy * site.summed(value)
-            found.append(Average(value, site.outer, frozenset(before)))
+            found.append(Average(value, site.outer, frozenset(before if by_particle else ())))
             before.add(site.name)
         return found
 
@@ -281,32 +285,32 @@ def shared_with(site: Site, value: Tensor, plates: Mapping[PlateKey, int | None]
 
 
 def _over_particles(value: Tensor) -> Tensor:
-    present = [d for d in PARTICLE_DIMS if value.dim() >= -d]
+    present = [d for d in PARTICLE_DIMS if value.dim() >= -d and value.shape[d] != 1]
     return value.mean(present, keepdim=True) if present else value
 
 
-def _entropy(site: Site, towards: float) -> Tensor:
-    """`−KL(q ‖ Bernoulli(ρ)^G)` of a mask site's distribution, in nats: `(…, M, B)`; at ρ = ½
+def _entropy(name: str, distribution: Any, towards: float) -> Tensor:
+    """`−KL(q ‖ Bernoulli(ρ)^G)` of a mask site's distribution, in nats: `(…, M or 1, B)`; at ρ = ½
     without its constant, the exact entropy `H(q)`."""
     try:
-        entropy: Tensor = site.distribution.entropy()
+        entropy: Tensor = distribution.entropy()
     except NotImplementedError as error:
         raise ValueError(
             "an entropy bonus needs a distribution with an exact entropy, and "
-            f"{type(site.distribution).__name__} of site {site.name!r} has none; set entropy=0 or "
+            f"{type(distribution).__name__} of site {name!r} has none; set entropy=0 or "
             "use KSubset or Bernoulli masks"
         ) from error
     if towards == 0.5:
         return entropy
     try:
-        size: Tensor = site.distribution.mean.sum(-1)
+        size: Tensor = distribution.mean.sum(-1)
     except NotImplementedError as error:
         raise ValueError(
             f"annealing towards={towards} needs a distribution with a mean, and "
-            f"{type(site.distribution).__name__} of site {site.name!r} states none; leave towards "
+            f"{type(distribution).__name__} of site {name!r} states none; leave towards "
             "out"
         ) from error
-    entries = site.distribution.event_shape[-1]
+    entries = distribution.event_shape[-1]
     log_prior = size * math.log(towards) + (entries - size) * math.log(1.0 - towards)
     return entropy + log_prior
 
@@ -315,8 +319,6 @@ def score_of(site: Site) -> Tensor | None:
     """The log-probability to be differentiated for a site's score, or None where there is none:
     gradients are off, the distribution is reparameterised, or it states no density and so cannot be
     learned by a score.
-
-    `requires_grad` is no test here: it reads False inside `torch.func.vmap`.
     """
     if not torch.is_grad_enabled() or site.distribution.has_rsample:
         return None
@@ -324,6 +326,12 @@ def score_of(site: Site) -> Tensor | None:
         return site.score()
     except NotImplementedError:
         return None
+
+
+def learned_score_of(site: Site) -> Tensor | None:
+    """The same, and None too where nothing of the site's distribution learns."""
+    score = score_of(site)
+    return score if score is not None and may_carry_gradient(score) else None
 
 
 def no_gradient(value: Tensor) -> Tensor:

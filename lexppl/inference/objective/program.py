@@ -11,7 +11,7 @@ from pyro.poutine.subsample_messenger import _Subsample
 from torch import Tensor, nn
 
 from lexppl.distributions import uniform_masks
-from lexppl.effects import ParticleCounts, weights_first
+from lexppl.effects import ParticleCounts
 from lexppl.evaluation_mode import evaluating
 from lexppl.inference.objective.refusals import (
     refuse_larger_value,
@@ -19,6 +19,7 @@ from lexppl.inference.objective.refusals import (
     refuse_unreadable,
 )
 from lexppl.inference.objective.site import Site
+from lexppl.inference.plain_calls import as_called
 
 Draw = Callable[["Site"], Tensor | None]
 """How an estimator draws a latent site; None leaves the draw to the site's own distribution."""
@@ -160,8 +161,8 @@ class ParticleProgram:
         kwargs: Mapping[str, Any] | None = None,
     ) -> None:
         self._modules = [part for part in (model, guide) if isinstance(part, nn.Module)]
-        self._model = weights_first(model)
-        self._guide = None if guide is None else weights_first(guide)
+        self._model = as_called(model)
+        self._guide = None if guide is None else as_called(guide)
         self._args = args
         self._kwargs = dict(kwargs or {})
 

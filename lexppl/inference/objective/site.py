@@ -8,7 +8,14 @@ from typing import Any
 from pyro.distributions.util import scale_and_mask
 from torch import Tensor
 
-from lexppl.effects import IMPUTATION_PLATE, LABEL_PLATE, MASK_PLATE, PENALTY
+from lexppl.effects import (
+    BEFORE_PARTICLES,
+    IMPUTATION_PLATE,
+    LABEL_PLATE,
+    MASK_DIM,
+    MASK_PLATE,
+    PENALTY,
+)
 
 PlateKey = tuple[str, int]
 """A plate by its name and, where it is a loop (`for t in pyro.plate(…)`), by its turn."""
@@ -74,6 +81,16 @@ class Site:
             return ()
         after = self.plates[self.plate_names.index(MASK_PLATE) + 1 :]
         return tuple(p for p in after if p.name not in (IMPUTATION_PLATE, LABEL_PLATE))
+
+    @cached_property
+    def before_particles(self) -> tuple[Any, bool]:
+        """A mask's distribution, and whether it differs between the masks of a row. Where it does
+        not, it stands for all of them: its batch shape is `(…, 1, B)`."""
+        shape = self.distribution.batch_shape
+        own = self.infer.get(BEFORE_PARTICLES)
+        if own is None or (len(own.batch_shape) >= -MASK_DIM and own.batch_shape[MASK_DIM] != 1):
+            return self.distribution, True
+        return own.expand((*shape[:MASK_DIM], 1, *shape[MASK_DIM + 1 :])), False
 
     @property
     def is_deterministic(self) -> bool:

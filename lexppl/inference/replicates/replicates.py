@@ -1,7 +1,7 @@
 """Independent seeds of the same programs, trained as one with a leading replicate dimension."""
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -155,6 +155,23 @@ class Replicates:
         with OutOfPlaceDraws(), self._told_of_numbers():
             losses: Tensor = vmap(one, in_dims=over, randomness="different")(*given)
         return losses
+
+    @contextmanager
+    def moving_only(self, names: Collection[str]) -> Iterator[None]:
+        """Let no other parameter have a gradient for a while: what only they need, such as the
+        score of masks that a term does not learn, is then not computed.
+
+        Args:
+            names: of parameters.
+        """
+        others = [value for name, value in self.parameters.items() if name not in names]
+        for value in others:
+            value.requires_grad_(False)
+        try:
+            yield
+        finally:
+            for value in others:
+                value.requires_grad_()
 
     @contextmanager
     def _told_of_numbers(self) -> Iterator[None]:

@@ -16,12 +16,14 @@ from tqdm import tqdm
 
 from lexppl.effects import FoldShift
 from lexppl.inference.contexts import MiniBatch, program_settings, rows_plate, seeded
+from lexppl.inference.plain_calls import PlainCalls
 from lexppl.inference.replicates.replicate_rows import Rows, batch_rows, of_replicate
 from lexppl.inference.replicates.replicates import Replicates, weighing
 from lexppl.inference.schedules import Schedule
 from lexppl.inference.stages import LossTerm, OptimizerFactory, Stage, TrainingModules
 from lexppl.inference.training.best_states import BestStates
-from lexppl.inference.training.first_look import FirstLook
+from lexppl.inference.training.epoch_loss import EpochLoss
+from lexppl.inference.training.first_look import FirstLook, runs_alike_plainly
 from lexppl.inference.training.row_weights import (
     TrainingRows,
     WeightedRows,
@@ -80,6 +82,7 @@ class TrainingLoop:
         self.best_epoch = np.zeros(self.runner.count, dtype=int)
         self._rows_plates: dict[int, str | None] = {}
         self._part_decay: PartDecay | None = None
+        self._plain_calls = PlainCalls(())
 
     def run(self, plan: list[tuple[Stage, int, OptimizerFactory]], progress: bool) -> None:
         """Minimise each stage's terms for its epochs, and put its best state back."""
@@ -163,12 +166,16 @@ class TrainingLoop:
         batch, weights = next(first)
         buffers = {n: b.clone() for n, b in self.runner.template.named_buffers()}
         spared: set[str] = set()
+        plain: list[Any] = [part for t in stage.terms for part in (t.model, t.guide)]
         alike = not (self.runner.differ or self.rows.by_replicate)
         for replicate in range(1 if alike else self.runner.count):
             with self.runner.replicate(replicate) as template:
                 rows = of_replicate(self.rows, batch, replicate)
                 of_rows = None if weights is None else weights[replicate]
                 spared |= self._check(template, stage, rows, of_rows)
+                with seeded(self.seed, self.rows.device):
+                    plain = [program for program in plain if runs_alike_plainly(program, rows)]
+        self._plain_calls = PlainCalls(plain)
         with torch.no_grad():
             for name, buffer in self.runner.template.named_buffers():
                 buffer.copy_(buffers[name])
@@ -224,12 +231,12 @@ class TrainingLoop:
         place: tuple[int, int],
     ) -> np.ndarray:
         """One pass over the rows; the mean loss by replicate."""
-        runner, seen = self.runner, 0
+        runner = self.runner
         runner.template.train()
         rows = len(self.rows)
         steps = max(1, math.ceil(rows / self.batch_size))
         total = self.rows.total if isinstance(self.rows, WeightedRows) else rows
-        losses: Tensor | float = 0.0
+        seen = EpochLoss(stage.terms, total)
         batches = batches_with_weights(self.rows, self.batch_size, shuffle=True)
         for step, (batch, weights) in enumerate(batches):
             at = (place[0] + min(step / steps, 1.0)) / place[1]
@@ -240,10 +247,15 @@ class TrainingLoop:
             if callable(self.learning_rate) and stage.optimizer is None:
                 for group in optimizer.param_groups:
                     group["lr"] = self.learning_rate(at)
-            step_loss: Tensor | float = 0.0
+            step_losses = []
             for term, names, controls in zip(stage.terms, learned, control_parameters, strict=True):
                 objective = term.objective.at(at)
-                with self._scaled(term, rows, size), self._shifted(term):
+                with (
+                    runner.moving_only({*names, *controls}),
+                    self._plain_calls,
+                    self._scaled(term, rows, size),
+                    self._shifted(term),
+                ):
                     loss = runner.losses(
                         term,
                         objective,
@@ -252,16 +264,13 @@ class TrainingLoop:
                         weights,
                         self._rows_plates[id(term)],
                     )
-                loss = term.weight * loss / total
                 moved = [runner.parameters[name] for name in names]
-                gradients = torch.autograd.grad(
-                    loss.sum(), moved, allow_unused=True, create_graph=bool(controls)
-                )
+                gradients = _gradients(loss, moved, term.weight, total, create_graph=bool(controls))
                 if controls:
                     lessened = [runner.parameters[name] for name in controls]
                     _add(lessened, gradient_of_square(gradients, lessened))
                 _add(moved, gradients)
-                step_loss = step_loss + loss.detach()
+                step_losses.append(loss.detach())
             if self.clip_norm is not None:
                 held = [p for group in optimizer.param_groups for p in group["params"]]
                 _clip(held, self.clip_norm, runner.count)
@@ -270,9 +279,8 @@ class TrainingLoop:
             optimizer.step()
             if tuner is not None:
                 tuner.step()
-            losses = losses + step_loss * size
-            seen += size
-        return (losses / seen).cpu().numpy() if isinstance(losses, Tensor) else np.zeros(0)
+            seen.add(step_losses, size)
+        return seen.mean()
 
     @torch.no_grad()
     def _validate(self, term: LossTerm) -> np.ndarray:
@@ -287,10 +295,28 @@ class TrainingLoop:
         with seeded(self.seed, self.held_out.device):
             for batch in self.held_out.batches(max(self.batch_size, 1000), shuffle=False):
                 size = batch_rows(self.held_out, batch)
-                with self._scaled(term, rows, size):
+                with self._plain_calls, self._scaled(term, rows, size):
                     loss = runner.losses(term, objective, batch, self.held_out.by_replicate)
                 total = total + loss * (size / rows**2)
         return total.cpu().numpy() if isinstance(total, Tensor) else np.zeros(0)
+
+
+def _gradients(
+    losses: Tensor, moved: list[Tensor], weight: float, total: float | Tensor, create_graph: bool
+) -> tuple[Tensor | None, ...]:
+    """Gradients of a term's share of the step, `Σ_r weight · loss_r / N`."""
+    if not losses.requires_grad:
+        return (None,) * len(moved)
+    # Given as the losses' own gradient, the share costs no node of the graph.
+    share = torch.ones_like(losses) / total
+    found: tuple[Tensor | None, ...] = torch.autograd.grad(
+        losses,
+        moved,
+        grad_outputs=share if weight == 1.0 else share * weight,
+        allow_unused=True,
+        create_graph=create_graph,
+    )
+    return found
 
 
 def _add(parameters: list[Tensor], gradients: Sequence[Tensor | None]) -> None:

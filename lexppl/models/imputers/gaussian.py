@@ -10,6 +10,7 @@ from pyro.distributions.torch_distribution import TorchDistribution
 from torch import Tensor
 
 from lexppl.models.imputers.imputer import Imputer, TensorOrShape
+from lexppl.models.imputers.shapes import common_shape
 from lexppl.models.imputers.training_rows import check_training_rows
 from lexppl.models.imputers.variance_floor import fill_zero_variances
 
@@ -89,7 +90,7 @@ class GaussianImputer(Imputer):
     @property
     def event_shape(self) -> torch.Size | None:
         """The shape of `mean` and `scale`; None where both are numbers."""
-        shape = torch.broadcast_shapes(self.mean.shape, self.scale.shape)
+        shape = common_shape(self.mean.shape, self.scale.shape)
         return shape if shape else None
 
     def hidden_distribution(self, x: Tensor, keep: Tensor) -> TorchDistribution:

@@ -11,6 +11,9 @@ from pyro.distributions.util import sum_rightmost
 from torch import Tensor
 from torch.distributions import constraints
 
+from lexppl.distributions.gradients import may_carry_gradient
+from lexppl.models.imputers.shapes import common_shape
+
 __all__ = ["Imputed"]
 
 
@@ -70,7 +73,7 @@ class Imputed(TorchDistribution):
                 f"it has shape {tuple(x.shape)}"
             )
         try:
-            shape = torch.broadcast_shapes(x.shape, keep.shape, hidden_distribution.shape())
+            shape = common_shape(x.shape, keep.shape, hidden_distribution.shape())
         except RuntimeError as error:
             raise ValueError(
                 f"x {tuple(x.shape)}, keep {tuple(keep.shape)} and hidden_distribution "
@@ -202,8 +205,8 @@ class Imputed(TorchDistribution):
             return torch.where(self.keep, self.x, draw)
         interpolated = torch.lerp(draw, self.x, self.keep)
         value = torch.where(self.keep == 1, self.x, interpolated)
-        if not torch.is_grad_enabled():
+        if not (torch.is_grad_enabled() and may_carry_gradient(interpolated)):
             return value
-        # keep.requires_grad is no test here: it reads False inside torch.func.vmap. What is
-        # subtracted is +0.0, which leaves every bit alone; adding it would turn -0.0 into +0.0.
+        # What is subtracted is +0.0, which leaves every bit alone; adding it would turn -0.0 into
+        # +0.0.
         return value.detach() - (interpolated.detach() - interpolated)

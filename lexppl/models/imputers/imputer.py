@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from lexppl.configured import Configured, constructor_arguments
 from lexppl.models.imputers.imputed import Imputed
+from lexppl.models.imputers.shapes import common_shape
 
 __all__ = ["Imputer", "TensorOrShape"]
 
@@ -130,7 +131,7 @@ class Imputer(Configured, nn.Module):
                     f"call imputer.to({x.dtype}) or convert x"
                 )
         try:
-            shape = torch.broadcast_shapes(keep.shape, x.shape)
+            shape = common_shape(keep.shape, x.shape)
         except RuntimeError:
             shape = torch.Size()
         if keep.ndim < x.ndim - 1 or shape[-x.ndim :] != x.shape:

@@ -1,0 +1,51 @@
+"""The training loss of an epoch, added up after it."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lexppl.inference.stages import LossTerm
+
+
+class EpochLoss:
+    """The mean over an epoch's rows of its steps' losses, `Σ_t weight_t · loss_t / N`.
+
+    Steps only put their losses down: in a small one, each operation on a scalar costs as much as a
+    layer.
+
+    Args:
+        terms: of the stage.
+        rows: N, of the data set, or `(R,)` the sum of each replicate's row weights.
+    """
+
+    def __init__(self, terms: Sequence[LossTerm], rows: float | Tensor) -> None:
+        self._weights = [term.weight for term in terms]
+        self._rows = rows
+        self._losses: list[Tensor] = []
+        self._sizes: list[int] = []
+
+    def add(self, losses: Sequence[Tensor], size: int) -> None:
+        """Put down a step.
+
+        Args:
+            losses: of each term, `(R,)` by replicate, estimates of the whole data set's.
+            size: rows of the batch.
+        """
+        self._losses += losses
+        self._sizes.append(size)
+
+    def mean(self) -> np.ndarray:
+        """By replicate, `(R,)`; empty where there was no step."""
+        if not self._sizes:
+            return np.zeros(0)
+        by_term = torch.stack(self._losses).unflatten(0, (len(self._sizes), -1)).unbind(1)
+        steps: Tensor | float = 0.0
+        for weight, losses in zip(self._weights, by_term, strict=True):
+            steps = steps + weight * losses / self._rows
+        total: Tensor | float = 0.0
+        for step, size in zip(steps, self._sizes, strict=True):  # type: ignore[arg-type]
+            total = total + step * size
+        mean: np.ndarray = (total / sum(self._sizes)).cpu().numpy()  # type: ignore[union-attr]
+        return mean

@@ -1,0 +1,249 @@
+"""What a training step does not make anew, and that leaving it out changes nothing."""
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from pyro.nn import PyroModule, PyroParam, PyroSample
+from pyro.poutine.messenger import Messenger
+
+from lexppl.effects import mask_particles
+from lexppl.inference import LossTerm, NestedIWAE, Stage, fit
+from lexppl.inference.batches import TensorRows
+from lexppl.inference.contexts import program_settings, seeded
+from lexppl.inference.objective.bound import BoundSpec, BoundTerms
+from lexppl.inference.objective.program import ParticleProgram
+from lexppl.inference.objective.site import Site
+from lexppl.inference.plain_calls import PlainCalls, as_called, can_be_called_plainly
+from lexppl.inference.replicates.replicates import Replicates
+from lexppl.inference.stages import TrainingModules
+from lexppl.inference.training.epoch_loss import EpochLoss
+from lexppl.inference.training.first_look import runs_alike_plainly
+from lexppl.systems import lex
+
+X = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
+Y = (X[:, 0] > 0).long()
+WIDTHS = {"hidden": (4,), "predictor_hidden": (4,)}
+
+
+class Heard(Messenger):
+    """The names of the parameters whose statements pass."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def _pyro_param(self, msg):
+        self.names.append(msg["name"])
+
+
+class OfParts(PyroModule):
+    """A network's logits, with anything else the case brings."""
+
+    def __init__(self, **parts):
+        super().__init__()
+        self.network = torch.nn.Linear(3, 3)
+        for name, part in parts.items():
+            setattr(self, name, part)
+
+    def forward(self, x, y=None):
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            logits = self.network(x)
+            mask = pyro.sample("mask", dist.Bernoulli(logits=logits).to_event(1))
+            pyro.sample("y", dist.Normal((mask * x).sum(-1), 1.0), obs=y)
+
+
+class Lifted(OfParts):
+    def forward(self, x, y=None):
+        lifted = pyro.poutine.lift(super().forward, prior=dist.Normal(0.0, 1.0))
+        lifted(x, y)
+
+
+@pytest.mark.parametrize(
+    ("program", "plain"),
+    [
+        (OfParts(), True),
+        (torch.nn.Linear(1, 1), True),
+        (OfParts(w=PyroSample(dist.Normal(0.0, 1.0))), False),
+        (OfParts(w=PyroParam(torch.tensor(1.0), dist.constraints.positive)), False),
+        (lambda x, y: None, False),
+    ],
+)
+def test_programs_of_torch_parameters_alone_can_be_called_plainly(program, plain):
+    assert can_be_called_plainly(program) is plain
+
+
+def test_a_program_that_reads_its_parameters_statements_is_not_called_plainly():
+    with program_settings(validate=False):
+        args = (X, X.sum(-1))
+        assert runs_alike_plainly(OfParts(), args)
+        assert not runs_alike_plainly(Lifted(), args)
+        assert not runs_alike_plainly(None, args)
+
+
+def test_a_plain_call_makes_no_parameter_statement_and_the_same_loss():
+    with program_settings(validate=False):
+        model = lex(3, classes=2, folds=1, **WIDTHS).program()
+        found = []
+        for programs in ([], [model]):
+            with seeded(0), Heard() as heard, PlainCalls(programs):
+                found.append((NestedIWAE(4).differentiable_loss(model, None, X, Y), heard.names))
+    (full, statements), (plain, none) = found
+    assert torch.equal(full, plain)
+    assert len(statements) > 0
+    assert none == []
+
+
+def test_only_the_named_program_is_called_plainly():
+    one, other = OfParts(), OfParts()
+    with PlainCalls([one]):
+        assert as_called(one) is not one
+        assert as_called(other) is other
+
+
+class Statements(NestedIWAE):
+    """The bound, counting the parameter statements of each of its runs."""
+
+    counts: list
+
+    def differentiable_loss(self, *args, **kwargs):
+        with Heard() as heard:
+            loss = super().differentiable_loss(*args, **kwargs)
+        self.counts.append(len(heard.names))
+        return loss
+
+
+def test_a_fit_makes_parameter_statements_in_its_first_step_alone():
+    bound = Statements(4)
+    bound.counts = []
+    fit(
+        lex(3, classes=2, folds=1, objective=bound, **WIDTHS),
+        (X, Y),
+        epochs=2,
+        batch_size=20,
+        progress=False,
+    )
+    assert bound.counts[0] > 0
+    assert len(bound.counts) > 5
+    assert set(bound.counts[1:]) == {0}
+
+
+@pytest.mark.parametrize("size", [1, 7, 60, 100])
+def test_gathered_batches_are_the_rows_of_the_order(size, monkeypatch):
+    rows = TensorRows((X, Y))
+    # 20 bytes a row: blocks of 9 rows at most, of one batch at least.
+    monkeypatch.setattr("lexppl.inference.batches.GATHERED_BYTES", 180)
+    torch.manual_seed(0)
+    batches = list(rows.batches(size, shuffle=True))
+    torch.manual_seed(0)
+    order = torch.randperm(60)
+    expected = [order[start : start + size] for start in range(0, 60, size)]
+    assert len(batches) == len(expected)
+    for (x, y), places in zip(batches, expected, strict=True):
+        assert torch.equal(x, X[places])
+        assert torch.equal(y, Y[places])
+        assert x.is_contiguous()
+
+
+class Draws(torch.utils._python_dispatch.TorchDispatchMode):
+    """How often rows were gathered."""
+
+    def __init__(self):
+        super().__init__()
+        self.gathered = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.gathered += func is torch.ops.aten.index.Tensor
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_small_table_is_gathered_once_an_epoch():
+    with Draws() as draws:
+        assert len(list(TensorRows((X, Y)).batches(10, shuffle=True))) == 6
+    assert draws.gathered == 2
+
+
+def run_of(build, masks=4):
+    with program_settings(validate=False):
+        return ParticleProgram(build(), None, (X, Y)).run(masks)
+
+
+def test_the_entropy_of_masks_that_share_a_distribution_is_that_of_one():
+    run = run_of(lex(3, classes=2, folds=1, towards=0.8, **WIDTHS).program)
+    spec = BoundSpec(masks=4, entropy=0.3, towards=0.8)
+    entropy = BoundTerms(run, spec).averages[-1]
+    assert entropy.value.shape == (1, 60)
+    assert entropy.after == frozenset()
+    each = run.sites["mask"].distribution
+    prior = dist.Bernoulli(torch.full((3,), 0.8)).to_event(1)
+    kl = torch.distributions.kl_divergence(each, prior.expand(each.batch_shape))
+    torch.testing.assert_close(entropy.value.expand(4, 60), -0.3 * kl)
+
+
+def test_the_entropy_of_masks_whose_distributions_differ_stays_by_particle():
+    def model(x, y):
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            first = pyro.sample("first", dist.Bernoulli(torch.full((3,), 0.5)).to_event(1))
+            pyro.sample("second", dist.Bernoulli(logits=first - 0.5).to_event(1))
+            pyro.sample("y", dist.Normal(x.sum(-1), 1.0), obs=y.float())
+
+    run = run_of(lambda: model)
+    first, second = run.mask_sites
+    assert first.before_particles[0].batch_shape == (1, 60)
+    assert second.before_particles == (second.distribution, True)
+    averages = BoundTerms(run, BoundSpec(masks=4, entropy=1.0)).averages
+    assert [average.after for average in averages] == [frozenset(), frozenset({"first"})]
+
+
+def scored(monkeypatch, names):
+    """The sites whose log-probability is asked for as a score in a run that moves some names."""
+    asked = []
+    score = Site.score
+
+    def noted(site):
+        found = score(site)
+        asked.append((site.name, found.requires_grad))
+        return found
+
+    monkeypatch.setattr(Site, "score", noted)
+    with program_settings(validate=False):
+        model = lex(3, classes=2, folds=1, **WIDTHS).program()
+        runner = Replicates([TrainingModules([Stage([LossTerm(model, NestedIWAE(4))])])])
+        term = runner.template.stages[0].terms[0]
+        moved = {name for name in runner.parameters if names in name}
+        with seeded(0), runner.moving_only(moved):
+            loss = runner.losses(term, term.objective, (X, Y))
+        assert all(value.requires_grad for value in runner.parameters.values())
+        with seeded(0), runner.moving_only(runner.parameters):
+            whole = runner.losses(term, term.objective, (X, Y))
+        chosen = [runner.parameters[name] for name in sorted(moved)]
+        assert torch.equal(loss, whole)
+        for ours, theirs in zip(
+            torch.autograd.grad(loss, chosen), torch.autograd.grad(whole, chosen), strict=True
+        ):
+            assert torch.equal(ours, theirs)
+    return asked
+
+
+def test_a_term_that_moves_the_predictor_alone_has_its_bits_without_a_score(monkeypatch):
+    asked = scored(monkeypatch, "predictor")
+    assert asked[0] == ("mask", False)
+
+
+def test_a_term_that_moves_the_selector_alone_scores_its_masks(monkeypatch):
+    assert scored(monkeypatch, "selector")[0] == ("mask", True)
+
+
+def test_the_loss_of_an_epoch_is_the_sum_of_its_steps():
+    terms = [LossTerm(print, NestedIWAE(2), weight=weight) for weight in (1.0, 0.5)]
+    seen = EpochLoss(terms, rows=10)
+    assert seen.mean().shape == (0,)
+    steps = [((1.0, 2.0), (3.0, 5.0), 6), ((4.0, 8.0), (1.0, 7.0), 4)]
+    for one, other, size in steps:
+        seen.add([torch.tensor(one), torch.tensor(other)], size)
+    expected = [
+        (6 * (one[r] + 0.5 * other[r]) + 4 * (two[r] + 0.5 * last[r])) / 100
+        for r in (0, 1)
+        for (one, other, _), (two, last, _) in [steps]
+    ]
+    assert seen.mean().tolist() == pytest.approx(expected)
