@@ -1,6 +1,7 @@
 """S1, S2, S3: are both branches of a switch found, in seconds, by one setting for all?
 
-    python benchmarks/switches.py                  # R = 4, one and two folds, both kinds of labels
+    python benchmarks/switches.py                  # R = 4, five data sets a set
+    python benchmarks/switches.py --labels observed --folds 2 --seeds 9201
     python benchmarks/switches.py --branches       # batches of 64, 200, 1,000: is a branch lost?
     python benchmarks/switches.py --small          # to see that it runs
 
@@ -50,7 +51,7 @@ WIDTHS = (64, 64)
 MASKS, TOWARDS = 4, 0.8
 RATE = WarmUp(Linear(3e-3, 0.0, begin=0.7), share=0.03)
 DRAWS = 100
-THRESHOLDS = (0.5, 0.7)
+THRESHOLDS = (0.5, 0.7, 0.8)
 LOST = 0.5
 """A branch is lost where less than this share of its own features (the switch and what both
 branches share left out) is kept, at p > ½, in the rows in which it decides."""
@@ -260,12 +261,14 @@ def branches(record: dict[str, Any], rows: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sets", nargs="+", default=["S1", "S2", "S3"])
-    parser.add_argument("--labels", nargs="+", default=["observed", "averaged"])
-    parser.add_argument("--folds", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--labels", nargs="+", default=["averaged"])
+    parser.add_argument("--folds", type=int, nargs="+", default=[1])
     parser.add_argument("--penalty", type=float, nargs="+", default=[0.0125], help="nats an entry")
-    parser.add_argument("--selector-decay", type=float, default=1e-3)
-    parser.add_argument("--predictor-decay", type=float, default=1e-3)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[9101], help="of the data")
+    parser.add_argument("--selector-decay", type=float, default=3e-4)
+    parser.add_argument("--predictor-decay", type=float, default=3e-4)
+    parser.add_argument(
+        "--seeds", type=int, nargs="+", default=[*range(9201, 9206)], help="of the data"
+    )
     parser.add_argument("--replicates", type=int, default=4)
     parser.add_argument("--epochs", type=int, default=80)
     parser.add_argument("--branches", action="store_true", help="is a branch lost, by batch size?")

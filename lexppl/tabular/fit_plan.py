@@ -20,7 +20,7 @@ from lexppl.systems import DEFAULT_METHOD, METHODS, Method
 from lexppl.systems.lex import PENALTY
 
 AUTO: Literal["auto"] = "auto"
-"""In place of a penalty: λ is chosen from the data, at the plateau of a path."""
+"""In place of a penalty: λ is chosen from the data, by a path."""
 FEW_ROWS = 2000
 """Fewer rows to fit on than this get small networks: large ones overfit at once."""
 STEPS = 3000

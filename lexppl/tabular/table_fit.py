@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Self
 
 from torch import Tensor, nn
 
 from lexppl.data import Dataset
-from lexppl.evaluation import FittedPredictor, PenaltyPath, fit_predictor, penalty_path
+from lexppl.evaluation import (
+    FittedPredictor,
+    PenaltyPath,
+    fit_predictor,
+    penalty_path,
+    plateau,
+)
 from lexppl.inference import FitResult, Stage, System, fit
 from lexppl.inference.contexts import seeded
 from lexppl.models import Grouping, TreePredictor, regime_targets, tree_predictor
 from lexppl.models.imputers.by_name import imputer_of
 from lexppl.models.regimes import Regime, frozen
 from lexppl.systems import METHODS, Settings, system_for
+from lexppl.systems.lex import PENALTY
 from lexppl.tabular.fit_plan import AUTO, AUTO_PREDICTOR, NETWORK, TREES, FitPlan
 
 PATH_REPLICATES = 2
@@ -128,9 +136,10 @@ def fit_table(
 ) -> TableFit:
     """Fit a method of :data:`lexppl.systems.METHODS` by a plan.
 
-    Where the plan's penalty is "auto", each λ of its path is fitted, all of them at once, and the
-    plateau chooses one (:func:`lexppl.evaluation.penalty_path`). Up to two replicates are the
-    path's own; more are fitted with the chosen λ, as if it had been given. A path that is
+    Where the plan's penalty is "auto", each λ of its path is fitted, all of them at once and
+    without weights of the rows, which would differ from λ to λ. The plan's usual λ is kept, or the
+    plateau chooses (:func:`lexppl.evaluation.plateau`). Up to two replicates without weights are
+    the path's own; others are fitted with the chosen λ, as if it had been given. A path that is
     interrupted is the result as far as it came.
 
     A method that explains a model, and is given none, gets a predictor that sees all of x, fitted
@@ -195,12 +204,13 @@ def fit_table(
             valid=rows.valid,
             penalties=plan.path,
             replicates=each,
-            **training,
+            rule=partial(plateau, usual=PENALTY * plan.unit),
+            **{**training, "row_weights": None},
         )
         plan = replace(plan, penalty=path.penalty)
         if path.fitted.interrupted:
-            plan = replace(plan, replicates=each)
-    if path is not None and path.replicates == plan.replicates:
+            plan = replace(plan, replicates=each, row_weights=None)
+    if path is not None and (path.replicates, None) == (plan.replicates, plan.row_weights):
         result = path.result
     else:
         result = fit(

@@ -107,3 +107,18 @@ def test_of_equal_slopes_the_larger_penalty():
 def test_mistakes(change, words):
     with pytest.raises(ValueError, match=words):
         chosen([5.0, 4.0, 3.0, 2.0, 1.0], **change)
+
+
+def test_the_usual_penalty_is_kept_where_nothing_speaks_against_it():
+    path, sizes, errors = [0.01, 0.02, 0.04, 0.08], [5.0, 3.0, 2.9, 2.8], [0.01] * 4
+
+    def chosen(scores, sizes=sizes, **options):
+        return path[plateau(path, sizes, scores, errors, entries=8, **options)]
+
+    within = [-0.500, -0.508, -0.505, -0.51]
+    assert chosen(within) == 0.04
+    assert chosen(within, usual=0.02) == 0.02
+    # Worse than the best by more than a standard error, none of the path, or no selection.
+    assert chosen([-0.500, -0.511, -0.505, -0.51], usual=0.02) == 0.04
+    assert chosen(within, usual=0.03) == 0.04
+    assert chosen(within, sizes=[8.0, 8.0, 2.9, 2.8], usual=0.02) == 0.04
