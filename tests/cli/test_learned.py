@@ -1,5 +1,7 @@
 """`lexppl explain` says where nothing shows that it has learned, and gives no needless alarm."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -36,7 +38,7 @@ def test_masks_that_have_not_settled_are_told(tmp_path, capsys, rows, epochs):
     x, _ = columns(rows)
     x["outcome"] = np.where(x["a"] > 0, "yes", "no")
     told = warned(tmp_path, pd.DataFrame(x), capsys, "--epochs", str(epochs))
-    assert "masks have not settled: 100%" in told
+    assert re.search(r"masks have not settled: (9\d|100)%", told)
 
 
 def test_one_mask_for_all_rows_is_no_alarm_where_it_is_right(tmp_path, capsys):

@@ -148,13 +148,13 @@ def a_score_dropped(patch):
 
 
 def another_rows_score(patch):
-    right = bound.score_of
+    right = bound.learned_score_of
 
     def rolled(site):
         score = right(site)
         return None if score is None else score.roll(1, -1)
 
-    patch.setattr(leaving_one_out, "score_of", rolled)
+    patch.setattr(leaving_one_out, "learned_score_of", rolled)
 
 
 CONTROLS = {

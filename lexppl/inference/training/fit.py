@@ -166,6 +166,8 @@ def fit(
         3
     """
     _check_arguments(epochs, batch_size, replicates, folds, patience, clip_norm)
+    # numpy's whole numbers too, which torch does not take everywhere.
+    epochs, batch_size = int(epochs), int(batch_size)
     rate: float | Schedule | None = None
     by_part = not isinstance(weight_decay, int | float)
     decay_is_default = optimizer is None and not by_part and weight_decay == WEIGHT_DECAY
