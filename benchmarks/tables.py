@@ -60,7 +60,8 @@ def switches(records: list[Record]) -> str:
     """Selection on S1, S2, S3 by one setting, and the gap beside its floor."""
     rows = [
         "| set | labels | folds | λ | TPR, FDR at p > ½ | at p > .7 | at p > .8 | of each "
-        "replicate at p > ½ | control flow | gap, nats | floor | ratio | seconds of a core | data sets |",
+        "replicate at p > ½ | control flow | gap, nats | floor | ratio | seconds of a core | data "
+        "sets |",
         "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     groups: dict[tuple[Any, ...], list[Record]] = defaultdict(list)
