@@ -75,10 +75,10 @@ def plateau(
     where none is all three, those of 1 and 2; where none is both, those of 1. Of equal slopes the
     larger λ, which keeps fewer.
 
-    A few hundred validation rows and a few fits say little of a slope. With a `usual` λ that one is
-    kept, if it is a candidate of 1 and 2 within one standard error: on seven paths of known truth
-    (S1–S3 of 10,000 rows, four planted tables of 2,000, two fits a λ) the λ was then the best of
-    five by TPR − FDR in five and beside it in two; by the plateau alone in three and four.
+    A few hundred validation rows and a few fits say little of a slope. A `usual` λ is therefore
+    kept, if it is a candidate of 1 and 2: on seven paths of known truth (S1–S3 of 10,000 rows, four
+    planted tables of 2,000, two fits a λ) the λ was then the best of five by TPR − FDR in six and
+    beside it in one; by the plateau alone in three and four.
 
     Args:
         penalties: λ, rising, above 0.
@@ -117,15 +117,14 @@ def plateau(
         raise ValueError(f"errors must not be negative; they are {list(errors)}")
     if max(sizes) > entries * (1.0 + ROUNDING):
         raise ValueError(f"sizes must be at most the {entries} entries; the most is {max(sizes)}")
-    distances = [
-        (scores[best] - score - ROUNDING, 0.0 if math.isnan(error) else error)
-        for score, error in zip(scores, errors, strict=True)
+    good = [
+        place
+        for place, (score, error) in enumerate(zip(scores, errors, strict=True))
+        if score >= scores[best] - ROUNDING - (0.0 if math.isnan(error) else within * error)
     ]
-    good = [place for place, (loss, error) in enumerate(distances) if loss <= within * error]
     selecting = [p for p in good if COLLAPSED < sizes[p] < entries - COLLAPSED]
     for place in selecting:
-        loss, error = distances[place]
-        if usual is not None and math.isclose(penalties[place], usual) and loss <= error:
+        if usual is not None and math.isclose(penalties[place], usual):
             return place
     inner = [place for place in selecting if 0 < place < len(sizes) - 1]
     return min(

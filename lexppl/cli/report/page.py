@@ -144,9 +144,9 @@ def _path_caption(path: PenaltyPath) -> str:
     return (
         f"Above, how many features a row keeps at each of {len(path.table)} penalties; below, the "
         "log-likelihood of the validation rows, in nats a row, with the standard error of its "
-        f"distance to the best. Chosen (dashed) is λ = {path.penalty:.3g}: the usual one, if it is "
-        "within one standard error of the best and selects, and else, of the penalties within "
-        f"{WITHIN:g}, the one where the number kept changes least with the penalty."
+        f"distance to the best. Chosen (dashed) is λ = {path.penalty:.3g}: of the penalties "
+        f"within {WITHIN:g} standard errors of the best that select, the usual one if it is among "
+        "them, and else the one where the number kept changes least with the penalty."
     )
 
 
