@@ -82,7 +82,7 @@ def test_a_small_run_is_recorded_in_its_own_folder(monkeypatch, capsys, tmp_path
 
 def test_switches_are_recorded_with_their_floor_and_their_branches(monkeypatch, capsys, tmp_path):
     common = ["--small", "--results", tmp_path, "--folds", 1]
-    run(monkeypatch, "switches", *common)
+    run(monkeypatch, "switches", *common, "--labels", "observed", "averaged")
     run(monkeypatch, "switches", *common, "--branches", "--batches", 200, "--labels", "averaged")
     observed, averaged, branches = json.loads((tmp_path / "switches.json").read_text())
     assert [observed["labels"], averaged["labels"]] == ["observed", "averaged"]
