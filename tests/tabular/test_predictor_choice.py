@@ -11,6 +11,7 @@ import torch
 
 import lexppl
 from lexppl import ExplainerClassifier, ExplainerRegressor
+from lexppl.arviz_compatibility import group_of
 from lexppl.cli import main
 from lexppl.data import load
 from lexppl.inference import CrossFitted
@@ -52,7 +53,7 @@ def test_the_estimators_take_trees(people: pd.DataFrame) -> None:
     response = ExplainerRegressor(predictor="trees", **QUICK).fit(x, people.wage)
     assert response.score(x, people.wage) > 0.3
     posterior = response.explain(x.head(4), people.wage.head(4), draws=5)
-    assert np.isfinite(posterior["log_likelihood"].to_array()).all()
+    assert np.isfinite(group_of(posterior, "log_likelihood").to_array()).all()
 
 
 def test_the_better_one_is_kept(people: pd.DataFrame) -> None:
