@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lexppl.data import Dataset, DividedTable
-from lexppl.evaluation.gains import feature_gains, gain_table
+from lexppl.evaluation.gain_tables import gain_table
+from lexppl.evaluation.gains import feature_gains
 from lexppl.evaluation.learned import BaseRateGain, gain_over_base_rate
 from lexppl.evaluation.refits.fitted_predictor import FittedPredictor
 from lexppl.explanation import explain, mask_means

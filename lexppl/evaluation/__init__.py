@@ -1,6 +1,7 @@
 """What an explanation is worth: against a known truth, by an impartial judge, by its nats."""
 
-from lexppl.evaluation.gains import FeatureGains, feature_gains, gain_table, row_gains
+from lexppl.evaluation.gain_tables import gain_table, row_gains
+from lexppl.evaluation.gains import FeatureGains, feature_gains
 from lexppl.evaluation.learned import BaseRateGain, gain_over_base_rate
 from lexppl.evaluation.penalty_path import PenaltyPath, penalty_path
 from lexppl.evaluation.plateau import plateau

@@ -1,5 +1,4 @@
-"""What keeping a feature is worth in nats, and which features are found at a false discovery
-rate."""
+"""What keeping a feature is worth in nats, row by row."""
 
 from __future__ import annotations
 
@@ -8,18 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
-from scipy.stats import false_discovery_control, t
 from torch import Tensor, nn
 
-from lexppl.argument_checks import fraction, int_at_least, int_between
+from lexppl.argument_checks import int_at_least
 from lexppl.evaluation.prediction import log_weights
 from lexppl.explanation.importance_kind import KINDS
 from lexppl.explanation.named_rows import entry_names as names_of
 from lexppl.explanation.named_rows import named_rows
 from lexppl.explanation.program_sites import MaskSite, sites_of
-from lexppl.explanation.ranking import mean_error
 from lexppl.inference.contexts import keep_parameters_local
 from lexppl.inference.objective.site import Site
 from lexppl.inference.predictive import FittedProgram, drawing, row_chunks, rows_at_once
@@ -114,6 +110,7 @@ def feature_gains(
         learning algorithms. Machine Learning 2021.
 
     Example:
+        >>> from lexppl.evaluation import gain_table
         >>> from lexppl.inference import fit
         >>> from lexppl.models import (LEX, MLP, BernoulliSelector, CategoricalLikelihood,
         ...     GaussianImputer, Predictor)
@@ -226,138 +223,6 @@ def _flipped(masks: Tensor, g: int) -> Tensor:
     other = masks.clone()
     other[..., g] = 1 - other[..., g]
     return other
-
-
-def gain_table(gains: FeatureGains, fdr: float = 0.1) -> pd.DataFrame:
-    r"""The features by their gain, with intervals, and those found at a false discovery rate.
-
-    With R replicates, N rows, and a feature's gains `d_{rn}`, columns:
-
-    - `gain`: the mean over replicates and rows, in nats a row.
-    - `lower`, `upper`: the 95 % interval `gain ± √(t_{N−1}² V_N + t_{R−1}² V_R)`,
-
-          V_N = var_n(mean_r d_{rn}) / N,    V_R = var_r(mean_n d_{rn}) / R,
-
-      of what other rows and other seeds of the fit would change, with Student's .975-quantiles t.
-      Rows and replicates are the crossed random effects of `d_{rn} = μ + a_n + b_r + e_{rn}`. The
-      interval covers μ in at least 95 % of cases, whichever of the two spreads is the larger
-      (Banerjee; one with Satterthwaite's degrees of freedom covered 87 % with two replicates), and
-      `e` is counted in both terms, which makes it wider yet. With one replicate `V_R` is left out,
-      and the interval speaks of that fit alone. Two replicates say little of their spread (t is
-      12.7): expect wide intervals. Of replicates that weight their rows at random (`bootstrapped`)
-      the second term is `t_{R−1}² V_R (R + 1)`: their spread is also that over other rows to fit
-      on, of which the mean of R has a share that does not shrink with R.
-    - `p`: of the hypothesis that the mean gain of *these* fits is at most 0, one-sided:
-      `P(T ≥ gain / √V_N)`, T Student's with N − 1 degrees of freedom. Replicates share their rows,
-      so gains are averaged over them first.
-    - `found`: whether the feature is among those that the procedure of Benjamini and Hochberg
-      rejects at the rate `fdr`: of the features found, at most that share is expected to have no
-      gain. This holds for independent tests, and for such as are positively dependent.
-
-    Assumptions: rows are independent of each other and of the fits, that is, held out; the fits
-    are given; N is large enough for a mean over rows to be near normal. A feature whose interval
-    covers 0 may be found where the seeds of the fit differ.
-
-    Args:
-        gains: of held-out rows.
-        fdr: the rate, in (0, 1).
-
-    Returns:
-        indexed by `feature`, the largest gain first.
-
-    Raises:
-        ValueError: fewer than two rows, gains that are not finite, a rate outside (0, 1).
-
-    Source:
-        Benjamini, Hochberg. Controlling the false discovery rate. JRSS B 1995. Banerjee.
-        Approximate confidence interval for linear functions of means of k populations when the
-        population variances are not equal. Sankhyā 1960.
-
-    Example:
-        >>> each = torch.tensor([[0.3, 0.1], [0.2, -0.2], [0.4, 0.1], [0.3, -0.1]])
-        >>> gain_table(FeatureGains(each[None].double(), ("age", "noise"))).round(3)
-                  gain  lower  upper      p  found
-        feature
-        age      0.300  0.170  0.430  0.003   True
-        noise   -0.025 -0.264  0.214  0.620  False
-    """
-    rate = fraction("fdr", fdr)
-    values = gains.gains.detach().double().cpu().numpy()
-    replicates, rows, _ = values.shape
-    if rows < 2:
-        raise ValueError(f"a spread over rows needs two rows or more; there are {rows}")
-    if not np.isfinite(values).all():
-        raise ValueError("gains must be finite; they have NaN or infinite values")
-    by_row = values.mean(0)
-    mean, of_rows = by_row.mean(0), by_row.var(0, ddof=1) / rows
-    squared = t.ppf(0.975, rows - 1) ** 2 * of_rows
-    if replicates > 1:
-        of_fits = mean_error(values.mean(1), gains.bootstrapped)
-        squared = squared + (t.ppf(0.975, replicates - 1) * of_fits) ** 2
-    half = np.sqrt(squared)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        # A feature that changes nothing has 0/0.
-        score = np.where((mean == 0) & (of_rows == 0), 0.0, mean / np.sqrt(of_rows))
-    p = t.sf(score, rows - 1)
-    table = pd.DataFrame(
-        {
-            "gain": mean,
-            "lower": mean - half,
-            "upper": mean + half,
-            "p": p,
-            "found": false_discovery_control(p) <= rate,
-        },
-        index=pd.Index(gains.entry_names, name="feature"),
-    )
-    return table.sort_values("gain", ascending=False, kind="stable")
-
-
-def row_gains(gains: FeatureGains, row: int) -> pd.DataFrame:
-    """What keeping each feature is worth for the prediction of one row.
-
-    The gain is of the row's own y: it says whether the feature helped to predict what was observed,
-    or, of a black box's probabilities, what the model says. One row has no interval over rows.
-
-    Args:
-        gains: of :func:`feature_gains`.
-        row: its place among the rows that were judged, from 0.
-
-    Returns:
-        indexed by `feature`, the largest gain first, in nats: `gain`, the mean over replicates;
-        `error`, its standard error by the draws of masks and imputations (more `masks` lessen it;
-        NaN where it is not known); `spread`, the standard deviation of the gain over replicates,
-        NaN with one.
-
-    Raises:
-        ValueError: no such row.
-
-    Example:
-        >>> each = torch.tensor([[[0.3, 0.1], [0.2, -0.2]], [[0.5, 0.1], [0.4, 0.0]]]).double()
-        >>> found = FeatureGains(each, ("age", "noise"), 0.1 * torch.ones(2, 2, 2))
-        >>> row_gains(found, 0).round(3)
-                 gain  error  spread
-        feature
-        age       0.4  0.071   0.141
-        noise     0.1  0.071   0.000
-    """
-    replicates, rows, _ = gains.gains.shape
-    place = int_between("row", row, 0, rows - 1, note="the rows that were judged")
-    values = gains.gains[:, place].detach().double().cpu().numpy()
-    errors = np.full_like(values, np.nan)
-    if gains.errors is not None:
-        errors = gains.errors[:, place].detach().double().cpu().numpy()
-    spread = np.full(values.shape[1], np.nan)
-    if replicates > 1:
-        spread = values.std(0, ddof=1)
-    table = pd.DataFrame(
-        {
-            "gain": values.mean(0),
-            "error": np.sqrt(np.square(errors).sum(0)) / replicates,
-            "spread": spread,
-        },
-        index=pd.Index(gains.entry_names, name="feature"),
-    )
-    return table.sort_values("gain", ascending=False, kind="stable")
 
 
 def _log_likelihood(run: Any, y: Tensor) -> Tensor:

@@ -210,7 +210,7 @@ def fit_table(
         plan = replace(plan, penalty=path.penalty)
         if path.fitted.interrupted:
             plan = replace(plan, replicates=each, row_weights=None)
-    if path is not None and (path.replicates, None) == (plan.replicates, plan.row_weights):
+    if path is not None and path.replicates == plan.replicates and plan.row_weights is None:
         result = path.result
     else:
         result = fit(

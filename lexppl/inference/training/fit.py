@@ -165,9 +165,9 @@ def fit(
         >>> len(result.history)
         3
     """
-    _check_arguments(epochs, batch_size, replicates, folds, patience, clip_norm)
-    # numpy's whole numbers too, which torch does not take everywhere.
-    epochs, batch_size = int(epochs), int(batch_size)
+    epochs = int_at_least("epochs", epochs)
+    batch_size = int_at_least("batch_size", batch_size)
+    _check_arguments(replicates, folds, patience, clip_norm)
     rate: float | Schedule | None = None
     by_part = not isinstance(weight_decay, int | float)
     decay_is_default = optimizer is None and not by_part and weight_decay == WEIGHT_DECAY
@@ -265,15 +265,11 @@ def _count(
 
 
 def _check_arguments(
-    epochs: int,
-    batch_size: int,
     replicates: int,
     folds: int | None,
     patience: int | None,
     clip_norm: float | None,
 ) -> None:
-    int_at_least("epochs", epochs)
-    int_at_least("batch_size", batch_size)
     int_at_least("replicates", replicates)
     if folds is not None:
         int_at_least("folds", folds)
