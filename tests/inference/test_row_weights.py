@@ -611,3 +611,102 @@ def test_what_cannot_be_weighted_is_refused(case):
 def test_weights_are_numbers():
     with pytest.raises(TypeError, match="row_weights must be 'dirichlet' or numbers"):
         fit(explainer(), ROWS, row_weights=object(), epochs=1, **QUIET)
+
+
+def test_a_sample_of_whole_weights_is_one_of_repeated_rows():
+    """The validation loss too, and so the best epoch."""
+    x, y = X.flip(0) + 0.3, Y.flip(0)
+    options = {**QUIET, "objective": NestedIWAE(2, estimator=Enumerate()), "epochs": 6}
+    options |= {"learning_rate": 0.3, "weight_decay": 0.1}
+    weighted = fit(
+        explainer(),
+        (X, Y),
+        sample_weight=(COUNTS, COUNTS),
+        batch_size=5,
+        **{**options, "valid": (x, y)},
+    )
+    several = fit(explainer(), repeated(X, Y), batch_size=7, **{**options, "valid": repeated(x, y)})
+    same(weighted.model, several.model)
+    np.testing.assert_allclose(weighted.history.train, several.history.train)
+    np.testing.assert_allclose(weighted.history.valid, several.history.valid)
+    plain = fit(explainer(), (X, Y), batch_size=5, **{**options, "valid": (x, y)})
+    assert not np.allclose(plain.history.valid, several.history.valid)
+    assert weighted.row_weights == "given" and plain.row_weights is None
+
+
+def test_a_sample_s_weights_multiply_those_of_the_replicates():
+    options = {**QUIET, "objective": EXACT["one mask"], "epochs": 3, "learning_rate": 0.05}
+    options["batch_size"] = 5
+    both = fit(explainer(), (X, Y), row_weights=WEIGHTS, sample_weight=COUNTS, **options)
+    product = fit(explainer(), (X, Y), row_weights=WEIGHTS * COUNTS, **options)
+    same(both.model, product.model)
+    rows = training_rows((X, Y), torch.float64)
+    drawn = RowWeighting.of("dirichlet", rows, 3, 0)
+    weighted = RowWeighting.of("dirichlet", rows, 3, 0, COUNTS)
+    torch.testing.assert_close(weighted.weights, drawn.weights * COUNTS)
+    settled = WeightedRows(weighted.settled(weighted.added(rows)))
+    # The sample's size, whatever is drawn.
+    torch.testing.assert_close(settled.total, torch.full((3,), 7.0).double())
+    again = fit(
+        explainer(), (X, Y), row_weights="dirichlet", sample_weight=COUNTS, replicates=2, **options
+    )
+    assert again.row_weights == "dirichlet" and differ(*again.models)
+
+
+def test_rows_set_apart_keep_the_sample_s_weights():
+    x = torch.randn(40, 3, generator=torch.Generator().manual_seed(0)).double()
+    y = (x[:, 0] > 0).long()
+    weights = torch.rand(40, generator=torch.Generator().manual_seed(3))
+    options = {"objective": EXACT["one mask"], "progress": False, "epochs": 2, "batch_size": 40}
+    with seeded(0):
+        order = torch.randperm(40)
+    kept, apart = order[20:], order[:20]
+    split = fit(
+        explainer(), (x, y), valid=0.5, row_weights="dirichlet", sample_weight=weights, **options
+    )
+    by_hand = fit(
+        explainer(),
+        (x[kept], y[kept]),
+        valid=(x[apart], y[apart]),
+        sample_weight=(weights[kept], weights[apart]),
+        **options,
+    )
+    alike = fit(explainer(), (x, y), valid=0.5, sample_weight=weights, **options)
+    same(alike.model, by_hand.model)
+    np.testing.assert_allclose(alike.history.valid, by_hand.history.valid)
+    assert differ(split.model, alike.model)
+    own = ReplicateData([(x, y), (x.flip(0), y)])
+    of_each = fit(
+        explainer(),
+        own,
+        valid=ReplicateData([(x, y)] * 2),
+        sample_weight=(weights, weights),
+        **options,
+    )
+    assert of_each.history.valid.shape == (2, 2)
+
+
+SAMPLES_REFUSED = {
+    "too few": ({"sample_weight": [1.0]}, r"sample_weight must have shape \(5,\)"),
+    "by replicate": ({"sample_weight": [[1.0] * 5] * 2}, r"shape \(5,\).*it is \(2, 5\)"),
+    "three": ({"sample_weight": (COUNTS, COUNTS, COUNTS)}, "or a pair"),
+    "negative": ({"sample_weight": [-1, 1, 1, 1, 1]}, "sample_weight must be finite"),
+    "zero": ({"sample_weight": [0] * 5}, "sample_weight must not be all zero"),
+    "valid alone": ({"sample_weight": (None, COUNTS)}, "none of train"),
+    "no valid rows": ({"sample_weight": (COUNTS, COUNTS)}, "there are none"),
+    "no weights of valid": ({"sample_weight": COUNTS, "valid": (X, Y)}, "there are none"),
+    "too few of valid": ({"sample_weight": (COUNTS, [1.0]), "valid": (X, Y)}, "there are 1"),
+    "a loader": (
+        {"sample_weight": COUNTS, "train": DataLoader(TensorDataset(X, Y), 5)},
+        "a loader's cannot",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SAMPLES_REFUSED)
+def test_samples_that_cannot_be_weighted_are_refused(case):
+    options, words = SAMPLES_REFUSED[case]
+    options = {"objective": NestedIWAE(2), **QUIET, **options}
+    train = options.pop("train", (X, Y))
+    with pytest.raises(ValueError, match=words):
+        fit(explainer(), train, epochs=1, batch_size=5, **options)

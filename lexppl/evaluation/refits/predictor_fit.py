@@ -26,7 +26,7 @@ from lexppl.models import (
 class TrainingOptions(TypedDict, total=False):
     """How a predictor is trained: arguments of :func:`lexppl.inference.fit`, with the defaults
     `epochs=100, batch_size=500, learning_rate=1e-3, weight_decay=1e-4, patience=20,
-    progress=True`."""
+    progress=True, sample_weight=None`."""
 
     epochs: int
     batch_size: int
@@ -34,6 +34,7 @@ class TrainingOptions(TypedDict, total=False):
     weight_decay: float
     patience: int | None
     progress: bool
+    sample_weight: Any
 
 
 def fit_program(

@@ -66,6 +66,7 @@ def fit(
     batch_size: int = 500,
     folds: int | None = None,
     row_weights: Any = None,
+    sample_weight: Any = None,
     learning_rate: float | Schedule = Linear(1e-3, 5e-5, begin=0.5),
     weight_decay: Decay | Mapping[str, Decay] = WEIGHT_DECAY,
     optimizer: OptimizerFactory | None = None,
@@ -128,6 +129,9 @@ def fit(
             of a global latent, has no weight. A row is still drawn once an epoch, and statistics
             of a batch (batch norm) count it once. Losses are by weight, `Σ_n w_n ℒ_n / Σ_n w_n`;
             validation rows have none.
+        sample_weight: how often each row stands in the sample, `(N,)`; or a pair, of train `(N,)`
+            and of valid `(M,)`, where validation rows are given. They multiply `row_weights`, which
+            then are of each replicate beside them, and are those of the validation loss too.
         learning_rate: of Adam, a number or a schedule over each stage.
         weight_decay: of Adam, as an L2 term of the gradient: a number, a number for each replicate
             (among which the held-out bound then chooses), or either by part, as in
@@ -195,8 +199,8 @@ def fit(
             decays = decays_by_parameter(weight_decay, copies[0], replicates, WEIGHT_DECAY)
         rows = training_rows(train, dtype, "train")
         weighting = None
-        if row_weights is not None:
-            weighting = RowWeighting.of(row_weights, rows, replicates, seed)
+        if row_weights is not None or sample_weight is not None:
+            weighting = RowWeighting.of(row_weights, rows, replicates, seed, sample_weight)
         with seeded(seed):
             rows, held_out, learned_rows = _divided(valid, rows, dtype, weighting, folds)
         fit_to_rows(copies, learned_rows, seed)
@@ -300,15 +304,14 @@ def _divided(
     dtype: torch.dtype,
     weighting: RowWeighting | None,
     folds: int,
-) -> tuple[Rows, Rows | None, TrainingRows]:
+) -> tuple[Rows, Rows | WeightedRows | None, TrainingRows]:
     """The training rows, the validation rows, and the former as they are learned from: with their
     weights, and in their folds."""
     if weighting is None:
         rows, held_out = _validation(valid, rows, dtype)
         return rows, held_out, rows if folds == 1 else folded(rows, folds)
-    weighted, held_out = _validation(valid, weighting.added(rows), dtype)
-    if isinstance(valid, float | int) and held_out is not None:
-        held_out = without_weights(held_out)
+    weighted, apart = _validation(valid, weighting.added(rows), dtype)
+    held_out = weighting.held_out(apart, isinstance(valid, float | int))
     settled = weighting.settled(weighted)
     learned = WeightedRows(settled if folds == 1 else folded(settled, folds))
     return without_weights(settled), held_out, learned
@@ -334,7 +337,7 @@ def _result(
     finished: list[TrainingModules],
     loop: TrainingLoop,
     rows: Rows,
-    held_out: Rows | None,
+    held_out: Rows | WeightedRows | None,
     seed: int,
 ) -> FitResult:
     watched = held_out if held_out is not None else rows

@@ -61,7 +61,7 @@ class TrainingLoop:
 
     runner: Replicates
     rows: TrainingRows
-    held_out: Rows | None
+    held_out: Rows | WeightedRows | None
     batch_size: int
     clip_norm: float | None
     patience: int | None
@@ -284,20 +284,25 @@ class TrainingLoop:
 
     @torch.no_grad()
     def _validate(self, term: LossTerm) -> np.ndarray:
-        """Loss of the validation rows under the final objective, with the same draws each time."""
+        """Loss of the validation rows under the final objective, with the same draws each time; by
+        weight where they have weights."""
         if self.held_out is None:
             return np.full(self.runner.count, np.nan)
         runner = self.runner
         objective = term.objective.at(1.0)
         runner.template.eval()
         total: Tensor | float = 0.0
-        rows = len(self.held_out)
+        rows, own = len(self.held_out), self.held_out.by_replicate
+        weight = self.held_out.total if isinstance(self.held_out, WeightedRows) else None
+        plate = self._rows_plates[id(term)]
+        at_once = max(self.batch_size, 1000)
         with seeded(self.seed, self.held_out.device):
-            for batch in self.held_out.batches(max(self.batch_size, 1000), shuffle=False):
+            for batch, weights in batches_with_weights(self.held_out, at_once, shuffle=False):
                 size = batch_rows(self.held_out, batch)
                 with self._plain_calls, self._scaled(term, rows, size):
-                    loss = runner.losses(term, objective, batch, self.held_out.by_replicate)
-                total = total + loss * (size / rows**2)
+                    loss = runner.losses(term, objective, batch, own, weights, plate)
+                share = size / rows**2 if weight is None else size / rows / weight
+                total = total + loss * share
         return total.cpu().numpy() if isinstance(total, Tensor) else np.zeros(0)
 
 

@@ -85,20 +85,29 @@ class RowWeighting:
     Args:
         weights: `(R, N)`, of all rows that are given to the fit.
         kind: :data:`DIRICHLET`, of which only the ratios count, or :data:`GIVEN`.
+        samples: `(N,)`, how often each of these rows stands in the sample, held-out ones among
+            them; None for once.
+        valid: `(M,)`, the same of validation rows that are given by themselves.
     """
 
     weights: Tensor
     kind: str
+    samples: Tensor | None = None
+    valid: Tensor | None = None
 
     @classmethod
-    def of(cls, given: Any, rows: Rows, replicates: int, seed: int) -> RowWeighting:
+    def of(
+        cls, given: Any, rows: Rows, replicates: int, seed: int, sample_weight: Any = None
+    ) -> RowWeighting:
         """The weighting that is asked for.
 
         Args:
-            given: :data:`DIRICHLET`, or weights `(N,)` or `(R, N)`.
+            given: :data:`DIRICHLET`, or weights `(N,)` or `(R, N)`; None for once.
             rows: N of them.
             replicates: R.
             seed: of weights that are drawn.
+            sample_weight: `(N,)`, which multiply the others; or a pair, of these rows and of the
+                validation rows.
 
         Raises:
             ValueError: another word; weights of another shape, below 0, not finite, or all zero; a
@@ -118,6 +127,12 @@ class RowWeighting:
             )
         like, shape = rows.columns[0], (replicates, len(rows))
         dtype = like.dtype if like.is_floating_point() else torch.get_default_dtype()
+        samples, valid = _of_samples(sample_weight, len(rows))
+        times = 1.0 if samples is None else samples
+        kept = {
+            "samples": None if samples is None else samples.to(like.device, dtype),
+            "valid": None if valid is None else valid.to(like.device, dtype),
+        }
         if isinstance(given, str):
             if given != DIRICHLET:
                 raise ValueError(
@@ -126,20 +141,22 @@ class RowWeighting:
             # Draws of their own, so that those of the fit stay what they are without weights.
             generator = torch.Generator().manual_seed(seed + 2)
             drawn = torch.empty(shape, dtype=torch.float64).exponential_(generator=generator)
-            return cls(drawn.to(like.device, dtype), DIRICHLET)
-        weights = _checked(given, *shape)
-        return cls(weights.to(like.device, dtype).expand(shape), GIVEN)
+            return cls((drawn * times).to(like.device, dtype), DIRICHLET, **kept)
+        weights = torch.ones(shape[1:]) if given is None else _checked(given, *shape)
+        return cls((weights * times).to(like.device, dtype).expand(shape), GIVEN, **kept)
 
     def added(self, rows: Rows) -> TensorRows | StackedRows:
-        """The rows with their weights as a last column."""
+        """The rows with two more columns, their weights and how often they stand in the sample."""
         if isinstance(rows, LoadedRows):
             raise ValueError("a loader has no columns")
-        column = self.weights if rows.by_replicate else self.weights.mT
-        return replace(rows, columns=(*rows.columns, column))
+        samples = torch.ones_like(self.weights) if self.samples is None else self.samples
+        pair = self.weights, samples.expand_as(self.weights)
+        columns = pair if rows.by_replicate else tuple(column.mT for column in pair)
+        return replace(rows, columns=(*rows.columns, *columns))
 
     def settled(self, rows: Rows) -> TensorRows | StackedRows:
-        """Rows of :meth:`added` that are trained on, with the weights that they have there: drawn
-        ones with a mean of 1 in each replicate.
+        """Rows of :meth:`added` that are trained on, with the weights that they have there as a
+        last column: drawn ones have the sum of the sample's in each replicate, that is N.
 
         Raises:
             ValueError: no weight above 0 among these rows.
@@ -147,7 +164,7 @@ class RowWeighting:
         if isinstance(rows, LoadedRows):
             raise ValueError("a loader has no columns")
         dim = 1 if rows.by_replicate else 0
-        weights = rows.columns[-1]
+        *columns, weights, samples = rows.columns
         total = weights.sum(dim, keepdim=True)
         if not bool((total > 0).all()):
             raise ValueError(
@@ -155,14 +172,51 @@ class RowWeighting:
                 "of their own as valid=, or more rows a weight"
             )
         if self.kind == DIRICHLET:
-            weights = weights * (len(rows) / total)
-        return replace(rows, columns=(*rows.columns[:-1], weights))
+            weights = weights * (samples.sum(dim, keepdim=True) / total)
+        return replace(rows, columns=(*columns, weights))
+
+    def held_out(self, rows: Rows | None, apart: bool) -> Rows | WeightedRows | None:
+        """Validation rows, with how often each stands in the sample.
+
+        Args:
+            rows: of :meth:`added` if they were set apart, else as they were given.
+            apart: whether they were set apart from the rows to train on.
+
+        Raises:
+            ValueError: rows of their own whose weights are not given; a sum of 0.
+        """
+        if rows is None or isinstance(rows, LoadedRows):
+            if self.valid is not None:
+                raise ValueError(
+                    "sample_weight has weights of validation rows, and there are none that can be "
+                    "told apart: give weights (N,) of train alone, or rows as valid="
+                )
+            return rows
+        if apart:
+            *columns, _, samples = rows.columns
+        elif self.samples is None:
+            return rows
+        elif self.valid is None or len(self.valid) != len(rows):
+            found = "none" if self.valid is None else str(len(self.valid))
+            raise ValueError(
+                f"sample_weight must be a pair, of train and of valid, with a weight for each of "
+                f"the {len(rows)} validation rows; there are {found}"
+            )
+        else:
+            columns, count = list(rows.columns), len(self.weights)
+            samples = self.valid.expand(count, -1)
+            samples = samples if rows.by_replicate else samples.mT
+        plain = replace(rows, columns=tuple(columns))
+        if self.samples is None:
+            return plain
+        weighted = WeightedRows(replace(rows, columns=(*columns, samples)))
+        if not bool((weighted.total > 0).all()):
+            raise ValueError("sample_weight is zero for all validation rows: give some a weight")
+        return weighted
 
 
-def without_weights(rows: Rows) -> Rows:
-    """Rows of :meth:`RowWeighting.added` as they were."""
-    if isinstance(rows, LoadedRows):
-        return rows
+def without_weights(rows: TensorRows | StackedRows) -> TensorRows | StackedRows:
+    """Rows of :meth:`RowWeighting.settled` as they were."""
     return replace(rows, columns=rows.columns[:-1])
 
 
@@ -198,14 +252,42 @@ def weights_by_replicate(given: Any) -> int | None:
     return len(weights) if weights.dim() == 2 else None
 
 
-def _numbers(given: Any) -> Tensor:
+def _of_samples(given: Any, rows: int) -> tuple[Tensor | None, Tensor | None]:
+    """The sample's weights of rows to train on, and of validation rows."""
+    if given is None:
+        return None, None
+    pair = given if isinstance(given, tuple) else (given, None)
+    if len(pair) != 2:
+        raise ValueError(
+            "sample_weight must be weights (N,) of train, or a pair, of train and of valid; it is "
+            f"{len(pair)} of them"
+        )
+    found = []
+    for each, count in zip(pair, (rows, None), strict=True):
+        weights = None if each is None else _numbers(each, "sample_weight", "numbers (N,)")
+        if weights is not None:
+            if weights.dim() != 1 or (count is not None and len(weights) != count):
+                expected = "(M,)" if count is None else str((count,))
+                raise ValueError(
+                    f"sample_weight must have shape {expected}, a weight for each row; it is "
+                    f"{tuple(weights.shape)}"
+                )
+            _check_values(weights, "sample_weight")
+        found.append(weights)
+    if found[0] is None:
+        raise ValueError("sample_weight has weights of valid and none of train")
+    return found[0], found[1]
+
+
+def _numbers(
+    given: Any,
+    name: str = "row_weights",
+    wanted: str = f"{DIRICHLET!r} or numbers (N,) or (R, N)",
+) -> Tensor:
     try:
         return torch.as_tensor(given, dtype=torch.float64)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise TypeError(
-            f"row_weights must be {DIRICHLET!r} or numbers (N,) or (R, N); it is "
-            f"{type(given).__name__}"
-        ) from error
+        raise TypeError(f"{name} must be {wanted}; it is {type(given).__name__}") from error
 
 
 def _checked(given: Any, replicates: int, rows: int) -> Tensor:
@@ -215,8 +297,12 @@ def _checked(given: Any, replicates: int, rows: int) -> Tensor:
             f"row_weights must have shape {(rows,)}, a weight for each row of train, or "
             f"{(replicates, rows)}, for each replicate too; it is {tuple(weights.shape)}"
         )
-    if not bool((weights.isfinite() & (weights >= 0)).all()):
-        raise ValueError("row_weights must be finite and at least 0")
-    if not bool((weights.sum(-1) > 0).all()):
-        raise ValueError("row_weights must not be all zero")
+    _check_values(weights, "row_weights")
     return weights
+
+
+def _check_values(weights: Tensor, name: str) -> None:
+    if not bool((weights.isfinite() & (weights >= 0)).all()):
+        raise ValueError(f"{name} must be finite and at least 0")
+    if not bool((weights.sum(-1) > 0).all()):
+        raise ValueError(f"{name} must not be all zero")
