@@ -79,8 +79,15 @@ class TargetColumn:
     scale: float = 1.0
 
     @classmethod
-    def standardised(cls, name: str, values: NDArray[np.float64]) -> TargetColumn:
+    def standardised(
+        cls, name: str, values: NDArray[np.float64], weights: NDArray[np.float64] | None = None
+    ) -> TargetColumn:
         """Return a response with the mean and the scale of these values, shape ``(N,)``.
+
+        Args:
+            name: the target's.
+            values: those to learn from.
+            weights: how often each counts, shape ``(N,)``; once where ``None``.
 
         Raises:
             ValueError: values so large that they cannot be standardised.
@@ -88,7 +95,7 @@ class TargetColumn:
         >>> TargetColumn.standardised("price", np.array([10.0, 30.0]))
         TargetColumn(name='price', class_names=None, mean=20.0, scale=10.0)
         """
-        [(mean, scale)] = _statistics([name], values[:, None])
+        [(mean, scale)] = _statistics([name], values[:, None], weights)
         return cls(name, None, mean, scale)
 
     def encode(self, cells: pd.Series, dtype: torch.dtype | None = None) -> Tensor:
@@ -146,6 +153,7 @@ class TableEncoding:
         target: TargetColumn,
         *,
         statistics_rows: Sequence[int] | NDArray[Any] | None = None,
+        statistics_weights: NDArray[np.float64] | None = None,
         every_category: bool = False,
     ) -> TableEncoding:
         """Return the encoding of a table's columns.
@@ -159,6 +167,7 @@ class TableEncoding:
             target: what they predict.
             statistics_rows: places of the rows that means and scales are of, as of a training
                 part; all where ``None``.
+            statistics_weights: how often each of these rows counts in them; once where ``None``.
             every_category: a pandas category has all its categories as levels, in these rows or
                 not.
 
@@ -180,7 +189,9 @@ class TableEncoding:
         if names:
             values = np.stack([numbers_of(frame[name]) for name in names], axis=1)
             pairs = _statistics(
-                names, values if statistics_rows is None else values[statistics_rows]
+                names,
+                values if statistics_rows is None else values[statistics_rows],
+                statistics_weights,
             )
             fitted = {n: NumericColumn(n, *pair) for n, pair in zip(names, pairs, strict=True)}
         columns = (
@@ -320,11 +331,15 @@ def _part_of(columns: Sequence[Column]) -> StandardScaler | OneHotEncoder:
     )
 
 
-def _statistics(names: Sequence[str], values: NDArray[np.float64]) -> list[tuple[float, float]]:
+def _statistics(
+    names: Sequence[str],
+    values: NDArray[np.float64],
+    weights: NDArray[np.float64] | None = None,
+) -> list[tuple[float, float]]:
     """Mean and scale of each column of numbers, ``(N, columns)``; scale 1 of constant ones."""
     # Extreme values overflow a square; the result is checked, so no warning is wanted.
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-        scaler = StandardScaler().fit(values)
+        scaler = StandardScaler().fit(values, sample_weight=weights)
     for name, mean, variance in zip(names, scaler.mean_, scaler.var_, strict=True):
         if not np.isfinite([mean, variance]).all():
             raise ValueError(

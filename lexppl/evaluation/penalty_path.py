@@ -102,7 +102,8 @@ def penalty_path(
         replicates: R of each λ.
         rule: :func:`plateau`, or a function called as it is.
         masks: L of :func:`lexppl.evaluation.predictive_log_likelihood`.
-        settings: of `fit`.
+        settings: of `fit`. Of a `sample_weight` the validation rows' part weighs sizes,
+            log-likelihoods and their errors.
 
     Raises:
         ValueError, TypeError: penalties that do not rise, fewer than two; as `fit`.
@@ -134,7 +135,9 @@ def penalty_path(
         fitted = fit(models, train, valid=valid, **settings)
     if fitted.interrupted and len(fitted.history) == 0:
         raise KeyboardInterrupt
-    table, entries = _judged(fitted, path, valid, masks)
+    samples = settings.get("sample_weight")
+    weights = np.asarray(samples[1]) if isinstance(samples, tuple) else None
+    table, entries = _judged(fitted, path, valid, masks, weights)
     sizes, scores, errors = (table[n].tolist() for n in ("size", "log_likelihood", "error"))
     index = rule(path, sizes, scores, errors, entries)
     table["chosen"] = np.arange(len(path)) == index
@@ -144,7 +147,11 @@ def penalty_path(
 
 
 def _judged(
-    fitted: FitResult, path: list[float], valid: tuple[Tensor, Tensor], masks: int
+    fitted: FitResult,
+    path: list[float],
+    valid: tuple[Tensor, Tensor],
+    masks: int,
+    weights: np.ndarray | None,
 ) -> tuple[pd.DataFrame, int]:
     """The path's table without the choice, and G."""
     x, y = valid
@@ -153,8 +160,8 @@ def _judged(
     likelihoods = predictive_log_likelihood(fitted, x, y, masks=masks, seed=seed).double()
     by_row = likelihoods.reshape(shape).mean(1).cpu().numpy()
     kept = mask_means(explain(fitted, x, draws=1, seed=seed))
-    sizes = kept.values.sum(-1).mean(-1).reshape(shape[:2])
-    mean = by_row.mean(1)
+    sizes = np.average(kept.values.sum(-1), axis=-1, weights=weights).reshape(shape[:2])
+    mean = np.average(by_row, axis=1, weights=weights)
     behind = by_row[mean.argmax()] - by_row
     return pd.DataFrame(
         {
@@ -162,16 +169,21 @@ def _judged(
             "size": sizes.mean(1),
             "size_error": _error(sizes),
             "log_likelihood": mean,
-            "error": _error(behind),
+            "error": _error(behind, weights),
             "slope": slopes(path, sizes.mean(1).tolist()),
         }
     ), kept.shape[-1]
 
 
-def _error(values: np.ndarray) -> np.ndarray:
-    """Standard errors of the means of rows; NaN of one value."""
+def _error(values: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
+    """Standard errors of the means of rows, which are as many as there are whatever they weigh; NaN
+    of one value."""
     count = values.shape[1]
     if count < 2:
         return np.full(len(values), math.nan)
-    error: np.ndarray = values.std(1, ddof=1) / math.sqrt(count)
-    return error
+    if weights is None:
+        error: np.ndarray = values.std(1, ddof=1) / math.sqrt(count)
+        return error
+    far = values - np.average(values, axis=1, weights=weights)[:, None]
+    weighted: np.ndarray = np.sqrt(((weights * far) ** 2).sum(1) * count / (count - 1))
+    return weighted / weights.sum()

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 
-def entropy_unit(y: Tensor, classes: int | None = None) -> float:
+def entropy_unit(y: Tensor, classes: int | None = None, weights: Tensor | None = None) -> float:
     r"""The entropy of the base rate, in that of a fair coin:
 
         H(y) / log 2,    H(y) = −Σ_c p_c log p_c,    p_c = (n_c + 1) / (N + C).
@@ -24,6 +24,7 @@ def entropy_unit(y: Tensor, classes: int | None = None) -> float:
         y: labels `(N,)` of an integer type; probabilities `(N, C)`, whose `n_c` is their sum; or
             responses `(N,)`, floating.
         classes: C, where some labels may not occur; the largest label and one if None.
+        weights: how often each row counts in `n_c` and N, `(N,)`; None for once.
 
     Returns:
         the unit, above 0: 1 for two labels as frequent as each other.
@@ -42,9 +43,11 @@ def entropy_unit(y: Tensor, classes: int | None = None) -> float:
     if y.dim() == 1 and y.is_floating_point():
         return 1.0
     if y.dim() == 2:
-        counts = y.double().sum(0)
+        shares = y.double() if weights is None else y.double() * weights.double()[:, None]
+        counts = shares.sum(0)
     else:
-        counts = torch.bincount(y.long(), minlength=classes or 0).double()
+        times = None if weights is None else weights.double()
+        counts = torch.bincount(y.long(), times, minlength=classes or 0).double()
     if len(counts) < 2:
         raise ValueError(
             "y has one label only, and nothing is to be said of it: give classes=, if there are "

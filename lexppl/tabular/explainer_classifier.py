@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
+from torch import nn
 
 from lexppl.data import TargetColumn
+from lexppl.systems import DEFAULT_METHOD
+from lexppl.tabular.sample_weights import with_class_weights
 from lexppl.tabular.table_explainer import TARGET, TableExplainer
 
 
@@ -51,6 +54,11 @@ class ExplainerClassifier(ClassifierMixin, TableExplainer):
             predictions and importances are averaged.
         row_weights: "dirichlet" to give the rows random weights of their own in each replicate, so
             that the replicates' spread is over rows too (:func:`lexppl.fit`); None for none.
+        class_weight: u of each label: "balanced" for `n / (C n_c)`, a mapping from labels to
+            weights (1 for others), or None. They multiply `sample_weight` in `fit`, and all that
+            is learned is of the law so reweighted, predictions among it:
+            `predict_proba ∝ u_c p(c | x)`, whose share of a label on average is that of
+            `u_c n_c`. Divide by u and by the sum for p(c | x).
         model: a fitted classifier (any with `predict_proba`) or torch predictor
             (:class:`lexppl.models.Predictor`) of X in its own units, to be explained: the explainer
             is then fitted to its probabilities, and y only says which labels there are. A torch
@@ -104,14 +112,68 @@ class ExplainerClassifier(ClassifierMixin, TableExplainer):
 
     classes_: NDArray[Any]
 
-    def fit(self, X: Any, y: Any) -> ExplainerClassifier:
-        """Fit the explainer.
+    def __init__(
+        self,
+        method: str = DEFAULT_METHOD,
+        *,
+        k: int | None = None,
+        penalty: float | Literal["auto"] | None = None,
+        imputer: str | nn.Module | None = None,
+        groups: Any = None,
+        hidden: Any = None,
+        predictor_hidden: Any = None,
+        epochs: int | None = None,
+        batch_size: int | None = None,
+        learning_rate: float | None = None,
+        replicates: int = 1,
+        row_weights: str | None = None,
+        class_weight: Any = None,
+        model: Any = None,
+        validation_fraction: float | None = 0.2,
+        folds: int | None = None,
+        predictor: str | None = None,
+        prediction_masks: int = 50,
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        super().__init__(
+            method,
+            k=k,
+            penalty=penalty,
+            imputer=imputer,
+            groups=groups,
+            hidden=hidden,
+            predictor_hidden=predictor_hidden,
+            epochs=epochs,
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            replicates=replicates,
+            row_weights=row_weights,
+            model=model,
+            validation_fraction=validation_fraction,
+            folds=folds,
+            predictor=predictor,
+            prediction_masks=prediction_masks,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.class_weight = class_weight
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> ExplainerClassifier:
+        r"""Fit the explainer.
 
         Args:
             X: `(n, n_features_in_)`, an array or a data frame.
             y: `(n,)` labels.
+            sample_weight: how often each row counts, `(n,)`, at least 0; None for once. A row of
+                weight 0 is left out, and whole weights are rows that stand there so often: in the
+                objective, the validation loss, the means and scales, the imputer and the base
+                rate's entropy. Of weights that are not all whole only the ratios count. Batches
+                and epochs are by the rows that there are, so that a row of weight 2 is met once an
+                epoch, with twice the gradient, where two rows are met twice. They multiply the
+                weights of `row_weights="dirichlet"`.
         """
-        self._fit(X, y)
+        self._fit(X, y, sample_weight)
         return self
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
@@ -134,7 +196,14 @@ class ExplainerClassifier(ClassifierMixin, TableExplainer):
         targets = labels.astype(np.int64)
         return targets, targets
 
-    def _fitted_target(self, targets: NDArray[np.int64]) -> TargetColumn:
+    def _reweighted(
+        self, labels: NDArray[np.int64], weights: NDArray[np.float64] | None
+    ) -> NDArray[np.float64] | None:
+        return with_class_weights(self.class_weight, self.classes_, labels, weights)
+
+    def _fitted_target(
+        self, targets: NDArray[np.int64], weights: NDArray[np.float64] | None
+    ) -> TargetColumn:
         return TargetColumn(TARGET, tuple(str(label) for label in self.classes_))
 
     def _encoded_target(self, y: Any) -> NDArray[np.int64]:

@@ -52,14 +52,15 @@ class ExplainerRegressor(RegressorMixin, TableExplainer):
         (True, array([1., 0., 0., 0.]))
     """
 
-    def fit(self, X: Any, y: Any) -> ExplainerRegressor:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> ExplainerRegressor:
         """Fit the explainer.
 
         Args:
             X: `(n, n_features_in_)`, an array or a data frame.
             y: `(n,)` responses.
+            sample_weight: `(n,)`, as in :meth:`ExplainerClassifier.fit`.
         """
-        self._fit(X, y)
+        self._fit(X, y, sample_weight)
         return self
 
     def predict(self, X: Any) -> NDArray[np.float64]:
@@ -76,8 +77,10 @@ class ExplainerRegressor(RegressorMixin, TableExplainer):
     def _told(self, y: Any) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         return np.asarray(y, dtype=np.float64), np.zeros(len(y), dtype=np.int64)
 
-    def _fitted_target(self, targets: NDArray[np.float64]) -> TargetColumn:
-        return TargetColumn.standardised(TARGET, targets)
+    def _fitted_target(
+        self, targets: NDArray[np.float64], weights: NDArray[np.float64] | None
+    ) -> TargetColumn:
+        return TargetColumn.standardised(TARGET, targets, weights)
 
     def _encoded_target(self, y: Any) -> NDArray[np.float64]:
         target = self.encoding_.target

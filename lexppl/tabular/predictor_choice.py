@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from lexppl.evaluation.prediction import predictive_log_likelihood
@@ -52,7 +53,10 @@ class Chosen:
 
 
 def fit_chosen(
-    plan: FitPlan, valid: tuple[Tensor, Tensor] | None, fit_one: Callable[[FitPlan], TableFit]
+    plan: FitPlan,
+    valid: tuple[Tensor, Tensor] | None,
+    fit_one: Callable[[FitPlan], TableFit],
+    valid_weights: Tensor | None = None,
 ) -> Chosen:
     """Fit by a plan; by one that leaves the predictor open, with each kind, and keep the fit that
     predicts the validation rows better, from the features that it keeps.
@@ -63,6 +67,7 @@ def fit_chosen(
         plan: of the fit.
         valid: x `(N, D)` and y, on which it is chosen.
         fit_one: fits by a plan that names its predictor.
+        valid_weights: how often each validation row counts, `(N,)`; None for once.
 
     Raises:
         ValueError: a predictor that is to be chosen, and no rows to choose it on.
@@ -81,7 +86,9 @@ def fit_chosen(
         if fits[kind].result.interrupted and not scores:
             return Chosen(fits[kind])
         each = predictive_log_likelihood(fits[kind].result, *valid, seed=plan.seed)
-        scores[kind] = float(each.double().mean(1).max())
+        weights = None if valid_weights is None else valid_weights.cpu().numpy()
+        by_row = each.double().cpu().numpy()
+        scores[kind] = float(np.average(by_row, axis=1, weights=weights).max())
     best = max(scores, key=lambda kind: scores[kind])
     return Chosen(fits[best], MappingProxyType(scores))
 

@@ -21,7 +21,7 @@ from lexppl.data.stratification import training_and_validation
 from lexppl.explanation import explain
 from lexppl.inference import FitResult, entropy_unit
 from lexppl.systems import DEFAULT_METHOD, METHODS
-from lexppl.tabular.fit_plan import check_method, check_settings, plan_for
+from lexppl.tabular.fit_plan import FitPlan, check_method, check_settings, plan_for
 from lexppl.tabular.given_model import (
     check_given_model,
     predictor_on_standardised_rows,
@@ -29,6 +29,7 @@ from lexppl.tabular.given_model import (
 )
 from lexppl.tabular.predictor_choice import fit_chosen
 from lexppl.tabular.row_predictions import row_importances, row_predictions
+from lexppl.tabular.sample_weights import Counts, as_counts, checked_weights
 from lexppl.tabular.seeds import seed_of
 from lexppl.tabular.table_columns import grouping_of, has_levels, refuse_missing_cells
 from lexppl.tabular.table_fit import EncodedRows, fit_table
@@ -96,8 +97,12 @@ class TableExplainer(BaseEstimator, ABC):
         """y as labels 0 … C−1 or responses in their own units, and the stratum of each row."""
 
     @abstractmethod
-    def _fitted_target(self, targets: NDArray[Any]) -> TargetColumn:
-        """The target's encoding, by what training rows are told."""
+    def _fitted_target(self, targets: NDArray[Any], weights: Counts | None) -> TargetColumn:
+        """The target's encoding, by what training rows are told and how often each counts."""
+
+    def _reweighted(self, labels: NDArray[np.int64], weights: Counts | None) -> Counts | None:
+        """How often rows count, once their labels are known."""
+        return weights
 
     @abstractmethod
     def _encoded_target(self, y: Any) -> NDArray[Any]:
@@ -181,7 +186,65 @@ class TableExplainer(BaseEstimator, ABC):
             state["result_"] = replace(state["result_"], modules=[])
         return state
 
-    def _fit(self, X: Any, y: Any) -> None:
+    def _fit(self, X: Any, y: Any, sample_weight: Any = None) -> None:
+        share = self._checked_share()
+        seed = seed_of(self.random_state)
+        table, frame, y = self._validated(X, y)
+        weights = checked_weights(sample_weight, len(frame))
+        if weights is not None:
+            counted = weights > 0
+            table, frame, y = table[counted], frame[counted], y[counted]
+            weights = weights[counted]
+        targets, strata = self._told(y)
+        weights = as_counts(self._reweighted(strata, weights))
+        train, valid = training_and_validation(strata, share, seed)
+        learned = None if weights is None else weights[train]
+        target = self._fitted_target(targets[train], learned)
+        classes = None if target.class_names is None else len(target.class_names)
+        if self.model is not None:
+            check_given_model(self.model, classes)
+        self.encoding_ = TableEncoding.fit(
+            frame,
+            target,
+            statistics_rows=train,
+            statistics_weights=learned,
+            every_category=True,
+        )
+        grouping = grouping_of(self.encoding_, self.groups)
+        x = self.encoding_.encode(frame)
+        if not bool(x.isfinite().all()):
+            raise ValueError("X has values that are too far apart to be standardised; rescale it")
+        y = self._observed(table, targets, x.dtype)
+        of_rows = None if weights is None else torch.from_numpy(weights).to(x.dtype)
+        rows = EncodedRows(
+            (x[train], y[train]),
+            None if valid is None else (x[valid], y[valid]),
+            grouping,
+            self.encoding_.feature_names,
+            target.class_names,
+            None
+            if of_rows is None
+            else (of_rows[train], None if valid is None else of_rows[valid]),
+        )
+        unit = entropy_unit(rows.train[1], classes, None if of_rows is None else of_rows[train])
+        plan = self._plan(len(train), grouping.entries, seed, unit)
+        black_box = self._explained_module()
+        chosen = fit_chosen(
+            plan,
+            rows.valid,
+            lambda one: fit_table(one, rows, black_box=black_box, progress=bool(self.verbose)),
+            None if rows.weights is None else rows.weights[1],
+        )
+        fitted, self.predictor_kind_ = chosen.fit, chosen.fit.plan.predictor_kind
+        self.result_ = fitted.result
+        self.penalty_ = fitted.penalty
+        self.penalty_path_ = None if fitted.path is None else fitted.path.table
+        self._seed = seed
+        sizes = np.abs(self._importances_of(x.double()))
+        self.feature_importances_ = np.average(sizes, axis=0, weights=weights)
+
+    def _checked_share(self) -> float | None:
+        """The share of the rows for validation, once the settings are known to fit the method."""
         check_method(self.method, is_classifier(self))
         check_settings(
             self.method,
@@ -191,30 +254,14 @@ class TableExplainer(BaseEstimator, ABC):
             folds=self.folds,
             predictor=self.predictor,
         )
-        share = self.validation_fraction
-        if share is not None:
-            share = fraction("validation_fraction", share, note="or None")
         int_at_least("prediction_masks", self.prediction_masks)
-        seed = seed_of(self.random_state)
-        table, frame, y = self._validated(X, y)
-        targets, strata = self._told(y)
-        train, valid = training_and_validation(strata, share, seed)
-        target = self._fitted_target(targets[train])
-        if self.model is not None:
-            check_given_model(
-                self.model, None if target.class_names is None else len(target.class_names)
-            )
-        self.encoding_ = TableEncoding.fit(
-            frame, target, statistics_rows=train, every_category=True
-        )
-        grouping = grouping_of(self.encoding_, self.groups)
-        x = self.encoding_.encode(frame)
-        if not bool(x.isfinite().all()):
-            raise ValueError("X has values that are too far apart to be standardised; rescale it")
-        y = self._observed(table, targets, x.dtype)
-        plan = plan_for(
-            len(train),
-            grouping.entries,
+        share = self.validation_fraction
+        return None if share is None else fraction("validation_fraction", share, note="or None")
+
+    def _plan(self, rows: int, entries: int, seed: int, unit: float) -> FitPlan:
+        return plan_for(
+            rows,
+            entries,
             self.method,
             k=self.k,
             penalty=self.penalty,
@@ -227,29 +274,10 @@ class TableExplainer(BaseEstimator, ABC):
             learning_rate=self.learning_rate,
             replicates=self.replicates,
             seed=seed,
-            unit=entropy_unit(y[train], len(target.class_names or ())),
+            unit=unit,
             predictor=self.predictor,
             row_weights=self.row_weights,
         )
-        rows = EncodedRows(
-            (x[train], y[train]),
-            None if valid is None else (x[valid], y[valid]),
-            grouping,
-            self.encoding_.feature_names,
-            target.class_names,
-        )
-        black_box = self._explained_module()
-        chosen = fit_chosen(
-            plan,
-            rows.valid,
-            lambda one: fit_table(one, rows, black_box=black_box, progress=bool(self.verbose)),
-        )
-        fitted, self.predictor_kind_ = chosen.fit, chosen.fit.plan.predictor_kind
-        self.result_ = fitted.result
-        self.penalty_ = fitted.penalty
-        self.penalty_path_ = None if fitted.path is None else fitted.path.table
-        self._seed = seed
-        self.feature_importances_ = np.abs(self._importances_of(x.double())).mean(0)
 
     def _validated(self, X: Any, y: Any) -> tuple[Any, pd.DataFrame, NDArray[Any]]:
         """X as a given model sees it, X as a frame with names, and y."""

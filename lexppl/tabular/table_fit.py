@@ -25,6 +25,7 @@ from lexppl.models.regimes import Regime, frozen
 from lexppl.systems import METHODS, Settings, system_for
 from lexppl.systems.lex import PENALTY
 from lexppl.tabular.fit_plan import AUTO, AUTO_PREDICTOR, NETWORK, TREES, FitPlan
+from lexppl.tabular.sample_weights import repeated_rows
 
 PATH_REPLICATES = 2
 """Most fits at each λ of a path: R of them are the result, more are fitted at the λ they choose. On
@@ -63,6 +64,8 @@ class EncodedRows:
         grouping: which features an entry keeps, and the entries' names.
         feature_names: of the D features.
         class_names: of the C labels, or None for responses.
+        weights: how often each row counts, `(N,)` for training and the same for validation or
+            None; None for once.
     """
 
     train: tuple[Tensor, Tensor]
@@ -70,6 +73,7 @@ class EncodedRows:
     grouping: Grouping
     feature_names: tuple[str, ...]
     class_names: tuple[str, ...] | None
+    weights: tuple[Tensor, Tensor | None] | None = None
 
     @classmethod
     def of(cls, data: Dataset, train: Any, valid: Any, observed: Tensor | None = None) -> Self:
@@ -120,6 +124,7 @@ def fit_full_predictor(plan: FitPlan, rows: EncodedRows, progress: bool = False)
         patience=None,
         seed=plan.seed,
         progress=progress,
+        sample_weight=rows.weights,
     )
     if full.result.interrupted:
         raise KeyboardInterrupt
@@ -188,6 +193,7 @@ def fit_table(
         "learning_rate": plan.schedule,
         "weight_decay": plan.weight_decay,
         "row_weights": plan.row_weights,
+        "sample_weight": rows.weights,
         "seed": plan.seed,
         "progress": progress,
     }
@@ -230,6 +236,7 @@ def _settings(
 ) -> Settings:
     """What the method is built for, but for its penalty."""
     x = rows.train[0]
+    takes_imputer = METHODS[plan.method].takes("imputer")
     return Settings(
         features=x.shape[1],
         classes=_classes(rows),
@@ -240,7 +247,7 @@ def _settings(
         imputations=plan.imputations,
         folds=plan.folds,
         unit=plan.unit,
-        imputer=_imputer(plan, x) if METHODS[plan.method].takes("imputer") else None,
+        imputer=_imputer(plan, _counted(rows, plan)) if takes_imputer else None,
         grouping=rows.grouping,
         hidden=plan.hidden,
         predictor_hidden=plan.predictor_hidden,
@@ -267,6 +274,12 @@ def _system(plan: FitPlan, settings: Settings, x: Tensor) -> System:
     with seeded(plan.seed):
         system = system_for(plan.method, settings).to(x.device, x.dtype)
         return _by_common_optimizer(system) if plan.rate_given else system
+
+
+def _counted(rows: EncodedRows, plan: FitPlan) -> Tensor:
+    """Training rows as often as each counts."""
+    x = rows.train[0]
+    return x if rows.weights is None else repeated_rows(x, rows.weights[0], plan.seed)
 
 
 def _imputer(plan: FitPlan, x: Tensor) -> nn.Module:

@@ -311,10 +311,10 @@ def _divided(
         rows, held_out = _validation(valid, rows, dtype)
         return rows, held_out, rows if folds == 1 else folded(rows, folds)
     weighted, apart = _validation(valid, weighting.added(rows), dtype)
-    held_out = weighting.held_out(apart, isinstance(valid, float | int))
     settled = weighting.settled(weighted)
     learned = WeightedRows(settled if folds == 1 else folded(settled, folds))
-    return without_weights(settled), held_out, learned
+    judged = weighting.held_out(apart, isinstance(valid, float | int))
+    return without_weights(settled), judged, learned
 
 
 def _check_devices(runner: Replicates, rows: Rows) -> None:
