@@ -75,6 +75,8 @@ class ExplainerClassifier(ClassifierMixin, TableExplainer):
             boosted trees that read hidden features as missing, without an imputer; "auto" for the
             one of the two fits that predicts the rows set apart for validation better.
         prediction_masks: masks that a prediction is averaged over.
+        threshold: least importance of a column that `transform` keeps; if None it keeps as many as
+            matter in effect (:class:`lexppl.tabular.selected_columns.SelectsColumns`).
         random_state: a number, a numpy generator, or None for another fit each time. Global
             random state is never touched.
         verbose: show progress bars.
@@ -86,6 +88,7 @@ class ExplainerClassifier(ClassifierMixin, TableExplainer):
         penalty_path_: where it was "auto", the path's table, one row a penalty; else None.
         predictor_kind_: "network" or "trees".
         feature_importances_: `(G,)`, the mean size of :meth:`importances` over the rows of `fit`.
+        entry_names_: `(G,)`, the names of the mask entries: the columns', or their groups'.
         encoding_: how columns become features.
         n_features_in_: number of columns of X.
         feature_names_in_: their names, where X is a data frame.
@@ -106,8 +109,10 @@ class ExplainerClassifier(ClassifierMixin, TableExplainer):
         >>> explainer = explainer.fit(wine.data, wine.target)
         >>> explainer.predict(wine.data[:2]), explainer.importances(wine.data[:2]).shape
         (array([0, 0]), (2, 13))
-        >>> explainer.get_feature_names_out()[:3]
+        >>> explainer.entry_names_[:3]
         array(['alcohol', 'malic_acid', 'ash'], dtype=object)
+        >>> explainer.transform(wine.data).shape == (178, explainer.get_support().sum())
+        True
     """
 
     classes_: NDArray[Any]
@@ -133,6 +138,7 @@ class ExplainerClassifier(ClassifierMixin, TableExplainer):
         folds: int | None = None,
         predictor: str | None = None,
         prediction_masks: int = 50,
+        threshold: float | None = None,
         random_state: Any = None,
         verbose: bool = False,
     ) -> None:
@@ -154,6 +160,7 @@ class ExplainerClassifier(ClassifierMixin, TableExplainer):
             folds=folds,
             predictor=predictor,
             prediction_masks=prediction_masks,
+            threshold=threshold,
             random_state=random_state,
             verbose=verbose,
         )

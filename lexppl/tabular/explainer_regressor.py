@@ -25,16 +25,16 @@ class ExplainerRegressor(RegressorMixin, TableExplainer):
     Args:
         method: a name of :data:`lexppl.systems.METHODS` with a form for responses (not meed).
         k, penalty, imputer, groups, hidden, predictor_hidden, epochs, batch_size, learning_rate,
-            replicates, validation_fraction, folds, predictor, prediction_masks, random_state,
-            verbose: as in :class:`ExplainerClassifier`; the penalty's default is in nats of a
-            standardised y.
+            replicates, validation_fraction, folds, predictor, prediction_masks, threshold,
+            random_state, verbose: as in :class:`ExplainerClassifier`; the penalty's default is in
+            nats of a standardised y.
         row_weights: "dirichlet" to give the rows random weights of their own in each replicate, so
             that the replicates' spread is over rows too (:func:`lexppl.fit`); None for none.
         model: a fitted regressor, or a torch predictor with a normal distribution, to be explained.
 
     Attributes:
-        result_, penalty_, penalty_path_, predictor_kind_, feature_importances_, encoding_,
-            n_features_in_, feature_names_in_: as in :class:`ExplainerClassifier`.
+        result_, penalty_, penalty_path_, predictor_kind_, feature_importances_, entry_names_,
+            encoding_, n_features_in_, feature_names_in_: as in :class:`ExplainerClassifier`.
 
     Raises:
         ValueError, TypeError: in `fit`, all that scikit-learn's estimators refuse; a method that

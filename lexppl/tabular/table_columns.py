@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from lexppl.data import TableEncoding
 from lexppl.data.cells import is_numeric, level_of, missing_in
@@ -68,3 +70,18 @@ def grouping_of(encoding: TableEncoding, groups: Sequence[Any] | None) -> Groupi
     entries = list(dict.fromkeys(names))
     place = [entries.index(name) for name in names]
     return Grouping([place[column] for column in encoding.groups], entries)
+
+
+def entries_of_columns(encoding: TableEncoding, grouping: Grouping) -> NDArray[np.int64]:
+    """The mask entry that each column of a table belongs to, `(columns,)`.
+
+    Example:
+        >>> from lexppl.data import TargetColumn
+        >>> frame = pd.DataFrame({"job": ["cook", "king"], "age": [2.0, 1.0]})
+        >>> encoding = TableEncoding.fit(frame, TargetColumn("y", None))
+        >>> entries_of_columns(encoding, grouping_of(encoding, None))
+        array([0, 1])
+    """
+    _, first = np.unique(np.asarray(encoding.groups), return_index=True)
+    entries: NDArray[np.int64] = grouping.index.cpu().numpy()[first]
+    return entries

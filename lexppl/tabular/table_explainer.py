@@ -31,13 +31,19 @@ from lexppl.tabular.predictor_choice import fit_chosen
 from lexppl.tabular.row_predictions import row_importances, row_predictions
 from lexppl.tabular.sample_weights import Counts, as_counts, checked_weights
 from lexppl.tabular.seeds import seed_of
-from lexppl.tabular.table_columns import grouping_of, has_levels, refuse_missing_cells
+from lexppl.tabular.selected_columns import SelectsColumns, checked_threshold
+from lexppl.tabular.table_columns import (
+    entries_of_columns,
+    grouping_of,
+    has_levels,
+    refuse_missing_cells,
+)
 from lexppl.tabular.table_fit import EncodedRows, fit_table
 
 TARGET = "y"
 
 
-class TableExplainer(BaseEstimator, ABC):
+class TableExplainer(SelectsColumns, BaseEstimator, ABC):
     """Rows in, a fitted explainer and its names out; what y is, the two estimators say."""
 
     result_: FitResult
@@ -46,6 +52,7 @@ class TableExplainer(BaseEstimator, ABC):
     predictor_kind_: str
     encoding_: TableEncoding
     feature_importances_: NDArray[np.float64]
+    entry_names_: NDArray[Any]
     n_features_in_: int
     feature_names_in_: NDArray[Any]
 
@@ -69,6 +76,7 @@ class TableExplainer(BaseEstimator, ABC):
         folds: int | None = None,
         predictor: str | None = None,
         prediction_masks: int = 50,
+        threshold: float | None = None,
         random_state: Any = None,
         verbose: bool = False,
     ) -> None:
@@ -89,6 +97,7 @@ class TableExplainer(BaseEstimator, ABC):
         self.folds = folds
         self.predictor = predictor
         self.prediction_masks = prediction_masks
+        self.threshold = threshold
         self.random_state = random_state
         self.verbose = verbose
 
@@ -155,30 +164,6 @@ class TableExplainer(BaseEstimator, ABC):
         check_is_fitted(self, "result_")
         return self._importances_of(self._encoded(X, torch.float64))
 
-    def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
-        """Names of the G mask entries: the columns', or their groups'.
-
-        Args:
-            input_features: not needed; if given, the names of the columns in `fit`.
-
-        Raises:
-            ValueError: names other than those in `fit`.
-        """
-        check_is_fitted(self, "result_")
-        names = getattr(self, "feature_names_in_", None)
-        if input_features is not None:
-            given = [str(name) for name in input_features]
-            if len(given) != self.n_features_in_ or (
-                names is not None and given != [str(name) for name in names]
-            ):
-                raise ValueError(
-                    "input_features must be the names of the "
-                    f"{self.n_features_in_} columns in fit; they are {given}"
-                )
-            if names is None and self.groups is None:
-                return np.asarray(given, dtype=object)
-        return np.asarray(self.result_.entry_names, dtype=object)
-
     def __getstate__(self) -> dict[str, Any]:
         """Without what only a running fit needs, such as its optimizers."""
         state: dict[str, Any] = dict(super().__getstate__())
@@ -237,6 +222,8 @@ class TableExplainer(BaseEstimator, ABC):
         )
         fitted, self.predictor_kind_ = chosen.fit, chosen.fit.plan.predictor_kind
         self.result_ = fitted.result
+        self.entry_names_ = np.asarray(grouping.names, dtype=object)
+        self._column_entries = entries_of_columns(self.encoding_, grouping)
         self.penalty_ = fitted.penalty
         self.penalty_path_ = None if fitted.path is None else fitted.path.table
         self._seed = seed
@@ -255,6 +242,7 @@ class TableExplainer(BaseEstimator, ABC):
             predictor=self.predictor,
         )
         int_at_least("prediction_masks", self.prediction_masks)
+        checked_threshold(self.threshold)
         share = self.validation_fraction
         return None if share is None else fraction("validation_fraction", share, note="or None")
 

@@ -64,7 +64,11 @@ def test_levels_share_an_entry_and_names_are_kept(people):
     frame, y = people
     explainer = classifier("lex", k=1, epochs=60).fit(frame, y)
     assert explainer.n_features_in_ == 4
-    assert list(explainer.get_feature_names_out()) == list(frame.columns)
+    assert list(explainer.entry_names_) == list(frame.columns)
+    assert list(explainer.get_feature_names_out()) == ["job"]
+    kept = explainer.set_output(transform="pandas").transform(frame)
+    pd.testing.assert_frame_equal(kept, frame[["job"]])
+    explainer.set_output(transform="default")
     assert list(explainer.encoding_.feature_names)[1:7] == [
         "job=clerk",
         "job=nurse",
@@ -102,11 +106,11 @@ def test_levels_share_an_entry_and_names_are_kept(people):
 def test_groups_are_kept_as_one(blobs):
     x, y = blobs
     explainer = classifier(k=1, groups=["left", "left", "right", "left"]).fit(x, y)
-    assert list(explainer.get_feature_names_out()) == ["left", "right"]
+    assert list(explainer.entry_names_) == ["left", "right"]
     assert explainer.importances(x).shape == (120, 2)
-    assert list(classifier("l2x", epochs=1).fit(x, y).get_feature_names_out(list("abcd"))) == [
-        *"abcd"
-    ]
+    best = explainer.feature_importances_.argmax()
+    assert list(explainer.get_support()) == [group == best for group in (0, 0, 1, 0)]
+    assert explainer.transform(x).shape == (120, 3 if best == 0 else 1)
 
 
 def test_units_of_the_response_come_back():
@@ -195,7 +199,7 @@ def test_pipeline_and_grid_search(blobs):
         pipeline, {"explainerclassifier__k": np.array([1, 4])}, cv=2, error_score="raise"
     ).fit(pd.DataFrame(x, columns=list("abcd")), y)
     assert search.best_score_ > 0.8
-    assert list(search.best_estimator_[-1].get_feature_names_out()) == list("abcd")
+    assert list(search.best_estimator_[-1].entry_names_) == list("abcd")
     costs = GridSearchCV(
         ExplainerRegressor("real_x", **TINY), {"penalty": [0.0, 50.0]}, cv=2, error_score="raise"
     ).fit(x, 3.0 * x[:, 0] - x[:, 1])
