@@ -23,6 +23,10 @@ PATH = (0.005, 0.01, 0.02, 0.04, 0.08)
 """λ of the default path, in units of :func:`lexppl.inference.entropy_unit`."""
 
 
+HASTY_ROWS = 200
+"""Of the validation rows, on which an interrupted path is judged."""
+
+
 class PathRule(Protocol):
     """From a path to the place of the chosen λ: :func:`lexppl.evaluation.plateau`, or one's own."""
 
@@ -91,7 +95,8 @@ def penalty_path(
     """Fit a path of penalties as replicates of one fit, and choose one of them.
 
     Each λ has R replicates, all of them trained at once, and those of the chosen λ are there. A
-    collapse is warned of where it is one of the chosen λ.
+    collapse is warned of where it is one of the chosen λ. A path that is interrupted, or whose
+    judgement is, is judged on a few of the rows and says so (`fitted.interrupted`).
 
     Args:
         build: from λ to what `fit` takes: a program or a system, alike but for λ.
@@ -134,13 +139,23 @@ def penalty_path(
         fitted = fit(models, train, valid=valid, **settings)
     if fitted.interrupted and len(fitted.history) == 0:
         raise KeyboardInterrupt
-    table, entries = _judged(fitted, path, valid, masks)
+    try:
+        table, entries = _judged(fitted, path, _few(valid) if fitted.interrupted else valid, masks)
+    except KeyboardInterrupt:
+        fitted.interrupted = True
+        table, entries = _judged(fitted, path, _few(valid), masks)
     sizes, scores, errors = (table[n].tolist() for n in ("size", "log_likelihood", "error"))
     index = rule(path, sizes, scores, errors, entries)
     table["chosen"] = np.arange(len(path)) == index
     found = PenaltyPath(table, fitted, entries, index)
     report_collapse(found.result.collapse)
     return found
+
+
+def _few(valid: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """Rows on which a path is judged in a moment, after Ctrl-C."""
+    stride = max(1, len(valid[0]) // HASTY_ROWS)
+    return valid[0][::stride], valid[1][::stride]
 
 
 def _judged(
