@@ -1,11 +1,15 @@
 """Outputs that are there in full or not at all: written aside, then renamed."""
 
+import errno
 import os
 import shutil
 import uuid
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+FULL = (errno.ENOSPC, errno.EFBIG, *([errno.EDQUOT] if hasattr(errno, "EDQUOT") else []))
+"""How a system says that there is no room."""
 
 
 @contextmanager
@@ -82,6 +86,60 @@ def output_file(target: str | Path, overwrite: bool = False) -> Iterator[Path]:
         for folder in reversed(made):
             _remove_if_empty(folder)
         raise
+
+
+def write_through(path: Path, content: bytes | memoryview) -> None:
+    """Write a file and wait until the disk has it: some say only then that they are full.
+
+    Args:
+        path: the file.
+        content: all of it.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def refuse_without_space(target: str | Path, needed: int) -> None:
+    """Refuse a place that has too little room, before any work.
+
+    Args:
+        target: what is to be written, or the nearest folder above it that is there.
+        needed: bytes, at least.
+
+    Raises:
+        OSError: fewer bytes are free.
+
+    Example:
+        >>> refuse_without_space("results", 1)
+        >>> refuse_without_space("results", 10**18)
+        Traceback (most recent call last):
+        ...
+        OSError: [Errno 28] at least 1000000000000.0 MB are needed, and there are ... MB: ...
+    """
+    target = Path(target).expanduser().resolve()
+    place = next(folder for folder in (target, *target.parents) if folder.exists())
+    free = shutil.disk_usage(place).free
+    if free < needed:
+        message = (
+            f"at least {needed / 1e6:.1f} MB are needed, and there are {free / 1e6:.1f} MB: make "
+            "room, or give another place"
+        )
+        raise OSError(errno.ENOSPC, message, str(target))
+
+
+def is_full_disk(error: BaseException) -> bool:
+    """Whether an error says that there is no more room, on the disk or in what one may write.
+
+    Example:
+        >>> is_full_disk(OSError(errno.ENOSPC, "No space left on device"))
+        True
+    """
+    return isinstance(error, OSError) and error.errno in FULL
 
 
 def _refuse_to_replace(target: Path, overwrite: bool, own: Collection[str]) -> None:

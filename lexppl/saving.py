@@ -19,7 +19,7 @@ from torch import nn
 import lexppl.inference
 import lexppl.models
 import lexppl.systems
-from lexppl.atomic_output import output_file
+from lexppl.atomic_output import output_file, write_through
 from lexppl.inference import FitResult, History, NestedIWAE
 from lexppl.inference.replicates.replicate_hyperparameters import replicate_hyperparameters
 
@@ -159,8 +159,8 @@ def save(result: FitResult, folder: str | Path) -> None:
         output_file(folder / DESCRIPTION, overwrite=True) as described,
         output_file(folder / WEIGHTS, overwrite=True) as weighed,
     ):
-        weighed.write_bytes(to_bytes(weights))
-        described.write_text(text, encoding="utf-8")
+        write_through(weighed, to_bytes(weights))
+        write_through(described, text.encode())
 
 
 def load(

@@ -2,7 +2,6 @@
 
 import json
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -91,12 +90,18 @@ def test_failed_saving_leaves_what_was_there(tmp_path, monkeypatch):
     save(result, folder)
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
 
-    def full_disk(self, *args, **kwargs):
-        raise OSError("no space left on device")
+    written = []
+
+    def full_disk(path, content):
+        if written:
+            raise OSError("no space left on device")
+        written.append(path)
+        path.write_bytes(content)
 
     # The description is written after the weights.
-    monkeypatch.setattr(Path, "write_text", full_disk)
+    monkeypatch.setattr("lexppl.saving.write_through", full_disk)
     for place in (folder, tmp_path / "other" / "saved"):
+        written.clear()
         with pytest.raises(OSError, match="no space left"):
             save(result, place)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before

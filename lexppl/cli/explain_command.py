@@ -1,7 +1,6 @@
 """`lexppl explain`: fit an explainer on a data set and write what it found."""
 
 import argparse
-import json
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from lexppl.arviz_compatibility import Posterior
-from lexppl.atomic_output import output_folder
+from lexppl.atomic_output import output_folder, refuse_without_space
 from lexppl.cli.black_box_file import black_box_targets, load_black_box
 from lexppl.cli.exit_codes import INTERRUPTED
 from lexppl.cli.gains import JudgedGains, judge_gains, judge_learning, undecided
@@ -33,12 +32,19 @@ from lexppl.cli.messages import (
     tell,
     warn,
 )
+from lexppl.cli.model_first import (
+    ENCODING,
+    EXPLAINER,
+    least_bytes,
+    what_follows,
+    write_model,
+)
 from lexppl.cli.options.plan_options import check_options, device_of, plan_of, regime_of
 from lexppl.cli.report.findings import ReportData, counted
 from lexppl.cli.report.page import write_report
 from lexppl.cli.report.ranked import ranked_features, ranking_head
 from lexppl.cli.report.words import gain_meaning, unsettled, what_is_found
-from lexppl.cli.source import read_source
+from lexppl.cli.source import capped, read_source
 from lexppl.cli.tables import score_cells, text_table
 from lexppl.cli.threads import one_thread
 from lexppl.data import DividedTable
@@ -48,7 +54,6 @@ from lexppl.explanation.importance_kind import PROBABILITY, kind_of
 from lexppl.inference import FitResult, entropy_unit
 from lexppl.inference.training.row_weights import DIRICHLET
 from lexppl.models.regimes import Regime
-from lexppl.saving import save
 from lexppl.systems import METHODS
 from lexppl.tabular.fit_plan import (
     AUTO,
@@ -62,10 +67,12 @@ from lexppl.tabular.predictor_choice import Chosen, fit_chosen
 from lexppl.tabular.table_fit import EncodedRows, TableFit, fit_full_predictor, fit_table
 
 POSTERIOR, IMPORTANCE, REPORT = "posterior.nc", "importance.csv", "report.html"
-EXPLAINER, ENCODING, PATH = "explainer", "encoding.json", "penalty_path.csv"
+PATH = "penalty_path.csv"
 OUTPUTS = (POSTERIOR, IMPORTANCE, REPORT, EXPLAINER, ENCODING, PATH)
 EXPLAINED_ROWS = 1000
 """Most held-out rows whose masks are written."""
+HASTY_ROWS = 200
+"""Most held-out rows that are looked at after Ctrl-C, so that the report is there in seconds."""
 SHOWN_FEATURES = 20
 NO_VALIDATION = (
     "too few rows of each class to set any apart for choosing the best epoch: all that are not "
@@ -109,20 +116,27 @@ def run_explain(options: argparse.Namespace, command: Sequence[str]) -> int:
 
     Raises:
         UsageError, ValueError, TypeError, OSError: a mistake in what was typed or in the data.
-        KeyboardInterrupt: interrupted before there was anything to write, or a second time.
+        KeyboardInterrupt: interrupted before there was anything to write.
     """
     check_options(options)
     regime = regime_of(options)
     device = device_of(options.device)
     with output_folder(options.out, options.overwrite, OUTPUTS) as folder:
         model = load_black_box(options) if options.black_box else None
-        source = read_source(options, device)
+        source = capped(read_source(options, device), options.seed)
         rows = len(source.train_rows)
         with one_thread(rows < FEW_ROWS):
             outputs = None if model is None else black_box_targets(model, source, options)
             plan = _plan(options, source, outputs, regime)
-            findings, complete = _find(options, plan, source, outputs, command)
-            _write(folder, findings)
+            refuse_without_space(options.out, least_bytes(plan, source))
+            fitted = _fit(options, plan, source, outputs)
+            write_model(folder, fitted.result, source)
+            with what_follows(folder) as rest:
+                findings, complete = _find(options, source, fitted, command)
+                _write(folder, findings)
+    if rest.error is not None:
+        rest.tell(Path(options.out))
+        return INTERRUPTED
     _print(findings, Path(options.out))
     return 0 if complete else INTERRUPTED
 
@@ -159,16 +173,13 @@ def _usual_predictor(
 
 
 def _find(
-    options: argparse.Namespace,
-    plan: FitPlan,
-    source: DividedTable,
-    outputs: Tensor | None,
-    command: Sequence[str],
+    options: argparse.Namespace, source: DividedTable, fitted: Fitted, command: Sequence[str]
 ) -> tuple[ReportData, bool]:
-    """Fit, judge and draw; and whether Ctrl-C has left all of it alone."""
-    fitted = _fit(options, plan, source, outputs)
+    """Judge and draw; and whether Ctrl-C has left all of it alone."""
     result, plan = fitted.result, fitted.table.plan
-    notes = _notes_of_fit(options, plan, source, result)
+    if result.interrupted:
+        source = capped(source, options.seed, HASTY_ROWS)
+    notes = _notes_of_fit(options, source, fitted)
     gain = judge_learning(result, source, plan, fitted.outputs, fitted.full, options.seed)
     notes += learned_messages(gain, undecided(result, source, plan))
     for note in notes:
@@ -189,7 +200,7 @@ def _find(
         try:
             gains = _gains(options, plan, source, fitted)
         except KeyboardInterrupt:
-            # A second Ctrl-C ends without writing.
+            # A second Ctrl-C ends with the model alone.
             if not complete:
                 raise
             complete = False
@@ -233,33 +244,32 @@ def _fit(
     chosen = fit_chosen(
         plan, rows.valid, lambda one: fit_table(one, rows, full=full, progress=progress)
     )
+    if len(chosen.fit.result.history) == 0:
+        raise KeyboardInterrupt
     # A predictor that was fitted to a black box is no reference for the labels.
     return Fitted(chosen, outputs, full if outputs is None else None)
 
 
-def _notes_of_fit(
-    options: argparse.Namespace, plan: FitPlan, source: DividedTable, result: FitResult
-) -> list[str]:
+def _notes_of_fit(options: argparse.Namespace, source: DividedTable, fitted: Fitted) -> list[str]:
     """What the reader should mind of the fit."""
+    result, plan = fitted.result, fitted.table.plan
     notes = [NO_VALIDATION] if source.valid_rows is None else []
     if notes and options.penalty is None and plan.k is None and chooses_penalty(plan.method):
         notes.append(NO_PATH.format(plan.penalty))
     if result.interrupted:
-        _refuse_untrained(result)
-        return [_interruption(result, plan), *notes]
+        return [_interruption(fitted), *notes]
     grows = METHODS[plan.method].takes("imputations") and plan.penalty is not None
     return notes + early_message(result.best_epoch.tolist(), len(result.history), grows)
 
 
-def _refuse_untrained(result: FitResult) -> None:
-    if len(result.history) == 0:
-        raise KeyboardInterrupt
-
-
-def _interruption(result: FitResult, plan: FitPlan) -> str:
+def _interruption(fitted: Fitted) -> str:
+    epochs, path = len(fitted.result.history), fitted.table.path
+    done = f"after {epochs} of {fitted.table.plan.epochs} epochs; the best state so far"
+    if path is not None and not path.fitted.interrupted:
+        done = "in the fit at the chosen penalty; the path's own fit at that penalty"
     return (
-        f"interrupted after {len(result.history)} of {plan.epochs} epochs; the best state so far "
-        "is written, without the judges' scores (Ctrl-C again ends without writing)"
+        f"interrupted {done} is written, judged by itself on at most {HASTY_ROWS} held-out rows "
+        "(Ctrl-C again ends with the model alone)"
     )
 
 
@@ -333,13 +343,8 @@ def _gains(
 def _write(folder: Path, findings: ReportData) -> None:
     save_posterior(findings.posterior, folder / POSTERIOR)
     findings.ranking.to_csv(folder / IMPORTANCE)
-    save(findings.result, folder / EXPLAINER)
     if findings.path is not None:
         findings.path.table.to_csv(folder / PATH, index=False)
-    encoding = findings.source.data.encoding
-    if encoding is not None:
-        text = json.dumps(encoding.to_json(), indent=1, ensure_ascii=False)
-        (folder / ENCODING).write_text(text, encoding="utf-8")
     write_report(findings, folder / REPORT)
 
 

@@ -33,6 +33,11 @@ def tell(message: str, quiet: bool = False) -> None:
         print(f"lexppl: {message}", file=sys.stderr, flush=True)
 
 
+def say(message: str) -> None:
+    """Say in one line what became of the work."""
+    print(f"lexppl: {message}", file=sys.stderr, flush=True)
+
+
 def warn(message: str) -> None:
     """Warn in one line."""
     print(f"lexppl: warning: {message}", file=sys.stderr, flush=True)

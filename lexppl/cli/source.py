@@ -2,9 +2,13 @@
 
 import argparse
 import difflib
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from lexppl.cli.errors import UsageError
 from lexppl.data import (
@@ -18,6 +22,8 @@ from lexppl.data import (
 from lexppl.data.listing import listed
 from lexppl.data.table_files import table_name
 
+JUDGED_ROWS = 10_000
+"""Most rows to choose the best epoch on, and most held-out rows that are looked at."""
 TABLE_OPTIONS = (
     "target",
     "task",
@@ -65,6 +71,36 @@ def read_source(options: argparse.Namespace, device: torch.device) -> DividedTab
         name=table_name(path),
         **division,
     ).to(device)
+
+
+def capped(source: DividedTable, seed: int, most: int = JUDGED_ROWS) -> DividedTable:
+    """The table with at most so many rows to choose the best epoch on, and held out, at random.
+
+    What is told of a fit by 10,000 rows is told to within a hundredth of the rows' spread, and to
+    judge more of them takes longer than the fit.
+
+    Args:
+        source: the table.
+        seed: of the choice.
+        most: rows of each of the two parts.
+    """
+    y = source.data.y
+    labels = y.cpu().numpy() if source.data.task == "classification" else np.zeros(len(y))
+    valid = source.valid_rows
+    if valid is not None:
+        valid = _some(valid, labels, most, seed)
+    return replace(source, valid_rows=valid, test_rows=_some(source.test_rows, labels, most, seed))
+
+
+def _some(rows: NDArray[np.int64], labels: NDArray[Any], most: int, seed: int) -> NDArray[np.int64]:
+    """At most so many rows, with one at least of each label that is there."""
+    if len(rows) <= most:
+        return rows
+    generator = np.random.default_rng(seed)
+    order = generator.permutation(rows)
+    _, firsts = np.unique(labels[order], return_index=True)
+    chosen = np.concatenate([order[firsts], np.delete(order, firsts)])[:most]
+    return generator.permutation(chosen)
 
 
 def _refuse_table_options(options: argparse.Namespace) -> None:

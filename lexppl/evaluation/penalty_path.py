@@ -23,6 +23,10 @@ PATH = (0.005, 0.01, 0.02, 0.04, 0.08)
 """λ of the default path, in units of :func:`lexppl.inference.entropy_unit`."""
 
 
+HASTY_ROWS = 200
+"""Of the validation rows, on which an interrupted path is judged."""
+
+
 class PathRule(Protocol):
     """From a path to the place of the chosen λ: :func:`lexppl.evaluation.plateau`, or one's own."""
 
@@ -91,7 +95,8 @@ def penalty_path(
     """Fit a path of penalties as replicates of one fit, and choose one of them.
 
     Each λ has R replicates, all of them trained at once, and those of the chosen λ are there. A
-    collapse is warned of where it is one of the chosen λ.
+    collapse is warned of where it is one of the chosen λ. A path that is interrupted, or whose
+    judgement is, is judged on a few of the rows and says so (`fitted.interrupted`).
 
     Args:
         build: from λ to what `fit` takes: a program or a system, alike but for λ.
@@ -137,7 +142,12 @@ def penalty_path(
         raise KeyboardInterrupt
     samples = settings.get("sample_weight")
     weights = np.asarray(samples[1]) if isinstance(samples, tuple) else None
-    table, entries = _judged(fitted, path, valid, masks, weights)
+    try:
+        few = HASTY_ROWS if fitted.interrupted else None
+        table, entries = _judged(fitted, path, *_some(valid, weights, few), masks)
+    except KeyboardInterrupt:
+        fitted.interrupted = True
+        table, entries = _judged(fitted, path, *_some(valid, weights, HASTY_ROWS), masks)
     sizes, scores, errors = (table[n].tolist() for n in ("size", "log_likelihood", "error"))
     index = rule(path, sizes, scores, errors, entries)
     table["chosen"] = np.arange(len(path)) == index
@@ -146,12 +156,23 @@ def penalty_path(
     return found
 
 
+def _some(
+    valid: tuple[Tensor, Tensor], weights: np.ndarray | None, most: int | None
+) -> tuple[tuple[Tensor, Tensor], np.ndarray | None]:
+    """All rows and their weights, or about so many, on which a path is judged in a moment."""
+    if most is None:
+        return valid, weights
+    stride = max(1, len(valid[0]) // most)
+    few = valid[0][::stride], valid[1][::stride]
+    return few, None if weights is None else weights[::stride]
+
+
 def _judged(
     fitted: FitResult,
     path: list[float],
     valid: tuple[Tensor, Tensor],
-    masks: int,
     weights: np.ndarray | None,
+    masks: int,
 ) -> tuple[pd.DataFrame, int]:
     """The path's table without the choice, and G."""
     x, y = valid

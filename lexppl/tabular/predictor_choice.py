@@ -61,7 +61,8 @@ def fit_chosen(
     """Fit by a plan; by one that leaves the predictor open, with each kind, and keep the fit that
     predicts the validation rows better, from the features that it keeps.
 
-    A fit that is interrupted is kept if it is the first, and else counts as it is.
+    A fit that is interrupted is kept if it is the first, and else counts as it is; where the
+    second or the choice is cut short before it has come to anything, the first is kept.
 
     Args:
         plan: of the fit.
@@ -82,10 +83,16 @@ def fit_chosen(
     fits: dict[str, TableFit] = {}
     scores: dict[str, float] = {}
     for kind in (NETWORK, TREES):
-        fits[kind] = fit_one(with_predictor(plan, kind))
-        if fits[kind].result.interrupted and not scores:
-            return Chosen(fits[kind])
-        each = predictive_log_likelihood(fits[kind].result, *valid, seed=plan.seed)
+        try:
+            fits[kind] = fit_one(with_predictor(plan, kind))
+            if fits[kind].result.interrupted and not scores:
+                return Chosen(fits[kind])
+            each = predictive_log_likelihood(fits[kind].result, *valid, seed=plan.seed)
+        except KeyboardInterrupt:
+            if NETWORK not in fits:
+                raise
+            fits[NETWORK].result.interrupted = True
+            return Chosen(fits[NETWORK])
         weights = None if valid_weights is None else valid_weights.cpu().numpy()
         by_row = each.double().cpu().numpy()
         scores[kind] = float(np.average(by_row, axis=1, weights=weights).max())

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import copy
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self
 
+import numpy as np
+import torch
 from torch import Tensor, nn
 
 from lexppl.data import Dataset
@@ -31,6 +35,15 @@ PATH_REPLICATES = 2
 """Most fits at each λ of a path: R of them are the result, more are fitted at the λ they choose. On
 one core two at five λ and four at the chosen one cost 2.8 times the four alone (3.2 in layers of
 200), four at each λ 3.6 times; one at each λ chooses between neighbours by chance."""
+
+MANY_ROWS = 20_000
+"""More rows to fit on than this have a shorter path: its fits, of one seed each, take no more than
+:data:`PATH_STEPS` steps, on at most :data:`PATH_ROWS` of the rows. They choose λ, and are not the
+result."""
+PATH_STEPS = 1000
+PATH_ROWS = 50_000
+VALID_ROWS = 10_000
+"""Most validation rows of a fit: they tell a loss to within a hundredth of its spread over rows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,6 +106,14 @@ class EncodedRows:
             data.class_names,
         )
 
+    def at_most(self, train: int | None, valid: int, seed: int) -> EncodedRows:
+        """At most so many rows of each part, at random; None for all."""
+        return replace(
+            self,
+            train=self.train if train is None else _some(self.train, train, seed),
+            valid=None if self.valid is None else _some(self.valid, valid, seed),
+        )
+
     def observing(self, predictor: nn.Module) -> Self:
         """The same rows with what a predictor says of them."""
 
@@ -101,6 +122,20 @@ class EncodedRows:
 
         valid = None if self.valid is None else said(self.valid)
         return replace(self, train=said(self.train), valid=valid)
+
+
+def _some(part: tuple[Tensor, Tensor], most: int, seed: int) -> tuple[Tensor, Tensor]:
+    """At most so many rows at random, with one of each label that is there."""
+    x, y = part
+    if len(x) <= most:
+        return part
+    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))
+    if not y.is_floating_point():
+        _, firsts = np.unique(y.cpu().numpy()[order.numpy()], return_index=True)
+        others = np.delete(order.numpy(), firsts)
+        order = torch.from_numpy(np.concatenate([order.numpy()[firsts], others]))
+    chosen = order[:most].to(x.device)
+    return x[chosen], y[chosen]
 
 
 def fit_full_predictor(plan: FitPlan, rows: EncodedRows, progress: bool = False) -> FittedPredictor:
@@ -145,7 +180,9 @@ def fit_table(
     without weights of the rows, which would differ from λ to λ. The plan's usual λ is kept, or the
     plateau chooses (:func:`lexppl.evaluation.plateau`). Up to two replicates without weights are
     the path's own; others are fitted with the chosen λ, as if it had been given. A path that is
-    interrupted is the result as far as it came.
+    interrupted is the result as far as it came, and its fit at the chosen λ is it where what
+    follows is interrupted. Of more than 10,000 validation rows as many are used, and with more than
+    20,000 rows to fit on the path is shorter (:data:`MANY_ROWS`).
 
     A method that explains a model, and is given none, gets a predictor that sees all of x, fitted
     on the same rows to what they observe; what it then observes is that predictor. So does a
@@ -172,6 +209,7 @@ def fit_table(
         >>> result.model.selector.k, result.entry_names[0]
         (4, 'alcohol')
     """
+    rows = rows.at_most(None, VALID_ROWS, plan.seed)
     if plan.penalty == AUTO and rows.valid is None:
         raise ValueError(
             "penalty='auto' is chosen on validation rows, and there are none: give rows of each "
@@ -202,23 +240,51 @@ def fit_table(
         return _system(plan, replace(settings, penalty=penalty), rows.train[0])
 
     path = None
-    if plan.penalty == AUTO and rows.valid is not None:
-        each = min(plan.replicates, PATH_REPLICATES)
-        path = penalty_path(
-            system,
-            rows.train,
-            valid=rows.valid,
-            penalties=plan.path,
-            replicates=each,
-            rule=partial(plateau, usual=PENALTY * plan.unit),
-            **{**training, "row_weights": None},
-        )
+    if plan.penalty == AUTO:
+        path = _path(plan, rows, system, training)
         plan = replace(plan, penalty=path.penalty)
-        if path.fitted.interrupted:
-            plan = replace(plan, replicates=each, row_weights=None)
-    if path is not None and path.replicates == plan.replicates and plan.row_weights is None:
-        result = path.result
-    else:
+    result, plan = _at_penalty(plan, rows, system, training, path)
+    result.entry_names = rows.grouping.names
+    result.feature_names, result.class_names = rows.feature_names, rows.class_names
+    return TableFit(plan, result, path)
+
+
+def _path(
+    plan: FitPlan, rows: EncodedRows, system: Callable[[Any], System], training: dict[str, Any]
+) -> PenaltyPath:
+    """The fits of which λ is chosen."""
+    each, epochs = min(plan.replicates, PATH_REPLICATES), plan.epochs
+    if len(rows.train[0]) > MANY_ROWS:
+        steps = min(PATH_STEPS, epochs * math.ceil(len(rows.train[0]) / plan.batch_size))
+        rows = rows.at_most(PATH_ROWS, VALID_ROWS, plan.seed)
+        each, epochs = 1, max(1, steps // math.ceil(len(rows.train[0]) / plan.batch_size))
+    valid: Any = rows.valid
+    return penalty_path(
+        system,
+        rows.train,
+        valid=valid,
+        penalties=plan.path,
+        replicates=each,
+        rule=partial(plateau, usual=PENALTY * plan.unit),
+        **{**training, "row_weights": None, "epochs": epochs},
+    )
+
+
+def _at_penalty(
+    plan: FitPlan,
+    rows: EncodedRows,
+    system: Callable[[Any], System],
+    training: dict[str, Any],
+    path: PenaltyPath | None,
+) -> tuple[FitResult, FitPlan]:
+    """The fit at the plan's penalty, and the plan of it: the path's own where that is the same, or
+    where Ctrl-C leaves nothing that is better."""
+    if path is not None:
+        own = replace(plan, replicates=path.replicates, row_weights=None)
+        short = len(rows.train[0]) > MANY_ROWS
+        if path.fitted.interrupted or (own == plan and not short):
+            return path.result, own
+    try:
         result = fit(
             system(plan.penalty),
             rows.train,
@@ -226,9 +292,15 @@ def fit_table(
             replicates=plan.replicates,
             **training,
         )
-    result.entry_names = rows.grouping.names
-    result.feature_names, result.class_names = rows.feature_names, rows.class_names
-    return TableFit(plan, result, path)
+        if path is None or not result.interrupted:
+            return result, plan
+    except KeyboardInterrupt:
+        if path is None:
+            raise
+    # A fit that is cut short keeps more than it would; the path's have had their whole schedule.
+    result = path.result
+    result.interrupted = True
+    return result, own
 
 
 def _settings(

@@ -152,10 +152,10 @@ def test_interrupted_gains_leave_the_rest(tmp_path, capsys, monkeypatch):
     captured = capsys.readouterr()
     assert "the gains were interrupted" in captured.err
     assert "EVAL-X" in captured.out and "Ranked features: the probability" in captured.out
-    # After a fit that was interrupted already, nothing is written.
+    # A second Ctrl-C ends with the model alone.
     monkeypatch.setattr("lexppl.cli.explain_command.fit_judge", interrupted)
     assert main(["explain", str(path), "--out", str(tmp_path / "s"), *QUICK]) == 130
-    assert not (tmp_path / "s").exists()
+    assert sorted(p.name for p in (tmp_path / "s").iterdir()) == ["encoding.json", "explainer"]
 
 
 def test_gains_that_are_no_numbers_leave_the_rest(tmp_path, capsys, monkeypatch):

@@ -1,14 +1,22 @@
 """Ctrl-C: the best state so far is written, or nothing at all."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 
+from lexppl import load
+from lexppl.arviz_compatibility import group_of
 from lexppl.cli import main
+from lexppl.cli.model_first import deferred_interrupts
+from lexppl.data import TableEncoding
+from lexppl.explanation import explain
+from lexppl.inference import FitResult
 from lexppl.inference.training.loop import TrainingLoop
 from tests.cli.tables import people, written
 
@@ -58,9 +66,9 @@ def test_interrupted_judge_keeps_the_explainer(tmp_path, monkeypatch, capsys):
     ("at", "owner", "name"),
     [
         (1, "lexppl.cli.explain_command", "read_source"),
+        (1, "lexppl.cli.explain_command", "capped"),
         (1, "lexppl.inference.training.loop.TrainingLoop", "_first_step"),
-        (1, "lexppl.inference.training.loop.TrainingLoop", "_validate"),
-        (1, "lexppl.cli.explain_command", "write_report"),
+        (1, "lexppl.inference.training.loop.TrainingLoop", "_epoch"),
     ],
 )
 def test_nothing_is_left(at, owner, name, tmp_path, monkeypatch, capsys):
@@ -72,6 +80,96 @@ def test_nothing_is_left(at, owner, name, tmp_path, monkeypatch, capsys):
     assert captured.out == ""
     assert captured.err.splitlines()[-1] == "lexppl: interrupted; nothing was written"
     assert [entry.name for entry in tmp_path.iterdir()] == ["people.csv"]
+
+
+def loads(out) -> FitResult:
+    """The explainer that is in a folder, which explains rows of the table."""
+    explainer = load(out / "explainer")
+    encoding = TableEncoding.from_json(json.loads((out / "encoding.json").read_text()))
+    posterior = explain(explainer, encoding.encode(people(5)), draws=2)
+    assert group_of(posterior, "posterior")["mask"].shape[2:] == (5, 4)
+    return explainer
+
+
+def test_a_first_epoch_that_is_cut_short_is_written(tmp_path, monkeypatch, capsys):
+    """Rows may be so many that it takes minutes."""
+    interrupt(monkeypatch, 1, TrainingLoop, "_validate")
+    out = tmp_path / "results"
+    path = written(people(), tmp_path)
+    assert main(["explain", str(path), "--out", str(out), *QUICK, "--penalty", "0.02"]) == 130
+    assert "interrupted after 1 of 6 epochs" in capsys.readouterr().err
+    explainer = loads(out)
+    assert np.isnan(explainer.best_valid).all()
+    assert (out / "report.html").exists()
+
+
+@pytest.mark.parametrize("name", ["judge_learning", "explain", "save_posterior", "write_report"])
+def test_the_model_is_written_first(name, tmp_path, monkeypatch, capsys):
+    interrupt(monkeypatch, 1, sys.modules["lexppl.cli.explain_command"], name)
+    out = tmp_path / "results"
+    path = written(people(), tmp_path)
+    words = [*QUICK, "--penalty", "0.02"]
+    assert main(["explain", str(path), "--out", str(out), *words]) == 130
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.splitlines()[-1] == (
+        f"lexppl: interrupted: {out} holds the fitted explainer, and not what follows from it"
+    )
+    assert sorted(entry.name for entry in out.iterdir()) == ["encoding.json", "explainer"]
+    assert not loads(out).interrupted
+
+
+def test_a_failure_after_the_fit_leaves_the_model(tmp_path, monkeypatch, capsys):
+    def fails(*_):
+        raise ValueError("no such colour")
+
+    monkeypatch.setattr("lexppl.cli.explain_command.write_report", fails)
+    out = tmp_path / "results"
+    path = written(people(), tmp_path)
+    words = [*QUICK, "--penalty", "0.02"]
+    assert main(["explain", str(path), "--out", str(out), *words]) == 1
+    told = capsys.readouterr().err.splitlines()[-2:]
+    assert told[0].startswith("lexppl: not all was done:")
+    assert told[1] == "lexppl: error: no such colour"
+    assert sorted(entry.name for entry in out.iterdir()) == ["encoding.json", "explainer"]
+    loads(out)
+
+
+def test_an_interrupted_choice_of_the_penalty_is_made_on_few_rows(tmp_path, monkeypatch, capsys):
+    interrupt(monkeypatch, 1, sys.modules["lexppl.evaluation.penalty_path"], "_judged")
+    out = tmp_path / "results"
+    path = written(people(), tmp_path)
+    assert main(["explain", str(path), "--out", str(out), *QUICK]) == 130
+    assert "interrupted after 6 of 6 epochs" in capsys.readouterr().err
+    assert loads(out).interrupted
+
+
+@pytest.mark.parametrize(("name", "at"), [("_validate", 8), ("_first_step", 2)])
+def test_of_an_interrupted_fit_at_the_chosen_penalty_the_path_s_is_kept(
+    name, at, tmp_path, monkeypatch, capsys
+):
+    # The path has six epochs.
+    interrupt(monkeypatch, at, TrainingLoop, name)
+    out = tmp_path / "results"
+    path = written(people(), tmp_path)
+    words = [*QUICK, "--replicates", "3"]
+    assert main(["explain", str(path), "--out", str(out), *words]) == 130
+    assert "interrupted in the fit at the chosen penalty" in capsys.readouterr().err
+    explainer = loads(out)
+    assert explainer.replicates == 2 and len(explainer.history) == 6
+
+
+def test_ctrl_c_waits_for_what_must_be_whole():
+    done = []
+    with pytest.raises(KeyboardInterrupt), deferred_interrupts():
+        signal.raise_signal(signal.SIGINT)
+        done.append(1)
+    with deferred_interrupts(raises=False):
+        signal.raise_signal(signal.SIGINT)
+        done.append(2)
+    assert done == [1, 2]
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
 
 
 def test_evaluation(tmp_path, monkeypatch, capsys):

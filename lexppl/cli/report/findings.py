@@ -122,10 +122,14 @@ def rows_text(findings: ReportData, first: str = "to fit on") -> str:
     """How many rows there are for what."""
     source = findings.source
     valid = 0 if source.valid_rows is None else len(source.valid_rows)
-    return (
+    told = (
         f"{len(source.train_rows)} {first}, {valid} to choose the best epoch on, "
         f"{len(source.test_rows)} held out"
     )
+    others = len(source.data) - len(source.train_rows) - valid - len(source.test_rows)
+    if others > 0:
+        told += f"; {others} others, at random, are left out"
+    return told
 
 
 def explained_text(findings: ReportData) -> str:

@@ -22,12 +22,20 @@ class BestStates:
     def take(self, train: np.ndarray, valid: np.ndarray) -> np.ndarray:
         """Look at the losses `(R,)` of an epoch that has just ended; which replicates improved."""
         improved: np.ndarray = np.isfinite(train) if self._unseen else valid < self.valid
+        self._merge(improved)
+        self.valid = np.where(improved, valid, self.valid)
+        return improved
+
+    def take_as_is(self, train: np.ndarray) -> None:
+        """Take the state as it is, unseen by validation rows, of replicates with a finite loss
+        `(R,)`."""
+        self._merge(np.isfinite(train))
+
+    def _merge(self, improved: np.ndarray) -> None:
         if improved.any():
             device = next(iter(self._runner.parameters.values())).device
             where = torch.as_tensor(improved, device=device)
             self._states = self._runner.merged(self._states, where)
-            self.valid = np.where(improved, valid, self.valid)
-        return improved
 
     def put_back(self) -> np.ndarray:
         """Give each replicate its best state; the validation losses there, NaN where unknown."""

@@ -23,8 +23,7 @@ class EpochLoss:
     def __init__(self, terms: Sequence[LossTerm], rows: float | Tensor) -> None:
         self._weights = [term.weight for term in terms]
         self._rows = rows
-        self._losses: list[Tensor] = []
-        self._sizes: list[int] = []
+        self._steps: list[tuple[Sequence[Tensor], int]] = []
 
     def add(self, losses: Sequence[Tensor], size: int) -> None:
         """Put down a step.
@@ -33,19 +32,20 @@ class EpochLoss:
             losses: of each term, `(R,)` by replicate, estimates of the whole data set's.
             size: rows of the batch.
         """
-        self._losses += losses
-        self._sizes.append(size)
+        self._steps.append((losses, size))
 
     def mean(self) -> np.ndarray:
         """By replicate, `(R,)`; empty where there was no step."""
-        if not self._sizes:
+        if not self._steps:
             return np.zeros(0)
-        by_term = torch.stack(self._losses).unflatten(0, (len(self._sizes), -1)).unbind(1)
+        sizes = [size for _, size in self._steps]
+        losses = [loss for of_terms, _ in self._steps for loss in of_terms]
+        by_term = torch.stack(losses).unflatten(0, (len(sizes), -1)).unbind(1)
         steps: Tensor | float = 0.0
-        for weight, losses in zip(self._weights, by_term, strict=True):
-            steps = steps + weight * losses / self._rows
+        for weight, of_term in zip(self._weights, by_term, strict=True):
+            steps = steps + weight * of_term / self._rows
         total: Tensor | float = 0.0
-        for step, size in zip(steps, self._sizes, strict=True):  # type: ignore[arg-type]
+        for step, size in zip(steps, sizes, strict=True):  # type: ignore[arg-type]
             total = total + step * size
-        mean: np.ndarray = (total / sum(self._sizes)).cpu().numpy()  # type: ignore[union-attr]
+        mean: np.ndarray = (total / sum(sizes)).cpu().numpy()  # type: ignore[union-attr]
         return mean

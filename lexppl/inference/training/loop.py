@@ -123,7 +123,8 @@ class TrainingLoop:
         scheduler = self.make_scheduler(optimizer) if self.make_scheduler is not None else None
         best = BestStates(runner, unseen=self.held_out is None)
         settled = max(term.objective.settled for term in stage.terms)
-        waited = 0
+        waited, first, start = 0, len(self.records), time.perf_counter()
+        self._seen = EpochLoss((), 1.0)
         try:
             for epoch in range(epochs):
                 start = time.perf_counter()
@@ -157,7 +158,18 @@ class TrainingLoop:
                     break
         except KeyboardInterrupt:
             self.interrupted = True
+            if len(self.records) == first:
+                self._take_short(best, number, time.perf_counter() - start)
         self.best_valid = best.put_back()
+
+    def _take_short(self, best: BestStates, stage: int, seconds: float) -> None:
+        """Of a first epoch that was cut short, which is not validated, keep what it has learned."""
+        train = self._seen.mean()
+        if np.isfinite(train).any():
+            best.take_as_is(train)
+            self.best_epoch[:] = len(self.records)
+            unknown = np.full(self.runner.count, np.nan)
+            self.records.append((train, unknown, stage, seconds))
 
     def _first_step(self, stage: Stage) -> set[str]:
         """Run each term once with every check on, and keep nothing of it but the names of the
@@ -236,7 +248,7 @@ class TrainingLoop:
         rows = len(self.rows)
         steps = max(1, math.ceil(rows / self.batch_size))
         total = self.rows.total if isinstance(self.rows, WeightedRows) else rows
-        seen = EpochLoss(stage.terms, total)
+        self._seen = seen = EpochLoss(stage.terms, total)
         batches = batches_with_weights(self.rows, self.batch_size, shuffle=True)
         for step, (batch, weights) in enumerate(batches):
             at = (place[0] + min(step / steps, 1.0)) / place[1]

@@ -1,0 +1,140 @@
+"""The model is written before what follows from it, and stays where that fails or is cut short."""
+
+import json
+import shutil
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from types import FrameType
+
+from lexppl.atomic_output import is_full_disk
+from lexppl.cli.messages import say
+from lexppl.data import DividedTable
+from lexppl.inference import FitResult
+from lexppl.saving import save
+from lexppl.tabular.fit_plan import NETWORK, FitPlan
+
+EXPLAINER, ENCODING = "explainer", "encoding.json"
+LEAST_REPORT = 200_000
+"""Bytes of the smallest report, with the posterior and the tables beside it."""
+BYTES_OF_A_WEIGHT = 4
+
+
+@dataclass
+class Rest:
+    """What became of the work after the model was written.
+
+    Args:
+        error: what ended it, or None.
+    """
+
+    error: BaseException | None = None
+
+    def tell(self, out: Path) -> None:
+        """Say where the model is, and raise what ended the work, where that was no Ctrl-C."""
+        if self.error is None:
+            return
+        ended = "interrupted" if isinstance(self.error, KeyboardInterrupt) else "not all was done"
+        say(f"{ended}: {out} holds the fitted explainer, and not what follows from it")
+        if not isinstance(self.error, KeyboardInterrupt):
+            raise self.error
+
+
+def write_model(folder: Path, result: FitResult, source: DividedTable) -> None:
+    """Write what loads the explainer again, whole: Ctrl-C waits until it is there.
+
+    Args:
+        folder: where.
+        result: the fit.
+        source: the table, whose encoding is written if it has one.
+
+    Raises:
+        OSError: it cannot be written.
+        KeyboardInterrupt: after it was written.
+    """
+    with deferred_interrupts():
+        save(result, folder / EXPLAINER)
+        encoding = source.data.encoding
+        if encoding is not None:
+            text = json.dumps(encoding.to_json(), indent=1, ensure_ascii=False)
+            (folder / ENCODING).write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def what_follows(folder: Path) -> Iterator[Rest]:
+    """Work whose failure leaves the model in the folder, alone.
+
+    A full disk is passed on: what has no room for the results is to be left as it was.
+
+    Args:
+        folder: with the model.
+    """
+    rest = Rest()
+    try:
+        yield rest
+    except (Exception, KeyboardInterrupt) as error:
+        if is_full_disk(error):
+            raise
+        with deferred_interrupts(raises=False):
+            for path in folder.iterdir():
+                if path.name not in (EXPLAINER, ENCODING):
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+            rest.error = error
+
+
+@contextmanager
+def deferred_interrupts(raises: bool = True) -> Iterator[None]:
+    """Ctrl-C inside is heard at the end.
+
+    Args:
+        raises: whether it is heard at all.
+
+    Raises:
+        KeyboardInterrupt: at the end, where there was one.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        # Python tells signals to the main thread alone.
+        yield
+        return
+    heard: list[int] = []
+
+    def hear(number: int, frame: FrameType | None) -> None:
+        heard.append(number)
+
+    before = signal.signal(signal.SIGINT, hear)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if heard and raises:
+        raise KeyboardInterrupt
+
+
+def least_bytes(plan: FitPlan, source: DividedTable) -> int:
+    """Bytes that the results need at least: the report's, and the weights' of the networks.
+
+    Args:
+        plan: of the fit.
+        source: the table.
+    """
+    columns, entries = source.data.x.shape[1], source.data.n_entries
+    outputs = len(source.data.class_names or ("a mean",))
+    weights = 0
+    if plan.method == "lex":
+        weights += _weights(columns, *plan.hidden, entries)
+        if plan.predictor_kind == NETWORK:
+            weights += (plan.folds or 1) * _weights(columns, *plan.predictor_hidden, outputs)
+    return LEAST_REPORT + BYTES_OF_A_WEIGHT * plan.replicates * weights
+
+
+def _weights(*widths: int) -> int:
+    """Numbers of a perceptron.
+
+    >>> _weights(3, 5, 2)
+    32
+    """
+    return sum((a + 1) * b for a, b in pairwise(widths))
