@@ -1,11 +1,18 @@
 """Outputs are there in full or not at all."""
 
 import os
+from collections import namedtuple
 from pathlib import Path
 
 import pytest
 
-from lexppl.atomic_output import output_file, output_folder
+from lexppl.atomic_output import (
+    is_full_disk,
+    output_file,
+    output_folder,
+    refuse_without_space,
+    write_through,
+)
 
 
 def left(folder: Path) -> list[str]:
@@ -102,3 +109,27 @@ def test_file_takes_its_place_at_the_end(tmp_path):
         raise KeyboardInterrupt
     assert target.read_text() == "{}"
     assert left(tmp_path) == ["deep", "deep/scores.json"]
+
+
+def test_room_is_asked_for_where_the_output_shall_be(tmp_path, monkeypatch):
+    asked = []
+
+    def usage(place):
+        asked.append(place)
+        return namedtuple("Usage", "free")(1000)
+
+    monkeypatch.setattr("lexppl.atomic_output.shutil.disk_usage", usage)
+    refuse_without_space(tmp_path / "deep" / "results", 1000)
+    with pytest.raises(OSError, match=r"at least 2\.0 MB are needed, and there are 0\.0 MB") as one:
+        refuse_without_space(tmp_path, 2_000_000)
+    assert asked == [tmp_path, tmp_path]
+    assert is_full_disk(one.value)
+    assert not is_full_disk(PermissionError(13, "Permission denied"))
+    assert not is_full_disk(ValueError())
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_a_full_disk_is_told_when_it_has_the_file():
+    with pytest.raises(OSError, match="No space left") as one:
+        write_through(Path("/dev/full"), b"content")
+    assert is_full_disk(one.value)

@@ -14,7 +14,7 @@ from lexppl.evaluation.gains import feature_gains
 from lexppl.evaluation.learned import BaseRateGain, gain_over_base_rate
 from lexppl.evaluation.refits.fitted_predictor import FittedPredictor
 from lexppl.explanation import explain, mask_means
-from lexppl.explanation.importance_kind import PROBABILITY, kind_of
+from lexppl.explanation.importance_kind import PROBABILITY, STATED, kind_of
 from lexppl.inference import FitResult
 from lexppl.models import regime_targets
 from lexppl.models.regimes import Regime
@@ -128,7 +128,7 @@ def undecided(result: FitResult, source: DividedTable, plan: FitPlan) -> float |
         return None
     posterior = explain(result, source.test.x[:JUDGED_ROWS], draws=1)
     means = mask_means(posterior)
-    stated = str(means.attrs.get("source", "")).startswith("mean of the distribution")
+    stated = means.attrs.get("source") == STATED
     if kind_of(posterior) is not PROBABILITY or not stated:
         return None
     return float(((means > 0.1) & (means < 0.9)).mean())

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from lexppl.argument_checks import int_at_least
 from lexppl.arviz_compatibility import Posterior, posterior_of
+from lexppl.explanation.drawless import no_draws, refuse_drawless, stated_means
 from lexppl.explanation.draws import (
     RESPONSE,
     RowDraws,
@@ -43,6 +44,10 @@ def explain(
     proposals: int = 4,
 ) -> Posterior:
     """Draw the posterior of a fitted explainer's masks, in ArviZ's layout.
+
+    E[z | x] needs no draws where the masks' distribution states it: with `draws=0` it is all there
+    is of the masks, exact, and as fast as the selector alone. Draw what needs draws, of as many
+    rows as are looked at one by one.
 
     Without y, masks are draws of the selector's distribution p(z | x). With y they are draws of
 
@@ -99,7 +104,8 @@ def explain(
         x: rows `(B, *event)`: a tensor, or an array that becomes one of the model's type.
         y: labels or responses `(B,)`, or a black box's probabilities `(B, C)`, for which masks are
             drawn from the average Σ_c p(c) p(z | x, y = c).
-        draws: masks a row and replicate, D.
+        draws: masks a row and replicate, D; 0 for E[z | x] alone: `mask` and what else has a draw
+            dimension is then empty.
         imputations: imputations a mask, K.
         seed: of all draws.
         rows_per_chunk: most rows worked on at once; fewer are where draws or rows are large.
@@ -115,7 +121,8 @@ def explain(
 
     Raises:
         ValueError, TypeError: rows unlike those of the fit, names of another number, counts below
-            1, a program without masks; before any work.
+            1, a program without masks; no draws where y is given, or where the masks' distribution
+            states no mean, or depends on other latents; before any work.
         FloatingPointError: importance weights that are NaN.
 
     Example:
@@ -133,6 +140,9 @@ def explain(
         >>> given_y = explain(result, x, y, draws=50)
         >>> given_y["log_likelihood"]["y"].shape
         (1, 50, 200)
+        >>> exact = explain(result, x, draws=0)["sample_stats"]["selection_probability"]
+        >>> bool((exact == posterior["sample_stats"]["selection_probability"]).all())
+        True
     """
     counts = {
         "draws": draws,
@@ -148,6 +158,8 @@ def explain(
     with drawing(seed, rows.x.device):
         sites = sites_of(result.model, rows.x[:1])
     rows.check_response(sites.response)
+    if draws == 0:
+        refuse_drawless(sites, rows.y)
     if feature_names is None and rows.x.dim() == 2:
         feature_names = result.feature_names
     with drawing(seed, rows.x.device):
@@ -156,7 +168,8 @@ def explain(
     proposed = draws if rows.y is None else proposals * draws
     size = len(rows)
     if not joint:
-        size = rows_at_once(rows.x, proposed * imputations, rows_per_chunk, sites.widest)
+        particles = max(1, proposed * imputations)
+        size = rows_at_once(rows.x, particles, rows_per_chunk, sites.widest)
     for chain, (model, guide) in enumerate(zip(result.models, result.guides, strict=True)):
         with drawing(_chain_seed(seed, chain), rows.x.device):
             program = FittedProgram(
@@ -176,7 +189,7 @@ def explain(
 
 def _check_counts(counts: dict[str, int], seed: int) -> None:
     for name, count in counts.items():
-        int_at_least(name, count)
+        int_at_least(name, count, 0 if name == "draws" else 1)
     int_at_least("seed", seed, 0)
 
 
@@ -213,6 +226,8 @@ def _draw(
     """The draws of one chunk of rows."""
     names = [site.name for site in sites.masks]
     y = args[1]
+    if proposed == 0:
+        return no_draws(stated_means(program, args, names))
     if y is None:
         runs = program.runs(args, imputations)
         return together([prior_draws(run, names, imputations) for run, _ in runs])
@@ -227,7 +242,9 @@ def _draw(
 def _attributes(
     result: FitResult, seed: int, rows: NamedRows, draws: int, proposed: int
 ) -> dict[str, Any]:
-    if rows.y is None:
+    if draws == 0:
+        meaning = "none: the means of p(z | x) are those that each fitted model states"
+    elif rows.y is None:
         meaning = "independent draws of p(z | x) from each fitted model"
     else:
         meaning = (

@@ -74,6 +74,8 @@ KINDS: Mapping[str, ImportanceKind] = MappingProxyType(
 """By what a program says of its mask, `infer={"mask_kind": …}`."""
 
 ROUNDING = 1e-4
+STATED = "mean of the distribution p(z | x)"
+"""What a posterior's means say of themselves where they are exact."""
 
 
 def stated_kind(site: Site) -> str | None:

@@ -8,7 +8,7 @@ import xarray as xr
 
 from lexppl.explanation.arviz_layout import ArvizLayout
 from lexppl.explanation.draws import RowDraws
-from lexppl.explanation.importance_kind import variable_of
+from lexppl.explanation.importance_kind import STATED, variable_of
 from lexppl.explanation.named_rows import NamedRows, entry_names, feature_names
 from lexppl.explanation.program_sites import MaskSite, ProgramSites, Response
 from lexppl.inference.training.result import FitResult
@@ -52,7 +52,7 @@ class PosteriorArrays:
         self._layout = ArvizLayout(self._coordinates)
         for site in sites.masks:
             self._add_mask(site)
-        if sites.response is not None:
+        if sites.response is not None and draws > 0:
             self._add_response(sites.response, result.class_names)
         if rows.y is not None:
             self._add_weights(joint)
@@ -123,7 +123,7 @@ class PosteriorArrays:
             ("chain", "row", feature),
             self._rows.float_type,
             site=site.name,
-            source="mean of the distribution p(z | x)" if site.states_mean else "mean of the draws",
+            source=STATED if site.states_mean else "mean of the draws",
         )
 
     def _add_response(self, response: Response, class_names: Sequence[str] | None) -> None:

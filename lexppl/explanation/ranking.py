@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.stats import t
 
 from lexppl.arviz_compatibility import Posterior, group_of
-from lexppl.explanation.importance_kind import PROBABILITY, importance_kind, mask_means
+from lexppl.explanation.importance_kind import PROBABILITY, STATED, importance_kind, mask_means
 from lexppl.inference.training.row_weights import DIRICHLET
 
 ROWS_AT_ONCE = 1000
@@ -36,17 +36,23 @@ def selection_table(posterior: Posterior) -> pd.DataFrame:
       of new rows to fit on, to explain, and new seeds. It counts the seeds' spread in full where
       s²/R would do, and so covers at least 95 %. The explained rows must not be those of the fit.
     - `agreement`: whether replicates keep the feature in the same rows, from 0 to 1: the share of
-      the draws' variance that is within replicates, pooled over rows n,
+      the masks' variance that is within replicates, pooled over rows n. Of selections whose
+      distribution states `p_{rn} = E[z_{rn} | x_n]` it is exact, and rests on no draws,
+
+          W / (W + V),    W = mean_n mean_r p_{rn} (1 − p_{rn}),    V = mean_n var_r(p_{rn});
+
+      of other masks, and of masks given y, it is that of their draws z, with the same limit in D,
 
           min(1, W / (W (D−1)/D + B/D)),
           W = mean_n mean_r var_d(z_{rdn}),    B/D = mean_n var_r(mean_d z_{rdn}),
 
-      with sample variances (divisors D−1 and R−1) of the mask draws z: 1/r̂² as of chains, which
-      replicates of a fit are not (r̂ = 1.1 is an agreement of .83). Every row has its own mean, so
+      with sample variances (divisors D−1 and R−1): 1/r̂² as of chains, which replicates of a fit
+      are not (r̂ = 1.1 is an agreement of .83). Every row has its own mean, so
       replicates that keep a feature equally often but in different rows are seen to disagree;
       `arviz.rhat` of `importance`, which averages over rows first, stays near 1 there. It is 1
       where W = B = 0 (all draws of a row agree), 0 where W = 0 < B (each replicate is sure, of
-      different things), NaN with one chain or one draw, and where soft masks are functions of x:
+      different things), NaN with one chain, with fewer than two draws where draws are needed, and
+      where soft masks are functions of x:
       nothing is drawn within a replicate then, to compare the replicates with. Fits that have
       learned nothing agree as well: read it beside the held-out scores.
 
@@ -96,7 +102,11 @@ def selection_table(posterior: Posterior) -> pd.DataFrame:
             variable: mean,
             "lower": (mean - half).clip(0.0, kind.most),
             "upper": (mean + half).clip(0.0, kind.most),
-            "agreement": _agreement(mask, drawn=kind is PROBABILITY),
+            "agreement": (
+                _exact_agreement(mask_means(posterior).values)
+                if kind is PROBABILITY and _states_probabilities(posterior)
+                else _agreement(mask, drawn=kind is PROBABILITY)
+            ),
         },
         index=pd.Index(draws[mask.dims[-1]].values, name="feature"),
     )
@@ -151,6 +161,24 @@ def chain_probabilities(posterior: Posterior) -> xr.DataArray:
     by_row = mask_means(posterior)
     mean = abs(by_row).mean("row", dtype=np.float64)
     return mean.rename(by_row.name).assign_attrs(by_row.attrs)
+
+
+def _states_probabilities(posterior: Posterior) -> bool:
+    """Whether the masks were drawn from distributions that state E[z | x], and none given y."""
+    stated = mask_means(posterior).attrs.get("source") == STATED
+    return stated and "weight_ess" not in group_of(posterior, "sample_stats")
+
+
+def _exact_agreement(probabilities: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+    """The share of variance within replicates by feature, from (chain, row, feature)."""
+    if len(probabilities) < 2:
+        return np.full(probabilities.shape[-1], np.nan)
+    exact = probabilities.astype(np.float64).clip(0.0, 1.0)
+    within = (exact * (1.0 - exact)).mean((0, 1))
+    # Differences from a chain are exact zeros where chains agree.
+    between = (exact - exact[0]).var(0, ddof=1).mean(0)
+    total = within + between
+    return np.divide(within, total, out=np.ones_like(total), where=total > 0.0)
 
 
 def _agreement(mask: xr.DataArray, drawn: bool) -> np.ndarray:

@@ -1,0 +1,89 @@
+"""E[z | x] of rows without draws, as the masks' distribution states it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from lexppl.explanation.draws import RowDraws
+from lexppl.explanation.program_sites import ProgramSites
+from lexppl.inference.objective.program import row_marginals
+from lexppl.inference.objective.site import Site
+from lexppl.inference.predictive import FittedProgram
+
+PARTICLES = 2
+"""Masks of a run: a distribution that another latent of the particle moves differs between them."""
+
+
+class _AllSeen(Exception):  # noqa: N818 - ends a run, and is no error
+    """Every mask site was reached."""
+
+
+def refuse_drawless(sites: ProgramSites, y: Tensor | None) -> None:
+    """Refuse to explain without draws what must be drawn.
+
+    Args:
+        sites: of the program.
+        y: what was observed, or None.
+
+    Raises:
+        ValueError: y is given, the program has latents outside its particle plates, or the
+            distribution of a mask states no mean, or not what its values say.
+    """
+    unstated = [s.name for s in sites.masks if not s.states_mean or s.kind is None]
+    reason = None
+    if y is not None:
+        reason = "masks given y are draws"
+    elif sites.has_outer_latents:
+        reason = "the program has latents outside mask_particles(), over which masks are averaged"
+    elif unstated:
+        reason = f"the distribution of the masks {unstated} states no mean of selections"
+    if reason is not None:
+        raise ValueError(f"draws=0 takes E[z | x] from the masks' distribution, and {reason}")
+
+
+def stated_means(
+    program: FittedProgram, args: tuple[Any, ...], names: Sequence[str]
+) -> dict[str, Tensor]:
+    """E[z | x] `(B, G)` by site, from a run that ends at the last mask: nothing is imputed or
+    predicted.
+
+    Args:
+        program: the fitted model.
+        args: a chunk of B rows.
+        names: its mask sites.
+
+    Raises:
+        ValueError: the distribution of a mask depends on another latent of its particle.
+    """
+    found: dict[str, Tensor] = {}
+
+    def see(site: Site) -> None:
+        if site.name not in names:
+            return
+        mean: Tensor = site.distribution.mean
+        if mean.dim() == 3 and not bool((mean == mean[:1]).all()):
+            raise ValueError(
+                f"draws=0 takes E[z | x] from the distribution of {site.name!r}, which depends on "
+                "another latent: give draws, over which it is averaged"
+            )
+        found[site.name] = row_marginals(site)
+        if len(found) == len(names):
+            raise _AllSeen
+
+    try:
+        for _ in program.runs(args, masks=PARTICLES, draw=see):
+            pass
+    except _AllSeen:
+        return found
+    raise ValueError(f"the program drew no mask {sorted(set(names) - set(found))} of its own")
+
+
+def no_draws(means: dict[str, Tensor]) -> RowDraws:
+    """What a chunk of rows has without draws.
+
+    Args:
+        means: of :func:`stated_means`.
+    """
+    empty = {name: mean.new_zeros(0, *mean.shape) for name, mean in means.items()}
+    return RowDraws(masks=empty, selection=means, y=None, label_probability=None)

@@ -1,0 +1,116 @@
+"""A disk without room: one line, and nothing left behind."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections import namedtuple
+from pathlib import Path
+
+import pytest
+
+from lexppl.cli import main
+from tests.cli.tables import people, written
+
+QUICK = ["--epochs", "2", "--replicates", "2", "--penalty", "0.02", "--draws", "20", "--quiet"]
+Usage = namedtuple("Usage", "total used free")
+
+
+def ran(*words: str, before: str = "") -> subprocess.CompletedProcess[str]:
+    """The program in a process of its own, as a crash would end the tests."""
+    program = f"import sys; {before}\nfrom lexppl.cli import main; sys.exit(main(sys.argv[1:]))"
+    return subprocess.run(
+        [sys.executable, "-c", program, *words],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def told_once(done: subprocess.CompletedProcess[str]) -> str:
+    """The one line that a failure is told in, after the warnings of the fit."""
+    assert done.returncode == 1, done.stderr
+    assert done.stdout == ""
+    # Matplotlib tells that it cannot keep its list of fonts, and goes on.
+    lines = [
+        line
+        for line in done.stderr.splitlines()
+        if not line.startswith(("lexppl: warning: ", "Could not save font"))
+    ]
+    (line,) = lines
+    assert line.startswith("lexppl: error: ")
+    return line
+
+
+@pytest.mark.skipif(os.name != "posix", reason="file sizes are limited as POSIX does")
+@pytest.mark.parametrize(
+    "most",
+    [
+        pytest.param(5_000, id="the model"),
+        pytest.param(200_000, id="the report"),
+    ],
+)
+def test_files_that_cannot_grow(most, tmp_path):
+    """Each write beyond the limit fails as on a full disk, wherever it is."""
+    table = written(people(), tmp_path)
+    out = tmp_path / "new" / "results"
+    limit = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({most}, {most}))"
+    done = ran("explain", str(table), "--out", str(out), *QUICK, before=limit)
+    assert "File too large" in told_once(done)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["people.csv"]
+
+
+def test_too_little_room_is_refused_before_the_fit(tmp_path, monkeypatch, capsys):
+    def fitted(*_, **__):
+        raise AssertionError("work began")
+
+    monkeypatch.setattr("lexppl.cli.explain_command.fit_chosen", fitted)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(600_000, 590_000, 10_000))
+    table = written(people(), tmp_path)
+    out = tmp_path / "results"
+    assert main(["explain", str(table), "--out", str(out), *QUICK]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith(f"lexppl: error: {out}: at least ")
+    assert captured.err.endswith("there are 0.0 MB: make room, or give another place\n")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["people.csv"]
+
+
+def test_what_is_needed_is_no_more_than_what_is_written(tmp_path, monkeypatch):
+    """An estimate above it would refuse what has room."""
+    asked: list[int] = []
+    monkeypatch.setattr(
+        "lexppl.cli.explain_command.refuse_without_space", lambda _, needed: asked.append(needed)
+    )
+    table = written(people(), tmp_path)
+    out = tmp_path / "results"
+    words = ["--epochs", "1", "--replicates", "1", "--penalty", "0.02", "--draws", "2", "--quiet"]
+    assert main(["explain", str(table), "--out", str(out), *words]) == 0
+    size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
+    assert size / 2 < asked[0] < size
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 600 kB of its own."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = shutil.which("mount")
+    if mount is None or os.name != "posix" or os.geteuid() != 0:
+        pytest.skip("a file system of its own needs root and mount")
+    words = [mount, "-t", "tmpfs", "-o", "size=600k", "none", str(place)]
+    if subprocess.run(words, check=False, capture_output=True).returncode != 0:
+        pytest.skip("mount is not allowed here")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+@pytest.mark.parametrize("left", [10_000, 250_000, 350_000])
+def test_a_small_disk(left, small_disk: Path, tmp_path):
+    """Refused before the fit, full with the model, full with what follows from it."""
+    (small_disk / "others").write_bytes(b"x" * (shutil.disk_usage(small_disk).free - left))
+    table = written(people(), tmp_path)
+    done = ran("explain", str(table), "--out", str(small_disk / "results"), *QUICK)
+    line = told_once(done)
+    assert "at least" in line or "No space left on device" in line
+    assert [entry.name for entry in small_disk.iterdir()] == ["others"]
