@@ -29,6 +29,7 @@ FORMER_NAMES = MappingProxyType({"FullProgram": "UnmaskedPredictor"})
 """Parts as files of before call them."""
 WEIGHTS = "weights.safetensors"
 DESCRIPTION = "explainer.json"
+BOOTSTRAP = "bootstrap"
 
 
 def known_parts() -> Mapping[str, type[nn.Module]]:
@@ -110,7 +111,8 @@ def save(result: FitResult, folder: str | Path) -> None:
     """Write a fitted explainer: `weights.safetensors` and `explainer.json`.
 
     A model that cannot describe itself is saved by its weights alone, and needs `model=` to be
-    loaded. Each file is written aside and then renamed, so that a failure leaves no half of one.
+    loaded. Its bootstrap, if there is one, is saved alike in a folder below. Each file is written
+    aside and then renamed, so that a failure leaves no half of one.
 
     Args:
         result: what `fit` returned.
@@ -149,6 +151,7 @@ def save(result: FitResult, folder: str | Path) -> None:
         "interrupted": result.interrupted,
         "seed": result.seed,
         "row_weights": result.row_weights,
+        "bootstrap": result.bootstrap is not None,
         "history": {
             name: np.where(np.isfinite(values), values, np.nan).tolist()
             for name, values in vars(result.history).items()
@@ -161,6 +164,8 @@ def save(result: FitResult, folder: str | Path) -> None:
     ):
         write_through(weighed, to_bytes(weights))
         write_through(described, text.encode())
+    if result.bootstrap is not None:
+        save(result.bootstrap, folder / BOOTSTRAP)
 
 
 def load(
@@ -203,6 +208,9 @@ def load(
     guides = [_restored("guide", r, description, guide, allowed, weights) for r in range(count)]
     history = {k: np.array(v, dtype=float) for k, v in description["history"].items()}
     history["stage"] = history["stage"].astype(int)
+    bootstrap = None
+    if description.get("bootstrap"):
+        bootstrap = load(folder / BOOTSTRAP, model=model, guide=guide, parts=parts)
     return FitResult(
         models=models,
         guides=guides,
@@ -219,6 +227,7 @@ def load(
         feature_names=_tuple(description["feature_names"]),
         class_names=_tuple(description["class_names"]),
         row_weights=description.get("row_weights"),
+        bootstrap=bootstrap,
     )
 
 

@@ -52,7 +52,6 @@ from lexppl.evaluation.refits.fitted_predictor import FittedPredictor
 from lexppl.explanation import explain, save_posterior, selection_table
 from lexppl.explanation.importance_kind import PROBABILITY, kind_of
 from lexppl.inference import FitResult, entropy_unit
-from lexppl.inference.training.row_weights import DIRICHLET
 from lexppl.models.regimes import Regime
 from lexppl.systems import METHODS
 from lexppl.tabular.fit_plan import (
@@ -367,13 +366,10 @@ def _print(findings: ReportData, folder: Path) -> None:
                 print(textwrap.fill(said, 100, initial_indent="  ", subsequent_indent="  "))
     if findings.result.replicates > 1:
         near = "they keep the feature in the same rows" if kind is PROBABILITY else "they agree"
-        over = "seeds of the fit"
-        if findings.result.row_weights == DIRICHLET:
-            over += " and random weights of its rows"
-        print(
-            f"  interval over {findings.result.replicates} replicates ({over}); "
-            f"agreement near 1: {near}"
-        )
+        spread = f"{findings.result.replicates} replicates (seeds of the fit)"
+        if findings.result.bootstrap is not None:
+            spread = f"{findings.result.bootstrap.replicates} fits to randomly weighted rows"
+        print(f"  interval over {spread}; agreement of replicates near 1: {near}")
     else:
         print("  one replicate: no interval and no agreement; give --replicates 4 for both")
     print()

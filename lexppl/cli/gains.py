@@ -95,7 +95,8 @@ def judge_gains(
         predicted = "what the predictor that was fitted before says"
     chosen = _judged_rows(x, seed)
     x, y = x[chosen], y[chosen]
-    cost = len(x) * result.replicates * (source.data.n_entries + 1)
+    others = 0 if result.bootstrap is None else result.bootstrap.replicates
+    cost = len(x) * (result.replicates + others) * (source.data.n_entries + 1)
     masks = min(MASKS, max(LEAST_MASKS, EVALUATIONS // cost))
     gains = feature_gains(result, x, y, masks=masks, seed=seed)
     return JudgedGains(gain_table(gains, fdr), fdr, len(x), predicted)

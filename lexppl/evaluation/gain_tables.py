@@ -29,7 +29,9 @@ def gain_table(gains: FeatureGains, fdr: float = 0.1) -> pd.DataFrame:
       and the interval speaks of that fit alone. Two replicates say little of their spread (t is
       12.7): expect wide intervals. Of replicates that weight their rows at random (`bootstrapped`)
       the second term is `t_{R−1}² V_R (R + 1)`: their spread is also that over other rows to fit
-      on, of which the mean of R has a share that does not shrink with R.
+      on, of which the mean of R has a share that does not shrink with R. With a bootstrap of B
+      fits beside the replicates the second term is `t_{B−1}² s²`, s the standard deviation of the
+      B fits' mean gains.
     - `p`: of the hypothesis that the mean gain of *these* fits is at most 0, one-sided:
       `P(T ≥ gain / √V_N)`, T Student's with N − 1 degrees of freedom. Replicates share their rows,
       so gains are averaged over them first.
@@ -70,12 +72,15 @@ def gain_table(gains: FeatureGains, fdr: float = 0.1) -> pd.DataFrame:
     replicates, rows, _ = values.shape
     if rows < 2:
         raise ValueError(f"a spread over rows needs two rows or more; there are {rows}")
-    if not np.isfinite(values).all():
+    if not all(np.isfinite(v.cpu()).all() for v in (gains.gains, gains.bootstrap) if v is not None):
         raise ValueError("gains must be finite; they have NaN or infinite values")
     by_row = values.mean(0)
     mean, of_rows = by_row.mean(0), by_row.var(0, ddof=1) / rows
     squared = t.ppf(0.975, rows - 1) ** 2 * of_rows
-    if replicates > 1:
+    if gains.bootstrap is not None:
+        weighted = gains.bootstrap.detach().double().mean(1).cpu().numpy()
+        squared = squared + (t.ppf(0.975, len(weighted) - 1) * weighted.std(0, ddof=1)) ** 2
+    elif replicates > 1:
         of_fits = mean_error(values.mean(1), gains.bootstrapped)
         squared = squared + (t.ppf(0.975, replicates - 1) * of_fits) ** 2
     half = np.sqrt(squared)

@@ -35,12 +35,14 @@ class FeatureGains:
         errors: standard errors of the gains by their draws, `(R, N, G)`, NaN of a single draw; None
             where they are not known.
         bootstrapped: whether each replicate has random weights of the rows of the fit.
+        bootstrap: the gains of the B fits of the result's bootstrap, `(B, N, G)`; None without.
     """
 
     gains: Tensor
     entry_names: tuple[str, ...]
     errors: Tensor | None = None
     bootstrapped: bool = False
+    bootstrap: Tensor | None = None
 
 
 def feature_gains(
@@ -155,7 +157,18 @@ def feature_gains(
         gains.append(torch.cat([mean for mean, _ in parts]))
         errors.append(torch.cat([error for _, error in parts]))
     bootstrapped = result.row_weights == DIRICHLET
-    return FeatureGains(torch.stack(gains), names, torch.stack(errors), bootstrapped)
+    others = None
+    if result.bootstrap is not None:
+        others = feature_gains(
+            result.bootstrap,
+            x,
+            y,
+            masks=masks,
+            imputations=imputations,
+            seed=seed,
+            rows_per_chunk=rows_per_chunk,
+        ).gains
+    return FeatureGains(torch.stack(gains), names, torch.stack(errors), bootstrapped, others)
 
 
 class _ForcedRuns:

@@ -19,25 +19,30 @@ class _AllSeen(Exception):  # noqa: N818 - ends a run, and is no error
     """Every mask site was reached."""
 
 
-def refuse_drawless(sites: ProgramSites, y: Tensor | None) -> None:
-    """Refuse to explain without draws what must be drawn.
+def needs_draws(sites: ProgramSites, y: Tensor | None) -> str | None:
+    """Why masks must be drawn to be explained, or None where their distribution says it all.
 
     Args:
         sites: of the program.
         y: what was observed, or None.
-
-    Raises:
-        ValueError: y is given, the program has latents outside its particle plates, or the
-            distribution of a mask states no mean, or not what its values say.
     """
     unstated = [s.name for s in sites.masks if not s.states_mean or s.kind is None]
-    reason = None
     if y is not None:
-        reason = "masks given y are draws"
-    elif sites.has_outer_latents:
-        reason = "the program has latents outside mask_particles(), over which masks are averaged"
-    elif unstated:
-        reason = f"the distribution of the masks {unstated} states no mean of selections"
+        return "masks given y are draws"
+    if sites.has_outer_latents:
+        return "the program has latents outside mask_particles(), over which masks are averaged"
+    if unstated:
+        return f"the distribution of the masks {unstated} states no mean of selections"
+    return None
+
+
+def refuse_drawless(sites: ProgramSites, y: Tensor | None) -> None:
+    """Refuse to explain without draws what must be drawn.
+
+    Raises:
+        ValueError: as :func:`needs_draws` says.
+    """
+    reason = needs_draws(sites, y)
     if reason is not None:
         raise ValueError(f"draws=0 takes E[z | x] from the masks' distribution, and {reason}")
 

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from lexppl.argument_checks import int_at_least
 from lexppl.arviz_compatibility import Posterior, posterior_of
-from lexppl.explanation.drawless import no_draws, refuse_drawless, stated_means
+from lexppl.explanation.bootstrap_means import with_bootstrap
+from lexppl.explanation.drawless import needs_draws, no_draws, refuse_drawless, stated_means
 from lexppl.explanation.draws import (
     RESPONSE,
     RowDraws,
@@ -80,6 +81,8 @@ def explain(
     - with y: `log_likelihood`: `y` (chain, draw, row), log 1/K Σ_k p(y | x̃_k) of the draw's mask,
       in nats; `observed_data`: `y`.
     - `constant_data`: `x` (row, input), where x is a table.
+    - of a fit with a bootstrap E[z | x] of its fits in `sample_stats`, by the same names with
+      `bootstrap_` before them and dims (bootstrap, row, feature).
 
     A second mask site has `<site>_importance`, `<site>_size`, `<site>_selection_probability` …, and
     a dimension `<site>_feature` where its G is another.
@@ -184,7 +187,22 @@ def explain(
                 drawn = _draw(program, rows.arguments(chunk), sites, imputations, proposed)
                 arrays.write(chain, chunk, drawn)
     attrs = _attributes(result, seed, rows, draws, proposed)
-    return posterior_of(arrays.groups(attrs), attrs)
+    groups = arrays.groups(attrs)
+    if result.bootstrap is not None:
+        others = explain(
+            result.bootstrap,
+            x,
+            y,
+            draws=draws if needs_draws(sites, rows.y) else 0,
+            imputations=imputations,
+            seed=seed,
+            rows_per_chunk=rows_per_chunk,
+            row_names=row_names,
+            entry_names=entry_names,
+            proposals=proposals,
+        )
+        groups["sample_stats"] = with_bootstrap(groups["sample_stats"], others)
+    return posterior_of(groups, attrs)
 
 
 def _check_counts(counts: dict[str, int], seed: int) -> None:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from scipy.stats import t
 
 from lexppl.arviz_compatibility import Posterior, group_of
+from lexppl.explanation.bootstrap_means import bootstrap_means
 from lexppl.explanation.importance_kind import PROBABILITY, STATED, importance_kind, mask_means
 from lexppl.inference.training.row_weights import DIRICHLET
 
@@ -35,6 +36,10 @@ def selection_table(posterior: Posterior) -> pd.DataFrame:
 
       of new rows to fit on, to explain, and new seeds. It counts the seeds' spread in full where
       s²/R would do, and so covers at least 95 %. The explained rows must not be those of the fit.
+      With a bootstrap of B fits beside the chains (`fit(bootstrap=B)`) s is the standard deviation
+      of these, also with one chain, and the interval
+
+          mean ± √(t²_{.975, B−1} s² + t²_{.975, N−1} V_N).
     - `agreement`: whether replicates keep the feature in the same rows, from 0 to 1: the share of
       the masks' variance that is within replicates, pooled over rows n. Of selections whose
       distribution states `p_{rn} = E[z_{rn} | x_n]` it is exact, and rests on no draws,
@@ -93,7 +98,11 @@ def selection_table(posterior: Posterior) -> pd.DataFrame:
     variable = str(by_chain.name)
     mean = by_chain.values.mean(0)
     half = np.full_like(mean, np.nan)
-    if chains > 1:
+    weighted = bootstrap_means(posterior)
+    if weighted is not None:
+        spread = t.ppf(0.975, len(weighted) - 1) * weighted.std(0, ddof=1)
+        half = np.hypot(spread, _error_of_rows(posterior))
+    elif chains > 1:
         half = t.ppf(0.975, chains - 1) * mean_error(by_chain.values, covers_rows(posterior))
         if covers_rows(posterior):
             half = np.hypot(half, _error_of_rows(posterior))

@@ -28,8 +28,9 @@ class ExplainerRegressor(RegressorMixin, TableExplainer):
             replicates, validation_fraction, folds, predictor, prediction_masks, threshold,
             random_state, verbose: as in :class:`ExplainerClassifier`; the penalty's default is in
             nats of a standardised y.
-        row_weights: "dirichlet" to give the rows random weights of their own in each replicate, so
-            that the replicates' spread is over rows too (:func:`lexppl.fit`); None for none.
+        bootstrap: B more fits beside the replicates, each to the rows with random weights of its
+            own, by which the intervals of `explain` cover other rows too (:func:`lexppl.fit`); 0
+            for none.
         model: a fitted regressor, or a torch predictor with a normal distribution, to be explained.
 
     Attributes:

@@ -14,7 +14,6 @@ from lexppl.argument_checks import finite_float, int_at_least, int_between
 from lexppl.evaluation.penalty_path import PATH
 from lexppl.inference import Linear
 from lexppl.inference.training.fit import WEIGHT_DECAY
-from lexppl.inference.training.row_weights import DIRICHLET
 from lexppl.models.regimes import Regime
 from lexppl.systems import DEFAULT_METHOD, METHODS, Method
 from lexppl.systems.lex import PENALTY
@@ -38,8 +37,8 @@ that predicts validation rows better."""
 USUAL_PREDICTOR = NETWORK
 """Of `lexppl explain`, where nothing is typed."""
 BOOTSTRAP = True
-"""Whether `lexppl explain` weights the rows of each of several replicates at random, so that
-intervals cover rows, where nobody says."""
+"""Whether `lexppl explain` has, beside several replicates, as many fits to randomly weighted rows,
+by which intervals cover rows, where nobody says."""
 TAKEN_AS: Mapping[str, str] = MappingProxyType({"regime": "predictor"})
 """By which argument of its factory a method takes a setting, where the names differ."""
 
@@ -69,7 +68,7 @@ class FitPlan:
             :func:`lexppl.inference.entropy_unit` of what is observed; the numbers above are in
             nats.
         predictor_kind: one of :data:`PREDICTORS`; trees leave a gap where features are hidden.
-        row_weights: "dirichlet" for random weights of the rows in each replicate, or None.
+        bootstrap: B, fits to randomly weighted rows beside the replicates, 0 for none.
     """
 
     method: str
@@ -91,7 +90,7 @@ class FitPlan:
     weight_decay: float = WEIGHT_DECAY
     unit: float = 1.0
     predictor_kind: str = NETWORK
-    row_weights: str | None = None
+    bootstrap: int = 0
 
     @property
     def path(self) -> tuple[float, ...]:
@@ -130,7 +129,7 @@ def plan_for(
     seed: int = 0,
     unit: float = 1.0,
     predictor: str | None = None,
-    row_weights: str | None = None,
+    bootstrap: Any = 0,
 ) -> FitPlan:
     """The plan of a fit of a method to so many rows; what is None is chosen here.
 
@@ -145,7 +144,7 @@ def plan_for(
         entries: G.
         method: its name, and settings that :func:`check_settings` has let pass.
         k, penalty, imputer, masks, imputations, folds, hidden, predictor_hidden, epochs,
-            batch_size, learning_rate, regime, replicates, seed, unit, row_weights: of
+            batch_size, learning_rate, regime, replicates, seed, unit, bootstrap: of
             :class:`FitPlan`.
         predictor: its kind; the network if None.
 
@@ -197,7 +196,7 @@ def plan_for(
         weight_decay=WEIGHT_DECAY * unit,
         unit=unit,
         predictor_kind=kind,
-        row_weights=_row_weights(row_weights),
+        bootstrap=_bootstrap(bootstrap),
     )
 
 
@@ -343,10 +342,8 @@ def _count(name: str, value: Any, otherwise: int) -> int:
     return otherwise if value is None else int_at_least(name, value)
 
 
-def _row_weights(given: Any) -> str | None:
-    if given is not None and not (isinstance(given, str) and given == DIRICHLET):
-        raise ValueError(f"row_weights must be {DIRICHLET!r} or None; it is {given!r}")
-    return None if given is None else DIRICHLET
+def _bootstrap(given: Any) -> int:
+    return 0 if given == 0 else int_at_least("bootstrap", given, 2)
 
 
 def _widths(name: str, given: Any, otherwise: tuple[int, ...]) -> tuple[int, ...]:

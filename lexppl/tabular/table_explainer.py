@@ -70,7 +70,7 @@ class TableExplainer(SelectsColumns, BaseEstimator, ABC):
         batch_size: int | None = None,
         learning_rate: float | None = None,
         replicates: int = 1,
-        row_weights: str | None = None,
+        bootstrap: int = 0,
         model: Any = None,
         validation_fraction: float | None = 0.2,
         folds: int | None = None,
@@ -91,7 +91,7 @@ class TableExplainer(SelectsColumns, BaseEstimator, ABC):
         self.batch_size = batch_size
         self.learning_rate = learning_rate
         self.replicates = replicates
-        self.row_weights = row_weights
+        self.bootstrap = bootstrap
         self.model = model
         self.validation_fraction = validation_fraction
         self.folds = folds
@@ -264,7 +264,7 @@ class TableExplainer(SelectsColumns, BaseEstimator, ABC):
             seed=seed,
             unit=unit,
             predictor=self.predictor,
-            row_weights=self.row_weights,
+            bootstrap=self.bootstrap,
         )
 
     def _validated(self, X: Any, y: Any) -> tuple[Any, pd.DataFrame, NDArray[Any]]:

@@ -108,11 +108,16 @@ class EncodedRows:
 
     def at_most(self, train: int | None, valid: int, seed: int) -> EncodedRows:
         """At most so many rows of each part, at random; None for all."""
-        return replace(
-            self,
-            train=self.train if train is None else _some(self.train, train, seed),
-            valid=None if self.valid is None else _some(self.valid, valid, seed),
-        )
+        learned = _some(self.train, train, seed)
+        fewer = replace(self, train=(self.train[0][learned], self.train[1][learned]))
+        if self.weights is not None:
+            fewer = replace(fewer, weights=(self.weights[0][learned], self.weights[1]))
+        if self.valid is None:
+            return fewer
+        judged = _some(self.valid, valid, seed)
+        if fewer.weights is not None and fewer.weights[1] is not None:
+            fewer = replace(fewer, weights=(fewer.weights[0], fewer.weights[1][judged]))
+        return replace(fewer, valid=(self.valid[0][judged], self.valid[1][judged]))
 
     def observing(self, predictor: nn.Module) -> Self:
         """The same rows with what a predictor says of them."""
@@ -124,18 +129,17 @@ class EncodedRows:
         return replace(self, train=said(self.train), valid=valid)
 
 
-def _some(part: tuple[Tensor, Tensor], most: int, seed: int) -> tuple[Tensor, Tensor]:
-    """At most so many rows at random, with one of each label that is there."""
+def _some(part: tuple[Tensor, Tensor], most: int | None, seed: int) -> Tensor | slice:
+    """Places of at most so many rows at random, with one of each label that is there."""
     x, y = part
-    if len(x) <= most:
-        return part
+    if most is None or len(x) <= most:
+        return slice(None)
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))
     if not y.is_floating_point():
         _, firsts = np.unique(y.cpu().numpy()[order.numpy()], return_index=True)
         others = np.delete(order.numpy(), firsts)
         order = torch.from_numpy(np.concatenate([order.numpy()[firsts], others]))
-    chosen = order[:most].to(x.device)
-    return x[chosen], y[chosen]
+    return order[:most].to(x.device)
 
 
 def fit_full_predictor(plan: FitPlan, rows: EncodedRows, progress: bool = False) -> FittedPredictor:
@@ -176,10 +180,10 @@ def fit_table(
 ) -> TableFit:
     """Fit a method of :data:`lexppl.systems.METHODS` by a plan.
 
-    Where the plan's penalty is "auto", each λ of its path is fitted, all of them at once and
-    without weights of the rows, which would differ from λ to λ. The plan's usual λ is kept, or the
-    plateau chooses (:func:`lexppl.evaluation.plateau`). Up to two replicates without weights are
-    the path's own; others are fitted with the chosen λ, as if it had been given. A path that is
+    Where the plan's penalty is "auto", each λ of its path is fitted, all of them at once. The
+    plan's usual λ is kept, or the plateau chooses (:func:`lexppl.evaluation.plateau`). Up to two
+    replicates without a bootstrap are the path's own; others are fitted with the chosen λ, as if it
+    had been given. A path that is
     interrupted is the result as far as it came, and its fit at the chosen λ is it where what
     follows is interrupted. Of more than 10,000 validation rows as many are used, and with more than
     20,000 rows to fit on the path is shorter (:data:`MANY_ROWS`).
@@ -230,7 +234,6 @@ def fit_table(
         "batch_size": plan.batch_size,
         "learning_rate": plan.schedule,
         "weight_decay": plan.weight_decay,
-        "row_weights": plan.row_weights,
         "sample_weight": rows.weights,
         "seed": plan.seed,
         "progress": progress,
@@ -266,7 +269,7 @@ def _path(
         penalties=plan.path,
         replicates=each,
         rule=partial(plateau, usual=PENALTY * plan.unit),
-        **{**training, "row_weights": None, "epochs": epochs},
+        **{**training, "sample_weight": rows.weights, "epochs": epochs},
     )
 
 
@@ -280,7 +283,7 @@ def _at_penalty(
     """The fit at the plan's penalty, and the plan of it: the path's own where that is the same, or
     where Ctrl-C leaves nothing that is better."""
     if path is not None:
-        own = replace(plan, replicates=path.replicates, row_weights=None)
+        own = replace(plan, replicates=path.replicates, bootstrap=0)
         short = len(rows.train[0]) > MANY_ROWS
         if path.fitted.interrupted or (own == plan and not short):
             return path.result, own
@@ -290,6 +293,7 @@ def _at_penalty(
             rows.train,
             valid=rows.valid,
             replicates=plan.replicates,
+            bootstrap=plan.bootstrap,
             **training,
         )
         if path is None or not result.interrupted:

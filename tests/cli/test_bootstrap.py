@@ -13,24 +13,22 @@ from lexppl.tabular import ExplainerClassifier, ExplainerRegressor
 from lexppl.tabular.fit_plan import BOOTSTRAP, plan_for
 from tests.cli.tables import people, written
 
-DEFAULT = "dirichlet" if BOOTSTRAP else None
-
 
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ([], DEFAULT),
-        (["--replicates", "2"], DEFAULT),
-        (["--replicates", "1"], None),
-        (["--bootstrap"], "dirichlet"),
-        (["--no-bootstrap"], None),
+        ([], 4 if BOOTSTRAP else 0),
+        (["--replicates", "2"], 2 if BOOTSTRAP else 0),
+        (["--replicates", "1"], 0),
+        (["--bootstrap"], 4),
+        (["--no-bootstrap"], 0),
     ],
 )
 def test_the_plan_is_what_was_typed(words, expected):
     options = parse(["explain", "wine", "--out", "r", *words])
-    assert plan_of(options, 107, load_data("wine")).row_weights == expected
+    assert plan_of(options, 107, load_data("wine")).bootstrap == expected
     compared = parse(["compare", "wine", "--methods", "lex", "--replicates", "3"])
-    assert plan_of(compared, 107, load_data("wine")).row_weights is None
+    assert plan_of(compared, 107, load_data("wine")).bootstrap == 0
 
 
 @pytest.mark.parametrize("word", ["--bootstrap", "--no-bootstrap"])
@@ -39,11 +37,12 @@ def test_the_fit_and_what_is_said_of_it(word, tmp_path, capsys):
     quick = ["--epochs", "2", "--replicates", "2", "--draws", "4", "--quiet"]
     assert main(["explain", str(table), "--out", str(out), *quick, word]) == 0
     weighted = word == "--bootstrap"
-    assert load(out / "explainer").row_weights == ("dirichlet" if weighted else None)
-    posterior = xr.open_dataset(out / "posterior.nc", group="posterior")
-    assert posterior.attrs["row_weights"] == ("dirichlet" if weighted else "none")
+    saved = load(out / "explainer")
+    assert saved.row_weights is None and (saved.bootstrap is not None) == weighted
+    stats = xr.open_dataset(out / "posterior.nc", group="sample_stats")
+    assert ("bootstrap_selection_probability" in stats) == weighted
     said = capsys.readouterr().out
-    assert ("random weights of its rows" in said) == weighted
+    assert ("fits to randomly weighted rows" in said) == weighted
     assert ("other rows to fit on" in " ".join(said.split())) == weighted
     report = (out / "report.html").read_text(encoding="utf-8")
     assert ("weighted-likelihood bootstrap" in report) == weighted
@@ -61,14 +60,14 @@ def test_the_estimators_take_them(estimator):
     x = np.random.default_rng(0).normal(size=(60, 3))
     y = (x[:, 0] > 0).astype(float)
     options = {"epochs": 1, "replicates": 2, "random_state": 0}
-    weighted = estimator(row_weights="dirichlet", **options).fit(x, y)
+    weighted = estimator(bootstrap=2, **options).fit(x, y)
     plain = estimator(**options).fit(x, y)
-    assert weighted.result_.row_weights == "dirichlet" and plain.result_.row_weights is None
-    assert not np.allclose(weighted.feature_importances_, plain.feature_importances_)
-    with pytest.raises(ValueError, match="row_weights must be 'dirichlet' or None"):
-        estimator(row_weights=np.ones(60), **options).fit(x, y)
+    assert weighted.result_.bootstrap.replicates == 2 and plain.result_.bootstrap is None
+    for wrong in (1, 2.5, -2):
+        with pytest.raises(ValueError, match="bootstrap must be"):
+            estimator(bootstrap=wrong, **options).fit(x, y)
 
 
-def test_other_words_are_refused():
-    with pytest.raises(ValueError, match="it is 'yes'"):
-        plan_for(100, 3, row_weights="yes")
+def test_a_bootstrap_of_one_fit_is_refused():
+    with pytest.raises(ValueError, match="bootstrap must be"):
+        plan_for(100, 3, bootstrap=1)

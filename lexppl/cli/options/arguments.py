@@ -268,8 +268,8 @@ def _model_options(
             "--bootstrap",
             action=argparse.BooleanOptionalAction,
             default=None,
-            help="random weights of the rows for each replicate, so that intervals cover other "
-            "rows to fit on, and not other seeds alone (default: "
+            help="beside the replicates as many fits to randomly weighted rows, by which intervals "
+            "cover other rows to fit on, and not other seeds alone (default: "
             f"{'with two replicates or more' if BOOTSTRAP else 'no'})",
         )
 

@@ -7,7 +7,6 @@ import torch
 
 from lexppl.cli.errors import UsageError
 from lexppl.data import Dataset
-from lexppl.inference.training.row_weights import DIRICHLET
 from lexppl.models.regimes import Regime
 from lexppl.systems import DEFAULT_METHOD, METHODS
 from lexppl.tabular.fit_plan import (
@@ -77,17 +76,17 @@ def plan_of(
     }
     if "k" in typed:
         otherwise.pop("penalty", None)
-    settings = {"row_weights": _row_weights(options), **otherwise, **typed}
+    settings = {"bootstrap": _bootstrap(options), **otherwise, **typed}
     return plan_for(rows, data.n_entries, name, regime=regime, **settings)
 
 
-def _row_weights(options: argparse.Namespace) -> str | None:
-    """What was typed, or the default where there are several replicates."""
+def _bootstrap(options: argparse.Namespace) -> int:
+    """As many fits as there are replicates, if so typed, or by default where there are several."""
     if not hasattr(options, "bootstrap"):
-        return None
+        return 0
     typed = options.bootstrap
     wanted = BOOTSTRAP and options.replicates > 1 if typed is None else typed
-    return DIRICHLET if wanted else None
+    return int(options.replicates) if wanted else 0
 
 
 def law_of(plan: FitPlan) -> str:

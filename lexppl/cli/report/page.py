@@ -217,7 +217,7 @@ def _settings(findings: ReportData) -> list[tuple[str, str]]:
         ),
         ("best epochs", ", ".join(str(int(epoch) + 1) for epoch in result.best_epoch)),
         ("replicates", str(plan.replicates)),
-        ("row weights", plan.row_weights or "none"),
+        ("fits of a bootstrap", str(plan.bootstrap or "none")),
         ("seed", str(plan.seed)),
         ("mask draws a row", str(findings.draws)),
         ("device", findings.device),

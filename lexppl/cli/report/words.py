@@ -10,7 +10,6 @@ from lexppl.explanation.importance_kind import (
     PROBABILITY,
     ImportanceKind,
 )
-from lexppl.inference.training.row_weights import DIRICHLET
 from lexppl.models.imputers.by_name import hidden_by
 from lexppl.systems import METHODS
 
@@ -44,7 +43,7 @@ def gain_meaning(findings: ReportData, gains: JudgedGains) -> str:
     seeds = ""
     if findings.result.replicates > 1:
         seeds = " and over the seeds of the fit"
-        if findings.result.row_weights == DIRICHLET:
+        if findings.result.bootstrap is not None:
             seeds = ", over other rows to fit on and over the seeds of the fit"
     return (
         "Gain: what keeping the feature is worth against hiding it, in nats, to predict "
@@ -163,12 +162,13 @@ def _reading_of_replicates(findings: ReportData) -> str:
         f"same rows. The interval shows how much the {kind.label} differs between them: it speaks "
         "of the fit, not of the sample of rows. "
     )
-    if findings.result.row_weights == DIRICHLET:
+    if findings.result.bootstrap is not None:
         interval = (
-            f"{plan.replicates} replicates of the explainer were fitted from different seeds, each "
-            "to the rows with random weights of its own (the weighted-likelihood bootstrap). The "
-            f"interval shows how much the {kind.label} would differ with other rows and other "
-            "seeds. "
+            f"{plan.replicates} replicates of the explainer were fitted from different seeds, and "
+            f"beside them {plan.bootstrap} to the rows with random weights (the "
+            f"weighted-likelihood bootstrap). The interval shows how much the {kind.label} would "
+            "differ with other rows and other seeds: it is as wide as the latter differ among "
+            "themselves. "
         )
     if kind is PROBABILITY:
         return interval + (

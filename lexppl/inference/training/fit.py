@@ -36,6 +36,8 @@ from lexppl.inference.training.preparation import (
 from lexppl.inference.training.result import FitResult, History
 from lexppl.inference.training.row_fitted import fit_to_rows
 from lexppl.inference.training.row_weights import (
+    DIRICHLET,
+    GIVEN,
     RowWeighting,
     TrainingRows,
     WeightedRows,
@@ -74,6 +76,7 @@ def fit(
     clip_norm: float | None = None,
     patience: int | None = None,
     replicates: int = 1,
+    bootstrap: int = 0,
     seed: int = 0,
     callbacks: Iterable[Callback] = (),
     progress: bool = True,
@@ -148,6 +151,13 @@ def fit(
             from where the objective's schedules have settled; None to run all epochs.
         replicates: R independent seeds trained at once; with a list of models or of data sets
             leave it out.
+        bootstrap: B more fits of a model beside the R, trained at once with them, each from a seed
+            of its own and with `row_weights="dirichlet"`; 0 for none, at least 2 for a spread. They
+            are `FitResult.bootstrap`. What is reported is of the R, which have all rows once:
+            weighted fits are of what half of the rows tell. The interval about it is of the B:
+            they scatter about a fit to the rows as that fit does over samples of rows, seeds
+            included. :func:`lexppl.explain` and :func:`lexppl.evaluation.feature_gains` run them
+            along. Goes with one model, the same rows for all replicates and no `row_weights`.
         seed: of initial weights, batches and draws; the same seed gives the same bits.
         callbacks: called after each epoch with an :class:`Epoch`.
         progress: show a progress bar.
@@ -188,7 +198,11 @@ def fit(
     models: list[Any] = list(model) if isinstance(model, list | tuple) else [model]
     builders = [builder_of(one, guide, objective, stages) for one in models]
     folds = own_folds(models, builders) if folds is None else folds
-    replicates = _count(replicates, len(models) if several else None, train, valid, row_weights)
+    counted = _count(replicates, len(models) if several else None, train, valid, row_weights)
+    if bootstrap:
+        _check_bootstrap(bootstrap, several, train, valid, row_weights)
+        row_weights = DIRICHLET
+    replicates = counted + bootstrap
     with seeded(seed), program_settings(validate=False):
         given = [guide] if stages is None or callable(stages) else guides_of(stages)
         set_up_guides(given, models, train)
@@ -200,7 +214,8 @@ def fit(
         rows = training_rows(train, dtype, "train")
         weighting = None
         if row_weights is not None or sample_weight is not None:
-            weighting = RowWeighting.of(row_weights, rows, replicates, seed, sample_weight)
+            plain = counted if bootstrap else 0
+            weighting = RowWeighting.of(row_weights, rows, replicates, seed, sample_weight, plain)
         with seeded(seed):
             rows, held_out, learned_rows = _divided(valid, rows, dtype, weighting, folds)
         fit_to_rows(copies, learned_rows, seed)
@@ -229,7 +244,18 @@ def fit(
     result.entry_names = _names(train, "entry_names")
     result.feature_names = _names(train, "feature_names")
     result.class_names = _names(train, "class_names")
+    if bootstrap:
+        result = _parted(result, counted, sample_weight is not None)
+    report_collapse(result.collapse)
     return result
+
+
+def _parted(result: FitResult, plain: int, samples: bool) -> FitResult:
+    """The first replicates, and the others as their bootstrap."""
+    first = result.subset(range(plain))
+    first.row_weights = GIVEN if samples else None
+    first.bootstrap = result.subset(range(plain, result.replicates))
+    return first
 
 
 def _type_learned(modules: TrainingModules) -> torch.dtype:
@@ -266,6 +292,22 @@ def _count(
     if count < 1:
         raise ValueError("a list of models needs at least one; it is empty")
     return count
+
+
+def _check_bootstrap(
+    bootstrap: int, several: bool, train: Any, valid: Any, row_weights: Any
+) -> None:
+    int_at_least("bootstrap", bootstrap, 2)
+    if several or isinstance(train, ReplicateData) or isinstance(valid, ReplicateData):
+        raise ValueError(
+            "bootstrap= fits one model again to the same rows, and models or rows are given for "
+            "each replicate: fit those one after another"
+        )
+    if row_weights is not None:
+        raise ValueError(
+            "bootstrap= draws weights of the rows, and row_weights are given: leave one of the two "
+            "out; how often rows stand in the sample is sample_weight="
+        )
 
 
 def _check_arguments(
@@ -353,7 +395,6 @@ def _result(
             marginals = mask_marginals(term.model, term.guide, batch)
             kinds = [collapse(m, of_rows) for m, of_rows in marginals.values()]
         found.append(next((kind for kind in kinds if kind is not None), None))
-    report_collapse(found)
     y = None
     if not isinstance(rows, LoadedRows) and len(rows.columns) > 1:
         y = rows.columns[1]

@@ -1,5 +1,7 @@
 """What a fit leaves."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
@@ -50,6 +52,8 @@ class FitResult:
         row_weights: "dirichlet" where each replicate has its own random weights of the rows, so
             that their spread is over rows too; "given" where the user gave weights; else None.
         modules: all modules of all terms, for each replicate.
+        bootstrap: B more fits of the same model to the same rows, each with random weights of
+            theirs (`fit(bootstrap=B)`): by their spread, intervals are told. None without.
     """
 
     models: list[Any]
@@ -68,6 +72,7 @@ class FitResult:
     class_names: tuple[str, ...] | None = None
     row_weights: str | None = None
     modules: list[nn.Module] = field(default_factory=list, repr=False)
+    bootstrap: FitResult | None = field(default=None, repr=False)
 
     @property
     def model(self) -> Any:
