@@ -40,7 +40,8 @@ for words in json.loads(sys.argv[1]):
 print("\\n" + json.dumps(told))
 """
 
-HELP = [["--help"], ["--version"], *([name, "--help"] for name in ("explain", "evaluate", "compare"))]
+COMMANDS = ("explain", "evaluate", "compare")
+HELP = [["--help"], ["--version"], *([command, "--help"] for command in COMMANDS)]
 OUT = ["--out", "results"]
 REFUSED = [
     ["explain", "wine", *OUT, "--method", "l2x", "--penalty", "0.1"],
