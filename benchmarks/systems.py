@@ -84,7 +84,7 @@ def candidates(method, settings):
     if method == "q_fit":
         return [q_fit(11, settings.black_box, kl_weight=KL_WEIGHT, samples=4)]
     if method == "lex":
-        return [AS_MEASURED.build(settings)]
+        return [system_for(AS_MEASURED, settings)]
     if method != "real_x":
         return [system_for(method, settings)]
     return [system_for(method, replace(settings, penalty=p / 11)) for p in PENALTIES]

@@ -151,6 +151,27 @@ def estimators(records: list[Record]) -> str:
     return "\n".join(rows)
 
 
+def start_up(records: list[Record]) -> str:
+    """Help and refusals, before and after."""
+    rows = [
+        "| `lexppl` … | exit code | seconds before | after | of a core before | after | MB "
+        "before | after |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    groups: dict[str, dict[str, Record]] = defaultdict(dict)
+    for record in records:
+        groups[record["command"]][record["code"]] = record
+    for command, found in groups.items():
+        cells = [
+            format(found[code][key], digits) if code in found else "—"
+            for key, digits in (("seconds", ".2f"), ("cpu_seconds", ".2f"), ("megabytes", ".0f"))
+            for code in ("before", "after")
+        ]
+        (code,) = {record["exit_code"] for record in found.values()}
+        rows.append(f"| `{command}` | {code} | {' | '.join(cells)} |")
+    return "\n".join(rows)
+
+
 def circumstances(records: list[Record]) -> str:
     """Where and when the records were made."""
     dates = sorted({r["date"] for r in records})
@@ -168,6 +189,7 @@ TABLES: dict[str, tuple[Callable[[list[Record]], str], str]] = {
     "switches": (switches, "switches"),
     "branches": (branches, "switches"),
     "step": (step, "step"),
+    "start-up": (start_up, "start_up"),
     "estimators": (estimators, "estimators"),
     "real-x": (real_x_table, "systems"),
     "mcc": (mcc_table, "systems"),

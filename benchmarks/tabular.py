@@ -156,7 +156,7 @@ def fitted(method, train, given, shared):
     regime = "self post-hoc" if explains else "free in-situ"
     y = regime_targets(regime, train.x, train.y, predictor=given["black_box"])
     rate = Linear(1e-3, 5e-5, begin=0.5)
-    system = AS_MEASURED.build(settings) if method == "lex" else system_for(method, settings)
+    system = system_for(AS_MEASURED, settings) if method == "lex" else system_for(method, settings)
     return fit(system, (train.x, y), learning_rate=rate, **shared)
 
 

@@ -1,15 +1,13 @@
 """Checks of numbers that arguments are: whole ones, finite ones, shares.
 
 Each takes numpy's numbers too, never a boolean, and returns a plain number of Python; finite ones
-and shares may be tensors without dimensions. A message names the argument, what was expected and
-what was given.
+and shares may be tensors or arrays without dimensions. A message names the argument, what was
+expected and what was given.
 """
 
 import math
 from numbers import Integral, Real
 from typing import Any
-
-from torch import Tensor
 
 
 def int_at_least(name: str, value: Any, least: int = 1, *, note: str = "") -> int:
@@ -130,7 +128,7 @@ def _is_int(value: Any) -> bool:
 
 def _real(value: Any) -> float:
     """The number, or NaN for what is none."""
-    if isinstance(value, Tensor) and value.dim() == 0:
+    if getattr(value, "shape", None) == ():
         value = value.item()
     return float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
 

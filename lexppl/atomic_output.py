@@ -41,14 +41,14 @@ def output_folder(
         done
     """
     target = Path(target).expanduser().resolve()
-    _refuse_to_replace(target, overwrite, own)
+    check_output_folder(target, overwrite, own)
     aside = _aside(target)
     made = _make_parents(target)
     try:
         with _naming(target):
             aside.mkdir()
         yield aside
-        _refuse_to_replace(target, overwrite, own)
+        check_output_folder(target, overwrite, own)
         _replace_folder(aside, target)
     except BaseException:
         shutil.rmtree(aside, ignore_errors=True)
@@ -69,11 +69,8 @@ def output_file(target: str | Path, overwrite: bool = False) -> Iterator[Path]:
         FileExistsError: a folder of that name, or a file and no `overwrite`.
         OSError: a place that cannot be written.
     """
+    check_output_file(target, overwrite)
     target = Path(target).expanduser().resolve()
-    if target.is_dir():
-        raise FileExistsError(f"{str(target)!r} is a folder; give the name of a file")
-    if target.exists() and not overwrite:
-        raise FileExistsError(f"{str(target)!r} exists; give --overwrite to replace it")
     aside = _aside(target)
     made = _make_parents(target)
     try:
@@ -142,7 +139,34 @@ def is_full_disk(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno in FULL
 
 
-def _refuse_to_replace(target: Path, overwrite: bool, own: Collection[str]) -> None:
+def check_output_file(target: str | Path, overwrite: bool = False) -> None:
+    """Refuse to replace a folder, or a file unless told to.
+
+    Args:
+        target, overwrite: of :func:`output_file`.
+
+    Raises:
+        FileExistsError: such a target.
+    """
+    target = Path(target).expanduser().resolve()
+    if target.is_dir():
+        raise FileExistsError(f"{str(target)!r} is a folder; give the name of a file")
+    if target.exists() and not overwrite:
+        raise FileExistsError(f"{str(target)!r} exists; give --overwrite to replace it")
+
+
+def check_output_folder(
+    target: str | Path, overwrite: bool = False, own: Collection[str] = ()
+) -> None:
+    """Refuse to replace a file, or a folder with files unless told to, and foreign ones never.
+
+    Args:
+        target, overwrite, own: of :func:`output_folder`.
+
+    Raises:
+        FileExistsError: such a target.
+    """
+    target = Path(target).expanduser().resolve()
     if not target.exists():
         return
     if not target.is_dir():

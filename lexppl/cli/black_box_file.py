@@ -9,7 +9,8 @@ import joblib
 import torch
 from torch import Tensor
 
-from lexppl.cli.errors import UsageError, one_line
+from lexppl.cli.errors import one_line
+from lexppl.cli.options.checks import check_black_box
 from lexppl.data import DividedTable
 from lexppl.models.black_box import black_box
 from lexppl.tabular.asked_model import as_it_takes, asked_by_table
@@ -23,14 +24,8 @@ def load_black_box(options: argparse.Namespace) -> Any:
         FileNotFoundError: no such file.
         ValueError: a file that cannot be loaded.
     """
+    check_black_box(options)
     path = Path(options.black_box).expanduser()
-    if not options.trust_black_box:
-        raise UsageError(
-            f"--black-box {path}: loading a joblib or pickle file runs the code in it; give "
-            "--trust-black-box too if you trust where it comes from"
-        )
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no black box file {str(path)!r}")
     try:
         if path.suffix in (".pt", ".pth"):
             return torch.load(path, map_location="cpu", weights_only=False)

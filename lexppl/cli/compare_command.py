@@ -10,21 +10,23 @@ from typing import Any
 import pandas as pd
 
 from lexppl.atomic_output import output_file
-from lexppl.cli.errors import UsageError
-from lexppl.cli.messages import tell
+from lexppl.choices.compared import LIBRARIES
+from lexppl.choices.methods import DEFAULT_METHOD, METHODS
+from lexppl.cli.options.checks import methods_of
 from lexppl.cli.options.plan_options import device_of, plan_of
+from lexppl.cli.short_warnings import short_warnings
 from lexppl.cli.source import read_source
+from lexppl.cli.standard_error import tell
 from lexppl.cli.tables import text_table
 from lexppl.cli.threads import one_thread
-from lexppl.compare import METHODS as OTHERS
 from lexppl.compare import compare
 from lexppl.data import DividedTable
 from lexppl.inference import entropy_unit
-from lexppl.systems import DEFAULT_METHOD, METHODS
 from lexppl.tabular.fit_plan import FEW_ROWS
 from lexppl.tabular.table_fit import EncodedRows, fit_full_predictor, fit_table
 
 
+@short_warnings()
 def run_compare(options: argparse.Namespace, command: Sequence[str]) -> int:
     """Carry out `lexppl compare`.
 
@@ -39,7 +41,7 @@ def run_compare(options: argparse.Namespace, command: Sequence[str]) -> int:
         UsageError, ValueError, TypeError, OSError: a mistake in what was typed or in the data.
         ImportError: a method whose library is not installed.
     """
-    names = _methods(options.methods)
+    names = methods_of(options.methods)
     device = device_of(options.device)
     with _output(options) as file:
         source = read_source(options, device)
@@ -58,20 +60,6 @@ def _output(options: argparse.Namespace) -> AbstractContextManager[Path | None]:
     return nullcontext() if options.out is None else output_file(options.out, options.overwrite)
 
 
-def _methods(text: str) -> list[str]:
-    known = (*METHODS, *OTHERS)
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    unknown = [name for name in names if name not in known]
-    if unknown or not names:
-        raise UsageError(
-            f"--methods takes names separated by commas; {', '.join(unknown) or 'none'} given, of "
-            f"{', '.join(known)}"
-        )
-    if len(set(names)) < len(names):
-        raise UsageError(f"--methods names a method twice: {text}")
-    return names
-
-
 def _compared(names: list[str], options: argparse.Namespace, source: DividedTable) -> pd.DataFrame:
     data, progress = source.data, not options.quiet
     own = [name for name in names if name in METHODS]
@@ -86,7 +74,7 @@ def _compared(names: list[str], options: argparse.Namespace, source: DividedTabl
     full = fit_full_predictor(usual, rows, progress)
     compared: dict[str, Any] = {}
     for name in names:
-        if name in OTHERS:
+        if name in LIBRARIES:
             compared[name] = name
             continue
         tell(f"fitting {name}", options.quiet)

@@ -16,9 +16,11 @@ from lexppl.arviz_compatibility import group_of
 from lexppl.atomic_output import output_file
 from lexppl.cli.exit_codes import INTERRUPTED
 from lexppl.cli.judging import PREDICTED_MASKS
-from lexppl.cli.messages import collapse_messages, early_message, tell, warn
+from lexppl.cli.messages import collapse_messages, early_message
 from lexppl.cli.options.arguments import EVALUATED_BY
 from lexppl.cli.options.plan_options import device_of, law_of, plan_of
+from lexppl.cli.short_warnings import short_warnings
+from lexppl.cli.standard_error import tell, warn
 from lexppl.cli.tables import text_table
 from lexppl.data import Dataset, synthetic, synthetic_set
 from lexppl.data.stratification import training_and_validation
@@ -48,6 +50,7 @@ PREDICTION = (
 )
 
 
+@short_warnings()
 def run_evaluate(options: argparse.Namespace, command: Sequence[str]) -> int:
     """Carry out `lexppl evaluate`.
 

@@ -11,6 +11,9 @@ from torch import Tensor
 
 from lexppl.arviz_compatibility import Posterior
 from lexppl.atomic_output import output_folder, refuse_without_space
+from lexppl.choices.methods import METHODS
+from lexppl.choices.regimes import Regime
+from lexppl.choices.settings import AUTO, AUTO_PREDICTOR, USUAL_PREDICTOR, chooses_penalty
 from lexppl.cli.black_box_file import black_box_targets, load_black_box
 from lexppl.cli.exit_codes import INTERRUPTED
 from lexppl.cli.gains import JudgedGains, judge_gains, judge_learning, undecided
@@ -29,22 +32,18 @@ from lexppl.cli.messages import (
     collapse_messages,
     early_message,
     learned_messages,
-    tell,
-    warn,
 )
-from lexppl.cli.model_first import (
-    ENCODING,
-    EXPLAINER,
-    least_bytes,
-    what_follows,
-    write_model,
-)
-from lexppl.cli.options.plan_options import check_options, device_of, plan_of, regime_of
+from lexppl.cli.model_first import least_bytes, what_follows, write_model
+from lexppl.cli.options.checks import regime_of
+from lexppl.cli.options.plan_options import device_of, plan_of
+from lexppl.cli.outputs import IMPORTANCE, OUTPUTS, PATH, POSTERIOR, REPORT
 from lexppl.cli.report.findings import ReportData, counted
 from lexppl.cli.report.page import write_report
 from lexppl.cli.report.ranked import ranked_features, ranking_head
 from lexppl.cli.report.words import gain_meaning, unsettled, what_is_found
+from lexppl.cli.short_warnings import short_warnings
 from lexppl.cli.source import capped, read_source
+from lexppl.cli.standard_error import tell, warn
 from lexppl.cli.tables import score_cells, text_table
 from lexppl.cli.threads import one_thread
 from lexppl.data import DividedTable
@@ -52,22 +51,10 @@ from lexppl.evaluation.refits.fitted_predictor import FittedPredictor
 from lexppl.explanation import explain, save_posterior, selection_table
 from lexppl.explanation.importance_kind import PROBABILITY, kind_of
 from lexppl.inference import FitResult, entropy_unit
-from lexppl.models.regimes import Regime
-from lexppl.systems import METHODS
-from lexppl.tabular.fit_plan import (
-    AUTO,
-    AUTO_PREDICTOR,
-    FEW_ROWS,
-    USUAL_PREDICTOR,
-    FitPlan,
-    chooses_penalty,
-)
+from lexppl.tabular.fit_plan import FEW_ROWS, FitPlan
 from lexppl.tabular.predictor_choice import Chosen, fit_chosen
 from lexppl.tabular.table_fit import EncodedRows, TableFit, fit_full_predictor, fit_table
 
-POSTERIOR, IMPORTANCE, REPORT = "posterior.nc", "importance.csv", "report.html"
-PATH = "penalty_path.csv"
-OUTPUTS = (POSTERIOR, IMPORTANCE, REPORT, EXPLAINER, ENCODING, PATH)
 EXPLAINED_ROWS = 1000
 """Most held-out rows whose masks are written."""
 HASTY_ROWS = 200
@@ -103,6 +90,7 @@ class Fitted:
         return self.table.result
 
 
+@short_warnings()
 def run_explain(options: argparse.Namespace, command: Sequence[str]) -> int:
     """Carry out `lexppl explain`.
 
@@ -117,7 +105,6 @@ def run_explain(options: argparse.Namespace, command: Sequence[str]) -> int:
         UsageError, ValueError, TypeError, OSError: a mistake in what was typed or in the data.
         KeyboardInterrupt: interrupted before there was anything to write.
     """
-    check_options(options)
     regime = regime_of(options)
     device = device_of(options.device)
     with output_folder(options.out, options.overwrite, OUTPUTS) as folder:

@@ -8,6 +8,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from lexppl.choices.methods import METHODS
+from lexppl.choices.regimes import Regime
 from lexppl.data import Dataset, DividedTable
 from lexppl.evaluation.gain_tables import gain_table
 from lexppl.evaluation.gains import feature_gains
@@ -17,8 +19,6 @@ from lexppl.explanation import explain, mask_means
 from lexppl.explanation.importance_kind import PROBABILITY, STATED, kind_of
 from lexppl.inference import FitResult
 from lexppl.models import regime_targets
-from lexppl.models.regimes import Regime
-from lexppl.systems import METHODS
 from lexppl.tabular.fit_plan import FitPlan
 
 JUDGED_ROWS = 2000

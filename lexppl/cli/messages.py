@@ -1,7 +1,6 @@
-"""What the program says beside its results, on standard error."""
+"""What the reader should mind of a fit, in words."""
 
 import math
-import sys
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
@@ -22,25 +21,8 @@ ADVICE: Mapping[str, str] = MappingProxyType(
     }
 )
 
-
 MOST_UNDECIDED = 0.5
 """Of rows and features; above it masks have not settled."""
-
-
-def tell(message: str, quiet: bool = False) -> None:
-    """Say in one line how the work goes."""
-    if not quiet:
-        print(f"lexppl: {message}", file=sys.stderr, flush=True)
-
-
-def say(message: str) -> None:
-    """Say in one line what became of the work."""
-    print(f"lexppl: {message}", file=sys.stderr, flush=True)
-
-
-def warn(message: str) -> None:
-    """Warn in one line."""
-    print(f"lexppl: warning: {message}", file=sys.stderr, flush=True)
 
 
 def learned_messages(gain: BaseRateGain, undecided: float | None) -> list[str]:

@@ -12,13 +12,13 @@ from pathlib import Path
 from types import FrameType
 
 from lexppl.atomic_output import is_full_disk
-from lexppl.cli.messages import say
+from lexppl.cli.outputs import ENCODING, EXPLAINER
+from lexppl.cli.standard_error import tell
 from lexppl.data import DividedTable
 from lexppl.inference import FitResult
 from lexppl.saving import save
 from lexppl.tabular.fit_plan import NETWORK, FitPlan
 
-EXPLAINER, ENCODING = "explainer", "encoding.json"
 LEAST_REPORT = 200_000
 """Bytes of the smallest report, with the posterior and the tables beside it."""
 BYTES_OF_A_WEIGHT = 4
@@ -39,7 +39,7 @@ class Rest:
         if self.error is None:
             return
         ended = "interrupted" if isinstance(self.error, KeyboardInterrupt) else "not all was done"
-        say(f"{ended}: {out} holds the fitted explainer, and not what follows from it")
+        tell(f"{ended}: {out} holds the fitted explainer, and not what follows from it")
         if not isinstance(self.error, KeyboardInterrupt):
             raise self.error
 

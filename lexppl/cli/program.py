@@ -3,23 +3,25 @@
 import contextlib
 import os
 import sys
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from types import MappingProxyType
 from typing import Any
 
-from lexppl.cli.compare_command import run_compare
 from lexppl.cli.errors import UsageError, one_line
-from lexppl.cli.evaluate_command import run_evaluate
 from lexppl.cli.exit_codes import FAILED, INTERRUPTED, MISUSED
-from lexppl.cli.explain_command import run_explain
-from lexppl.cli.messages import warn
 from lexppl.cli.options.arguments import parse
-from lexppl.inference import CollapseWarning
+from lexppl.cli.options.checks import check_options
 
-COMMANDS: Mapping[str, Callable[[Any, Sequence[str]], int]] = MappingProxyType(
-    {"explain": run_explain, "evaluate": run_evaluate, "compare": run_compare}
+COMMANDS: Mapping[str, str] = MappingProxyType(
+    {
+        "explain": "lexppl.cli.explain_command:run_explain",
+        "evaluate": "lexppl.cli.evaluate_command:run_evaluate",
+        "compare": "lexppl.cli.compare_command:run_compare",
+    }
 )
+"""Where each command stands; it is loaded once what was typed has been checked, as it loads torch
+and all else that does the work."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -41,8 +43,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     _replace_what_cannot_be_printed()
     try:
         options = parse(words)
-        with _short_warnings():
-            return COMMANDS[options.command](options, ["lexppl", *words])
+        check_options(options)
+        return _command(options.command)(options, ["lexppl", *words])
     except UsageError as error:
         return _fail(error, MISUSED, debug)
     except BrokenPipeError:
@@ -57,28 +59,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         return INTERRUPTED
 
 
+def _command(name: str) -> Callable[[Any, Sequence[str]], int]:
+    module, _, function = COMMANDS[name].partition(":")
+    found: Callable[[Any, Sequence[str]], int] = getattr(import_module(module), function)
+    return found
+
+
 def _fail(error: Exception, code: int, debug: bool) -> int:
     if debug:
         raise error
     print(f"lexppl: error: {one_line(error)}", file=sys.stderr)
     return code
-
-
-@contextlib.contextmanager
-def _short_warnings() -> Iterator[None]:
-    """Warnings as one line without their place in the code; of a collapse each command tells in
-    its own words."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("default")
-        for category in (
-            DeprecationWarning,
-            PendingDeprecationWarning,
-            FutureWarning,
-            CollapseWarning,
-        ):
-            warnings.simplefilter("ignore", category)
-        warnings.showwarning = lambda message, *_: warn(" ".join(str(message).split()))
-        yield
 
 
 def _replace_what_cannot_be_printed() -> None:

@@ -1,7 +1,6 @@
 """The rows that a command is about: read, checked, and put into parts."""
 
 import argparse
-import difflib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,30 +9,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from lexppl.cli.errors import UsageError
-from lexppl.data import (
-    DividedTable,
-    divided_frame,
-    divided_set,
-    read_frame,
-    shipped_names,
-    synthetic_names,
-)
-from lexppl.data.listing import listed
+from lexppl.choices.data_sets import shipped_names
+from lexppl.cli.options.data_name import check_data_name
+from lexppl.data import DividedTable, divided_frame, divided_set, read_frame
 from lexppl.data.table_files import table_name
 
 JUDGED_ROWS = 10_000
 """Most rows to choose the best epoch on, and most held-out rows that are looked at."""
-TABLE_OPTIONS = (
-    "target",
-    "task",
-    "categorical",
-    "missing",
-    "drop_missing",
-    "drop_constant",
-    "separator",
-    "column_names",
-)
 
 
 def read_source(options: argparse.Namespace, device: torch.device) -> DividedTable:
@@ -43,6 +25,7 @@ def read_source(options: argparse.Namespace, device: torch.device) -> DividedTab
         UsageError: neither; or options for tables with a set that comes along.
         ValueError, OSError: what :func:`lexppl.data.divided_frame` refuses.
     """
+    check_data_name(options)
     name = options.data
     division = {
         "valid_share": options.valid_share,
@@ -50,11 +33,8 @@ def read_source(options: argparse.Namespace, device: torch.device) -> DividedTab
         "seed": options.seed,
     }
     if name in shipped_names():
-        _refuse_table_options(options)
         return divided_set(name, **division).to(device)
     path = Path(name).expanduser()
-    if not path.exists():
-        raise UsageError(_unknown(name, path))
     frame = read_frame(
         path,
         missing=options.missing,
@@ -101,28 +81,6 @@ def _some(rows: NDArray[np.int64], labels: NDArray[Any], most: int, seed: int) -
     _, firsts = np.unique(labels[order], return_index=True)
     chosen = np.concatenate([order[firsts], np.delete(order, firsts)])[:most]
     return generator.permutation(chosen)
-
-
-def _refuse_table_options(options: argparse.Namespace) -> None:
-    given = ["--" + name.replace("_", "-") for name in TABLE_OPTIONS if getattr(options, name)]
-    if given:
-        raise UsageError(
-            f"{options.data} is a data set that comes along, and {given[0]} is for tables in "
-            f"files; for a file of that name give ./{options.data}"
-        )
-
-
-def _unknown(name: str, path: Path) -> str:
-    close = difflib.get_close_matches(name, shipped_names(), n=1, cutoff=0.6)
-    if path.suffix or len(path.parts) > 1:
-        return f"there is no file {name!r}"
-    if close:
-        return f"there is no data set or file {name!r}; did you mean {close[0]!r}?"
-    real = [known for known in shipped_names() if known not in synthetic_names()]
-    return (
-        f"there is no data set or file {name!r}; the sets that come along are {listed(real)} and "
-        f"{listed(synthetic_names(), most=9)}"
-    )
 
 
 def _separator(given: str | None) -> str | None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
 from torch import Tensor
 
+from lexppl.choices.compared import LIBRARIES
 from lexppl.compare.importances.captum import (
     gradient_x_input_importances,
     integrated_gradients_importances,
@@ -102,15 +103,19 @@ def _tabnet(ground: ComparisonContext, **options: Any) -> Importances:
     return lambda x: fitted.importances(x, ground.grouping)
 
 
-METHODS: Mapping[str, Method] = MappingProxyType(
+_PREPARED: Mapping[str, Method] = MappingProxyType(
     {
-        "shap": Method(_shap, needs="shap"),
-        "lime": Method(_lime, needs="lime"),
-        "saliency": Method(_saliency, by_gradient=True, needs="captum"),
-        "integrated_gradients": Method(_integrated_gradients, by_gradient=True, needs="captum"),
-        "gradient_x_input": Method(_gradient_x_input, by_gradient=True, needs="captum"),
+        "shap": Method(_shap),
+        "lime": Method(_lime),
+        "saliency": Method(_saliency, by_gradient=True),
+        "integrated_gradients": Method(_integrated_gradients, by_gradient=True),
+        "gradient_x_input": Method(_gradient_x_input, by_gradient=True),
         "permutation": Method(_permutation),
-        "tabnet": Method(_tabnet, explains_model=False, needs="pytorch_tabnet"),
+        "tabnet": Method(_tabnet, explains_model=False),
     }
+)
+
+METHODS: Mapping[str, Method] = MappingProxyType(
+    {name: replace(_PREPARED[name], needs=library) for name, library in LIBRARIES.items()}
 )
 """By name; `compare` adds "random", the control."""

@@ -1,5 +1,6 @@
 """Data sets: synthetic ones with known truth, shipped ones, tables from files."""
 
+from lexppl.choices.data_sets import shipped_names, synthetic_names
 from lexppl.data.dataset import Dataset
 from lexppl.data.divided_table import DividedTable, divided_frame, divided_set
 from lexppl.data.encoding import (
@@ -9,13 +10,12 @@ from lexppl.data.encoding import (
     TargetColumn,
 )
 from lexppl.data.ranked_sets import ranked_names, ranked_set
-from lexppl.data.shipped import load, shipped_names
+from lexppl.data.shipped import load
 from lexppl.data.synthetic import (
     AdditiveBranch,
     ProductBranch,
     SyntheticSet,
     synthetic,
-    synthetic_names,
     synthetic_set,
 )
 from lexppl.data.table_files import read_frame

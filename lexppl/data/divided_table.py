@@ -11,10 +11,10 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
+from lexppl.choices.data_sets import synthetic_names
 from lexppl.data.dataset import Dataset
 from lexppl.data.shipped import load, shipped_frame
 from lexppl.data.stratification import stratified_parts, training_and_validation
-from lexppl.data.synthetic import synthetic_names
 from lexppl.data.tables import dataset_from_frame
 
 

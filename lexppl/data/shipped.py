@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
@@ -11,28 +10,11 @@ import torch
 from numpy.typing import NDArray
 from sklearn import datasets
 
+from lexppl.choices.data_sets import TARGETS, shipped_names, synthetic_names
 from lexppl.data.dataset import Dataset
 from lexppl.data.listing import listed
-from lexppl.data.synthetic import synthetic, synthetic_names
+from lexppl.data.synthetic import synthetic
 from lexppl.data.tables import dataset_from_frame
-
-_TARGETS: Mapping[str, str] = MappingProxyType(
-    {
-        "breast_cancer": "diagnosis",
-        "wine": "cultivar",
-        "digits": "digit",
-        "diabetes": "progression",
-    }
-)
-
-
-def shipped_names() -> tuple[str, ...]:
-    """Return the names that :func:`load` knows.
-
-    >>> shipped_names()[:5]
-    ('breast_cancer', 'wine', 'digits', 'diabetes', 'Syn1')
-    """
-    return (*_TARGETS, *synthetic_names())
 
 
 def load(
@@ -100,7 +82,7 @@ def shipped_frame(name: str) -> pd.DataFrame:
     >>> shipped_frame("wine").columns[-1]
     'cultivar'
     """
-    if name not in _TARGETS:
+    if name not in TARGETS:
         raise ValueError(
             f"there is no shipped data set {name!r}; there are {listed(shipped_names(), most=20)}"
         )
@@ -113,7 +95,7 @@ def shipped_frame(name: str) -> pd.DataFrame:
     options = {"scaled": False} if name == "diabetes" else {}
     bunch = loaders[name](**options)
     frame = pd.DataFrame(bunch.data, columns=list(bunch.feature_names))
-    target = _TARGETS[name]
+    target = TARGETS[name]
     frame[target] = (
         bunch.target
         if name == "diabetes"

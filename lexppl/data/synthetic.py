@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from lexppl.argument_checks import int_at_least
+from lexppl.choices.data_sets import ALIASES, SYNTHETIC, synthetic_names
 from lexppl.data.dataset import Dataset
 from lexppl.data.listing import listed
 
@@ -209,19 +210,6 @@ _NONLINEAR_ADDITIVE: Mapping[str, AdditiveBranch] = MappingProxyType(
         ),
     }
 )
-_BRANCHES: Mapping[str, str] = MappingProxyType(
-    {"Syn1": "A", "Syn2": "B", "Syn3": "C", "Syn4": "AB", "Syn5": "AC", "Syn6": "BC"}
-)
-_ALIASES: Mapping[str, str] = MappingProxyType({"S1": "Syn4", "S2": "Syn5", "S3": "Syn6"})
-
-
-def synthetic_names() -> tuple[str, ...]:
-    """Return the names of the synthetic sets, aliases last.
-
-    >>> synthetic_names()
-    ('Syn1', 'Syn2', 'Syn3', 'Syn4', 'Syn5', 'Syn6', 'S1', 'S2', 'S3')
-    """
-    return (*_BRANCHES, *_ALIASES)
 
 
 def synthetic_set(name: str, constant: Constant = "l2x-code") -> SyntheticSet:
@@ -250,8 +238,8 @@ def synthetic_set(name: str, constant: Constant = "l2x-code") -> SyntheticSet:
         >>> synthetic_set("Syn1").branches
         (ProductBranch(name='f_A', features=(0, 1)),)
     """
-    full_name = _ALIASES.get(name, name)
-    if full_name not in _BRANCHES:
+    full_name = ALIASES.get(name, name)
+    if full_name not in SYNTHETIC:
         raise ValueError(
             f"there is no synthetic set {name!r}; there are {listed(synthetic_names(), most=9)}"
         )
@@ -262,7 +250,7 @@ def synthetic_set(name: str, constant: Constant = "l2x-code") -> SyntheticSet:
         "B": _ORANGE_SKIN,
         "C": _NONLINEAR_ADDITIVE[constant],
     }
-    chosen = tuple(branches[letter] for letter in _BRANCHES[full_name])
+    chosen = tuple(branches[letter] for letter in SYNTHETIC[full_name])
     return SyntheticSet(name=full_name, branches=chosen, control=10 if len(chosen) == 2 else None)
 
 

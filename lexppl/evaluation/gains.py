@@ -16,7 +16,7 @@ from lexppl.explanation.importance_kind import KINDS
 from lexppl.explanation.named_rows import entry_names as names_of
 from lexppl.explanation.named_rows import named_rows
 from lexppl.explanation.program_sites import MaskSite, sites_of
-from lexppl.inference.contexts import keep_parameters_local
+from lexppl.inference.contexts import keep_parameters_local, seed_generators
 from lexppl.inference.objective.site import Site
 from lexppl.inference.predictive import FittedProgram, drawing, row_chunks, rows_at_once
 from lexppl.inference.training.result import FitResult
@@ -216,12 +216,12 @@ class _ForcedRuns:
             if site.name != self._mask.name:
                 return None
             value: Tensor = site.distribution.sample() if given is None else given[len(masks)]
-            torch.manual_seed(self._seed + 2 * len(masks) + 1)
+            seed_generators(self._seed + 2 * len(masks) + 1)
             return value
 
         runs = self._program.runs(self._args, self._imputations, draw=draw)
         while True:
-            torch.manual_seed(self._seed + 2 * len(masks))
+            seed_generators(self._seed + 2 * len(masks))
             found = next(runs, None)
             if found is None:
                 return masks, torch.cat(likelihoods)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import pyro
@@ -36,8 +37,36 @@ def seeded(seed: int, device: torch.device | str = "cpu") -> Iterator[None]:
     device = torch.device(device)
     devices = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(seed)
+        seed_generators(seed)
         yield
+
+
+def seed_generators(seed: int) -> None:
+    """`torch.manual_seed`, which without an accelerator is of the CPU alone.
+
+    Torch keeps the seed for every kind of accelerator until one is first used, each with a stack
+    trace: most of a millisecond a call, of which a fit has one an epoch.
+
+    Args:
+        seed: of the default generators.
+
+    Example:
+        >>> with torch.random.fork_rng(devices=[]):
+        ...     seed_generators(3)
+        ...     torch.initial_seed()
+        3
+    """
+    if has_accelerator():
+        torch.manual_seed(seed)
+    else:
+        torch.default_generator.manual_seed(int(seed))
+
+
+@cache
+def has_accelerator() -> bool:
+    """Whether torch may draw elsewhere than on the CPU; versions that cannot say may."""
+    accelerator = getattr(torch, "accelerator", None)
+    return accelerator is None or bool(accelerator.is_available())
 
 
 @contextmanager

@@ -3,48 +3,14 @@
 from __future__ import annotations
 
 import copy
-from enum import Enum
 from typing import Any
 
 from torch import Tensor, nn
 
+from lexppl.choices.regimes import Regime
 from lexppl.configured import Configured
 from lexppl.models.black_box import BlackBox
 from lexppl.models.black_box import black_box as wrapped
-
-
-class Regime(Enum):
-    """A training regime (Senetaire et al. 2023, § 2.5).
-
-    ==================  =============================  ==================
-    regime              the program observes           the predictor
-    ==================  =============================  ==================
-    free in-situ        labels                         learns
-    fixed in-situ       labels                         is given, frozen
-    self post-hoc       that same predictor, on all x  is given, frozen
-    surrogate post-hoc  a black box                    learns
-    ==================  =============================  ==================
-
-    Example:
-        >>> Regime("self post-hoc").learns_predictor, Regime.SURROGATE_POST_HOC.post_hoc
-        (False, True)
-    """
-
-    FREE_IN_SITU = "free in-situ"
-    FIXED_IN_SITU = "fixed in-situ"
-    SELF_POST_HOC = "self post-hoc"
-    SURROGATE_POST_HOC = "surrogate post-hoc"
-
-    @property
-    def post_hoc(self) -> bool:
-        """Whether a model's output is explained, and not the labels."""
-        return self in (Regime.SELF_POST_HOC, Regime.SURROGATE_POST_HOC)
-
-    @property
-    def learns_predictor(self) -> bool:
-        """Whether the predictor's parameters are learned; where not, give the program
-        `frozen(predictor)`."""
-        return self in (Regime.FREE_IN_SITU, Regime.SURROGATE_POST_HOC)
 
 
 def regime_targets(
@@ -63,7 +29,7 @@ def regime_targets(
     response. Labels, where given, are not read there.
 
     Args:
-        regime: one of :class:`Regime`, or its value.
+        regime: one of :class:`~lexppl.choices.regimes.Regime`, or its value.
         x: rows, `(N, *event)`.
         y: labels or responses, `(N,)`; needed in-situ.
         black_box: the model to be explained in the surrogate regime: a

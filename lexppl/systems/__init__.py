@@ -1,5 +1,6 @@
 """Published systems: each a choice of parts, a bound and a gradient estimator, ready for `fit`."""
 
+from lexppl.choices.methods import DEFAULT_METHOD, METHODS, Method, Registry
 from lexppl.systems.cxplain import CXPlain, cxplain, cxplain_targets
 from lexppl.systems.fastshap import FastSHAP, TeacherTargets, UniformSizeSelector, fastshap
 from lexppl.systems.invase import PredictorBaseline, invase
@@ -10,7 +11,7 @@ from lexppl.systems.q_fit import DirichletGuide, GlobalImportance, importance_di
 from lexppl.systems.random_mask_predictor import random_mask_predictor
 from lexppl.systems.rationale import rationale
 from lexppl.systems.real_x import base_x, real_x
-from lexppl.systems.registry import DEFAULT_METHOD, METHODS, Method, Settings, system_for
+from lexppl.systems.registry import Settings, system_for
 from lexppl.systems.senn import SENN, senn
 from lexppl.systems.vibi import vibi
 from lexppl.systems.xtab import CombinedMask, GatedMask, NoisyFeatures, SubsetNetwork, xtab
@@ -31,6 +32,7 @@ __all__ = [
     "NoisyFeatures",
     "OutputFeedback",
     "PredictorBaseline",
+    "Registry",
     "Settings",
     "SubsetNetwork",
     "TeacherTargets",

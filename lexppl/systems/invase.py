@@ -13,7 +13,6 @@ from lexppl.models.penalties import SizePenalty
 from lexppl.models.selectors import BernoulliSelector
 from lexppl.models.table_parts import mask_entries, table_predictor
 from lexppl.models.unmasked_predictor import UnmaskedPredictor
-from lexppl.systems.registry import METHODS
 
 
 class PredictorBaseline(nn.Module):
@@ -43,7 +42,6 @@ class PredictorBaseline(nn.Module):
         return value
 
 
-@METHODS.register("INVASE: actor, critic and baseline")
 def invase(
     features: int,
     *,

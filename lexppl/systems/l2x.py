@@ -11,10 +11,8 @@ from lexppl.models.lex import LEX
 from lexppl.models.networks import MLP
 from lexppl.models.selectors import MaxConcreteSelector
 from lexppl.models.table_parts import check_size, mask_entries, table_predictor
-from lexppl.systems.registry import METHODS
 
 
-@METHODS.register("L2X: max-of-k Concrete masks")
 def l2x(
     features: int,
     *,

@@ -16,13 +16,11 @@ from lexppl.models.networks import MLP
 from lexppl.models.penalties import SizePenalty
 from lexppl.models.selectors import BernoulliSelector, KSubsetSelector
 from lexppl.models.table_parts import check_classes, check_size, mask_entries, table_predictor
-from lexppl.systems.registry import METHODS
 
 PENALTY = 0.02
 """Nats for each entry kept, of labels as frequent as each other, where nothing is given."""
 
 
-@METHODS.register("LEX: the nested bound, k-subset or Bernoulli masks")
 def lex(
     features: int,
     *,

@@ -12,10 +12,8 @@ from lexppl.models.networks import MLP
 from lexppl.models.penalties import SizePenalty, TotalVariationPenalty
 from lexppl.models.selectors import BernoulliSelector
 from lexppl.models.table_parts import mask_entries, table_predictor
-from lexppl.systems.registry import METHODS
 
 
-@METHODS.register("rationale selection: short, contiguous selections")
 def rationale(
     features: int,
     *,

@@ -13,10 +13,8 @@ from lexppl.models.penalties import SizePenalty
 from lexppl.models.selectors import BernoulliSelector
 from lexppl.models.table_parts import mask_entries, table_predictor
 from lexppl.systems.random_mask_predictor import random_mask_predictor
-from lexppl.systems.registry import METHODS
 
 
-@METHODS.register("REAL-X: a predictor of random masks, then a selector")
 def real_x(
     features: int,
     *,
@@ -82,7 +80,6 @@ def real_x(
     return System(build, {"epochs": 1000, "learning_rate": 1e-4, "weight_decay": 0.0})
 
 
-@METHODS.register("BASE-X: REAL-X whose predictor sees the selector's masks")
 def base_x(
     features: int,
     *,

@@ -18,7 +18,6 @@ from lexppl.models.lex import observe
 from lexppl.models.likelihoods import CategoricalLikelihood, Likelihood, NormalLikelihood
 from lexppl.models.networks import MLP
 from lexppl.models.table_parts import check_classes, mask_entries
-from lexppl.systems.registry import METHODS
 
 
 class SENN(Configured, PyroModule):
@@ -121,7 +120,6 @@ class SENN(Configured, PyroModule):
                     return observe("y", self.likelihood(outputs), y)
 
 
-@METHODS.register("SENN: linear in x, with coefficients that vary slowly")
 def senn(
     features: int,
     *,

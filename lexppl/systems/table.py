@@ -7,12 +7,13 @@ import torch
 from torch import nn
 from torch.distributions import Independent
 
+from lexppl.choices.methods import METHODS
 from lexppl.effects import PENALTY
 from lexppl.inference import LossTerm, NestedIWAE, Stage
 from lexppl.inference.contexts import keep_parameters_local, program_settings, seeded
 from lexppl.inference.objective.program import ParticleProgram, ParticleTrace
 from lexppl.models.table_parts import table_predictor
-from lexppl.systems.registry import METHODS, Settings
+from lexppl.systems.registry import Settings, system_for
 
 COLUMNS = (
     "system",
@@ -79,7 +80,7 @@ def _build(name: str) -> _Built:
             hidden=WIDTHS,
             predictor_hidden=WIDTHS,
         )
-        stages = list(method.build(settings).build())
+        stages = list(system_for(method, settings).build())
         term = stages[-1].terms[0]
         if isinstance(term.model, nn.Module):
             keep_parameters_local(term.model)

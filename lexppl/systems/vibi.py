@@ -12,10 +12,8 @@ from lexppl.models.networks import MLP
 from lexppl.models.penalties import KLPenalty
 from lexppl.models.selectors import MaxConcreteSelector
 from lexppl.models.table_parts import check_size, mask_entries, table_predictor
-from lexppl.systems.registry import METHODS
 
 
-@METHODS.register("VIBI: L2X with an information bottleneck")
 def vibi(
     features: int,
     *,

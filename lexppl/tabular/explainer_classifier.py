@@ -39,7 +39,7 @@ class ExplainerClassifier(ClassifierMixin, TableExplainer):
             (:func:`lexppl.evaluation.penalty_path`). The method's own if None, which for lex is
             0.02 nats times the entropy of the labels over that of a fair coin.
         imputer: what hidden features are replaced with: a name of
-            :data:`lexppl.models.imputers.by_name.IMPUTERS`, fitted on the training rows, or a
+            :data:`lexppl.choices.imputers.IMPUTERS`, fitted on the training rows, or a
             module that takes standardised rows; the method's own if None.
         groups: for each column of X the name of its group, which is kept or hidden as one; None
             for an entry a column.

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, Literal
 
 from torch import nn
 
 from lexppl.argument_checks import finite_float, int_at_least, int_between
+from lexppl.choices.methods import DEFAULT_METHOD, METHODS, Method
+from lexppl.choices.regimes import Regime
+from lexppl.choices.settings import (
+    NETWORK,
+    PREDICTORS,
+    TREES,
+    checked_penalty,
+    chooses_penalty,
+    usual_imputer,
+)
 from lexppl.evaluation.penalty_path import PATH
 from lexppl.inference import Linear
 from lexppl.inference.training.fit import WEIGHT_DECAY
-from lexppl.models.regimes import Regime
-from lexppl.systems import DEFAULT_METHOD, METHODS, Method
 from lexppl.systems.lex import PENALTY
 
-AUTO: Literal["auto"] = "auto"
-"""In place of a penalty: λ is chosen from the data, by a path."""
 FEW_ROWS = 2000
 """Fewer rows to fit on than this get small networks: large ones overfit at once."""
 STEPS = 3000
@@ -30,17 +35,6 @@ BATCHES_AN_EPOCH = 3
 LEARNING_RATE = 1e-3
 SHARE_KEPT = 0.25
 """Of the entries, where a method keeps a given number and none is given."""
-NETWORK, TREES, AUTO_PREDICTOR = "network", "trees", "auto"
-PREDICTORS = (NETWORK, TREES, AUTO_PREDICTOR)
-"""What predicts from the features that are kept: the method's network, boosted trees, or the one
-that predicts validation rows better."""
-USUAL_PREDICTOR = NETWORK
-"""Of `lexppl explain`, where nothing is typed."""
-BOOTSTRAP = True
-"""Whether `lexppl explain` has, beside several replicates, as many fits to randomly weighted rows,
-by which intervals cover rows, where nobody says."""
-TAKEN_AS: Mapping[str, str] = MappingProxyType({"regime": "predictor"})
-"""By which argument of its factory a method takes a setting, where the names differ."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +46,7 @@ class FitPlan:
         k: entries that a mask keeps, or None.
         penalty: nats for each entry kept; "auto" to choose it from the data; or None where a k or
             the method says it.
-        imputer: a name of :data:`lexppl.models.imputers.by_name.IMPUTERS`, or a module.
+        imputer: a name of :data:`lexppl.choices.imputers.IMPUTERS`, or a module.
         masks, imputations: L and K, or None for a method whose bound has its own.
         folds: F, or None for a method that is not cross-fitted by itself.
         hidden, predictor_hidden: widths of hidden layers.
@@ -67,7 +61,8 @@ class FitPlan:
         unit: what the constants of a method that has one are counted in,
             :func:`lexppl.inference.entropy_unit` of what is observed; the numbers above are in
             nats.
-        predictor_kind: one of :data:`PREDICTORS`; trees leave a gap where features are hidden.
+        predictor_kind: one of :data:`lexppl.choices.settings.PREDICTORS`; trees leave a gap where
+            features are hidden.
         bootstrap: B, fits to randomly weighted rows beside the replicates, 0 for none.
     """
 
@@ -142,7 +137,8 @@ def plan_for(
     Args:
         rows: how many there are to fit on.
         entries: G.
-        method: its name, and settings that :func:`check_settings` has let pass.
+        method: its name, and settings that
+            :func:`lexppl.choices.settings.check_settings` has let pass.
         k, penalty, imputer, masks, imputations, folds, hidden, predictor_hidden, epochs,
             batch_size, learning_rate, regime, replicates, seed, unit, bootstrap: of
             :class:`FitPlan`.
@@ -219,47 +215,6 @@ def check_method(method: Any, labels: bool) -> None:
         )
 
 
-def check_settings(method: str, option: str = "{}", **given: Any) -> None:
-    """Refuse settings that a method does not have, before any work.
-
-    Args:
-        method: a name of :data:`lexppl.systems.METHODS`.
-        option: pattern of what a setting is called.
-        given: k, penalty, imputer, masks, imputations, folds, predictor and regime as they are
-            given; None where they are not.
-
-    Raises:
-        ValueError, TypeError: as it says.
-
-    Example:
-        >>> check_settings("l2x", "--{}", penalty=0.1)
-        Traceback (most recent call last):
-        ...
-        ValueError: l2x has no --penalty: leave --penalty=0.1 out; base_x, invase, lex, ...
-    """
-    asked_for = {name: value for name, value in given.items() if value is not None}
-    typed = {name: f"{option.format(name)}={value!r}" for name, value in asked_for.items()}
-    for name in asked_for:
-        takers = [n for n, m in METHODS.items() if m.takes(TAKEN_AS.get(name, name))]
-        if method in takers:
-            continue
-        if name == "imputer":
-            raise ValueError(f"{method} has its own way to hide features: leave {typed[name]} out")
-        raise ValueError(
-            f"{method} has no {option.format(name)}: leave {typed[name]} out; {', '.join(takers)} "
-            f"{'has' if len(takers) == 1 else 'have'} one"
-        )
-    if "k" in asked_for and "penalty" in asked_for:
-        raise ValueError(
-            f"give either {typed['k']}, the entries a mask keeps, or {typed['penalty']} for each "
-            "of them"
-        )
-    if "penalty" in asked_for:
-        _penalty(METHODS[method], asked_for["penalty"], 1.0, option)
-    if "k" in asked_for:
-        int_at_least("k", asked_for["k"])
-
-
 def _predictor_kind(given: Any, imputer: Any, regime: Regime) -> str:
     """The kind of predictor, of which trees learn, and are told nothing where features are hidden.
 
@@ -283,17 +238,6 @@ def _predictor_kind(given: Any, imputer: Any, regime: Regime) -> str:
     return given
 
 
-def usual_imputer(method: Method) -> str:
-    """How a table's hidden features are replaced where nobody says: a bound of several imputations
-    draws them from the margins, any other hides them by a constant.
-
-    Example:
-        >>> usual_imputer(METHODS["lex"]), usual_imputer(METHODS["real_x"])
-        ('marginal', 'constant')
-    """
-    return "marginal" if method.takes("imputations") else "constant"
-
-
 def kept_entries(method: str, k: int | None, entries: int) -> int | None:
     """k as given, or a quarter of the G entries, rounded up, for a method that needs one.
 
@@ -309,33 +253,11 @@ def kept_entries(method: str, k: int | None, entries: int) -> int | None:
     return int_between("k", k, 1, entries, note="the number of mask entries")
 
 
-def chooses_penalty(method: str) -> bool:
-    """Whether a method's penalty may be chosen from the data: its constants are in the units that
-    the path is in, and it differs from replicate to replicate in nothing but λ.
-
-    Example:
-        >>> chooses_penalty("lex"), chooses_penalty("real_x")
-        (True, False)
-    """
-    return METHODS[method].takes("penalty") and METHODS[method].takes("unit")
-
-
-def _penalty(
-    method: Method, given: Any, unit: float, option: str = "{}"
-) -> float | Literal["auto"] | None:
+def _penalty(method: Method, given: Any, unit: float) -> float | Literal["auto"] | None:
     """λ in nats, or that it is chosen."""
     if given is None:
         return PENALTY * unit if chooses_penalty(method.name) else method.default("penalty")
-    if isinstance(given, str) and given == AUTO:
-        if not chooses_penalty(method.name):
-            raise ValueError(
-                f"{method.name} chooses no {option.format('penalty')} from the data: give nats, or "
-                f"leave it out; {', '.join(n for n in METHODS if chooses_penalty(n))} does"
-            )
-        return AUTO
-    if isinstance(given, str):
-        raise ValueError(f"penalty must be nats for each entry kept, or {AUTO!r}; it is {given!r}")
-    return finite_float("penalty", given, least=0.0)
+    return checked_penalty(method, given)
 
 
 def _count(name: str, value: Any, otherwise: int) -> int:

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from lexppl.choices.settings import AUTO_PREDICTOR, NETWORK, TREES
 from lexppl.evaluation.prediction import predictive_log_likelihood
-from lexppl.tabular.fit_plan import AUTO_PREDICTOR, NETWORK, TREES, FitPlan
+from lexppl.tabular.fit_plan import FitPlan
 from lexppl.tabular.table_fit import TableFit
 
 WORDS: Mapping[str, str] = MappingProxyType({NETWORK: "a network", TREES: "boosted trees"})

@@ -16,12 +16,13 @@ from torch import Tensor, nn
 
 from lexppl.argument_checks import fraction, int_at_least
 from lexppl.arviz_compatibility import Posterior
+from lexppl.choices.methods import DEFAULT_METHOD, METHODS
+from lexppl.choices.settings import check_settings
 from lexppl.data import NumericColumn, TableEncoding, TargetColumn
 from lexppl.data.stratification import training_and_validation
 from lexppl.explanation import explain
 from lexppl.inference import FitResult, entropy_unit
-from lexppl.systems import DEFAULT_METHOD, METHODS
-from lexppl.tabular.fit_plan import FitPlan, check_method, check_settings, plan_for
+from lexppl.tabular.fit_plan import FitPlan, check_method, plan_for
 from lexppl.tabular.given_model import (
     check_given_model,
     predictor_on_standardised_rows,

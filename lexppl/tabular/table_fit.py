@@ -13,6 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from lexppl.choices.methods import METHODS
+from lexppl.choices.regimes import Regime
+from lexppl.choices.settings import AUTO, AUTO_PREDICTOR, NETWORK, TREES
 from lexppl.data import Dataset
 from lexppl.evaluation import (
     FittedPredictor,
@@ -25,10 +28,10 @@ from lexppl.inference import FitResult, Stage, System, fit
 from lexppl.inference.contexts import seeded
 from lexppl.models import Grouping, TreePredictor, regime_targets, tree_predictor
 from lexppl.models.imputers.by_name import imputer_of
-from lexppl.models.regimes import Regime, frozen
-from lexppl.systems import METHODS, Settings, system_for
+from lexppl.models.regimes import frozen
+from lexppl.systems import Settings, system_for
 from lexppl.systems.lex import PENALTY
-from lexppl.tabular.fit_plan import AUTO, AUTO_PREDICTOR, NETWORK, TREES, FitPlan
+from lexppl.tabular.fit_plan import FitPlan
 from lexppl.tabular.sample_weights import repeated_rows
 
 PATH_REPLICATES = 2

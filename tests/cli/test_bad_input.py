@@ -259,4 +259,4 @@ def refused_quietly(capsys, folder: Path, *words: str) -> tuple[int, str]:
 
 def test_debug_shows_where(tmp_path):
     with pytest.raises(OSError, match=r"/results'"):
-        main(["explain", "no.csv", "--out", str(Path(__file__) / "results"), "--debug"])
+        main(["explain", "wine", "--out", str(Path(__file__) / "results"), "--debug"])

@@ -5,12 +5,13 @@ import pytest
 import xarray as xr
 
 from lexppl import load
+from lexppl.choices.settings import BOOTSTRAP
 from lexppl.cli import main
 from lexppl.cli.options.arguments import parse
 from lexppl.cli.options.plan_options import plan_of
 from lexppl.data import load as load_data
 from lexppl.tabular import ExplainerClassifier, ExplainerRegressor
-from lexppl.tabular.fit_plan import BOOTSTRAP, plan_for
+from lexppl.tabular.fit_plan import plan_for
 from tests.cli.tables import people, written
 
 

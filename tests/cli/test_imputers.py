@@ -3,8 +3,9 @@
 import pytest
 import torch
 
+from lexppl.choices.imputers import HOLDING_ROWS, IMPUTERS
 from lexppl.cli import main
-from lexppl.models.imputers.by_name import HOLDING_ROWS, IMPUTERS, REFERENCE_ROWS, imputer_of
+from lexppl.models.imputers.by_name import REFERENCE_ROWS, imputer_of
 from tests.cli.tables import people, written
 
 

@@ -11,8 +11,7 @@ import torch
 from lexppl import ExplainerClassifier, explain, fit
 from lexppl.cli import main
 from lexppl.inference import System
-from lexppl.systems import METHODS, Settings, lex, system_for
-from lexppl.systems.registry import Registry
+from lexppl.systems import METHODS, Registry, Settings, lex, system_for
 
 
 @pytest.mark.parametrize("name", METHODS)

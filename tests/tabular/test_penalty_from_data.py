@@ -5,9 +5,10 @@ import pandas as pd
 import pytest
 
 from lexppl import ExplainerClassifier, ExplainerRegressor
+from lexppl.choices.settings import check_settings, chooses_penalty
 from lexppl.inference.training.loop import TrainingLoop
 from lexppl.systems import lex
-from lexppl.tabular.fit_plan import PATH, check_settings, chooses_penalty, plan_for
+from lexppl.tabular.fit_plan import PATH, plan_for
 
 pytestmark = pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
 

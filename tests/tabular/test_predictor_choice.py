@@ -12,12 +12,13 @@ import torch
 import lexppl
 from lexppl import ExplainerClassifier, ExplainerRegressor
 from lexppl.arviz_compatibility import group_of
+from lexppl.choices.regimes import Regime
+from lexppl.choices.settings import NETWORK, TREES
 from lexppl.cli import main
 from lexppl.data import load
 from lexppl.inference import CrossFitted
 from lexppl.models import GapImputer, TreePredictor
-from lexppl.models.regimes import Regime
-from lexppl.tabular.fit_plan import NETWORK, TREES, plan_for
+from lexppl.tabular.fit_plan import plan_for
 from lexppl.tabular.predictor_choice import fit_chosen
 from lexppl.tabular.table_fit import EncodedRows, TableFit, fit_table
 

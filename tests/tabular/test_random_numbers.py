@@ -10,8 +10,8 @@ from scipy.stats import gamma, kstest
 from sklearn.datasets import make_blobs
 
 from lexppl import ExplainerClassifier, fit
+from lexppl.choices.imputers import IMPUTERS
 from lexppl.evaluation import predictive
-from lexppl.models.imputers.by_name import IMPUTERS
 from lexppl.systems import METHODS, lex
 from lexppl.tabular.common_random_numbers import CommonRandomNumbers, standard_gamma
 from lexppl.tabular.row_predictions import row_importances, row_predictions

@@ -6,6 +6,11 @@ from types import MappingProxyType
 from typing import Any, NoReturn
 
 import lexppl
+from lexppl.choices.data_sets import synthetic_names
+from lexppl.choices.imputers import IMPUTERS
+from lexppl.choices.methods import DEFAULT_METHOD, METHODS
+from lexppl.choices.regimes import Regime
+from lexppl.choices.settings import BOOTSTRAP, PREDICTORS, USUAL_PREDICTOR, usual_imputer
 from lexppl.cli.errors import UsageError
 from lexppl.cli.options.help_texts import (
     COMPARE,
@@ -24,11 +29,6 @@ from lexppl.cli.options.typed_values import (
     penalty_or_auto,
     sizes,
 )
-from lexppl.data import synthetic_names
-from lexppl.models.imputers.by_name import IMPUTERS
-from lexppl.models.regimes import Regime
-from lexppl.systems import DEFAULT_METHOD, METHODS
-from lexppl.tabular.fit_plan import BOOTSTRAP, PREDICTORS, USUAL_PREDICTOR, usual_imputer
 
 EVALUATED_BY: Mapping[str, Any] = MappingProxyType(
     {"epochs": 300, "batch_size": 1000, "penalty": 0.0225, "imputer": "gaussian"}
@@ -56,10 +56,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         >>> parse(["explain", "wine", "--out", "results"]).replicates
         4
     """
-    options = parser().parse_args(argv)
-    if options.command in ("explain", "compare"):
-        _check_shares(options)
-    return options
+    return parser().parse_args(argv)
 
 
 def parser() -> OneLineParser:
@@ -383,11 +380,3 @@ def _output_options(command: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--quiet", action="store_true", help="show no progress")
     group.add_argument("--debug", action="store_true", help=argparse.SUPPRESS)
-
-
-def _check_shares(options: argparse.Namespace) -> None:
-    if options.valid_share + options.test_share >= 1.0:
-        raise UsageError(
-            "--valid-share and --test-share must leave rows to fit on; they are "
-            f"{options.valid_share:g} and {options.test_share:g}"
-        )

@@ -1,8 +1,8 @@
 """What the commands say of themselves."""
 
-from lexppl.compare import METHODS as OTHERS
-from lexppl.data import shipped_names, synthetic_names
-from lexppl.systems import METHODS
+from lexppl.choices.compared import LIBRARIES
+from lexppl.choices.data_sets import TARGETS, synthetic_names
+from lexppl.choices.methods import METHODS
 
 DESCRIPTION = """\
 Explain predictions: learn which features of each row a prediction needs, and how sure that is.
@@ -30,7 +30,7 @@ whether they agree."""
 
 EXPLAIN_MORE = f"""\
 data sets that need no file:
-  {", ".join(n for n in shipped_names() if n not in synthetic_names())}
+  {", ".join(TARGETS)}
   with known truth: {", ".join(synthetic_names())}
 
 what is written to --out:
@@ -70,7 +70,7 @@ a truth, the share of it that is found is told too."""
 
 COMPARE_MORE = f"""\
 methods of this library: {", ".join(METHODS)}
-others (pip install "lexppl[compare]"): {", ".join(OTHERS)}
+others (pip install "lexppl[compare]"): {", ".join(LIBRARIES)}
 
 examples:
   lexppl compare breast_cancer --methods lex,real_x,l2x

@@ -5,36 +5,15 @@ from typing import Any
 
 import torch
 
+from lexppl.choices.methods import DEFAULT_METHOD, METHODS
+from lexppl.choices.regimes import Regime
+from lexppl.choices.settings import BOOTSTRAP
 from lexppl.cli.errors import UsageError
+from lexppl.cli.options.checks import SETTINGS
 from lexppl.data import Dataset
-from lexppl.models.regimes import Regime
-from lexppl.systems import DEFAULT_METHOD, METHODS
-from lexppl.tabular.fit_plan import (
-    BOOTSTRAP,
-    FitPlan,
-    check_method,
-    check_settings,
-    plan_for,
-)
+from lexppl.tabular.fit_plan import FitPlan, check_method, plan_for
 
-SETTINGS = ("k", "penalty", "imputer", "masks", "imputations", "folds", "predictor", "regime")
-"""Options that not every method has."""
 FIT = ("epochs", "batch_size", "learning_rate", "replicates", "seed")
-
-
-def check_options(options: argparse.Namespace) -> None:
-    """Refuse options that the method does not read, before any work.
-
-    Raises:
-        UsageError: such an option.
-    """
-    try:
-        typed = {name: getattr(options, name, None) for name in SETTINGS}
-        check_settings(options.method, "--{}", **typed)
-    except ValueError as error:
-        raise UsageError(str(error)) from error
-    if getattr(options, "bootstrap", None) and options.replicates < 2:
-        raise UsageError("--bootstrap needs --replicates 2 or more: one has no spread")
 
 
 def plan_of(
@@ -96,21 +75,6 @@ def law_of(plan: FitPlan) -> str:
     if plan.penalty is None:
         return "all features of a row, each to a share of its own"
     return f"as many features as are worth {plan.penalty:.3g} nats each"
-
-
-def regime_of(options: argparse.Namespace) -> Regime:
-    """What is explained: as typed, or by whether there is a black box.
-
-    Raises:
-        UsageError: a black box for a regime without one, or the other way round.
-    """
-    if options.regime is None:
-        return Regime.SURROGATE_POST_HOC if options.black_box else Regime.FREE_IN_SITU
-    regime = next(r for r in Regime if r.value.replace(" ", "-") == options.regime)
-    if (regime is Regime.SURROGATE_POST_HOC) != bool(options.black_box):
-        needed = "needs a --black-box" if not options.black_box else "takes no --black-box"
-        raise UsageError(f"--regime {options.regime} {needed}")
-    return regime
 
 
 def device_of(name: str) -> torch.device:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Literal, TypeVar
 
 from lexppl import argument_checks
-from lexppl.tabular.fit_plan import AUTO
+from lexppl.choices.settings import AUTO
 
 Number = TypeVar("Number", int, float)
 

@@ -6,6 +6,8 @@ from functools import cached_property
 import pandas as pd
 
 from lexppl.arviz_compatibility import Posterior
+from lexppl.choices.regimes import Regime
+from lexppl.choices.settings import USUAL_PREDICTOR
 from lexppl.cli.gains import JudgedGains
 from lexppl.cli.judging import Judgement
 from lexppl.cli.options.plan_options import law_of
@@ -21,8 +23,7 @@ from lexppl.explanation.importance_kind import (
     mask_means,
 )
 from lexppl.inference import FitResult
-from lexppl.models.regimes import Regime
-from lexppl.tabular.fit_plan import USUAL_PREDICTOR, FitPlan
+from lexppl.tabular.fit_plan import FitPlan
 from lexppl.tabular.predictor_choice import WORDS
 
 

@@ -12,6 +12,9 @@ import jinja2
 import pandas as pd
 from matplotlib.figure import Figure
 
+from lexppl.choices.imputers import HOLDING_ROWS, hidden_by
+from lexppl.choices.methods import METHODS
+from lexppl.choices.settings import NETWORK
 from lexppl.cli.gains import JudgedGains
 from lexppl.cli.judging import SizeCurve
 from lexppl.cli.report.figures import data_uri
@@ -34,7 +37,6 @@ from lexppl.explanation.importance_kind import (
     PROBABILITY,
     ImportanceKind,
 )
-from lexppl.models.imputers.by_name import HOLDING_ROWS, hidden_by
 from lexppl.plots import (
     GREY,
     INK,
@@ -44,8 +46,7 @@ from lexppl.plots import (
     plot_importance,
     plot_penalty_path,
 )
-from lexppl.systems import METHODS
-from lexppl.tabular.fit_plan import NETWORK, FitPlan
+from lexppl.tabular.fit_plan import FitPlan
 
 FIRST_FEATURES = 15
 """Features of the report's table that are seen at once."""

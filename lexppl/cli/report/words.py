@@ -1,5 +1,7 @@
 """What the report says, in sentences."""
 
+from lexppl.choices.imputers import hidden_by
+from lexppl.choices.methods import METHODS
 from lexppl.cli.gains import JudgedGains
 from lexppl.cli.judging import ScoreRow
 from lexppl.cli.options.plan_options import law_of
@@ -10,8 +12,6 @@ from lexppl.explanation.importance_kind import (
     PROBABILITY,
     ImportanceKind,
 )
-from lexppl.models.imputers.by_name import hidden_by
-from lexppl.systems import METHODS
 
 SHOWN_ROWS = 50
 """Rows of the heat map."""

@@ -7,11 +7,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import vmap
 
 from lexppl.inference.contexts import RowWeights
 from lexppl.inference.objective.objective import Objective
-from lexppl.inference.replicates.replicate_draws import OutOfPlaceDraws
+from lexppl.inference.replicates.replicate_draws import ReplicateDraws
 from lexppl.inference.replicates.replicate_hyperparameters import (
     differing_tensors,
     refuse_other_stages,
@@ -41,6 +40,7 @@ class Replicates:
     def __init__(self, copies: list[TrainingModules], differ: bool = False) -> None:
         self.count = len(copies)
         self.template = copies[0]
+        self._draws = ReplicateDraws()
         self.differ = differ
         if differ:
             refuse_other_stages([one.stages for one in copies])
@@ -152,9 +152,8 @@ class Replicates:
         given: tuple[Any, ...] = (state, batch)
         if weights is not None:
             over, given = (*over, 0), (*given, weights)
-        with OutOfPlaceDraws(), self._told_of_numbers():
-            losses: Tensor = vmap(one, in_dims=over, randomness="different")(*given)
-        return losses
+        with self._told_of_numbers():
+            return self._draws.run((id(term), self.template.training), one, over, given)
 
     @contextmanager
     def moving_only(self, names: Collection[str]) -> Iterator[None]:

@@ -160,7 +160,7 @@ def fit(
             along. Goes with one model, the same rows for all replicates and no `row_weights`.
         seed: of initial weights, batches and draws; the same seed gives the same bits.
         callbacks: called after each epoch with an :class:`Epoch`.
-        progress: show a progress bar.
+        progress: show a progress bar, on a terminal or in a notebook.
 
     Returns:
         FitResult: the fitted models. Ctrl-C ends the fit with the best state so far.

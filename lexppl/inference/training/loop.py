@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
-from tqdm import tqdm
+from tqdm.auto import tqdm
 
 from lexppl.effects import FoldShift
 from lexppl.inference.contexts import MiniBatch, program_settings, rows_plate, seeded
@@ -87,7 +87,8 @@ class TrainingLoop:
     def run(self, plan: list[tuple[Stage, int, OptimizerFactory]], progress: bool) -> None:
         """Minimise each stage's terms for its epochs, and put its best state back."""
         total = sum(epochs for _, epochs, _ in plan)
-        with tqdm(total=total, disable=not progress, unit="epoch") as bar:
+        # None: silent where standard error is no terminal; a notebook has a bar of its own.
+        with tqdm(total=total, disable=None if progress else True, unit="epoch") as bar:
             for number, (stage, epochs, optimizer) in enumerate(plan):
                 self._stage(number, stage, epochs, optimizer, bar)
                 if self.interrupted:

@@ -1,11 +1,9 @@
 """Imputers by name, fitted on training rows."""
 
-from collections.abc import Mapping
-from types import MappingProxyType
-
 import torch
 from torch import Tensor
 
+from lexppl.choices.imputers import GAP, IMPUTERS
 from lexppl.models.imputers.conditional_gaussian import ConditionalGaussianImputer
 from lexppl.models.imputers.constant import ConstantImputer
 from lexppl.models.imputers.gap import GapImputer
@@ -23,32 +21,12 @@ REFERENCE_ROWS = 5000
 COMPONENTS = 20
 """Components of a mixture, or clusters; as many as there are rows where those are fewer."""
 
-IMPUTERS: Mapping[str, str] = MappingProxyType(
-    {
-        "marginal": "those of a random training row",
-        "gaussian": "standard normal noise",
-        "conditional-gaussian": "draws from a Gaussian given the kept ones",
-        "gaussian-mixture": "draws from a Gaussian mixture given the kept ones",
-        "mixture-means": "the means of a mixture's component, drawn by the kept ones",
-        "mixture-data": "those of a training row of a mixture's component, drawn by the kept ones",
-        "kmeans-data": "those of a random training row of the cluster nearest to the kept ones",
-        "constant": "their mean",
-    }
-)
-"""Names, and what hidden features are replaced with."""
-
-GAP = "gap"
-"""What trees take in place of an imputer: of their own accord, so that it is none to choose."""
-
-HOLDING_ROWS = frozenset({"marginal", "mixture-data", "kmeans-data"})
-"""Those that hold training rows, which are then saved with the explainer."""
-
 
 def imputer_of(name: str, x: Tensor, seed: int) -> Imputer:
     """The imputer of a name, fitted on training rows.
 
     Args:
-        name: one of :data:`IMPUTERS`, or "gap".
+        name: one of :data:`lexppl.choices.imputers.IMPUTERS`, or "gap".
         x: standardised training rows, `(N, D)`.
         seed: of the choice of reference rows, and of the start of a mixture's fit.
 
@@ -76,16 +54,6 @@ def imputer_of(name: str, x: Tensor, seed: int) -> Imputer:
     if name == "constant":
         return ConstantImputer(0.0).to(x.device, x.dtype)
     raise ValueError(f"imputer must be one of {list(IMPUTERS)}; it is {name!r}")
-
-
-def hidden_by(name: str) -> str:
-    """What hidden features are replaced with, by the imputer of a name.
-
-    Example:
-        >>> hidden_by("marginal"), hidden_by("gap")
-        ('those of a random training row', 'nothing: they are missing')
-    """
-    return "nothing: they are missing" if name == GAP else IMPUTERS[name]
 
 
 def _some_rows(x: Tensor, seed: int) -> Tensor:

@@ -21,7 +21,6 @@ from lexppl.models.networks import MLP
 from lexppl.models.regimes import Frozen, frozen
 from lexppl.models.table_parts import check_classes, mask_entries, table_predictor
 from lexppl.systems.fastshap.uniform_size_selector import UniformSizeSelector
-from lexppl.systems.registry import METHODS
 
 
 class TeacherTargets(Configured, PyroModule):
@@ -200,7 +199,6 @@ class FastSHAP(Configured, PyroModule):
         return phi + gap.unsqueeze(-1) / self.entries
 
 
-@METHODS.register("FastSHAP: Shapley values of a surrogate, by regression")
 def fastshap(
     features: int,
     surrogate: nn.Module | None = None,

@@ -18,7 +18,6 @@ from lexppl.models.selectors import MaxConcreteSelector
 from lexppl.models.table_parts import check_size, mask_entries, table_predictor
 from lexppl.systems.meed.fading_prior import FadingPrior
 from lexppl.systems.meed.output_feedback import OutputFeedback
-from lexppl.systems.registry import METHODS
 
 
 class FlippedTargets(Configured, PyroModule):
@@ -45,7 +44,6 @@ class FlippedTargets(Configured, PyroModule):
         return self.program(x, (1.0 - p) / (self.classes - 1))
 
 
-@METHODS.register("MEED: adversarial infidelity learning")
 def meed(
     features: int,
     black_box: nn.Module,

@@ -22,7 +22,6 @@ from lexppl.models.penalties import KLPenalty
 from lexppl.models.regimes import frozen
 from lexppl.models.selectors import DirichletSelector, positive
 from lexppl.models.table_parts import mask_entries
-from lexppl.systems.registry import METHODS
 
 
 class GlobalImportance(Configured, PyroModule):
@@ -117,12 +116,6 @@ class DirichletGuide(Configured, PyroModule):
             pyro.sample("importance", self.distribution, infer=infer)
 
 
-@METHODS.register("Q-FIT: a Dirichlet posterior of importance, by row")
-@METHODS.register(
-    "Q-FIT: a Dirichlet posterior of importance, one for all rows",
-    name="q_fit_global",
-    scope="global",
-)
 def q_fit(
     features: int,
     black_box: nn.Module,

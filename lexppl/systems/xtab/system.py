@@ -17,13 +17,11 @@ from lexppl.models.penalties import GiniPenalty, SizePenalty
 from lexppl.models.predictor import Predictor
 from lexppl.models.selectors import SoftMaskSelector
 from lexppl.models.table_parts import check_classes, mask_entries
-from lexppl.systems.registry import METHODS
 from lexppl.systems.xtab.noisy_features import NoisyFeatures
 from lexppl.systems.xtab.shared_mask import CombinedMask, GatedMask
 from lexppl.systems.xtab.subset_network import SubsetNetwork, subset_width
 
 
-@METHODS.register("XTab: a deterministic soft mask")
 def xtab(
     features: int,
     *,

@@ -1,0 +1,34 @@
+"""What hidden features can be replaced with, by name."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+IMPUTERS: Mapping[str, str] = MappingProxyType(
+    {
+        "marginal": "those of a random training row",
+        "gaussian": "standard normal noise",
+        "conditional-gaussian": "draws from a Gaussian given the kept ones",
+        "gaussian-mixture": "draws from a Gaussian mixture given the kept ones",
+        "mixture-means": "the means of a mixture's component, drawn by the kept ones",
+        "mixture-data": "those of a training row of a mixture's component, drawn by the kept ones",
+        "kmeans-data": "those of a random training row of the cluster nearest to the kept ones",
+        "constant": "their mean",
+    }
+)
+"""Names, and what hidden features are replaced with."""
+
+GAP = "gap"
+"""What trees take in place of an imputer: of their own accord, so that it is none to choose."""
+
+HOLDING_ROWS = frozenset({"marginal", "mixture-data", "kmeans-data"})
+"""Those that hold training rows, which are then saved with the explainer."""
+
+
+def hidden_by(name: str) -> str:
+    """What hidden features are replaced with, by the imputer of a name.
+
+    Example:
+        >>> hidden_by("marginal"), hidden_by("gap")
+        ('those of a random training row', 'nothing: they are missing')
+    """
+    return "nothing: they are missing" if name == GAP else IMPUTERS[name]

@@ -1,0 +1,241 @@
+"""The systems by name: what each takes, and where its factory stands."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib import import_module
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+Factory = TypeVar("Factory", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Method:
+    """A system by name.
+
+    Args:
+        name: its name at the command line, in the scikit-learn face and in comparisons.
+        source: its factory, from features and keyword settings to the system; or where that stands,
+            as `"module:name"`.
+        summary: one line.
+        fixed: settings of the factory that are this method's own.
+        settings: those of :class:`lexppl.systems.Settings` that the factory takes, where that is to
+            be known before it is loaded; read off its signature if None.
+
+    Example:
+        >>> METHODS["l2x"].takes("k"), METHODS["l2x"].takes("penalty")
+        (True, False)
+    """
+
+    name: str
+    source: Callable[..., Any] | str
+    summary: str
+    fixed: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    settings: frozenset[str] | None = None
+
+    @cached_property
+    def factory(self) -> Callable[..., Any]:
+        """The factory itself, loaded if need be."""
+        if not isinstance(self.source, str):
+            return self.source
+        module, _, name = self.source.partition(":")
+        found: Callable[..., Any] = getattr(import_module(module), name)
+        return found
+
+    @cached_property
+    def parameters(self) -> Mapping[str, inspect.Parameter]:
+        """The factory's, but for those that are fixed."""
+        every = inspect.signature(self.factory).parameters
+        return {name: p for name, p in every.items() if name not in self.fixed}
+
+    def takes(self, setting: str) -> bool:
+        """Whether the factory takes a setting, and the method leaves it open."""
+        if self.settings is None:
+            return setting in self.parameters
+        return setting in self.settings and setting not in self.fixed
+
+    def needs(self, setting: str) -> bool:
+        """Whether it takes it and has no default."""
+        return self.takes(setting) and self.parameters[setting].default is inspect.Parameter.empty
+
+    def default(self, setting: str) -> Any:
+        """The factory's default; None where it has none."""
+        if not self.takes(setting) or self.needs(setting):
+            return None
+        return self.parameters[setting].default
+
+    @property
+    def explains_model(self) -> bool:
+        """Whether y is a given model's output."""
+        return self.takes("black_box")
+
+    @property
+    def labels_only(self) -> bool:
+        """Whether it knows labels only: its classes may not be None."""
+        return self.takes("classes") and self.parameters["classes"].annotation is int
+
+
+class Registry(Mapping[str, Method]):
+    """Methods by name, in alphabetical order.
+
+    Args:
+        methods: those that are there from the start.
+
+    Example:
+        >>> registry = Registry()
+        >>> @registry.register("LEX with masks of one entry")
+        ... def single(features: int, *, classes: int | None):
+        ...     from lexppl.systems import lex
+        ...     return lex(features, classes=classes, k=1, hidden=(4,))
+        >>> list(registry), registry["single"].takes("penalty")
+        (['single'], False)
+    """
+
+    def __init__(self, methods: Iterable[Method] = ()) -> None:
+        self._methods = {method.name: method for method in methods}
+
+    def register(
+        self, summary: str, *, name: str | None = None, **fixed: Any
+    ) -> Callable[[Factory], Factory]:
+        """A decorator that keeps a factory under a name; the factory itself stays as it is.
+
+        A factory takes `features` and keyword settings, of those of
+        :class:`lexppl.systems.Settings` as many as it has use for, and returns a
+        :class:`lexppl.inference.System`.
+
+        Args:
+            summary: one line.
+            name: the factory's own name if None.
+            fixed: settings of the factory that are this method's own.
+
+        Raises:
+            ValueError: a name that is taken, or a factory without features.
+        """
+
+        def keep(factory: Factory) -> Factory:
+            known = name or factory.__name__
+            if known in self._methods:
+                raise ValueError(f"there is a method {known!r} already; give another name=")
+            method = Method(known, factory, summary, MappingProxyType(dict(fixed)))
+            if not method.takes("features"):
+                raise ValueError(f"the factory {known!r} must take features, the D columns of x")
+            self._methods[known] = method
+            return factory
+
+        return keep
+
+    def __getitem__(self, name: str) -> Method:
+        return self._methods[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(self._methods))
+
+    def __len__(self) -> int:
+        return len(self._methods)
+
+
+def _listed(name: str, home: str, summary: str, settings: str, **fixed: Any) -> Method:
+    """A method of the library, whose factory is loaded at its first use."""
+    return Method(
+        name,
+        f"lexppl.systems.{home}",
+        summary,
+        MappingProxyType(fixed),
+        frozenset({"features", "grouping", *settings.split()}),
+    )
+
+
+DEFAULT_METHOD = "lex"
+"""Where no method is named."""
+
+METHODS = Registry(
+    (
+        _listed(
+            "base_x",
+            "real_x:base_x",
+            "BASE-X: REAL-X whose predictor sees the selector's masks",
+            "classes penalty imputer hidden predictor_hidden",
+        ),
+        _listed(
+            "fastshap",
+            "fastshap.system:fastshap",
+            "FastSHAP: Shapley values of a surrogate, by regression",
+            "classes black_box imputer hidden predictor_hidden",
+        ),
+        _listed(
+            "invase",
+            "invase:invase",
+            "INVASE: actor, critic and baseline",
+            "classes penalty imputer hidden predictor_hidden",
+        ),
+        _listed(
+            "l2x",
+            "l2x:l2x",
+            "L2X: max-of-k Concrete masks",
+            "classes k imputer hidden predictor_hidden",
+        ),
+        _listed(
+            "lex",
+            "lex:lex",
+            "LEX: the nested bound, k-subset or Bernoulli masks",
+            "classes k penalty predictor masks imputations folds unit imputer hidden "
+            "predictor_hidden",
+        ),
+        _listed(
+            "meed",
+            "meed.system:meed",
+            "MEED: adversarial infidelity learning",
+            "classes k black_box hidden predictor_hidden",
+        ),
+        _listed(
+            "q_fit",
+            "q_fit.system:q_fit",
+            "Q-FIT: a Dirichlet posterior of importance, by row",
+            "black_box hidden",
+        ),
+        _listed(
+            "q_fit_global",
+            "q_fit.system:q_fit",
+            "Q-FIT: a Dirichlet posterior of importance, one for all rows",
+            "black_box hidden",
+            scope="global",
+        ),
+        _listed(
+            "rationale",
+            "rationale:rationale",
+            "rationale selection: short, contiguous selections",
+            "classes penalty imputer hidden predictor_hidden",
+        ),
+        _listed(
+            "real_x",
+            "real_x:real_x",
+            "REAL-X: a predictor of random masks, then a selector",
+            "classes penalty imputer hidden predictor_hidden",
+        ),
+        _listed(
+            "senn",
+            "senn:senn",
+            "SENN: linear in x, with coefficients that vary slowly",
+            "classes hidden",
+        ),
+        _listed(
+            "vibi",
+            "vibi:vibi",
+            "VIBI: L2X with an information bottleneck",
+            "classes k imputer hidden predictor_hidden",
+        ),
+        _listed(
+            "xtab",
+            "xtab.system:xtab",
+            "XTab: a deterministic soft mask",
+            "classes predictor_hidden",
+        ),
+    )
+)
+"""The methods by name, a system of one's own among them: `METHODS.register(summary)(factory)`.
+CXPlain is not: its y are shares computed of a model and its data, by
+:func:`lexppl.systems.cxplain_targets`."""

@@ -1,0 +1,5 @@
+"""What `lexppl explain` writes, by the names of the files."""
+
+POSTERIOR, IMPORTANCE, REPORT = "posterior.nc", "importance.csv", "report.html"
+EXPLAINER, ENCODING, PATH = "explainer", "encoding.json", "penalty_path.csv"
+OUTPUTS = (POSTERIOR, IMPORTANCE, REPORT, EXPLAINER, ENCODING, PATH)

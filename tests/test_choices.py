@@ -1,0 +1,59 @@
+"""What is known of the choices before they are loaded is what they are."""
+
+import inspect
+from dataclasses import fields
+
+import pytest
+import torch
+
+from lexppl.choices.compared import LIBRARIES
+from lexppl.choices.data_sets import ALIASES, SYNTHETIC, TARGETS, shipped_names
+from lexppl.choices.imputers import HOLDING_ROWS, IMPUTERS
+from lexppl.choices.methods import METHODS
+from lexppl.choices.settings import TAKEN_AS
+from lexppl.cli.options.checks import DEVICES, SETTINGS
+from lexppl.compare import METHODS as COMPARED
+from lexppl.data import load, synthetic_set
+from lexppl.models.imputers.by_name import imputer_of
+from lexppl.systems import Settings
+
+OPEN = {field.name for field in fields(Settings)}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_is_listed_with_what_its_factory_takes(name):
+    method = METHODS[name]
+    signature = set(inspect.signature(method.factory).parameters)
+    assert method.settings == OPEN & signature - set(method.fixed)
+    assert set(method.fixed) <= signature
+    assert all(method.takes(setting) == (setting in signature) for setting in OPEN)
+
+
+def test_settings_of_the_command_line_are_settings_of_methods():
+    assert {TAKEN_AS.get(name, name) for name in SETTINGS} <= OPEN
+
+
+@pytest.mark.parametrize("name", IMPUTERS)
+def test_an_imputer_is_there_and_holds_rows_if_it_is_listed_so(name):
+    rows = torch.randn(40, 2, generator=torch.Generator().manual_seed(0))
+    imputer = imputer_of(name, rows, seed=0)
+    assert (getattr(imputer, "reference", None) is not None) == (name in HOLDING_ROWS)
+
+
+def test_data_sets_are_there():
+    for name, functions in SYNTHETIC.items():
+        branches = synthetic_set(name).branches
+        assert [branch.name for branch in branches] == [f"f_{letter}" for letter in functions]
+    for name in shipped_names():
+        data = load(name)
+        assert data.target_name == TARGETS.get(name, "y")
+    assert set(ALIASES.values()) <= set(SYNTHETIC)
+
+
+def test_compared_methods_are_listed_with_their_libraries():
+    assert {name: method.needs for name, method in COMPARED.items()} == dict(LIBRARIES)
+
+
+def test_devices_are_known_to_torch():
+    for name in DEVICES:
+        assert torch.device(name).type == name
