@@ -12,12 +12,14 @@ from pathlib import Path
 from types import FrameType
 
 from lexppl.atomic_output import is_full_disk
+from lexppl.choices.methods import METHODS
+from lexppl.choices.settings import NETWORK
 from lexppl.cli.outputs import ENCODING, EXPLAINER
 from lexppl.cli.standard_error import tell
 from lexppl.data import DividedTable
 from lexppl.inference import FitResult
 from lexppl.saving import save
-from lexppl.tabular.fit_plan import NETWORK, FitPlan
+from lexppl.tabular.fit_plan import FitPlan
 
 LEAST_REPORT = 200_000
 """Bytes of the smallest report, with the posterior and the tables beside it."""
@@ -124,11 +126,12 @@ def least_bytes(plan: FitPlan, source: DividedTable) -> int:
     columns, entries = source.data.x.shape[1], source.data.n_entries
     outputs = len(source.data.class_names or ("a mean",))
     weights = 0
-    if plan.method == "lex":
+    method = METHODS[plan.method]
+    if method.takes("hidden"):
         weights += _weights(columns, *plan.hidden, entries)
-        if plan.predictor_kind == NETWORK:
-            weights += (plan.folds or 1) * _weights(columns, *plan.predictor_hidden, outputs)
-    return LEAST_REPORT + BYTES_OF_A_WEIGHT * plan.replicates * weights
+    if method.takes("predictor_hidden") and plan.predictor_kind == NETWORK:
+        weights += (plan.folds or 1) * _weights(columns, *plan.predictor_hidden, outputs)
+    return LEAST_REPORT + BYTES_OF_A_WEIGHT * (plan.replicates + plan.bootstrap) * weights
 
 
 def _weights(*widths: int) -> int:
