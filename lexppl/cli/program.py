@@ -74,6 +74,7 @@ def _short_warnings() -> Iterator[None]:
             DeprecationWarning,
             PendingDeprecationWarning,
             FutureWarning,
+            ResourceWarning,
             CollapseWarning,
         ):
             warnings.simplefilter("ignore", category)
