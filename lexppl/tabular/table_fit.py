@@ -107,12 +107,15 @@ class EncodedRows:
         )
 
     def at_most(self, train: int | None, valid: int, seed: int) -> EncodedRows:
-        """At most so many rows of each part, at random; None for all."""
-        return replace(
-            self,
-            train=self.train if train is None else _some(self.train, train, seed),
-            valid=None if self.valid is None else _some(self.valid, valid, seed),
-        )
+        """At most so many rows of each part, at random, with their weights; None for all."""
+        of_train, of_valid = (None, None) if self.weights is None else self.weights
+        train_rows, of_train = _some(self.train, of_train, train, seed)
+        weights = None if of_train is None else (of_train, of_valid)
+        if self.valid is None:
+            return replace(self, train=train_rows, weights=weights)
+        valid_rows, of_valid = _some(self.valid, of_valid, valid, seed)
+        weights = None if of_train is None else (of_train, of_valid)
+        return replace(self, train=train_rows, valid=valid_rows, weights=weights)
 
     def observing(self, predictor: nn.Module) -> Self:
         """The same rows with what a predictor says of them."""
@@ -124,18 +127,19 @@ class EncodedRows:
         return replace(self, train=said(self.train), valid=valid)
 
 
-def _some(part: tuple[Tensor, Tensor], most: int, seed: int) -> tuple[Tensor, Tensor]:
-    """At most so many rows at random, with one of each label that is there."""
+def _some(
+    part: tuple[Tensor, Tensor], weights: Tensor | None, most: int | None, seed: int
+) -> tuple[tuple[Tensor, Tensor], Tensor | None]:
+    """At most so many rows at random, with one of each label that is there, and their weights."""
     x, y = part
-    if len(x) <= most:
-        return part
-    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))
+    if most is None or len(x) <= most:
+        return part, weights
+    order = np.random.default_rng(seed).permutation(len(x))
     if not y.is_floating_point():
-        _, firsts = np.unique(y.cpu().numpy()[order.numpy()], return_index=True)
-        others = np.delete(order.numpy(), firsts)
-        order = torch.from_numpy(np.concatenate([order.numpy()[firsts], others]))
-    chosen = order[:most].to(x.device)
-    return x[chosen], y[chosen]
+        _, firsts = np.unique(y.cpu().numpy()[order], return_index=True)
+        order = np.concatenate([order[firsts], np.delete(order, firsts)])
+    chosen = torch.from_numpy(order[:most]).to(x.device)
+    return (x[chosen], y[chosen]), None if weights is None else weights[chosen]
 
 
 def fit_full_predictor(plan: FitPlan, rows: EncodedRows, progress: bool = False) -> FittedPredictor:
@@ -266,7 +270,7 @@ def _path(
         penalties=plan.path,
         replicates=each,
         rule=partial(plateau, usual=PENALTY * plan.unit),
-        **{**training, "row_weights": None, "epochs": epochs},
+        **{**training, "row_weights": None, "sample_weight": rows.weights, "epochs": epochs},
     )
 
 
