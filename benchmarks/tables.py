@@ -128,6 +128,21 @@ def step(records: list[Record]) -> str:
     return "\n".join(rows)
 
 
+def large_table(records: list[Record]) -> str:
+    """Seconds and memory of `lexppl explain` by rows."""
+    rows = [
+        "| rows | seconds on the wall | of the processor | MB at most | true columns found | false "
+        "ones |",
+        "|---|---|---|---|---|---|",
+    ]
+    rows += [
+        f"| {r['rows']:,} | {r['seconds']:.0f} | {r['cpu_seconds']:.0f} | {r['megabytes']:.0f} | "
+        f"{r['found']} of {r['true']} | {r['false']} |"
+        for r in sorted(records, key=lambda r: r["rows"])
+    ]
+    return "\n".join(rows)
+
+
 def estimators(records: list[Record]) -> str:
     """Gradient variance and what a fit reaches, by estimator."""
     groups: dict[tuple[str, str], list[Record]] = defaultdict(list)
@@ -190,6 +205,7 @@ TABLES: dict[str, tuple[Callable[[list[Record]], str], str]] = {
     "branches": (branches, "switches"),
     "step": (step, "step"),
     "start-up": (start_up, "start_up"),
+    "large-table": (large_table, "large_table"),
     "estimators": (estimators, "estimators"),
     "real-x": (real_x_table, "systems"),
     "mcc": (mcc_table, "systems"),

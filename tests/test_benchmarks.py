@@ -80,6 +80,16 @@ def test_a_small_run_is_recorded_in_its_own_folder(monkeypatch, capsys, tmp_path
     assert "A small run: the figures mean nothing." in printed
 
 
+def test_large_tables_are_explained_in_a_process_of_their_own(monkeypatch, capsys, tmp_path):
+    run(monkeypatch, "large_table", "--small", "--results", tmp_path)
+    (record,) = json.loads((tmp_path / "large_table.json").read_text())
+    assert record["rows"] == 300 and record["true"] == 5
+    assert record["cpu_seconds"] > 0.5 and 100 < record["megabytes"] < 10_000
+    capsys.readouterr()
+    run(monkeypatch, "tables", "--results", tmp_path)
+    assert f"| 300 | {record['seconds']:.0f} |" in capsys.readouterr().out
+
+
 def test_switches_are_recorded_with_their_floor_and_their_branches(monkeypatch, capsys, tmp_path):
     common = ["--small", "--results", tmp_path, "--folds", 1]
     run(monkeypatch, "switches", *common, "--labels", "observed", "averaged")

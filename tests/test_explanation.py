@@ -777,7 +777,7 @@ X, Y = rows(6)
         ({"y": torch.tensor(1)}, "one value for each row"),
         ({"y": torch.ones(6, 3) / 3}, "probabilities of 2 classes"),
         ({"y": torch.ones(6, 2)}, "do not sum to 1"),
-        ({"draws": 0}, "draws must be a whole number of at least 1; it is 0"),
+        ({"draws": -1}, "draws must be a whole number of at least 0; it is -1"),
         ({"draws": 2.0}, "draws must be"),
         ({"imputations": 0}, "imputations must be"),
         ({"rows_per_chunk": 0}, "rows_per_chunk must be"),

@@ -18,6 +18,7 @@ def short_warnings() -> Iterator[None]:
             DeprecationWarning,
             PendingDeprecationWarning,
             FutureWarning,
+            ResourceWarning,
             CollapseWarning,
         ):
             warnings.simplefilter("ignore", category)

@@ -110,17 +110,15 @@ class EncodedRows:
         )
 
     def at_most(self, train: int | None, valid: int, seed: int) -> EncodedRows:
-        """At most so many rows of each part, at random; None for all."""
-        learned = _some(self.train, train, seed)
-        fewer = replace(self, train=(self.train[0][learned], self.train[1][learned]))
-        if self.weights is not None:
-            fewer = replace(fewer, weights=(self.weights[0][learned], self.weights[1]))
+        """At most so many rows of each part, at random, with their weights; None for all."""
+        of_train, of_valid = (None, None) if self.weights is None else self.weights
+        train_rows, of_train = _some(self.train, of_train, train, seed)
+        weights = None if of_train is None else (of_train, of_valid)
         if self.valid is None:
-            return fewer
-        judged = _some(self.valid, valid, seed)
-        if fewer.weights is not None and fewer.weights[1] is not None:
-            fewer = replace(fewer, weights=(fewer.weights[0], fewer.weights[1][judged]))
-        return replace(fewer, valid=(self.valid[0][judged], self.valid[1][judged]))
+            return replace(self, train=train_rows, weights=weights)
+        valid_rows, of_valid = _some(self.valid, of_valid, valid, seed)
+        weights = None if of_train is None else (of_train, of_valid)
+        return replace(self, train=train_rows, valid=valid_rows, weights=weights)
 
     def observing(self, predictor: nn.Module) -> Self:
         """The same rows with what a predictor says of them."""
@@ -132,17 +130,19 @@ class EncodedRows:
         return replace(self, train=said(self.train), valid=valid)
 
 
-def _some(part: tuple[Tensor, Tensor], most: int | None, seed: int) -> Tensor | slice:
-    """Places of at most so many rows at random, with one of each label that is there."""
+def _some(
+    part: tuple[Tensor, Tensor], weights: Tensor | None, most: int | None, seed: int
+) -> tuple[tuple[Tensor, Tensor], Tensor | None]:
+    """At most so many rows at random, with one of each label that is there, and their weights."""
     x, y = part
     if most is None or len(x) <= most:
-        return slice(None)
-    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))
+        return part, weights
+    order = np.random.default_rng(seed).permutation(len(x))
     if not y.is_floating_point():
-        _, firsts = np.unique(y.cpu().numpy()[order.numpy()], return_index=True)
-        others = np.delete(order.numpy(), firsts)
-        order = torch.from_numpy(np.concatenate([order.numpy()[firsts], others]))
-    return order[:most].to(x.device)
+        _, firsts = np.unique(y.cpu().numpy()[order], return_index=True)
+        order = np.concatenate([order[firsts], np.delete(order, firsts)])
+    chosen = torch.from_numpy(order[:most]).to(x.device)
+    return (x[chosen], y[chosen]), None if weights is None else weights[chosen]
 
 
 def fit_full_predictor(plan: FitPlan, rows: EncodedRows, progress: bool = False) -> FittedPredictor:

@@ -5,7 +5,8 @@ import os
 import signal
 import subprocess
 import sys
-import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -181,26 +182,81 @@ def test_evaluation(tmp_path, monkeypatch, capsys):
     assert '"interrupted": true' in out.read_text()
 
 
-@pytest.mark.skipif(os.name != "posix", reason="signals are sent as POSIX does")
-def test_a_real_signal(tmp_path):
-    path = written(people(), tmp_path)
-    out = tmp_path / "results"
-    words = [sys.executable, "-m", "lexppl", "explain", str(path), "--out", str(out)]
+posix = pytest.mark.skipif(os.name != "posix", reason="signals are sent as POSIX does")
+
+
+@contextmanager
+def program(*words: str) -> Iterator[subprocess.Popen[str]]:
+    """The program in a process of its own, which hears Ctrl-C."""
     with subprocess.Popen(
-        [*words, "--epochs", "100000", "--draws", "5"],
+        [sys.executable, "-m", "lexppl", *words],
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         # A shell that runs the tests in the background has them ignore the signal.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # noqa: PLW1509
     ) as process:
-        assert process.stderr is not None
-        seen = ""
-        deadline = time.monotonic() + 120
-        while "valid=" not in seen and time.monotonic() < deadline:
-            seen += process.stderr.read(80)
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def wait_for(words: str, process: subprocess.Popen[str]) -> None:
+    """Read what the program tells until it says some words."""
+    assert process.stderr is not None
+    seen = ""
+    while words not in seen:
+        read = process.stderr.read(1)
+        assert read, f"{words!r} was not said: {seen}"
+        seen += read
+
+
+@posix
+@pytest.mark.parametrize("words", ["valid=", "fitting EVAL-X", "measuring what each feature gains"])
+def test_a_real_signal(words, tmp_path):
+    path = written(people(), tmp_path)
+    out = tmp_path / "results"
+    epochs = "100000" if words == "valid=" else "3"
+    options = ["--epochs", epochs, "--draws", "5", "--penalty", "0.02", "--replicates", "2"]
+    with program("explain", str(path), "--out", str(out), *options) as process:
+        wait_for(words, process)
         process.send_signal(signal.SIGINT)
-        _, error = process.communicate(timeout=120)
+        _, error = process.communicate(timeout=300)
     assert process.returncode == 130, error
-    assert "interrupted after" in error and "Traceback" not in error
-    assert (out / "report.html").exists()
+    assert "interrupted" in error and "Traceback" not in error
+    assert loads(out).interrupted == (words == "valid=")
+    assert [entry.name for entry in tmp_path.iterdir() if "partial" in entry.name] == []
+
+
+@posix
+def test_two_real_signals_leave_the_model(tmp_path):
+    path = written(people(), tmp_path)
+    out = tmp_path / "results"
+    options = ["--epochs", "3", "--draws", "5", "--penalty", "0.02", "--replicates", "2"]
+    with program("explain", str(path), "--out", str(out), *options) as process:
+        wait_for("fitting EVAL-X", process)
+        process.send_signal(signal.SIGINT)
+        wait_for("drawing the posterior", process)
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate(timeout=300)
+    assert process.returncode == 130, error
+    assert "Traceback" not in error
+    assert not loads(out).interrupted
+
+
+@posix
+def test_a_real_signal_while_the_table_is_read(tmp_path):
+    """From a pipe that gives a first line and then nothing, until the program is interrupted."""
+    pipe = tmp_path / "table.csv"
+    os.mkfifo(pipe)
+    words = ("explain", str(pipe), "--out", str(tmp_path / "results"))
+    # It is opened for writing when the program has opened it to read.
+    with program(*words) as process, pipe.open("w") as writing:
+        writing.write("a,b,c\n")
+        writing.flush()
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate(timeout=300)
+    assert process.returncode == 130, error
+    assert error == "lexppl: interrupted; nothing was written\n"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["table.csv"]
