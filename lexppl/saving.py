@@ -152,6 +152,7 @@ def save(result: FitResult, folder: str | Path) -> None:
         "seed": result.seed,
         "row_weights": result.row_weights,
         "bootstrap": result.bootstrap is not None,
+        "rows": None if result.rows is None else list(result.rows),
         "history": {
             name: np.where(np.isfinite(values), values, np.nan).tolist()
             for name, values in vars(result.history).items()
@@ -228,6 +229,7 @@ def load(
         class_names=_tuple(description["class_names"]),
         row_weights=description.get("row_weights"),
         bootstrap=bootstrap,
+        rows=_tuple(description.get("rows")),
     )
 
 

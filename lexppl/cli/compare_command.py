@@ -2,7 +2,8 @@
 
 import argparse
 import json
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -51,8 +52,12 @@ def run_compare(options: argparse.Namespace, command: Sequence[str]) -> int:
             described = {"command": list(command), "methods": _records(table)}
             file.write_text(json.dumps(described, indent=1) + "\n", encoding="utf-8")
     print(f"{source.data.name}: {len(source.test_rows)} held-out rows, judged by EVAL-X")
-    print(text_table(*_cells(table)))
+    print(text_table(*_seconds_cells(table)))
+    for size in dict.fromkeys(name.split("@")[1] for name in _figures(table)):
+        print()
+        print(text_table(*_cells(table, size)))
     print("  @k: each row's k most important features are kept; random is the order to beat")
+    print("  (95 % over the held-out rows, and over the replicates where there are several)")
     return 0
 
 
@@ -73,12 +78,17 @@ def _compared(names: list[str], options: argparse.Namespace, source: DividedTabl
     tell("fitting the predictor that sees everything", options.quiet)
     full = fit_full_predictor(usual, rows, progress)
     compared: dict[str, Any] = {}
+    seconds: dict[str, float] = {}
     for name in names:
         if name in LIBRARIES:
             compared[name] = name
             continue
         tell(f"fitting {name}", options.quiet)
+        started = time.perf_counter()
         compared[name] = fit_table(plans[name], rows, full=full, progress=progress).result
+        seconds[name] = time.perf_counter() - started
+        if plans[name].needs_full_predictor:
+            seconds[name] += float(full.result.history.seconds.sum())
     tell("judging", options.quiet)
     return compare(
         compared,
@@ -92,6 +102,7 @@ def _compared(names: list[str], options: argparse.Namespace, source: DividedTabl
             "epochs": usual.epochs,
             "batch_size": usual.batch_size,
         },
+        seconds=seconds,
         seed=options.seed,
         progress=progress,
     )
@@ -104,10 +115,44 @@ def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
     ]
 
 
-def _cells(table: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
-    shown = [c for c in table.columns if c != "seconds_per_row"]
+def _figures(table: pd.DataFrame) -> list[str]:
+    """Names of the figures, without those of their bounds."""
+    return [name for name in table.columns if f"{name}_lower" in table.columns]
+
+
+def _seconds_cells(table: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
     rows = [
-        [str(name), *("" if pd.isna(row[c]) else f"{row[c]:.3f}" for c in shown)]
+        [str(name), _seconds(row["fit_seconds"]), _seconds(row["seconds_per_row"])]
+        for name, row in table.to_dict("index").items()
+    ]
+    return ["method", "seconds to fit", "a row"], rows
+
+
+def _cells(table: pd.DataFrame, size: str) -> tuple[list[str], list[list[str]]]:
+    """The figures at one size, each with its interval."""
+    shown = [name for name in _figures(table) if name.split("@")[1] == size]
+    rows = [
+        [str(name), *(_with_interval(row, figure) for figure in shown)]
         for name, row in table.to_dict("index").items()
     ]
     return ["method", *shown], rows
+
+
+def _with_interval(row: Mapping[Any, Any], figure: str) -> str:
+    if pd.isna(row[figure]):
+        return "–"
+    value = f"{row[figure]:.3f}"
+    low, high = row[f"{figure}_lower"], row[f"{figure}_upper"]
+    return value if pd.isna(low) else f"{value} ({low:.2f} to {high:.2f})"
+
+
+def _seconds(value: float) -> str:
+    """Two digits, however few; a dash where nobody knows.
+
+    Example:
+        >>> _seconds(12.34), _seconds(0.000123), _seconds(0.0)
+        ('12', '0.00012', '0')
+    """
+    if pd.isna(value):
+        return "–"
+    return f"{value:.0f}" if value >= 10.0 else f"{value:.2g}"

@@ -14,15 +14,16 @@ from torch import Tensor, nn
 
 from lexppl.argument_checks import int_at_least, int_between
 from lexppl.compare.extra import library
+from lexppl.compare.figures import Figure, figures_of, with_intervals
 from lexppl.compare.importances.checks import check_tables
 from lexppl.compare.importances.numpy_model import black_box_of
 from lexppl.compare.methods import METHODS, ComparisonContext, Importances
-from lexppl.compare.top_masks import top_masks
 from lexppl.data import Dataset
-from lexppl.evaluation import EvalX, FittedPredictor, fit_evalx, fit_predictor, selection_scores
+from lexppl.evaluation import EvalX, FittedPredictor, fit_evalx, fit_predictor
 from lexppl.explanation import explain
 from lexppl.explanation.importance_kind import mask_means
 from lexppl.inference import FitResult
+from lexppl.inference.training.row_weights import DIRICHLET
 from lexppl.models import Grouping
 
 RANDOM = "random"
@@ -44,6 +45,7 @@ def compare(
     sizes: Sequence[int] | None = None,
     options: Mapping[str, Mapping[str, Any]] | None = None,
     fit_options: Mapping[str, Any] | None = None,
+    seconds: Mapping[str, float] | None = None,
     draws: int = 20,
     seed: int = 0,
     progress: bool = False,
@@ -56,14 +58,20 @@ def compare(
 
     Columns, one row a method, in the order given, then the row "random", which a method must beat:
 
-    - `fit_seconds`: of what the method itself fits before it can explain: TabNet, permutation
-      importances; about 0 for those that only ask the model, NaN for fits that were given.
+    - `fit_seconds`: of all that is fitted before the method can explain: TabNet, permutation
+      importances; for those that explain a model, its fit too, here or in the epochs of a
+      :class:`lexppl.evaluation.FittedPredictor`; for a fit that was given, of its epochs, or what
+      `seconds` says. NaN where nobody knows: a function, a model of another make.
     - `seconds_per_row`: of explaining the test rows; where the method is known by name, after a
       first row that is not timed, for which libraries compile their code.
     - for each k, `accuracy@k` and `auroc@k`, EVAL-X's (for responses `r2@k` and `rmse@k`, in the
       units of y); with truth `tpr@k` and `fdr@k` (:func:`lexppl.evaluation.selection_scores`).
     - with truth, `tpr@truth`: the share found of a row's truly relevant entries where as many are
       kept as there are (FDR is 1 minus it).
+    - for each of these figures the 95 % interval `_lower` to `_upper`: over rows, and for a fit of
+      several replicates over these too (:func:`lexppl.compare.figures.with_intervals`), whose mean
+      ranks. It is of one judge and one explained model, and takes each method by itself: of the
+      same rows two methods differ by less than their intervals say.
 
     The methods by name:
 
@@ -88,6 +96,8 @@ def compare(
         options: by the method's name in the table, further arguments of its function, such as
             `{"shap": {"permutations": 5}, "tabnet": {"epochs": 30}}`.
         fit_options: of both fits, such as `{"epochs": 50, "hidden": (64, 64)}`.
+        seconds: by the method's name in the table, what a given fit took, where more was fitted
+            than its epochs say.
         draws: masks a row from which E[z | x] is estimated where the distribution does not state
             it.
         seed: of all fits and draws. Global random state is left alone.
@@ -131,24 +141,42 @@ def compare(
     if y.is_floating_point() != test_y.is_floating_point():
         raise ValueError(f"y of train is {y.dtype} and of test {test_y.dtype}; one task is needed")
     chosen = _sizes(sizes, entries)
-    unknown = sorted(set(options) - set(named))
-    if unknown:
-        raise ValueError(f"options has {unknown}, which methods does not have: {list(named)}")
+    given = {} if seconds is None else dict(seconds)
+    for argument, of_methods in (("options", options), ("seconds", given)):
+        unknown = sorted(set(of_methods) - set(named))
+        if unknown:
+            raise ValueError(
+                f"{argument} has {unknown}, which methods does not have: {list(named)}"
+            )
     if judge is not None and judge.entries != entries:
         raise ValueError(f"judge has {judge.entries} mask entries; the data have {entries}")
     _check_methods(named, model, test_x)
     shared = {"valid": valid, "seed": seed, "progress": progress, **fit_options}
+    model_seconds = _seconds_of(model)
     if model is None and any(_built_in(what, "explains_model") for what in named.values()):
+        started = time.perf_counter()
         model = fit_predictor(train, **shared)
+        model_seconds = time.perf_counter() - started
     if judge is None:
         judge = fit_evalx(train, **shared)
-    ground = ComparisonContext(x, y, model, grouping, seed)
+    ground = ComparisonContext(x, y, model, grouping, seed, model_seconds)
     control = torch.rand(len(test_x), entries, generator=torch.Generator().manual_seed(seed))
     rows = []
+
+    def judged(ranking: Tensor) -> dict[str, Figure]:
+        return figures_of(judge, ranking.to(test_x), test_x, test_y, truth, chosen, seed)
+
     for name, what in {**named, RANDOM: lambda _: control}.items():
         importances, timing = _explained(what, ground, test_x, options.get(name, {}), draws)
-        ranked = _checked(importances, name, (len(test_x), entries), test_x)
-        rows.append({**timing, **_judged(judge, ranked, test_x, test_y, truth, chosen, seed)})
+        if name == RANDOM:
+            timing["fit_seconds"] = 0.0
+        if name in given:
+            timing["fit_seconds"] = float(given[name])
+        own = isinstance(what, FitResult)
+        each = importances if own else torch.as_tensor(importances).detach()[None]
+        ranked = _checked(each, name, (len(test_x), entries))
+        weighted = isinstance(what, FitResult) and what.row_weights == DIRICHLET
+        rows.append({**timing, **with_intervals(judged, ranked, weighted)})
     return pd.DataFrame(rows, index=pd.Index([*named, RANDOM], name="method"))
 
 
@@ -242,20 +270,24 @@ def _check_methods(named: Mapping[str, Compared], model: Any, x: Tensor) -> None
 def _explained(
     what: Compared, ground: ComparisonContext, x: Tensor, options: Mapping[str, Any], draws: int
 ) -> tuple[Any, dict[str, float]]:
+    """Importances of each replicate, and the seconds that they took."""
     started = time.perf_counter()
-    fit_seconds = math.nan
     method: Importances
     if isinstance(what, str):
         method = METHODS[what].prepare(ground, **options)
         _finish(x)
         fit_seconds = time.perf_counter() - started
+        if METHODS[what].explains_model:
+            fit_seconds += ground.model_seconds
         # The first row also pays for what is compiled or loaded once.
         method(x[:1])
         _finish(x)
     elif isinstance(what, FitResult):
         method = _of_fit(what, draws, ground.seed)
+        fit_seconds = float(np.sum(what.history.seconds))
     else:
         method = what
+        fit_seconds = math.nan
     started = time.perf_counter()
     importances = method(x)
     _finish(x)
@@ -263,13 +295,20 @@ def _explained(
     return importances, {"fit_seconds": fit_seconds, "seconds_per_row": seconds}
 
 
+def _seconds_of(model: Any) -> float:
+    """Of a model's fit: of its epochs where it is one of the library's, else not known."""
+    if not isinstance(model, FittedPredictor):
+        return math.nan
+    return float(np.sum(model.result.history.seconds))
+
+
 def _of_fit(result: FitResult, draws: int, seed: int) -> Importances:
-    """Mean selection probabilities over replicates; of signed attributions their size."""
+    """Mean selection probabilities by replicate; of signed attributions their size."""
 
     def importances(x: Tensor) -> Tensor:
         means = mask_means(explain(result, x, draws=draws, seed=seed))
-        size = np.abs(means.transpose("chain", ...).values)
-        return torch.from_numpy(size.mean(0, dtype=np.float64)).to(x)
+        size = np.abs(means.transpose("chain", ...).values).astype(np.float64)
+        return torch.from_numpy(size)
 
     return importances
 
@@ -280,37 +319,12 @@ def _finish(x: Tensor) -> None:
         torch.cuda.synchronize(x.device)
 
 
-def _checked(importances: Any, name: str, shape: tuple[int, int], x: Tensor) -> Tensor:
-    found = torch.as_tensor(importances).detach()
-    if tuple(found.shape) != shape:
+def _checked(found: Tensor, name: str, shape: tuple[int, int]) -> Tensor:
+    if tuple(found.shape[1:]) != shape:
         raise ValueError(
             f"importances of {name!r} must have shape {shape}, (rows, mask entries); they have "
-            f"{tuple(found.shape)}"
+            f"{tuple(found.shape[1:])}"
         )
     if bool(found.isnan().any()):
         raise ValueError(f"importances of {name!r} must be numbers; they have NaN")
-    return found.to(x)
-
-
-def _judged(
-    judge: EvalX,
-    importances: Tensor,
-    x: Tensor,
-    y: Tensor,
-    truth: Tensor | None,
-    sizes: Sequence[int],
-    seed: int,
-) -> dict[str, float | None]:
-    figures: dict[str, float | None] = {}
-    names = ("r2", "rmse") if y.is_floating_point() else ("accuracy", "auroc")
-    for k in sizes:
-        masks = top_masks(importances, k, seed=seed)
-        scores = judge.scores(x, y, masks, seed=seed)
-        figures |= {f"{name}@{k}": getattr(scores, name) for name in names}
-        if truth is not None:
-            selection = selection_scores(masks, truth)
-            figures |= {f"tpr@{k}": selection.tpr, f"fdr@{k}": selection.fdr}
-    if truth is not None:
-        masks = top_masks(importances, truth.sum(1).long(), seed=seed)
-        figures["tpr@truth"] = selection_scores(masks, truth).tpr
-    return figures
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -35,6 +36,7 @@ class ComparisonContext:
         model: the model that is explained; None where no method explains one.
         grouping: which columns make a mask entry, or None.
         seed: of the methods' draws.
+        model_seconds: of the model's fit, NaN where that is not known.
     """
 
     x: Tensor
@@ -42,6 +44,7 @@ class ComparisonContext:
     model: Any
     grouping: Grouping | None
     seed: int
+    model_seconds: float = math.nan
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,14 @@ from torch import Tensor
 from lexppl.data.encoding import TableEncoding
 from lexppl.data.listing import counted, listed
 from lexppl.data.stratification import stratified_parts
+from lexppl.summary import Summarised, Summary, short, some_of
+from lexppl.summary import counted as number_of
 
 Task = Literal["classification", "regression"]
 
 
-@dataclass(frozen=True, eq=False)
-class Dataset:
+@dataclass(frozen=True, eq=False, repr=False)
+class Dataset(Summarised):
     """``N`` rows of ``D`` features, ``G`` mask entries and a target.
 
     A mask entry is what an explanation keeps or hides as one: a feature, or all the one-hot
@@ -81,6 +83,26 @@ class Dataset:
         _check_labels(self)
         if not self.is_part:
             _check_variation(self)
+
+    def summarised(self) -> Summary:
+        """What is in it, without its values."""
+        lines = {
+            "x": f"{number_of(self.n_features, 'feature')}, {self.x.dtype}, {self.x.device}",
+            "entries": f"{number_of(self.n_entries, 'mask entry', 'mask entries')}: "
+            f"{some_of(map(short, self.entry_names))}",
+            "y": self._y_told(),
+            "truth": None if self.truth is None else "known for each row",
+            "part": "of a larger table" if self.is_part else None,
+        }
+        return Summary(f"Dataset {self.name!r}: {number_of(len(self), 'row')}", lines)
+
+    def _y_told(self) -> str:
+        if self.class_names is None:
+            low, high = float(self.y.min()), float(self.y.max())
+            return f"{self.target_name}, a response from {low:.4g} to {high:.4g}"
+        counts = torch.bincount(self.y, minlength=len(self.class_names)).tolist()
+        each = some_of(f"{short(n)} ({c:,})" for n, c in zip(self.class_names, counts, strict=True))
+        return f"{self.target_name}, {len(counts)} classes: {each}"
 
     def __len__(self) -> int:
         """Return ``N``, the number of rows."""

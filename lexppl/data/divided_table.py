@@ -16,10 +16,11 @@ from lexppl.data.dataset import Dataset
 from lexppl.data.shipped import load, shipped_frame
 from lexppl.data.stratification import stratified_parts, training_and_validation
 from lexppl.data.tables import dataset_from_frame
+from lexppl.summary import Summarised, Summary, counted, short, some_of
 
 
-@dataclass(frozen=True, eq=False)
-class DividedTable:
+@dataclass(frozen=True, eq=False, repr=False)
+class DividedTable(Summarised):
     """A data set, its three parts, and the table that it was made from.
 
     Args:
@@ -36,6 +37,20 @@ class DividedTable:
     train_rows: NDArray[np.int64]
     valid_rows: NDArray[np.int64] | None
     test_rows: NDArray[np.int64]
+
+    def summarised(self) -> Summary:
+        """The data set, and how its rows are divided."""
+        of_data = self.data.summarised()
+        valid = 0 if self.valid_rows is None else len(self.valid_rows)
+        parts = (
+            f"{len(self.train_rows):,} to fit on, {valid:,} to choose the best epoch on, "
+            f"{len(self.test_rows):,} to judge"
+        )
+        columns = (
+            f"{counted(self.table.shape[1], 'column')}: {some_of(map(short, self.table.columns))}"
+        )
+        heading = of_data.heading.replace("Dataset", "DividedTable", 1)
+        return Summary(heading, {"parts": parts, "table": columns, **of_data.lines})
 
     @cached_property
     def train(self) -> Dataset:

@@ -7,15 +7,16 @@ from typing import Any
 
 import torch
 
-from lexppl.inference.stages import Stage, modules_of
+from lexppl.inference.stages import LossTerm, Stage, modules_of
+from lexppl.summary import Summarised, Summary, parts_of, some_of
 
 
 def _no_settings() -> Mapping[str, Any]:
     return MappingProxyType({})
 
 
-@dataclass(frozen=True)
-class System:
+@dataclass(frozen=True, repr=False)
+class System(Summarised):
     """Programs, bounds and estimators that belong together, ready for `fit`.
 
     The program that explains is that of the last stage's first term.
@@ -47,6 +48,26 @@ class System:
         with torch.random.fork_rng(devices=[]):
             self.build()
         object.__setattr__(self, "published", MappingProxyType(dict(self.published)))
+
+    def summarised(self) -> Summary:
+        """The explaining program's parts by role, with how many numbers each learns, and how they
+        are learned."""
+        with torch.random.fork_rng(devices=[]):
+            stages = list(self.build())
+        term = stages[-1].terms[0]
+        estimator = getattr(term.objective, "estimator", None)
+        others = [_told(one) for stage in stages for one in stage.terms if one is not term]
+        lines = {
+            **parts_of(term.model),
+            "guide": None if term.guide is None else type(term.guide).__name__,
+            "bound": term.objective.summary,
+            "estimator": None if estimator is None else type(estimator).__name__,
+            "other terms": some_of(others, most=3),
+            "stages": None if len(stages) == 1 else str(len(stages)),
+            "folds": f"{self.folds} predictors, each without a fold" if self.folds > 1 else None,
+            "published": some_of(f"{name}={value!r}" for name, value in self.published.items()),
+        }
+        return Summary(f"System: {type(term.model).__name__}", lines)
 
     def program(self) -> Any:
         """The program that explains, built anew.
@@ -80,3 +101,8 @@ class System:
             return stages
 
         return System(build, self.published, self.folds)
+
+
+def _told(term: LossTerm) -> str:
+    """A term beside the explainer's, in a few words."""
+    return f"{type(term.model).__name__} by {type(term.objective).__name__}"

@@ -29,6 +29,7 @@ from lexppl.inference.contexts import seeded
 from lexppl.models import Grouping, TreePredictor, regime_targets, tree_predictor
 from lexppl.models.imputers.by_name import imputer_of
 from lexppl.models.regimes import frozen
+from lexppl.summary import Summarised, Summary
 from lexppl.systems import Settings, system_for
 from lexppl.systems.lex import PENALTY
 from lexppl.tabular.fit_plan import FitPlan
@@ -49,8 +50,8 @@ VALID_ROWS = 10_000
 """Most validation rows of a fit: they tell a loss to within a hundredth of its spread over rows."""
 
 
-@dataclass(frozen=True, eq=False)
-class TableFit:
+@dataclass(frozen=True, eq=False, repr=False)
+class TableFit(Summarised):
     """An explainer of a table, and how it came about.
 
     Args:
@@ -62,6 +63,21 @@ class TableFit:
     plan: FitPlan
     result: FitResult
     path: PenaltyPath | None = None
+
+    def summarised(self) -> Summary:
+        """The method with its settings, and its fit."""
+        plan, of_fit = self.plan, self.result.summarised()
+        imputer = plan.imputer if isinstance(plan.imputer, str) else type(plan.imputer).__name__
+        path = "" if self.path is None else f" of a path of {len(self.path.table)}"
+        settings = [
+            None if plan.k is None else f"k={plan.k}",
+            None if self.penalty is None else f"penalty={self.penalty:.4g}{path}",
+            f"imputer {imputer}",
+            f"predictor {plan.predictor_kind}",
+        ]
+        heading = of_fit.heading.replace("FitResult", f"TableFit by {plan.method}", 1)
+        lines = {**of_fit.lines, "parts": ", ".join(filter(None, settings))}
+        return Summary(heading, lines)
 
     @property
     def penalty(self) -> float | None:

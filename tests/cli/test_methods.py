@@ -80,6 +80,15 @@ def test_methods_side_by_side(tmp_path, capsys):
     assert names == ["lex", "l2x", "q_fit", "permutation", "random"]
     assert all(name in shown for name in names)
     assert {"accuracy@1", "accuracy@2"} <= set(told["methods"][0])
+    for row in told["methods"]:
+        assert row["accuracy@1_lower"] < row["accuracy@1_upper"]
+        assert row["seconds_per_row"] > 0 and (row["fit_seconds"] > 0) == (
+            row["method"] != "random"
+        )
+        # Each size has a table of its own, that 80 columns have room for.
+        interval = f"({row['accuracy@1_lower']:.2f} to {row['accuracy@1_upper']:.2f})"
+        assert f"{row['accuracy@1']:.3f} {interval}" in shown
+    assert "seconds to fit" in shown and max(map(len, shown.splitlines())) <= 80
     assert told["command"][:3] == ["lexppl", "compare", "wine"]
 
 

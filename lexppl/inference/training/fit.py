@@ -240,6 +240,7 @@ def fit(
             loop.run(plan, progress)
         finished = runner.separated()
         result = _result(finished, loop, rows, held_out, seed)
+    result.rows = None if isinstance(rows, LoadedRows) else (len(rows), len(held_out or ()))
     result.row_weights = None if weighting is None else weighting.kind
     result.entry_names = _names(train, "entry_names")
     result.feature_names = _names(train, "feature_names")

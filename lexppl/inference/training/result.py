@@ -10,6 +10,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from lexppl.inference.objective.objective import Objective
+from lexppl.summary import Summarised, Summary, counted, in_range, parts_of, short, some_of
 
 
 @dataclass
@@ -29,8 +30,8 @@ class History:
         return len(self.train)
 
 
-@dataclass
-class FitResult:
+@dataclass(repr=False)
+class FitResult(Summarised):
     """Fitted models, one a replicate, each at its best epoch.
 
     Attributes:
@@ -51,6 +52,7 @@ class FitResult:
         seed: the seed.
         row_weights: "dirichlet" where each replicate has its own random weights of the rows, so
             that their spread is over rows too; "given" where the user gave weights; else None.
+        rows: how many rows were learned from and held out, or None where that is not known.
         modules: all modules of all terms, for each replicate.
         bootstrap: B more fits of the same model to the same rows, each with random weights of
             theirs (`fit(bootstrap=B)`): by their spread, intervals are told. None without.
@@ -71,6 +73,7 @@ class FitResult:
     feature_names: tuple[str, ...] | None = None
     class_names: tuple[str, ...] | None = None
     row_weights: str | None = None
+    rows: tuple[int, int] | None = None
     modules: list[nn.Module] = field(default_factory=list, repr=False)
     bootstrap: FitResult | None = field(default=None, repr=False)
 
@@ -89,6 +92,66 @@ class FitResult:
     def replicates(self) -> int:
         """R."""
         return len(self.models)
+
+    def summarised(self) -> Summary:
+        """What was fitted to what, how long, and what came of it."""
+        model = type(self.models[0]).__name__
+        features = " × ".join(map(str, self.event_shape))
+        names = "" if self.feature_names is None else f": {some_of(map(short, self.feature_names))}"
+        lines = {
+            "parts": ", ".join(f"{n} {p}" for n, p in parts_of(self.models[0]).items()),
+            "guide": None if self.guides[0] is None else type(self.guides[0]).__name__,
+            "rows": self._rows_told(),
+            "x": f"{features} features{names}" + self._entries_told(),
+            "y": self._y_told(),
+            "bound": None if self.objective is None else self.objective.summary,
+            "epochs": self._epochs_told(),
+            "held-out loss": self._loss_told(),
+            "warnings": "; ".join(self._warnings()),
+        }
+        count = counted(self.replicates, "replicate")
+        return Summary(f"FitResult: {model}, {count}, seed {self.seed}", lines)
+
+    def _rows_told(self) -> str | None:
+        weighted = {None: "", "given": ", weighted"}
+        own = weighted.get(self.row_weights, f", {self.row_weights} weights in each replicate")
+        if self.rows is None:
+            return own.removeprefix(", ") or None
+        learned, held_out = self.rows
+        judged = f"{held_out:,} held out" if held_out else "none held out"
+        return f"{learned:,} to learn from, {judged}{own}"
+
+    def _entries_told(self) -> str:
+        entries, features = self.entry_names, self.feature_names
+        if entries is None or entries == features:
+            return ""
+        return f"; {counted(len(entries), 'mask entry', 'mask entries')}"
+
+    def _y_told(self) -> str:
+        if self.class_names is not None:
+            return f"{len(self.class_names)} classes: {some_of(map(short, self.class_names))}"
+        if self.labels is not None:
+            return f"{len(self.labels)} labels: {some_of(self.labels)}"
+        return "responses, or probabilities of labels"
+
+    def _epochs_told(self) -> str:
+        stages = len(np.unique(self.history.stage))
+        seconds = float(np.sum(self.history.seconds))
+        staged = f" in {stages} stages" if stages > 1 else ""
+        best = some_of((int(epoch) + 1 for epoch in self.best_epoch), most=8)
+        return f"{len(self.history)}{staged}, {seconds:.0f} s; best {best}"
+
+    def _loss_told(self) -> str | None:
+        known = self.best_valid[~np.isnan(self.best_valid)]
+        return f"{in_range(known.tolist())} nats a row" if len(known) else None
+
+    def _warnings(self) -> list[str]:
+        found = [kind for kind in self.collapse if kind is not None]
+        told = [
+            f"collapse, {kind} ({found.count(kind)} of {counted(self.replicates, 'replicate')})"
+            for kind in dict.fromkeys(found)
+        ]
+        return [*told, "interrupted"] if self.interrupted else told
 
     def subset(self, places: Sequence[int]) -> Self:
         """Some of the replicates, as if they were all there are.

@@ -1,0 +1,219 @@
+"""What a ranking is worth: figures over rows, with intervals over rows and replicates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import norm, rankdata, t
+from torch import Tensor
+
+from lexppl.compare.top_masks import top_masks
+from lexppl.evaluation import EvalX, prediction_scores, selection_scores
+from lexppl.explanation.ranking import mean_error
+
+Values = NDArray[np.float64]
+
+LEVEL = 0.95
+"""Of the intervals."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure of N rows, and how far other rows would move it.
+
+    Args:
+        value: the figure.
+        error: its standard error over rows, the standard deviation of their influences over √N.
+        rows: N; of areas under a curve the rows of the rarer class.
+        shares: whether it is a share, from 0 to 1; else it has no bounds.
+    """
+
+    value: float
+    error: float
+    rows: int
+    shares: bool = True
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95 % interval over rows: of a share Wilson's, of as many rows as its error is worth,
+        so that a figure of 1 on few rows is not held for certain; else a t-interval."""
+        if self.rows < 2 or math.isnan(self.error):
+            return math.nan, math.nan
+        if not self.shares:
+            half = float(t.ppf((1 + LEVEL) / 2, self.rows - 1)) * self.error
+            return self.value - half, self.value + half
+        at_bound = min(self.value, 1.0 - self.value) < 1e-9
+        if self.error == 0.0 and not at_bound:
+            return self.value, self.value
+        worth = self.rows if at_bound else self.value * (1.0 - self.value) / self.error**2
+        return wilson(self.value, worth)
+
+
+def wilson(share: float, rows: float) -> tuple[float, float]:
+    """Wilson's 95 % interval of a share of so many rows.
+
+    Source: Wilson (1927), "Probable inference, the law of succession, and statistical inference",
+    JASA 22.
+
+    Example:
+        >>> low, high = wilson(1.0, 36)
+        >>> round(low, 3), round(high, 3)
+        (0.904, 1.0)
+    """
+    z = float(norm.ppf((1 + LEVEL) / 2))
+    shrink = 1.0 + z**2 / rows
+    center = (share + z**2 / (2 * rows)) / shrink
+    half = z / shrink * math.sqrt(share * (1 - share) / rows + z**2 / (4 * rows**2))
+    return center - half, center + half
+
+
+def figures_of(
+    judge: EvalX,
+    importances: Tensor,
+    x: Tensor,
+    y: Tensor,
+    truth: Tensor | None,
+    sizes: Sequence[int],
+    seed: int,
+) -> dict[str, Figure]:
+    """The figures of a ranking `(N, G)` of test rows, by name."""
+    figures: dict[str, Figure] = {}
+    for k in sizes:
+        masks = top_masks(importances, k, seed=seed)
+        told = judge.predict(x, masks, seed=seed)[0]
+        figures |= {f"{name}@{k}": figure for name, figure in _predicted(told, y).items()}
+        if truth is not None:
+            figures |= {f"{name}@{k}": figure for name, figure in _selected(masks, truth).items()}
+    if truth is not None:
+        masks = top_masks(importances, truth.sum(1).long(), seed=seed)
+        figures["tpr@truth"] = _selected(masks, truth)["tpr"]
+    return figures
+
+
+def with_intervals(
+    judged: Callable[[Tensor], Mapping[str, Figure]], importances: Tensor, weighted: bool
+) -> dict[str, float]:
+    r"""Figures of the mean of R replicates' importances, each with its 95 % interval.
+
+    The replicates' error is the jackknife's: of the pseudo-values `R f − (R − 1) f_{−r}`, where
+    `f_{−r}` is the figure without replicate r, it is s/√R, or s √(1 + 1/R) where each replicate has
+    weighted its rows at random (:func:`lexppl.explanation.selection_table`). With the rows'
+    interval (l, u) the interval is
+
+        f − √((f − l)² + t² s²/R)    to    f + √((u − f)² + t² s²/R),    t = t_{.975, R−1}.
+
+    Args:
+        judged: from a ranking `(N, G)` to its figures.
+        importances: `(R, N, G)`.
+        weighted: whether the replicates' spread is over rows of the fit too.
+
+    Returns:
+        the figures, and then each one's `_lower` and `_upper`.
+
+    Source: Quenouille (1956), Tukey (1958): the jackknife. Zou and Donner (2008): intervals put
+    together from intervals.
+    """
+    count = len(importances)
+    whole = judged(importances.mean(0))
+    without: list[Mapping[str, Figure]] = []
+    if count > 1:
+        total = importances.sum(0)
+        without = [judged((total - one) / (count - 1)) for one in importances]
+    bounds: dict[str, float] = {}
+    for name, figure in whole.items():
+        half = 0.0
+        if without:
+            left_out = np.array([found[name].value for found in without])
+            pseudo = count * figure.value - (count - 1) * left_out
+            half = float(t.ppf((1 + LEVEL) / 2, count - 1) * mean_error(pseudo, weighted))
+        low, high = figure.interval
+        lower = figure.value - math.hypot(figure.value - low, half)
+        upper = figure.value + math.hypot(high - figure.value, half)
+        if figure.shares:
+            lower, upper = max(lower, 0.0), min(upper, 1.0)
+        bounds |= {f"{name}_lower": lower, f"{name}_upper": upper}
+    return {name: figure.value for name, figure in whole.items()} | bounds
+
+
+def _predicted(told: Tensor, y: Tensor) -> dict[str, Figure]:
+    """How well what is kept predicts, from probabilities `(N, C)` or means `(N,)`."""
+    scores = prediction_scores(told, y)
+    values, truth = told.double().cpu().numpy(), y.cpu().numpy()
+    rows = len(truth)
+    if scores.accuracy is None or scores.auroc is None:
+        square = (values - truth) ** 2
+        spread = (truth - truth.mean()) ** 2
+        r2, rmse = _number(scores.r2), _number(scores.rmse)
+        of_r2 = -(square - (1.0 - r2) * spread) / spread.mean() if spread.any() else square * np.nan
+        of_rmse = (square - rmse**2) / (2.0 * rmse) if rmse > 0.0 else square
+        return {
+            "r2": Figure(r2, _error(of_r2), rows, shares=False),
+            "rmse": Figure(rmse, _error(of_rmse), rows, shares=False),
+        }
+    right = (values.argmax(1) == truth).astype(float)
+    influence, rarest = area_influence(values, truth)
+    return {
+        "accuracy": Figure(scores.accuracy, _error(right), rows),
+        "auroc": Figure(scores.auroc, _error(influence), rarest),
+    }
+
+
+def area_influence(values: Values, labels: NDArray[np.int64]) -> tuple[Values, int]:
+    r"""Each row's influence on :func:`lexppl.evaluation.prediction.auroc`, and the rows of the
+    rarest of the classes in it or of the others.
+
+    Of one class against the rest, with m rows in it and n not, the influence of a row is
+
+        N/m (V_i − A) of one in it,    N/n (V_j − A) of one that is not,
+
+    where V is the share of the other kind that the row is on the right side of, and A the area.
+
+    Source: DeLong, DeLong and Clarke-Pearson (1988), "Comparing the areas under two or more
+    correlated receiver operating characteristic curves", Biometrics 44.
+    """
+    found, rarest = [], 0
+    for c in range(1, 2) if values.shape[1] == 2 else range(values.shape[1]):
+        inside = labels == c
+        m, n = int(inside.sum()), int((~inside).sum())
+        if min(m, n) == 0:
+            continue
+        score = values[:, c]
+        beaten = rankdata(score)
+        placed = np.empty(len(score))
+        placed[inside] = (beaten[inside] - rankdata(score[inside])) / n
+        placed[~inside] = 1.0 - (beaten[~inside] - rankdata(score[~inside])) / m
+        area = placed[inside].mean()
+        found.append((placed - area) * np.where(inside, len(score) / m, len(score) / n))
+        rarest = min(m, n) if rarest == 0 else min(rarest, m, n)
+    if not found:
+        return np.full(len(labels), np.nan), 0
+    influence: Values = np.mean(found, axis=0)
+    return influence, rarest
+
+
+def _selected(masks: Tensor, truth: Tensor) -> dict[str, Figure]:
+    """How many of the truly relevant entries are kept, and how many others."""
+    scores = selection_scores(masks, truth)
+    kept, relevant = masks.double().cpu().numpy(), truth.double().cpu().numpy()
+    both, size = (kept * relevant).sum(1), kept.sum(1)
+    false = np.where(size > 0, 1.0 - both / np.maximum(size, 1.0), 1.0)
+    rows = len(kept)
+    return {
+        "tpr": Figure(scores.tpr, _error(both / relevant.sum(1)), rows),
+        "fdr": Figure(scores.fdr, _error(false), rows),
+    }
+
+
+def _error(influence: Values) -> float:
+    """Standard error of a mean; NaN of one row."""
+    if len(influence) < 2:
+        return math.nan
+    return float(influence.std(ddof=1) / math.sqrt(len(influence)))
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value

@@ -1,0 +1,148 @@
+"""What a thing is, in at most ten lines of text or as a small table in a notebook."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+from torch import nn
+
+MOST_LINES = 10
+WIDEST = 100
+"""Characters of a line's text, beside its label."""
+LONGEST_NAME = 24
+NUMBERS = ("k", "weight")
+"""What is told of a part beside its class, where it has it."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A heading and what stands under it.
+
+    Args:
+        heading: one line.
+        lines: by label; what is empty or None is left out.
+
+    Example:
+        >>> print(Summary("Fit", {"rows": "40", "warnings": None, "loss": "0.6 nats a row"}))
+        Fit
+          rows  40
+          loss  0.6 nats a row
+    """
+
+    heading: str
+    lines: Mapping[str, str | None]
+
+    @property
+    def shown(self) -> list[tuple[str, str]]:
+        """Labels and texts, cut to ten lines with the heading, and each to a line's width."""
+        told = [(label, _cut(text)) for label, text in self.lines.items() if text]
+        return told[: MOST_LINES - 1]
+
+    def __str__(self) -> str:
+        wide = max((len(label) for label, _ in self.shown), default=0)
+        lines = [f"  {label:<{wide}}  {text}" for label, text in self.shown]
+        return "\n".join([_cut(self.heading), *lines])
+
+    def html(self) -> str:
+        """A table with the heading as its caption; all text is escaped."""
+        rows = "".join(
+            f'<tr><th scope="row" style="text-align:left">{escape(label)}</th>'
+            f'<td style="text-align:left">{escape(text)}</td></tr>'
+            for label, text in self.shown
+        )
+        caption = f'<caption style="text-align:left">{escape(_cut(self.heading))}</caption>'
+        return f"<table>{caption}<tbody>{rows}</tbody></table>"
+
+
+class Summarised:
+    """Something whose `repr` is its summary."""
+
+    @abstractmethod
+    def summarised(self) -> Summary:
+        """What it is, in a few lines."""
+
+    def __repr__(self) -> str:
+        return str(self.summarised())
+
+    def _repr_html_(self) -> str:
+        return self.summarised().html()
+
+
+def counted(count: int, one: str, several: str | None = None) -> str:
+    """A number and its noun.
+
+    Example:
+        >>> counted(1, "row"), counted(1200, "row"), counted(2, "entry", "entries")
+        ('1 row', '1,200 rows', '2 entries')
+    """
+    return f"{count:,} {one if count == 1 else several or one + 's'}"
+
+
+def some_of(names: Iterable[object], most: int = 5) -> str:
+    """The first of names or words, and how many more there are.
+
+    Example:
+        >>> some_of("abcd", most=2)
+        'a, b and 2 more'
+    """
+    words = [str(name) for name in names]
+    more = len(words) - most
+    return ", ".join(words) if more <= 0 else f"{', '.join(words[:most])} and {more} more"
+
+
+def short(name: object) -> str:
+    """A name as it is, or its beginning.
+
+    Example:
+        >>> short("a" * 30)
+        'aaaaaaaaaaaaaaaaaaaaaaa…'
+    """
+    return _cut(str(name), LONGEST_NAME)
+
+
+def parts_of(program: Any) -> dict[str, str]:
+    """The parts of a program by role, each by its class and how many numbers it learns.
+
+    Example:
+        >>> from lexppl.models import MLP, CategoricalLikelihood, Predictor
+        >>> parts_of(Predictor(MLP(2, 2, (4,)), CategoricalLikelihood()))
+        {'network': 'MLP (22)', 'likelihood': 'CategoricalLikelihood'}
+    """
+    if not isinstance(program, nn.Module):
+        return {}
+    parts = {name: _part(part) for name, part in program.named_children()}
+    return {name: told for name, told in parts.items() if told}
+
+
+def in_range(values: Sequence[float], digits: int = 3) -> str:
+    """A number, or the least and the largest of several.
+
+    Example:
+        >>> in_range([0.51, 0.4987]), in_range([2.0])
+        ('0.499 to 0.510', '2.000')
+    """
+    low, high = f"{min(values):.{digits}f}", f"{max(values):.{digits}f}"
+    return low if low == high else f"{low} to {high}"
+
+
+def _part(part: nn.Module) -> str:
+    if isinstance(part, nn.ModuleList):
+        return ", ".join(_part(one) for one in part)
+    count = sum(p.numel() for p in part.parameters() if p.requires_grad)
+    numbers = [f"{name}={getattr(part, name):g}" for name in NUMBERS if _is_number(part, name)]
+    told = [*numbers, f"{count:,}" if count else ""]
+    within = ", ".join(filter(None, told))
+    return type(part).__name__ + (f" ({within})" if within else "")
+
+
+def _is_number(part: nn.Module, name: str) -> bool:
+    return isinstance(getattr(part, name, None), int | float)
+
+
+def _cut(text: str, most: int = WIDEST) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= most else line[: most - 1] + "…"
