@@ -1,5 +1,6 @@
 """What an explanation is worth: against a known truth, by an impartial judge, by its nats."""
 
+from lexppl.evaluation.effects import FeatureEffects, direction_table, feature_effects
 from lexppl.evaluation.gain_tables import gain_table, row_gains
 from lexppl.evaluation.gains import FeatureGains, feature_gains
 from lexppl.evaluation.learned import BaseRateGain, gain_over_base_rate
@@ -23,6 +24,7 @@ from lexppl.evaluation.refits.fitted_predictor import FittedPredictor, fit_predi
 from lexppl.evaluation.refits.knockoff_draws import knockoff_draws
 from lexppl.evaluation.refits.knockoffs import knockoff_table, with_knockoffs
 from lexppl.evaluation.refits.roar import RoarScores, roar
+from lexppl.evaluation.revealed import RevealedPredictions, RowSteps, revealed_predictions
 from lexppl.evaluation.robustness.sanity import (
     SanityScores,
     data_randomisation,
@@ -50,6 +52,7 @@ __all__ = [
     "Concordance",
     "EvalX",
     "EvalXScores",
+    "FeatureEffects",
     "FeatureGains",
     "FidelityScores",
     "FittedPredictor",
@@ -58,7 +61,9 @@ __all__ = [
     "OracleGap",
     "PenaltyPath",
     "PredictionScores",
+    "RevealedPredictions",
     "RoarScores",
+    "RowSteps",
     "SanityScores",
     "SelectionScores",
     "SizeChoice",
@@ -69,6 +74,8 @@ __all__ = [
     "bootstrap_ranks",
     "choose",
     "data_randomisation",
+    "direction_table",
+    "feature_effects",
     "feature_gains",
     "fewest_within",
     "fidelity_scores",
@@ -90,6 +97,7 @@ __all__ = [
     "predictive",
     "predictive_log_likelihood",
     "randomised",
+    "revealed_predictions",
     "roar",
     "row_gains",
     "sanity_scores",
