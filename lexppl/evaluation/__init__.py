@@ -9,6 +9,7 @@ from lexppl.evaluation.plateau import plateau
 from lexppl.evaluation.prediction import (
     PredictionScores,
     auroc,
+    average_precision,
     prediction_scores,
     predictive,
     predictive_log_likelihood,
@@ -70,6 +71,7 @@ __all__ = [
     "TopKAgreement",
     "accuracy_by_size",
     "auroc",
+    "average_precision",
     "best_validation",
     "bootstrap_ranks",
     "choose",

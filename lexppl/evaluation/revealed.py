@@ -102,19 +102,20 @@ class RevealedPredictions:
         replicates, rows, _ = self.predictions.shape[:3]
         place = int_between("row", row, 0, rows - 1, note="the rows that were revealed")
         each = self.predictions[:, place].numpy()
-        start, named = math.nan if base is None else np.asarray(base, dtype=np.float64), None
+        known = None if base is None else np.asarray(base, dtype=np.float64)
+        named, start = None, math.nan
         if self.class_names is not None:
             count = len(self.class_names)
-            if base is not None and (start.shape != (count,) or not (start > 0).all()):
+            if known is not None and (known.shape != (count,) or not bool((known > 0).all())):
                 raise ValueError(f"base must be {count} frequencies above 0; it is {base}")
             likeliest = int(each[:, -1].mean(0).argmax())
             chosen = likeliest if label is None else int_between("label", label, 0, count - 1)
             each, named = each[..., chosen], self.class_names[chosen]
-            start = math.nan if base is None else float(np.log(start[chosen]))
+            start = math.nan if known is None else math.log(known[chosen])
             with np.errstate(divide="ignore"):
                 each, values = np.log(each), np.log(each.mean(0))
         else:
-            values, start = each.mean(0), float(start)
+            values, start = each.mean(0), math.nan if known is None else float(known)
         steps = np.diff(each)
         order = self.order[place].numpy()
         table = pd.DataFrame(

@@ -40,11 +40,13 @@ class FeatureValues:
         return len(self.numbers)
 
     def text(self, row: int) -> str:
-        """A row's value as it is read: numbers with four digits.
+        """A row's value as it is read: numbers with four digits, or with all before the point.
 
         Example:
             >>> FeatureValues("dose", np.array([0.123456, 1234567.0])).text(0)
             '0.1235'
+            >>> FeatureValues("income", np.array([18130.55])).text(0)
+            '18131'
             >>> FeatureValues("job", np.array([1.0]), ("clerk", "smith")).text(0)
             'smith'
         """
@@ -53,8 +55,8 @@ class FeatureValues:
             return "missing"
         if self.levels is not None:
             return self.levels[int(number)]
-        whole = float(number).is_integer() and abs(number) < 1e9
-        return f"{number:.0f}" if whole else f"{number:.4g}"
+        whole = float(number).is_integer() or abs(number) >= 1000.0
+        return f"{number:.0f}" if whole and abs(number) < 1e9 else f"{number:.4g}"
 
 
 def decoded_values(x: Tensor, encoding: TableEncoding) -> dict[str, FeatureValues]:
@@ -84,8 +86,7 @@ def decoded_values(x: Tensor, encoding: TableEncoding) -> dict[str, FeatureValue
             numbers = np.array([float(f"{value:.6g}") for value in own])
             found[column.name] = FeatureValues(column.name, numbers)
         elif isinstance(column, CategoricalColumn):
-            places = part.argmax(1).astype(np.float64)
-            found[column.name] = FeatureValues(column.name, places, tuple(column.levels))
+            found[column.name] = FeatureValues(column.name, _places(part), tuple(column.levels))
     return found
 
 
@@ -181,7 +182,11 @@ def _encoded(x: xr.DataArray, names: Sequence[str]) -> dict[str, FeatureValues]:
         of_levels = [i for i, column in enumerate(columns) if column.startswith(f"{name}=")]
         if of_levels:
             levels = tuple(columns[i][len(name) + 1 :] for i in of_levels)
-            found[name] = FeatureValues(
-                name, table[:, of_levels].argmax(1).astype(np.float64), levels
-            )
+            found[name] = FeatureValues(name, _places(table[:, of_levels]), levels)
     return found
+
+
+def _places(one_hot: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The level of each row; NaN where it is not known, or none of them."""
+    known = ~np.isnan(one_hot).any(1) & (one_hot > 0).any(1)
+    return np.where(known, np.nan_to_num(one_hot).argmax(1), np.nan)

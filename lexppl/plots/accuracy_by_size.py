@@ -12,6 +12,7 @@ def plot_accuracy_by_size(
     sizes: Sequence[float],
     accuracies: Sequence[float] | Sequence[Sequence[float]] | np.ndarray,
     reference: float | None = None,
+    width: float = 6.0,
 ) -> Figure:
     """Accuracy of predictions as a function of how many entries a mask keeps.
 
@@ -19,6 +20,7 @@ def plot_accuracy_by_size(
         sizes: S numbers of entries kept.
         accuracies: `(S,)`, or `(R, S)` for R replicates, which are shown faintly under their mean.
         reference: accuracy of a predictor that sees everything, a dashed line.
+        width: of the figure, in inches.
 
     Raises:
         ValueError: accuracies of another number of sizes.
@@ -36,7 +38,7 @@ def plot_accuracy_by_size(
         )
     order = np.argsort(size, kind="stable")
     size, values = size[order], values[:, order]
-    figure = NotebookFigure(figsize=(6.0, 3.6), layout="constrained")
+    figure = NotebookFigure(figsize=(width, 3.6), layout="constrained")
     axes = figure.subplots()
     for i, replicate in enumerate(values if len(values) > 1 else ()):
         label = "one replicate" if i == 0 else None

@@ -1,6 +1,9 @@
 """Which features each row keeps."""
 
+from collections.abc import Sequence
+
 import numpy as np
+import xarray as xr
 from matplotlib.figure import Figure
 from scipy.cluster.hierarchy import leaves_list, linkage, optimal_leaf_ordering
 
@@ -11,20 +14,28 @@ from lexppl.explanation.ranking import chain_probabilities
 from lexppl.plots.style import INK, NotebookFigure, short
 
 
-def plot_heatmap(posterior: Posterior, rows: int = 50) -> Figure:
+def plot_heatmap(
+    posterior: Posterior,
+    rows: int = 50,
+    order: Sequence[str] | None = None,
+    width: float | None = None,
+) -> Figure:
     """Selection probability of every feature in some rows, mean over replicates; or the values of
     soft masks, or attributions with their signs.
 
     Rows are an even choice of the posterior's, put in the order of a hierarchical clustering
     (average linkage, optimal leaf order), so that rows that are explained alike stand together.
-    Features stand in the order of their selection probability over all rows.
+    Features stand in the order of their selection probability over all rows, if no other is given.
 
     Args:
         posterior: what :func:`explain` returned.
         rows: how many rows to show at most.
+        order: names of all features in the order wanted.
+        width: of the figure, in inches; by the number of features if None.
 
     Raises:
-        TypeError, ValueError: not a posterior of :func:`explain`, or fewer than one row.
+        TypeError, ValueError: not a posterior of :func:`explain`, fewer than one row, or an
+            order of other features.
 
     Example:
         >>> import numpy as np, xarray as xr
@@ -41,21 +52,23 @@ def plot_heatmap(posterior: Posterior, rows: int = 50) -> Figure:
     """
     rows = int_at_least("rows", rows)
     ranked = chain_probabilities(posterior)
-    order = np.argsort(-ranked.values.mean(0), kind="stable")
+    columns = _columns(ranked, order)
     means = mask_means(posterior)
     total = means.sizes["row"]
     chosen = np.unique(np.linspace(0, total - 1, min(rows, total)).round().astype(int))
     part = means.isel(row=chosen)
     probability = part.values.mean(0, dtype=np.float64)
     chosen_order = _clustered(probability)
-    probability = probability[chosen_order][:, order]
+    probability = probability[chosen_order][:, columns]
     draws = group_of(posterior, "posterior")
-    names = [short(name) for name in draws[ranked.dims[-1]].values[order]]
+    names = [short(name) for name in draws[ranked.dims[-1]].values[columns]]
     row_names = [short(name) for name in draws["row"].values[chosen][chosen_order]]
 
     high, wide = probability.shape
+    if width is None:
+        width = min(max(3.0 + 0.24 * wide, 5.0), 12.0)
     figure = NotebookFigure(
-        figsize=(min(max(3.0 + 0.24 * wide, 5.0), 12.0), min(max(1.8 + 0.12 * high, 2.6), 11.0)),
+        figsize=(width, min(max(1.8 + 0.12 * high, 2.6), 11.0)),
         layout="constrained",
     )
     axes = figure.subplots()
@@ -70,7 +83,7 @@ def plot_heatmap(posterior: Posterior, rows: int = 50) -> Figure:
         aspect="auto",
         interpolation="nearest",
     )
-    every = max(1, int(np.ceil(wide / 40)))
+    every = max(1, int(np.ceil(wide / min(40.0, 5.0 * (width - 1.4)))))
     turned = max(map(len, names)) > 3
     axes.set_xticks(
         np.arange(wide)[::every],
@@ -81,13 +94,14 @@ def plot_heatmap(posterior: Posterior, rows: int = 50) -> Figure:
         fontsize=8,
     )
     if high <= 60:
-        axes.set_yticks(np.arange(high), row_names, fontsize=6.5)
+        apart = 1 if high <= 30 else 2
+        axes.set_yticks(np.arange(high)[::apart], row_names[::apart], fontsize=7.5)
     else:
         axes.set_yticks([])
     rows_shown = f"{high} of {total} rows" if high < total else f"{high} rows"
     axes.set_ylabel(f"{rows_shown}, similar ones together")
     first = "the most kept" if kind is PROBABILITY else "the most important"
-    axes.set_xlabel(f"feature, {first} first")
+    axes.set_xlabel(f"feature, {first} first" if order is None else "feature")
     axes.tick_params(length=0, colors=INK)
     for spine in axes.spines.values():
         spine.set_visible(False)
@@ -97,6 +111,16 @@ def plot_heatmap(posterior: Posterior, rows: int = 50) -> Figure:
     bar.set_label("attribution" if signed else kind.label)
     bar.ax.tick_params(length=0, labelsize=8)
     return figure
+
+
+def _columns(ranked: xr.DataArray, order: Sequence[str] | None) -> np.ndarray:
+    """Places of the features in the order wanted."""
+    if order is None:
+        return np.argsort(-ranked.values.mean(0), kind="stable")
+    names = [str(name) for name in ranked[ranked.dims[-1]].values]
+    if sorted(map(str, order)) != sorted(names):
+        raise ValueError(f"order must have each of the features {names} once; it is {list(order)}")
+    return np.array([names.index(str(name)) for name in order])
 
 
 def _clustered(values: np.ndarray) -> np.ndarray:

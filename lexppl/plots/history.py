@@ -12,12 +12,13 @@ from lexppl.plots.style import (
     INK,
     ORANGE,
     NotebookFigure,
+    legend_columns,
     plain,
     whole_numbers,
 )
 
 
-def plot_history(history: History) -> Figure:
+def plot_history(history: History, width: float = 6.4) -> Figure:
     """Training and validation losses by epoch, with each replicate's best epoch.
 
     The training loss is that of the objective as its schedules stood, the validation loss that of
@@ -26,6 +27,7 @@ def plot_history(history: History) -> Figure:
 
     Args:
         history: `result.history` of a fit.
+        width: of the figure, in inches.
 
     Raises:
         ValueError: a history without epochs.
@@ -41,7 +43,7 @@ def plot_history(history: History) -> Figure:
         raise ValueError("the history has no epochs to plot")
     epochs = np.arange(1, len(history) + 1)
     train, valid = np.atleast_2d(history.train), np.atleast_2d(history.valid)
-    figure = NotebookFigure(figsize=(6.4, 3.6), layout="constrained")
+    figure = NotebookFigure(figsize=(width, 3.6), layout="constrained")
     axes = figure.subplots()
     alpha = max(0.35, min(0.9, 2.5 / train.shape[1]))
     _curves(axes, epochs, train, GREY, alpha, "training, schedules as they stood")
@@ -73,7 +75,7 @@ def plot_history(history: History) -> Figure:
     axes.grid(axis="y", color=FAINT, linewidth=0.6)
     axes.set_axisbelow(True)
     plain(axes)
-    figure.legend(loc="outside upper right", ncols=3, frameon=False, fontsize=8)
+    figure.legend(loc="outside upper right", ncols=legend_columns(width), frameon=False, fontsize=8)
     return figure
 
 

@@ -8,10 +8,10 @@ from lexppl.argument_checks import int_at_least
 from lexppl.arviz_compatibility import Posterior, group_of
 from lexppl.explanation.importance_kind import PROBABILITY, kind_of
 from lexppl.explanation.ranking import chain_probabilities, selection_table
-from lexppl.plots.style import BLUE, FAINT, GREY, INK, NotebookFigure, plain, short
+from lexppl.plots.style import BLUE, FAINT, GREY, INK, NotebookFigure, legend_columns, plain, short
 
 
-def plot_importance(posterior: Posterior, features: int = 25) -> Figure:
+def plot_importance(posterior: Posterior, features: int = 25, width: float = 6.4) -> Figure:
     """Features ranked by selection probability, with intervals over replicates; soft masks by their
     values, attributions by their size.
 
@@ -21,6 +21,7 @@ def plot_importance(posterior: Posterior, features: int = 25) -> Figure:
     Args:
         posterior: what :func:`explain` returned.
         features: how many to show, the most kept first.
+        width: of the figure, in inches.
 
     Raises:
         TypeError, ValueError: not a posterior of :func:`explain`, or fewer than one feature.
@@ -47,7 +48,7 @@ def plot_importance(posterior: Posterior, features: int = 25) -> Figure:
     chains = by_chain.values[:, columns]
 
     place = np.arange(len(shown))
-    figure = NotebookFigure(figsize=(6.4, 1.1 + 0.27 * len(shown)), layout="constrained")
+    figure = NotebookFigure(figsize=(width, 1.1 + 0.27 * len(shown)), layout="constrained")
     axes = figure.subplots()
     kind = kind_of(posterior)
     values = shown[[by_chain.name, "lower", "upper"]].to_numpy()
@@ -83,7 +84,9 @@ def plot_importance(posterior: Posterior, features: int = 25) -> Figure:
     axes.set_xlabel(f"{kind.label}, mean over rows")
     plain(axes, keep_left=False)
     if len(chains) > 1:
-        figure.legend(loc="outside upper right", ncols=3, frameon=False, fontsize=8)
+        figure.legend(
+            loc="outside upper right", ncols=legend_columns(width), frameon=False, fontsize=8
+        )
     if len(table) > len(shown):
         axes.set_title(f"{len(shown)} of {len(table)} features", loc="left", fontsize=9, color=GREY)
     return figure

@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 from lexppl.plots.style import BLUE, FAINT, GREY, ORANGE, NotebookFigure, plain
 
 
-def plot_penalty_path(table: pd.DataFrame) -> Figure:
+def plot_penalty_path(table: pd.DataFrame, width: float = 6.0) -> Figure:
     """Entries kept and held-out log-likelihood along a path of penalties, the chosen one marked.
 
     Bars are one standard error: of the size over replicates, of the log-likelihood's distance to
@@ -14,6 +14,7 @@ def plot_penalty_path(table: pd.DataFrame) -> Figure:
 
     Args:
         table: of :class:`lexppl.evaluation.PenaltyPath`.
+        width: of the figure, in inches.
 
     Raises:
         KeyError: a table without its columns.
@@ -27,7 +28,7 @@ def plot_penalty_path(table: pd.DataFrame) -> Figure:
     """
     penalties = table["penalty"].to_numpy(dtype=float)
     chosen = penalties[table["chosen"].to_numpy(dtype=bool)]
-    figure = NotebookFigure(figsize=(6.0, 4.4), layout="constrained")
+    figure = NotebookFigure(figsize=(width, 4.4), layout="constrained")
     upper, lower = figure.subplots(2, sharex=True)
     for axes, value, error, label, colour in (
         (upper, "size", "size_error", "entries kept", BLUE),

@@ -14,6 +14,7 @@ FAINT = "#D9D9D9"
 INK = "#262626"
 
 LONGEST_LABEL = 28
+NARROW_LABEL = 18
 
 
 class NotebookFigure(Figure):
@@ -38,6 +39,11 @@ def whole_numbers() -> MaxNLocator:
     return MaxNLocator(integer=True, nbins=10, steps=[1, 2, 5, 10])
 
 
-def short(name: Any) -> str:
+def short(name: Any, longest: int = LONGEST_LABEL) -> str:
     text = str(name)
-    return text if len(text) <= LONGEST_LABEL else text[: LONGEST_LABEL - 1] + "…"
+    return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
+def legend_columns(width: float) -> int:
+    """How many entries of a legend stand side by side in a figure of some inches."""
+    return 3 if width >= 5.0 else 1
