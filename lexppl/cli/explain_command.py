@@ -1,12 +1,12 @@
 """`lexppl explain`: fit an explainer on a data set and write what it found."""
 
 import argparse
-import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from torch import Tensor
 
 from lexppl.arviz_compatibility import Posterior
@@ -15,6 +15,7 @@ from lexppl.choices.methods import METHODS
 from lexppl.choices.regimes import Regime
 from lexppl.choices.settings import AUTO, AUTO_PREDICTOR, USUAL_PREDICTOR, chooses_penalty
 from lexppl.cli.black_box_file import black_box_targets, load_black_box
+from lexppl.cli.closer_look import CloserLook, check_rows, look_closer, note_rows
 from lexppl.cli.exit_codes import INTERRUPTED
 from lexppl.cli.gains import JudgedGains, judge_gains, judge_learning, undecided
 from lexppl.cli.judging import (
@@ -23,6 +24,7 @@ from lexppl.cli.judging import (
     SizeCurve,
     agreement,
     fit_judge,
+    judge_base_rate,
     judge_black_box,
     judge_by_evalx,
     judge_explainer,
@@ -36,15 +38,13 @@ from lexppl.cli.messages import (
 from lexppl.cli.model_first import least_bytes, what_follows, write_model
 from lexppl.cli.options.checks import regime_of
 from lexppl.cli.options.plan_options import device_of, plan_of
-from lexppl.cli.outputs import IMPORTANCE, OUTPUTS, PATH, POSTERIOR, REPORT
+from lexppl.cli.outputs import DIRECTIONS, IMPORTANCE, OUTPUTS, PATH, POSTERIOR, REPORT, ROWS
 from lexppl.cli.report.findings import ReportData, counted
 from lexppl.cli.report.page import write_report
-from lexppl.cli.report.ranked import ranked_features, ranking_head
-from lexppl.cli.report.words import gain_meaning, unsettled, what_is_found
+from lexppl.cli.report.printed import print_findings
 from lexppl.cli.short_warnings import short_warnings
 from lexppl.cli.source import capped, read_source
 from lexppl.cli.standard_error import tell, warn
-from lexppl.cli.tables import score_cells, text_table
 from lexppl.cli.threads import one_thread
 from lexppl.data import DividedTable
 from lexppl.evaluation.refits.fitted_predictor import FittedPredictor
@@ -55,11 +55,12 @@ from lexppl.tabular.fit_plan import FEW_ROWS, FitPlan
 from lexppl.tabular.predictor_choice import Chosen, fit_chosen
 from lexppl.tabular.table_fit import EncodedRows, TableFit, fit_full_predictor, fit_table
 
+DIGITS = "%.4g"
+"""Of numbers in tables for people; what is computed with is in posterior.nc."""
 EXPLAINED_ROWS = 1000
 """Most held-out rows whose masks are written."""
 HASTY_ROWS = 200
 """Most held-out rows that are looked at after Ctrl-C, so that the report is there in seconds."""
-SHOWN_FEATURES = 20
 NO_VALIDATION = (
     "too few rows of each class to set any apart for choosing the best epoch: all that are not "
     "held out are fitted on, and the best epoch is the one that fits them best"
@@ -110,6 +111,7 @@ def run_explain(options: argparse.Namespace, command: Sequence[str]) -> int:
     with output_folder(options.out, options.overwrite, OUTPUTS) as folder:
         model = load_black_box(options) if options.black_box else None
         source = capped(read_source(options, device), options.seed)
+        check_rows(options.row, source)
         rows = len(source.train_rows)
         with one_thread(rows < FEW_ROWS):
             outputs = None if model is None else black_box_targets(model, source, options)
@@ -123,7 +125,7 @@ def run_explain(options: argparse.Namespace, command: Sequence[str]) -> int:
     if rest.error is not None:
         rest.tell(Path(options.out))
         return INTERRUPTED
-    _print(findings, Path(options.out))
+    print_findings(findings, Path(options.out), bool(options.row))
     return 0 if complete else INTERRUPTED
 
 
@@ -195,6 +197,11 @@ def _find(
         except FloatingPointError as error:
             notes.append(f"gains are not known: {error}")
             warn(notes[-1])
+    closer, known = _look_closer(options, source, fitted, posterior, gains, complete)
+    complete = complete and known
+    for note in closer.notes:
+        notes.append(note)
+        warn(note)
     findings = ReportData(
         source=source,
         given=options.data,
@@ -204,6 +211,7 @@ def _find(
         posterior=posterior,
         ranking=ranking if gains is None else gains.joined(ranking),
         gains=gains,
+        closer=closer,
         judgement=judgement,
         explained=explained,
         warnings=tuple(notes),
@@ -268,6 +276,7 @@ def _judge(
     progress = not options.quiet
     try:
         scores.append(judge_explainer(fitted.result, source, options.seed))
+        scores.append(judge_base_rate(source))
         if fitted.outputs is not None:
             scores.append(judge_black_box(fitted.outputs, source))
             scores[0] = _with_agreement(scores[0], fitted, fitted.outputs, source, options.seed)
@@ -326,41 +335,47 @@ def _gains(
     )
 
 
+def _look_closer(
+    options: argparse.Namespace,
+    source: DividedTable,
+    fitted: Fitted,
+    posterior: Posterior,
+    gains: JudgedGains | None,
+    complete: bool,
+) -> tuple[CloserLook, bool]:
+    """Directions and single rows, and whether Ctrl-C has left them alone; a second one ends with
+    the model alone."""
+    if kind_of(posterior) is not PROBABILITY:
+        note = "--row: masks that do not select have no steps by feature"
+        return CloserLook(notes=(note,) * bool(options.row)), True
+    tell("looking at directions and single rows", options.quiet)
+    try:
+        note_rows(posterior, source, gains)
+        return look_closer(
+            fitted.result,
+            source,
+            fitted.table.plan,
+            posterior,
+            outputs=fitted.outputs,
+            full=fitted.full,
+            asked=options.row,
+            seed=options.seed,
+        ), True
+    except KeyboardInterrupt:
+        if not complete:
+            raise
+        return CloserLook(notes=("single rows and directions were interrupted",)), False
+
+
 def _write(folder: Path, findings: ReportData) -> None:
     save_posterior(findings.posterior, folder / POSTERIOR)
-    findings.ranking.to_csv(folder / IMPORTANCE)
+    findings.ranking.to_csv(folder / IMPORTANCE, float_format=DIGITS)
+    closer = findings.closer
+    if closer.directions is not None:
+        closer.directions.to_csv(folder / DIRECTIONS, index=False, float_format=DIGITS)
+    if closer.rows:
+        lines = pd.concat([row.lines() for row in closer.rows], ignore_index=True)
+        lines.to_csv(folder / ROWS, index=False, float_format=DIGITS)
     if findings.path is not None:
         findings.path.table.to_csv(folder / PATH, index=False)
     write_report(findings, folder / REPORT)
-
-
-def _print(findings: ReportData, folder: Path) -> None:
-    for line in findings.summary():
-        print(line)
-    print()
-    ranking = ranked_features(findings.ranking)
-    kind, gains = findings.kind, findings.gains
-    what = kind.meaning if gains is None else f"gain in nats, and {kind.meaning}"
-    print(f"Ranked features: {what}, mean over held-out rows")
-    head = ranking_head(kind, gains is not None)
-    print(text_table(head, [feature.cells for feature in ranking[:SHOWN_FEATURES]]))
-    more = len(ranking) - SHOWN_FEATURES
-    if more > 0:
-        print(f"  … and {more} more in {folder / IMPORTANCE}")
-    if gains is not None:
-        for said in (gain_meaning(findings, gains), what_is_found(gains), unsettled(gains)):
-            if said is not None:
-                print(textwrap.fill(said, 100, initial_indent="  ", subsequent_indent="  "))
-    if findings.result.replicates > 1:
-        near = "they keep the feature in the same rows" if kind is PROBABILITY else "they agree"
-        spread = f"{findings.result.replicates} replicates (seeds of the fit)"
-        if findings.result.bootstrap is not None:
-            spread = f"{findings.result.bootstrap.replicates} fits to randomly weighted rows"
-        print(f"  interval over {spread}; agreement of replicates near 1: {near}")
-    else:
-        print("  one replicate: no interval and no agreement; give --replicates 4 for both")
-    print()
-    print(f"Held-out rows: {len(findings.source.test_rows)}")
-    print(text_table(*score_cells(findings.judgement.scores)))
-    print()
-    print(f"Written to {folder}: {', '.join(findings.written())}")

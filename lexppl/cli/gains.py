@@ -12,7 +12,7 @@ from lexppl.choices.methods import METHODS
 from lexppl.choices.regimes import Regime
 from lexppl.data import Dataset, DividedTable
 from lexppl.evaluation.gain_tables import gain_table
-from lexppl.evaluation.gains import feature_gains
+from lexppl.evaluation.gains import FeatureGains, feature_gains
 from lexppl.evaluation.learned import BaseRateGain, gain_over_base_rate
 from lexppl.evaluation.refits.fitted_predictor import FittedPredictor
 from lexppl.explanation import explain, mask_means
@@ -38,12 +38,16 @@ class JudgedGains:
         fdr: the false discovery rate at which features are found.
         rows: held-out rows that they were judged on.
         predicted: what is predicted, in words.
+        each: the gains of the rows that were judged.
+        row_names: their places in the table.
     """
 
     table: pd.DataFrame
     fdr: float
     rows: int
     predicted: str
+    each: FeatureGains
+    row_names: tuple[int, ...]
 
     @property
     def lost(self) -> list[str]:
@@ -99,7 +103,8 @@ def judge_gains(
     cost = len(x) * (result.replicates + others) * (source.data.n_entries + 1)
     masks = min(MASKS, max(LEAST_MASKS, EVALUATIONS // cost))
     gains = feature_gains(result, x, y, masks=masks, seed=seed)
-    return JudgedGains(gain_table(gains, fdr), fdr, len(x), predicted)
+    names = tuple(int(source.test_rows[place]) for place in chosen.tolist())
+    return JudgedGains(gain_table(gains, fdr), fdr, len(x), predicted, gains, names)
 
 
 def judge_learning(

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from lexppl.arviz_compatibility import group_of
 from lexppl.data import DividedTable
+from lexppl.evaluation.learned import base_density, base_frequencies
 from lexppl.evaluation.prediction import (
     prediction_scores,
     predictive,
@@ -32,8 +33,9 @@ MOST_SIZES = 12
 CURVE_ROWS = 2000
 """Most rows of the curve of accuracy against k."""
 EXPLAINER, FULL = "the explainer", "a predictor that sees everything"
+BASE = "the base rate"
 """Who is scored."""
-FIGURES = ("accuracy", "auroc", "log_likelihood", "rmse", "r2")
+FIGURES = ("accuracy", "auroc", "average_precision", "log_likelihood", "rmse", "r2")
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,17 @@ def judge_full(
     full = fit_full_predictor(plan, rows, progress) if fitted is None else fitted
     scores = full.scores(source.test.x, source.test.y)
     return _row(FULL, source.data.n_entries, [scores], source)
+
+
+def judge_base_rate(source: DividedTable) -> ScoreRow:
+    """What knows nothing of a row: the labels' frequencies in the rows that were fitted on, or the
+    normal distribution of their responses."""
+    train, y = source.train.y, source.test.y
+    if source.data.task == "classification":
+        share = base_frequencies(train, len(source.data.class_names or ()))
+        return _row(BASE, 0, [prediction_scores(share.expand(len(y), -1), y)], source)
+    mean, own = train.mean().expand(len(y)), base_density(train, y)
+    return _row(BASE, 0, [prediction_scores(mean, y, log_likelihood=own)], source)
 
 
 def judge_black_box(outputs: Tensor, source: DividedTable) -> ScoreRow:

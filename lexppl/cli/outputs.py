@@ -2,4 +2,5 @@
 
 POSTERIOR, IMPORTANCE, REPORT = "posterior.nc", "importance.csv", "report.html"
 EXPLAINER, ENCODING, PATH = "explainer", "encoding.json", "penalty_path.csv"
-OUTPUTS = (POSTERIOR, IMPORTANCE, REPORT, EXPLAINER, ENCODING, PATH)
+DIRECTIONS, ROWS = "directions.csv", "rows.csv"
+OUTPUTS = (POSTERIOR, IMPORTANCE, REPORT, EXPLAINER, ENCODING, PATH, DIRECTIONS, ROWS)

@@ -11,6 +11,7 @@ FIGURE_NAMES: Mapping[str, str] = MappingProxyType(
     {
         "accuracy": "accuracy",
         "auroc": "AUROC",
+        "average_precision": "avg precision",
         "log_likelihood": "log-likelihood",
         "rmse": "RMSE",
         "r2": "R²",
@@ -65,7 +66,8 @@ def _figure(row: ScoreRow, name: str) -> str:
     if name == "rmse":
         spread = f" ± {row.spreads[name]:.3g}" if name in row.spreads else ""
         return f"{row.figures[name]:.4g}{spread}"
-    return f"{row.figures[name]:.3f}{spread}"
+    text = f"{row.figures[name]:.3f}"
+    return f"{'0.000' if text == '-0.000' else text}{spread}"
 
 
 def _width(text: str) -> int:

@@ -1,5 +1,6 @@
 """What an explanation is worth: against a known truth, by an impartial judge, by its nats."""
 
+from lexppl.evaluation.effects import FeatureEffects, direction_table, feature_effects
 from lexppl.evaluation.gain_tables import gain_table, row_gains
 from lexppl.evaluation.gains import FeatureGains, feature_gains
 from lexppl.evaluation.learned import BaseRateGain, gain_over_base_rate
@@ -8,6 +9,7 @@ from lexppl.evaluation.plateau import plateau
 from lexppl.evaluation.prediction import (
     PredictionScores,
     auroc,
+    average_precision,
     prediction_scores,
     predictive,
     predictive_log_likelihood,
@@ -23,6 +25,7 @@ from lexppl.evaluation.refits.fitted_predictor import FittedPredictor, fit_predi
 from lexppl.evaluation.refits.knockoff_draws import knockoff_draws
 from lexppl.evaluation.refits.knockoffs import knockoff_table, with_knockoffs
 from lexppl.evaluation.refits.roar import RoarScores, roar
+from lexppl.evaluation.revealed import RevealedPredictions, RowSteps, revealed_predictions
 from lexppl.evaluation.robustness.sanity import (
     SanityScores,
     data_randomisation,
@@ -50,6 +53,7 @@ __all__ = [
     "Concordance",
     "EvalX",
     "EvalXScores",
+    "FeatureEffects",
     "FeatureGains",
     "FidelityScores",
     "FittedPredictor",
@@ -58,17 +62,22 @@ __all__ = [
     "OracleGap",
     "PenaltyPath",
     "PredictionScores",
+    "RevealedPredictions",
     "RoarScores",
+    "RowSteps",
     "SanityScores",
     "SelectionScores",
     "SizeChoice",
     "TopKAgreement",
     "accuracy_by_size",
     "auroc",
+    "average_precision",
     "best_validation",
     "bootstrap_ranks",
     "choose",
     "data_randomisation",
+    "direction_table",
+    "feature_effects",
     "feature_gains",
     "fewest_within",
     "fidelity_scores",
@@ -90,6 +99,7 @@ __all__ = [
     "predictive",
     "predictive_log_likelihood",
     "randomised",
+    "revealed_predictions",
     "roar",
     "row_gains",
     "sanity_scores",

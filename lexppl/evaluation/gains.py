@@ -8,21 +8,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from lexppl.argument_checks import int_at_least
+from lexppl.evaluation.forced_runs import ForcedRuns, Forcing
 from lexppl.evaluation.prediction import log_weights
-from lexppl.explanation.importance_kind import KINDS
 from lexppl.explanation.named_rows import entry_names as names_of
-from lexppl.explanation.named_rows import named_rows
-from lexppl.explanation.program_sites import MaskSite, sites_of
-from lexppl.inference.contexts import keep_parameters_local, seed_generators
-from lexppl.inference.objective.site import Site
-from lexppl.inference.predictive import FittedProgram, drawing, row_chunks, rows_at_once
+from lexppl.inference.objective.program import ParticleTrace
 from lexppl.inference.training.result import FitResult
 from lexppl.inference.training.row_weights import DIRICHLET
-
-LARGEST_SEED = 2**62
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,34 +121,14 @@ def feature_gains(
         >>> gain_table(gains)["found"].to_dict()
         {'x1': True, 'x2': False}
     """
-    for name, count in (("masks", masks), ("imputations", imputations)):
-        int_at_least(name, count)
-    int_at_least("seed", seed, 0)
     if y is None:
         raise ValueError("a gain is one of predicting y: give the rows' y")
-    given = named_rows(result, x, y, None)
-    x, y = given.arguments(slice(None))
-    for module in (*result.models, *result.guides):
-        if isinstance(module, nn.Module):
-            keep_parameters_local(module)
-    with drawing(seed, x.device):
-        sites = sites_of(result.model, x[:1])
-    given.check_response(sites.response)
-    mask = sites.masks[0]
-    _refuse_soft(mask)
-    names = tuple(map(str, names_of(result, mask.entries, entry_names)))
-    chunk = rows_at_once(x, masks * imputations, rows_per_chunk, sites.widest)
-    seeds = torch.Generator().manual_seed(seed)
-    gains, errors = [], []
-    for model, guide in zip(result.models, result.guides, strict=True):
-        with drawing(_seed(seeds), x.device):
-            program = FittedProgram(model, guide, (x[:1], y[:1]), masks)
-            parts = [
-                _ForcedRuns(program, mask, (x[rows], y[rows]), imputations, _seed(seeds)).gains()
-                for rows in row_chunks(len(x), chunk)
-            ]
-        gains.append(torch.cat([mean for mean, _ in parts]))
-        errors.append(torch.cat([error for _, error in parts]))
+    forcing = Forcing(result, x, y, masks=masks, imputations=imputations, seed=seed, what="gains")
+    entries = forcing.mask.entries
+    names = tuple(map(str, names_of(result, entries, entry_names)))
+    parts = forcing.each(_likelihood, lambda runs, _: _gains(runs, entries), rows_per_chunk)
+    gains = [torch.cat([mean for mean, _ in chunks]) for chunks in parts]
+    errors = [torch.cat([error for _, error in chunks]) for chunks in parts]
     bootstrapped = result.row_weights == DIRICHLET
     others = None
     if result.bootstrap is not None:
@@ -171,71 +144,31 @@ def feature_gains(
     return FeatureGains(torch.stack(gains), names, torch.stack(errors), bootstrapped, others)
 
 
-class _ForcedRuns:
-    """A program on a chunk of rows, run with forced masks on the same random numbers.
-
-    What is drawn before the mask is drawn from one seed and what is drawn after it from another:
-    of a mask that is given nothing is drawn, and the numbers that follow must be the same.
-    """
-
-    def __init__(
-        self,
-        program: FittedProgram,
-        mask: MaskSite,
-        args: tuple[Tensor, Tensor],
-        imputations: int,
-        seed: int,
-    ) -> None:
-        self._program, self._args, self._imputations = program, args, imputations
-        self._mask, self._seed = mask, seed
-
-    def gains(self) -> tuple[Tensor, Tensor]:
-        """The means over draws and their standard errors, each `(B, G)`."""
-        drawn, likelihood = self._run(None)
-        keeps = torch.cat(drawn) == 1
-        if not bool((keeps | (torch.cat(drawn) == 0)).all()):
-            raise ValueError(
-                f"gains are of masks of 0 and 1; draws of {self._mask.name!r} have other values"
-            )
-        means, errors = [], []
-        for g in range(self._mask.entries):
-            change = likelihood - self._run([_flipped(masks, g) for masks in drawn])[1]
-            each = torch.where(keeps[..., g], change, -change)
-            means.append(each.mean(0))
-            spread = each.std(0) if len(each) > 1 else torch.full_like(each[0], torch.nan)
-            errors.append(spread / len(each) ** 0.5)
-        return torch.stack(means, -1), torch.stack(errors, -1)
-
-    def _run(self, given: Sequence[Tensor] | None) -> tuple[list[Tensor], Tensor]:
-        """The masks of each run `(l, B, G)`, drawn where none are given, and `log p̂(y | x, z)` of
-        all, `(L, B)`."""
-        masks: list[Tensor] = []
-        likelihoods: list[Tensor] = []
-
-        def draw(site: Site) -> Tensor | None:
-            if site.name != self._mask.name:
-                return None
-            value: Tensor = site.distribution.sample() if given is None else given[len(masks)]
-            seed_generators(self._seed + 2 * len(masks) + 1)
-            return value
-
-        runs = self._program.runs(self._args, self._imputations, draw=draw)
-        while True:
-            seed_generators(self._seed + 2 * len(masks))
-            found = next(runs, None)
-            if found is None:
-                return masks, torch.cat(likelihoods)
-            run, _ = found
-            _refuse_latents_of_rows(run.sites.values())
-            value = torch.as_tensor(run.sites[self._mask.name].value)
-            likelihoods.append(_log_likelihood(run, self._args[1]).expand(value.shape[:2]))
-            masks.append(value)
+def _gains(runs: ForcedRuns, entries: int) -> tuple[Tensor, Tensor]:
+    """The means over draws and their standard errors, each `(B, G)`."""
+    drawn, likelihood = runs.drawn()
+    keeps = torch.cat(drawn) == 1
+    means, errors = [], []
+    for g in range(entries):
+        change = likelihood - runs.given([_flipped(masks, g) for masks in drawn])
+        each = torch.where(keeps[..., g], change, -change)
+        means.append(each.mean(0))
+        spread = each.std(0) if len(each) > 1 else torch.full_like(each[0], torch.nan)
+        errors.append(spread / len(each) ** 0.5)
+    return torch.stack(means, -1), torch.stack(errors, -1)
 
 
 def _flipped(masks: Tensor, g: int) -> Tensor:
     other = masks.clone()
     other[..., g] = 1 - other[..., g]
     return other
+
+
+def _likelihood(run: ParticleTrace, draws: int) -> Tensor:
+    """`log p̂(y | x, z)` of a run, `(l, B)`."""
+    _refuse_latents_of_rows(run.sites.values())
+    y = run.arguments[1]
+    return _log_likelihood(run, y).expand(draws, len(y))
 
 
 def _log_likelihood(run: Any, y: Tensor) -> Tensor:
@@ -255,14 +188,6 @@ def _log_likelihood(run: Any, y: Tensor) -> Tensor:
     return likelihood
 
 
-def _refuse_soft(mask: MaskSite) -> None:
-    if mask.kind not in (None, "selection"):
-        raise ValueError(
-            f"gains are of selections, masks of 0 and 1; the site {mask.name!r} holds a "
-            f"{KINDS[str(mask.kind)].label}, which is not kept or hidden"
-        )
-
-
 def _refuse_latents_of_rows(sites: Any) -> None:
     named = [
         site.name
@@ -274,7 +199,3 @@ def _refuse_latents_of_rows(sites: Any) -> None:
             f"the latents {named} are of single rows and outside mask_particles(): their guide has "
             "seen y, which would flatter every gain; sample them inside mask_particles()"
         )
-
-
-def _seed(generator: torch.Generator) -> int:
-    return int(torch.randint(LARGEST_SEED, (), generator=generator))

@@ -87,15 +87,35 @@ def gain_over_base_rate(
     return BaseRateGain(float(gained.mean()), error, rows)
 
 
+def base_frequencies(train_y: Tensor, classes: int = 0) -> Tensor:
+    """The labels' frequencies in the training rows, one row of each label added, `(C,)`.
+
+    Args:
+        train_y: labels `(M,)`, or probabilities `(M, C)`.
+        classes: C at least, of labels.
+
+    Example:
+        >>> base_frequencies(torch.tensor([0, 0, 1]), 3)
+        tensor([0.5000, 0.3333, 0.1667], dtype=torch.float64)
+    """
+    if train_y.dim() == 2:
+        return (train_y.double().sum(0) + 1.0) / (len(train_y) + train_y.shape[1])
+    counts = torch.bincount(train_y, minlength=classes).double() + 1.0
+    return counts / counts.sum()
+
+
+def base_density(train_y: Tensor, y: Tensor) -> Tensor:
+    """`log p(y)` of responses by the normal distribution of those of the training rows, `(N,)`."""
+    exact = train_y.double()
+    spread = exact.std().clamp(min=torch.finfo(torch.float32).tiny)
+    density: Tensor = Normal(exact.mean(), spread).log_prob(y.double())
+    return density
+
+
 def _base_rate(train_y: Tensor, y: Tensor) -> Tensor:
     """`log p(y)` of each row, in double precision."""
     if y.dim() == 2:
-        share = (train_y.double().sum(0) + 1.0) / (len(train_y) + train_y.shape[1])
-        return y.double() @ share.log()
+        return y.double() @ base_frequencies(train_y).log()
     if y.is_floating_point():
-        exact = train_y.double()
-        spread = exact.std().clamp(min=torch.finfo(torch.float32).tiny)
-        density: Tensor = Normal(exact.mean(), spread).log_prob(y.double())
-        return density
-    counts = torch.bincount(train_y, minlength=int(y.max()) + 1).double() + 1.0
-    return (counts / counts.sum()).log()[y]
+        return base_density(train_y, y)
+    return base_frequencies(train_y, int(y.max()) + 1).log()[y]

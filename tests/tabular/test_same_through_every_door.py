@@ -54,7 +54,7 @@ def of_command_line(method, frame, target, folder, monkeypatch, *words):
     monkeypatch.setattr("lexppl.cli.explain_command.write_report", lambda *_: None)
     nothing = Judgement((), None), True
     monkeypatch.setattr("lexppl.cli.explain_command._judge", lambda *_: nothing)
-    monkeypatch.setattr("lexppl.cli.explain_command._print", lambda *_: None)
+    monkeypatch.setattr("lexppl.cli.explain_command.print_findings", lambda *_: None)
     frame[[*NUMBERS, "job", target]].to_csv(folder / "people.csv", index=False)
     told = ["explain", str(folder / "people.csv"), "--method", method, "--out", str(folder / "r")]
     told += ["--epochs", str(EPOCHS), "--replicates", "1", "--seed", str(SEED), "--quiet"]

@@ -135,7 +135,18 @@ def _explain(command: argparse.ArgumentParser) -> None:
     _model_options(command, None, replicates=4, penalty=None, methods=True)
     _black_box_options(command.add_argument_group("explaining a model of yours (a black box)"))
     _fit_options(command, BY_ROWS, BY_ROWS, 0.2, tested="held out, scored and explained")
-    command.add_argument_group("what is found").add_argument(
+    found = command.add_argument_group("what is found")
+    found.add_argument(
+        "--row",
+        type=int_at_least(0),
+        action="append",
+        default=[],
+        metavar="N",
+        help="explain this row of the table feature by feature, counted from 0 after rows that "
+        "are dropped, as in report.html and posterior.nc (repeat for more; default: three "
+        "held-out rows)",
+    )
+    found.add_argument(
         "--fdr",
         type=fraction(of="the features found"),
         default=0.1,

@@ -36,6 +36,8 @@ data sets that need no file:
 what is written to --out:
   report.html     everything in one page: open it in a browser
   importance.csv  the ranked features, with gains, intervals and agreement
+  directions.csv  which way each feature moves the prediction, by class and level
+  rows.csv        single rows feature by feature: those of --row, or three held-out ones
   penalty_path.csv  the penalties tried, where --penalty is auto
   posterior.nc    the posterior of the masks, for ArviZ: arviz.from_netcdf("posterior.nc")
   explainer/      the fitted model: lexppl.load("explainer")
@@ -44,6 +46,7 @@ what is written to --out:
 examples:
   lexppl explain breast_cancer --out results
   lexppl explain wine --k 3 --replicates 8 --out results
+  lexppl explain breast_cancer --row 17 --row 230 --out results
   lexppl explain houses.csv --target price --drop-missing --out results
   lexppl explain wine --method l2x --k 3 --out results
   lexppl explain patients.csv --target outcome --black-box model.joblib --trust-black-box --out r

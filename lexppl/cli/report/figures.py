@@ -29,5 +29,5 @@ def data_uri(figure: Figure) -> str:
 
 def _rendered(figure: Figure, kind: str, **options: Any) -> bytes:
     buffer = io.BytesIO()
-    figure.savefig(buffer, format=kind, **options)
+    figure.savefig(buffer, format=kind, transparent=True, **options)
     return buffer.getvalue()

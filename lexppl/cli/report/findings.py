@@ -8,6 +8,7 @@ import pandas as pd
 from lexppl.arviz_compatibility import Posterior
 from lexppl.choices.regimes import Regime
 from lexppl.choices.settings import USUAL_PREDICTOR
+from lexppl.cli.closer_look import CloserLook
 from lexppl.cli.gains import JudgedGains
 from lexppl.cli.judging import Judgement
 from lexppl.cli.options.plan_options import law_of
@@ -41,6 +42,7 @@ class ReportData:
         ranking: of :func:`lexppl.explanation.selection_table`, with the gains beside it and by
             them where there are any.
         gains: what the features are worth; None for masks that do not select.
+        closer: directions and single rows.
         judgement: held-out scores.
         explained: how many held-out rows the posterior has.
         warnings: what the reader should mind.
@@ -59,6 +61,7 @@ class ReportData:
     posterior: Posterior
     ranking: pd.DataFrame
     gains: JudgedGains | None
+    closer: CloserLook
     judgement: Judgement
     explained: int
     warnings: tuple[str, ...]
@@ -93,7 +96,10 @@ class ReportData:
         """Names of what is written, the report first."""
         encoding = [] if self.source.data.encoding is None else ["encoding.json"]
         path = [] if self.path is None else ["penalty_path.csv"]
-        return ["report.html", "importance.csv", *path, "posterior.nc", "explainer/", *encoding]
+        closer = ["directions.csv"] * (self.closer.directions is not None)
+        closer += ["rows.csv"] * bool(self.closer.rows)
+        first = ["report.html", "importance.csv", *closer, *path]
+        return [*first, "posterior.nc", "explainer/", *encoding]
 
     def summary(self) -> list[str]:
         """What was done, in three lines, and the predictor where it is another than usual."""

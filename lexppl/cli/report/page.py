@@ -1,7 +1,6 @@
 """The report: everything that was found, in one page that needs no other file."""
 
 import importlib.metadata
-import math
 import platform
 import shlex
 from collections.abc import Mapping, Sequence
@@ -9,43 +8,33 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-import pandas as pd
-from matplotlib.figure import Figure
 
 from lexppl.choices.imputers import HOLDING_ROWS, hidden_by
 from lexppl.choices.methods import METHODS
 from lexppl.choices.settings import NETWORK
-from lexppl.cli.gains import JudgedGains
-from lexppl.cli.judging import SizeCurve
-from lexppl.cli.report.figures import data_uri
+from lexppl.cli.report.bars import ranking_lines
+from lexppl.cli.report.captions import (
+    ranking_notes,
+    single_note,
+    sizes_caption,
+    swarm_caption,
+)
 from lexppl.cli.report.findings import ReportData, counted, explained_text, rows_text, target_text
-from lexppl.cli.report.ranked import ranked_features, ranking_head
+from lexppl.cli.report.pictures import dependences, pictures
+from lexppl.cli.report.single_rows import row_block
 from lexppl.cli.report.template import TEMPLATE
+from lexppl.cli.report.which_way import about, class_table, direction_cells
 from lexppl.cli.report.words import (
-    SHOWN_ROWS,
     facts,
     lead,
+    measure,
     reading,
     rows_caption,
     score_notes,
-    what_is_found,
 )
 from lexppl.cli.tables import score_cells
 from lexppl.evaluation import PenaltyPath
 from lexppl.evaluation.plateau import WITHIN
-from lexppl.explanation.importance_kind import (
-    PROBABILITY,
-    ImportanceKind,
-)
-from lexppl.plots import (
-    GREY,
-    INK,
-    plot_accuracy_by_size,
-    plot_heatmap,
-    plot_history,
-    plot_importance,
-    plot_penalty_path,
-)
 from lexppl.tabular.fit_plan import FitPlan
 
 FIRST_FEATURES = 15
@@ -65,9 +54,9 @@ def write_report(findings: ReportData, path: Path) -> None:
 def report_context(findings: ReportData) -> dict[str, Any]:
     """What the template speaks of."""
     data, curve = findings.source.data, findings.judgement.curve
-    lines = _ranking_lines(findings.ranking, findings.kind)
+    lines = ranking_lines(findings.ranking, findings.kind, direction_cells(findings))
     head, rows = score_cells(findings.judgement.scores)
-    measure = _measure(findings)
+    figure = measure(findings)
     return {
         "version": importlib.metadata.version("lexppl"),
         "title": f"What predicts {data.target_name} in {data.name}",
@@ -77,24 +66,23 @@ def report_context(findings: ReportData) -> dict[str, Any]:
         "warnings": findings.warnings,
         "replicates": findings.plan.replicates,
         "kind": findings.kind,
+        "gains": findings.gains is not None,
+        "about": about(findings) if findings.closer.directions is not None else None,
         "first_features": lines[:FIRST_FEATURES],
-        "ranking_head": ranking_head(findings.kind, findings.gains is not None)[1:],
-        "ranking_note": None if findings.gains is None else _ranking_note(findings.gains),
         "more_features": lines[FIRST_FEATURES:],
+        "ranking_notes": ranking_notes(findings),
+        "classes": class_table(findings),
+        "swarm_caption": swarm_caption(findings),
+        "dependences": dependences(findings),
+        "single_rows": [row_block(row) for row in findings.closer.rows],
+        "single_note": single_note(findings),
         "reading": reading(findings),
         "rows_caption": rows_caption(findings),
-        "scores": {"head": head, "rows": rows},
+        "scores": {"head": head, "rows": [_with_spreads(line) for line in rows]},
         "score_notes": score_notes(findings),
-        "sizes_alt": f"{measure} against the number of features kept",
-        "sizes_caption": (
-            ""
-            if curve is None
-            else f"EVAL-X's {measure} on {curve.rows} held-out rows where each row keeps only its "
-            "k most important features, against as many features chosen at random. A curve that "
-            "rises early and stays above the random one says that the ranking puts first what "
-            "there is to know. The dashed line is EVAL-X with every feature."
-        ),
-        "pictures": _pictures(findings),
+        "sizes_alt": f"{figure} against the number of features kept",
+        "sizes_caption": "" if curve is None else sizes_caption(curve, figure),
+        "pictures": pictures(findings),
         "path_caption": "" if findings.path is None else _path_caption(findings.path),
         "command": shlex.join(findings.command),
         "settings": _settings(findings),
@@ -103,42 +91,10 @@ def report_context(findings: ReportData) -> dict[str, Any]:
     }
 
 
-def _pictures(findings: ReportData) -> dict[str, str | None]:
-    curve = findings.judgement.curve
-    return {
-        "importance": data_uri(plot_importance(findings.posterior)),
-        "rows": data_uri(plot_heatmap(findings.posterior, rows=SHOWN_ROWS)),
-        "sizes": None if curve is None else data_uri(_size_picture(curve, _measure(findings))),
-        "history": data_uri(plot_history(findings.result.history)),
-        "path": None if findings.path is None else data_uri(plot_penalty_path(findings.path.table)),
-    }
-
-
-def _size_picture(curve: SizeCurve, measure: str) -> Figure:
-    """Accuracy against k with its controls: as many features chosen at random, and all of them."""
-    figure = plot_accuracy_by_size(curve.sizes, curve.ranked)
-    axes = figure.axes[0]
-    axes.lines[0].set_label("most important features first")
-    axes.plot(
-        curve.sizes,
-        curve.at_random,
-        color=GREY,
-        marker="s",
-        markersize=4,
-        linewidth=1.4,
-        label="as many at random",
-    )
-    axes.axhline(
-        curve.everything,
-        color=INK,
-        linestyle=(0, (5, 3)),
-        linewidth=1.0,
-        label=f"all features: {curve.everything:.3f}",
-    )
-    axes.set_xlabel("features kept in each row, k")
-    axes.set_ylabel(f"{measure} of EVAL-X")
-    axes.legend(frameon=False, fontsize=8, loc="lower right")
-    return figure
+def _with_spreads(line: list[str]) -> list[Any]:
+    """Figures apart from their spread, for which a narrow page has no room."""
+    figures = [cell.replace("-", "−").partition(" ± ") for cell in line[1:]]
+    return [line[0], *({"value": value, "spread": spread} for value, _, spread in figures)]
 
 
 def _path_caption(path: PenaltyPath) -> str:
@@ -148,39 +104,6 @@ def _path_caption(path: PenaltyPath) -> str:
         f"distance to the best. Chosen (dashed) is λ = {path.penalty:.3g}: of the penalties "
         f"within {WITHIN:g} standard errors of the best that select, the usual one if it is among "
         "them, and else the one where the number kept changes least with the penalty."
-    )
-
-
-def _measure(findings: ReportData) -> str:
-    return "accuracy" if findings.source.data.task == "classification" else "R²"
-
-
-def _ranking_lines(ranking: pd.DataFrame, kind: ImportanceKind) -> list[dict[str, Any]]:
-    every = ranked_features(ranking)
-    ends = [value for f in every for value in (f.importance, f.upper) if not math.isnan(value)]
-    # Probabilities are shown against 1; what has no natural end against the largest there is.
-    most = 1.0 if kind is PROBABILITY else max(*ends, 1e-9)
-    lines = []
-    for feature in every:
-        known = not math.isnan(feature.lower)
-        lines.append(
-            {
-                "name": feature.name,
-                "cells": feature.cells[1:],
-                "lost": feature.gain is not None and not feature.gain.found,
-                "width": f"{100 * feature.importance / most:.1f}",
-                "left": f"{100 * feature.lower / most if known else 0.0:.1f}",
-                "span": f"{100 * (feature.upper - feature.lower) / most:.1f}" if known else None,
-            }
-        )
-    return lines
-
-
-def _ranking_note(gains: JudgedGains) -> str:
-    return (
-        f"Ranked by gain, in nats a row. {what_is_found(gains)}"
-        + " They stand in grey." * bool(gains.lost)
-        + " The bars show the probability that a row keeps the feature."
     )
 
 
@@ -240,8 +163,11 @@ def _files(findings: ReportData) -> list[tuple[str, str]]:
     meanings: Mapping[str, str] = {
         "importance.csv": "the ranked features, with intervals and agreement"
         + ("" if findings.gains is None else ", their gains and p-values"),
+        "directions.csv": "which way each feature moves the prediction, by class and level",
+        "rows.csv": "the rows of this page, feature by feature",
         "penalty_path.csv": "features kept and held-out log-likelihood at each penalty tried",
-        "posterior.nc": f"{findings.draws} mask draws a row and replicate, for ArviZ",
+        "posterior.nc": f"{findings.draws} mask draws a row and replicate, for ArviZ; with the "
+        "rows' values, and their gains where they are known",
         "explainer/": "the fitted model"
         + (
             f"; with the {findings.plan.imputer} imputer it holds rows of the training data"

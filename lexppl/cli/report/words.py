@@ -186,6 +186,11 @@ def _reading_of_replicates(findings: ReportData) -> str:
     )
 
 
+def measure(findings: ReportData) -> str:
+    """By what predictions are judged, in a word."""
+    return "accuracy" if findings.source.data.task == "classification" else "R²"
+
+
 def rows_caption(findings: ReportData) -> str:
     """What the heat map shows."""
     shown = min(SHOWN_ROWS, findings.explained)
@@ -196,14 +201,22 @@ def rows_caption(findings: ReportData) -> str:
     what = "the feature's contribution, with its sign" if signed else findings.kind.meaning
     return (
         f"Each line is one of {rows}, by its number in the table, and its colour {what}, averaged "
-        "over replicates. A column of one colour is a feature that matters everywhere or nowhere; "
-        "a column that changes from row to row matters in some rows only."
+        "over replicates. Features stand as they are ranked above. A column of one colour is a "
+        "feature that matters everywhere or nowhere; a column that changes from row to row matters "
+        "in some rows only."
     )
 
 
 def score_notes(findings: ReportData) -> list[str]:
     """What to know of the scores."""
     notes = ["Means over replicates ± their standard deviation; log-likelihood in nats a row."]
+    classes = findings.source.data.class_names
+    if classes is not None:
+        of = "of the rarer class" if len(classes) == 2 else "mean over the classes"
+        notes[0] += (
+            f" Average precision (avg precision): {of}; the base rate, which knows nothing of a "
+            "row, has the class's share of the rows."
+        )
     if _score(findings, "EVAL-X") is not None:
         notes.append(
             "An explainer that is trained together with its predictor could hide the answer in "

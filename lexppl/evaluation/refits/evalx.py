@@ -41,6 +41,8 @@ class EvalXScores:
         rmse: root mean squared error, in the units of y; None for labels.
         r2: share of the variance of y explained; None for labels.
         mean_size: mean number of entries that the masks keep.
+        average_precision: as :func:`~lexppl.evaluation.prediction.average_precision`; None for
+            responses.
     """
 
     accuracy: float | None
@@ -49,6 +51,7 @@ class EvalXScores:
     rmse: float | None
     r2: float | None
     mean_size: float
+    average_precision: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,6 +138,7 @@ class EvalX:
             rmse=_mean([s.rmse for s in each]),
             r2=_mean([s.r2 for s in each]),
             mean_size=float(masks.double().sum(-1).mean()),
+            average_precision=_mean([s.average_precision for s in each]),
         )
 
     def _run(

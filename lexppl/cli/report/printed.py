@@ -1,0 +1,55 @@
+"""What `lexppl explain` prints."""
+
+import textwrap
+from pathlib import Path
+
+from lexppl.cli.report.findings import ReportData
+from lexppl.cli.report.ranked import ranked_features, ranking_head
+from lexppl.cli.report.single_rows import row_text
+from lexppl.cli.report.words import gain_meaning, unsettled, what_is_found
+from lexppl.cli.tables import score_cells, text_table
+from lexppl.explanation.importance_kind import PROBABILITY
+
+SHOWN_FEATURES = 20
+
+
+def print_findings(findings: ReportData, folder: Path, asked: bool) -> None:
+    """Print what was found.
+
+    Args:
+        findings: all of it.
+        folder: where it was written.
+        asked: whether single rows were asked for, which are then printed too.
+    """
+    for line in findings.summary():
+        print(line)
+    print()
+    ranking = ranked_features(findings.ranking)
+    kind, gains = findings.kind, findings.gains
+    what = kind.meaning if gains is None else f"gain in nats, and {kind.meaning}"
+    print(f"Ranked features: {what}, mean over held-out rows")
+    head = ranking_head(kind, gains is not None)
+    print(text_table(head, [feature.cells for feature in ranking[:SHOWN_FEATURES]]))
+    more = len(ranking) - SHOWN_FEATURES
+    if more > 0:
+        print(f"  … and {more} more in {folder / 'importance.csv'}")
+    if gains is not None:
+        for said in (gain_meaning(findings, gains), what_is_found(gains), unsettled(gains)):
+            if said is not None:
+                print(textwrap.fill(said, 100, initial_indent="  ", subsequent_indent="  "))
+    for row in findings.closer.rows if asked else ():
+        print()
+        print(row_text(row))
+    if findings.result.replicates > 1:
+        near = "they keep the feature in the same rows" if kind is PROBABILITY else "they agree"
+        spread = f"{findings.result.replicates} replicates (seeds of the fit)"
+        if findings.result.bootstrap is not None:
+            spread = f"{findings.result.bootstrap.replicates} fits to randomly weighted rows"
+        print(f"  interval over {spread}; agreement of replicates near 1: {near}")
+    else:
+        print("  one replicate: no interval and no agreement; give --replicates 4 for both")
+    print()
+    print(f"Held-out rows: {len(findings.source.test_rows)}")
+    print(text_table(*score_cells(findings.judgement.scores)))
+    print()
+    print(f"Written to {folder}: {', '.join(findings.written())}")

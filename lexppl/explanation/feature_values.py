@@ -1,0 +1,192 @@
+"""The values of features, in the units of the table, beside the posterior of its rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+from torch import Tensor
+
+from lexppl.arviz_compatibility import Posterior, group_names, group_of
+from lexppl.data.encoding import CategoricalColumn, NumericColumn, TableEncoding
+from lexppl.explanation.importance_kind import mask_means
+
+VALUES = "value"
+"""The variable of `constant_data`, (row, feature)."""
+LEVELS = "levels"
+"""Its attribute: the levels of features that have some, as JSON."""
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureValues:
+    """The values of one feature.
+
+    Args:
+        name: the feature's.
+        numbers: of N rows, `(N,)`; of a feature of levels their places among `levels`. NaN where
+            there is none.
+        levels: names, or None for numbers.
+    """
+
+    name: str
+    numbers: NDArray[np.float64]
+    levels: tuple[str, ...] | None = None
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def text(self, row: int) -> str:
+        """A row's value as it is read: numbers with four digits, or with all before the point.
+
+        Example:
+            >>> FeatureValues("dose", np.array([0.123456, 1234567.0])).text(0)
+            '0.1235'
+            >>> FeatureValues("income", np.array([18130.55])).text(0)
+            '18131'
+            >>> FeatureValues("job", np.array([1.0]), ("clerk", "smith")).text(0)
+            'smith'
+        """
+        number = self.numbers[row]
+        if np.isnan(number):
+            return "missing"
+        if self.levels is not None:
+            return self.levels[int(number)]
+        whole = float(number).is_integer() or abs(number) >= 1000.0
+        return f"{number:.0f}" if whole and abs(number) < 1e9 else f"{number:.4g}"
+
+
+def decoded_values(x: Tensor, encoding: TableEncoding) -> dict[str, FeatureValues]:
+    """Encoded rows in the units of the table that they came from, to six digits.
+
+    Args:
+        x: N rows, `(N, D)`.
+        encoding: how columns became features; columns of another kind than numbers and levels are
+            left out.
+
+    Example:
+        >>> import torch
+        >>> from lexppl.data import CategoricalColumn, NumericColumn, TargetColumn
+        >>> encoding = TableEncoding((NumericColumn("age", 40.0, 10.0),
+        ...     CategoricalColumn("job", ("cook", "smith"))), TargetColumn("y", None))
+        >>> values = decoded_values(torch.tensor([[-0.5, 0.0, 1.0]]), encoding)
+        >>> values["age"].text(0), values["job"].text(0)
+        ('35', 'smith')
+    """
+    table = x.detach().double().cpu().numpy()
+    found, start = {}, 0
+    for column in encoding.columns:
+        part = table[:, start : start + len(column.feature_names)]
+        start += len(column.feature_names)
+        if isinstance(column, NumericColumn):
+            own = part[:, 0] * column.scale + column.mean
+            numbers = np.array([float(f"{value:.6g}") for value in own])
+            found[column.name] = FeatureValues(column.name, numbers)
+        elif isinstance(column, CategoricalColumn):
+            found[column.name] = FeatureValues(column.name, _places(part), tuple(column.levels))
+    return found
+
+
+def with_values(posterior: Posterior, values: Mapping[str, FeatureValues]) -> Posterior:
+    """Write the features' values into a posterior's `constant_data`, as `value` (row, feature).
+
+    Features of levels hold their place among the levels, which the attribute `levels` names, as
+    JSON; so a netCDF file keeps all of it.
+
+    Args:
+        posterior: what :func:`lexppl.explain` returned; it is changed in place.
+        values: of its rows; features that have none are NaN.
+
+    Returns:
+        the posterior.
+
+    Raises:
+        ValueError: values of another number of rows, or a posterior without `constant_data`.
+    """
+    means = mask_means(posterior)
+    names = [str(name) for name in means[means.dims[-1]].values]
+    rows = means.sizes["row"]
+    table = np.full((rows, len(names)), np.nan)
+    for g, name in enumerate(names):
+        if name in values:
+            if len(values[name]) != rows:
+                raise ValueError(
+                    f"values of {name!r} must be of the posterior's {rows} rows; there are "
+                    f"{len(values[name])}"
+                )
+            table[:, g] = values[name].numbers
+    levels = {n: list(v.levels) for n, v in values.items() if n in names and v.levels is not None}
+    dims = ("row", str(means.dims[-1]))
+    coordinates = {dim: means[dim].values for dim in dims}
+    group_of(posterior, "constant_data")
+    posterior["constant_data"][VALUES] = xr.DataArray(
+        table, coordinates, dims, attrs={LEVELS: json.dumps(levels, ensure_ascii=False)}
+    )
+    return posterior
+
+
+def feature_values(posterior: Posterior) -> dict[str, FeatureValues]:
+    """The features' values of a posterior's rows: those of :func:`with_values`, else those of its
+    x, which are the encoded ones: standardised numbers, and the level of columns `job=smith`.
+
+    Args:
+        posterior: what :func:`lexppl.explain` returned.
+
+    Returns:
+        by feature; without those whose values are not known, as of images.
+
+    Example:
+        >>> from lexppl.arviz_compatibility import posterior_of
+        >>> x = xr.Dataset({"x": (("row", "input"), [[0.5, 1.0, 0.0]])},
+        ...     {"row": [7], "input": ["age", "job=cook", "job=smith"]})
+        >>> stated = (("chain", "row", "feature"), [[[1.0, 0.5]]], {"site": "mask"})
+        >>> posterior = posterior_of({"constant_data": x, "sample_stats": xr.Dataset(
+        ...     {"selection_probability": stated}, {"feature": ["age", "job"]})}, {})
+        >>> {name: values.text(0) for name, values in feature_values(posterior).items()}
+        {'age': '0.5', 'job': 'cook'}
+    """
+    means = mask_means(posterior)
+    names = [str(name) for name in means[means.dims[-1]].values]
+    if "constant_data" not in group_names(posterior):
+        return {}
+    constant = group_of(posterior, "constant_data")
+    if VALUES in constant:
+        return _own(constant[VALUES], names)
+    if "x" not in constant or constant["x"].ndim != 2:
+        return {}
+    return _encoded(constant["x"], names)
+
+
+def _own(values: xr.DataArray, names: Sequence[str]) -> dict[str, FeatureValues]:
+    levels = json.loads(values.attrs.get(LEVELS, "{}"))
+    found = {}
+    for g, name in enumerate(names):
+        numbers = values.values[:, g].astype(np.float64)
+        if not np.isnan(numbers).all():
+            known = levels.get(name)
+            found[name] = FeatureValues(name, numbers, None if known is None else tuple(known))
+    return found
+
+
+def _encoded(x: xr.DataArray, names: Sequence[str]) -> dict[str, FeatureValues]:
+    columns = [str(column) for column in x["input"].values]
+    table = x.values.astype(np.float64)
+    found = {}
+    for name in names:
+        if name in columns:
+            found[name] = FeatureValues(name, table[:, columns.index(name)])
+            continue
+        of_levels = [i for i, column in enumerate(columns) if column.startswith(f"{name}=")]
+        if of_levels:
+            levels = tuple(columns[i][len(name) + 1 :] for i in of_levels)
+            found[name] = FeatureValues(name, _places(table[:, of_levels]), levels)
+    return found
+
+
+def _places(one_hot: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The level of each row; NaN where it is not known, or none of them."""
+    known = ~np.isnan(one_hot).any(1) & (one_hot > 0).any(1)
+    return np.where(known, np.nan_to_num(one_hot).argmax(1), np.nan)

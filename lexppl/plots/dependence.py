@@ -1,0 +1,111 @@
+"""How often a feature is kept, by its value."""
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from lexppl.argument_checks import int_at_least
+from lexppl.arviz_compatibility import Posterior
+from lexppl.explanation.feature_values import FeatureValues, feature_values
+from lexppl.explanation.importance_kind import PROBABILITY, kind_of, mask_means
+from lexppl.plots.style import BLUE, FAINT, NotebookFigure, plain, short
+
+MOST_LEVELS = 12
+
+
+def plot_dependence(
+    posterior: Posterior, feature: str, rows: int = 500, width: float = 6.0
+) -> Figure:
+    """Selection probability of a feature against its value, a point a row; or the values of soft
+    masks, or attributions with their signs.
+
+    A point is the mean over replicates of E[z | x] in that row, a thin line its range over
+    replicates. A cloud that is flat says that the feature matters alike whatever its value, one
+    that is spread out at one value that other features decide.
+
+    Args:
+        posterior: what :func:`explain` returned.
+        feature: its name.
+        rows: how many to show at most, an even choice.
+        width: of the figure, in inches.
+
+    Raises:
+        TypeError, ValueError: not a posterior of :func:`explain`, no such feature, one whose values
+            are not known, fewer than one row.
+
+    Example:
+        >>> import xarray as xr
+        >>> from lexppl.arviz_compatibility import posterior_of
+        >>> from lexppl.explanation.feature_values import with_values
+        >>> kept = np.array([[[0.1], [0.9]]])
+        >>> posterior = posterior_of({
+        ...     "posterior": xr.Dataset({"mask": (("chain", "draw", "row", "feature"),
+        ...         np.zeros((1, 2, 2, 1), np.int8))}, {"feature": ["age"], "row": [0, 1]}),
+        ...     "constant_data": xr.Dataset({"x": (("row", "input"), [[30.0], [70.0]])},
+        ...         {"row": [0, 1], "input": ["age"]}),
+        ...     "sample_stats": xr.Dataset({"selection_probability": (
+        ...         ("chain", "row", "feature"), kept, {"site": "mask"})}, {"feature": ["age"]}),
+        ... }, {})
+        >>> plot_dependence(posterior, "age").axes[0].get_xlabel()
+        'age'
+    """
+    rows = int_at_least("rows", rows)
+    means = mask_means(posterior)
+    names = [str(name) for name in means[means.dims[-1]].values]
+    if feature not in names:
+        raise ValueError(
+            f"feature must be one of the posterior's; {feature!r} is not among {names}"
+        )
+    known = feature_values(posterior).get(feature)
+    if known is None:
+        raise ValueError(
+            f"the values of {feature!r} are not known; write them into the posterior with "
+            "lexppl.explanation.feature_values.with_values"
+        )
+    each = means.values[:, :, names.index(feature)].astype(np.float64)
+    chosen = np.unique(np.linspace(0, each.shape[1] - 1, min(rows, each.shape[1])).round())
+    places = chosen.astype(int)
+    each, numbers = each[:, places], known.numbers[places]
+    kind = kind_of(posterior)
+    figure = NotebookFigure(figsize=(width, 0.45 * width + 0.6), layout="constrained")
+    axes = figure.subplots()
+    across = numbers if known.levels is None else _beside(numbers)
+    if len(each) > 1:
+        axes.vlines(
+            across, each.min(0), each.max(0), color=BLUE, linewidth=0.8, alpha=0.35, zorder=1
+        )
+    axes.scatter(across, each.mean(0), s=14, color=BLUE, alpha=0.75, linewidths=0, zorder=2)
+    axes.set_xlabel(short(feature))
+    axes.set_ylabel(kind.label if kind is PROBABILITY else kind.name)
+    if kind is PROBABILITY:
+        axes.set_ylim(-0.04, 1.04)
+    if known.levels is None:
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=5))
+    else:
+        _name_levels(axes, known)
+    axes.grid(axis="y", color=FAINT, linewidth=0.6)
+    axes.set_axisbelow(True)
+    plain(axes)
+    return figure
+
+
+def _beside(numbers: np.ndarray) -> np.ndarray:
+    """Places of levels, their rows side by side."""
+    across = numbers.astype(np.float64).copy()
+    for level in np.unique(numbers[~np.isnan(numbers)]):
+        own = numbers == level
+        across[own] += np.linspace(-0.3, 0.3, own.sum()) if own.sum() > 1 else 0.0
+    return across
+
+
+def _name_levels(axes: Axes, known: FeatureValues) -> None:
+    levels = known.levels or ()
+    every = max(1, int(np.ceil(len(levels) / MOST_LEVELS)))
+    turned = sum(map(len, levels)) > 40
+    axes.set_xticks(
+        np.arange(len(levels))[::every],
+        [short(level) for level in levels[::every]],
+        rotation=45 if turned else 0,
+        ha="right" if turned else "center",
+    )

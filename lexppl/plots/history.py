@@ -1,0 +1,106 @@
+"""The course of a fit."""
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from lexppl.inference.training.result import History
+from lexppl.plots.style import (
+    BLUE,
+    FAINT,
+    GREY,
+    INK,
+    ORANGE,
+    NotebookFigure,
+    legend_columns,
+    plain,
+    whole_numbers,
+)
+
+
+def plot_history(history: History, width: float = 6.4) -> Figure:
+    """Training and validation losses by epoch, with each replicate's best epoch.
+
+    The training loss is that of the objective as its schedules stood, the validation loss that of
+    the final objective, so their levels may differ early on. Best epochs are marked in the last
+    stage, where the validation loss is least; the start of a further stage is a thin line.
+
+    Args:
+        history: `result.history` of a fit.
+        width: of the figure, in inches.
+
+    Raises:
+        ValueError: a history without epochs.
+
+    Example:
+        >>> import numpy as np
+        >>> loss = np.array([[0.7], [0.5], [0.6]])
+        >>> history = History(loss, loss + 0.1, np.zeros(3, dtype=int), np.ones(3))
+        >>> plot_history(history).axes[0].get_ylabel()
+        'loss in nats a row'
+    """
+    if len(history) == 0:
+        raise ValueError("the history has no epochs to plot")
+    epochs = np.arange(1, len(history) + 1)
+    train, valid = np.atleast_2d(history.train), np.atleast_2d(history.valid)
+    figure = NotebookFigure(figsize=(width, 3.6), layout="constrained")
+    axes = figure.subplots()
+    alpha = max(0.35, min(0.9, 2.5 / train.shape[1]))
+    _curves(axes, epochs, train, GREY, alpha, "training, schedules as they stood")
+    if np.isfinite(valid).any():
+        _curves(axes, epochs, valid, BLUE, alpha, "validation, final objective")
+        last = np.flatnonzero(history.stage == history.stage[-1])
+        for i, replicate in enumerate(valid.T):
+            if np.isfinite(replicate[last]).any():
+                best = last[np.nanargmin(replicate[last])]
+                axes.plot(
+                    epochs[best],
+                    replicate[best],
+                    marker="o",
+                    markersize=5.5,
+                    color=ORANGE,
+                    markeredgecolor="white",
+                    markeredgewidth=0.7,
+                    linestyle="none",
+                    zorder=4,
+                    label="best epoch" if i == 0 else None,
+                )
+    for start in np.flatnonzero(np.diff(history.stage)) + 1:
+        axes.axvline(start + 0.5, color=INK, linewidth=0.7, alpha=0.5)
+    low, high = _view(np.concatenate([train, valid], axis=1))
+    axes.set_ylim(low, high)
+    axes.set_xlabel("epoch")
+    axes.set_ylabel("loss in nats a row")
+    axes.xaxis.set_major_locator(whole_numbers())
+    axes.grid(axis="y", color=FAINT, linewidth=0.6)
+    axes.set_axisbelow(True)
+    plain(axes)
+    figure.legend(loc="outside upper right", ncols=legend_columns(width), frameon=False, fontsize=8)
+    return figure
+
+
+def _curves(
+    axes: Axes, epochs: np.ndarray, losses: np.ndarray, color: str, alpha: float, label: str
+) -> None:
+    for i, loss in enumerate(losses.T):
+        axes.plot(
+            epochs,
+            loss,
+            color=color,
+            alpha=alpha,
+            linewidth=1.3,
+            label=label if i == 0 else None,
+            marker="." if len(epochs) == 1 else None,
+        )
+
+
+def _view(losses: np.ndarray) -> tuple[float, float]:
+    """Limits of the axis that leave out a few very large first losses."""
+    finite = losses[np.isfinite(losses)]
+    if finite.size == 0:
+        return 0.0, 1.0
+    low, high, typical = finite.min(), finite.max(), np.quantile(finite, 0.98)
+    if high - low > 3 * (typical - low) > 0:
+        high = typical
+    margin = 0.06 * (high - low) or 0.05
+    return float(low - margin), float(high + margin)

@@ -1,0 +1,116 @@
+"""One row's prediction as a waterfall."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from lexppl.argument_checks import int_at_least
+from lexppl.evaluation.revealed import RowSteps
+from lexppl.plots.style import BLUE, FAINT, GREY, INK, ORANGE, NotebookFigure, plain, short
+
+
+def plot_row(
+    steps: RowSteps,
+    values: Mapping[str, Any] | None = None,
+    features: int = 12,
+    width: float = 6.4,
+) -> Figure:
+    """One row's prediction, from the base rate to what is predicted, by a bar a feature.
+
+    Bars stand end to end and add up: each is what revealing the feature adds to the log of the
+    label's probability, in nats (of a response to its mean), in the order in which they are
+    revealed, the most kept first (:func:`lexppl.evaluation.revealed_predictions`). The features
+    that add least are one bar together.
+
+    Args:
+        steps: of the row, :meth:`lexppl.evaluation.RevealedPredictions.steps`.
+        values: of the row's features, to stand beside their names.
+        features: how many have a bar of their own.
+        width: of the figure, in inches.
+
+    Raises:
+        ValueError: fewer than one feature.
+
+    Example:
+        >>> table = pd.DataFrame({"step": [0.5, -0.1], "total": [-0.2, -0.3], "kept": [1.0, 0.4]},
+        ...     index=["age", "weight"])
+        >>> figure = plot_row(RowSteps(table, -0.9, -0.7, -0.3, "ill"), {"age": 71})
+        >>> [label.get_text() for label in figure.axes[0].get_yticklabels()]
+        ['base rate', 'all hidden', 'age = 71', 'weight', 'prediction']
+    """
+    features = int_at_least("features", features)
+    lines = waterfall(steps, features)
+    place = np.arange(len(lines))
+    figure = NotebookFigure(figsize=(width, 1.0 + 0.29 * len(lines)), layout="constrained")
+    axes = figure.subplots()
+    start, step = lines["start"].to_numpy(), lines["step"].to_numpy()
+    colour = np.where(step > 0, BLUE, ORANGE)
+    axes.barh(place, step, 0.62, start, color=colour)
+    ends = start + step
+    axes.vlines(ends[:-1], place[:-1], place[1:], color=GREY, linewidth=0.7)
+    whole = lines["is_level"].to_numpy()
+    axes.plot(ends[whole], place[whole], "D", color=INK, markersize=5)
+    for i, (end, change) in enumerate(zip(ends, step, strict=True)):
+        text = f"{end:.3g}" if whole[i] else f"{change:+.2f}"
+        axes.annotate(
+            text,
+            (max(end, end - change), i),
+            xytext=(6, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=8,
+            color=INK,
+        )
+    known = values or {}
+    names = [f"{short(n)} = {known[n]}" if n in known else short(n) for n in lines.index]
+    axes.set_yticks(place, names)
+    axes.set_ylim(len(lines) - 0.4, -0.6)
+    axes.margins(x=0.16)
+    of = "mean response" if steps.label is None else f"log p({short(steps.label)}), nats"
+    axes.set_xlabel(of)
+    axes.grid(axis="x", color=FAINT, linewidth=0.6)
+    axes.set_axisbelow(True)
+    plain(axes, keep_left=False)
+    return figure
+
+
+def waterfall(steps: RowSteps, features: int) -> pd.DataFrame:
+    """The bars of a waterfall, which end where the next begins.
+
+    Args:
+        steps: of a row.
+        features: how many have a bar of their own; of the others there is one, before the last.
+
+    Returns:
+        indexed by what the bar is of: `start`, `step`, and `is_level` for the base rate and the
+        prediction, which are levels and no steps.
+
+    Example:
+        >>> table = pd.DataFrame({"step": [0.5, -0.1], "total": [-0.2, -0.3]}, ["age", "weight"])
+        >>> waterfall(RowSteps(table, -0.9, -0.7, -0.3, "ill"), 1).round(1)["start"].to_dict()
+        {'base rate': -0.9, 'all hidden': -0.9, 'age': -0.7, '1 more': -0.2, 'prediction': -0.3}
+    """
+    order = steps.table["step"].abs().sort_values(ascending=False, kind="stable")
+    own = steps.table.index.isin(order.index[:features])
+    lines: list[tuple[str, float, float, bool]] = []
+    if not np.isnan(steps.base):
+        first = "base rate" if steps.label is not None else "mean"
+        lines = [(first, steps.base, 0.0, True)]
+        lines.append(("all hidden", steps.base, steps.first_step, False))
+    else:
+        lines = [("all hidden", steps.hidden, 0.0, True)]
+    reached = steps.hidden
+    for name, step in steps.table["step"][own].items():
+        lines.append((str(name), reached, float(step), False))
+        reached += float(step)
+    if not own.all():
+        rest = float(steps.table["step"][~own].sum())
+        lines.append((f"{int((~own).sum())} more", reached, rest, False))
+    lines.append(("prediction", steps.predicted, 0.0, True))
+    names = pd.Index([line[0] for line in lines], name="of")
+    return pd.DataFrame(
+        [line[1:] for line in lines], index=names, columns=["start", "step", "is_level"]
+    )

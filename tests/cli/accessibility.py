@@ -1,0 +1,94 @@
+"""axe-core's checks of a page in headless Chromium, without a network."""
+
+import html
+import importlib.resources
+import json
+import re
+import shutil
+import subprocess
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+LIGHT, DARK = 1, 0
+"""What Chromium calls the schemes that a page is asked to have."""
+RESULT = "axe-result"
+CHECK = """
+<script>{axe}</script>
+<script>
+axe.run(document, {{resultTypes: ["violations", "incomplete"]}}).then(found => {{
+  const told = document.createElement("pre");
+  told.id = "{result}";
+  const brief = list => list.map(one => ({{
+    id: one.id, help: one.help,
+    nodes: one.nodes.map(node => node.html.slice(0, 200) + " | " + node.failureSummary),
+  }}));
+  told.textContent = JSON.stringify({{
+    violations: brief(found.violations),
+    passes: found.passes.map(one => one.id),
+    picture: document.querySelector("picture img").currentSrc.length,
+    reach: Math.max(...[...document.querySelectorAll("main *")]
+      .filter(one => !one.closest(".wide, pre, .unseen"))
+      .map(one => one.getBoundingClientRect().right)),
+    dark: matchMedia("(prefers-color-scheme: dark)").matches,
+    paper: getComputedStyle(document.body).backgroundColor,
+  }});
+  document.body.appendChild(told);
+}});
+</script>
+"""
+
+
+def browser() -> str:
+    """The browser's program; the test is skipped where there is none."""
+    found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if found is None:
+        pytest.skip(f"no headless browser here: none of {', '.join(BROWSERS)} is on the path")
+    if find_spec("axe_core_python") is None:
+        pytest.skip('axe-core is not here: pip install "lexppl[tests]"')
+    return found
+
+
+def checked(page: Path, folder: Path, width: int, scheme: int) -> dict:
+    """What axe-core finds in a page.
+
+    Args:
+        page: an HTML file.
+        folder: to put copies in.
+        width: of the window in pixels.
+        scheme: LIGHT or DARK.
+    """
+    program = browser()
+    axe = importlib.resources.files("axe_core_python").joinpath("axe.min.js").read_text("utf-8")
+    text = page.read_text("utf-8")
+    assert text.count("</body>") == text.count("</head>") == 1
+    # No window of a headless Chromium is narrower than 500 pixels.
+    text = text.replace("</head>", f"<style>html {{ width: {width}px; }}</style></head>")
+    with_axe = folder / "with_axe.html"
+    check = CHECK.format(axe=axe, result=RESULT)
+    with_axe.write_text(text.replace("</body>", check + "</body>"), "utf-8")
+    done = subprocess.run(
+        [
+            program,
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--hide-scrollbars",
+            f"--user-data-dir={folder / 'profile'}",
+            "--virtual-time-budget=60000",
+            f"--blink-settings=preferredColorScheme={scheme}",
+            f"--window-size={width},900",
+            "--dump-dom",
+            with_axe.as_uri(),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    told = re.search(f'<pre id="{RESULT}">(.*?)</pre>', done.stdout, re.DOTALL)
+    assert told is not None, f"{program} has told nothing: {done.stderr[-500:]}"
+    found: dict = json.loads(html.unescape(told.group(1)))
+    return found

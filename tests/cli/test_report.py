@@ -1,0 +1,221 @@
+"""The report as a reader has it: wide and narrow, light and dark, and by axe-core's checks."""
+
+import html
+import re
+from pathlib import Path
+
+import arviz
+import numpy as np
+import pandas as pd
+import pytest
+
+import lexppl
+from lexppl.arviz_compatibility import group_of
+from lexppl.cli import main
+from lexppl.data import divided_frame
+from lexppl.evaluation import direction_table, feature_effects, revealed_predictions
+from lexppl.explanation.feature_values import decoded_values, feature_values
+from tests.cli.accessibility import DARK, LIGHT, checked
+from tests.cli.tables import numbers, people, written
+
+LEARNED = ["--epochs", "60", "--replicates", "2", "--draws", "5", "--quiet", "--penalty", "0.02"]
+LEARNED += ["--learning-rate", "0.003", "--no-bootstrap"]
+QUICK = ["--epochs", "3", "--replicates", "2", "--draws", "5", "--quiet", "--penalty", "0.02"]
+ROWS = (5, 41)
+
+
+def classes(rows: int = 300) -> pd.DataFrame:
+    """Three classes, of age and job."""
+    frame = people(rows)
+    score = (frame.age - 40.0) / 12.0 + 1.5 * (frame.job == "smith")
+    frame["income"] = np.where(score > 1.0, "high", np.where(score < 0.0, "low", "middle"))
+    return frame
+
+
+def ran(frame: pd.DataFrame, folder: Path, *words: str) -> Path:
+    out = folder / "r"
+    path = written(frame, folder)
+    assert main(["explain", str(path), "--out", str(out), *words]) == 0
+    return out
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory) -> Path:
+    words = [word for row in ROWS for word in ("--row", str(row))]
+    return ran(people(300), tmp_path_factory.mktemp("people"), *LEARNED, *words)
+
+
+@pytest.fixture(scope="module")
+def of_classes(tmp_path_factory) -> Path:
+    return ran(classes(), tmp_path_factory.mktemp("classes"), *LEARNED)
+
+
+def page_of(out: Path) -> str:
+    return html.unescape((out / "report.html").read_text(encoding="utf-8"))
+
+
+# Accessibility
+
+
+@pytest.mark.parametrize("scheme", [LIGHT, DARK])
+@pytest.mark.parametrize("width", [400, 1280])
+def test_it_passes_axe(results, tmp_path, width, scheme):
+    found = checked(results / "report.html", tmp_path, width, scheme)
+    assert found["violations"] == []
+    assert {"color-contrast", "image-alt", "heading-order", "document-title"} <= set(
+        found["passes"]
+    )
+    assert found["dark"] == (scheme == DARK)
+    assert (found["paper"] == "rgb(255, 255, 255)") == (scheme == LIGHT)
+    assert found["reach"] <= width
+
+
+def test_classes_pass_axe_too(of_classes, tmp_path):
+    assert checked(of_classes / "report.html", tmp_path, 400, DARK)["violations"] == []
+
+
+def test_a_page_that_is_hard_to_read_does_not_pass(results, tmp_path):
+    page = (results / "report.html").read_text(encoding="utf-8")
+    worse = re.sub(r'alt="[^"]*"', "", page).replace("--soft: #55626f", "--soft: #c5ccd2")
+    worse = worse.replace("<h2>What matters</h2>", "<h5>What matters</h5>")
+    (tmp_path / "worse.html").write_text(worse, encoding="utf-8")
+    found = checked(tmp_path / "worse.html", tmp_path, 1280, LIGHT)
+    assert {one["id"] for one in found["violations"]} >= {
+        "image-alt", "color-contrast", "heading-order"
+    }  # fmt: skip
+
+
+def test_narrow_pages_have_pictures_of_their_own(results, tmp_path):
+    found = [
+        checked(results / "report.html", tmp_path, width, LIGHT)["picture"] for width in (500, 1280)
+    ]
+    page = (results / "report.html").read_text(encoding="utf-8")
+    sources = re.search(r'srcset="([^"]*)"><img src="([^"]*)"', page)
+    assert found == [len(address) for address in sources.groups()] and found[0] != found[1]
+
+
+# What it says
+
+
+def test_the_table_and_the_pictures_say_it_in_one_order(results):
+    page = page_of(results)
+    ranked = pd.read_csv(results / "importance.csv")["feature"].tolist()
+    rows = re.findall(r'<th scope="row">((?:(?!</th>).)*?)<span class="bar">', page)
+    assert rows == ranked
+    # One table, and no picture, of how often features are kept over all rows.
+    assert page.count('<table class="ranking">') == 1 and "Ranked features with" not in page
+
+
+def test_figures_have_the_digits_that_can_be_read(results):
+    for name in ("importance.csv", "directions.csv", "rows.csv"):
+        lines = (results / name).read_text(encoding="utf-8").splitlines()[1:]
+        cells = [cell for line in lines for cell in line.split(",") if "." in cell]
+        assert cells
+        for cell in cells:
+            mantissa = cell.split("e")[0].lstrip("-").replace(".", "").lstrip("0")
+            assert mantissa.isdigit() and len(mantissa) <= 4, cell
+
+
+def test_directions_are_those_of_the_saved_explainer(results):
+    table = pd.read_csv(results / "directions.csv", dtype={"class": str, "level": str})
+    parts = divided_frame(people(300), valid_share=0.2, test_share=0.2, seed=0)
+    effects = feature_effects(lexppl.load(results / "explainer"), parts.test.x, seed=0)
+    again = direction_table(effects, decoded_values(parts.test.x, parts.data.encoding))
+    assert len(table) == len(again) == 2 * (3 + 3)
+    np.testing.assert_allclose(table["slope"], again["slope"], rtol=1e-3)
+    of_age = table[(table["feature"] == "age") & (table["class"] == "high")].iloc[0]
+    of_smith = table[(table["level"] == "smith") & (table["class"] == "high")].iloc[0]
+    assert of_age["direction"] > 0.7 and of_age["slope"] > 0.5 and of_smith["effect"] > 0.5
+    # The second label is low.
+    assert "direction (low)" in page_of(results)
+    line = re.search(r'<th scope="row">age<.*?</tr>', page_of(results), re.DOTALL).group(0)
+    assert "↓\xa0−0." in line
+
+
+def test_rows_that_are_asked_for_add_up(results, capsys):
+    lines = pd.read_csv(results / "rows.csv")
+    assert lines["row"].unique().tolist() == list(ROWS)
+    page = page_of(results)
+    parts = divided_frame(people(300), valid_share=0.2, test_share=0.2, seed=0)
+    explainer = lexppl.load(results / "explainer")
+    for place, number in enumerate(ROWS):
+        own = lines[lines["row"] == number]
+        steps = own["step"].fillna(0.0)
+        assert own["total"].iloc[0] + steps.sum() == pytest.approx(own["total"].iloc[-1], abs=2e-3)
+        assert f"Row {number}: predicted " in page
+        age = own[own["feature"] == "age"]["value"].item()
+        assert float(age) == pytest.approx(people(300).age[number], rel=1e-3)
+        found = revealed_predictions(explainer, parts.data.x[list(ROWS)], masks=100, seed=0)
+        assert own["total"].iloc[-1] == pytest.approx(found.steps(place).predicted, abs=1e-3)
+        observed = people(300).income[number]
+        part = "" if number in parts.test_rows else "; the "
+        assert f"Observed: {observed}. Asked for{part}" in page
+
+
+def test_three_rows_are_shown_where_none_is_asked_for(of_classes):
+    page = page_of(of_classes)
+    for why in ("Predicted best", "In the middle", "Predicted worst"):
+        assert f"{why} of 60 held-out rows" in page
+    assert page.count('<table class="steps">') == 3
+    assert "By class: " in page and "Which way, by class" in page
+    posterior = arviz.from_netcdf(of_classes / "posterior.nc")
+    rows = pd.read_csv(of_classes / "rows.csv")["row"].unique()
+    assert set(rows) <= set(group_of(posterior, "posterior")["row"].values.tolist())
+    p = group_of(posterior, "posterior_predictive")["y_probability"].mean("chain")
+    own = classes().income[p["row"].values]
+    score = np.array([float(p.sel(row=row, **{"class": own[row]})) for row in p["row"].values])
+    assert rows[0] == p["row"].values[score.argmax()]
+    assert rows[2] == p["row"].values[score.argmin()]
+
+
+def test_the_posterior_has_values_and_gains_of_its_rows(results):
+    posterior = arviz.from_netcdf(results / "posterior.nc")
+    rows = group_of(posterior, "posterior")["row"].values
+    values, frame = feature_values(posterior), people(300)
+    np.testing.assert_allclose(values["age"].numbers, frame.age[rows], rtol=1e-5)
+    assert [values["job"].text(i) for i in range(len(rows))] == frame.job[rows].tolist()
+    gain = group_of(posterior, "sample_stats")["gain"]
+    table = pd.read_csv(results / "importance.csv", index_col="feature")
+    mean = gain.mean(("chain", "row"))
+    for feature in table.index:
+        assert float(mean.sel(feature=feature)) == pytest.approx(table["gain"][feature], rel=2e-3)
+
+
+def test_a_response_is_told_in_its_own_units(tmp_path, capsys):
+    out = ran(numbers(200), tmp_path, *LEARNED, "--row", "7")
+    page = page_of(out)
+    assert "direction (price)" in page and "mean of the rows fitted on" in page
+    table = pd.read_csv(out / "directions.csv").set_index("feature")
+    assert 150.0 < table["slope"]["a"] < 350.0 and table["direction"]["a"] > 0.9
+    printed = capsys.readouterr().out
+    price = numbers(200).price[7]
+    assert "Row 7 (asked for" in printed and f"observed {price:.4g}" in printed
+    last = pd.read_csv(out / "rows.csv")["total"].iloc[-1]
+    assert abs(last - price) < 150.0
+
+
+def test_rare_classes_have_their_average_precision_and_base_rate(tmp_path, capsys):
+    frame = people(300)
+    frame["income"] = np.where(np.arange(300) % 10 == 0, "rare", "usual")
+    ran(frame, tmp_path, *QUICK)
+    printed = capsys.readouterr().out
+    line = next(line for line in printed.splitlines() if line.strip().startswith("the base rate"))
+    assert line.split()[3:7] == ["0", "0.900", "0.500", "0.100"]
+    assert "avg precision" in printed
+
+
+@pytest.mark.parametrize(("row", "code"), [("300", 2), ("-1", 2), ("x", 2), ("1.5", 2)])
+def test_rows_that_are_not_there_are_refused_before_the_fit(row, code, tmp_path, capsys):
+    path = written(people(300), tmp_path)
+    assert main(["explain", str(path), "--out", str(tmp_path / "r"), f"--row={row}"]) == code
+    told = capsys.readouterr().err
+    assert "--row" in told and len(told.splitlines()) == 1
+    assert not (tmp_path / "r").exists()
+
+
+def test_masks_that_do_not_select_have_no_steps_and_that_is_said(tmp_path, capsys):
+    out = tmp_path / "r"
+    words = ["explain", "wine", "--method", "xtab", "--out", str(out), *QUICK[:-2], "--row", "3"]
+    assert main(words) == 0
+    assert "masks that do not select have no steps by feature" in capsys.readouterr().err
+    assert not (out / "rows.csv").exists() and '<table class="steps">' not in page_of(out)

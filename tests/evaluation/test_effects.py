@@ -1,0 +1,181 @@
+"""Effects and directions against closed forms: log-odds that are linear, means that are known."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from lexppl.evaluation import FeatureEffects, direction_table, feature_effects
+from lexppl.evaluation.effects import _log_odds
+from lexppl.explanation.feature_values import FeatureValues
+from lexppl.models import (
+    LEX,
+    MLP,
+    BernoulliLikelihood,
+    BernoulliSelector,
+    CategoricalLikelihood,
+    ConstantImputer,
+    GaussianImputer,
+    Grouping,
+    NormalLikelihood,
+    Predictor,
+)
+from lexppl.models.selectors import SoftMaskSelector
+from tests.evaluation.test_gains import Fixed, Linear, linear_model, model_of, result_of
+
+X = torch.randn(60, 3, generator=torch.Generator().manual_seed(3)).double()
+WEIGHTS = (1.5, -0.7, 0.0)
+
+
+def values_of(x, names):
+    return {name: FeatureValues(name, x[:, i].numpy()) for i, name in enumerate(names)}
+
+
+def test_of_linear_log_odds_it_is_the_weight_times_what_is_revealed():
+    """logit p(1 | x) = w · x, hidden features .4: an effect of w_g (x_g − .4), label 0 its
+    opposite, on whatever mask."""
+    result = result_of(linear_model(WEIGHTS, ConstantImputer(0.4)))
+    found = feature_effects(result, X, masks=200)
+    expected = torch.tensor(WEIGHTS).double() * (X - 0.4)
+    torch.testing.assert_close(found.effects[0, :, :, 1], expected)
+    torch.testing.assert_close(found.effects[..., 0], -found.effects[..., 1])
+    assert found.class_names == ("0", "1") and found.entry_names == ("x1", "x2", "x3")
+    assert float((found.kept - 0.5).abs().max()) < 6 * 0.5 / math.sqrt(200)
+
+
+def test_directions_and_slopes_of_linear_log_odds():
+    result = result_of(linear_model(WEIGHTS, ConstantImputer(0.4)))
+    table = direction_table(
+        feature_effects(result, X, masks=20), values_of(X, ("x1", "x2", "x3"))
+    ).query("`class` == '1'")
+    assert table["feature"].tolist() == ["x1", "x2", "x3"]
+    assert table["direction"].iloc[0] == pytest.approx(1.0)
+    assert table["direction"].iloc[1] == pytest.approx(-1.0)
+    # A feature of weight 0 changes nothing, and there is no direction in that.
+    assert math.isnan(table["direction"].iloc[2])
+    spread = X.numpy().std(0)
+    np.testing.assert_allclose(table["slope"], np.array(WEIGHTS) * spread, atol=1e-9)
+    assert table["spread"].isna().all()
+
+
+def test_only_rows_that_keep_the_feature_tell_its_direction():
+    """The selector keeps x1 where x2 > 0; the weight of rows without is 0."""
+
+    class Switch(torch.nn.Module):
+        def forward(self, x):
+            on = 40.0 * torch.where(x[:, 1] > 0, 1.0, -1.0)
+            return torch.stack([on, torch.full_like(on, 40.0), torch.full_like(on, -40.0)], -1)
+
+    model = linear_model(WEIGHTS, ConstantImputer(0.0))
+    model.selector = BernoulliSelector(Switch())
+    found = feature_effects(result_of(model), X, masks=4)
+    on = X[:, 1] > 0
+    assert (found.kept[0, on, 0] == 1).all() and (found.kept[0, ~on, 0] == 0).all()
+    assert (found.effects[0, ~on, 0] == 0).all()
+    table = direction_table(found, values_of(X, ("x1", "x2", "x3"))).query("`class` == '1'")
+    assert table["kept"].tolist() == [int(on.sum()), 60, 0]
+    assert table["slope"].iloc[0] == pytest.approx(WEIGHTS[0] * X[:, 0].numpy().std())
+    assert table[["direction", "slope"]].iloc[2].isna().all()
+
+
+def test_against_enumeration_of_all_masks():
+    model = model_of()
+    result = result_of(model, labels=(0, 1, 2))
+    found = feature_effects(result, X[:3], masks=4000, imputations=3, seed=1)
+    logits = torch.tensor((0.3, -0.8, 1.1)).double()
+    total = torch.zeros(3, 3, 3).double()
+    weight = torch.zeros(3).double()
+    with torch.no_grad():
+
+        def log_odds(mask):
+            filled = torch.where(mask == 1, X[:3], torch.tensor(0.3).double())
+            p = model.predictor(filled).probs
+            return p.log() - (1 - p).log()
+
+        for bits in itertools.product((0.0, 1.0), repeat=3):
+            mask = torch.tensor(bits).double()
+            p = torch.where(mask == 1, logits.sigmoid(), 1 - logits.sigmoid()).prod()
+            for g in range(3):
+                if mask[g] == 1:
+                    without = mask.clone()
+                    without[g] = 0
+                    total[:, g] += p * (log_odds(mask) - log_odds(without))
+                    weight[g] += p
+    exact = total / weight[:, None]
+    error = 6 * 2.0 / math.sqrt(4000 * 0.3)
+    assert float((found.effects[0] - exact).abs().max()) < error
+
+
+def test_imputations_are_averaged_before_the_log():
+    p = torch.rand(3, 4, 2, 5, generator=torch.Generator().manual_seed(0)).double()
+    p = p / p.sum(0)
+    mean = p.mean(1)
+    torch.testing.assert_close(_log_odds(p.log()), mean.log() - (1 - mean).log())
+
+
+def test_of_a_response_it_is_the_change_of_the_mean():
+    model = LEX(
+        BernoulliSelector(Fixed([0.0, 0.0, 0.0])),
+        ConstantImputer(0.0),
+        Predictor(Linear(*WEIGHTS), NormalLikelihood()),
+    ).double()
+    found = feature_effects(result_of(model), X, masks=50)
+    assert found.class_names is None and found.effects.shape == (1, 60, 3, 1)
+    torch.testing.assert_close(found.effects[0, ..., 0], torch.tensor(WEIGHTS).double() * X)
+
+
+def test_levels_have_their_own_effects():
+    """One-hot columns of weights 2, −1, .5 in one entry, hidden as zeros: the level's weight."""
+    place = torch.arange(60) % 3
+    x = torch.cat([X[:, :1], torch.nn.functional.one_hot(place, 3).double()], -1)
+    model = LEX(
+        BernoulliSelector(Fixed([0.0, 1.0])),
+        ConstantImputer(0.0),
+        Predictor(Linear(0.3, 2.0, -1.0, 0.5), BernoulliLikelihood()),
+        grouping=Grouping([0, 1, 1, 1], names=["age", "job"]),
+    ).double()
+    found = feature_effects(result_of(model, event_shape=(4,)), x, masks=30)
+    job = FeatureValues("job", place.double().numpy(), ("cook", "smith", "clerk", "never"))
+    table = direction_table(found, {"job": job}).query("`class` == '1'").set_index("level")
+    assert table["feature"].unique().tolist() == ["job"]
+    np.testing.assert_allclose(table["effect"].iloc[:3], [2.0, -1.0, 0.5])
+    assert math.isnan(table["effect"]["never"]) and table["kept"]["never"] == 0
+
+
+def test_replicates_are_pooled_and_their_spread_is_told():
+    one, two = (linear_model((w, 0.0, 0.0), ConstantImputer(0.0)) for w in (1.0, 2.0))
+    found = feature_effects(result_of(one, two), X, masks=400)
+    table = direction_table(found, {"x1": FeatureValues("x1", X[:, 0].numpy())})
+    line = table.query("`class` == '1'").iloc[0]
+    sd = X[:, 0].numpy().std()
+    assert line["spread"] == pytest.approx(sd / math.sqrt(2))
+    assert line["slope"] == pytest.approx(1.5 * sd, rel=0.1)
+
+
+def test_saturated_predictions_have_log_odds_still():
+    result = result_of(linear_model((400.0, 0.0, 0.0), ConstantImputer(0.0)))
+    found = feature_effects(result, X, masks=10)
+    torch.testing.assert_close(found.effects[0, :, 0, 1], 400.0 * X[:, 0])
+
+
+def test_the_same_seed_gives_the_same_effects():
+    result = result_of(linear_model(WEIGHTS, GaussianImputer()))
+    first, again, other = (feature_effects(result, X, seed=s).effects for s in (1, 1, 2))
+    assert torch.equal(first, again) and not torch.equal(first, other)
+
+
+def test_mistakes():
+    soft = LEX(
+        SoftMaskSelector(MLP(3, 3, (4,), seed=0)),
+        ConstantImputer(0.0),
+        Predictor(MLP(3, 2, (4,), seed=1), CategoricalLikelihood()),
+    )
+    with pytest.raises(ValueError, match="effects are of selections"):
+        feature_effects(result_of(soft), X.float())
+    found = FeatureEffects(torch.zeros(1, 4, 1, 1), torch.ones(1, 4, 1), ("a",), None)
+    with pytest.raises(ValueError, match="must be of the 4 rows"):
+        direction_table(found, {"a": FeatureValues("a", np.zeros(3))})
+    with pytest.raises(ValueError, match="masks"):
+        feature_effects(result_of(linear_model(WEIGHTS)), X, masks=0)
