@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from lexppl.cli.compare_command import run_compare
-from lexppl.cli.errors import UsageError, one_line
+from lexppl.cli.errors import UsageError, told
 from lexppl.cli.evaluate_command import run_evaluate
 from lexppl.cli.exit_codes import FAILED, INTERRUPTED, MISUSED
 from lexppl.cli.explain_command import run_explain
@@ -60,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _fail(error: Exception, code: int, debug: bool) -> int:
     if debug:
         raise error
-    print(f"lexppl: error: {one_line(error)}", file=sys.stderr)
+    print(f"lexppl: error: {told(error)}", file=sys.stderr)
     return code
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from lexppl.cli.errors import UsageError
 from lexppl.data import (
     DividedTable,
+    FileFormat,
     divided_frame,
     divided_set,
     read_frame,
@@ -27,11 +28,19 @@ JUDGED_ROWS = 10_000
 TABLE_OPTIONS = (
     "target",
     "task",
+    "drop",
+    "keep",
     "categorical",
     "missing",
     "drop_missing",
+    "hide_missing",
+    "missing_indicator",
     "drop_constant",
+    "rare",
+    "dates",
     "separator",
+    "decimal",
+    "encoding",
     "column_names",
 )
 
@@ -55,19 +64,26 @@ def read_source(options: argparse.Namespace, device: torch.device) -> DividedTab
     path = Path(name).expanduser()
     if not path.exists():
         raise UsageError(_unknown(name, path))
-    frame = read_frame(
-        path,
-        missing=options.missing,
+    file_format = FileFormat(
+        missing=tuple(options.missing),
         separator=_separator(options.separator),
-        column_names=options.column_names,
+        decimal=options.decimal,
+        text_encoding=options.encoding,
     )
     return divided_frame(
-        frame,
+        read_frame(path, file_format, column_names=options.column_names),
         options.target,
         task=options.task,
+        drop=options.drop,
+        keep=options.keep,
         categorical=options.categorical,
         drop_missing=options.drop_missing,
+        hide_missing=options.hide_missing,
+        missing_indicator=options.missing_indicator,
         drop_constant=options.drop_constant,
+        rare=options.rare,
+        dates=options.dates,
+        file_format=file_format,
         name=table_name(path),
         **division,
     ).to(device)
