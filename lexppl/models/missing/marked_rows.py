@@ -71,4 +71,6 @@ class MarkedRows(nn.Module):
 
     def observed(self, x: Tensor) -> Tensor:
         """1 where a value is there and 0 where it is missing, `(…, D)`, in the type of x."""
-        return 1.0 - x.index_select(-1, self.marker_places) * self.marked.to(x.dtype)
+        # Markers are facts: a gradient of x is none of theirs.
+        markers = x.detach().index_select(-1, self.marker_places)
+        return 1.0 - markers * self.marked.to(x.dtype)
