@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from lexppl.data.cells import level_index, numbers_of
-from lexppl.data.dates import Order, cyclic_parts, days_of
+from lexppl.data.dates import Order, days_of, waves
 
 
 @dataclass(frozen=True)
@@ -100,20 +100,21 @@ class CategoricalColumn:
 class DateColumn:
     """A column of dates that enters as a trend and as what recurs; all of it is one mask entry.
 
-    With ``t`` in days since 1970-01-01 (UTC) the features are ``(t − mean) / scale`` and, for each
-    of the parts, the sine and the cosine of its angle: the month's in the year, the weekday's in
-    the week, the hour's in the day.
+    With ``t`` in days since 1970-01-01 (UTC) the features are ``(t − mean) / scale`` and the sine
+    and the cosine of angles: the month's in the year, the weekday's in the week, the hour's in the
+    day.
 
     Args:
         name: the column's.
         mean, scale: of ``t``, in days.
-        parts: of ``"month"``, ``"weekday"`` and ``"hour"`` those that vary.
+        parts: of ``"month sin"``, ``"month cos"`` and the same of ``weekday`` and ``hour`` those
+            that vary.
         order: of day and month in words such as 03/04/2026; ``None`` where it needs none.
         gaps: cells may be missing, and enter as zeros beside a marker, as in
             :class:`NumericColumn`.
 
     Example:
-        >>> column = DateColumn("seen", mean=0.0, scale=10.0, parts=("weekday",))
+        >>> column = DateColumn("seen", mean=0.0, scale=10.0, parts=("weekday sin", "weekday cos"))
         >>> column.feature_names
         ('seen', 'seen: weekday sin', 'seen: weekday cos')
     """
@@ -128,10 +129,9 @@ class DateColumn:
     @property
     def plain(self) -> tuple[Plain, ...]:
         """Return the columns of one feature kind each that it is made of, the marker last."""
-        waves = (f"{self.name}: {part} {wave}" for part in self.parts for wave in ("sin", "cos"))
         return (
             NumericColumn(self.name, self.mean, self.scale),
-            *(NumericColumn(name, 0.0, 1.0) for name in waves),
+            *(NumericColumn(f"{self.name}: {part}", 0.0, 1.0) for part in self.parts),
             *_marker(self),
         )
 
@@ -153,9 +153,8 @@ class DateColumn:
     def values(self, cells: pd.Series) -> list[NDArray[Any]]:
         """Return what the plain columns hold, as :meth:`checked`."""
         days = self.checked(cells)
-        angles = cyclic_parts(days)
-        waves = [wave(angles[part]) for part in self.parts for wave in (np.sin, np.cos)]
-        return [days, *waves, *_marked(self, cells)]
+        found = waves(days)
+        return [days, *(found[part] for part in self.parts), *_marked(self, cells)]
 
 
 @dataclass(frozen=True)

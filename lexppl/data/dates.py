@@ -167,14 +167,31 @@ def cyclic_parts(days: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
     }
 
 
-def varying_parts(days: NDArray[np.float64]) -> tuple[str, ...]:
-    """Names of the cyclic parts that are not the same in all dates.
+def waves(days: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
+    """The sine and the cosine of each angle of :func:`cyclic_parts`, `(N,)`, by name.
 
-    >>> varying_parts(np.array([0.0, 40.0, np.nan]))
-    ('month', 'weekday')
+    >>> list(waves(np.array([0.0])))[:2]
+    ['month sin', 'month cos']
     """
-    angles = cyclic_parts(days[~np.isnan(days)])
-    return tuple(name for name, angle in angles.items() if len(np.unique(angle)) > 1)
+    return {
+        f"{name} {wave.__name__}": wave(angle)
+        for name, angle in cyclic_parts(days).items()
+        for wave in (np.sin, np.cos)
+    }
+
+
+def varying_waves(days: NDArray[np.float64]) -> tuple[str, ...]:
+    """Names of the waves that are not the same in all dates.
+
+    >>> varying_waves(np.array([0.0, 7.0, np.nan, 38.0]))
+    ('month sin', 'month cos', 'weekday sin', 'weekday cos')
+    """
+    known = waves(days[~np.isnan(days)])
+    return tuple(name for name, wave in known.items() if np.ptp(wave) > ALIKE)
+
+
+ALIKE = 1e-6
+"""What waves may differ by, by rounding."""
 
 
 def _words(cells: pd.Series) -> list[str]:

@@ -38,7 +38,7 @@ from lexppl.data.columns import (
     markers_of,
     source_of,
 )
-from lexppl.data.dates import checked_order, date_order, varying_parts
+from lexppl.data.dates import checked_order, date_order, varying_waves
 from lexppl.data.listing import counted, listed
 from lexppl.data.reading.file_format import FileFormat
 from lexppl.data.target_column import TargetColumn, statistics_of
@@ -142,15 +142,16 @@ class TableEncoding:
                 found[name] = NumericColumn(name, 0.0, 1.0, gaps)
                 numbers[name] = numbers_of(cells, gaps)
             else:
-                order = date_order(cells, given)
-                column = DateColumn(name, 0.0, 1.0, (), order, gaps)
-                numbers[name] = column.checked(cells)
-                found[name] = replace(column, parts=varying_parts(numbers[name]))
+                dated = DateColumn(name, 0.0, 1.0, (), date_order(cells, given), gaps)
+                numbers[name] = dated.checked(cells)
+                found[name] = replace(dated, parts=varying_waves(numbers[name]))
         if numbers:
             values = np.stack(list(numbers.values()), axis=1)[rows]
             pairs = statistics_of(list(numbers), values, statistics_weights)
             for name, (mean, scale) in zip(numbers, pairs, strict=True):
-                found[name] = replace(found[name], mean=mean, scale=scale)  # type: ignore[call-arg]
+                column = found[name]
+                if isinstance(column, NumericColumn | DateColumn):
+                    found[name] = replace(column, mean=mean, scale=scale)
         columns: list[Column] = []
         for name, column in found.items():
             columns.append(column)
@@ -159,9 +160,7 @@ class TableEncoding:
         names = [part.name for column in columns for part in column.plain]
         repeated = [name for name, count in Counter(names).items() if count > 1]
         if repeated:
-            raise ValueError(
-                f"columns become features of one name: {listed(repeated)}; rename them"
-            )
+            raise ValueError(f"columns give features of one name, {listed(repeated)}; rename them")
         return cls(tuple(columns), target)
 
     @cached_property

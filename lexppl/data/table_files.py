@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import bz2
 import csv
+import gzip
+import lzma
 import warnings
 import zipfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -22,6 +27,16 @@ _COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
 _PARQUET = (".parquet", ".pq")
 _EXCEL = (".xlsx", ".xlsm")
 _BYTES_OF_LINES = 2**16
+
+
+def _open_zst(file: Path, mode: str) -> Any:
+    # Of the standard library from Python 3.14 on only; pandas asks for it too.
+    return import_module("zstandard").open(file, mode)
+
+
+_OPENERS: Mapping[str, Callable[..., Any]] = MappingProxyType(
+    {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open, ".zst": _open_zst}
+)
 
 
 def read_frame(
@@ -74,7 +89,7 @@ def read_frame(
         raise ValueError(f"the table is empty: {file.name!r} holds nothing") from error
     except UnicodeError as error:
         raise ValueError(_not_decoded(file, written, error)) from error
-    except (OSError, EOFError, csv.Error, pd.errors.ParserError) as error:
+    except (OSError, EOFError, lzma.LZMAError, csv.Error, pd.errors.ParserError) as error:
         raise ValueError(f"{file.name!r} cannot be read as a table: {_one_line(error)}") from error
     except pd.errors.ParserWarning as error:
         raise ValueError(
@@ -124,8 +139,9 @@ def _article(word: str) -> str:
 
 def _first_lines(file: Path, text_encoding: str | None) -> tuple[list[str], str]:
     """The first lines of a text file, and its encoding."""
-    with pd.io.common.get_handle(file, "rb", is_text=False, compression="infer") as opened:
-        start = opened.handle.read(_BYTES_OF_LINES)
+    opener = _OPENERS.get(file.suffix.lower(), open)
+    with opener(file, "rb") as opened:
+        start = opened.read(_BYTES_OF_LINES)
     name = encoding_by_mark(start) if text_encoding is None else text_encoding
     # The last letter may be cut in two; a letter that is wrong is told when all is read.
     lines = start.decode(name, errors="ignore").splitlines()

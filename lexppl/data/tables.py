@@ -247,9 +247,7 @@ def dataset_from_frame(
     left = rows_left(used, target, drop_missing, hide_missing)
     if hide_missing and not left.all():
         count = int((~left).sum())
-        warnings.warn(
-            f"{count} rows have no {target!r}, the target, and are left out", stacklevel=2
-        )
+        warnings.warn(f"{count} rows without a target, {target!r}, are left out", stacklevel=2)
     used = used[left]
     labels = used[target]
     if cells[target].isna().any():

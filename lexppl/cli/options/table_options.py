@@ -23,9 +23,13 @@ def table_options(group: argparse._ArgumentGroup) -> None:
 
 
 def _column_options(group: argparse._ArgumentGroup) -> None:
-    several = {"action": "extend", "nargs": "+", "default": [], "metavar": "COLUMN"}
-    group.add_argument("--drop", **several, help="columns to leave out, such as an identifier")
-    group.add_argument("--keep", **several, help="the only columns to read beside the target")
+    for option, text in (
+        ("--drop", "columns to leave out, such as an identifier"),
+        ("--keep", "the only columns to read beside the target"),
+    ):
+        group.add_argument(
+            option, action="extend", nargs="+", default=[], metavar="COLUMN", help=text
+        )
     group.add_argument(
         "--categorical",
         action="append",
