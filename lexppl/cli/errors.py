@@ -1,19 +1,22 @@
 """Mistakes made at the command line, told in one line."""
 
+import ast
+import re
+import shlex
 from collections.abc import Mapping
 from types import MappingProxyType
 
 OPTIONS: Mapping[str, str] = MappingProxyType(
     {
-        "give drop_missing=True": "give --drop-missing",
-        "give drop_constant=True": "give --drop-constant",
-        "give missing=(": "give --missing (",
         "give column_names": "give --column-names",
         "column_names must": "--column-names must",
         "column_names is for": "--column-names is for",
         "separator must": "--separator must",
         "its separator given": "its separator given as --separator",
         ": give separator": ": give --separator",
+        "text_encoding must": "--encoding must",
+        "drop names": "--drop names",
+        "keep names": "--keep names",
         "categorical names": "--categorical names",
         "task must": "--task must",
         "output='logits', 'probabilities' or 'response'": (
@@ -31,21 +34,59 @@ OPTIONS: Mapping[str, str] = MappingProxyType(
 """What the library's errors call things, and what they are called at the command line."""
 
 
+ARGUMENT = re.compile(
+    r"\b(?P<name>drop|keep|categorical|missing|drop_missing|hide_missing|missing_indicator"
+    r"|drop_constant|rare|dates|separator|decimal|text_encoding)"
+    r"=(?P<value>True|\d+|'[^']*'|\"[^\"]*\"|\[[^\]]*\]|\((?:…|[^)]*,)\))"
+)
+"""An argument of a reading function, as its errors have it."""
+
+
 class UsageError(Exception):
     """A command that cannot be carried out as it was typed; the program exits with code 2."""
+
+
+def told(error: BaseException) -> str:
+    """An error's message with options by their names at the command line: one line, or where a
+    table has several things wrong one line each.
+
+    Example:
+        >>> told(ValueError("k must be a whole number\\n from 1 to 3; it is 4"))
+        '--k must be a whole number from 1 to 3; it is 4'
+    """
+    if len(getattr(error, "problems", ())) < 2:
+        return one_line(error)
+    *lines, last = (_with_options(line) for line in str(error).splitlines())
+    return "\n".join([*lines, last.replace(", --", " --")])
 
 
 def one_line(error: BaseException) -> str:
     """An error's message in one line, with options by their names at the command line.
 
     Example:
-        >>> one_line(ValueError("k must be a whole number\\n from 1 to 3; it is 4"))
-        '--k must be a whole number from 1 to 3; it is 4'
+        >>> one_line(ValueError("leave it out with drop=['the id']"))
+        "leave it out with --drop 'the id'"
     """
     message = str(error)
     if isinstance(error, OSError) and error.strerror:
         message = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    message = " ".join(message.split()) or type(error).__name__
+    return _with_options(" ".join(message.split()) or type(error).__name__)
+
+
+def _with_options(message: str) -> str:
     for name, option in OPTIONS.items():
         message = message.replace(name, option)
-    return message
+    return ARGUMENT.sub(_typed, message)
+
+
+def _typed(argument: re.Match[str]) -> str:
+    """An argument as it is typed at the command line."""
+    name = "encoding" if argument["name"] == "text_encoding" else argument["name"]
+    option = "--" + name.replace("_", "-")
+    if argument["value"] in ("True", "(…,)", "(…)"):
+        return option if argument["value"] == "True" else f"{option} CELL"
+    value = ast.literal_eval(argument["value"])
+    if name == "missing":
+        return " ".join(f"{option} {shlex.quote(str(cell))}" for cell in value)
+    values = value if isinstance(value, list | tuple) else [value]
+    return " ".join([option, *(shlex.quote(str(one)) for one in values)])

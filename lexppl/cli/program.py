@@ -8,7 +8,7 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import Any
 
-from lexppl.cli.errors import UsageError, one_line
+from lexppl.cli.errors import UsageError, told
 from lexppl.cli.exit_codes import FAILED, INTERRUPTED, MISUSED
 from lexppl.cli.options.arguments import parse
 from lexppl.cli.options.checks import check_options
@@ -68,7 +68,7 @@ def _command(name: str) -> Callable[[Any, Sequence[str]], int]:
 def _fail(error: Exception, code: int, debug: bool) -> int:
     if debug:
         raise error
-    print(f"lexppl: error: {one_line(error)}", file=sys.stderr)
+    print(f"lexppl: error: {told(error)}", file=sys.stderr)
     return code
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from lexppl.choices.data_sets import shipped_names
 from lexppl.cli.options.data_name import check_data_name
-from lexppl.data import DividedTable, divided_frame, divided_set, read_frame
+from lexppl.data import DividedTable, FileFormat, divided_frame, divided_set, read_frame
 from lexppl.data.table_files import table_name
 
 JUDGED_ROWS = 10_000
@@ -35,19 +35,26 @@ def read_source(options: argparse.Namespace, device: torch.device) -> DividedTab
     if name in shipped_names():
         return divided_set(name, **division).to(device)
     path = Path(name).expanduser()
-    frame = read_frame(
-        path,
-        missing=options.missing,
+    file_format = FileFormat(
+        missing=tuple(options.missing),
         separator=_separator(options.separator),
-        column_names=options.column_names,
+        decimal=options.decimal,
+        text_encoding=options.encoding,
     )
     return divided_frame(
-        frame,
+        read_frame(path, file_format, column_names=options.column_names),
         options.target,
         task=options.task,
+        drop=options.drop,
+        keep=options.keep,
         categorical=options.categorical,
         drop_missing=options.drop_missing,
+        hide_missing=options.hide_missing,
+        missing_indicator=options.missing_indicator,
         drop_constant=options.drop_constant,
+        rare=options.rare,
+        dates=options.dates,
+        file_format=file_format,
         name=table_name(path),
         **division,
     ).to(device)

@@ -1,15 +1,18 @@
 """Data sets: synthetic ones with known truth, shipped ones, tables from files."""
 
 from lexppl.choices.data_sets import shipped_names, synthetic_names
+from lexppl.data.columns import (
+    CategoricalColumn,
+    DateColumn,
+    IndicatorColumn,
+    NumericColumn,
+)
 from lexppl.data.dataset import Dataset
 from lexppl.data.divided_table import DividedTable, divided_frame, divided_set
-from lexppl.data.encoding import (
-    CategoricalColumn,
-    NumericColumn,
-    TableEncoding,
-    TargetColumn,
-)
+from lexppl.data.encoding import TableEncoding, TargetColumn
 from lexppl.data.ranked_sets import ranked_names, ranked_set
+from lexppl.data.reading.file_format import FileFormat
+from lexppl.data.reading.table_error import TableError
 from lexppl.data.shipped import load
 from lexppl.data.synthetic import (
     AdditiveBranch,
@@ -25,11 +28,15 @@ __all__ = [
     "AdditiveBranch",
     "CategoricalColumn",
     "Dataset",
+    "DateColumn",
     "DividedTable",
+    "FileFormat",
+    "IndicatorColumn",
     "NumericColumn",
     "ProductBranch",
     "SyntheticSet",
     "TableEncoding",
+    "TableError",
     "TargetColumn",
     "dataset_from_frame",
     "divided_frame",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -13,6 +15,8 @@ from numpy.typing import NDArray
 
 from lexppl.choices.data_sets import synthetic_names
 from lexppl.data.dataset import Dataset
+from lexppl.data.reading.chosen_columns import chosen_columns
+from lexppl.data.reading.read_rows import rows_left
 from lexppl.data.shipped import load, shipped_frame
 from lexppl.data.stratification import stratified_parts, training_and_validation
 from lexppl.data.tables import dataset_from_frame
@@ -25,7 +29,8 @@ class DividedTable(Summarised):
 
     Args:
         data: all rows, by the statistics of those to fit on; a response is standardised.
-        table: the same rows as they were, without the target, as a black box sees them.
+        table: the same rows as they were, without the target, as a black box sees them: with the
+            columns that are left out, which it may have seen.
         train_rows: places of the rows to fit on, from 0, after rows with missing values were
             dropped.
         valid_rows: of those to choose the best epoch on, or ``None``.
@@ -104,8 +109,8 @@ def divided_frame(
         valid_share: share of all rows on which the best epoch is chosen, or ``None``.
         test_share: share of all rows to judge.
         seed: of the division.
-        reading: ``task``, ``categorical``, ``drop_missing``, ``drop_constant``, ``name`` and
-            ``dtype``, of :func:`lexppl.data.dataset_from_frame`.
+        reading: further arguments of :func:`lexppl.data.dataset_from_frame`, but for
+            ``encoding``, ``standardise_target`` and ``statistics_rows``.
 
     Raises:
         ValueError: as :func:`lexppl.data.dataset_from_frame`; no rows to fit on or to judge, a
@@ -121,17 +126,34 @@ def divided_frame(
     """
     first = dataset_from_frame(frame, target, **reading)
     rows = _divided(first, valid_share, test_share, seed)
-    data = dataset_from_frame(
-        frame,
-        target,
-        standardise_target=first.task == "regression",
-        statistics_rows=rows[0],
-        **reading,
-    )
+    with warnings.catch_warnings():
+        # What there is to warn of was told just now.
+        warnings.simplefilter("ignore", UserWarning)
+        data = dataset_from_frame(
+            frame,
+            target,
+            standardise_target=first.task == "regression",
+            statistics_rows=rows[0],
+            **reading,
+        )
+    return DividedTable(data, _table_of(frame, data.target_name, **reading), *rows)
+
+
+def _table_of(
+    frame: pd.DataFrame,
+    target: str,
+    *,
+    drop: Sequence[str] = (),
+    keep: Sequence[str] = (),
+    drop_missing: bool = False,
+    hide_missing: bool = False,
+    **_: Any,
+) -> pd.DataFrame:
+    """The rows that are read as they were, without the target."""
     cells = frame.set_axis([str(column) for column in frame.columns], axis=1)
-    complete = cells.dropna() if reading.get("drop_missing") else cells
-    table = complete.drop(columns=data.target_name).reset_index(drop=True)
-    return DividedTable(data, table, *rows)
+    features, _target = chosen_columns(list(cells.columns), target, drop=drop, keep=keep)
+    left = rows_left(cells[[*features, target]], target, drop_missing, hide_missing)
+    return cells[left].drop(columns=target).reset_index(drop=True)
 
 
 def divided_set(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
 from typing import Any
@@ -16,102 +17,31 @@ from sklearn.compose import ColumnTransformer
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from torch import Tensor
 
-from lexppl.data.cells import is_numeric, level_index, levels_in, numbers_of, refuse_missing
-from lexppl.data.listing import listed
-
-
-@dataclass(frozen=True)
-class NumericColumn:
-    """A column ``v`` that enters as ``(v − mean) / scale``."""
-
-    name: str
-    mean: float
-    scale: float
-
-    @property
-    def feature_names(self) -> tuple[str, ...]:
-        """Return the one feature's name, the column's own."""
-        return (self.name,)
-
-    def checked(self, cells: pd.Series) -> NDArray[np.float64]:
-        """Return the cells as numbers, shape ``(N,)``.
-
-        Raises:
-            ValueError: cells that are missing, infinite or no numbers.
-        """
-        return numbers_of(cells)
-
-
-@dataclass(frozen=True)
-class CategoricalColumn:
-    """A column that enters as one 0/1 feature a level; all of them are one mask entry."""
-
-    name: str
-    levels: tuple[str, ...]
-
-    @property
-    def feature_names(self) -> tuple[str, ...]:
-        """Return ``column=level`` for each level."""
-        return tuple(_feature_name(self.name, level) for level in self.levels)
-
-    def checked(self, cells: pd.Series) -> NDArray[np.object_]:
-        """Return the cells as names of levels, shape ``(N,)``.
-
-        Raises:
-            ValueError: cells that are missing, or of a level that was not there before.
-        """
-        return np.asarray(self.levels, dtype=object)[level_index(cells, self.levels)]
-
-
-Column = NumericColumn | CategoricalColumn
-
-
-@dataclass(frozen=True)
-class TargetColumn:
-    """The column to predict: classes, or numbers that enter as ``(v − mean) / scale``.
-
-    For regression ``mean`` is 0 and ``scale`` is 1 unless the target was standardised.
-    """
-
-    name: str
-    class_names: tuple[str, ...] | None
-    mean: float = 0.0
-    scale: float = 1.0
-
-    @classmethod
-    def standardised(
-        cls, name: str, values: NDArray[np.float64], weights: NDArray[np.float64] | None = None
-    ) -> TargetColumn:
-        """Return a response with the mean and the scale of these values, shape ``(N,)``.
-
-        Args:
-            name: the target's.
-            values: those to learn from.
-            weights: how often each counts, shape ``(N,)``; once where ``None``.
-
-        Raises:
-            ValueError: values so large that they cannot be standardised.
-
-        >>> TargetColumn.standardised("price", np.array([10.0, 30.0]))
-        TargetColumn(name='price', class_names=None, mean=20.0, scale=10.0)
-        """
-        [(mean, scale)] = _statistics([name], values[:, None], weights)
-        return cls(name, None, mean, scale)
-
-    def encode(self, cells: pd.Series, dtype: torch.dtype | None = None) -> Tensor:
-        """Return class indices (long) or the numbers, shape ``(N,)``.
-
-        Raises:
-            ValueError: cells that are missing, a label that was not there before, or no numbers.
-        """
-        if self.class_names is not None:
-            return torch.from_numpy(level_index(cells, self.class_names, what="label"))
-        values = (numbers_of(cells) - self.mean) / self.scale
-        return torch.from_numpy(values).to(dtype or torch.get_default_dtype())
-
-    def decode(self, values: Tensor) -> Tensor:
-        """Return numbers of a regression target in the table's own units."""
-        return values * self.scale + self.mean
+from lexppl.data.cells import (
+    kind_of,
+    levels_in,
+    missing_in,
+    numbers_of,
+    pooled_levels,
+    refuse_missing,
+)
+from lexppl.data.columns import (
+    CategoricalColumn,
+    Column,
+    DateColumn,
+    IndicatorColumn,
+    NumericColumn,
+    Plain,
+    column_from_json,
+    column_to_json,
+    level_feature,
+    markers_of,
+    source_of,
+)
+from lexppl.data.dates import checked_order, date_order, varying_waves
+from lexppl.data.listing import counted, listed
+from lexppl.data.reading.file_format import FileFormat
+from lexppl.data.target_column import TargetColumn, statistics_of
 
 
 @dataclass(frozen=True)
@@ -124,6 +54,8 @@ class TableEncoding:
     Args:
         columns: the feature columns in order, one mask entry each.
         target: the target column.
+        left_out: columns of the table that are not read, there or not.
+        file_format: how the table's file is written.
 
     Example:
         >>> import pandas as pd
@@ -145,6 +77,8 @@ class TableEncoding:
 
     columns: tuple[Column, ...]
     target: TargetColumn
+    left_out: tuple[str, ...] = ()
+    file_format: FileFormat = field(default_factory=FileFormat)
 
     @classmethod
     def fit(
@@ -155,61 +89,95 @@ class TableEncoding:
         statistics_rows: Sequence[int] | NDArray[Any] | None = None,
         statistics_weights: NDArray[np.float64] | None = None,
         every_category: bool = False,
+        hide_missing: bool = False,
+        missing_indicator: bool = False,
+        rare: int | None = None,
+        dates: str | None = None,
     ) -> TableEncoding:
         """Return the encoding of a table's columns.
 
         Numbers enter by the mean and the standard deviation (population) of some of the rows, a
         column that is constant in these with scale 1. Columns of words, categories and booleans
-        have the levels of all rows.
+        have the levels of all rows. Dates enter as :class:`DateColumn` says.
 
         Args:
             frame: the rows without the target; columns have different names that are words.
             target: what they predict.
-            statistics_rows: places of the rows that means and scales are of, as of a training
-                part; all where ``None``.
-            statistics_weights: how often each of these rows counts in them; once where ``None``.
+            statistics_rows: places of the rows that means and scales are of, and by which levels
+                are rare, as of a training part; all where ``None``.
+            statistics_weights: how often each of these rows counts in means and scales; once where
+                ``None``.
             every_category: a pandas category has all its categories as levels, in these rows or
                 not.
+            hide_missing: columns with missing values have gaps; they are refused otherwise.
+            missing_indicator: each of these has a mask entry beside it that says where it is
+                missing.
+            rare: levels with fewer of the rows that statistics are of are pooled into one.
+            dates: ``"dayfirst"`` or ``"monthfirst"``, for words such as 03/04/2026.
 
         Raises:
             ValueError: missing or infinite values, numbers so large that they cannot be
-                standardised, dates and the like.
+                standardised, dates whose order nothing tells, durations and the like.
 
         Example:
             >>> frame = pd.DataFrame({"age": [30.0, 50.0, 90.0], "job": ["smith", "cook", "king"]})
             >>> target = TargetColumn("y", ("0", "1"))
             >>> encoding = TableEncoding.fit(frame, target, statistics_rows=[0, 1])
             >>> encoding.columns[0]
-            NumericColumn(name='age', mean=40.0, scale=10.0)
+            NumericColumn(name='age', mean=40.0, scale=10.0, gaps=False)
             >>> encoding.feature_names
             ('age', 'job=cook', 'job=king', 'job=smith')
         """
-        names = [name for name in frame.columns if is_numeric(frame[name])]
-        fitted: dict[str, NumericColumn] = {}
-        if names:
-            values = np.stack([numbers_of(frame[name]) for name in names], axis=1)
-            pairs = _statistics(
-                names,
-                values if statistics_rows is None else values[statistics_rows],
-                statistics_weights,
-            )
-            fitted = {n: NumericColumn(n, *pair) for n, pair in zip(names, pairs, strict=True)}
-        columns = (
-            fitted.get(name) or CategoricalColumn(name, levels_in(frame[name], every_category))
-            for name in frame.columns
-        )
+        rows = slice(None) if statistics_rows is None else np.asarray(statistics_rows)
+        given = checked_order(dates)
+        found: dict[str, Column] = {}
+        numbers: dict[str, NDArray[np.float64]] = {}
+        for name in frame.columns:
+            cells = frame[name]
+            gaps = hide_missing and bool(cells.isna().any())
+            kind = kind_of(cells)
+            if kind == "level":
+                found[name] = _levelled(cells, gaps, every_category, rare, rows)
+            elif kind == "number":
+                found[name] = NumericColumn(name, 0.0, 1.0, gaps)
+                numbers[name] = numbers_of(cells, gaps)
+            else:
+                dated = DateColumn(name, 0.0, 1.0, (), date_order(cells, given), gaps)
+                numbers[name] = dated.checked(cells)
+                found[name] = replace(dated, parts=varying_waves(numbers[name]))
+        if numbers:
+            values = np.stack(list(numbers.values()), axis=1)[rows]
+            pairs = statistics_of(list(numbers), values, statistics_weights)
+            for name, (mean, scale) in zip(numbers, pairs, strict=True):
+                column = found[name]
+                if isinstance(column, NumericColumn | DateColumn):
+                    found[name] = replace(column, mean=mean, scale=scale)
+        columns: list[Column] = []
+        for name, column in found.items():
+            columns.append(column)
+            if column.gaps and missing_indicator:
+                columns.append(IndicatorColumn(f"{name} is missing", name))
+        names = [part.name for column in columns for part in column.plain]
+        repeated = [name for name, count in Counter(names).items() if count > 1]
+        if repeated:
+            raise ValueError(f"columns give features of one name, {listed(repeated)}; rename them")
         return cls(tuple(columns), target)
+
+    @cached_property
+    def _plain(self) -> tuple[Plain, ...]:
+        return tuple(part for column in self.columns for part in column.plain)
 
     @cached_property
     def transformer(self) -> ColumnTransformer:
         """Return the fitted transformer, from checked cells to ``(N, D)``.
 
         It is fitted to a row that says nothing, for the columns' names, and then has their own
-        means and scales put in place.
+        means and scales put in place. A missing number stays NaN, a missing level is 0 in all
+        features.
         """
-        runs = {f"run {place}": run for place, run in enumerate(_runs(self.columns))}
+        runs = {f"run {place}": run for place, run in enumerate(_runs(self._plain))}
         row = pd.DataFrame(
-            {c.name: [0.0 if isinstance(c, NumericColumn) else c.levels[0]] for c in self.columns}
+            {c.name: [0.0 if isinstance(c, NumericColumn) else c.levels[0]] for c in self._plain}
         )
         transformer = ColumnTransformer(
             [(name, _part_of(run), [c.name for c in run]) for name, run in runs.items()],
@@ -231,6 +199,17 @@ class TableEncoding:
         return tuple(name for column in self.columns for name in column.feature_names)
 
     @property
+    def table_columns(self) -> tuple[str, ...]:
+        """Return the names of the table's columns that are read, without the target."""
+        return tuple(dict.fromkeys(source_of(column) for column in self.columns))
+
+    @property
+    def markers(self) -> tuple[int, ...]:
+        """Return for each of the ``D`` features the place of the one that says where it is
+        missing, a marker's own for a marker, −1 for what is never missing."""
+        return markers_of(self.columns)
+
+    @property
     def entry_names(self) -> tuple[str, ...]:
         """Return the ``G`` names of the columns."""
         return tuple(column.name for column in self.columns)
@@ -245,7 +224,8 @@ class TableEncoding:
     def encode(self, frame: pd.DataFrame, dtype: torch.dtype | None = None) -> Tensor:
         """Return the features of a new table, shape ``(N, D)``.
 
-        Columns are found by name, in any order; the target may be among them and is not read.
+        Columns are found by name, in any order; the target may be among them and is not read. All
+        features are finite: what is missing is 0, and its marker 1.
 
         Args:
             frame: the new table.
@@ -259,10 +239,10 @@ class TableEncoding:
         if not isinstance(frame, pd.DataFrame):
             raise TypeError(f"frame must be a pandas.DataFrame; it is a {type(frame).__name__}")
         given = [str(name) for name in frame.columns]
-        lacking = [name for name in self.entry_names if name not in given]
-        unknown = [
-            name for name in given if name not in self.entry_names and name != self.target.name
-        ]
+        known = self.table_columns
+        lacking = [name for name in known if name not in given]
+        read = {*known, *self.left_out, self.target.name}
+        unknown = [name for name in given if name not in read]
         if lacking or unknown or len(set(given)) < len(given):
             problems = [
                 f"lacks {listed(lacking)}" if lacking else "",
@@ -270,27 +250,45 @@ class TableEncoding:
                 "has columns of the same name" if len(set(given)) < len(given) else "",
             ]
             raise ValueError(
-                f"the table must have the {len(self.columns)} columns of fit, "
-                f"{listed(self.entry_names)}; it {' and '.join(filter(None, problems))}"
+                f"the table must have the {len(known)} columns of fit, "
+                f"{listed(known)}; it {' and '.join(filter(None, problems))}"
             )
         if len(frame) == 0:
             raise ValueError("the table is empty: it has no rows")
         cells = frame.set_axis(given, axis=1)
-        refuse_missing(cells[list(self.entry_names)])
-        checked = pd.DataFrame({c.name: c.checked(cells[c.name]) for c in self.columns})
-        encoded = np.asarray(self.transformer.transform(checked), dtype=np.float64)
-        return torch.from_numpy(encoded).to(dtype or torch.get_default_dtype())
+        self._refuse_missing(cells)
+        parts: dict[str, NDArray[Any]] = {}
+        for column in self.columns:
+            values = column.values(cells[source_of(column)])
+            parts |= {p.name: v for p, v in zip(column.plain, values, strict=True)}
+        encoded = np.asarray(self.transformer.transform(pd.DataFrame(parts)), dtype=np.float64)
+        finite = np.where(np.isnan(encoded), 0.0, encoded)
+        return torch.from_numpy(finite).to(dtype or torch.get_default_dtype())
+
+    def _refuse_missing(self, cells: pd.DataFrame) -> None:
+        """Refuse missing values of columns that have none in fit."""
+        whole = [c.name for c in self.columns if not c.gaps and not isinstance(c, IndicatorColumn)]
+        if len(whole) == len(self.columns):
+            refuse_missing(cells[whole])
+            return
+        found = missing_in(cells[whole])
+        if found:
+            raise ValueError(
+                f"missing values in columns that had none in fit: {counted(found)}; fill them in, "
+                "or fit on rows of which some lack them too"
+            )
 
     def to_json(self) -> dict[str, Any]:
         """Return a description that ``json.dumps`` accepts and ``from_json`` reads."""
-        return {
-            "columns": [
-                {"kind": "numeric" if isinstance(column, NumericColumn) else "categorical"}
-                | _lists(asdict(column))
-                for column in self.columns
-            ],
-            "target": _lists(asdict(self.target)),
-        }
+        target = asdict(self.target)
+        classes = target["class_names"]
+        target["class_names"] = None if classes is None else list(classes)
+        description = {"columns": list(map(column_to_json, self.columns)), "target": target}
+        if self.left_out:
+            description["left_out"] = list(self.left_out)
+        if self.file_format.to_json():
+            description["file_format"] = self.file_format.to_json()
+        return description
 
     @classmethod
     def from_json(cls, description: Mapping[str, Any]) -> TableEncoding:
@@ -301,8 +299,10 @@ class TableEncoding:
         """
         try:
             return cls(
-                columns=tuple(_column_from_json(column) for column in description["columns"]),
+                columns=tuple(column_from_json(column) for column in description["columns"]),
                 target=_target_from_json(description["target"]),
+                left_out=tuple(description.get("left_out", ())),
+                file_format=FileFormat.from_json(description.get("file_format", {})),
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(
@@ -310,16 +310,23 @@ class TableEncoding:
             ) from error
 
 
-def _feature_name(column: str, level: str) -> str:
-    return f"{column}={level}"
+def _levelled(
+    cells: pd.Series, gaps: bool, every_category: bool, rare: int | None, rows: Any
+) -> CategoricalColumn:
+    """A column of levels, the rare ones pooled."""
+    levels = levels_in(cells, every_category)
+    if rare is None:
+        return CategoricalColumn(str(cells.name), levels, gaps)
+    kept, pooled, _ = pooled_levels(cells.iloc[rows], levels, rare)
+    return CategoricalColumn(str(cells.name), kept, gaps, pooled)
 
 
-def _runs(columns: Sequence[Column]) -> list[list[Column]]:
+def _runs(columns: Sequence[Plain]) -> list[list[Plain]]:
     """Neighbouring columns of one kind, so that features keep the order of the columns."""
     return [list(run) for _, run in groupby(columns, key=type)]
 
 
-def _part_of(columns: Sequence[Column]) -> StandardScaler | OneHotEncoder:
+def _part_of(columns: Sequence[Plain]) -> StandardScaler | OneHotEncoder:
     """What encodes columns of one kind."""
     levels = [
         np.asarray(c.levels, dtype=object) for c in columns if isinstance(c, CategoricalColumn)
@@ -327,47 +334,11 @@ def _part_of(columns: Sequence[Column]) -> StandardScaler | OneHotEncoder:
     if not levels:
         return StandardScaler()
     return OneHotEncoder(
-        categories=levels, sparse_output=False, feature_name_combiner=_feature_name
-    )
-
-
-def _statistics(
-    names: Sequence[str],
-    values: NDArray[np.float64],
-    weights: NDArray[np.float64] | None = None,
-) -> list[tuple[float, float]]:
-    """Mean and scale of each column of numbers, ``(N, columns)``; scale 1 of constant ones."""
-    # Extreme values overflow a square; the result is checked, so no warning is wanted.
-    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-        scaler = StandardScaler().fit(values, sample_weight=weights)
-    for name, mean, variance in zip(names, scaler.mean_, scaler.var_, strict=True):
-        if not np.isfinite([mean, variance]).all():
-            raise ValueError(
-                f"column {name!r} cannot be standardised: its mean is {mean:g} and its standard "
-                f"deviation {np.sqrt(variance):g}; rescale it"
-            )
-    return list(zip(scaler.mean_.tolist(), scaler.scale_.tolist(), strict=True))
-
-
-def _lists(description: dict[str, Any]) -> dict[str, Any]:
-    return {
-        key: list(value) if isinstance(value, tuple) else value
-        for key, value in description.items()
-    }
-
-
-def _column_from_json(description: Mapping[str, Any]) -> Column:
-    if description["kind"] == "numeric":
-        return NumericColumn(
-            name=description["name"],
-            mean=float(description["mean"]),
-            scale=float(description["scale"]),
-        )
-    if description["kind"] == "categorical":
-        return CategoricalColumn(name=description["name"], levels=tuple(description["levels"]))
-    raise ValueError(
-        f"column {description['name']!r} must be of kind 'numeric' or 'categorical'; "
-        f"it is {description['kind']!r}"
+        categories=levels,
+        sparse_output=False,
+        feature_name_combiner=level_feature,
+        # What is not known was refused before; a missing level is none of the columns.
+        handle_unknown="ignore",
     )
 
 

@@ -31,6 +31,7 @@ from lexppl.models.likelihoods import (
     NormalLikelihood,
     PoissonLikelihood,
 )
+from lexppl.models.missing import GapsFromMarkers, HiddenByNature, ObservedSelector
 from lexppl.models.networks import MLP, ScaledOutput
 from lexppl.models.penalties import (
     GiniPenalty,
@@ -74,11 +75,13 @@ __all__ = [
     "EstimatorPredictor",
     "Frozen",
     "GapImputer",
+    "GapsFromMarkers",
     "GaussianImputer",
     "GaussianMixtureImputer",
     "GiniPenalty",
     "Grouping",
     "HeteroscedasticLikelihood",
+    "HiddenByNature",
     "KLPenalty",
     "KMeansDataImputer",
     "KSubsetSelector",
@@ -88,6 +91,7 @@ __all__ = [
     "MixtureDataImputer",
     "MixtureMeansImputer",
     "NormalLikelihood",
+    "ObservedSelector",
     "ParticleCounts",
     "Penalty",
     "PoissonLikelihood",

@@ -18,7 +18,6 @@ from lexppl.effects import (
 )
 from lexppl.effects import penalty as add_penalty
 from lexppl.models.grouping import Grouping
-from lexppl.models.imputers.gap import GapImputer
 from lexppl.models.penalties import Penalty
 
 
@@ -68,7 +67,7 @@ class LEX(Configured, PyroModule):
         names = [type(p).__name__ for p in penalties]
         if len(set(names)) != len(names):
             raise ValueError(f"each kind of penalty can be given once; they are {names}")
-        if getattr(predictor, "reads_gaps", False) and not isinstance(imputer, GapImputer):
+        if getattr(predictor, "reads_gaps", False) and not getattr(imputer, "leaves_gaps", False):
             raise ValueError(
                 f"{type(predictor).__name__} reads hidden features as missing, and "
                 f"{type(imputer).__name__} puts values in their place: give GapImputer()"

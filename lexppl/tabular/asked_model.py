@@ -15,6 +15,12 @@ from torch import Tensor, nn
 
 from lexppl.data.listing import listed
 from lexppl.models.black_box import BlackBox, Output, black_box
+from lexppl.models.black_box.boosters import (
+    columns_by_name,
+    fitted_names,
+    refuse_raw_booster,
+    with_categories,
+)
 
 
 class AskedByRow:
@@ -29,9 +35,11 @@ class AskedByRow:
     """
 
     def __init__(self, estimator: Any, table: Any, labels: Sequence[str] | None = None) -> None:
-        if isinstance(estimator, BaseEstimator):
+        refuse_raw_booster(estimator)
+        known = isinstance(estimator, BaseEstimator)
+        if known:
             check_is_fitted(estimator)
-        if not hasattr(estimator, "predict_proba") and is_classifier(estimator):
+        if known and not hasattr(estimator, "predict_proba") and is_classifier(estimator):
             raise ValueError(
                 f"the black box {type(estimator).__name__} has no predict_proba, and an explainer "
                 "needs probabilities; wrap it in sklearn.calibration.CalibratedClassifierCV"
@@ -114,15 +122,9 @@ def _cells_for(estimator: Any, table: Any) -> pd.DataFrame | NDArray[Any]:
     if not isinstance(table, pd.DataFrame):
         return np.asarray(table)
     name = type(estimator).__name__
-    known = getattr(estimator, "feature_names_in_", None)
+    known = fitted_names(estimator)
     if known is not None:
-        lacking = [column for column in known if column not in table.columns]
-        if lacking:
-            raise ValueError(
-                f"the black box {name} was fitted on columns that the table lacks: "
-                f"{listed(lacking)}; it has {listed(table.columns)}"
-            )
-        return table[list(known)]
+        return with_categories(estimator, columns_by_name(table, known, name))
     expected = getattr(estimator, "n_features_in_", None)
     if expected is not None and expected != table.shape[1]:
         raise ValueError(
@@ -131,7 +133,37 @@ def _cells_for(estimator: Any, table: Any) -> pd.DataFrame | NDArray[Any]:
             "lexppl.data?)"
         )
     numeric = all(pd.api.types.is_numeric_dtype(table[column]) for column in table.columns)
-    return table.to_numpy() if numeric else table
+    return table.to_numpy() if numeric else with_categories(estimator, table)
+
+
+def said_of_all(outputs: Tensor, classes: Sequence[object] | None) -> str | None:
+    """That a model says one thing of all rows, in words; None where it does not.
+
+    Args:
+        outputs: probabilities `(N, C)`, or responses `(N,)`.
+        classes: the C labels, or None for responses.
+
+    Example:
+        >>> said_of_all(torch.tensor([[0.9, 0.1], [0.6, 0.4]]), ["no", "yes"])
+        "the black box gives every row the label 'no'; what is explained is how sure it is"
+        >>> said_of_all(torch.tensor([2.0, 2.0]), None)
+        'the black box says the same of every row: nothing about the rows is there to explain'
+    """
+    if bool(((outputs - outputs[:1]).abs() < SAME).all()):
+        return (
+            "the black box says the same of every row: nothing about the rows is there to explain"
+        )
+    if classes is None or outputs.dim() < 2:
+        return None
+    likeliest = outputs.argmax(-1)
+    if bool((likeliest != likeliest[0]).any()):
+        return None
+    label = str(list(classes)[int(likeliest[0])])
+    return f"the black box gives every row the label {label!r}; what is explained is how sure it is"
+
+
+SAME = 1e-6
+"""Probabilities, or responses in standard deviations of y, that differ by less are the same."""
 
 
 def _numbers(table: Any) -> NDArray[np.float64]:

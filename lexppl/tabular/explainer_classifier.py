@@ -75,6 +75,13 @@ class ExplainerClassifier(ClassifierMixin, TableExplainer):
         predictor: what predicts from the features that lex keeps: "network" (None); "trees",
             boosted trees that read hidden features as missing, without an imputer; "auto" for the
             one of the two fits that predicts the rows set apart for validation better.
+        hide_missing: let values of X be missing, as values that are hidden by nature: the imputer
+            draws them, in `fit` and later, as what a mask hides, and no mask keeps them; a missing
+            level too. For lex, base_x, real_x and rationale, with the imputers "marginal" (whose
+            rows are filled by values of other rows), "gaussian" and "constant", and with trees.
+            A column without missing values in `fit` has none later.
+        missing_indicator: with `hide_missing`, a mask entry for each column with missing values,
+            that says where it is missing, for where that tells something of y.
         prediction_masks: masks that a prediction is averaged over.
         threshold: least importance of a column that `transform` keeps; if None it keeps as many as
             matter in effect (:class:`lexppl.tabular.selected_columns.SelectsColumns`).
@@ -138,6 +145,8 @@ class ExplainerClassifier(ClassifierMixin, TableExplainer):
         validation_fraction: float | None = 0.2,
         folds: int | None = None,
         predictor: str | None = None,
+        hide_missing: bool = False,
+        missing_indicator: bool = False,
         prediction_masks: int = 50,
         threshold: float | None = None,
         random_state: Any = None,
@@ -160,6 +169,8 @@ class ExplainerClassifier(ClassifierMixin, TableExplainer):
             validation_fraction=validation_fraction,
             folds=folds,
             predictor=predictor,
+            hide_missing=hide_missing,
+            missing_indicator=missing_indicator,
             prediction_masks=prediction_masks,
             threshold=threshold,
             random_state=random_state,

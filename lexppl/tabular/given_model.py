@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from lexppl.configured import Configured
-from lexppl.data import CategoricalColumn, TableEncoding
+from lexppl.data import NumericColumn, TableEncoding
 from lexppl.data.cells import level_of
 from lexppl.models import Likelihood
 from lexppl.tabular.asked_model import asked_by_table
@@ -140,13 +140,13 @@ def predictor_on_standardised_rows(predictor: nn.Module, encoding: TableEncoding
         TypeError: columns of levels, which a torch predictor has no units for; a response whose
             distribution is not normal.
     """
-    words = [c.name for c in encoding.columns if isinstance(c, CategoricalColumn)]
+    words = [c.name for c in encoding.columns if not isinstance(c, NumericColumn)]
     if words:
         raise TypeError(
             f"model is a torch predictor, which takes numbers, and column {words[0]!r} is not one; "
             "encode it first, and give groups= for its indicators"
         )
-    numbers = [c for c in encoding.columns if not isinstance(c, CategoricalColumn)]
+    numbers = [c for c in encoding.columns if isinstance(c, NumericColumn)]
     mean, scale = [c.mean for c in numbers], [c.scale for c in numbers]
     target = encoding.target
     if target.class_names is not None:

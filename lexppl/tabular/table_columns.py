@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from lexppl.data import TableEncoding
+from lexppl.data import IndicatorColumn, TableEncoding
 from lexppl.data.cells import is_numeric, level_of, missing_in
 from lexppl.data.listing import counted
 from lexppl.models import Grouping
@@ -37,8 +37,39 @@ def refuse_missing_cells(frame: pd.DataFrame) -> None:
     if found:
         raise ValueError(
             f"Input X contains NaN: missing values in {counted(found)}; fill them in, as with "
-            "sklearn.impute.SimpleImputer, or drop the rows"
+            "sklearn.impute.SimpleImputer, drop the rows, or give hide_missing=True"
         )
+
+
+def markers_in(encoding: TableEncoding | None) -> tuple[int, ...]:
+    """The markers of an encoding's features, or none where no value may be missing.
+
+    Example:
+        >>> markers_in(None)
+        ()
+    """
+    markers = () if encoding is None else encoding.markers
+    return markers if any(place >= 0 for place in markers) else ()
+
+
+def grouping_of_values(
+    groups: Sequence[int], names: Sequence[str], markers: Sequence[int]
+) -> Grouping:
+    """Which values a mask entry keeps, of features of which some are markers.
+
+    Args:
+        groups: the entry of each of the F features.
+        names: of the entries.
+        markers: of the F features, or none.
+
+    Example:
+        >>> grouping_of_values([0, 0, 1], ["age", "height"], [1, 1, -1]).groups
+        (0, 1)
+    """
+    if not markers:
+        return Grouping(groups, names)
+    values = [group for place, group in enumerate(groups) if markers[place] != place]
+    return Grouping(values, names)
 
 
 def grouping_of(encoding: TableEncoding, groups: Sequence[Any] | None) -> Grouping:
@@ -58,18 +89,22 @@ def grouping_of(encoding: TableEncoding, groups: Sequence[Any] | None) -> Groupi
         >>> grouping_of(encoding, ["size", "size"]).names
         ('size',)
     """
+    markers = markers_in(encoding)
     if groups is None:
-        return Grouping(encoding.groups, encoding.entry_names)
-    columns = len(encoding.columns)
+        return grouping_of_values(encoding.groups, encoding.entry_names, markers)
+    known = encoding.table_columns
+    columns = len(known)
     if isinstance(groups, str) or not hasattr(groups, "__len__") or len(groups) != columns:
         raise ValueError(
             f"groups must give each of the {columns} columns of X the name of its group; it is "
             f"{groups!r}"
         )
-    names = [level_of(group) for group in groups]
+    given = dict(zip(known, map(level_of, groups), strict=True))
+    # An indicator of what is missing is an entry of its own.
+    names = [given.get(column.name, column.name) for column in encoding.columns]
     entries = list(dict.fromkeys(names))
     place = [entries.index(name) for name in names]
-    return Grouping([place[column] for column in encoding.groups], entries)
+    return grouping_of_values([place[column] for column in encoding.groups], entries, markers)
 
 
 def entries_of_columns(encoding: TableEncoding, grouping: Grouping) -> NDArray[np.int64]:
@@ -82,6 +117,8 @@ def entries_of_columns(encoding: TableEncoding, grouping: Grouping) -> NDArray[n
         >>> entries_of_columns(encoding, grouping_of(encoding, None))
         array([0, 1])
     """
-    _, first = np.unique(np.asarray(encoding.groups), return_index=True)
-    entries: NDArray[np.int64] = grouping.index.cpu().numpy()[first]
+    values = [place for place, marker in enumerate(encoding.markers) if marker != place]
+    columns, first = np.unique(np.asarray(encoding.groups)[values], return_index=True)
+    read = [not isinstance(encoding.columns[column], IndicatorColumn) for column in columns]
+    entries: NDArray[np.int64] = grouping.index.cpu().numpy()[first[read]]
     return entries

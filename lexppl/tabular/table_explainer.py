@@ -18,7 +18,7 @@ from lexppl.argument_checks import fraction, int_at_least
 from lexppl.arviz_compatibility import Posterior
 from lexppl.choices.methods import DEFAULT_METHOD, METHODS
 from lexppl.choices.settings import check_settings
-from lexppl.data import NumericColumn, TableEncoding, TargetColumn
+from lexppl.data import IndicatorColumn, NumericColumn, TableEncoding, TargetColumn
 from lexppl.data.stratification import training_and_validation
 from lexppl.explanation import explain
 from lexppl.inference import FitResult, entropy_unit
@@ -37,6 +37,7 @@ from lexppl.tabular.table_columns import (
     entries_of_columns,
     grouping_of,
     has_levels,
+    markers_in,
     refuse_missing_cells,
 )
 from lexppl.tabular.table_fit import EncodedRows, fit_table
@@ -76,6 +77,8 @@ class TableExplainer(SelectsColumns, BaseEstimator, ABC):
         validation_fraction: float | None = 0.2,
         folds: int | None = None,
         predictor: str | None = None,
+        hide_missing: bool = False,
+        missing_indicator: bool = False,
         prediction_masks: int = 50,
         threshold: float | None = None,
         random_state: Any = None,
@@ -97,6 +100,8 @@ class TableExplainer(SelectsColumns, BaseEstimator, ABC):
         self.validation_fraction = validation_fraction
         self.folds = folds
         self.predictor = predictor
+        self.hide_missing = hide_missing
+        self.missing_indicator = missing_indicator
         self.prediction_masks = prediction_masks
         self.threshold = threshold
         self.random_state = random_state
@@ -195,6 +200,8 @@ class TableExplainer(SelectsColumns, BaseEstimator, ABC):
             statistics_rows=train,
             statistics_weights=learned,
             every_category=True,
+            hide_missing=self.hide_missing,
+            missing_indicator=self.missing_indicator,
         )
         grouping = grouping_of(self.encoding_, self.groups)
         x = self.encoding_.encode(frame)
@@ -211,6 +218,7 @@ class TableExplainer(SelectsColumns, BaseEstimator, ABC):
             None
             if of_rows is None
             else (of_rows[train], None if valid is None else of_rows[valid]),
+            markers_in(self.encoding_),
         )
         unit = entropy_unit(rows.train[1], classes, None if of_rows is None else of_rows[train])
         plan = self._plan(len(train), grouping.entries, seed, unit)
@@ -244,6 +252,8 @@ class TableExplainer(SelectsColumns, BaseEstimator, ABC):
         )
         int_at_least("prediction_masks", self.prediction_masks)
         checked_threshold(self.threshold)
+        if self.missing_indicator and not self.hide_missing:
+            raise ValueError("missing_indicator=True is for hide_missing=True; give both")
         share = self.validation_fraction
         return None if share is None else fraction("validation_fraction", share, note="or None")
 
@@ -273,7 +283,13 @@ class TableExplainer(SelectsColumns, BaseEstimator, ABC):
         numeric_y = is_regressor(self)
         if not has_levels(X):
             array, y = validate_data(
-                self, X, y, dtype=np.float64, y_numeric=numeric_y, ensure_min_samples=2
+                self,
+                X,
+                y,
+                dtype=np.float64,
+                y_numeric=numeric_y,
+                ensure_min_samples=2,
+                ensure_all_finite=self._finite,
             )
             return X if isinstance(X, pd.DataFrame) else array, self._named(array), y
         if y is not None:
@@ -282,8 +298,20 @@ class TableExplainer(SelectsColumns, BaseEstimator, ABC):
         check_consistent_length(X, y)
         if len(X) < 2:
             raise ValueError(f"Found array with {len(X)} sample(s); at least 2 are required")
-        refuse_missing_cells(X)
+        if not self.hide_missing:
+            refuse_missing_cells(X)
         return X, self._named(X), y
+
+    @property
+    def _finite(self) -> bool | str:
+        """What scikit-learn's check of numbers lets pass."""
+        return "allow-nan" if self.hide_missing else True
+
+    def __sklearn_tags__(self) -> Any:
+        """As scikit-learn has it, and that values may be missing where they are hidden."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = bool(self.hide_missing)
+        return tags
 
     def _named(self, rows: Any) -> pd.DataFrame:
         """Rows as a frame whose columns have the names that the explanation uses."""
@@ -296,17 +324,19 @@ class TableExplainer(SelectsColumns, BaseEstimator, ABC):
 
     def _encoded(self, X: Any, dtype: torch.dtype) -> Tensor:
         """Later rows as the explainer sees them."""
-        if all(isinstance(column, NumericColumn) for column in self.encoding_.columns):
-            return self.encoding_.encode(
-                self._named(validate_data(self, X, reset=False, dtype=np.float64)), dtype
+        if all(isinstance(c, NumericColumn | IndicatorColumn) for c in self.encoding_.columns):
+            array = validate_data(
+                self, X, reset=False, dtype=np.float64, ensure_all_finite=self._finite
             )
+            return self.encoding_.encode(self._named(array), dtype)
         if not isinstance(X, pd.DataFrame):
             raise TypeError(
                 "X must be a data frame with the columns of fit, as some are of levels; it is a "
                 f"{type(X).__name__}"
             )
         validate_data(self, X, reset=False, skip_check_array=True)
-        refuse_missing_cells(X)
+        if not self.hide_missing:
+            refuse_missing_cells(X)
         return self.encoding_.encode(self._named(X), dtype)
 
     def _predictions(self, X: Any) -> Tensor:

@@ -28,12 +28,16 @@ from lexppl.inference import FitResult, Stage, System, fit
 from lexppl.inference.contexts import seeded
 from lexppl.models import Grouping, TreePredictor, regime_targets, tree_predictor
 from lexppl.models.imputers.by_name import imputer_of
+from lexppl.models.missing.gaps_from_markers import with_gaps
+from lexppl.models.missing.marked_rows import MarkedRows
 from lexppl.models.regimes import frozen
 from lexppl.summary import Summarised, Summary
 from lexppl.systems import Settings, system_for
 from lexppl.systems.lex import PENALTY
 from lexppl.tabular.fit_plan import FitPlan
+from lexppl.tabular.missing_values import check_missing, imputer_of_missing, with_missing
 from lexppl.tabular.sample_weights import repeated_rows
+from lexppl.tabular.table_columns import grouping_of_values, markers_in
 
 PATH_REPLICATES = 2
 """Most fits at each λ of a path: R of them are the result, more are fitted at the λ they choose. On
@@ -93,11 +97,13 @@ class EncodedRows:
     Args:
         train: x `(N, D)`, and labels or responses `(N,)`, or probabilities `(N, C)`.
         valid: the same, or None.
-        grouping: which features an entry keeps, and the entries' names.
+        grouping: which features an entry keeps, and the entries' names; of values alone where some
+            features are markers.
         feature_names: of the D features.
         class_names: of the C labels, or None for responses.
         weights: how often each row counts, `(N,)` for training and the same for validation or
             None; None for once.
+        markers: :attr:`lexppl.data.TableEncoding.markers`, where a value may be missing, else none.
     """
 
     train: tuple[Tensor, Tensor]
@@ -106,6 +112,7 @@ class EncodedRows:
     feature_names: tuple[str, ...]
     class_names: tuple[str, ...] | None
     weights: tuple[Tensor, Tensor | None] | None = None
+    markers: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, data: Dataset, train: Any, valid: Any, observed: Tensor | None = None) -> Self:
@@ -117,12 +124,14 @@ class EncodedRows:
             observed: what the explainer observes of all rows; their y if None.
         """
         y = data.y if observed is None else observed
+        markers = markers_in(data.encoding)
         return cls(
             (data.x[train], y[train]),
             None if valid is None else (data.x[valid], y[valid]),
-            Grouping(data.groups, data.entry_names),
+            grouping_of_values(data.groups, data.entry_names, markers),
             data.feature_names,
             data.class_names,
+            markers=markers,
         )
 
     def at_most(self, train: int | None, valid: int, seed: int) -> EncodedRows:
@@ -220,7 +229,7 @@ def fit_table(
 
     Raises:
         ValueError, TypeError: settings that the method cannot take; a penalty to be chosen without
-            validation rows to choose it on.
+            validation rows to choose it on; missing values that the method has no form for.
         KeyboardInterrupt: interrupted before the explainer's own fit.
 
     Example:
@@ -239,6 +248,8 @@ def fit_table(
             "class to set apart, or a penalty in nats"
         )
     method = METHODS[plan.method]
+    if rows.markers:
+        check_missing(plan.method, plan.imputer, not plan.needs_full_predictor)
     if plan.needs_full_predictor and black_box is None:
         full = fit_full_predictor(plan, rows, progress) if full is None else full
         if method.explains_model or plan.regime is Regime.SELF_POST_HOC:
@@ -258,8 +269,11 @@ def fit_table(
         "progress": progress,
     }
 
+    x = rows.train[0]
+
     def system(penalty: Any) -> System:
-        return _system(plan, replace(settings, penalty=penalty), rows.train[0])
+        built = _system(plan, replace(settings, penalty=penalty), x)
+        return with_missing(built, rows.markers).to(x.device, x.dtype) if rows.markers else built
 
     path = None
     if plan.penalty == AUTO:
@@ -330,10 +344,9 @@ def _settings(
     plan: FitPlan, rows: EncodedRows, black_box: nn.Module | None, predictor: nn.Module | None
 ) -> Settings:
     """What the method is built for, but for its penalty."""
-    x = rows.train[0]
     takes_imputer = METHODS[plan.method].takes("imputer")
     return Settings(
-        features=x.shape[1],
+        features=rows.grouping.features,
         classes=_classes(rows),
         k=plan.k,
         black_box=black_box,
@@ -342,7 +355,7 @@ def _settings(
         imputations=plan.imputations,
         folds=plan.folds,
         unit=plan.unit,
-        imputer=_imputer(plan, _counted(rows, plan)) if takes_imputer else None,
+        imputer=_imputer(plan, rows) if takes_imputer else None,
         grouping=rows.grouping,
         hidden=plan.hidden,
         predictor_hidden=plan.predictor_hidden,
@@ -362,7 +375,9 @@ def _trees(plan: FitPlan, rows: EncodedRows) -> TreePredictor | None:
         )
     if plan.predictor_kind == NETWORK:
         return None
-    return tree_predictor(rows.train[0], _classes(rows), rows.grouping)
+    x = rows.train[0]
+    values = with_gaps(MarkedRows(rows.markers).to(x.device), x) if rows.markers else x
+    return tree_predictor(values, _classes(rows), rows.grouping)
 
 
 def _system(plan: FitPlan, settings: Settings, x: Tensor) -> System:
@@ -377,8 +392,12 @@ def _counted(rows: EncodedRows, plan: FitPlan) -> Tensor:
     return x if rows.weights is None else repeated_rows(x, rows.weights[0], plan.seed)
 
 
-def _imputer(plan: FitPlan, x: Tensor) -> nn.Module:
+def _imputer(plan: FitPlan, rows: EncodedRows) -> nn.Module:
     """The plan's imputer, fitted on training rows if it is a name."""
+    x = _counted(rows, plan)
+    if isinstance(plan.imputer, str) and rows.markers:
+        groups = rows.grouping.groups
+        return imputer_of_missing(plan.imputer, x, rows.markers, groups, plan.seed)
     if isinstance(plan.imputer, str):
         return imputer_of(plan.imputer, x, plan.seed)
     if not isinstance(plan.imputer, nn.Module):

@@ -17,17 +17,19 @@ QUICK = ["--epochs", "2", "--replicates", "2", "--draws", "5", "--quiet"]
 
 
 def refused(capsys, folder: Path, *words: str) -> tuple[int, str]:
-    """Run a command that must fail: its exit code and its one line."""
+    """Run a command that must fail: its exit code and its one line; of a table with several
+    things wrong there is one more for each."""
     before = sorted(folder.rglob("*"))
     code = main(list(words))
     captured = capsys.readouterr()
     assert captured.out == ""
-    lines = captured.err.splitlines()
-    assert len(lines) == 1, captured.err
-    assert lines[0].startswith("lexppl: error: ")
+    first, *more = captured.err.splitlines()
+    assert first.startswith("lexppl: error: ")
+    assert all(line.startswith(("  - ", "all at once: --")) for line in more), captured.err
+    assert bool(more) == first.endswith("problems:"), captured.err
     assert "Traceback" not in captured.err
     assert sorted(folder.rglob("*")) == before
-    return code, lines[0]
+    return code, "\n".join([first, *more])
 
 
 def changed(**columns) -> pd.DataFrame:

@@ -21,11 +21,11 @@ from lexppl.cli.options.help_texts import (
     EXPLAIN,
     EXPLAIN_MORE,
 )
+from lexppl.cli.options.table_options import table_options
 from lexppl.cli.options.typed_values import (
     finite_float,
     fraction,
     int_at_least,
-    names,
     penalty_or_auto,
     sizes,
 )
@@ -94,7 +94,7 @@ def _compare(command: argparse.ArgumentParser) -> None:
     command.add_argument("--methods", metavar="A,B,…", required=True, help="see below")
     command.add_argument("--out", metavar="FILE", help="write the figures as JSON too")
     command.add_argument("--overwrite", action="store_true", help="replace FILE")
-    _table_options(command.add_argument_group("the table"))
+    table_options(command.add_argument_group("the table"))
     group = command.add_argument_group("the methods")
     group.add_argument(
         "--k",
@@ -125,13 +125,13 @@ def _explain(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "data",
         metavar="DATA",
-        help="a data set's name (below), or a table: .csv, .tsv (also .gz) or .parquet",
+        help="a data set's name (below), or a table: .csv, .tsv (also .gz), .parquet or .xlsx",
     )
     command.add_argument("--out", metavar="DIR", required=True, help="folder to write to")
     command.add_argument(
         "--overwrite", action="store_true", help="replace what an earlier run left in DIR"
     )
-    _table_options(command.add_argument_group("the table"))
+    table_options(command.add_argument_group("the table"))
     _model_options(command, None, replicates=4, penalty=None, methods=True)
     _black_box_options(command.add_argument_group("explaining a model of yours (a black box)"))
     _fit_options(command, BY_ROWS, BY_ROWS, 0.2, tested="held out, scored and explained")
@@ -170,47 +170,6 @@ def _evaluate(command: argparse.ArgumentParser) -> None:
     _model_options(command, EVALUATED_BY["imputer"], replicates=1, penalty=EVALUATED_BY["penalty"])
     _fit_options(command, EVALUATED_BY["epochs"], EVALUATED_BY["batch_size"], 0.1)
     _output_options(command)
-
-
-def _table_options(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--target", metavar="COLUMN", help="column to predict (default: the last)")
-    group.add_argument(
-        "--task",
-        choices=("classification", "regression"),
-        help="default: by the target; words and few different whole numbers are classes",
-    )
-    group.add_argument(
-        "--categorical",
-        action="append",
-        default=[],
-        metavar="COLUMN",
-        help="a column of numbers that are codes (repeat for more)",
-    )
-    group.add_argument(
-        "--missing",
-        action="append",
-        default=[],
-        metavar="CELL",
-        help='a cell that means "missing", such as "?"; empty, NA and NaN always do (repeat for '
-        "more)",
-    )
-    group.add_argument(
-        "--drop-missing", action="store_true", help="drop rows with missing values (else refused)"
-    )
-    group.add_argument(
-        "--drop-constant", action="store_true", help="drop constant columns (else refused)"
-    )
-    group.add_argument(
-        "--separator",
-        metavar="C",
-        help="between cells, tab or space too (default: by the file's name)",
-    )
-    group.add_argument(
-        "--column-names",
-        type=names,
-        metavar="A,B,…",
-        help="for a file whose first line is data already",
-    )
 
 
 def _model_options(

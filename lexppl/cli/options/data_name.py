@@ -10,11 +10,19 @@ from lexppl.cli.errors import UsageError
 TABLE_OPTIONS = (
     "target",
     "task",
+    "drop",
+    "keep",
     "categorical",
     "missing",
     "drop_missing",
+    "hide_missing",
+    "missing_indicator",
     "drop_constant",
+    "rare",
+    "dates",
     "separator",
+    "decimal",
+    "encoding",
     "column_names",
 )
 

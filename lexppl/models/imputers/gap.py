@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import pyro.distributions as dist
 import torch
@@ -34,6 +35,9 @@ class GapImputer(Imputer):
         tensor([[1., nan, 1.],
                 [1., nan, 1.]])
     """
+
+    leaves_gaps: ClassVar[bool] = True
+    """Whether hidden features become NaN."""
 
     def hidden_distribution(self, x: Tensor, keep: Tensor) -> TorchDistribution:
         """A Delta at NaN, event shape `event`."""

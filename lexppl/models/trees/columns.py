@@ -25,7 +25,8 @@ def table_columns(x: Tensor, grouping: Grouping | None = None) -> tuple[Columns,
     """The columns of encoded rows, those of levels first, and the mask entry of each.
 
     The features of an entry are the indicators of one column's levels where they are two or more
-    and one of them is 1 and the others 0 in every row; else each is a number.
+    and one of them is 1 and the others 0 in every row but those where they are missing, NaN; else
+    each is a number.
 
     Args:
         x: `(N, D)`.
@@ -51,7 +52,8 @@ def table_columns(x: Tensor, grouping: Grouping | None = None) -> tuple[Columns,
 
 
 def _indicators(x: Tensor) -> bool:
-    return bool(((x == 0) | (x == 1)).all() and (x.sum(1) == 1).all())
+    x = x[~x.isnan().any(1)]
+    return len(x) > 0 and bool(((x == 0) | (x == 1)).all() and (x.sum(1) == 1).all())
 
 
 def column_values(x: Tensor, columns: Columns) -> Tensor:

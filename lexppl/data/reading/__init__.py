@@ -1,0 +1,1 @@
+"""How a table is read: its file, the columns that are chosen, and what is refused."""

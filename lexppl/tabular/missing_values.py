@@ -1,0 +1,125 @@
+"""Methods on rows of which some values are missing: what is wrapped, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from torch import Tensor, nn
+
+from lexppl.inference import Stage, System
+from lexppl.models import LEX, GapsFromMarkers, HiddenByNature, ObservedSelector
+from lexppl.models.imputers.by_name import GAP, IMPUTERS, imputer_of
+from lexppl.models.missing.completed_rows import completed_rows
+from lexppl.models.missing.marked_rows import MarkedRows
+
+METHODS_OF_MISSING = ("base_x", "lex", "rationale", "real_x")
+"""Methods that are programs of a selector, an imputer and a predictor alone, with masks of entries
+that are kept or not."""
+
+IMPUTERS_OF_MISSING = ("marginal", "gaussian", "constant", GAP)
+"""Imputers that need no whole rows, or make do with columns that are whole."""
+
+
+def check_missing(method: str, imputer: object, learns_predictor: bool) -> None:
+    """Refuse a fit to rows with missing values that has no form for them, before any work.
+
+    Args:
+        method: its name.
+        imputer: its name, or a module of one's own.
+        learns_predictor: whether the predictor learns, or was fitted before.
+
+    Raises:
+        ValueError: as it says.
+
+    Example:
+        >>> check_missing("l2x", "constant", True)
+        Traceback (most recent call last):
+        ...
+        ValueError: l2x has no form for missing values that are hidden: ...
+    """
+    mend = "drop the rows that have any, or fill them in"
+    if method not in METHODS_OF_MISSING:
+        raise ValueError(
+            f"{method} has no form for missing values that are hidden: use "
+            f"{', '.join(METHODS_OF_MISSING)}, {mend}"
+        )
+    if not learns_predictor:
+        raise ValueError(
+            "missing values that are hidden need a predictor that learns from what is shown, and "
+            f"this regime explains one that was fitted on all features before: {mend}"
+        )
+    if isinstance(imputer, str) and imputer not in IMPUTERS_OF_MISSING:
+        known = [name for name in IMPUTERS_OF_MISSING if name in IMPUTERS]
+        raise ValueError(
+            f"the imputer {imputer!r} is fitted on whole rows, and values are missing: use one of "
+            f"{known}, {mend}"
+        )
+
+
+def imputer_of_missing(
+    name: str, x: Tensor, markers: Sequence[int], groups: Sequence[int], seed: int
+) -> nn.Module:
+    """The imputer of a name, fitted on the values of training rows that are there.
+
+    Args:
+        name: one of :data:`IMPUTERS_OF_MISSING`.
+        x: training rows with their markers, `(N, F)`.
+        markers: of the F features.
+        groups: the entry of each of the D values.
+        seed: of the choice of rows.
+
+    Example:
+        >>> import torch
+        >>> x = torch.tensor([[0.0, 1.0], [3.0, 0.0]])
+        >>> imputer_of_missing("marginal", x, [1, 1], [0], seed=0).reference
+        tensor([[3.],
+                [3.]])
+    """
+    rows = MarkedRows(markers).to(x.device)
+    values = rows.values(x)
+    if name == "marginal":
+        values = completed_rows(values, rows.observed(x), groups, seed)
+    return imputer_of(name, values, seed)
+
+
+def with_missing(system: System, markers: Sequence[int]) -> System:
+    """A system for rows with markers: what they mark is hidden by nature, and never kept.
+
+    Args:
+        system: of LEX programs for the D values.
+        markers: of the F features of x, as :attr:`lexppl.data.TableEncoding.markers` has them.
+
+    Raises:
+        TypeError: a system with a program of another kind.
+
+    Example:
+        >>> from lexppl.systems import lex
+        >>> model = with_missing(lex(2, classes=2, hidden=(4,)), [-1, 2, 2]).program()
+        >>> type(model.imputer).__name__, type(model.selector).__name__
+        ('HiddenByNature', 'ObservedSelector')
+    """
+
+    def build() -> list[Stage]:
+        stages = list(system.build())
+        seen: set[int] = set()
+        for term in (term for stage in stages for term in stage.terms):
+            if not isinstance(term.model, LEX):
+                raise TypeError(
+                    f"missing values are known to LEX programs; this is {type(term.model).__name__}"
+                )
+            if id(term.model) not in seen:
+                seen.add(id(term.model))
+                _wrap(term.model, markers)
+        return stages
+
+    return replace(system, build=build)
+
+
+def _wrap(model: LEX, markers: Sequence[int]) -> None:
+    rows = MarkedRows(markers)
+    groups = range(rows.features) if model.grouping is None else model.grouping.groups
+    model.selector = ObservedSelector(model.selector, groups, markers)
+    model.imputer = HiddenByNature(model.imputer, markers)
+    if getattr(model.predictor, "reads_gaps", False):
+        model.predictor = GapsFromMarkers(model.predictor, markers)

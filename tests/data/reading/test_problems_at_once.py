@@ -1,0 +1,145 @@
+"""All that a table has wrong is told at once, each with what mends it."""
+
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from lexppl.data import TableError, dataset_from_frame, read_table
+
+
+def frame_of(rows=150, **columns):
+    draw = np.random.default_rng(0)
+    return pd.DataFrame({"a": draw.normal(size=rows), **columns, "y": draw.integers(0, 2, rows)})
+
+
+def problems_of(frame, **options):
+    with pytest.raises(TableError) as caught:
+        dataset_from_frame(frame, "y", **options)
+    return caught.value
+
+
+def test_everything_is_told_with_what_mends_it():
+    rows = 150
+    frame = frame_of(
+        rows,
+        id=[f"P-{i}" for i in range(rows)],
+        site="north",
+        dose=[f"{i % 7},5" for i in range(rows)],
+        seen=["03/04/2026", "05/06/2026"] * 75,
+        gap=[None, 1.0, 2.0] * 50,
+        size=[*map(str, range(rows - 1)), "?"],
+        far=[np.inf, *range(rows - 1)],
+        long=pd.to_timedelta(range(rows), "D"),
+    )
+    error = problems_of(frame)
+    told = str(error)
+    assert told.startswith(
+        "the table has 8 problems:\n  - missing values in 1 of 10 columns: 'gap'"
+    )
+    for words in (
+        "constant columns explain nothing: 'site'",
+        "'id' has 150 levels in 150 rows",
+        "drop=['id'], or pool its rare levels with rare=10",
+        "'dose' holds numbers with decimal commas, such as '0,5'; give decimal=','",
+        "'seen' holds dates such as '03/04/2026', which do not tell the day from the month",
+        "most are numbers, but not '?'",
+        "'far' must be finite",
+        "'long' holds values of kind 'timedelta64'",
+    ):
+        assert words in told, words
+    assert told.splitlines()[-1] == (
+        "all at once: hide_missing=True, drop_constant=True, drop=['id', 'long'], decimal=',', "
+        "dates='dayfirst|monthfirst', missing=['?']"
+    )
+
+
+def test_a_target_with_something_wrong_is_told_beside_the_others():
+    frame = frame_of(site="north")
+    frame["y"] = "yes"
+    assert [re.match(r"\w+ \S+", p.text).group() for p in problems_of(frame).problems] == [
+        "constant columns",
+        "target 'y'",
+    ]
+    frame["y"] = [f"{i},25" for i in range(len(frame))]
+    assert problems_of(frame).mends == {"drop_constant": True, "decimal": ","}
+    frame["y"] = pd.Timestamp("2026-01-01") + pd.to_timedelta(range(len(frame)), "D")
+    assert "target 'y' holds dates; predict another column" in str(problems_of(frame))
+
+
+def test_one_problem_is_told_as_it_is():
+    error = problems_of(frame_of(site="north"))
+    assert str(error).startswith("constant columns explain nothing: 'site'")
+    assert "\n" not in str(error)
+
+
+def test_what_mends_it_mends_it(tmp_path):
+    rows = 150
+    frame = frame_of(
+        rows,
+        id=[f"P-{i}" for i in range(rows)],
+        site="north",
+        dose=np.where(np.arange(rows) % 9 == 0, np.nan, np.arange(rows) / 2),
+    )
+    file = tmp_path / "t.csv"
+    frame.to_csv(file, sep=";", decimal=",", index=False)
+    with pytest.raises(TableError) as caught:
+        read_table(file)
+    data = read_table(file, **caught.value.mends)
+    assert data.entry_names == ("a", "dose") and len(data) == rows
+
+
+def test_numbers_with_commas_that_part_thousands_are_not_called_decimals():
+    error = problems_of(frame_of(pay=["1,200", "12,345", "900"] * 50))
+    assert "if they part the thousands" in str(error) and not error.mends
+    assert "decimal" in problems_of(frame_of(pay=["1,20", "2", "1.234,5"] * 50)).mends
+    words = frame_of(pay=["1,2 or so", "2", "3"] * 50)
+    assert dataset_from_frame(words, "y").feature_names[1] == "pay=1,2 or so"
+    # Said to be levels, they are.
+    names = dataset_from_frame(frame_of(pay=["1,2", "2"] * 75), "y", categorical=["pay"])
+    assert names.feature_names[1:] == ("pay=1,2", "pay=2")
+
+
+def test_a_column_that_numbers_the_rows_is_warned_of():
+    frame = frame_of(id=np.random.default_rng(0).permutation(150) + 7)
+    with pytest.warns(UserWarning, match=r"column 'id' numbers the rows.*drop=\['id'\]"):
+        dataset_from_frame(frame, "y")
+    frame["id"] = frame.id * 2
+    assert dataset_from_frame(frame, "y").entry_names == ("a", "id")
+
+
+def test_columns_are_dropped_and_kept_by_name():
+    frame = frame_of(b=range(150), site="north")[["a", "b", "site", "y"]]
+    assert dataset_from_frame(frame, drop=["site", "b"]).entry_names == ("a",)
+    assert dataset_from_frame(frame, keep=["a"]).entry_names == ("a",)
+    # The last column that is left is the target.
+    assert dataset_from_frame(frame, drop=["y", "site"]).target_name == "b"
+    for options, words in (
+        ({"drop": ["B", "sit"]}, r"drop names 'B', .*did you mean 'b'(?s:.*)drop names 'sit'"),
+        ({"keep": ["aa"]}, "keep names 'aa', and there is no such column"),
+        ({"drop": ["y"], "target": "y"}, "drop names 'y'; no such column is there beside"),
+        ({"drop": ["a", "b", "site"]}, "no column is left beside the target 'y'"),
+        ({"drop": ["a"], "keep": ["a"]}, "drop and keep both name 'a'"),
+        ({"drop": "a"}, "drop must be a sequence"),
+        ({"drop": ["a"], "categorical": ["a"]}, "categorical names 'a', which are left out"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            dataset_from_frame(frame, **{"target": None, **options})
+
+
+def test_later_tables_may_have_the_columns_that_were_left_out():
+    frame = frame_of(b=np.arange(150) % 7, site="north")
+    data = dataset_from_frame(frame, "y", drop=["b"], drop_constant=True)
+    assert data.encoding.left_out == ("b", "site")
+    again = dataset_from_frame(frame, encoding=data.encoding)
+    without = dataset_from_frame(frame.drop(columns=["b", "site"]), encoding=data.encoding)
+    assert (again.x == data.x).all() and (without.x == data.x).all()
+
+
+def test_only_one_way_with_missing_values():
+    frame = frame_of(gap=[None, 1.0, 2.0] * 50)
+    with pytest.raises(ValueError, match="give one of the two"):
+        dataset_from_frame(frame, "y", drop_missing=True, hide_missing=True)
+    with pytest.raises(ValueError, match="missing_indicator=True is for hide_missing=True"):
+        dataset_from_frame(frame, "y", missing_indicator=True)
