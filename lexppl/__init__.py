@@ -6,6 +6,7 @@
 - `lexppl.explanation`, `lexppl.plots`: the posterior of the masks as ArviZ data, and pictures.
 - `lexppl.data`, `lexppl.evaluation`: sets with ground truth, and what an explanation is worth.
 - `lexppl.tabular`: all of it as scikit-learn estimators.
+- `lexppl.choices`: what can be chosen by name.
 
 Nothing is imported before it is used, so that the command line need not load torch to refuse a
 misspelt option.

@@ -72,3 +72,11 @@ def test_commands_are_one_line_each():
     run, test = blocks("bash")
     assert len(run.strip().splitlines()) == len(test.strip().splitlines()) == 1
     assert "lexppl explain breast_cancer" in run and "pytest" in test
+
+
+def test_an_installation_without_a_gpu_is_one_more_line():
+    text = README.read_text(encoding="utf-8")
+    (line,) = re.findall(r"`(python3 [^`]*/whl/cpu)`", text)
+    assert line.endswith(
+        "pip install torch torchvision --index-url https://download.pytorch.org/whl/cpu"
+    )
