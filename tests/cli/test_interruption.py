@@ -187,9 +187,14 @@ posix = pytest.mark.skipif(os.name != "posix", reason="signals are sent as POSIX
 
 @contextmanager
 def program(*words: str) -> Iterator[subprocess.Popen[str]]:
-    """The program in a process of its own, which hears Ctrl-C."""
+    """The program in a process of its own, which hears Ctrl-C, and shows its progress as to a
+    terminal."""
+    start = (
+        "import sys; sys.stderr.isatty = lambda: True; from lexppl.cli import main; "
+        "sys.exit(main(sys.argv[1:]))"
+    )
     with subprocess.Popen(
-        [sys.executable, "-m", "lexppl", *words],
+        [sys.executable, "-c", start, *words],
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -224,7 +229,7 @@ def wait_for(words: str, process: subprocess.Popen[str]) -> None:
 def test_a_real_signal(words, number, tmp_path):
     path = written(people(), tmp_path)
     out = tmp_path / "results"
-    epochs = "100000" if words == "valid=" else "3"
+    epochs = "3000" if words == "valid=" else "3"
     options = ["--epochs", epochs, "--draws", "5", "--penalty", "0.02", "--replicates", "2"]
     with program("explain", str(path), "--out", str(out), *options) as process:
         wait_for(words, process)
