@@ -2,19 +2,17 @@
 
 import json
 import shutil
-import signal
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from types import FrameType
 
 from lexppl.atomic_output import is_full_disk
 from lexppl.choices.methods import METHODS
 from lexppl.choices.settings import NETWORK
 from lexppl.cli.outputs import ENCODING, EXPLAINER
+from lexppl.cli.signals import deferred_interrupts
 from lexppl.cli.standard_error import tell
 from lexppl.data import DividedTable
 from lexppl.inference import FitResult
@@ -86,34 +84,6 @@ def what_follows(folder: Path) -> Iterator[Rest]:
                 if path.name not in (EXPLAINER, ENCODING):
                     shutil.rmtree(path) if path.is_dir() else path.unlink()
             rest.error = error
-
-
-@contextmanager
-def deferred_interrupts(raises: bool = True) -> Iterator[None]:
-    """Ctrl-C inside is heard at the end.
-
-    Args:
-        raises: whether it is heard at all.
-
-    Raises:
-        KeyboardInterrupt: at the end, where there was one.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        # Python tells signals to the main thread alone.
-        yield
-        return
-    heard: list[int] = []
-
-    def hear(number: int, frame: FrameType | None) -> None:
-        heard.append(number)
-
-    before = signal.signal(signal.SIGINT, hear)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-    if heard and raises:
-        raise KeyboardInterrupt
 
 
 def least_bytes(plan: FitPlan, source: DividedTable) -> int:

@@ -12,6 +12,7 @@ from lexppl.cli.errors import UsageError, told
 from lexppl.cli.exit_codes import FAILED, INTERRUPTED, MISUSED
 from lexppl.cli.options.arguments import parse
 from lexppl.cli.options.checks import check_options
+from lexppl.cli.signals import ended_as_by_ctrl_c
 
 COMMANDS: Mapping[str, str] = MappingProxyType(
     {
@@ -32,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Returns:
         0; 2 for a command that cannot be carried out as it was typed; 1 for data or files that
-        do not serve; 130 after Ctrl-C.
+        do not serve; 130 after Ctrl-C, or after a signal to end.
 
     Example:
         >>> main(["explain", "wine", "--k", "3"])
@@ -44,7 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         options = parse(words)
         check_options(options)
-        return _command(options.command)(options, ["lexppl", *words])
+        with ended_as_by_ctrl_c():
+            return _command(options.command)(options, ["lexppl", *words])
     except UsageError as error:
         return _fail(error, MISUSED, debug)
     except BrokenPipeError:

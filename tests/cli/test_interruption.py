@@ -14,7 +14,7 @@ import pytest
 from lexppl import load
 from lexppl.arviz_compatibility import group_of
 from lexppl.cli import main
-from lexppl.cli.model_first import deferred_interrupts
+from lexppl.cli.signals import deferred_interrupts
 from lexppl.data import TableEncoding
 from lexppl.explanation import explain
 from lexppl.inference import FitResult
@@ -187,9 +187,14 @@ posix = pytest.mark.skipif(os.name != "posix", reason="signals are sent as POSIX
 
 @contextmanager
 def program(*words: str) -> Iterator[subprocess.Popen[str]]:
-    """The program in a process of its own, which hears Ctrl-C."""
+    """The program in a process of its own, which hears Ctrl-C, and shows its progress as to a
+    terminal."""
+    start = (
+        "import sys; sys.stderr.isatty = lambda: True; from lexppl.cli import main; "
+        "sys.exit(main(sys.argv[1:]))"
+    )
     with subprocess.Popen(
-        [sys.executable, "-m", "lexppl", *words],
+        [sys.executable, "-c", start, *words],
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -213,15 +218,22 @@ def wait_for(words: str, process: subprocess.Popen[str]) -> None:
 
 
 @posix
-@pytest.mark.parametrize("words", ["valid=", "fitting EVAL-X", "measuring what each feature gains"])
-def test_a_real_signal(words, tmp_path):
+@pytest.mark.parametrize(
+    ("words", "number"),
+    [
+        ("valid=", signal.SIGINT),
+        ("fitting EVAL-X", signal.SIGTERM),
+        ("measuring what each feature gains", signal.SIGINT),
+    ],
+)
+def test_a_real_signal(words, number, tmp_path):
     path = written(people(), tmp_path)
     out = tmp_path / "results"
-    epochs = "100000" if words == "valid=" else "3"
+    epochs = "3000" if words == "valid=" else "3"
     options = ["--epochs", epochs, "--draws", "5", "--penalty", "0.02", "--replicates", "2"]
     with program("explain", str(path), "--out", str(out), *options) as process:
         wait_for(words, process)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         _, error = process.communicate(timeout=300)
     assert process.returncode == 130, error
     assert "interrupted" in error and "Traceback" not in error
