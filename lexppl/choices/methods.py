@@ -25,6 +25,7 @@ class Method:
         fixed: settings of the factory that are this method's own.
         settings: those of :class:`lexppl.systems.Settings` that the factory takes, where that is to
             be known before it is loaded; read off its signature if None.
+        epochs: how many times as many epochs as others it takes, where nobody says how many.
 
     Example:
         >>> METHODS["l2x"].takes("k"), METHODS["l2x"].takes("penalty")
@@ -36,6 +37,7 @@ class Method:
     summary: str
     fixed: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     settings: frozenset[str] | None = None
+    epochs: int = 1
 
     @cached_property
     def factory(self) -> Callable[..., Any]:
@@ -138,7 +140,9 @@ class Registry(Mapping[str, Method]):
         return len(self._methods)
 
 
-def _listed(name: str, home: str, summary: str, settings: str, **fixed: Any) -> Method:
+def _listed(
+    name: str, home: str, summary: str, settings: str, *, epochs: int = 1, **fixed: Any
+) -> Method:
     """A method of the library, whose factory is loaded at its first use."""
     return Method(
         name,
@@ -146,6 +150,7 @@ def _listed(name: str, home: str, summary: str, settings: str, **fixed: Any) -> 
         summary,
         MappingProxyType(fixed),
         frozenset({"features", "grouping", *settings.split()}),
+        epochs,
     )
 
 
@@ -233,6 +238,8 @@ METHODS = Registry(
             "xtab.system:xtab",
             "XTab: a deterministic soft mask",
             "classes predictor_hidden",
+            # Its penalties take up to a nat from the first step on: its masks open slowly.
+            epochs=2,
         ),
     )
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -69,9 +70,10 @@ def compare(
     - with truth, `tpr@truth`: the share found of a row's truly relevant entries where as many are
       kept as there are (FDR is 1 minus it).
     - for each of these figures the 95 % interval `_lower` to `_upper`: over rows, and for a fit of
-      several replicates over these too (:func:`lexppl.compare.figures.with_intervals`), whose mean
-      ranks. It is of one judge and one explained model, and takes each method by itself: of the
-      same rows two methods differ by less than their intervals say.
+      several replicates, or with a bootstrap, over these too
+      (:func:`lexppl.compare.figures.with_intervals`); the replicates' mean ranks. It is of one
+      judge and one explained model, and takes each method by itself: of the same rows two methods
+      differ by less than their intervals say.
 
     The methods by name:
 
@@ -172,11 +174,15 @@ def compare(
             timing["fit_seconds"] = 0.0
         if name in given:
             timing["fit_seconds"] = float(given[name])
-        own = isinstance(what, FitResult)
-        each = importances if own else torch.as_tensor(importances).detach()[None]
+        each, weighted, others = torch.as_tensor(importances).detach(), False, None
+        if isinstance(what, FitResult):
+            weighted = what.row_weights == DIRICHLET
+            if what.bootstrap is not None:
+                others = _of_fit(what.bootstrap, draws, seed)(test_x)
+        else:
+            each = each[None]
         ranked = _checked(each, name, (len(test_x), entries))
-        weighted = isinstance(what, FitResult) and what.row_weights == DIRICHLET
-        rows.append({**timing, **with_intervals(judged, ranked, weighted)})
+        rows.append({**timing, **with_intervals(judged, ranked, weighted, others)})
     return pd.DataFrame(rows, index=pd.Index([*named, RANDOM], name="method"))
 
 
@@ -306,7 +312,7 @@ def _of_fit(result: FitResult, draws: int, seed: int) -> Importances:
     """Mean selection probabilities by replicate; of signed attributions their size."""
 
     def importances(x: Tensor) -> Tensor:
-        means = mask_means(explain(result, x, draws=draws, seed=seed))
+        means = mask_means(explain(replace(result, bootstrap=None), x, draws=draws, seed=seed))
         size = np.abs(means.transpose("chain", ...).values).astype(np.float64)
         return torch.from_numpy(size)
 

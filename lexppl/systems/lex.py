@@ -52,6 +52,24 @@ def lex(
     cross-fitted, so that a row's Φ above is that of a predictor fitted without it. `folds=1,
     towards=0.5` has neither.
 
+    The command line and :class:`lexppl.ExplainerClassifier` have these defaults too: folds,
+    towards, L, K, and λ in units. What they have beside is read off the rows, which a factory has
+    not seen:
+
+    ==================  ==========================  ==============================================
+    what                here and in `fit`           there
+    ==================  ==========================  ==============================================
+    `unit`              1                           `entropy_unit(y, classes)`, of λ, the annealing
+                                                    and the weight decay
+    λ                   0.02 units                  the same; in `lexppl explain` one of five, by
+                                                    :func:`lexppl.evaluation.penalty_path`
+    `imputer`           standard normal noise       `MarginalImputer(x)` of the training rows
+    widths              200                         64 below 2000 rows
+    epochs, batches     300 of 500 rows             200 or 3000 steps, of a third of few rows
+    validation rows     a fifth at random           a fifth in the proportions of the classes
+    replicates          1                           4 with a bootstrap in `lexppl explain`
+    ==================  ==========================  ==============================================
+
     Args:
         features: D.
         classes: C for labels, or None for a real response with a normal likelihood.

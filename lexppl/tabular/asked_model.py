@@ -172,6 +172,7 @@ def _numbers(table: Any) -> NDArray[np.float64]:
         if words:
             raise ValueError(
                 f"a torch module takes numbers, and the table's columns {listed(words)} hold "
-                "others (was it fitted on the features of lexppl.data?)"
+                "others: give the table as the module takes it, such as pandas.get_dummies(table) "
+                "(was it fitted on the features of lexppl.data?)"
             )
     return np.asarray(table, dtype=np.float64)

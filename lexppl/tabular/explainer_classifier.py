@@ -45,7 +45,8 @@ class ExplainerClassifier(ClassifierMixin, TableExplainer):
             for an entry a column.
         hidden: widths of the selector's hidden layers; (64, 64) below 2000 rows, else (200, 200).
         predictor_hidden: widths of the predictor's; (64, 64), or (200, 200, 200).
-        epochs: of each of the method's stages; if None 200, or fewer so that there are 3000 steps.
+        epochs: of each of the method's stages; if None 200, or fewer so that there are 3000 steps;
+            of xtab twice as many.
         batch_size: rows of a step; if None a third of them, at most 500. A batch has a row more
             where the last would else have one row only.
         learning_rate: of Adam at the start; it falls to a twentieth over the second half. If None
@@ -60,14 +61,17 @@ class ExplainerClassifier(ClassifierMixin, TableExplainer):
             is learned is of the law so reweighted, predictions among it:
             `predict_proba ∝ u_c p(c | x)`, whose share of a label on average is that of
             `u_c n_c`. Divide by u and by the sum for p(c | x).
-        model: a fitted classifier (any with `predict_proba`) or torch predictor
+        model: a fitted classifier (any with `predict_proba`), torch module or torch predictor
             (:class:`lexppl.models.Predictor`) of X in its own units, to be explained: the explainer
-            is then fitted to its probabilities, and y only says which labels there are. A torch
-            predictor is itself the model that q_fit and meed mask; a classifier is first imitated
-            by a network that sees all of x. If None, the labels are explained, and methods that
-            need a model get such a network fitted to the labels. `clone`, and with it a search or
-            cross-validation, forgets the fit of a classifier: give it
-            `sklearn.frozen.FrozenEstimator(classifier)`.
+            is then fitted to its probabilities, and y only says which labels there are. A module
+            gets the columns of X in their order, as numbers of its own type, a boolean as 0 or 1.
+            A torch predictor is itself the model that q_fit and meed mask; a classifier, and a
+            module that is none, is first imitated by a network that sees all of x. If None, the
+            labels are explained, and methods that need a model get such a network fitted to the
+            labels. `clone`, and with it a search or cross-validation, forgets the fit of a
+            classifier: give it `sklearn.frozen.FrozenEstimator(classifier)`.
+        model_output: what a torch module returns that is no predictor: "logits" `(n, C)` in the
+            order of the labels, or log-odds of the second of two `(n,)`; or "probabilities".
         validation_fraction: share of the rows, in the proportions of the classes, on which the
             best epoch is chosen; None, or rows so few that it would have a single class, for the
             last epoch.
@@ -142,6 +146,7 @@ class ExplainerClassifier(ClassifierMixin, TableExplainer):
         bootstrap: int = 0,
         class_weight: Any = None,
         model: Any = None,
+        model_output: str | None = None,
         validation_fraction: float | None = 0.2,
         folds: int | None = None,
         predictor: str | None = None,
@@ -177,6 +182,7 @@ class ExplainerClassifier(ClassifierMixin, TableExplainer):
             verbose=verbose,
         )
         self.class_weight = class_weight
+        self.model_output = model_output
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> ExplainerClassifier:
         r"""Fit the explainer.

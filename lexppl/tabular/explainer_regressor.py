@@ -32,7 +32,8 @@ class ExplainerRegressor(RegressorMixin, TableExplainer):
         bootstrap: B more fits beside the replicates, each to the rows with random weights of its
             own, by which the intervals of `explain` cover other rows too (:func:`lexppl.fit`); 0
             for none.
-        model: a fitted regressor, or a torch predictor with a normal distribution, to be explained.
+        model: a fitted regressor, a torch module that returns the response, or a torch predictor
+            with a normal distribution, of X in its own units, to be explained.
 
     Attributes:
         result_, penalty_, penalty_path_, predictor_kind_, feature_importances_, entry_names_,

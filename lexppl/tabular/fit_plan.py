@@ -128,11 +128,11 @@ def plan_for(
 ) -> FitPlan:
     """The plan of a fit of a method to so many rows; what is None is chosen here.
 
-    Batches are a third of few rows and at most 500; epochs are 200, or fewer so that there are
-    3000 steps; layers are 64 wide below 2000 rows and 200 above. A batch has a row more where the
-    last one would have one row only, which batch norm cannot take. The rest is the method's own;
-    where it counts its constants in the base rate's entropy, the default penalty and the weight
-    decay are multiplied by it. A penalty that is given is in nats as it stands.
+    Batches are a third of few rows and at most 500; epochs are 200, or fewer so that there are 3000
+    steps (twice as many of xtab); layers are 64 wide below 2000 rows and 200 above. A batch has a
+    row more where the last one would have one row only, which batch norm cannot take. The rest is
+    the method's own; where it counts its constants in the base rate's entropy, the default penalty
+    and the weight decay are multiplied by it. A penalty that is given is in nats as it stands.
 
     Args:
         rows: how many there are to fit on.
@@ -161,7 +161,7 @@ def plan_for(
     size = min(size, rows)
     while rows % size == 1 % size and size < rows:
         size += 1
-    lasting = max(1, min(MOST_EPOCHS, STEPS // math.ceil(rows / size)))
+    lasting = known.epochs * max(1, min(MOST_EPOCHS, STEPS // math.ceil(rows / size)))
     unit = finite_float("unit", unit, above=0.0) if known.takes("unit") else 1.0
     rate = LEARNING_RATE
     if learning_rate is not None:

@@ -10,10 +10,14 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from lexppl.configured import Configured
-from lexppl.data import NumericColumn, TableEncoding
+from lexppl.data import CategoricalColumn, NumericColumn, TableEncoding
 from lexppl.data.cells import level_of
 from lexppl.models import Likelihood
+from lexppl.models.black_box import Output
 from lexppl.tabular.asked_model import asked_by_table
+
+OUTPUTS = ("logits", "probabilities")
+"""What a torch module of labels may return."""
 
 
 class OnStandardisedRows(Configured, nn.Module):
@@ -23,10 +27,11 @@ class OnStandardisedRows(Configured, nn.Module):
 
     Args:
         predictor: a module from x, in its own units, to the distribution of y.
-        mean: of each feature, `(D,)`.
-        scale: of each feature, `(D,)`.
+        mean: of each column that it reads, `(P,)`.
+        scale: of each of them, `(P,)`.
         target_mean: m, in the units of y; 0 for labels.
         target_scale: s, in the same; 1 for labels.
+        places: which of the D features x' each column is; None where P = D and they stand in order.
 
     Example:
         >>> from lexppl.models import NormalLikelihood, Predictor
@@ -45,8 +50,10 @@ class OnStandardisedRows(Configured, nn.Module):
         scale: Any,
         target_mean: float = 0.0,
         target_scale: float = 1.0,
+        places: Any = None,
     ) -> None:
         super().__init__()
+        self.places = None if places is None else [int(place) for place in places]
         self.predictor = predictor
         self.register_buffer("mean", torch.as_tensor(mean, dtype=torch.get_default_dtype()))
         self.register_buffer("scale", torch.as_tensor(scale, dtype=torch.get_default_dtype()))
@@ -59,34 +66,46 @@ class OnStandardisedRows(Configured, nn.Module):
         return given
 
     def forward(self, x: Tensor) -> Any:
-        distribution = self.predictor(x * self.scale + self.mean)
+        read = x if self.places is None else x[..., self.places]
+        distribution = self.predictor(read * self.scale + self.mean)
         if self.likelihood.discrete:
             return distribution
         center = (distribution.mean - self.target_mean) / self.target_scale
         return dist.Normal(center, distribution.stddev / self.target_scale)
 
 
-def check_given_model(model: Any, classes: int | None) -> None:
+def check_given_model(model: Any, classes: int | None, output: Any = None) -> None:
     """Refuse what cannot be asked, before any work.
 
     Args:
-        model: a fitted scikit-learn estimator, or a torch predictor with a likelihood.
+        model: a fitted scikit-learn estimator, or a torch module.
         classes: C, or None for responses.
+        output: what a module without a likelihood returns of labels, "logits" or "probabilities".
 
     Raises:
-        TypeError: neither; a network without a likelihood; a kind of model for the other task.
+        TypeError: neither; a network of labels of which it is not said what it returns; a kind of
+            model for the other task.
+        ValueError: another output, or one of a model that tells its own.
         NotFittedError: an estimator that is not fitted.
     """
     name = type(model).__name__
     wanted = "predict" if classes is None else "predict_proba"
+    likelihood = getattr(model, "likelihood", None)
+    told = not isinstance(model, nn.Module) or isinstance(likelihood, Likelihood)
+    if output is not None and (told or classes is None or output not in OUTPUTS):
+        raise ValueError(
+            f"model_output says which of {list(OUTPUTS)} a torch module of labels returns; it is "
+            f"{output!r}, and model is a {name}" + (", which says it itself" if told else "")
+        )
     if isinstance(model, nn.Module):
-        likelihood = getattr(model, "likelihood", None)
         if not isinstance(likelihood, Likelihood):
-            distribution = "NormalLikelihood" if classes is None else "CategoricalLikelihood"
-            raise TypeError(
-                f"model is a {name}, which does not say what its outputs mean: give "
-                f"lexppl.models.Predictor(network, {distribution}())"
-            )
+            if classes is not None and output is None:
+                raise TypeError(
+                    f"model is a {name}, which does not say what its outputs mean: give "
+                    "model_output='logits' or 'probabilities', or "
+                    "lexppl.models.Predictor(network, CategoricalLikelihood())"
+                )
+            return
         if likelihood.discrete != (classes is not None):
             kind = "labels" if likelihood.discrete else "a real response"
             raise TypeError(f"model is a predictor of {kind}, by its {type(likelihood).__name__}")
@@ -108,29 +127,48 @@ def check_given_model(model: Any, classes: int | None) -> None:
         ) from error
 
 
-def said_by(model: Any, table: Any, classes: NDArray[Any] | None) -> Tensor:
+def said_by(
+    model: Any, table: Any, classes: NDArray[Any] | None, output: Output | None = None
+) -> Tensor:
     """What a model says of rows in their own units.
 
     Args:
         model: that :func:`check_given_model` let pass.
         table: rows as they were given to `fit`.
         classes: the C labels, or None for responses.
+        output: what a module without a likelihood returns of labels.
 
     Returns:
         probabilities `(N, C)` in the order of `classes`; or responses `(N,)`.
 
     Raises:
         ValueError, TypeError: as :func:`lexppl.tabular.asked_model.asked_by_table`; labels other
-            than `classes`.
+            than `classes`; a module that fails on the rows.
     """
+    if isinstance(model, nn.Module) and not has_likelihood(model) and classes is None:
+        output = "response"
     names, labels = None, None
     if classes is not None:
         names = [level_of(label) for label in classes]
         own = getattr(model, "classes_", None)
         # By name: a model's labels are those of y, and never places among them.
         labels = None if own is None else [level_of(label) for label in own]
-    box, x = asked_by_table(model, table, classes=names, labels=labels)
-    return box.targets(x).cpu().double()
+    box, x = asked_by_table(model, table, classes=names, labels=labels, output=output)
+    try:
+        return box.targets(x).cpu().double()
+    except RuntimeError as error:
+        if not isinstance(model, nn.Module):
+            raise
+        raise ValueError(
+            f"model, a {type(model).__name__}, fails on the rows of X as they are, "
+            f"{tuple(x.shape)} of {x.dtype}: {' '.join(str(error).split())}. It is asked about the "
+            "columns of X in their order and units"
+        ) from error
+
+
+def has_likelihood(model: Any) -> bool:
+    """Whether a torch module says which distribution it gives, and so can be masked itself."""
+    return isinstance(getattr(model, "likelihood", None), Likelihood)
 
 
 def predictor_on_standardised_rows(predictor: nn.Module, encoding: TableEncoding) -> nn.Module:
@@ -140,17 +178,25 @@ def predictor_on_standardised_rows(predictor: nn.Module, encoding: TableEncoding
         TypeError: columns of levels, which a torch predictor has no units for; a response whose
             distribution is not normal.
     """
-    words = [c.name for c in encoding.columns if not isinstance(c, NumericColumn)]
-    if words:
-        raise TypeError(
-            f"model is a torch predictor, which takes numbers, and column {words[0]!r} is not one; "
-            "encode it first, and give groups= for its indicators"
-        )
-    numbers = [c for c in encoding.columns if isinstance(c, NumericColumn)]
-    mean, scale = [c.mean for c in numbers], [c.scale for c in numbers]
+    mean, scale, places = [], [], []
+    for column in encoding.columns:
+        first = encoding.feature_names.index(column.feature_names[0])
+        if isinstance(column, NumericColumn):
+            told = column.mean, column.scale, first
+        elif isinstance(column, CategoricalColumn) and set(column.levels) == {"False", "True"}:
+            # A boolean is 0 or 1 to the module, which is its indicator of True.
+            told = 0.0, 1.0, first + column.levels.index("True")
+        else:
+            raise TypeError(
+                "model is a torch predictor, which takes numbers, and column "
+                f"{column.name!r} is not one; encode it first, and give groups= for its indicators"
+            )
+        for values, value in zip((mean, scale, places), told, strict=True):
+            values.append(value)
     target = encoding.target
+    read = None if places == list(range(len(encoding.feature_names))) else places
     if target.class_names is not None:
-        return OnStandardisedRows(predictor, mean, scale)
+        return OnStandardisedRows(predictor, mean, scale, places=read)
     with torch.no_grad():
         given = next(predictor.parameters(), torch.empty(()))
         distribution = predictor(given.new_tensor([mean]))
@@ -158,4 +204,4 @@ def predictor_on_standardised_rows(predictor: nn.Module, encoding: TableEncoding
         raise TypeError(
             f"model must have a normal distribution of the response; it has {distribution}"
         )
-    return OnStandardisedRows(predictor, mean, scale, target.mean, target.scale)
+    return OnStandardisedRows(predictor, mean, scale, target.mean, target.scale, read)

@@ -25,6 +25,7 @@ from lexppl.inference import FitResult, entropy_unit
 from lexppl.tabular.fit_plan import FitPlan, check_method, plan_for
 from lexppl.tabular.given_model import (
     check_given_model,
+    has_likelihood,
     predictor_on_standardised_rows,
     said_by,
 )
@@ -55,6 +56,7 @@ class TableExplainer(SelectsColumns, BaseEstimator, ABC):
     encoding_: TableEncoding
     feature_importances_: NDArray[np.float64]
     entry_names_: NDArray[Any]
+    model_output: str | None = None
     n_features_in_: int
     feature_names_in_: NDArray[Any]
 
@@ -193,7 +195,7 @@ class TableExplainer(SelectsColumns, BaseEstimator, ABC):
         target = self._fitted_target(targets[train], learned)
         classes = None if target.class_names is None else len(target.class_names)
         if self.model is not None:
-            check_given_model(self.model, classes)
+            check_given_model(self.model, classes, self.model_output)
         self.encoding_ = TableEncoding.fit(
             frame,
             target,
@@ -355,14 +357,17 @@ class TableExplainer(SelectsColumns, BaseEstimator, ABC):
         target = self.encoding_.target
         observed = torch.tensor(targets)
         if self.model is not None:
-            observed = said_by(self.model, table, getattr(self, "classes_", None))
+            output: Any = self.model_output
+            observed = said_by(self.model, table, getattr(self, "classes_", None), output)
         if target.class_names is None:
             observed = (observed - target.mean) / target.scale
         return observed.to(dtype) if observed.is_floating_point() else observed
 
     def _explained_module(self) -> nn.Module | None:
-        """A torch module to be explained, where the method takes one and one is given."""
+        """A torch predictor to be explained, where the method takes one and one is given."""
         if not METHODS[self.method].explains_model or not isinstance(self.model, nn.Module):
+            return None
+        if not has_likelihood(self.model):
             return None
         return predictor_on_standardised_rows(self.model, self.encoding_)
 

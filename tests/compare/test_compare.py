@@ -124,6 +124,11 @@ def test_fits_rank_by_their_selection_probabilities(judge):
     assert math.isnan(table.loc["by_hand", "fit_seconds"])
     told = compare(methods, train, test, judge=judge, seconds={"by_hand": 3.5})
     assert told.loc["by_hand", "fit_seconds"] == 3.5
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CollapseWarning)
+        weighted = fit(build, train, objective=NestedIWAE(2), epochs=2, bootstrap=2, progress=False)
+    drawn = compare({"fit": weighted}, train, test, judge=judge, sizes=[1])
+    assert drawn.loc["fit", "tpr@1_lower"] <= drawn.loc["fit", "tpr@1"]
     # Rows alone are behind the interval of what has no replicates.
     wide = table["tpr@1_upper"] - table["tpr@1_lower"]
     assert wide["fit"] > wide["by_hand"]

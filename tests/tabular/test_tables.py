@@ -270,7 +270,15 @@ def test_random_state(blobs):
         ({"random_state": "seed"}, "seed"),
         ({"model": 3}, "model must be a fitted scikit-learn estimator with predict_proba"),
         ({"model": LinearRegression().fit([[1.0]], [1.0])}, "with predict_proba"),
-        ({"model": torch.nn.Linear(4, 3)}, r"Predictor\(network, CategoricalLikelihood"),
+        ({"model": torch.nn.Linear(4, 3)}, r"model_output='logits'.*CategoricalLikelihood"),
+        ({"model": torch.nn.Linear(4, 3), "model_output": "odds"}, "which of .'logits'.*is 'odds'"),
+        (
+            {"model": LogisticRegression().fit([[0.0] * 4] * 2, [0, 1]), "model_output": "logits"},
+            "LogisticRegression, which says it itself",
+        ),
+        ({"model": torch.nn.Linear(3, 3), "model_output": "logits"}, r"Linear, fails.*\(120, 4\)"),
+        ({"model": torch.nn.Linear(4, 2), "model_output": "logits"}, "3 classes; it gave 2"),
+        ({"model": torch.nn.Linear(4, 3), "model_output": "probabilities"}, "must give probabil"),
         ({"model": Predictor(MLP(4, 1, (2,)), NormalLikelihood())}, "predictor of a real response"),
         (
             {"model": LogisticRegression().fit([[0.0] * 4] * 2, [0, 7])},

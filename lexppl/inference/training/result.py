@@ -115,6 +115,8 @@ class FitResult(Summarised):
     def _rows_told(self) -> str | None:
         weighted = {None: "", "given": ", weighted"}
         own = weighted.get(self.row_weights, f", {self.row_weights} weights in each replicate")
+        if self.bootstrap is not None:
+            own += f", a bootstrap of {counted(self.bootstrap.replicates, 'fit')}"
         if self.rows is None:
             return own.removeprefix(", ") or None
         learned, held_out = self.rows

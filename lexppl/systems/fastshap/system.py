@@ -263,7 +263,10 @@ def fastshap(
     """
     entries = mask_entries(features, grouping)
     if entries < 2:
-        raise ValueError(f"Shapley values share out among at least 2 mask entries; G is {entries}")
+        raise ValueError(
+            f"Shapley values share out among at least 2 mask entries; G is {entries}, and "
+            f"n_features={features}"
+        )
     check_classes(classes)
     hides = _constant(imputer)
     if surrogate is not None and black_box is not None:

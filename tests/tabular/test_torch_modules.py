@@ -1,0 +1,135 @@
+"""A torch module that was trained on a table in its own units is explained like a pipeline."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+
+from lexppl import ExplainerClassifier, ExplainerRegressor
+from lexppl.models import CategoricalLikelihood, Predictor
+from lexppl.tabular.given_model import predictor_on_standardised_rows
+
+pytestmark = pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
+
+QUICK = {
+    "hidden": (16,),
+    "predictor_hidden": (32,),
+    "epochs": 60,
+    "batch_size": 100,
+    "learning_rate": 2e-2,
+    "prediction_masks": 20,
+    "random_state": 0,
+}
+
+
+@pytest.fixture(scope="module")
+def patients():
+    """The dose in milligrams decides, and the group; the age in years does not."""
+    draw = np.random.default_rng(0)
+    table = pd.DataFrame(
+        {
+            "age": draw.uniform(20, 80, 400),
+            "dose": draw.uniform(1000, 3000, 400),
+            "group": draw.choice(["a", "b"], 400),
+        }
+    )
+    high = (table["dose"] > 2000) ^ (table["group"] == "b")
+    return pd.get_dummies(table), high.to_numpy()
+
+
+class Net(nn.Module):
+    """Takes milligrams and years, and has a dropout that must be off."""
+
+    def __init__(self, columns, outputs, dtype=torch.float64):
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Linear(columns, 64), nn.ReLU(), nn.Dropout(0.3), nn.Linear(64, outputs)
+        ).to(dtype)
+        self.register_buffer("scale", torch.tensor([50.0, 2000.0, 1.0, 1.0]).to(dtype))
+
+    def forward(self, x):
+        return self.layers(x / self.scale)
+
+
+def trained(x, y, loss, outputs, dtype=torch.float64):
+    """A module trained on raw units, left in training mode."""
+    torch.manual_seed(0)
+    net = Net(x.shape[1], outputs, dtype)
+    optimizer = torch.optim.Adam(net.parameters(), lr=1e-2)
+    for _ in range(300):
+        optimizer.zero_grad()
+        loss(net(x.to(dtype)), y).backward()
+        optimizer.step()
+    return net
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_classifier_in_raw_units(patients, dtype):
+    frame, high = patients
+    x = torch.tensor(frame.to_numpy(float))
+    net = trained(x, torch.tensor(high).long(), nn.functional.cross_entropy, 2, dtype)
+    groups = ["age", "dose", "group", "group"]
+    names = np.where(high, "yes", "no")
+    shuffled = np.random.default_rng(1).permutation(names)
+    explainer = ExplainerClassifier(model=net, model_output="logits", groups=groups, **QUICK)
+    explainer.fit(frame, shuffled)
+    assert net.training
+    with torch.no_grad():
+        said = net.eval()(x.to(dtype)).argmax(1).numpy()
+    assert (said == high).mean() > 0.95
+    assert (explainer.predict(frame) == np.where(said, "yes", "no")).mean() > 0.9
+    kept = dict(zip(explainer.entry_names_, explainer.feature_importances_, strict=True))
+    assert kept["age"] < 0.5 * min(kept["dose"], kept["group"])
+    odds = nn.Sequential(net, Difference(), nn.Sigmoid())
+    same = ExplainerClassifier(model=odds, model_output="probabilities", groups=groups, **QUICK)
+    np.testing.assert_allclose(
+        same.fit(frame, shuffled).predict_proba(frame), explainer.predict_proba(frame), atol=1e-2
+    )
+
+
+class Difference(nn.Module):
+    def forward(self, logits):
+        return logits[:, 1] - logits[:, 0]
+
+
+def test_a_regressor_in_raw_units(patients):
+    frame, high = patients
+    x = torch.tensor(frame.to_numpy(float))
+    y = 100.0 + 20.0 * torch.tensor(high).double()
+    net = trained(x, (y - 100.0) / 20.0, lambda told, y: (told[:, 0] - y).square().mean(), 1)
+    model = nn.Sequential(net, InUnits())
+    explainer = ExplainerRegressor(model=model, **QUICK).fit(frame, y.numpy())
+    with torch.no_grad():
+        said = model.eval()(x)[:, 0].numpy()
+    assert np.corrcoef(explainer.predict(frame), said)[0, 1] > 0.9
+    assert explainer.predict(frame).mean() == pytest.approx(110.0, abs=3.0)
+
+
+class InUnits(nn.Module):
+    def forward(self, told):
+        return 100.0 + 20.0 * told
+
+
+def test_methods_that_explain_a_model_imitate_a_module_and_mask_a_predictor(patients):
+    frame, high = patients
+    net = Net(4, 2, torch.float32).eval()
+    short = {**QUICK, "epochs": 1}
+    imitated = ExplainerClassifier("q_fit", model=net, model_output="logits", **short)
+    assert imitated.fit(frame, high).predict_proba(frame).shape == (400, 2)
+    masked = ExplainerClassifier("q_fit", model=Predictor(net, CategoricalLikelihood()), **short)
+    masked.fit(frame, high)
+    inner = predictor_on_standardised_rows(masked.model, masked.encoding_)
+    raw = torch.tensor(frame.to_numpy(float), dtype=torch.float32)
+    with torch.no_grad():
+        # A boolean column is 0 or 1 to the module, and two indicators to the explainer.
+        told = inner(masked.encoding_.encode(frame)).probs
+        torch.testing.assert_close(told, masked.model(raw).probs, atol=1e-4, rtol=1e-3)
+    assert masked.encoding_.encode(frame).shape[1] == 6
+
+
+def test_words_are_refused_with_what_to_do(patients):
+    frame, high = patients
+    words = frame[["age", "dose"]].assign(group=np.where(frame["group_a"], "a", "b"))
+    with pytest.raises(ValueError, match=r"'group' hold others.*pandas.get_dummies"):
+        ExplainerClassifier(model=Net(4, 2), model_output="logits", **QUICK).fit(words, high)
