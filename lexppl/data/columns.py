@@ -256,6 +256,11 @@ def column_from_json(description: Mapping[str, Any]) -> Column:
     )
 
 
+def marker_name(column: str) -> str:
+    """The name of the feature that marks a column's gaps."""
+    return f"{column} (hidden)"
+
+
 def level_feature(column: str, level: str) -> str:
     """The name of a level's feature."""
     return f"{column}={level}"
@@ -270,7 +275,7 @@ def _names(column: NumericColumn | CategoricalColumn | DateColumn) -> tuple[str,
 
 
 def _marker(column: NumericColumn | CategoricalColumn | DateColumn) -> list[Plain]:
-    return [NumericColumn(f"{column.name} (hidden)", 0.0, 1.0)] if column.gaps else []
+    return [NumericColumn(marker_name(column.name), 0.0, 1.0)] if column.gaps else []
 
 
 def _marked(

@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lexppl.arviz_compatibility import Posterior, group_names, group_of
-from lexppl.data.encoding import CategoricalColumn, NumericColumn, TableEncoding
+from lexppl.data.columns import CategoricalColumn, DateColumn, IndicatorColumn, marker_name
+from lexppl.data.encoding import TableEncoding
 from lexppl.explanation.importance_kind import mask_means
 
 VALUES = "value"
 """The variable of `constant_data`, (row, feature)."""
-LEVELS = "levels"
-"""Its attribute: the levels of features that have some, as JSON."""
+LEVELS, DATES = "levels", "dates"
+"""Its attributes: the levels of features that have some, and the features of dates, as JSON."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,11 +31,13 @@ class FeatureValues:
         numbers: of N rows, `(N,)`; of a feature of levels their places among `levels`. NaN where
             there is none.
         levels: names, or None for numbers.
+        dates: whether the numbers are days since 1970-01-01.
     """
 
     name: str
     numbers: NDArray[np.float64]
     levels: tuple[str, ...] | None = None
+    dates: bool = False
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -49,12 +52,16 @@ class FeatureValues:
             '18131'
             >>> FeatureValues("job", np.array([1.0]), ("clerk", "smith")).text(0)
             'smith'
+            >>> FeatureValues("seen", np.array([19000.5]), dates=True).text(0)
+            '2022-01-08'
         """
         number = self.numbers[row]
         if np.isnan(number):
             return "missing"
         if self.levels is not None:
             return self.levels[int(number)]
+        if self.dates:
+            return str(np.datetime64(int(np.floor(number)), "D"))
         whole = float(number).is_integer() or abs(number) >= 1000.0
         return f"{number:.0f}" if whole and abs(number) < 1e9 else f"{number:.4g}"
 
@@ -64,8 +71,10 @@ def decoded_values(x: Tensor, encoding: TableEncoding) -> dict[str, FeatureValue
 
     Args:
         x: N rows, `(N, D)`.
-        encoding: how columns became features; columns of another kind than numbers and levels are
-            left out.
+        encoding: how columns became features.
+
+    Returns:
+        by column, NaN where a cell is missing; dates as days since 1970-01-01.
 
     Example:
         >>> import torch
@@ -79,14 +88,21 @@ def decoded_values(x: Tensor, encoding: TableEncoding) -> dict[str, FeatureValue
     table = x.detach().double().cpu().numpy()
     found, start = {}, 0
     for column in encoding.columns:
-        part = table[:, start : start + len(column.feature_names)]
+        part = table[:, start : start + len(column.feature_names)].copy()
         start += len(column.feature_names)
-        if isinstance(column, NumericColumn):
+        if column.gaps:
+            # The last feature of a column with gaps marks them.
+            part[part[:, -1] == 1.0] = np.nan
+        name = column.name
+        if isinstance(column, IndicatorColumn):
+            found[name] = FeatureValues(name, part[:, 0], ("no", "yes"))
+        elif isinstance(column, CategoricalColumn):
+            places = _places(part[:, : len(column.levels)])
+            found[name] = FeatureValues(name, places, tuple(column.levels))
+        else:
             own = part[:, 0] * column.scale + column.mean
             numbers = np.array([float(f"{value:.6g}") for value in own])
-            found[column.name] = FeatureValues(column.name, numbers)
-        elif isinstance(column, CategoricalColumn):
-            found[column.name] = FeatureValues(column.name, _places(part), tuple(column.levels))
+            found[name] = FeatureValues(name, numbers, dates=isinstance(column, DateColumn))
     return found
 
 
@@ -119,18 +135,26 @@ def with_values(posterior: Posterior, values: Mapping[str, FeatureValues]) -> Po
                 )
             table[:, g] = values[name].numbers
     levels = {n: list(v.levels) for n, v in values.items() if n in names and v.levels is not None}
+    dates = [n for n, v in values.items() if n in names and v.dates]
     dims = ("row", str(means.dims[-1]))
     coordinates = {dim: means[dim].values for dim in dims}
     group_of(posterior, "constant_data")
     posterior["constant_data"][VALUES] = xr.DataArray(
-        table, coordinates, dims, attrs={LEVELS: json.dumps(levels, ensure_ascii=False)}
+        table,
+        coordinates,
+        dims,
+        attrs={
+            LEVELS: json.dumps(levels, ensure_ascii=False),
+            DATES: json.dumps(dates, ensure_ascii=False),
+        },
     )
     return posterior
 
 
 def feature_values(posterior: Posterior) -> dict[str, FeatureValues]:
     """The features' values of a posterior's rows: those of :func:`with_values`, else those of its
-    x, which are the encoded ones: standardised numbers, and the level of columns `job=smith`.
+    x, which are the encoded ones: standardised numbers, and the level of columns `job=smith`. Of a
+    column with gaps they are not known.
 
     Args:
         posterior: what :func:`lexppl.explain` returned.
@@ -162,12 +186,13 @@ def feature_values(posterior: Posterior) -> dict[str, FeatureValues]:
 
 def _own(values: xr.DataArray, names: Sequence[str]) -> dict[str, FeatureValues]:
     levels = json.loads(values.attrs.get(LEVELS, "{}"))
+    dates = json.loads(values.attrs.get(DATES, "[]"))
     found = {}
     for g, name in enumerate(names):
         numbers = values.values[:, g].astype(np.float64)
         if not np.isnan(numbers).all():
-            known = levels.get(name)
-            found[name] = FeatureValues(name, numbers, None if known is None else tuple(known))
+            known = tuple(levels[name]) if name in levels else None
+            found[name] = FeatureValues(name, numbers, known, name in dates)
     return found
 
 
@@ -176,11 +201,12 @@ def _encoded(x: xr.DataArray, names: Sequence[str]) -> dict[str, FeatureValues]:
     table = x.values.astype(np.float64)
     found = {}
     for name in names:
-        if name in columns:
-            found[name] = FeatureValues(name, table[:, columns.index(name)])
+        if marker_name(name) in columns:
             continue
         of_levels = [i for i, column in enumerate(columns) if column.startswith(f"{name}=")]
-        if of_levels:
+        if name in columns:
+            found[name] = FeatureValues(name, table[:, columns.index(name)])
+        elif of_levels:
             levels = tuple(columns[i][len(name) + 1 :] for i in of_levels)
             found[name] = FeatureValues(name, _places(table[:, of_levels]), levels)
     return found

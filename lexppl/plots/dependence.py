@@ -2,6 +2,7 @@
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
@@ -80,7 +81,11 @@ def plot_dependence(
     axes.set_ylabel(kind.label if kind is PROBABILITY else kind.name)
     if kind is PROBABILITY:
         axes.set_ylim(-0.04, 1.04)
-    if known.levels is None:
+    if known.dates:
+        locator = AutoDateLocator(maxticks=5)
+        axes.xaxis.set_major_locator(locator)
+        axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+    elif known.levels is None:
         axes.xaxis.set_major_locator(MaxNLocator(nbins=5))
     else:
         _name_levels(axes, known)

@@ -54,7 +54,7 @@ def plot_row(
     whole = lines["is_level"].to_numpy()
     axes.plot(ends[whole], place[whole], "D", color=INK, markersize=5)
     for i, (end, change) in enumerate(zip(ends, step, strict=True)):
-        text = f"{end:.3g}" if whole[i] else f"{change:+.2f}"
+        text = f"{end:.3g}" if whole[i] else f"{change:+.2f}".replace("-0.00", "+0.00")
         axes.annotate(
             text,
             (max(end, end - change), i),
@@ -68,7 +68,9 @@ def plot_row(
     names = [f"{short(n)} = {known[n]}" if n in known else short(n) for n in lines.index]
     axes.set_yticks(place, names)
     axes.set_ylim(len(lines) - 0.4, -0.6)
-    axes.margins(x=0.16)
+    # Bars' ends would otherwise be the axis's own.
+    axes.use_sticky_edges = False
+    axes.margins(x=0.12)
     of = "mean response" if steps.label is None else f"log p({short(steps.label)}), nats"
     axes.set_xlabel(of)
     axes.grid(axis="x", color=FAINT, linewidth=0.6)

@@ -21,6 +21,7 @@ from lexppl.choices.settings import check_settings
 from lexppl.data import IndicatorColumn, NumericColumn, TableEncoding, TargetColumn
 from lexppl.data.stratification import training_and_validation
 from lexppl.explanation import explain
+from lexppl.explanation.feature_values import decoded_values, with_values
 from lexppl.inference import FitResult, entropy_unit
 from lexppl.tabular.fit_plan import FitPlan, check_method, plan_for
 from lexppl.tabular.given_model import (
@@ -135,7 +136,8 @@ class TableExplainer(SelectsColumns, BaseEstimator, ABC):
 
         Returns:
             ArviZ data with the mask entries' names, and replicates as chains. `constant_data` has
-            x as the explainer sees it: standardised, with an indicator for each level.
+            x as the explainer sees it: standardised, with an indicator for each level; and, where
+            an entry is a column, `value`, the columns in their own units.
 
         Raises:
             ValueError, TypeError: as :func:`lexppl.explain`; rows unlike those of `fit`.
@@ -147,7 +149,7 @@ class TableExplainer(SelectsColumns, BaseEstimator, ABC):
             check_consistent_length(X, y)
             values = torch.from_numpy(self._encoded_target(y))
             observed = values.to(x.dtype) if values.is_floating_point() else values
-        return explain(
+        posterior = explain(
             self.result_,
             x,
             observed,
@@ -155,6 +157,9 @@ class TableExplainer(SelectsColumns, BaseEstimator, ABC):
             seed=self._seed,
             row_names=_row_names(X),
         )
+        if self.groups is None:
+            with_values(posterior, decoded_values(x, self.encoding_))
+        return posterior
 
     def importances(self, X: Any) -> NDArray[np.float64]:
         """Probability of each mask entry to be kept in each row, E[z | x], over the replicates.

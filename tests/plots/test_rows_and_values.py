@@ -6,9 +6,15 @@ import pytest
 import xarray as xr
 
 from lexppl.arviz_compatibility import group_of
+from lexppl.data import TableEncoding, TargetColumn
 from lexppl.evaluation import RowSteps
 from lexppl.explanation import save_posterior
-from lexppl.explanation.feature_values import FeatureValues, feature_values, with_values
+from lexppl.explanation.feature_values import (
+    FeatureValues,
+    decoded_values,
+    feature_values,
+    with_values,
+)
 from lexppl.explanation.row_gains import with_gains
 from lexppl.plots import (
     BLUE,
@@ -229,3 +235,48 @@ def test_heat_map_in_an_order_of_ones_own():
 def test_mistakes_are_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+# Values of a table's columns
+
+
+def test_values_are_those_of_the_table_gaps_and_dates_and_all():
+    frame = pd.DataFrame(
+        {
+            "age": [30.0, np.nan, 61.5, 45.0],
+            "seen": pd.to_datetime(["2020-02-29", "2021-05-01", None, "2019-12-31"]),
+            "job": ["cook", None, "smith", "cook"],
+            "size": [1.0, 2.0, 4.0, 8.0],
+        }
+    )
+    encoding = TableEncoding.fit(
+        frame, TargetColumn("y", ("0", "1")), hide_missing=True, missing_indicator=True
+    )
+    found = decoded_values(encoding.encode(frame), encoding)
+    texts = {name: [values.text(row) for row in range(4)] for name, values in found.items()}
+    assert texts["age"] == ["30", "missing", "61.5", "45"]
+    assert texts["seen"] == ["2020-02-29", "2021-05-01", "missing", "2019-12-31"]
+    assert texts["job"] == ["cook", "missing", "smith", "cook"]
+    assert texts["size"] == ["1", "2", "4", "8"]
+    assert texts[next(name for name in texts if "age" in name and name != "age")] == [
+        "no", "yes", "no", "no"
+    ]  # fmt: skip
+
+
+def test_dates_come_back_as_dates_and_have_their_axis(tmp_path):
+    arviz = pytest.importorskip("arviz")
+    days = FeatureValues("age", 18_000.0 + 30 * np.arange(20), dates=True)
+    again = arviz.from_netcdf(save_posterior(posterior({"age": days}), tmp_path / "p.nc"))
+    assert feature_values(again)["age"].text(1) == "2019-05-14"
+    axes = drawn(plot_dependence(again, "age"))
+    assert any("2020" in label.get_text() for label in axes.get_xticklabels())
+
+
+def test_levels_that_may_be_missing_are_not_told_from_x_alone():
+    made = posterior(None)
+    x = np.column_stack([AGES, np.zeros(20), np.eye(3)[JOBS.astype(int)]])
+    inputs = ["age", "age (hidden)", "job=cook", "job=smith", "job=other"]
+    made["constant_data"]["x"] = xr.DataArray(
+        x, {"row": range(20), "input": inputs}, ("row", "input")
+    )
+    assert set(feature_values(made)) == {"job"}

@@ -198,7 +198,11 @@ def _snippet(findings: ReportData) -> str:
             *lines[1:],
             'encoding = TableEncoding.from_json(json.load(open("encoding.json")))',
             'x = encoding.encode(pandas.read_csv("new_rows.csv"))',
-            "explain(explainer, x)",
+            "posterior = explain(explainer, x)",
+            "",
+            "from lexppl.evaluation import revealed_predictions",
+            "from lexppl.plots import plot_row",
+            "plot_row(revealed_predictions(explainer, x).steps(0))",
         ]
     )
 
