@@ -40,6 +40,11 @@ def run_compare(options: argparse.Namespace, command: Sequence[str]) -> int:
         ImportError: a method whose library is not installed.
     """
     names = _methods(options.methods)
+    if options.hide_missing:
+        raise UsageError(
+            "--hide-missing is for lexppl explain: the methods that compare puts side by side, and "
+            "their judge, see every value; give --drop-missing"
+        )
     device = device_of(options.device)
     with _output(options) as file:
         source = read_source(options, device)

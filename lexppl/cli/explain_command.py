@@ -45,6 +45,7 @@ from lexppl.cli.report.page import write_report
 from lexppl.cli.report.ranked import ranked_features, ranking_head
 from lexppl.cli.report.words import gain_meaning, unsettled, what_is_found
 from lexppl.cli.source import capped, read_source
+from lexppl.cli.table_notes import table_notes
 from lexppl.cli.tables import score_cells, text_table
 from lexppl.cli.threads import one_thread
 from lexppl.data import DividedTable
@@ -62,7 +63,9 @@ from lexppl.tabular.fit_plan import (
     FitPlan,
     chooses_penalty,
 )
+from lexppl.tabular.missing_values import check_missing
 from lexppl.tabular.predictor_choice import Chosen, fit_chosen
+from lexppl.tabular.table_columns import markers_in
 from lexppl.tabular.table_fit import EncodedRows, TableFit, fit_full_predictor, fit_table
 
 POSTERIOR, IMPORTANCE, REPORT = "posterior.nc", "importance.csv", "report.html"
@@ -149,7 +152,7 @@ def _plan(
     observed = data.y if outputs is None else outputs
     if chooses_penalty(options.method) and source.valid_rows is not None:
         otherwise["penalty"] = AUTO
-    return plan_of(
+    plan = plan_of(
         options,
         len(source.train_rows),
         data,
@@ -158,6 +161,9 @@ def _plan(
         unit=entropy_unit(observed[source.train_rows], len(data.class_names or ())),
         **otherwise,
     )
+    if markers_in(data.encoding):
+        check_missing(plan.method, plan.imputer, not plan.needs_full_predictor)
+    return plan
 
 
 def _usual_predictor(
@@ -178,7 +184,7 @@ def _find(
     result, plan = fitted.result, fitted.table.plan
     if result.interrupted:
         source = capped(source, options.seed, HASTY_ROWS)
-    notes = _notes_of_fit(options, source, fitted)
+    notes = [*_notes_of_fit(options, source, fitted), *table_notes(source, fitted.outputs)]
     gain = judge_learning(result, source, plan, fitted.outputs, fitted.full, options.seed)
     notes += learned_messages(gain, undecided(result, source, plan))
     for note in notes:
