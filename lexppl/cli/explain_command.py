@@ -45,6 +45,7 @@ from lexppl.cli.report.printed import print_findings
 from lexppl.cli.short_warnings import short_warnings
 from lexppl.cli.source import capped, read_source
 from lexppl.cli.standard_error import tell, warn
+from lexppl.cli.table_notes import table_notes
 from lexppl.cli.threads import one_thread
 from lexppl.data import DividedTable
 from lexppl.evaluation.refits.fitted_predictor import FittedPredictor
@@ -52,7 +53,9 @@ from lexppl.explanation import explain, save_posterior, selection_table
 from lexppl.explanation.importance_kind import PROBABILITY, kind_of
 from lexppl.inference import FitResult, entropy_unit
 from lexppl.tabular.fit_plan import FEW_ROWS, FitPlan
+from lexppl.tabular.missing_values import check_missing
 from lexppl.tabular.predictor_choice import Chosen, fit_chosen
+from lexppl.tabular.table_columns import markers_in
 from lexppl.tabular.table_fit import EncodedRows, TableFit, fit_full_predictor, fit_table
 
 DIGITS = "%.4g"
@@ -138,7 +141,7 @@ def _plan(
     observed = data.y if outputs is None else outputs
     if chooses_penalty(options.method) and source.valid_rows is not None:
         otherwise["penalty"] = AUTO
-    return plan_of(
+    plan = plan_of(
         options,
         len(source.train_rows),
         data,
@@ -147,6 +150,9 @@ def _plan(
         unit=entropy_unit(observed[source.train_rows], len(data.class_names or ())),
         **otherwise,
     )
+    if markers_in(data.encoding):
+        check_missing(plan.method, plan.imputer, not plan.needs_full_predictor)
+    return plan
 
 
 def _usual_predictor(
@@ -167,7 +173,7 @@ def _find(
     result, plan = fitted.result, fitted.table.plan
     if result.interrupted:
         source = capped(source, options.seed, HASTY_ROWS)
-    notes = _notes_of_fit(options, source, fitted)
+    notes = [*_notes_of_fit(options, source, fitted), *table_notes(source, fitted.outputs)]
     gain = judge_learning(result, source, plan, fitted.outputs, fitted.full, options.seed)
     notes += learned_messages(gain, undecided(result, source, plan))
     for note in notes:

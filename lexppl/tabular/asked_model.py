@@ -147,12 +147,10 @@ def said_of_all(outputs: Tensor, classes: Sequence[object] | None) -> str | None
         >>> said_of_all(torch.tensor([[0.9, 0.1], [0.6, 0.4]]), ["no", "yes"])
         "the black box gives every row the label 'no'; what is explained is how sure it is"
         >>> said_of_all(torch.tensor([2.0, 2.0]), None)
-        'the black box says the same of every row: nothing about the rows is there to explain'
+        'the black box says the same of every row: there is nothing to explain'
     """
     if bool(((outputs - outputs[:1]).abs() < SAME).all()):
-        return (
-            "the black box says the same of every row: nothing about the rows is there to explain"
-        )
+        return "the black box says the same of every row: there is nothing to explain"
     if classes is None or outputs.dim() < 2:
         return None
     likeliest = outputs.argmax(-1)

@@ -178,21 +178,21 @@ def predictor_on_standardised_rows(predictor: nn.Module, encoding: TableEncoding
         TypeError: columns of levels, which a torch predictor has no units for; a response whose
             distribution is not normal.
     """
-    mean, scale, places = [], [], []
+    told: list[tuple[float, float, int]] = []
     for column in encoding.columns:
         first = encoding.feature_names.index(column.feature_names[0])
         if isinstance(column, NumericColumn):
-            told = column.mean, column.scale, first
+            told.append((column.mean, column.scale, first))
         elif isinstance(column, CategoricalColumn) and set(column.levels) == {"False", "True"}:
             # A boolean is 0 or 1 to the module, which is its indicator of True.
-            told = 0.0, 1.0, first + column.levels.index("True")
+            told.append((0.0, 1.0, first + column.levels.index("True")))
         else:
             raise TypeError(
                 "model is a torch predictor, which takes numbers, and column "
                 f"{column.name!r} is not one; encode it first, and give groups= for its indicators"
             )
-        for values, value in zip((mean, scale, places), told, strict=True):
-            values.append(value)
+    mean, scale = [mean for mean, _, _ in told], [scale for _, scale, _ in told]
+    places = [place for _, _, place in told]
     target = encoding.target
     read = None if places == list(range(len(encoding.feature_names))) else places
     if target.class_names is not None:

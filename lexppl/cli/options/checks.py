@@ -39,6 +39,11 @@ def check_options(options: argparse.Namespace) -> None:
         regime_of(options)
     if options.command == "compare":
         _check_libraries(methods_of(options.methods))
+        if options.hide_missing:
+            raise UsageError(
+                "--hide-missing is for lexppl explain: the methods that compare puts side by side, "
+                "and their judge, see every value; give --drop-missing"
+            )
     _check_device(options.device)
     if options.command == "explain":
         check_output_folder(options.out, options.overwrite, OUTPUTS)

@@ -1,0 +1,173 @@
+"""A table as it comes: one refusal that lists everything with its mend, and then the run."""
+
+import json
+import re
+import shlex
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import lexppl
+from lexppl.cli import main
+from lexppl.cli.errors import one_line, told
+from lexppl.data import TableEncoding, TableError, read_table
+from lexppl.data.reading.table_error import Problem
+
+QUICK = ["--epochs", "3", "--replicates", "2", "--draws", "5", "--penalty", "0.02", "--quiet"]
+
+
+def written(path, rows=240, seed=0):
+    """An identifier, dates, numbers of which 8 % are missing, a constant column, 66 levels with
+    accents and commas; decimal commas, semicolons and a byte-order mark."""
+    draw = np.random.default_rng(seed)
+    towns = [f"{'Süd' if i % 2 else 'São João'}, {i}" for i in range(66)]
+    first = pd.Timestamp("2019-01-01")
+    frame = pd.DataFrame(
+        {
+            "Kunde": [f"K-{i:05d}" for i in draw.permutation(rows)],
+            "seit": [first + pd.Timedelta(days=int(d)) for d in draw.integers(0, 1500, rows)],
+            "größe": draw.normal(1.7, 0.1, rows),
+            "betrag": draw.exponential(100.0, rows),
+            "Ort": [*towns, *draw.choice(towns, rows - 66)],
+            "Land": "DE",
+        }
+    )
+    frame["kauft"] = np.where(frame.betrag > 80, "ja", "nein")
+    for column in ("größe", "betrag"):
+        frame.loc[draw.random(rows) < 0.08, column] = np.nan
+    frame.to_csv(path, sep=";", decimal=",", index=False, encoding="utf-8-sig")
+    return frame
+
+
+def test_from_nothing_to_a_report_in_two_commands(tmp_path, capsys):
+    file, out = tmp_path / "kunden.csv", tmp_path / "r"
+    frame = written(file)
+    command = ["explain", str(file), "--out", str(out), *QUICK]
+    assert main(command) == 1 and not out.exists()
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "lexppl: error: the table has 5 problems:"
+    for line, words in zip(
+        lines[1:-1],
+        (
+            ["missing values in 2 of 7 columns", "--drop-missing", "--hide-missing"],
+            ["constant columns explain nothing: 'Land'", "--drop-constant"],
+            ["'Kunde' has 240 levels in 240 rows", "--drop Kunde", "--rare 10"],
+            ["'größe' holds numbers with decimal commas", "--decimal ,"],
+            ["'betrag' holds numbers with decimal commas", "--decimal ,"],
+        ),
+        strict=True,
+    ):
+        assert line.startswith("  - ") and all(word in line for word in words), line
+    label, _, mends = lines[-1].partition(": ")
+    assert label == "all at once"
+
+    assert main([*command, *shlex.split(mends), "--rare", "5"]) == 0
+    captured = capsys.readouterr()
+    assert "kunden: 240 rows, 4 features, target 'kauft' (ja, nein)" in captured.out
+    assert re.search(r"missing values of the held-out rows \('größe' in \d+%, 'be", captured.err)
+    assert re.search(r"\d+ rare levels of 'Ort' are pooled as 'other levels'", captured.err)
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert "hidden from the explainer" in page and "other levels" in page
+    ranked = pd.read_csv(out / "importance.csv", index_col="feature")
+    assert sorted(ranked.index) == ["Ort", "betrag", "größe", "seit"]
+
+    # The encoding carries all of it, so that the saved model reads new rows alike.
+    encoding = TableEncoding.from_json(json.loads((out / "encoding.json").read_text("utf-8")))
+    data = read_table(file, encoding=encoding)
+    posterior = lexppl.explain(lexppl.load(out / "explainer"), data.x, draws=3)
+    selected = posterior["posterior"]["mask"].sel(feature="betrag")
+    missing = frame.betrag.isna().to_numpy()
+    assert not selected.values[..., missing].any() and selected.values[..., ~missing].any()
+    new = frame.iloc[:2].assign(Ort="Nirgends", betrag=[np.nan, 12.5])
+    assert encoding.encode(new).shape == (2, data.n_features)
+
+
+def test_methods_and_commands_without_a_form_for_missing_values_say_so(tmp_path, capsys):
+    draw = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": draw.normal(size=80), "y": draw.integers(0, 2, 80)})
+    frame.loc[::9, "a"] = None
+    path, out = tmp_path / "t.csv", tmp_path / "r"
+    frame.assign(b=draw.normal(size=80))[["a", "b", "y"]].to_csv(path, index=False)
+    command = ["explain", str(path), "--out", str(out), "--hide-missing", *QUICK[:-3], "--quiet"]
+    for words, error in (
+        (["--method", "l2x"], "l2x has no form for missing values that are hidden: use base_x, "),
+        (["--imputer", "kmeans-data"], "the imputer 'kmeans-data' is fitted on whole rows"),
+        (["--regime", "self-post-hoc"], "need a predictor that learns from what is shown"),
+    ):
+        assert main([*command, *words]) == 1
+        assert error in capsys.readouterr().err
+    assert main(["compare", str(path), "--methods", "lex", "--hide-missing"]) == 2
+    assert "--hide-missing is for lexppl explain" in capsys.readouterr().err
+    assert main([*command, "--drop-missing"]) == 2
+    assert "not allowed with argument --hide-missing" in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_trees_read_what_is_missing_as_such(tmp_path):
+    draw = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": draw.normal(size=120), "b": draw.normal(size=120)})
+    frame["y"] = np.where(frame.a > 0, "u", "v")
+    frame.loc[::7, "a"] = None
+    path, out = tmp_path / "t.csv", tmp_path / "r"
+    frame.to_csv(path, index=False)
+    words = ["--hide-missing", "--missing-indicator", "--predictor", "trees", *QUICK]
+    assert main(["explain", str(path), "--out", str(out), *words]) == 0
+    ranked = pd.read_csv(out / "importance.csv", index_col="feature")
+    assert set(ranked.index) == {"a", "a is missing", "b"}
+
+
+def test_dropped_and_kept_columns(tmp_path, capsys):
+    path = tmp_path / "t.csv"
+    written(path)
+    command = ["explain", str(path), "--out", str(tmp_path / "r"), *QUICK, "--decimal", ","]
+    assert main([*command, "--drop", "kunde", "Lande"]) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[1:] == [
+        "  - --drop names 'kunde', and there is no such column; did you mean 'Kunde'?",
+        "  - --drop names 'Lande', and there is no such column; did you mean 'Land', 'Kunde'?",
+    ]
+    assert main([*command, "--keep", "betrag", "seit", "--drop-missing"]) == 0
+    assert "2 features" in capsys.readouterr().out
+
+
+def test_a_black_box_that_says_one_thing_is_told(tmp_path, capsys):
+    import joblib
+    from sklearn.dummy import DummyClassifier
+
+    draw = np.random.default_rng(0)
+    frame = pd.DataFrame(draw.normal(size=(90, 2)), columns=["a", "b"])
+    frame["y"] = np.where(frame.a > 0, "u", "v")
+    path = tmp_path / "t.csv"
+    frame.to_csv(path, index=False)
+    joblib.dump(DummyClassifier().fit(frame[["a", "b"]], frame.y), tmp_path / "m.joblib")
+    words = ["--black-box", str(tmp_path / "m.joblib"), "--trust-black-box", *QUICK]
+    assert main(["explain", str(path), "--out", str(tmp_path / "r"), *words]) == 0
+    assert "the black box says the same of every row" in capsys.readouterr().err
+    assert "the same of every row" in (tmp_path / "r" / "report.html").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("message", "typed"),
+    [
+        ("leave it out with drop=['the id', 'b']", "leave it out with --drop 'the id' b"),
+        ("give missing=('?',)", "give --missing '?'"),
+        ("give missing=(…)", "give --missing CELL"),
+        ("give text_encoding='cp1252' if", "give --encoding cp1252 if"),
+        ("give decimal=',' or drop_missing=True", "give --decimal , or --drop-missing"),
+        ("the drop is steep", "the drop is steep"),
+    ],
+)
+def test_arguments_are_told_as_they_are_typed(message, typed):
+    assert one_line(ValueError(message)) == typed
+
+
+def test_all_mends_at_once_are_words_to_type():
+    problems = [
+        Problem("a", {"drop": ["a, b"], "hide_missing": True}),
+        Problem("b", {"drop": ["it's"], "missing": ["?", "-"]}),
+    ]
+    last = told(TableError(problems)).splitlines()[-1]
+    assert shlex.split(last.removeprefix("all at once: ")) == [
+        "--drop", "a, b", "it's", "--hide-missing", "--missing", "?", "--missing", "-",
+    ]  # fmt: skip
