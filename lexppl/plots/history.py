@@ -5,6 +5,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from lexppl.inference.training.result import History
+from lexppl.plots.given import checked_given
 from lexppl.plots.style import (
     BLUE,
     FAINT,
@@ -30,6 +31,7 @@ def plot_history(history: History, width: float = 6.4) -> Figure:
         width: of the figure, in inches.
 
     Raises:
+        TypeError: no history, such as the result itself or a posterior.
         ValueError: a history without epochs.
 
     Example:
@@ -39,6 +41,7 @@ def plot_history(history: History, width: float = 6.4) -> Figure:
         >>> plot_history(history).axes[0].get_ylabel()
         'loss in nats a row'
     """
+    checked_given(history, History, "history", "result.history of what fit() returned")
     if len(history) == 0:
         raise ValueError("the history has no epochs to plot")
     epochs = np.arange(1, len(history) + 1)

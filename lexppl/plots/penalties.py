@@ -3,7 +3,10 @@
 import pandas as pd
 from matplotlib.figure import Figure
 
+from lexppl.plots.given import checked_given
 from lexppl.plots.style import BLUE, FAINT, GREY, ORANGE, NotebookFigure, plain
+
+COLUMNS = ("penalty", "size", "size_error", "log_likelihood", "error", "chosen")
 
 
 def plot_penalty_path(table: pd.DataFrame, width: float = 6.0) -> Figure:
@@ -17,7 +20,8 @@ def plot_penalty_path(table: pd.DataFrame, width: float = 6.0) -> Figure:
         width: of the figure, in inches.
 
     Raises:
-        KeyError: a table without its columns.
+        TypeError: no table, such as the path itself.
+        ValueError: a table without its columns.
 
     Example:
         >>> table = pd.DataFrame({"penalty": [0.01, 0.02], "size": [4.0, 3.0],
@@ -26,6 +30,12 @@ def plot_penalty_path(table: pd.DataFrame, width: float = 6.0) -> Figure:
         >>> [axes.get_ylabel() for axes in plot_penalty_path(table).axes]
         ['entries kept', 'held-out log-likelihood']
     """
+    checked_given(table, pd.DataFrame, "table", "path.table of what penalty_path() returned")
+    lacking = [name for name in COLUMNS if name not in table]
+    if lacking:
+        raise ValueError(
+            f"table must be path.table of what penalty_path() returned; it lacks {lacking}"
+        )
     penalties = table["penalty"].to_numpy(dtype=float)
     chosen = penalties[table["chosen"].to_numpy(dtype=bool)]
     figure = NotebookFigure(figsize=(width, 4.4), layout="constrained")

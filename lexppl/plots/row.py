@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 
 from lexppl.argument_checks import int_at_least
 from lexppl.evaluation.revealed import RowSteps
+from lexppl.plots.given import checked_given
 from lexppl.plots.style import BLUE, FAINT, GREY, INK, ORANGE, NotebookFigure, plain, short
 
 
@@ -32,6 +33,7 @@ def plot_row(
         width: of the figure, in inches.
 
     Raises:
+        TypeError: no steps, such as a posterior.
         ValueError: fewer than one feature.
 
     Example:
@@ -41,6 +43,7 @@ def plot_row(
         >>> [label.get_text() for label in figure.axes[0].get_yticklabels()]
         ['base rate', 'all hidden', 'age = 71', 'weight', 'prediction']
     """
+    checked_given(steps, RowSteps, "steps", "revealed_predictions(…).steps(row)")
     features = int_at_least("features", features)
     lines = waterfall(steps, features)
     place = np.arange(len(lines))

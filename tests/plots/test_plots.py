@@ -17,10 +17,13 @@ from lexppl.inference import History
 from lexppl.plots import (
     ORANGE,
     plot_accuracy_by_size,
+    plot_beeswarm,
+    plot_dependence,
     plot_heatmap,
     plot_history,
     plot_importance,
     plot_penalty_path,
+    plot_row,
 )
 
 
@@ -254,3 +257,23 @@ def test_penalty_path(size_error):
         "0.01",
         "0.02",
     ]
+
+
+WRONG = {"a posterior": random_posterior(), "a number": 3, "nothing": None}
+
+
+@pytest.mark.parametrize("given", WRONG.values(), ids=WRONG)
+def test_another_thing_is_refused_with_what_to_give(given):
+    named = type(given).__name__
+    with pytest.raises(TypeError, match=rf"history.*result\.history of what fit.*is a {named}"):
+        plot_history(given)
+    with pytest.raises(TypeError, match=rf"table.*path\.table of what penalty_path.*is a {named}"):
+        plot_penalty_path(given)
+    with pytest.raises(TypeError, match=rf"steps must be a RowSteps.*is a {named}"):
+        plot_row(given)
+    with pytest.raises(ValueError, match=r"path\.table.*it lacks \['penalty', 'size'"):
+        plot_penalty_path(pd.DataFrame({"error": [1.0]}))
+    for plot in (plot_importance, plot_heatmap, plot_beeswarm, lambda p: plot_dependence(p, "x1")):
+        if given is not WRONG["a posterior"]:
+            with pytest.raises(TypeError, match=rf"posterior must be.*explain\(\).*is {named}"):
+                plot(given)
