@@ -37,9 +37,6 @@ def print_findings(findings: ReportData, folder: Path, asked: bool) -> None:
         for said in (gain_meaning(findings, gains), what_is_found(gains), unsettled(gains)):
             if said is not None:
                 print(textwrap.fill(said, 100, initial_indent="  ", subsequent_indent="  "))
-    for row in findings.closer.rows if asked else ():
-        print()
-        print(row_text(row))
     if findings.result.replicates > 1:
         near = "they keep the feature in the same rows" if kind is PROBABILITY else "they agree"
         spread = f"{findings.result.replicates} replicates (seeds of the fit)"
@@ -48,6 +45,9 @@ def print_findings(findings: ReportData, folder: Path, asked: bool) -> None:
         print(f"  interval over {spread}; agreement of replicates near 1: {near}")
     else:
         print("  one replicate: no interval and no agreement; give --replicates 4 for both")
+    for row in findings.closer.rows if asked else ():
+        print()
+        print(row_text(row))
     print()
     print(f"Held-out rows: {len(findings.source.test_rows)}")
     print(text_table(*score_cells(findings.judgement.scores)))
