@@ -32,3 +32,22 @@ def test_what_is_not_there_is_refused():
     with pytest.raises(AttributeError, match="has no attribute 'explian'"):
         _ = lexppl.explian
     assert ran("import lexppl; print(hasattr(lexppl, '__wrapped__'))") == "False"
+
+
+NOT_LOADED = {
+    "lexppl.inference": ("sklearn", "pandas", "scipy", "xarray", "matplotlib"),
+    "lexppl.systems": ("xarray", "matplotlib"),
+    "lexppl.tabular": ("matplotlib", "jinja2"),
+    "lexppl.cli.compare_command": ("matplotlib", "jinja2"),
+    "lexppl.cli.evaluate_command": ("matplotlib", "jinja2"),
+    "lexppl.cli.explain_command": (),
+}
+"""What a module does without, and loads neither itself nor by another."""
+
+
+@pytest.mark.parametrize("module", NOT_LOADED)
+def test_what_a_module_does_without_is_not_loaded(module):
+    loaded = ran(f"import sys, {module}; print(*sys.modules)").split()
+    assert {"torch", module} <= set(loaded)
+    for other in (*NOT_LOADED[module], "arviz", "captum", "lime", "shap", "torchvision"):
+        assert other not in loaded
