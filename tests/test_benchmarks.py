@@ -336,3 +336,21 @@ def test_runs_beside_each_other_lose_no_record(monkeypatch, tmp_path):
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda seed: kept.add({"seed": seed}), range(24)))
     assert sorted(r["seed"] for r in record.read("beside", tmp_path)) == list(range(24))
+
+
+def test_help_and_a_refusal_are_measured_as_processes_of_their_own(monkeypatch, capsys, tmp_path):
+    run(monkeypatch, "start_up", "--small", "--results", tmp_path)
+    first, second = json.loads((tmp_path / "start_up.json").read_text())
+    assert (first["command"], first["exit_code"], first["code"]) == ("--help", 0, "after")
+    assert second["exit_code"] == 2
+    assert all(r[key] > 0 for r in (first, second) for key in ("seconds", "megabytes"))
+    capsys.readouterr()
+    run(monkeypatch, "tables", "--results", tmp_path)
+    assert f"| `--help` | 0 | — | {first['seconds']:.2f} |" in capsys.readouterr().out
+
+
+def test_a_command_that_ends_otherwise_is_not_measured(monkeypatch, tmp_path):
+    start_up = importlib.import_module("start_up")
+    monkeypatch.setitem(start_up.COMMANDS, "--help", 2)
+    with pytest.raises(RuntimeError, match="ended with 0; expected is 2"):
+        start_up.run("--help", start_up.ROOT, tmp_path)
