@@ -86,6 +86,10 @@ class ExplainerClassifier(ClassifierMixin, TableExplainer):
             A column without missing values in `fit` has none later.
         missing_indicator: with `hide_missing`, a mask entry for each column with missing values,
             that says where it is missing, for where that tells something of y.
+        rare: levels of a column that fewer rows have, of those to learn from, are pooled into one,
+            which stands for levels that `fit` did not see too (`handle_unknown` of scikit-learn's
+            encoders: "infrequent_if_exist"); if None, and in columns without such levels, a level
+            not seen in `fit` is refused ("error").
         prediction_masks: masks that a prediction is averaged over.
         threshold: least importance of a column that `transform` keeps; if None it keeps as many as
             matter in effect (:class:`lexppl.tabular.selected_columns.SelectsColumns`).
@@ -152,6 +156,7 @@ class ExplainerClassifier(ClassifierMixin, TableExplainer):
         predictor: str | None = None,
         hide_missing: bool = False,
         missing_indicator: bool = False,
+        rare: int | None = None,
         prediction_masks: int = 50,
         threshold: float | None = None,
         random_state: Any = None,
@@ -176,6 +181,7 @@ class ExplainerClassifier(ClassifierMixin, TableExplainer):
             predictor=predictor,
             hide_missing=hide_missing,
             missing_indicator=missing_indicator,
+            rare=rare,
             prediction_masks=prediction_masks,
             threshold=threshold,
             random_state=random_state,

@@ -26,9 +26,8 @@ class ExplainerRegressor(RegressorMixin, TableExplainer):
         method: a name of :data:`lexppl.systems.METHODS` with a form for responses (not meed).
         k, penalty, imputer, groups, hidden, predictor_hidden, epochs, batch_size, learning_rate,
             replicates, validation_fraction, folds, predictor, hide_missing, missing_indicator,
-            prediction_masks, threshold,
-            random_state, verbose: as in :class:`ExplainerClassifier`; the penalty's default is in
-            nats of a standardised y.
+            rare, prediction_masks, threshold, random_state, verbose: as in
+            :class:`ExplainerClassifier`; the penalty's default is in nats of a standardised y.
         bootstrap: B more fits beside the replicates, each to the rows with random weights of its
             own, by which the intervals of `explain` cover other rows too (:func:`lexppl.fit`); 0
             for none.

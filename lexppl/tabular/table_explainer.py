@@ -82,6 +82,7 @@ class TableExplainer(SelectsColumns, BaseEstimator, ABC):
         predictor: str | None = None,
         hide_missing: bool = False,
         missing_indicator: bool = False,
+        rare: int | None = None,
         prediction_masks: int = 50,
         threshold: float | None = None,
         random_state: Any = None,
@@ -105,6 +106,7 @@ class TableExplainer(SelectsColumns, BaseEstimator, ABC):
         self.predictor = predictor
         self.hide_missing = hide_missing
         self.missing_indicator = missing_indicator
+        self.rare = rare
         self.prediction_masks = prediction_masks
         self.threshold = threshold
         self.random_state = random_state
@@ -209,6 +211,7 @@ class TableExplainer(SelectsColumns, BaseEstimator, ABC):
             every_category=True,
             hide_missing=self.hide_missing,
             missing_indicator=self.missing_indicator,
+            rare=None if self.rare is None else int_at_least("rare", self.rare),
         )
         grouping = grouping_of(self.encoding_, self.groups)
         x = self.encoding_.encode(frame)

@@ -312,3 +312,21 @@ def test_few_rows_of_a_class_are_enough_to_fit(method, counts):
     x = np.random.default_rng(0).normal(size=(len(y), 2))
     explainer = ExplainerClassifier(method, **SHORT).fit(x, y)
     assert explainer.predict_proba(x).shape == (len(y), 2)
+
+
+def test_rare_levels_are_pooled_and_unseen_ones_go_with_them(people):
+    frame, y = people
+    few = frame.assign(job=np.where(np.arange(160) < 5, "king", frame["job"]))
+    explainer = classifier("lex", rare=10, **{"epochs": 2, "validation_fraction": None})
+    explainer.fit(few, y)
+    assert "job=king" not in explainer.encoding_.feature_names
+    told = [
+        explainer.predict_proba(frame[:3].assign(job=level)) for level in ("king", "abbot", "smith")
+    ]
+    np.testing.assert_array_equal(told[0], told[1])
+    assert np.abs(told[0] - told[2]).max() > 0.0
+    # No boolean is rare, so that none stands for another level.
+    with pytest.raises(ValueError, match="'smokes' has level 'often', not seen in fit"):
+        explainer.predict(frame[:1].assign(smokes="often"))
+    with pytest.raises(ValueError, match="rare must be a whole number of at least 1"):
+        classifier("lex", rare=0).fit(few, y)
