@@ -28,7 +28,7 @@ def load_black_box(options: argparse.Namespace) -> Any:
     path = Path(options.black_box).expanduser()
     try:
         if path.suffix in (".pt", ".pth"):
-            return torch.load(path, map_location="cpu", weights_only=False)
+            return _module(torch.load(path, map_location="cpu", weights_only=False))
         return joblib.load(path)
     except (
         pickle.UnpicklingError,
@@ -46,6 +46,17 @@ def load_black_box(options: argparse.Namespace) -> Any:
             f"the black box {str(path)!r} cannot be loaded as joblib or pickle: "
             f"{type(error).__name__}: {one_line(error)}"
         ) from error
+
+
+def _module(held: Any) -> Any:
+    """What a torch file holds, unless that is weights without what they are the weights of."""
+    if isinstance(held, dict):
+        raise ValueError(
+            "it holds weights (a state_dict), not the module: save that, by "
+            "torch.jit.script(module).save(path), which needs no code of yours, or "
+            "torch.save(module, path)"
+        )
+    return held
 
 
 def black_box_targets(model: Any, source: DividedTable, options: argparse.Namespace) -> Tensor:

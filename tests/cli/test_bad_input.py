@@ -7,6 +7,7 @@ import joblib
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
@@ -236,6 +237,10 @@ def test_black_box_file_that_is_none(tmp_path, capsys):
     words[1] += ".gone"
     code, line = refused(capsys, tmp_path, "explain", "wine", *out, *words)
     assert code == 1 and "there is no black box file" in line
+    torch.save(torch.nn.Linear(2, 2).state_dict(), tmp_path / "model.pt")
+    words[1] = str(tmp_path / "model.pt")
+    code, line = refused(capsys, tmp_path, "explain", "wine", *out, *words)
+    assert code == 1 and "a state_dict" in line and "torch.jit.script" in line
 
 
 def test_failure_while_writing_leaves_nothing(tmp_path, monkeypatch, capsys):

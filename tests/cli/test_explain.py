@@ -305,6 +305,17 @@ def test_black_box_that_is_a_module(tmp_path, capsys):
         assert "explains the black box" in printed
 
 
+def test_black_box_in_torch_s_own_file(tmp_path, capsys):
+    """Scripted, it needs none of the code that it was written in."""
+    torch.jit.script(torch.nn.Linear(13, 3)).save(str(tmp_path / "net.pt"))
+    words = ["--black-box", tmp_path / "net.pt", "--trust-black-box"]
+    printed = run(
+        capsys, "explain", "wine", "--out", tmp_path / "r", *QUICK, *words,
+        "--black-box-output", "logits",
+    )  # fmt: skip
+    assert "explains the black box" in printed
+
+
 @pytest.mark.parametrize("regime", ["fixed-in-situ", "self-post-hoc"])
 def test_regimes_with_a_given_predictor(regime, table, tmp_path, capsys):
     words = ["--regime", regime, "--k", "2"]
