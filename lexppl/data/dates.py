@@ -151,11 +151,10 @@ def days_of(cells: pd.Series, order: Order | None = None) -> NDArray[np.float64]
 
 def _days(instants: pd.Series) -> NDArray[np.float64]:
     """Days of a column of instants, NaN for none."""
-    plain = (
-        instants if instants.dt.tz is None else instants.dt.tz_convert("UTC").dt.tz_localize(None)
-    )
-    found = (plain - pd.Timestamp(0)) / pd.Timedelta(days=1)
-    return found.to_numpy(dtype=np.float64, na_value=np.nan)
+    zoned = instants.dt.tz is not None
+    found = (instants - pd.Timestamp(0, tz="UTC" if zoned else None)) / pd.Timedelta(days=1)
+    # pandas' own is not to be written to.
+    return np.array(found.to_numpy(dtype=np.float64, na_value=np.nan))
 
 
 def _usual_days(words: pd.Series, order: Order | None) -> NDArray[np.float64]:
