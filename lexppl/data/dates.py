@@ -135,7 +135,7 @@ def days_of(cells: pd.Series, order: Order | None = None) -> NDArray[np.float64]
     codes, uniques = pd.factorize(cells)
     days = np.append(_usual_days(pd.Series(list(uniques), dtype=object), order), np.nan)
     wrong = []
-    for place in np.flatnonzero(np.isnan(days[:-1])):
+    for place in np.flatnonzero(np.isnan(days[:-1])).tolist():
         try:
             days[place] = _day(uniques[place], order)
         except (ValueError, OverflowError):
