@@ -31,9 +31,11 @@ _MONTHS = (
     *("october", "november", "december"),
 )
 _DAY = 86_400.0
+TOLD_BY = 1000
+"""Different words by which a column of dates is told from one of others."""
 MOST_OTHERS = 0.1
-"""Share of the different words of a column that may be no dates for it to be called one of dates
-that has something wrong, rather than one of words."""
+"""Share of these words that may be no dates for the column to be called one of dates that has
+something wrong, rather than one of words."""
 
 
 class DateOrderError(ValueError):
@@ -55,10 +57,10 @@ def holds_dates(cells: pd.Series) -> bool:
         return True
     if types.infer_dtype(cells) in ("date", "datetime", "datetime64"):
         return True
-    words = _words(cells)
+    # A column of words is told by some of them; others that are no dates are refused later.
+    words = _words(cells)[:TOLD_BY]
     if not words:
         return False
-    # A column of words is told by a few of them, most often by the first.
     others, most = 0, MOST_OTHERS * len(words)
     for word in words:
         others += _match(word) is None
@@ -81,9 +83,12 @@ def date_order(cells: pd.Series, given: str | None = None) -> Order | None:
     >>> date_order(pd.Series(["03/04/2026", "22/11/2026"]))
     'dayfirst'
     """
+    words = _words(cells)
+    if not any(_YEAR_LAST.fullmatch(word) for word in words[:TOLD_BY]):
+        return None
     found: dict[str, str] = {}
     example = None
-    for word in _words(cells):
+    for word in words:
         match = _YEAR_LAST.fullmatch(word)
         if match is None:
             continue
@@ -93,8 +98,6 @@ def date_order(cells: pd.Series, given: str | None = None) -> Order | None:
         elif second > 12:
             found.setdefault("monthfirst", word)
         example = example or word
-    if example is None:
-        return None
     if len(found) > 1:
         raise ValueError(
             f"column {cells.name!r} holds dates of both orders, such as {found['dayfirst']!r} and "
@@ -127,14 +130,16 @@ def days_of(cells: pd.Series, order: Order | None = None) -> NDArray[np.float64]
     >>> days_of(pd.Series(["1970-01-02 12:00", None])).tolist()
     [1.5, nan]
     """
+    if types.is_datetime64_any_dtype(cells.dtype):
+        return _days(cells)
     codes, uniques = pd.factorize(cells)
-    days = np.full(len(uniques) + 1, np.nan)
+    days = np.append(_usual_days(pd.Series(list(uniques), dtype=object), order), np.nan)
     wrong = []
-    for place, value in enumerate(uniques):
+    for place in np.flatnonzero(np.isnan(days[:-1])).tolist():
         try:
-            days[place] = _day(value, order)
+            days[place] = _day(uniques[place], order)
         except (ValueError, OverflowError):
-            wrong.append(value)
+            wrong.append(uniques[place])
     if wrong:
         count = int(cells.isin(wrong).sum())
         raise ValueError(
@@ -142,6 +147,28 @@ def days_of(cells: pd.Series, order: Order | None = None) -> NDArray[np.float64]
             f"{str(wrong[0])!r}"
         )
     return days[codes]
+
+
+def _days(instants: pd.Series) -> NDArray[np.float64]:
+    """Days of a column of instants, NaN for none."""
+    zoned = instants.dt.tz is not None
+    found = (instants - pd.Timestamp(0, tz="UTC" if zoned else None)) / pd.Timedelta(days=1)
+    # pandas' own is not to be written to.
+    return np.array(found.to_numpy(dtype=np.float64, na_value=np.nan))
+
+
+def _usual_days(words: pd.Series, order: Order | None) -> NDArray[np.float64]:
+    """Days of the words that pandas reads in one go, NaN for others: there may be many."""
+    if types.infer_dtype(words) != "string":
+        return np.full(len(words), np.nan)
+    days = _days(pd.to_datetime(words, format="ISO8601", utc=True, errors="coerce"))
+    for sign in "./-" if order else "":
+        left = np.isnan(days)
+        if left.any():
+            first, second = ("%d", "%m") if order == "dayfirst" else ("%m", "%d")
+            written = f"{first}{sign}{second}{sign}%Y"
+            days[left] = _days(pd.to_datetime(words[left], format=written, errors="coerce"))
+    return days
 
 
 def cyclic_parts(days: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:

@@ -38,7 +38,13 @@ from lexppl.data.columns import (
     markers_of,
     source_of,
 )
-from lexppl.data.dates import checked_order, date_order, varying_waves
+from lexppl.data.dates import (
+    DateOrderError,
+    Order,
+    checked_order,
+    date_order,
+    varying_waves,
+)
 from lexppl.data.listing import counted, listed
 from lexppl.data.reading.file_format import FileFormat
 from lexppl.data.target_column import TargetColumn, statistics_of
@@ -142,7 +148,7 @@ class TableEncoding:
                 found[name] = NumericColumn(name, 0.0, 1.0, gaps)
                 numbers[name] = numbers_of(cells, gaps)
             else:
-                dated = DateColumn(name, 0.0, 1.0, (), date_order(cells, given), gaps)
+                dated = DateColumn(name, 0.0, 1.0, (), _order(cells, given), gaps)
                 numbers[name] = dated.checked(cells)
                 found[name] = replace(dated, parts=varying_waves(numbers[name]))
         if numbers:
@@ -308,6 +314,16 @@ class TableEncoding:
             raise ValueError(
                 f"description is not one that TableEncoding.to_json wrote: {error!r}"
             ) from error
+
+
+def _order(cells: pd.Series, given: Order | None) -> Order | None:
+    """As :func:`date_order`, with what to do where a frame is given and no file is read."""
+    try:
+        return date_order(cells, given)
+    except DateOrderError as error:
+        raise ValueError(
+            f"{error}: read them first, as by pandas.to_datetime(…, dayfirst=True)"
+        ) from error
 
 
 def _levelled(

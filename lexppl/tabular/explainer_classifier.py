@@ -27,7 +27,9 @@ class ExplainerClassifier(ClassifierMixin, TableExplainer):
     averaged over `prediction_masks` masks and the replicates; a row's prediction does not depend
     on the rows beside it. Numbers are standardised by the rows that are fitted on, without those
     set apart for validation; a column of words, categories or booleans of a data frame has an
-    indicator for each level, and one mask entry.
+    indicator for each level, and one mask entry; one of dates, also as words such as 2026-11-22,
+    has a trend and the waves of month, weekday and hour, and one entry
+    (:class:`lexppl.data.DateColumn`).
 
     Args:
         method: a name of :data:`lexppl.systems.METHODS`.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -11,6 +13,7 @@ from lexppl.inference import Stage, System
 from lexppl.models import LEX, GapsFromMarkers, HiddenByNature, ObservedSelector
 from lexppl.models.imputers.by_name import GAP, IMPUTERS, imputer_of
 from lexppl.models.missing.completed_rows import completed_rows
+from lexppl.models.missing.gaps_from_markers import with_gaps
 from lexppl.models.missing.marked_rows import MarkedRows
 
 METHODS_OF_MISSING = ("base_x", "lex", "rationale", "real_x")
@@ -57,30 +60,54 @@ def check_missing(method: str, imputer: object, learns_predictor: bool) -> None:
         )
 
 
-def imputer_of_missing(
-    name: str, x: Tensor, markers: Sequence[int], groups: Sequence[int], seed: int
+def fitted_imputer(
+    imputer: Any, x: Tensor, markers: Sequence[int], groups: Sequence[int], seed: int
 ) -> nn.Module:
-    """The imputer of a name, fitted on the values of training rows that are there.
+    """An imputer by its name, fitted on the values of training rows that are there; a copy of one
+    that is given.
 
     Args:
-        name: one of :data:`IMPUTERS_OF_MISSING`.
+        imputer: a name, of :data:`IMPUTERS_OF_MISSING` where there are markers, or a module.
         x: training rows with their markers, `(N, F)`.
-        markers: of the F features.
+        markers: of the F features, or none.
         groups: the entry of each of the D values.
         seed: of the choice of rows.
+
+    Raises:
+        TypeError: neither.
 
     Example:
         >>> import torch
         >>> x = torch.tensor([[0.0, 1.0], [3.0, 0.0]])
-        >>> imputer_of_missing("marginal", x, [1, 1], [0], seed=0).reference
+        >>> fitted_imputer("marginal", x, [1, 1], [0], seed=0).reference
         tensor([[3.],
                 [3.]])
     """
-    rows = MarkedRows(markers).to(x.device)
-    values = rows.values(x)
-    if name == "marginal":
-        values = completed_rows(values, rows.observed(x), groups, seed)
-    return imputer_of(name, values, seed)
+    if not isinstance(imputer, str):
+        if not isinstance(imputer, nn.Module):
+            raise TypeError(
+                "imputer must be a name or a module of lexppl.models; it is a "
+                f"{type(imputer).__name__}"
+            )
+        return copy.deepcopy(imputer)
+    if markers:
+        rows = MarkedRows(markers).to(x.device)
+        x, observed = rows.values(x), rows.observed(x)
+        if imputer == "marginal":
+            x = completed_rows(x, observed, groups, seed)
+    return imputer_of(imputer, x, seed)
+
+
+def gapped(x: Tensor, markers: Sequence[int]) -> Tensor:
+    """The values of rows `(N, F)` with NaN where they are missing, `(N, D)`; the rows themselves
+    where there are no markers.
+
+    Example:
+        >>> import torch
+        >>> gapped(torch.tensor([[0.0, 1.0], [3.0, 0.0]]), [1, 1]).flatten()
+        tensor([nan, 3.])
+    """
+    return with_gaps(MarkedRows(markers).to(x.device), x) if markers else x
 
 
 def with_missing(system: System, markers: Sequence[int]) -> System:

@@ -27,15 +27,12 @@ from lexppl.evaluation import (
 from lexppl.inference import FitResult, Stage, System, fit
 from lexppl.inference.contexts import seeded
 from lexppl.models import Grouping, TreePredictor, regime_targets, tree_predictor
-from lexppl.models.imputers.by_name import imputer_of
-from lexppl.models.missing.gaps_from_markers import with_gaps
-from lexppl.models.missing.marked_rows import MarkedRows
 from lexppl.models.regimes import frozen
 from lexppl.summary import Summarised, Summary
 from lexppl.systems import Settings, system_for
 from lexppl.systems.lex import PENALTY
 from lexppl.tabular.fit_plan import FitPlan
-from lexppl.tabular.missing_values import check_missing, imputer_of_missing, with_missing
+from lexppl.tabular.missing_values import check_missing, fitted_imputer, gapped, with_missing
 from lexppl.tabular.sample_weights import repeated_rows
 from lexppl.tabular.table_columns import grouping_of_values, markers_in
 
@@ -344,6 +341,8 @@ def _settings(
     plan: FitPlan, rows: EncodedRows, black_box: nn.Module | None, predictor: nn.Module | None
 ) -> Settings:
     """What the method is built for, but for its penalty."""
+    x, weights = rows.train[0], rows.weights
+    counted = x if weights is None else repeated_rows(x, weights[0], plan.seed)
     takes_imputer = METHODS[plan.method].takes("imputer")
     return Settings(
         features=rows.grouping.features,
@@ -355,7 +354,9 @@ def _settings(
         imputations=plan.imputations,
         folds=plan.folds,
         unit=plan.unit,
-        imputer=_imputer(plan, rows) if takes_imputer else None,
+        imputer=fitted_imputer(plan.imputer, counted, rows.markers, rows.grouping.groups, plan.seed)
+        if takes_imputer
+        else None,
         grouping=rows.grouping,
         hidden=plan.hidden,
         predictor_hidden=plan.predictor_hidden,
@@ -375,37 +376,13 @@ def _trees(plan: FitPlan, rows: EncodedRows) -> TreePredictor | None:
         )
     if plan.predictor_kind == NETWORK:
         return None
-    x = rows.train[0]
-    values = with_gaps(MarkedRows(rows.markers).to(x.device), x) if rows.markers else x
-    return tree_predictor(values, _classes(rows), rows.grouping)
+    return tree_predictor(gapped(rows.train[0], rows.markers), _classes(rows), rows.grouping)
 
 
 def _system(plan: FitPlan, settings: Settings, x: Tensor) -> System:
     with seeded(plan.seed):
         system = system_for(plan.method, settings).to(x.device, x.dtype)
         return _by_common_optimizer(system) if plan.rate_given else system
-
-
-def _counted(rows: EncodedRows, plan: FitPlan) -> Tensor:
-    """Training rows as often as each counts."""
-    x = rows.train[0]
-    return x if rows.weights is None else repeated_rows(x, rows.weights[0], plan.seed)
-
-
-def _imputer(plan: FitPlan, rows: EncodedRows) -> nn.Module:
-    """The plan's imputer, fitted on training rows if it is a name."""
-    x = _counted(rows, plan)
-    if isinstance(plan.imputer, str) and rows.markers:
-        groups = rows.grouping.groups
-        return imputer_of_missing(plan.imputer, x, rows.markers, groups, plan.seed)
-    if isinstance(plan.imputer, str):
-        return imputer_of(plan.imputer, x, plan.seed)
-    if not isinstance(plan.imputer, nn.Module):
-        raise TypeError(
-            "imputer must be a name or a module of lexppl.models; it is a "
-            f"{type(plan.imputer).__name__}"
-        )
-    return copy.deepcopy(plan.imputer)
 
 
 def _by_common_optimizer(system: System) -> System:

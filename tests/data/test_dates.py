@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 import torch
 
+from lexppl import ExplainerClassifier
 from lexppl.data import DateColumn, TableEncoding, TableError, dataset_from_frame
 from lexppl.data.dates import cyclic_parts, days_of, holds_dates
 
@@ -150,3 +151,14 @@ def test_dates_may_be_read_as_levels():
     frame = table(["2026-01-01", "2026-01-02"] * 9)
     data = dataset_from_frame(frame, "y", categorical=["when"])
     assert data.feature_names == ("when=2026-01-01", "when=2026-01-02")
+
+
+def test_estimators_read_dates_too():
+    frame = table(pd.date_range("2024-01-01", periods=40, freq="9D").astype(str))
+    explainer = ExplainerClassifier("l2x", k=1, epochs=1, random_state=0)
+    explainer.fit(frame[["when"]], frame.y)
+    assert list(explainer.result_.entry_names) == ["when"]
+    assert isinstance(explainer.encoding_.columns[0], DateColumn)
+    assert explainer.predict(pd.DataFrame({"when": ["2024-02-03 10:00"]})).shape == (1,)
+    with pytest.raises(ValueError, match=r"do not tell the day.*pandas.to_datetime\(…, dayfirst"):
+        explainer.fit(frame.assign(when=["03/04/2026", "05/06/2026"] * 20)[["when"]], frame.y)
