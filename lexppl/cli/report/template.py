@@ -119,10 +119,12 @@ width:{{ bar.width }}%{% endif %}"></i></span></td><td>{{ bar.step }}</td>\
 
 <h2>Do the chosen features suffice?</h2>
 <div class="wide" tabindex="0" role="region" aria-label="Held-out scores"><table class="scores">
-<thead><tr>{% for cell in scores.head %}<th scope="col">{{ cell or "who" }}</th>{% endfor %}</tr>\
+<thead><tr>{% for cell in scores.head %}<th scope="col"\
+{% if loop.index == 2 %} class="extra"{% endif %}>{{ cell or "who" }}</th>{% endfor %}</tr>\
 </thead>
 <tbody>{% for line in scores.rows %}<tr>{% for cell in line %}{% if loop.first %}\
-<th scope="row">{{ cell }}</th>{% else %}<td>{{ cell.value }}{% if cell.spread %}\
+<th scope="row">{{ cell }}</th>{% else %}<td\
+{% if loop.index == 2 %} class="extra"{% endif %}>{{ cell.value }}{% if cell.spread %}\
 <span class="extra"> ± {{ cell.spread }}</span>{% endif %}</td>{% endif %}{% endfor %}</tr>
 {% endfor %}</tbody></table></div>
 {% for note in score_notes %}<p class="note">{{ note }}</p>
