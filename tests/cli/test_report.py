@@ -244,3 +244,11 @@ def test_directions_that_are_no_numbers_leave_the_rows(tmp_path, capsys, monkeyp
     assert "directions are not known: the log-odds" in capsys.readouterr().err
     assert (out / "rows.csv").exists() and not (out / "directions.csv").exists()
     assert "direction (" not in page_of(out)
+
+
+def test_directions_cost_no_more_than_said(tmp_path, monkeypatch):
+    monkeypatch.setattr("lexppl.cli.closer_look.EVALUATIONS", 2 * 8 * 5 * 7)
+    monkeypatch.setattr("lexppl.cli.closer_look.LEAST_ROWS", 3)
+    table = pd.read_csv(ran(people(), tmp_path, *QUICK) / "directions.csv")
+    # Seven rows of 18 are judged, and no more can keep a feature.
+    assert 3.0 < table.loc[table["level"].isna(), "kept"].max() <= 7.0
