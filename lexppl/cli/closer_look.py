@@ -23,9 +23,11 @@ from lexppl.explanation.row_gains import with_gains
 from lexppl.inference import FitResult
 from lexppl.tabular.fit_plan import FitPlan
 
-DIRECTION_ROWS = 500
-"""Held-out rows by which directions are told."""
+DIRECTION_ROWS, LEAST_ROWS = 500, 50
+"""Most held-out rows by which directions are told, and least of many features."""
 DIRECTION_MASKS = 8
+EVALUATIONS = 2_000_000
+"""Predictions of a row that directions may cost in all, so that they take seconds."""
 ROW_MASKS = 100
 ROWS_UNASKED = ("predicted best", "in the middle", "predicted worst")
 """The held-out rows that are shown where none is asked for."""
@@ -162,7 +164,8 @@ def values_of(source: DividedTable, x: Tensor) -> dict[str, FeatureValues]:
 
 
 def _directions(result: FitResult, source: DividedTable, seed: int) -> pd.DataFrame:
-    x = source.test.x[:DIRECTION_ROWS]
+    cost = result.replicates * DIRECTION_MASKS * (source.data.n_entries + 1)
+    x = source.test.x[: min(DIRECTION_ROWS, max(LEAST_ROWS, EVALUATIONS // cost))]
     effects = feature_effects(result, x, masks=DIRECTION_MASKS, seed=seed)
     table = direction_table(effects, values_of(source, x))
     if source.data.class_names is None:

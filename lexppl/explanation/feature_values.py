@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -67,7 +68,7 @@ class FeatureValues:
 
 
 def decoded_values(x: Tensor, encoding: TableEncoding) -> dict[str, FeatureValues]:
-    """Encoded rows in the units of the table that they came from, to six digits.
+    """Encoded rows in the units of the table that they came from, to six digits of their scale.
 
     Args:
         x: N rows, `(N, D)`.
@@ -101,7 +102,7 @@ def decoded_values(x: Tensor, encoding: TableEncoding) -> dict[str, FeatureValue
             found[name] = FeatureValues(name, places, tuple(column.levels))
         else:
             own = part[:, 0] * column.scale + column.mean
-            numbers = np.array([float(f"{value:.6g}") for value in own])
+            numbers = np.round(own, 5 - math.floor(math.log10(column.scale))) + 0.0
             found[name] = FeatureValues(name, numbers, dates=isinstance(column, DateColumn))
     return found
 

@@ -219,3 +219,36 @@ def test_masks_that_do_not_select_have_no_steps_and_that_is_said(tmp_path, capsy
     assert main(words) == 0
     assert "masks that do not select have no steps by feature" in capsys.readouterr().err
     assert not (out / "rows.csv").exists() and '<table class="steps">' not in page_of(out)
+
+
+def interrupted(*_, **__):
+    raise KeyboardInterrupt
+
+
+def test_an_interruption_of_the_closer_look_leaves_the_rest(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("lexppl.cli.explain_command.look_closer", interrupted)
+    path = written(people(), tmp_path)
+    assert main(["explain", str(path), "--out", str(tmp_path / "r"), *QUICK]) == 130
+    assert "single rows and directions were interrupted" in capsys.readouterr().err
+    page = page_of(tmp_path / "r")
+    assert "single rows and directions were interrupted" in page and "Ranked by gain" in page
+    assert not (tmp_path / "r" / "directions.csv").exists()
+
+
+def test_directions_that_are_no_numbers_leave_the_rows(tmp_path, capsys, monkeypatch):
+    def fails(*_, **__):
+        raise FloatingPointError("the log-odds of some rows are NaN or infinite")
+
+    monkeypatch.setattr("lexppl.cli.closer_look.feature_effects", fails)
+    out = ran(people(), tmp_path, *QUICK)
+    assert "directions are not known: the log-odds" in capsys.readouterr().err
+    assert (out / "rows.csv").exists() and not (out / "directions.csv").exists()
+    assert "direction (" not in page_of(out)
+
+
+def test_directions_cost_no_more_than_said(tmp_path, monkeypatch):
+    monkeypatch.setattr("lexppl.cli.closer_look.EVALUATIONS", 2 * 8 * 5 * 7)
+    monkeypatch.setattr("lexppl.cli.closer_look.LEAST_ROWS", 3)
+    table = pd.read_csv(ran(people(), tmp_path, *QUICK) / "directions.csv")
+    # Seven rows of 18 are judged, and no more can keep a feature.
+    assert 3.0 < table.loc[table["level"].isna(), "kept"].max() <= 7.0

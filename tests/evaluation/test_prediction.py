@@ -12,6 +12,7 @@ from torch import nn
 
 from lexppl.evaluation.prediction import (
     auroc,
+    average_precision,
     prediction_scores,
     predictive,
     predictive_log_likelihood,
@@ -279,3 +280,19 @@ def test_scores_of_responses_are_those_of_scikit_learn():
 def test_bad_scores_are_refused(predictions, y, options, words):
     with pytest.raises(ValueError, match=words):
         prediction_scores(predictions, y, **options)
+
+
+def test_average_precision_is_of_the_rarer_label_and_the_mean_over_several():
+    random = np.random.default_rng(0)
+    p = torch.from_numpy(random.dirichlet(np.ones(3), 50))
+    y = torch.from_numpy(random.integers(0, 3, 50))
+    each = [metrics.average_precision_score((y == c).numpy(), p[:, c].numpy()) for c in range(3)]
+    assert average_precision(p, y) == pytest.approx(np.mean(each))
+    assert prediction_scores(p, y).average_precision == pytest.approx(np.mean(each))
+    two = torch.stack([p[:, 0], 1 - p[:, 0]], 1)
+    rare = (torch.arange(50) >= 5).long()
+    expected = metrics.average_precision_score((rare == 0).numpy(), p[:, 0].numpy())
+    assert average_precision(two, rare) == pytest.approx(expected)
+    assert average_precision(two.flip(1), 1 - rare) == pytest.approx(expected)
+    assert average_precision(torch.full((50, 2), 0.5), rare) == pytest.approx(0.1)
+    assert math.isnan(average_precision(two, torch.zeros(50, dtype=torch.long)))

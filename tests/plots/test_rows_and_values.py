@@ -246,7 +246,8 @@ def test_values_are_those_of_the_table_gaps_and_dates_and_all():
             "age": [30.0, np.nan, 61.5, 45.0],
             "seen": pd.to_datetime(["2020-02-29", "2021-05-01", None, "2019-12-31"]),
             "job": ["cook", None, "smith", "cook"],
-            "size": [1.0, 2.0, 4.0, 8.0],
+            "size": [0.0, 2.0, 4.0, 8.0],
+            "number": [1_000_003.0, 1_000_001.0, 1_000_002.0, 1_000_007.0],
         }
     )
     encoding = TableEncoding.fit(
@@ -257,7 +258,8 @@ def test_values_are_those_of_the_table_gaps_and_dates_and_all():
     assert texts["age"] == ["30", "missing", "61.5", "45"]
     assert texts["seen"] == ["2020-02-29", "2021-05-01", "missing", "2019-12-31"]
     assert texts["job"] == ["cook", "missing", "smith", "cook"]
-    assert texts["size"] == ["1", "2", "4", "8"]
+    assert texts["size"] == ["0", "2", "4", "8"]
+    assert texts["number"] == ["1000003", "1000001", "1000002", "1000007"]
     assert texts[next(name for name in texts if "age" in name and name != "age")] == [
         "no", "yes", "no", "no"
     ]  # fmt: skip

@@ -68,8 +68,8 @@ def single_note(findings: ReportData) -> str:
         f"Each bar is what revealing the feature adds to {what}, {unit}, averaged over masks, "
         "imputations and replicates; the bars add up to the prediction exactly. Features are "
         "revealed in the order in which this row keeps them, the most kept first, so that of two "
-        "that say the same the first has the bar. Blue raises, orange lowers. For other rows give "
-        "--row N."
+        "that say the same the first has the bar; those that add least share one, the last. Blue "
+        "raises, orange lowers. For other rows give --row N."
     )
 
 

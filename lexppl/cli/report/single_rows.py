@@ -96,15 +96,17 @@ def _signed(value: float, row: ExplainedRow) -> str:
 
 
 def _percent(share: float) -> str:
-    """A probability in percent, never a 100 or a 0 that it is not.
+    r"""A probability in percent, never a 100 or a 0 that it is not.
 
     Example:
         >>> _percent(0.5), _percent(0.99999), _percent(0.0004), _percent(0.031)
-        ('50 %', '> 99.9 %', '< 0.1 %', '3.1 %')
+        ('50\xa0%', '>\xa099.9\xa0%', '<\xa00.1\xa0%', '3.1\xa0%')
     """
     percent = 100 * share
     if 0 < percent < 0.1:
-        return "< 0.1 %"
-    if 99.9 < percent < 100:
-        return "> 99.9 %"
-    return f"{percent:.0f} %" if 10 <= percent <= 90 else f"{percent:.1f} %"
+        text = "< 0.1 %"
+    elif 99.9 < percent < 100:
+        text = "> 99.9 %"
+    else:
+        text = f"{percent:.0f} %" if 10 <= percent <= 90 else f"{percent:.1f} %"
+    return text.replace(" ", "\u00a0")

@@ -35,6 +35,7 @@ p { margin: .6rem 0; max-width: 46rem; overflow-wrap: break-word; }
 figure { margin: 1rem 0 1.4rem; }
 figure img { display: block; max-width: 100%; height: auto; margin: 0 auto; }
 figcaption { margin-top: .5rem; max-width: 46rem; }
+figure > picture img { width: 40rem; }
 .side { display: grid; grid-template-columns: repeat(auto-fit, minmax(19rem, 1fr)); gap: .8rem; }
 .side img { margin: 0; }
 .wide { overflow-x: auto; }

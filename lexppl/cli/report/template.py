@@ -68,7 +68,7 @@ held-out row, coloured by the feature's value") }}
 <figcaption>{{ swarm_caption }}</figcaption></figure>
 
 {% if classes %}<h2>Which way, by class</h2>
-<div class="wide" tabindex="0" role="region" aria-label="Directions by class"><table>
+<div class="wide" tabindex="0" role="region" aria-label="Directions by class"><table class="scores">
 <thead><tr>{% for cell in classes.head %}<th scope="col">{{ cell }}</th>{% endfor %}</tr></thead>
 <tbody>{% for line in classes.rows %}<tr>{% for cell in line %}{% if loop.first %}\
 <th scope="row">{{ cell }}</th>{% else %}<td class="words">{{ cell }}</td>{% endif %}{% endfor %}\
@@ -99,7 +99,7 @@ over replicates{% if replicates > 1 %}; thin lines go from the lowest to the hig
 {% for row in single_rows %}<section class="row" aria-labelledby="row-{{ row.number }}">
 <h3 id="row-{{ row.number }}">Row {{ row.number }}: {{ row.predicted }}</h3>
 <p class="soft">Observed: {{ row.observed }}. {{ row.why }}.{% if row.classes %} By class: \
-{% for c in row.classes %}{{ c.name }} {{ c.share }} (base rate {{ c.base }})\
+{% for c in row.classes %}{{ c.name }}: {{ c.share }} (base rate {{ c.base }})\
 {{ ", " if not loop.last else "" }}{% endfor %}{% if row.more_classes %}, and \
 {{ row.more_classes }} more{% endif %}.{% endif %}</p>
 <table class="steps"><thead><tr><th scope="col">feature and value</th>\
@@ -119,10 +119,12 @@ width:{{ bar.width }}%{% endif %}"></i></span></td><td>{{ bar.step }}</td>\
 
 <h2>Do the chosen features suffice?</h2>
 <div class="wide" tabindex="0" role="region" aria-label="Held-out scores"><table class="scores">
-<thead><tr>{% for cell in scores.head %}<th scope="col">{{ cell or "who" }}</th>{% endfor %}</tr>\
+<thead><tr>{% for cell in scores.head %}<th scope="col"\
+{% if loop.index == 2 %} class="extra"{% endif %}>{{ cell or "who" }}</th>{% endfor %}</tr>\
 </thead>
 <tbody>{% for line in scores.rows %}<tr>{% for cell in line %}{% if loop.first %}\
-<th scope="row">{{ cell }}</th>{% else %}<td>{{ cell.value }}{% if cell.spread %}\
+<th scope="row">{{ cell }}</th>{% else %}<td\
+{% if loop.index == 2 %} class="extra"{% endif %}>{{ cell.value }}{% if cell.spread %}\
 <span class="extra"> ± {{ cell.spread }}</span>{% endif %}</td>{% endif %}{% endfor %}</tr>
 {% endfor %}</tbody></table></div>
 {% for note in score_notes %}<p class="note">{{ note }}</p>
