@@ -24,6 +24,11 @@ from lexppl.inference.schedules import Linear, Schedule, at
 from lexppl.inference.stages import OptimizerFactory, Stage, TrainingModules
 from lexppl.inference.system import System
 from lexppl.inference.training.collapse import collapse, mask_marginals, report_collapse
+from lexppl.inference.training.fit_arguments import (
+    check_bootstrap,
+    check_numbers,
+    replicates_asked_for,
+)
 from lexppl.inference.training.folded_rows import folded
 from lexppl.inference.training.loop import Callback, TrainingLoop
 from lexppl.inference.training.preparation import (
@@ -41,7 +46,6 @@ from lexppl.inference.training.row_weights import (
     RowWeighting,
     TrainingRows,
     WeightedRows,
-    weights_by_replicate,
     without_weights,
 )
 from lexppl.inference.training.weight_decay import Decay, decays_by_parameter
@@ -181,7 +185,7 @@ def fit(
     """
     epochs = int_at_least("epochs", epochs)
     batch_size = int_at_least("batch_size", batch_size)
-    _check_arguments(replicates, folds, patience, clip_norm)
+    check_numbers(replicates, folds, patience, clip_norm)
     rate: float | Schedule | None = None
     by_part = not isinstance(weight_decay, int | float)
     decay_is_default = optimizer is None and not by_part and weight_decay == WEIGHT_DECAY
@@ -198,9 +202,11 @@ def fit(
     models: list[Any] = list(model) if isinstance(model, list | tuple) else [model]
     builders = [builder_of(one, guide, objective, stages) for one in models]
     folds = own_folds(models, builders) if folds is None else folds
-    counted = _count(replicates, len(models) if several else None, train, valid, row_weights)
+    counted = replicates_asked_for(
+        replicates, len(models) if several else None, train, valid, row_weights
+    )
     if bootstrap:
-        _check_bootstrap(bootstrap, several, train, valid, row_weights)
+        check_bootstrap(bootstrap, several, train, valid, row_weights)
         row_weights = DIRICHLET
     replicates = counted + bootstrap
     with seeded(seed), program_settings(validate=False):
@@ -271,59 +277,6 @@ def _names(train: Data | ReplicateData, kind: str) -> Any:
     if isinstance(train, ReplicateData):
         return train.common(kind)
     return getattr(train, kind, None)
-
-
-def _count(
-    replicates: int, models: int | None, train: Any, valid: Any, row_weights: Any = None
-) -> int:
-    """R, from the number of models, data sets or weights where there is one for each."""
-    counts = {"replicates": replicates} if replicates > 1 else {}
-    if models is not None:
-        counts["models"] = models
-    for name, data in (("data sets of train", train), ("data sets of valid", valid)):
-        if isinstance(data, ReplicateData):
-            counts[name] = len(data)
-    weights = weights_by_replicate(row_weights)
-    if weights is not None:
-        counts["rows of row_weights"] = weights
-    if len(set(counts.values())) > 1:
-        listed = ", ".join(f"{count} {name}" for name, count in counts.items())
-        raise ValueError(f"each replicate has its model and its data; there are {listed}")
-    count = next(iter(counts.values()), 1)
-    if count < 1:
-        raise ValueError("a list of models needs at least one; it is empty")
-    return count
-
-
-def _check_bootstrap(
-    bootstrap: int, several: bool, train: Any, valid: Any, row_weights: Any
-) -> None:
-    int_at_least("bootstrap", bootstrap, 2)
-    if several or isinstance(train, ReplicateData) or isinstance(valid, ReplicateData):
-        raise ValueError(
-            "bootstrap= fits one model again to the same rows, and models or rows are given for "
-            "each replicate: fit those one after another"
-        )
-    if row_weights is not None:
-        raise ValueError(
-            "bootstrap= draws weights of the rows, and row_weights are given: leave one of the two "
-            "out; how often rows stand in the sample is sample_weight="
-        )
-
-
-def _check_arguments(
-    replicates: int,
-    folds: int | None,
-    patience: int | None,
-    clip_norm: float | None,
-) -> None:
-    int_at_least("replicates", replicates)
-    if folds is not None:
-        int_at_least("folds", folds)
-    if patience is not None:
-        int_at_least("patience", patience)
-    if clip_norm is not None and not clip_norm > 0.0:
-        raise ValueError(f"clip_norm must be positive; it is {clip_norm}")
 
 
 def _validation(

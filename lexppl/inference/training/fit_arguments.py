@@ -1,0 +1,84 @@
+"""How many fits are asked for, and whether what is asked for goes together."""
+
+from typing import Any
+
+from lexppl.argument_checks import int_at_least
+from lexppl.inference.replicates.replicate_rows import ReplicateData
+from lexppl.inference.training.row_weights import weights_by_replicate
+
+
+def replicates_asked_for(
+    replicates: int, models: int | None, train: Any, valid: Any, row_weights: Any = None
+) -> int:
+    """R, from the number of models, data sets or weights where there is one for each.
+
+    Args:
+        replicates: as given.
+        models: how many, where there is one for each replicate.
+        train, valid, row_weights: as they are given to `fit`.
+
+    Raises:
+        ValueError: numbers that differ, or none.
+    """
+    counts = {"replicates": replicates} if replicates > 1 else {}
+    if models is not None:
+        counts["models"] = models
+    for name, data in (("data sets of train", train), ("data sets of valid", valid)):
+        if isinstance(data, ReplicateData):
+            counts[name] = len(data)
+    weights = weights_by_replicate(row_weights)
+    if weights is not None:
+        counts["rows of row_weights"] = weights
+    if len(set(counts.values())) > 1:
+        listed = ", ".join(f"{count} {name}" for name, count in counts.items())
+        raise ValueError(f"each replicate has its model and its data; there are {listed}")
+    count = next(iter(counts.values()), 1)
+    if count < 1:
+        raise ValueError("a list of models needs at least one; it is empty")
+    return count
+
+
+def check_bootstrap(
+    bootstrap: int, several: bool, train: Any, valid: Any, row_weights: Any
+) -> None:
+    """Refuse a bootstrap of one fit, or of what is not one model on the same rows.
+
+    Args:
+        bootstrap: B.
+        several: whether there is a model for each replicate.
+        train, valid, row_weights: as they are given to `fit`.
+
+    Raises:
+        ValueError, TypeError: as it says.
+    """
+    int_at_least("bootstrap", bootstrap, 2)
+    if several or isinstance(train, ReplicateData) or isinstance(valid, ReplicateData):
+        raise ValueError(
+            "bootstrap= fits one model again to the same rows, and models or rows are given for "
+            "each replicate: fit those one after another"
+        )
+    if row_weights is not None:
+        raise ValueError(
+            "bootstrap= draws weights of the rows, and row_weights are given: leave one of the two "
+            "out; how often rows stand in the sample is sample_weight="
+        )
+
+
+def check_numbers(
+    replicates: int,
+    folds: int | None,
+    patience: int | None,
+    clip_norm: float | None,
+) -> None:
+    """Refuse numbers that say nothing.
+
+    Raises:
+        ValueError, TypeError: one that is not positive, or not whole where it must be.
+    """
+    int_at_least("replicates", replicates)
+    if folds is not None:
+        int_at_least("folds", folds)
+    if patience is not None:
+        int_at_least("patience", patience)
+    if clip_norm is not None and not clip_norm > 0.0:
+        raise ValueError(f"clip_norm must be positive; it is {clip_norm}")
