@@ -73,7 +73,7 @@ def unsettled(gains: JudgedGains) -> str | None:
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     return (
         f"Found, with an interval that covers 0: {', '.join(names[:NAMED])}{more}. They gain "
-        "something in these fits, which differ in how much: other seeds may do without them."
+        "something in these fits, which differ in how much: other fits may do without them."
     )
 
 
