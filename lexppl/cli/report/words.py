@@ -167,8 +167,7 @@ def _reading_of_replicates(findings: ReportData) -> str:
             f"{plan.replicates} replicates of the explainer were fitted from different seeds, and "
             f"beside them {plan.bootstrap} to the rows with random weights (the "
             f"weighted-likelihood bootstrap). The interval shows how much the {kind.label} would "
-            "differ with other rows and other seeds: it is as wide as the latter differ among "
-            "themselves. "
+            "differ with other rows and other seeds, as these differ among themselves. "
         )
     if kind is PROBABILITY:
         return interval + (
