@@ -15,9 +15,10 @@ PREDICTORS = (NETWORK, TREES, AUTO_PREDICTOR)
 that predicts validation rows better."""
 USUAL_PREDICTOR = NETWORK
 """Of `lexppl explain`, where nothing is typed."""
-BOOTSTRAP = True
-"""Whether `lexppl explain` has, beside several replicates, as many fits to randomly weighted rows,
-by which intervals cover rows, where nobody says."""
+BOOTSTRAP_ROWS = 20_000
+"""Most rows to fit on of which `lexppl explain`, where nobody says, has as many fits to randomly
+weighted rows beside its several replicates, by which intervals cover rows. Of more rows a fit takes
+minutes, and the seeds' spread is the larger."""
 TAKEN_AS: Mapping[str, str] = MappingProxyType({"regime": "predictor"})
 """By which argument of its factory a method takes a setting, where the names differ."""
 

@@ -7,7 +7,7 @@ import torch
 
 from lexppl.choices.methods import DEFAULT_METHOD, METHODS
 from lexppl.choices.regimes import Regime
-from lexppl.choices.settings import BOOTSTRAP
+from lexppl.choices.settings import BOOTSTRAP_ROWS
 from lexppl.cli.errors import UsageError
 from lexppl.cli.options.checks import SETTINGS
 from lexppl.data import Dataset
@@ -55,16 +55,18 @@ def plan_of(
     }
     if "k" in typed:
         otherwise.pop("penalty", None)
-    settings = {"bootstrap": _bootstrap(options), **otherwise, **typed}
+    settings = {"bootstrap": _bootstrap(options, rows), **otherwise, **typed}
     return plan_for(rows, data.n_entries, name, regime=regime, **settings)
 
 
-def _bootstrap(options: argparse.Namespace) -> int:
-    """As many fits as there are replicates, if so typed, or by default where there are several."""
+def _bootstrap(options: argparse.Namespace, rows: int) -> int:
+    """As many fits as there are replicates, if so typed, or by default where there are several and
+    rows are not too many."""
     if not hasattr(options, "bootstrap"):
         return 0
     typed = options.bootstrap
-    wanted = BOOTSTRAP and options.replicates > 1 if typed is None else typed
+    usual = options.replicates > 1 and rows <= BOOTSTRAP_ROWS
+    wanted = usual if typed is None else typed
     return int(options.replicates) if wanted else 0
 
 
