@@ -129,6 +129,23 @@ OF_MODELS = [
         ),
     ),
     (models.GapImputer, told("GapImputer")),
+    (
+        lambda: models.HiddenByNature(models.GapImputer(), [-1, 2, 2]),
+        told("HiddenByNature", imputer=told("GapImputer"), markers=[-1, 2, 2]),
+    ),
+    (
+        lambda: models.ObservedSelector(models.RandomSelector(2), [0, 1], [-1, 2, 2]),
+        told(
+            "ObservedSelector",
+            selector=told("RandomSelector", entries=2, rate=0.5),
+            groups=[0, 1],
+            markers=[-1, 2, 2],
+        ),
+    ),
+    (
+        lambda: models.GapsFromMarkers(predictor(), [-1, 2, 2]),
+        told("GapsFromMarkers", predictor=PREDICTOR, markers=[-1, 2, 2]),
+    ),
     (models.HeteroscedasticLikelihood, told("HeteroscedasticLikelihood")),
     (models.CategoricalLikelihood, LABELS),
     (models.BernoulliLikelihood, told("BernoulliLikelihood")),
@@ -312,6 +329,18 @@ OF_SYSTEMS = [
             scale=[2.0, 1.0],
             target_mean=1.0,
             target_scale=2.0,
+        ),
+    ),
+    (
+        lambda: OnStandardisedRows(predictor(), [5.5, 0.5], [2.0, 1.0], places=[0, 2]),
+        told(
+            "OnStandardisedRows",
+            predictor=PREDICTOR,
+            mean=[5.5, 0.5],
+            scale=[2.0, 1.0],
+            target_mean=0.0,
+            target_scale=1.0,
+            places=[0, 2],
         ),
     ),
 ]

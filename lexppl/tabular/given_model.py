@@ -59,6 +59,12 @@ class OnStandardisedRows(Configured, nn.Module):
         self.register_buffer("scale", torch.as_tensor(scale, dtype=torch.get_default_dtype()))
         self.target_mean, self.target_scale = float(target_mean), float(target_scale)
 
+    def config(self) -> dict[str, Any]:
+        """The constructor's arguments; without `places` where all columns stand in order, as files
+        had it before there were any."""
+        given = super().config()
+        return {name: value for name, value in given.items() if name != "places" or value}
+
     @property
     def likelihood(self) -> Likelihood:
         """That of the predictor."""

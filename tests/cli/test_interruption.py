@@ -160,6 +160,15 @@ def test_of_an_interrupted_fit_at_the_chosen_penalty_the_path_s_is_kept(
     assert explainer.replicates == 2 and len(explainer.history) == 6
 
 
+@pytest.fixture
+def heard():
+    """Ctrl-C is heard, also where the tests were started in the background, which ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heard")
 def test_ctrl_c_waits_for_what_must_be_whole():
     done = []
     with pytest.raises(KeyboardInterrupt), deferred_interrupts():

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 import torch
 
+from lexppl.choices.settings import AUTO
 from lexppl.models import Grouping
 from lexppl.tabular import table_fit
-from lexppl.tabular.fit_plan import AUTO, plan_for
+from lexppl.tabular.fit_plan import plan_for
 from lexppl.tabular.table_fit import EncodedRows, fit_table
 
 
