@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from lexppl.choices.methods import METHODS
 from lexppl.choices.regimes import Regime
-from lexppl.choices.settings import AUTO, AUTO_PREDICTOR, NETWORK, TREES
+from lexppl.choices.settings import AUTO, AUTO_PREDICTOR, MANY_ROWS, NETWORK, TREES
 from lexppl.data import Dataset
 from lexppl.evaluation import (
     FittedPredictor,
@@ -41,12 +41,10 @@ PATH_REPLICATES = 2
 one core two at five λ and four at the chosen one cost 2.8 times the four alone (3.2 in layers of
 200), four at each λ 3.6 times; one at each λ chooses between neighbours by chance."""
 
-MANY_ROWS = 20_000
-"""More rows to fit on than this have a shorter path: its fits, of one seed each, take no more than
-:data:`PATH_STEPS` steps, on at most :data:`PATH_ROWS` of the rows. They choose λ, and are not the
-result."""
-PATH_STEPS = 1000
+PATH_STEPS = 500
+"""Of the path of many rows, whose fits, of one seed each, choose λ and are not the result."""
 PATH_ROWS = 50_000
+"""Most rows that such a path is fitted on."""
 VALID_ROWS = 10_000
 """Most validation rows of a fit: they tell a loss to within a hundredth of its spread over rows."""
 
@@ -211,7 +209,7 @@ def fit_table(
     had been given. A path that is
     interrupted is the result as far as it came, and its fit at the chosen λ is it where what
     follows is interrupted. Of more than 10,000 validation rows as many are used, and with more than
-    20,000 rows to fit on the path is shorter (:data:`MANY_ROWS`).
+    20,000 rows to fit on the path is shorter (:data:`PATH_STEPS`).
 
     A method that explains a model, and is given none, gets a predictor that sees all of x, fitted
     on the same rows to what they observe; what it then observes is that predictor. So does a
