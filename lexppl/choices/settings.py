@@ -17,8 +17,8 @@ USUAL_PREDICTOR = NETWORK
 """Of `lexppl explain`, where nothing is typed."""
 MANY_ROWS = 20_000
 """More rows to fit on than this have, where nobody says, two thirds of the steps, a shorter path of
-penalties, and at `lexppl explain` no bootstrap beside the replicates: a fit takes minutes, and seeds
-differ by more than samples of so many rows."""
+penalties, and at `lexppl explain` no bootstrap beside the replicates: a fit takes minutes, and
+seeds differ by more than samples of so many rows."""
 TAKEN_AS: Mapping[str, str] = MappingProxyType({"regime": "predictor"})
 """By which argument of its factory a method takes a setting, where the names differ."""
 
