@@ -209,7 +209,7 @@ def fit_table(
     had been given. A path that is
     interrupted is the result as far as it came, and its fit at the chosen λ is it where what
     follows is interrupted. Of more than 10,000 validation rows as many are used, and with more than
-    20,000 rows to fit on the path is shorter (:data:`PATH_STEPS`).
+    5,000 rows to fit on the path is shorter (:data:`PATH_STEPS`).
 
     A method that explains a model, and is given none, gets a predictor that sees all of x, fitted
     on the same rows to what they observe; what it then observes is that predictor. So does a

@@ -5,7 +5,7 @@ import pytest
 import xarray as xr
 
 from lexppl import load
-from lexppl.choices.settings import MANY_ROWS
+from lexppl.choices.settings import BOOTSTRAP_ROWS
 from lexppl.cli import main
 from lexppl.cli.options.arguments import parse
 from lexppl.cli.options.plan_options import plan_of
@@ -28,7 +28,7 @@ from tests.cli.tables import people, written
 def test_the_plan_is_what_was_typed(words, expected):
     options = parse(["explain", "wine", "--out", "r", *words])
     assert plan_of(options, 107, load_data("wine")).bootstrap == expected
-    many = plan_of(options, MANY_ROWS + 1, load_data("wine")).bootstrap
+    many = plan_of(options, BOOTSTRAP_ROWS + 1, load_data("wine")).bootstrap
     assert many == (expected if "--bootstrap" in words else 0)
     compared = parse(["compare", "wine", "--methods", "lex", "--replicates", "3"])
     assert plan_of(compared, 107, load_data("wine")).bootstrap == 0

@@ -10,7 +10,7 @@ from lexppl.choices.data_sets import synthetic_names
 from lexppl.choices.imputers import IMPUTERS
 from lexppl.choices.methods import DEFAULT_METHOD, METHODS
 from lexppl.choices.regimes import Regime
-from lexppl.choices.settings import MANY_ROWS, PREDICTORS, USUAL_PREDICTOR, usual_imputer
+from lexppl.choices.settings import BOOTSTRAP_ROWS, PREDICTORS, USUAL_PREDICTOR, usual_imputer
 from lexppl.cli.errors import UsageError
 from lexppl.cli.options.help_texts import (
     COMPARE,
@@ -237,7 +237,7 @@ def _model_options(
             default=None,
             help="beside the replicates as many fits to randomly weighted rows, by which intervals "
             "cover other rows to fit on, and not other seeds alone (default: "
-            f"with two replicates or more, of at most {MANY_ROWS} rows)",
+            f"with two replicates or more, of at most {BOOTSTRAP_ROWS} rows)",
         )
 
 

@@ -7,7 +7,7 @@ import torch
 
 from lexppl.choices.methods import DEFAULT_METHOD, METHODS
 from lexppl.choices.regimes import Regime
-from lexppl.choices.settings import MANY_ROWS
+from lexppl.choices.settings import BOOTSTRAP_ROWS
 from lexppl.cli.errors import UsageError
 from lexppl.cli.options.checks import SETTINGS
 from lexppl.data import Dataset
@@ -65,7 +65,7 @@ def _bootstrap(options: argparse.Namespace, rows: int) -> int:
     if not hasattr(options, "bootstrap"):
         return 0
     typed = options.bootstrap
-    usual = options.replicates > 1 and rows <= MANY_ROWS
+    usual = options.replicates > 1 and rows <= BOOTSTRAP_ROWS
     wanted = usual if typed is None else typed
     return int(options.replicates) if wanted else 0
 
