@@ -15,9 +15,6 @@ PREDICTORS = (NETWORK, TREES, AUTO_PREDICTOR)
 that predicts validation rows better."""
 USUAL_PREDICTOR = NETWORK
 """Of `lexppl explain`, where nothing is typed."""
-MANY_ROWS = 5_000
-"""More rows to fit on than this have, where nobody says, two thirds of the steps and a shorter path
-of penalties: a fit takes minutes."""
 BOOTSTRAP_ROWS = 20_000
 """Most rows to fit on of which `lexppl explain`, where nobody says, has as many fits to randomly
 weighted rows beside its several replicates: seeds differ by more than samples of more rows."""

@@ -65,7 +65,7 @@ def lex(
                                                     :func:`lexppl.evaluation.penalty_path`
     `imputer`           standard normal noise       `MarginalImputer(x)` of the training rows
     widths              200                         64 below 2000 rows
-    epochs, batches     300 of 500 rows             200 or 3000 steps, of a third of few rows
+    epochs, batches     300 of 500 rows             200 or 2000 steps, of a third of few rows
     validation rows     a fifth at random           a fifth in the proportions of the classes
     replicates          1                           4 with a bootstrap in `lexppl explain`
     ==================  ==========================  ==============================================

@@ -13,7 +13,6 @@ from lexppl.argument_checks import finite_float, int_at_least, int_between
 from lexppl.choices.methods import DEFAULT_METHOD, METHODS, Method
 from lexppl.choices.regimes import Regime
 from lexppl.choices.settings import (
-    MANY_ROWS,
     NETWORK,
     PREDICTORS,
     TREES,
@@ -27,11 +26,10 @@ from lexppl.inference.training.fit import WEIGHT_DECAY
 from lexppl.systems.lex import PENALTY
 
 FEW_ROWS = 2000
-"""Fewer rows to fit on than this get small networks: large ones overfit at once."""
-STEPS = 3000
-"""Steps that are enough; epochs are cut so that there are no more."""
-MANY_STEPS = 2000
-"""The same where rows are many."""
+"""Fewer rows to fit on than this get small networks: large ones overfit at once. More of them take
+minutes, and have a shorter path of penalties."""
+STEPS = 2000
+"""Steps that are enough where rows are many; epochs are cut so that there are no more."""
 MOST_EPOCHS = 200
 LARGEST_BATCH = 500
 BATCHES_AN_EPOCH = 3
@@ -131,8 +129,8 @@ def plan_for(
 ) -> FitPlan:
     """The plan of a fit of a method to so many rows; what is None is chosen here.
 
-    Batches are a third of few rows and at most 500; epochs are 200, or fewer so that there are 3000
-    steps (2000 of more than 5000 rows; twice as many of xtab); layers are 64 wide below 2000 rows
+    Batches are a third of few rows and at most 500; epochs are 200, or fewer so that there are 2000
+    steps (twice as many of xtab); layers are 64 wide below 2000 rows
     and 200 above. A batch has a row more where the last one would have one row only, which batch
     norm cannot take. The rest is the method's own; where it counts its constants in the base rate's
     entropy, the default penalty and the weight decay are multiplied by it. A penalty that is given
@@ -165,8 +163,7 @@ def plan_for(
     size = min(size, rows)
     while rows % size == 1 % size and size < rows:
         size += 1
-    steps = MANY_STEPS if rows > MANY_ROWS else STEPS
-    lasting = known.epochs * max(1, min(MOST_EPOCHS, steps // math.ceil(rows / size)))
+    lasting = known.epochs * max(1, min(MOST_EPOCHS, STEPS // math.ceil(rows / size)))
     unit = finite_float("unit", unit, above=0.0) if known.takes("unit") else 1.0
     rate = LEARNING_RATE
     if learning_rate is not None:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from lexppl.choices.methods import METHODS
 from lexppl.choices.regimes import Regime
-from lexppl.choices.settings import AUTO, AUTO_PREDICTOR, MANY_ROWS, NETWORK, TREES
+from lexppl.choices.settings import AUTO, AUTO_PREDICTOR, NETWORK, TREES
 from lexppl.data import Dataset
 from lexppl.evaluation import (
     FittedPredictor,
@@ -31,7 +31,7 @@ from lexppl.models.regimes import frozen
 from lexppl.summary import Summarised, Summary
 from lexppl.systems import Settings, system_for
 from lexppl.systems.lex import PENALTY
-from lexppl.tabular.fit_plan import FitPlan
+from lexppl.tabular.fit_plan import FEW_ROWS, FitPlan
 from lexppl.tabular.missing_values import check_missing, fitted_imputer, gapped, with_missing
 from lexppl.tabular.sample_weights import repeated_rows
 from lexppl.tabular.table_columns import grouping_of_values, markers_in
@@ -208,8 +208,8 @@ def fit_table(
     replicates without a bootstrap are the path's own; others are fitted with the chosen λ, as if it
     had been given. A path that is
     interrupted is the result as far as it came, and its fit at the chosen λ is it where what
-    follows is interrupted. Of more than 10,000 validation rows as many are used, and with more than
-    5,000 rows to fit on the path is shorter (:data:`PATH_STEPS`).
+    follows is interrupted. Of more than 10,000 validation rows as many are used, and of 2,000 rows
+    or more to fit on the path is short (:data:`PATH_STEPS`).
 
     A method that explains a model, and is given none, gets a predictor that sees all of x, fitted
     on the same rows to what they observe; what it then observes is that predictor. So does a
@@ -285,7 +285,7 @@ def _path(
 ) -> PenaltyPath:
     """The fits of which λ is chosen."""
     each, epochs = min(plan.replicates, PATH_REPLICATES), plan.epochs
-    if len(rows.train[0]) > MANY_ROWS:
+    if len(rows.train[0]) >= FEW_ROWS:
         steps = min(PATH_STEPS, epochs * math.ceil(len(rows.train[0]) / plan.batch_size))
         rows = rows.at_most(PATH_ROWS, VALID_ROWS, plan.seed)
         each, epochs = 1, max(1, steps // math.ceil(len(rows.train[0]) / plan.batch_size))
@@ -312,7 +312,7 @@ def _at_penalty(
     where Ctrl-C leaves nothing that is better."""
     if path is not None:
         own = replace(plan, replicates=path.replicates, bootstrap=0)
-        short = len(rows.train[0]) > MANY_ROWS
+        short = len(rows.train[0]) >= FEW_ROWS
         if path.fitted.interrupted or (own == plan and not short):
             return path.result, own
     try:
