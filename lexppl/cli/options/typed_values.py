@@ -34,7 +34,13 @@ def fraction(of: str) -> Callable[[str], float]:
 
 def penalty_or_auto(text: str) -> float | Literal["auto"]:
     """Nats from 0 on, or that they are chosen from the data."""
-    return AUTO if text == AUTO else finite_float(least=0.0)(text)
+    if text == AUTO:
+        return AUTO
+    try:
+        return finite_float(least=0.0)(text)
+    except argparse.ArgumentTypeError as error:
+        message = str(error).replace("; it is", f", or {AUTO}; it is")
+        raise argparse.ArgumentTypeError(message) from None
 
 
 def names(text: str) -> list[str]:
