@@ -201,6 +201,8 @@ METHODS = Registry(
             "q_fit.system:q_fit",
             "Q-FIT: a Dirichlet posterior of importance, by row",
             "black_box hidden",
+            # Its shares start alike, and part slowly.
+            epochs=4,
         ),
         _listed(
             "q_fit_global",
@@ -208,6 +210,7 @@ METHODS = Registry(
             "Q-FIT: a Dirichlet posterior of importance, one for all rows",
             "black_box hidden",
             scope="global",
+            epochs=4,
         ),
         _listed(
             "rationale",

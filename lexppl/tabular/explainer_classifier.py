@@ -48,7 +48,7 @@ class ExplainerClassifier(ClassifierMixin, TableExplainer):
         hidden: widths of the selector's hidden layers; (64, 64) below 2000 rows, else (200, 200).
         predictor_hidden: widths of the predictor's; (64, 64), or (200, 200, 200).
         epochs: of each of the method's stages; if None 200, or fewer so that there are 2000 steps;
-            of xtab twice as many.
+            of xtab twice as many, of Q-FIT four times.
         batch_size: rows of a step; if None a third of them, at most 500. A batch has a row more
             where the last would else have one row only.
         learning_rate: of Adam at the start; it falls to a twentieth over the second half. If None

@@ -130,7 +130,7 @@ def plan_for(
     """The plan of a fit of a method to so many rows; what is None is chosen here.
 
     Batches are a third of few rows and at most 500; epochs are 200, or fewer so that there are 2000
-    steps (twice as many of xtab); layers are 64 wide below 2000 rows
+    steps (of xtab twice as many, of Q-FIT four times); layers are 64 wide below 2000 rows
     and 200 above. A batch has a row more where the last one would have one row only, which batch
     norm cannot take. The rest is the method's own; where it counts its constants in the base rate's
     entropy, the default penalty and the weight decay are multiplied by it. A penalty that is given
