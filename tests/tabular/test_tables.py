@@ -299,7 +299,7 @@ def test_methods_of_labels_are_refused_for_responses(blobs):
 def test_defaults_by_the_rows():
     few, many = plan_for(100, 4), plan_for(50_000, 4)
     assert (few.batch_size, few.epochs, few.hidden) == (34, 200, (64, 64))
-    assert (many.batch_size, many.epochs, many.predictor_hidden) == (500, 30, (200, 200, 200))
+    assert (many.batch_size, many.epochs, many.predictor_hidden) == (500, 20, (200, 200, 200))
     for rows in range(2, 200):
         for size in (None, 1, 2, 7, 64):
             assert rows % plan_for(rows, 4, batch_size=size).batch_size != 1
