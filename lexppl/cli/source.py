@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from lexppl.choices.data_sets import shipped_names
 from lexppl.cli.options.data_name import check_data_name
 from lexppl.data import DividedTable, FileFormat, divided_frame, divided_set, read_frame
+from lexppl.data.stratification import some_of_each
 from lexppl.data.table_files import table_name
 
 JUDGED_ROWS = 10_000
@@ -84,10 +85,7 @@ def _some(rows: NDArray[np.int64], labels: NDArray[Any], most: int, seed: int) -
     if len(rows) <= most:
         return rows
     generator = np.random.default_rng(seed)
-    order = generator.permutation(rows)
-    _, firsts = np.unique(labels[order], return_index=True)
-    chosen = np.concatenate([order[firsts], np.delete(order, firsts)])[:most]
-    return generator.permutation(chosen)
+    return generator.permutation(rows[some_of_each(labels[rows], most, generator)])
 
 
 def _separator(given: str | None) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +49,29 @@ def stratified_parts(
         for part, chosen in zip(dealt, np.split(rows, np.cumsum(taken)[:-1]), strict=True):
             part.append(chosen)
     return [np.sort(np.concatenate(part)) for part in dealt]
+
+
+def some_of_each(
+    strata: NDArray[Any], most: int, generator: np.random.Generator
+) -> NDArray[np.int64]:
+    """Draw at most so many rows, one of each stratum among them, which stand first.
+
+    Args:
+        strata: ``(N,)`` stratum of each row.
+        most: rows.
+        generator: of the draw.
+
+    Returns:
+        places of the rows.
+
+    Example:
+        >>> chosen = some_of_each(np.array([0] * 99 + [1]), 5, np.random.default_rng(0))
+        >>> len(chosen), 99 in chosen
+        (5, True)
+    """
+    order = generator.permutation(len(strata))
+    _, firsts = np.unique(strata[order], return_index=True)
+    return np.concatenate([order[firsts], np.delete(order, firsts)])[:most]
 
 
 def training_and_validation(

@@ -17,6 +17,7 @@ from lexppl.choices.methods import METHODS
 from lexppl.choices.regimes import Regime
 from lexppl.choices.settings import AUTO, AUTO_PREDICTOR, NETWORK, TREES
 from lexppl.data import Dataset
+from lexppl.data.stratification import some_of_each
 from lexppl.evaluation import (
     FittedPredictor,
     PenaltyPath,
@@ -157,11 +158,9 @@ def _some(
     x, y = part
     if most is None or len(x) <= most:
         return part, weights
-    order = np.random.default_rng(seed).permutation(len(x))
-    if not y.is_floating_point():
-        _, firsts = np.unique(y.cpu().numpy()[order], return_index=True)
-        order = np.concatenate([order[firsts], np.delete(order, firsts)])
-    chosen = torch.from_numpy(order[:most]).to(x.device)
+    strata = np.zeros(len(x)) if y.is_floating_point() else y.cpu().numpy()
+    places = some_of_each(strata, most, np.random.default_rng(seed))
+    chosen = torch.from_numpy(places).to(x.device)
     return (x[chosen], y[chosen]), None if weights is None else weights[chosen]
 
 
