@@ -8,6 +8,7 @@ from pyro.poutine.subsample_messenger import _Subsample
 from torch import Tensor
 
 from lexppl.effects import MASK_PLATE, ParticleCounts, weights_first
+from lexppl.inference.posterior.draw_index import DrawIndex
 
 Guide = Callable[..., Any]
 ROW_DIM = -1
@@ -35,8 +36,9 @@ class SharedLatents:
         self._traces: list[Any] = []
         if guide is None or not needed:
             return
-        for _ in range(draws):
-            trace = _trace(guide, args)
+        for draw in range(draws):
+            with DrawIndex(draw, draws):
+                trace = _trace(guide, args)
             outside = _outside(trace)
             for name in list(trace.nodes):
                 if name not in outside or _of_a_row(trace.nodes[name]):

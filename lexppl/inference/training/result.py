@@ -10,6 +10,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from lexppl.inference.objective.objective import Objective
+from lexppl.inference.posterior.global_draws import SamplerRecord
 from lexppl.summary import Summarised, Summary, counted, in_range, parts_of, short, some_of
 
 
@@ -56,6 +57,8 @@ class FitResult(Summarised):
         modules: all modules of all terms, for each replicate.
         bootstrap: B more fits of the same model to the same rows, each with random weights of
             theirs (`fit(bootstrap=B)`): by their spread, intervals are told. None without.
+        sampler: how draws of global latents were made, where they were sampled and not fitted: then
+            `models` are one program, C times, and guide c gives the draws of chain c.
     """
 
     models: list[Any]
@@ -76,6 +79,7 @@ class FitResult(Summarised):
     rows: tuple[int, int] | None = None
     modules: list[nn.Module] = field(default_factory=list, repr=False)
     bootstrap: FitResult | None = field(default=None, repr=False)
+    sampler: SamplerRecord | None = field(default=None, repr=False)
 
     @property
     def model(self) -> Any:
