@@ -360,5 +360,20 @@ def _active(parts: list[PyroModule]) -> ExitStack:
     return calls
 
 
+def weights_with_priors(module: nn.Module) -> list[str]:
+    """The names of a module's weights that have priors (`PyroSample`).
+
+    Example:
+        >>> weights_with_priors(nn.Linear(1, 1))
+        []
+    """
+    return [
+        f"{path}.{name}" if path else name
+        for path, part in module.named_modules()
+        if isinstance(part, PyroModule)
+        for name in part._pyro_samples
+    ]
+
+
 def _with_priors(module: nn.Module) -> list[PyroModule]:
     return [m for m in module.modules() if isinstance(m, PyroModule) and m._pyro_samples]

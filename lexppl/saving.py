@@ -22,6 +22,8 @@ import lexppl.systems
 from lexppl.atomic_output import output_file, write_through
 from lexppl.inference import FitResult, History, NestedIWAE
 from lexppl.inference.replicates.replicate_hyperparameters import replicate_hyperparameters
+from lexppl.models.priors.families import prior_from
+from lexppl.models.priors.with_prior import weight_priors, with_prior, written_class
 
 FORMAT, FORMAT_WITH_NUMBERS = 1, 2
 """The second has numbers in which replicates differ, which older versions would not read."""
@@ -45,6 +47,8 @@ def known_parts() -> Mapping[str, type[nn.Module]]:
 def describe(part: Any, path: str = "model") -> Any:
     """A part as JSON: its class and the arguments that rebuild it, parts within parts.
 
+    Where weights have priors (:func:`lexppl.models.with_prior`), each one's prior stands beside.
+
     Raises:
         TypeError: something that cannot be described, by its place.
 
@@ -54,6 +58,14 @@ def describe(part: Any, path: str = "model") -> Any:
         [4]
     """
     if isinstance(part, nn.Module):
+        priors = weight_priors(part)
+        described = _describe(part, path)
+        return {"module": described, "prior": priors} if priors else described
+    return _describe(part, path)
+
+
+def _describe(part: Any, path: str) -> Any:
+    if isinstance(part, nn.Module):
         config: Callable[[], dict[str, Any]] | None = getattr(part, "config", None)
         if config is None:
             raise TypeError(
@@ -62,13 +74,13 @@ def describe(part: Any, path: str = "model") -> Any:
                 f"constructor's arguments, and load with parts=[{type(part).__name__}]"
             )
         return {
-            "part": type(part).__name__,
-            "config": {k: describe(v, f"{path}.{k}") for k, v in config().items()},
+            "part": written_class(part).__name__,
+            "config": {k: _describe(v, f"{path}.{k}") for k, v in config().items()},
         }
     if isinstance(part, Mapping):
-        return {str(k): describe(v, f"{path}.{k}") for k, v in part.items()}
+        return {str(k): _describe(v, f"{path}.{k}") for k, v in part.items()}
     if isinstance(part, list | tuple):
-        return [describe(v, f"{path}[{i}]") for i, v in enumerate(part)]
+        return [_describe(v, f"{path}[{i}]") for i, v in enumerate(part)]
     if part is None or isinstance(part, bool | int | float | str):
         return part
     if isinstance(part, np.generic):
@@ -84,7 +96,7 @@ def rebuild(description: Any, parts: Mapping[str, type[nn.Module]] | None = None
         parts: the classes that may be built, by name; the library's if None.
 
     Raises:
-        ValueError: a class that is not among the parts.
+        ValueError: a class that is not among the parts, a prior of an unknown distribution.
 
     Example:
         >>> from lexppl.models import MLP
@@ -100,6 +112,9 @@ def rebuild(description: Any, parts: Mapping[str, type[nn.Module]] | None = None
                 f"{sorted(parts)}; give its class to load as parts=[{name}]"
             )
         return parts[name](**{k: rebuild(v, parts) for k, v in description["config"].items()})
+    if isinstance(description, dict) and set(description) == {"module", "prior"}:
+        priors = {name: prior_from(prior) for name, prior in description["prior"].items()}
+        return with_prior(rebuild(description["module"], parts), priors)
     if isinstance(description, dict):
         return {k: rebuild(v, parts) for k, v in description.items()}
     if isinstance(description, list):
@@ -254,7 +269,7 @@ def _restored(
         return None
     if given is not None:
         module = given() if not isinstance(given, nn.Module) else copy.deepcopy(given)
-    elif described is not None and "part" in described:
+    elif described is not None and "class" not in described:
         # What modules draw as initial weights is overwritten, and must not move the global state.
         with torch.random.fork_rng(devices=[]):
             module = rebuild(described, allowed)

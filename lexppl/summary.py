@@ -14,6 +14,8 @@ MOST_LINES = 10
 WIDEST = 100
 """Characters of a line's text, beside its label."""
 LONGEST_NAME = 24
+PRIORS = "_pyro_samples"
+"""Where a Pyro module keeps its weights with priors."""
 NUMBERS = ("k", "weight")
 """What is told of a part beside its class, where it has it."""
 
@@ -134,9 +136,15 @@ def _part(part: nn.Module) -> str:
         return ", ".join(_part(one) for one in part)
     count = sum(p.numel() for p in part.parameters() if p.requires_grad)
     numbers = [f"{name}={getattr(part, name):g}" for name in NUMBERS if _is_number(part, name)]
+    drawn = sum(len(getattr(one, PRIORS, ())) for one in part.modules())
     told = [*numbers, f"{count:,}" if count else ""]
+    told.append(f"{counted(drawn, 'weight')} with a prior" if drawn else "")
     within = ", ".join(filter(None, told))
-    return type(part).__name__ + (f" ({within})" if within else "")
+    name = type(part).__name__
+    if drawn and type(part).__bases__[0].__name__ == name.removeprefix("Pyro"):
+        # Pyro's name of a class that it was made of.
+        name = name.removeprefix("Pyro")
+    return name + (f" ({within})" if within else "")
 
 
 def _is_number(part: nn.Module, name: str) -> bool:

@@ -42,6 +42,7 @@ from lexppl.models.penalties import (
     TotalVariationPenalty,
 )
 from lexppl.models.predictor import Predictor
+from lexppl.models.priors import with_prior
 from lexppl.models.regimes import Frozen, Regime, frozen, regime_targets
 from lexppl.models.selectors import (
     BernoulliSelector,
@@ -116,4 +117,5 @@ __all__ = [
     "penalty",
     "regime_targets",
     "tree_predictor",
+    "with_prior",
 ]

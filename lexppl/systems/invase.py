@@ -10,6 +10,8 @@ from lexppl.models.imputers import ConstantImputer
 from lexppl.models.lex import LEX
 from lexppl.models.networks import MLP
 from lexppl.models.penalties import SizePenalty
+from lexppl.models.priors.of_explainer import explainer_with_prior
+from lexppl.models.priors.with_prior import Prior
 from lexppl.models.selectors import BernoulliSelector
 from lexppl.models.table_parts import mask_entries, table_predictor
 from lexppl.models.unmasked_predictor import UnmaskedPredictor
@@ -53,6 +55,7 @@ def invase(
     hidden: Sequence[int] = (100, 100),
     predictor_hidden: Sequence[int] = (200, 200),
     activation: str = "relu",
+    prior: Prior | None = None,
 ) -> System:
     """INVASE (Yoon, Jordon & van der Schaar, ICLR 2019, eq. 5): an actor's gradient
 
@@ -76,6 +79,10 @@ def invase(
         hidden: widths of the actor's hidden layers.
         predictor_hidden: widths of the critic's and the baseline's, with batch norm.
         activation: ReLU for Syn1 and Syn2, "selu" for Syn3 to Syn6.
+        prior: of the selector's weights, `{"selector": dist.Normal(0.0, 1.0)}`, or a function of a
+            weight's name and value in place of the distribution (:func:`lexppl.models.with_prior`).
+            A guide or a sampler then has their posterior. The critic has batch norm and can have
+            none. None for weights that are fitted.
 
     Raises:
         ValueError: fewer than two classes, λ < 0.
@@ -98,6 +105,7 @@ def invase(
             [SizePenalty(0.1 / entries if penalty is None else penalty)],
             grouping,
         )
+        explainer_with_prior(model, prior)
         full = UnmaskedPredictor(predictor())
         actor_critic = NestedIWAE(
             1, samples=samples, estimator=ScoreFunction(PredictorBaseline(full.predictor))

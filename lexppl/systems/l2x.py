@@ -9,6 +9,8 @@ from lexppl.models.grouping import Grouping
 from lexppl.models.imputers import ConstantImputer
 from lexppl.models.lex import LEX
 from lexppl.models.networks import MLP
+from lexppl.models.priors.of_explainer import explainer_with_prior
+from lexppl.models.priors.with_prior import Prior
 from lexppl.models.selectors import MaxConcreteSelector
 from lexppl.models.table_parts import check_size, mask_entries, table_predictor
 
@@ -25,6 +27,7 @@ def l2x(
     hidden: Sequence[int] = (100, 100),
     predictor_hidden: Sequence[int] = (200, 200),
     activation: str = "relu",
+    prior: Prior | None = None,
 ) -> System:
     """L2X (Chen, Song, Wainwright & Jordan, "Learning to explain", ICML 2018, eq. 6):
 
@@ -47,6 +50,10 @@ def l2x(
         hidden: widths of the selector's hidden layers.
         predictor_hidden: widths of the predictor's, with batch norm.
         activation: ReLU for XOR and orange skin, "selu" for the additive set and switch.
+        prior: of the selector's weights, `{"selector": dist.Normal(0.0, 1.0)}`, or a function of a
+            weight's name and value in place of the distribution (:func:`lexppl.models.with_prior`).
+            A guide or a sampler then has their posterior. The predictor has batch norm and can have
+            none. None for weights that are fitted.
 
     Raises:
         ValueError: k outside 1 … G, fewer than two classes, a temperature that is not positive.
@@ -65,6 +72,7 @@ def l2x(
             table_predictor(features, classes, predictor_hidden, activation, batch_norm=True),
             grouping=grouping,
         )
+        explainer_with_prior(model, prior)
         return [Stage([LossTerm(model, NestedIWAE(1, samples=samples, estimator=Pathwise()))])]
 
     return System(build, {"batch_size": 1000, "learning_rate": 1e-3, "weight_decay": 1e-3})

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from torch import nn
 
 from lexppl.argument_checks import finite_float, int_at_least
+from lexppl.effects import weights_with_priors
 from lexppl.inference import LeaveOneOut, LossTerm, NestedIWAE, Stage, System, annealed
 from lexppl.inference.estimators.leave_one_out import Labels
 from lexppl.models.grouping import Grouping
@@ -14,6 +15,8 @@ from lexppl.models.imputers.imputer import Imputer
 from lexppl.models.lex import LEX
 from lexppl.models.networks import MLP
 from lexppl.models.penalties import SizePenalty
+from lexppl.models.priors.of_explainer import explainer_with_prior
+from lexppl.models.priors.with_prior import Prior
 from lexppl.models.selectors import BernoulliSelector, KSubsetSelector
 from lexppl.models.table_parts import check_classes, check_size, mask_entries, table_predictor
 
@@ -39,6 +42,7 @@ def lex(
     hidden: Sequence[int] = (200, 200),
     predictor_hidden: Sequence[int] = (200, 200, 200),
     objective: NestedIWAE | None = None,
+    prior: Prior | None = None,
 ) -> System:
     """LEX for tables, with the networks of its paper's synthetic experiments (Senetaire, Garreau,
     Frellsen & Mattei, "Explainability as statistical inference", ICML 2023, eq. 6 and 8):
@@ -97,6 +101,11 @@ def lex(
         hidden: widths of the selector's hidden layers.
         predictor_hidden: widths of the predictor's.
         objective: in place of the annealed bound, whose L and K are then its own.
+        prior: of the networks' weights: a distribution of one number, such as
+            `dist.Normal(0.0, 1.0)`, for all of them; by part, as `{"selector": …}`; or a function
+            of a weight's name and value (:func:`lexppl.models.with_prior`). A guide or a sampler
+            then has their posterior, and where the predictor's have a prior there are no folds:
+            its posterior is of all rows. None for weights that are fitted.
 
     Raises:
         ValueError: both k and a penalty; k outside 1 … G; fewer than two classes; no folds, a rate
@@ -136,9 +145,13 @@ def lex(
             [] if penalty is None else [SizePenalty(penalty)],
             grouping,
         )
+        explainer_with_prior(model, prior)
         return [Stage([LossTerm(model, bound)])]
 
-    return System(build, folds=folds)
+    system = System(build, folds=folds)
+    if prior is not None and weights_with_priors(system.program().predictor):
+        return System(build)
+    return system
 
 
 def _usual_imputer(predictor: nn.Module | None) -> Imputer:

@@ -10,6 +10,8 @@ from lexppl.models.imputers import ConstantImputer
 from lexppl.models.lex import LEX
 from lexppl.models.networks import MLP
 from lexppl.models.penalties import SizePenalty, TotalVariationPenalty
+from lexppl.models.priors.of_explainer import explainer_with_prior
+from lexppl.models.priors.with_prior import Prior
 from lexppl.models.selectors import BernoulliSelector
 from lexppl.models.table_parts import mask_entries, table_predictor
 
@@ -26,6 +28,7 @@ def rationale(
     imputer: nn.Module | None = None,
     hidden: Sequence[int] = (200, 200),
     predictor_hidden: Sequence[int] = (200, 200),
+    prior: Prior | None = None,
 ) -> System:
     """Rationales (Lei, Barzilay & Jaakkola, "Rationalizing neural predictions", EMNLP 2016, eq. 5):
 
@@ -49,6 +52,10 @@ def rationale(
         imputer: 0, the padding value, for hidden features if None.
         hidden: widths of the selector's hidden layers.
         predictor_hidden: widths of the predictor's.
+        prior: of the networks' weights: a distribution of one number, such as
+            `dist.Normal(0.0, 1.0)`, for all of them; by part, as `{"selector": …}`; or a function
+            of a weight's name and value (:func:`lexppl.models.with_prior`). A guide or a sampler
+            then has their posterior. None for weights that are fitted.
 
     Raises:
         ValueError: fewer than two classes, a negative λ.
@@ -71,6 +78,7 @@ def rationale(
             ],
             grouping,
         )
+        explainer_with_prior(model, prior)
         objective = NestedIWAE(1, samples=samples, estimator=ScoreFunction(baseline))
         return [Stage([LossTerm(model, objective)])]
 

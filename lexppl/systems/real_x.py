@@ -10,6 +10,8 @@ from lexppl.models.imputers import ConstantImputer
 from lexppl.models.lex import LEX
 from lexppl.models.networks import MLP
 from lexppl.models.penalties import SizePenalty
+from lexppl.models.priors.of_explainer import explainer_with_prior
+from lexppl.models.priors.with_prior import Prior
 from lexppl.models.selectors import BernoulliSelector
 from lexppl.models.table_parts import mask_entries, table_predictor
 from lexppl.systems.random_mask_predictor import random_mask_predictor
@@ -27,6 +29,7 @@ def real_x(
     imputer: nn.Module | None = None,
     hidden: Sequence[int] = (200, 200),
     predictor_hidden: Sequence[int] = (200, 200, 200),
+    prior: Prior | None = None,
 ) -> System:
     """REAL-X (Jethani, Sudarshan, Aphinyanaphongs & Ranganath, AISTATS 2021, eq. 6):
 
@@ -52,6 +55,10 @@ def real_x(
         imputer: 0 for hidden features if None.
         hidden: widths of the selector's hidden layers.
         predictor_hidden: widths of the predictor's.
+        prior: of the selector's weights: a distribution of one number, such as
+            `dist.Normal(0.0, 1.0)`, or a function of a weight's name and value
+            (:func:`lexppl.models.with_prior`). A guide or a sampler then has their posterior. The
+            predictor is fitted by itself, before or beside, and can have none.
 
     Raises:
         ValueError: fewer than two classes, λ < 0, a temperature that is not positive.
@@ -67,10 +74,12 @@ def real_x(
         hides = ConstantImputer(0.0) if imputer is None else imputer
         selector = BernoulliSelector(MLP(features, entries, hidden))
         explainer = LEX(selector, hides, predictor, [SizePenalty(penalty)], grouping)
+        explainer_with_prior(explainer, prior, ("selector",))
         select = LossTerm(
             explainer,
             NestedIWAE(1, samples=samples, estimator=REBAR(temperature)),
-            learns=[selector],
+            learns=[selector] if prior is None else None,
+            spares=() if prior is None else [predictor],
         )
         predict = random_mask_predictor(
             predictor, hides, entries, grouping=grouping, samples=samples
@@ -91,6 +100,7 @@ def base_x(
     imputer: nn.Module | None = None,
     hidden: Sequence[int] = (200, 200),
     predictor_hidden: Sequence[int] = (200, 200, 200),
+    prior: Prior | None = None,
 ) -> System:
     """BASE-X (Jethani et al. 2021, § 5): REAL-X whose predictor learns from the selector's own
     masks, `max_{θ,γ} E_{s ~ Bernoulli(π_γ(x))} log q_θ(y | x ⊙ s) − λ E‖s‖₀`, jointly by REBAR.
@@ -101,6 +111,10 @@ def base_x(
     Args:
         features, classes, penalty, temperature, samples, grouping, imputer, hidden,
             predictor_hidden: as in :func:`real_x`.
+        prior: of the networks' weights: a distribution of one number, such as
+            `dist.Normal(0.0, 1.0)`, for all of them; by part, as `{"selector": …}`; or a function
+            of a weight's name and value (:func:`lexppl.models.with_prior`). A guide or a sampler
+            then has their posterior. None for weights that are fitted.
 
     Raises:
         ValueError: as in :func:`real_x`.
@@ -119,6 +133,7 @@ def base_x(
             [SizePenalty(penalty)],
             grouping,
         )
+        explainer_with_prior(model, prior)
         objective = NestedIWAE(1, samples=samples, estimator=REBAR(temperature))
         return [Stage([LossTerm(model, objective)])]
 

@@ -10,6 +10,8 @@ from lexppl.models.imputers import ConstantImputer
 from lexppl.models.lex import LEX
 from lexppl.models.networks import MLP
 from lexppl.models.penalties import KLPenalty
+from lexppl.models.priors.of_explainer import explainer_with_prior
+from lexppl.models.priors.with_prior import Prior
 from lexppl.models.selectors import MaxConcreteSelector
 from lexppl.models.table_parts import check_size, mask_entries, table_predictor
 
@@ -26,6 +28,7 @@ def vibi(
     imputer: nn.Module | None = None,
     hidden: Sequence[int] = (100, 100),
     predictor_hidden: Sequence[int] = (200, 200),
+    prior: Prior | None = None,
 ) -> System:
     """VIBI (Bang, Xie, Lee, Wu & Xing, "Explaining a black-box using deep variational information
     bottleneck approach", 2019, eq. 7):
@@ -51,6 +54,10 @@ def vibi(
         imputer: 0 for hidden features if None.
         hidden: widths of the selector's hidden layers.
         predictor_hidden: widths of the predictor's.
+        prior: of the networks' weights: a distribution of one number, such as
+            `dist.Normal(0.0, 1.0)`, for all of them; by part, as `{"selector": …}`; or a function
+            of a weight's name and value (:func:`lexppl.models.with_prior`). A guide or a sampler
+            then has their posterior. None for weights that are fitted.
 
     Raises:
         ValueError: k outside 1 … G, fewer than two classes, β < 0, τ ≤ 0.
@@ -71,6 +78,7 @@ def vibi(
             [KLPenalty(beta)],
             grouping,
         )
+        explainer_with_prior(model, prior)
         return [Stage([LossTerm(model, NestedIWAE(1, samples=samples, estimator=Pathwise()))])]
 
     return System(build)

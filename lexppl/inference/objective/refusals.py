@@ -63,13 +63,33 @@ def refuse_unreadable(sites: Mapping[str, Site], guide_sites: Mapping[str, Site]
         if checked:
             _refuse_undeclared_dimensions(site)
             _refuse_two_sizes(site, sizes)
-    for site in sites.values():
-        hidden = not (site.observed or site.guided or site.in_particles)
-        if hidden and not site.is_deterministic:
-            raise ValueError(
-                f"latent site {site.name!r} is outside mask_particles() and no guide covers it; "
-                "add it to the guide, or sample it inside mask_particles()"
-            )
+    refuse_uncovered_latents(
+        [
+            site.name
+            for site in sites.values()
+            if not (site.observed or site.guided or site.in_particles or site.is_deterministic)
+        ]
+    )
+
+
+def refuse_uncovered_latents(names: Sequence[str]) -> None:
+    """Refuse latents of all rows that would be drawn from their prior at each step.
+
+    Args:
+        names: of the latents outside the particle plates that no guide covers.
+
+    Raises:
+        ValueError: naming the first, and what to give.
+    """
+    if not names:
+        return
+    others = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
+    raise ValueError(
+        f"latent site {names[0]!r}{others} is outside mask_particles() and no guide covers it; add "
+        "it to the guide, or sample it inside mask_particles(). For weights with priors and other "
+        "latents that all rows share: guide=AutoNormal, AutoDelta for their mode, or "
+        "inference=NUTS(...)"
+    )
 
 
 def _refuse_misplaced(site: Site) -> None:

@@ -55,6 +55,12 @@ def replicate_hyperparameters(copies: Sequence[nn.Module]) -> list[ReplicateHype
         kinds = [type(module).__name__ for _, module in same_place]
         if len(set(kinds)) > 1:
             raise ValueError(f"replicates must be built of the same parts; {path!r} is {kinds}")
+        priors = [vars(module).get("_pyro_samples") for _, module in same_place]
+        if not all(alike(priors[0], other) for other in priors):
+            raise ValueError(
+                "replicates may differ in the numbers of priors that lexppl.models.with_prior "
+                f"gave, not in those given by hand (PyroSample) or in kind; {path!r} has others"
+            )
         for attribute, value in vars(first).items():
             if attribute in _NO_SETTINGS or attribute.startswith("_pyro"):
                 continue

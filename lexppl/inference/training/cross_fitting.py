@@ -12,7 +12,7 @@ from pyro.distributions import TorchDistribution
 from torch import Tensor, nn
 
 from lexppl.configured import Configured
-from lexppl.effects import fold_shift
+from lexppl.effects import fold_shift, weights_with_priors
 from lexppl.evaluation_mode import evaluating
 from lexppl.inference.stages import LossTerm, Stage, modules_of
 
@@ -169,7 +169,7 @@ def cross_fitted(stages: Sequence[Stage], folds: int) -> list[Stage]:
         folds: F ≥ 2.
 
     Raises:
-        ValueError: stages without a predictor that learns.
+        ValueError: stages without a predictor that learns, or one whose weights have priors.
     """
     wrapped = _wrap_predictors(stages, folds)
     if not wrapped:
@@ -239,6 +239,11 @@ def _wrap_predictors(stages: Sequence[Stage], folds: int) -> list[CrossFitted]:
     terms = [term for stage in stages for term in stage.terms]
     wrappers = {}
     for predictor in learned_predictors(stages):
+        if weights_with_priors(predictor):
+            raise ValueError(
+                f"folds={folds} fits predictors without a fold's rows, and this one's weights have "
+                "priors, whose posterior is of all rows: leave folds out, or give 1"
+            )
         others = [copy.deepcopy(predictor) for _ in range(1, folds)]
         wrappers[id(predictor)] = CrossFitted([predictor, *others])
     seen: set[int] = set()

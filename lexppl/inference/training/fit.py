@@ -11,8 +11,10 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from lexppl.argument_checks import fraction, int_at_least
+from lexppl.effects import weights_with_priors
 from lexppl.inference.batches import Data, LoadedRows
 from lexppl.inference.contexts import program_settings, seeded
+from lexppl.inference.objective.refusals import refuse_uncovered_latents
 from lexppl.inference.replicates.replicate_rows import (
     ReplicateData,
     Rows,
@@ -269,6 +271,7 @@ def _type_learned(modules: TrainingModules) -> torch.dtype:
     """The floating type of what is learned."""
     learned = next((p for p in modules.parameters() if p.requires_grad), None)
     if learned is None:
+        refuse_uncovered_latents(weights_with_priors(modules.stages[-1].terms[0].model))
         raise ValueError("there is nothing to learn: no parameter of the model requires a gradient")
     return learned.dtype
 
