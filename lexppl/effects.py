@@ -137,6 +137,24 @@ class FoldShift(Messenger):
             msg["value"], msg["done"] = self._value, True
 
 
+@effectful(type="row_weights")
+def row_weights() -> Tensor | None:
+    """How often each row of the batch counts, `(B,)`; None where all count once.
+
+    A fit multiplies what a row observes by its weight. Only what else looks at several rows, such
+    as the risk sets of a partial likelihood, asks for them.
+
+    Example:
+        >>> from lexppl.inference.contexts import RowWeights
+        >>> with RowWeights(torch.tensor([3.0, 0.0]), "data"):
+        ...     row_weights()
+        tensor([3., 0.])
+        >>> row_weights() is None
+        True
+    """
+    return None
+
+
 BEFORE_PARTICLES = "_before_particles"
 """The key of a site's `infer` with its distribution as it is outside the particle plates."""
 

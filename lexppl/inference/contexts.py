@@ -180,6 +180,10 @@ class RowWeights(Messenger):
         super().__init__()
         self._weights, self._plate = weights, plate
 
+    def _pyro_row_weights(self, msg: Any) -> None:
+        if not msg["done"]:
+            msg["value"], msg["done"] = self._weights, True
+
     def _pyro_sample(self, msg: Any) -> None:
         for plate in msg["cond_indep_stack"]:
             if plate.name == self._plate:

@@ -8,6 +8,12 @@ from lexppl.effects import (
     penalty,
 )
 from lexppl.models.black_box import BlackBox, black_box
+from lexppl.models.counts import (
+    CountLikelihood,
+    NegativeBinomialLikelihood,
+    PoissonLikelihood,
+    ZeroInflatedPoissonLikelihood,
+)
 from lexppl.models.grouping import Grouping
 from lexppl.models.imputers import (
     ComplementImputer,
@@ -29,10 +35,11 @@ from lexppl.models.likelihoods import (
     HeteroscedasticLikelihood,
     Likelihood,
     NormalLikelihood,
-    PoissonLikelihood,
+    StudentTLikelihood,
 )
 from lexppl.models.missing import GapsFromMarkers, HiddenByNature, ObservedSelector
 from lexppl.models.networks import MLP, ScaledOutput
+from lexppl.models.ordinal import OrdinalLikelihood
 from lexppl.models.penalties import (
     GiniPenalty,
     KLPenalty,
@@ -52,6 +59,12 @@ from lexppl.models.selectors import (
     RandomSelector,
     SoftMaskSelector,
 )
+from lexppl.models.survival import (
+    BaselineHazard,
+    CoxLikelihood,
+    PartialLikelihood,
+    ProportionalHazards,
+)
 from lexppl.models.trees import (
     BoostedTrees,
     EstimatorPredictor,
@@ -64,6 +77,7 @@ from lexppl.models.unmasked_predictor import UnmaskedPredictor
 __all__ = [
     "LEX",
     "MLP",
+    "BaselineHazard",
     "BernoulliLikelihood",
     "BernoulliSelector",
     "BlackBox",
@@ -72,6 +86,8 @@ __all__ = [
     "ComplementImputer",
     "ConditionalGaussianImputer",
     "ConstantImputer",
+    "CountLikelihood",
+    "CoxLikelihood",
     "DirichletSelector",
     "EstimatorPredictor",
     "Frozen",
@@ -91,12 +107,16 @@ __all__ = [
     "MaxConcreteSelector",
     "MixtureDataImputer",
     "MixtureMeansImputer",
+    "NegativeBinomialLikelihood",
     "NormalLikelihood",
     "ObservedSelector",
+    "OrdinalLikelihood",
+    "PartialLikelihood",
     "ParticleCounts",
     "Penalty",
     "PoissonLikelihood",
     "Predictor",
+    "ProportionalHazards",
     "RandomSelector",
     "RatePenalty",
     "Regime",
@@ -104,9 +124,11 @@ __all__ = [
     "SizePenalty",
     "SoftMaskSelector",
     "SquaredMaskImputer",
+    "StudentTLikelihood",
     "TotalVariationPenalty",
     "TreePredictor",
     "UnmaskedPredictor",
+    "ZeroInflatedPoissonLikelihood",
     "black_box",
     "estimator_predictor",
     "frozen",

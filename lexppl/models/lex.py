@@ -100,7 +100,8 @@ class LEX(Configured, PyroModule):
 
 
 def observe(name: str, distribution: Any, y: Tensor | None) -> Tensor:
-    """Sample y, observe labels `(B,)`, or observe every label by its probability, `(B, C)`.
+    """Sample y, observe labels `(B,)` or responses `(B, *event)`, or observe every label by its
+    probability, `(B, C)`.
 
     Example:
         >>> import torch, pyro.distributions as dist
@@ -113,7 +114,7 @@ def observe(name: str, distribution: Any, y: Tensor | None) -> Tensor:
         return value
     if isinstance(distribution, dist.Bernoulli):
         y = y.to(distribution.probs.dtype)
-    if y.dim() < 2:
+    if y.dim() - len(distribution.event_shape) < 2:
         value = pyro.sample(name, distribution, obs=y)
         return value
     if not distribution.has_enumerate_support:

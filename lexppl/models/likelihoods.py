@@ -18,6 +18,19 @@ class Likelihood(Configured, nn.Module, ABC):
     discrete: ClassVar[bool]
     """Whether y is one of finitely many classes."""
 
+    outputs: ClassVar[int | None] = 1
+    """How many outputs of a network it takes; None for one of each class."""
+
+    def check_responses(self, y: Tensor) -> None:
+        """Refuse responses that the distribution cannot have, before any work; here none.
+
+        Args:
+            y: labels or responses `(N,)`, or a black box's probabilities `(N, C)`.
+
+        Raises:
+            ValueError: such responses, with how many there are and the first of them.
+        """
+
     @abstractmethod
     def forward(self, outputs: Tensor) -> TorchDistribution:
         """The distribution of y, batch shape `(…)`, from outputs `(…, n)`."""
@@ -32,6 +45,7 @@ class CategoricalLikelihood(Likelihood):
     """
 
     discrete = True
+    outputs = None
 
     def forward(self, outputs: Tensor) -> TorchDistribution:
         return dist.Categorical(logits=outputs)
@@ -99,20 +113,59 @@ class HeteroscedasticLikelihood(Likelihood):
     """
 
     discrete = False
+    outputs = 2
 
     def forward(self, outputs: Tensor) -> TorchDistribution:
         return dist.Normal(outputs[..., 0], (0.5 * outputs[..., 1]).exp())
 
 
-class PoissonLikelihood(Likelihood):
-    """`y ~ Poisson(exp f)`, from one output; y is a count.
+class StudentTLikelihood(Likelihood):
+    """`y ~ StudentT(ν, f, s)`, from one output: a response with outliers.
+
+    Args:
+        degrees: the degrees of freedom ν at the start.
+        scale: s at the start, in the units of y.
+        learn_degrees: whether ν is learned; s always is.
+
+    The mean f exists for ν > 1, the variance s² ν / (ν − 2) for ν > 2; of a learned ν neither is
+    sure.
+
+    Raises:
+        ValueError: degrees or a scale that is not positive.
 
     Example:
-        >>> PoissonLikelihood()(torch.zeros(4, 1)).rate[0].item()
+        >>> StudentTLikelihood(degrees=3.0)(torch.ones(4, 1)).mean[0].item()
         1.0
     """
 
     discrete = False
+    log_degrees: Tensor
+    log_scale: Tensor
+
+    def __init__(
+        self, degrees: float = 4.0, scale: float = 1.0, learn_degrees: bool = False
+    ) -> None:
+        super().__init__()
+        self._first_degrees = finite_float("degrees", degrees, above=0.0)
+        self._first_scale = finite_float("scale", scale, above=0.0)
+        self.learn_degrees = learn_degrees
+        self.log_degrees = nn.Parameter(torch.empty(()), requires_grad=learn_degrees)
+        self.log_scale = nn.Parameter(torch.empty(()))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Put degrees and scale back to where they started."""
+        with torch.no_grad():
+            self.log_degrees.copy_(torch.tensor(self._first_degrees).log())
+            self.log_scale.copy_(torch.tensor(self._first_scale).log())
+
+    def config(self) -> dict[str, Any]:
+        return {
+            "degrees": self._first_degrees,
+            "scale": self._first_scale,
+            "learn_degrees": self.learn_degrees,
+        }
 
     def forward(self, outputs: Tensor) -> TorchDistribution:
-        return dist.Poisson(outputs.squeeze(-1).exp(), is_sparse=False)
+        mean = outputs.squeeze(-1)
+        return dist.StudentT(self.log_degrees.exp(), mean, self.log_scale.exp())

@@ -1,10 +1,16 @@
 """What factories for tables share: the checks of their numbers, and a predictor of given sizes."""
 
+import copy
 from collections.abc import Sequence
 
 from lexppl.argument_checks import int_at_least, int_between
 from lexppl.models.grouping import Grouping
-from lexppl.models.likelihoods import CategoricalLikelihood, NormalLikelihood
+from lexppl.models.likelihoods import (
+    BernoulliLikelihood,
+    CategoricalLikelihood,
+    Likelihood,
+    NormalLikelihood,
+)
 from lexppl.models.networks import MLP
 from lexppl.models.predictor import Predictor
 
@@ -36,21 +42,46 @@ def check_classes(classes: int | None) -> None:
         int_at_least("classes", classes, 2, note="or None for a response")
 
 
+def check_likelihood(likelihood: Likelihood, classes: int | None) -> None:
+    """Refuse a likelihood of labels without their number, or of responses with one."""
+    if not isinstance(likelihood, Likelihood):
+        raise TypeError(f"likelihood must be a Likelihood; it is {type(likelihood).__name__}")
+    name = type(likelihood).__name__
+    if likelihood.discrete and classes is None:
+        raise ValueError(f"{name} is of labels: give classes=, how many there are")
+    if not likelihood.discrete and classes is not None:
+        raise ValueError(f"{name} is of responses, which have no classes: give classes=None")
+    own = getattr(likelihood, "classes", classes)
+    if own != classes:
+        raise ValueError(f"{name} is of {own} classes, and classes is {classes}")
+    if isinstance(likelihood, BernoulliLikelihood) and classes != 2:
+        raise ValueError(f"{name} is of two labels, and classes is {classes}")
+
+
 def table_predictor(
     features: int,
     classes: int | None,
     hidden: Sequence[int],
     activation: str = "relu",
     batch_norm: bool = False,
+    likelihood: Likelihood | None = None,
 ) -> Predictor:
     """A perceptron with the likelihood of labels, or of a real response where classes is None.
+
+    A likelihood that is given takes the place of either; a copy of it is learned.
+
+    Raises:
+        ValueError: a likelihood of labels without their number, or of responses with one.
 
     Example:
         >>> table_predictor(3, None, (8,)).likelihood
         NormalLikelihood()
     """
     check_classes(classes)
-    likelihood = NormalLikelihood() if classes is None else CategoricalLikelihood()
-    outputs = 1 if classes is None else classes
+    if likelihood is None:
+        likelihood = NormalLikelihood() if classes is None else CategoricalLikelihood()
+    check_likelihood(likelihood, classes)
+    likelihood = copy.deepcopy(likelihood)
+    outputs = likelihood.outputs or classes or 1
     network = MLP(features, outputs, hidden, activation, batch_norm=batch_norm)
     return Predictor(network, likelihood)

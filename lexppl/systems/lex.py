@@ -13,12 +13,19 @@ from lexppl.models.grouping import Grouping
 from lexppl.models.imputers import GapImputer, GaussianImputer
 from lexppl.models.imputers.imputer import Imputer
 from lexppl.models.lex import LEX
+from lexppl.models.likelihoods import Likelihood
 from lexppl.models.networks import MLP
 from lexppl.models.penalties import SizePenalty
 from lexppl.models.priors.of_explainer import explainer_with_prior
 from lexppl.models.priors.with_prior import Prior
 from lexppl.models.selectors import BernoulliSelector, KSubsetSelector
-from lexppl.models.table_parts import check_classes, check_size, mask_entries, table_predictor
+from lexppl.models.table_parts import (
+    check_classes,
+    check_likelihood,
+    check_size,
+    mask_entries,
+    table_predictor,
+)
 
 PENALTY = 0.02
 """Nats for each entry kept, of labels as frequent as each other, where nothing is given."""
@@ -39,6 +46,7 @@ def lex(
     imputer: nn.Module | None = None,
     grouping: Grouping | None = None,
     predictor: nn.Module | None = None,
+    likelihood: Likelihood | None = None,
     hidden: Sequence[int] = (200, 200),
     predictor_hidden: Sequence[int] = (200, 200, 200),
     objective: NestedIWAE | None = None,
@@ -76,7 +84,7 @@ def lex(
 
     Args:
         features: D.
-        classes: C for labels, or None for a real response with a normal likelihood.
+        classes: C for labels, or None for a response, with a normal likelihood if none is given.
         k: entries that a mask keeps; or
         penalty: λ, nats for each entry kept, with the number of entries free; 0.02 units if
             neither is given.
@@ -98,6 +106,11 @@ def lex(
         predictor: a given predictor in place of the network, of which a copy learns from the
             weights it has, unless it is :func:`lexppl.models.frozen`; a
             :func:`lexppl.models.tree_predictor` is fitted before the selector's first step.
+        likelihood: what the network's outputs mean, in place of a categorical or normal
+            likelihood: :class:`lexppl.models.CoxLikelihood` for survival times,
+            `NegativeBinomialLikelihood`, `OrdinalLikelihood` …; a copy of it is learned. Of
+            survival times λ and the annealing are weighed against a partial likelihood of a few
+            nats an event, and none of a censored row: `unit=` the share of events.
         hidden: widths of the selector's hidden layers.
         predictor_hidden: widths of the predictor's.
         objective: in place of the annealed bound, whose L and K are then its own.
@@ -108,7 +121,8 @@ def lex(
             its posterior is of all rows. None for weights that are fitted.
 
     Raises:
-        ValueError: both k and a penalty; k outside 1 … G; fewer than two classes; no folds, a rate
+        ValueError: both k and a penalty; k outside 1 … G; fewer than two classes; a likelihood of
+            labels without classes, of responses with some, or beside a predictor; no folds, a rate
             outside (0, 1), a unit that is not above 0; labels of another name, or averaged ones of
             a real response or beside an objective of your own.
 
@@ -127,6 +141,10 @@ def lex(
     elif penalty is None:
         penalty = PENALTY * unit
     check_classes(classes)
+    if likelihood is not None:
+        check_likelihood(likelihood, classes)
+        if predictor is not None:
+            raise ValueError("a given predictor has a likelihood of its own: give one of the two")
 
     folds = int_at_least("folds", folds)
     estimator = LeaveOneOut(labels=labels)
@@ -141,7 +159,8 @@ def lex(
         model = LEX(
             BernoulliSelector(network, towards) if k is None else KSubsetSelector(network, k),
             _usual_imputer(predictor) if imputer is None else imputer,
-            _own(predictor) or table_predictor(features, classes, predictor_hidden),
+            _own(predictor)
+            or table_predictor(features, classes, predictor_hidden, likelihood=likelihood),
             [] if penalty is None else [SizePenalty(penalty)],
             grouping,
         )

@@ -130,11 +130,19 @@ class ParticleTrace:
         the particle plates.
 
         Raises:
-            ValueError: sites of `log w` in different plates, which have no weight in common.
+            ValueError: sites of `log w` in different plates, which have no weight in common; a
+                site whose rows have no density of their own.
         """
         weighted = self.weighted
         if not weighted:
             return None
+        for site, _ in weighted:
+            if getattr(site.distribution, "couples_rows", False):
+                raise ValueError(
+                    f"site {site.name!r} is a partial likelihood, of rows against others of their "
+                    "batch, and no row has one of its own: give the model its baseline hazard, "
+                    "result = lexppl.evaluation.with_baseline(result, x, y) of the training rows"
+                )
         refuse_separate_logs([site for site, _ in weighted])
         return log_weight_of(weighted)
 

@@ -1,9 +1,10 @@
 """Cross-fitting: each row's gain comes from a predictor that has not learned from that row."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import pyro.distributions as dist
@@ -22,6 +23,20 @@ PREDICTOR = "predictor"
 FIT_ROWS = "fit_rows"
 """The method of a predictor that is fitted to rows in one go."""
 
+FAMILIES: Mapping[type, list[str]] = MappingProxyType(
+    {
+        dist.Categorical: [],
+        dist.Bernoulli: [],
+        dist.Normal: ["loc", "scale"],
+        dist.StudentT: ["df", "loc", "scale"],
+        dist.Poisson: ["rate"],
+        dist.NegativeBinomial: ["total_count", "logits"],
+        dist.ZeroInflatedPoisson: ["rate", "gate_logits"],
+    }
+)
+"""Distributions of y, and the parameters that each is made from; of labels logits or
+probabilities."""
+
 ROW_DIM = -1
 """Of the batch shape of a distribution of y."""
 
@@ -37,7 +52,8 @@ class CrossFitted(Configured, nn.Module):
 
     Args:
         predictors: F modules from x̃ `(…, B, *event)` to distributions of y of one family, batch
-            shape `(…, B)`: categorical, Bernoulli, normal or Poisson.
+            shape `(…, B)`: one of :data:`FAMILIES`, or one with class methods `mean_of` and
+            `joined` of several distributions.
 
     Raises:
         ValueError: fewer than two predictors.
@@ -94,6 +110,9 @@ def mean_distribution(distributions: Sequence[TorchDistribution]) -> TorchDistri
         tensor(0.3000)
     """
     first = _one_family(distributions)
+    if hasattr(first, "mean_of"):
+        mean: TorchDistribution = first.mean_of(distributions)
+        return mean
     if isinstance(first, dist.Categorical | dist.Bernoulli):
         return type(first)(
             probs=torch.stack([distribution.probs for distribution in distributions]).mean(0)
@@ -119,6 +138,9 @@ def joined_distribution(distributions: Sequence[TorchDistribution]) -> TorchDist
     first = _one_family(distributions)
     if len(distributions) == 1:
         return first
+    if hasattr(first, "joined"):
+        joined: TorchDistribution = first.joined(distributions)
+        return joined
     dim = ROW_DIM - (1 if isinstance(first, dist.Categorical) else 0)
     return type(first)(
         **{
@@ -130,18 +152,22 @@ def joined_distribution(distributions: Sequence[TorchDistribution]) -> TorchDist
 
 def _one_family(distributions: Sequence[TorchDistribution]) -> TorchDistribution:
     first = distributions[0]
-    if type(first) not in (dist.Categorical, dist.Bernoulli, dist.Normal, dist.Poisson):
+    if type(first) not in FAMILIES and not hasattr(first, "mean_of"):
         raise TypeError(
-            "cross-fitting knows categorical, Bernoulli, normal and Poisson distributions of y; "
-            f"the predictor's is {type(first).__name__}"
+            f"cross-fitting knows y of the distributions {[f.__name__ for f in FAMILIES]}, and "
+            "those with class methods mean_of and joined; the predictor's is "
+            f"{type(first).__name__}"
         )
     return first
 
 
 def _parameters(distribution: TorchDistribution) -> list[str]:
     """The parameters that a distribution was made from."""
-    names = [name for name in distribution.arg_constraints if name in vars(distribution)]
-    return ["logits"] if "logits" in names else names
+    return FAMILIES[type(distribution)] or [_logits_or_probs(distribution)]
+
+
+def _logits_or_probs(distribution: TorchDistribution) -> str:
+    return "logits" if "logits" in vars(distribution) else "probs"
 
 
 def _full(distribution: TorchDistribution, name: str) -> Tensor:

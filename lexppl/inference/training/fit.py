@@ -40,6 +40,7 @@ from lexppl.inference.training.preparation import (
     own_folds,
     set_up_guides,
 )
+from lexppl.inference.training.response_checks import holds_labels, refuse_rows
 from lexppl.inference.training.result import FitResult, History
 from lexppl.inference.training.row_fitted import fit_to_rows
 from lexppl.inference.training.row_weights import (
@@ -226,6 +227,8 @@ def fit(
             weighting = RowWeighting.of(row_weights, rows, replicates, seed, sample_weight, plain)
         with seeded(seed):
             rows, held_out, learned_rows = _divided(valid, rows, dtype, weighting, folds)
+        for name, some in (("rows to learn from", rows), ("validation rows", held_out)):
+            refuse_rows(copies[0].stages, some, name, replicates)
         fit_to_rows(copies, learned_rows, seed)
         runner = Replicates(copies, differ=several)
         _check_devices(runner, rows)
@@ -356,7 +359,7 @@ def _result(
     if not isinstance(rows, LoadedRows) and len(rows.columns) > 1:
         y = rows.columns[1]
     labels = None
-    if y is not None and not y.is_floating_point():
+    if y is not None and holds_labels(models[0], y):
         labels = tuple(y.unique().tolist())
     objective = finished[0].stages[-1].terms[0].objective
     train, valid, stage, seconds = (

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from lexppl.inference.objective.objective import Objective
 from lexppl.inference.posterior.global_draws import SamplerRecord
+from lexppl.inference.training.response_checks import refuse_responses
 from lexppl.summary import Summarised, Summary, counted, in_range, parts_of, short, some_of
 
 
@@ -192,7 +193,7 @@ class FitResult(Summarised):
 
         Raises:
             ValueError: another number of features, values that are not finite, no rows, a label
-                not seen in the fit.
+                not seen in the fit, responses that the program's likelihood cannot have.
         """
         if len(x) == 0:
             raise ValueError("x has no rows")
@@ -209,6 +210,7 @@ class FitResult(Summarised):
             return
         if len(y) != len(x):
             raise ValueError(f"x has {len(x)} rows and y has {len(y)}")
+        refuse_responses(self.models[0], y)
         if self.labels is not None and not y.is_floating_point():
             unseen = sorted(set(y.unique().tolist()) - set(self.labels))
             if unseen:
