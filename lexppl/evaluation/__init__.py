@@ -1,5 +1,11 @@
 """What an explanation is worth: against a known truth, by an impartial judge, by its nats."""
 
+from lexppl.evaluation.bayes.calibration import calibration
+from lexppl.evaluation.bayes.calibration_result import Calibration
+from lexppl.evaluation.bayes.mask_calibration import ResampledMasks, mask_calibration
+from lexppl.evaluation.bayes.mask_table import MaskTable, mask_table
+from lexppl.evaluation.bayes.posteriors import GuideFits
+from lexppl.evaluation.bayes.uniform_ranks import UniformRanks
 from lexppl.evaluation.effects import FeatureEffects, direction_table, feature_effects
 from lexppl.evaluation.gain_tables import gain_table, row_gains
 from lexppl.evaluation.gains import FeatureGains, feature_gains
@@ -50,6 +56,7 @@ from lexppl.evaluation.truth.selection import SelectionScores, selection_scores
 __all__ = [
     "BaseRateGain",
     "BayesScores",
+    "Calibration",
     "Concordance",
     "EvalX",
     "EvalXScores",
@@ -57,11 +64,14 @@ __all__ = [
     "FeatureGains",
     "FidelityScores",
     "FittedPredictor",
+    "GuideFits",
     "LabelOracle",
+    "MaskTable",
     "Oracle",
     "OracleGap",
     "PenaltyPath",
     "PredictionScores",
+    "ResampledMasks",
     "RevealedPredictions",
     "RoarScores",
     "RowSteps",
@@ -69,11 +79,13 @@ __all__ = [
     "SelectionScores",
     "SizeChoice",
     "TopKAgreement",
+    "UniformRanks",
     "accuracy_by_size",
     "auroc",
     "average_precision",
     "best_validation",
     "bootstrap_ranks",
+    "calibration",
     "choose",
     "data_randomisation",
     "direction_table",
@@ -89,6 +101,8 @@ __all__ = [
     "kendall_w",
     "knockoff_draws",
     "knockoff_table",
+    "mask_calibration",
+    "mask_table",
     "max_sensitivity",
     "model_randomisation",
     "oracle_gap",

@@ -7,6 +7,7 @@ colour-blind readers can tell apart.
 
 from lexppl.plots.accuracy_by_size import plot_accuracy_by_size
 from lexppl.plots.beeswarm import plot_beeswarm
+from lexppl.plots.calibration import plot_calibration
 from lexppl.plots.dependence import plot_dependence
 from lexppl.plots.heatmap import plot_heatmap
 from lexppl.plots.history import plot_history
@@ -24,6 +25,7 @@ __all__ = [
     "NotebookFigure",
     "plot_accuracy_by_size",
     "plot_beeswarm",
+    "plot_calibration",
     "plot_dependence",
     "plot_heatmap",
     "plot_history",

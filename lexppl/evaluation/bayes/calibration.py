@@ -1,0 +1,265 @@
+"""Simulation-based calibration: does a way to find posteriors find those of a program?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from lexppl.argument_checks import int_at_least
+from lexppl.evaluation.bayes.calibration_result import Calibration
+from lexppl.evaluation.bayes.posteriors import (
+    GuideFits,
+    Infer,
+    Samples,
+    name_of,
+    posteriors_of,
+)
+from lexppl.evaluation.bayes.simulated import (
+    Simulated,
+    parts_of_program,
+    seeds_of,
+    simulate,
+)
+from lexppl.inference.posterior.global_draws import PosteriorInference
+
+Quantity = Callable[[Samples, Tensor, Tensor], Tensor]
+"""From draws by site `(S, *event)`, x and y to a number for each draw, `(S,)`."""
+
+
+def calibration(
+    program: Any,
+    x: Tensor,
+    infer: GuideFits | PosteriorInference | Infer,
+    *,
+    simulations: int = 500,
+    draws: int = 99,
+    quantities: Mapping[str, Quantity] | None = None,
+    exact: Infer | None = None,
+    name: str | None = None,
+    seed: int = 0,
+    progress: bool = True,
+) -> Calibration:
+    r"""Simulation-based calibration of an inference, on a program of your own:
+
+        θ*_n ~ p(θ),  y_n ~ p(y | x, θ*_n),  θ_n1 … θ_nS ~ q(θ | x, y_n),  rank_n = #{s: θ_ns < θ*_n}.
+
+    If q is the exact posterior and its draws are independent, each rank is uniform on {0, …, S}.
+    Ranks at both ends say that q is too narrow, ranks in the middle that it is too wide, at one end
+    that it is biased. Ties, as of discrete quantities, are broken at random, which keeps the ranks
+    of the exact posterior uniform.
+
+    What is simulated are the program's latents outside `mask_particles()` and its masks; parameters
+    without a prior stay as they are, and x is the same in all data sets. Draws of a Markov chain
+    are not independent: give it more draws than S, so that they are thinned to S, evenly; chains
+    that mix slowly look too narrow.
+
+    **What uniform ranks do not say.** A method that ignores y and gives the prior has uniform ranks
+    of θ too. Quantities that read the data find it: give `quantities` a log-likelihood, or a
+    residual, beside θ (Modrák et al. 2023).
+
+    Args:
+        program: called as `program(x, y)`, with y None to draw it; or a :class:`System` of one
+            program, such as `q_fit(scope="global")`. A program with penalties is none that data
+            could come from: write them as priors.
+        x: rows `(B, *event)`.
+        infer: how posteriors are found.
+
+            - a function from x, y and a seed to draws by site, `(S, *event)`, at least `draws`;
+            - :class:`GuideFits`: a guide, fitted to many data sets at once;
+            - a posterior inference, such as NUTS: to one data set after another.
+        simulations: N data sets.
+        draws: S posterior draws a data set that the truth is ranked among; more are thinned.
+            S + 1 with many divisors, such as 99, gives even histograms.
+        quantities: by name, a function from draws by site, x and y to a number a draw. None for
+            every entry of every site that `infer` gives.
+        exact: gives draws of the exact posterior, whose sd is then compared.
+        name: of the method, for tables; None for the function's or the class's.
+        seed: of all that is random. Global random state is left as it is.
+        progress: show a progress bar, on a terminal or in a notebook.
+
+    Raises:
+        ValueError, TypeError: counts below 1, rows that are not finite, a program with penalties,
+            or that draws no y or no latents; samples of other sites or shapes, or fewer than
+            `draws`.
+        FloatingPointError: draws or quantities that are not finite.
+
+    Source: Talts, Betancourt, Simpson, Vehtari and Gelman (2018), "Validating Bayesian inference
+    algorithms with simulation-based calibration"; the test of uniformity as in
+    :class:`UniformRanks`.
+
+    Example:
+        >>> import pyro, pyro.distributions as dist
+        >>> def program(x, y=None):
+        ...     mean = pyro.sample("mean", dist.Normal(0.0, 1.0))
+        ...     with pyro.plate("data", len(x)):
+        ...         pyro.sample("y", dist.Normal(mean, 1.0), obs=y)
+        >>> def exact(x, y, seed):
+        ...     noise = torch.randn(99, generator=torch.Generator().manual_seed(seed))
+        ...     return {"mean": y.sum() / (1 + len(y)) + noise * (1 + len(y)) ** -0.5}
+        >>> found = calibration(program, torch.zeros(5, 1), exact, progress=False)
+        >>> found.simulations, found.alarms()
+        (500, {})
+        >>> def narrow(x, y, seed):
+        ...     draws = exact(x, y, seed)["mean"]
+        ...     return {"mean": draws.mean() + 0.5 * (draws - draws.mean())}
+        >>> calibration(program, torch.zeros(5, 1), narrow, progress=False).alarms()
+        {'mean': 'too narrow'}
+    """
+    simulations = int_at_least("simulations", simulations)
+    draws = int_at_least("draws", draws, 2)
+    seed = int_at_least("seed", seed, 0)
+    check_rows(x)
+    parts = parts_of_program(program)
+    sets = [simulate(parts.model, x, one) for one in seeds_of(seed, 0, simulations)]
+    if not (sets[0].shared or sets[0].masks):
+        raise ValueError("the program draws no latents but y, so there is no posterior to check")
+    ys = [one.y for one in sets]
+    found: Iterable[Samples] = posteriors_of(infer, parts, x, ys, seeds_of(seed, 1, len(ys)), draws)
+    bar = tqdm(found, total=len(ys), desc="data sets", disable=None if progress else True)
+    values, truths, exact_sd = [], [], []
+    names: tuple[str, ...] = ()
+    for drawn, samples in zip(sets, bar, strict=True):
+        samples = checked_samples(samples, drawn, draws)
+        names, value, truth = _quantities(quantities, samples, drawn, x)
+        values.append(value)
+        truths.append(truth)
+    if exact is not None:
+        for drawn, one in zip(sets, seeds_of(seed, 2, len(ys)), strict=True):
+            reference = checked_samples(exact(x, drawn.y, one), drawn, 2, thin=False)
+            exact_sd.append(_quantities(quantities, reference, drawn, x)[1].std(0, ddof=1))
+    return ranked(
+        names,
+        np.stack(values),
+        np.stack(truths),
+        np.stack(exact_sd) if exact_sd else None,
+        name_of(infer) if name is None else name,
+        seed,
+    )
+
+
+def ranked(
+    names: tuple[str, ...],
+    values: np.ndarray,
+    truths: np.ndarray,
+    exact_sd: np.ndarray | None,
+    method: str,
+    seed: int,
+) -> Calibration:
+    """Rank truths among draws, ties broken at random.
+
+    Args:
+        names: of Q quantities.
+        values: `(N, S, Q)`, of the draws.
+        truths: `(N, Q)`.
+        exact_sd: `(N, Q)`, or None.
+        method: for tables.
+        seed: of the ties.
+
+    Raises:
+        FloatingPointError: a number that is not finite.
+    """
+    for kind, numbers in (("posterior draws", values), ("truths", truths)):
+        finite = np.isfinite(numbers).reshape(-1, len(names)).all(0)
+        if not finite.all():
+            raise FloatingPointError(
+                f"{kind} must be finite; those of {names[int(finite.argmin())]!r} are not"
+            )
+    below = (values < truths[:, None]).sum(1)
+    ties = (values == truths[:, None]).sum(1)
+    ranks = below + np.random.default_rng([seed, 0]).integers(0, ties + 1)
+    sd = values.std(1, ddof=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        z = np.where(sd > 0, (truths - values.mean(1)) / sd, np.nan)
+    return Calibration(names, ranks, values.shape[1], z, sd, exact_sd, method, seed)
+
+
+def check_rows(x: Any) -> None:
+    """Refuse what are no rows.
+
+    Raises:
+        TypeError: no tensor.
+        ValueError: no rows, or numbers that are not finite.
+    """
+    if not isinstance(x, Tensor):
+        raise TypeError(f"x must be a tensor of rows (B, *event); it is {type(x).__name__}")
+    if x.dim() == 0 or len(x) == 0:
+        raise ValueError(f"x must have rows (B, *event); its shape is {tuple(x.shape)}")
+    if not bool(x.isfinite().all()):
+        raise ValueError("x must be finite; it has NaN or infinite values")
+
+
+def checked_samples(
+    samples: Any, drawn: Simulated, draws: int, thin: bool = True
+) -> dict[str, Tensor]:
+    """Posterior draws whose sites and shapes are those of the program, thinned to S.
+
+    Raises:
+        TypeError: no mapping of tensors.
+        ValueError: other sites, other shapes, or fewer draws.
+    """
+    if not isinstance(samples, Mapping) or not samples:
+        raise TypeError(
+            "infer must give draws by site, {site: tensor (S, *event)}; it gave "
+            f"{type(samples).__name__}"
+        )
+    known = {**drawn.shared, **drawn.masks}
+    kept = {}
+    for name, values in samples.items():
+        if name not in known:
+            raise ValueError(f"infer gave a site {name!r}; the program's are {sorted(known)}")
+        values = torch.as_tensor(values)
+        expected = tuple(known[name].shape)
+        if values.dim() == 0 or tuple(values.shape[1:]) != expected:
+            raise ValueError(
+                f"draws of {name!r} must have shape (S, *{expected}), a draw of the program's "
+                f"behind S; infer gave {tuple(values.shape)}"
+            )
+        if len(values) < draws:
+            raise ValueError(
+                f"infer gave {len(values)} draws of {name!r}, and each truth is ranked among "
+                f"draws={draws}; let it give more, or ask for fewer"
+            )
+        place = torch.arange(draws) * len(values) // draws
+        kept[name] = values[place] if thin else values
+    return kept
+
+
+def _quantities(
+    quantities: Mapping[str, Quantity] | None,
+    samples: dict[str, Tensor],
+    drawn: Simulated,
+    x: Tensor,
+) -> tuple[tuple[str, ...], np.ndarray, np.ndarray]:
+    """Names, values `(S, Q)` and truths `(Q,)`."""
+    known = {**drawn.shared, **drawn.masks}
+    truth = {name: known[name].unsqueeze(0) for name in samples}
+    if quantities is None:
+        names = [
+            name if values.dim() == 1 else f"{name}[{', '.join(map(str, place))}]"
+            for name, values in samples.items()
+            for place in np.ndindex(*values.shape[1:])
+        ]
+        return tuple(names), _flat(samples), _flat(truth)[0]
+    columns, truths = [], []
+    for name, function in quantities.items():
+        value, own = function(samples, x, drawn.y), function(truth, x, drawn.y)
+        count = len(next(iter(samples.values())))
+        if value.shape != (count,) or own.shape != (1,):
+            raise ValueError(
+                f"quantity {name!r} must give a number for each draw, ({count},) and for one draw "
+                f"(1,); it gave {tuple(value.shape)} and {tuple(own.shape)}"
+            )
+        columns.append(value.detach().double().cpu().numpy())
+        truths.append(float(own))
+    return tuple(quantities), np.stack(columns, 1), np.array(truths)
+
+
+def _flat(samples: Mapping[str, Tensor]) -> np.ndarray:
+    """All sites side by side, `(S, Q)`."""
+    flat = [v.detach().double().cpu().reshape(len(v), -1).numpy() for v in samples.values()]
+    return np.concatenate(flat, 1)

@@ -1,0 +1,195 @@
+"""What simulation-based calibration found: ranks, and what they say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from lexppl.argument_checks import fraction
+from lexppl.evaluation.bayes.uniform_ranks import UniformRanks
+from lexppl.summary import Summarised, Summary, counted
+
+LEVELS = (0.5, 0.8, 0.9, 0.95)
+"""Of the central intervals whose coverage is told."""
+FALSE_ALARMS = 0.01
+"""How often a calibrated method is called miscalibrated, over all quantities together."""
+SHOWN = 6
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Calibration(Summarised):
+    r"""Ranks of simulated truths among their posterior draws: see :func:`calibration`.
+
+    Under the exact posterior each rank is uniform on {0, …, S}, `(rank + V) / (S + 1)` with
+    V ~ U(0, 1) is uniform on (0, 1), and a central interval of 90 % holds 90 % of the truths.
+
+    Args:
+        names: of the Q quantities.
+        ranks: `(N, Q)`, how many of S draws are below the truth; ties broken at random.
+        draws: S.
+        z: `(N, Q)`, truth minus posterior mean, by the posterior sd. NaN where all draws are one
+            number.
+        sd: `(N, Q)`, posterior sd.
+        exact_sd: `(N, Q)`, that of the exact posterior; None where it was not given.
+        method: how the posterior was found, in a word.
+        seed: of what is random.
+    """
+
+    names: tuple[str, ...]
+    ranks: np.ndarray
+    draws: int
+    z: np.ndarray
+    sd: np.ndarray
+    exact_sd: np.ndarray | None
+    method: str
+    seed: int = 0
+
+    @property
+    def simulations(self) -> int:
+        """N."""
+        return len(self.ranks)
+
+    @cached_property
+    def uniform(self) -> UniformRanks:
+        """What uniform ranks would be, as many and among as many draws."""
+        return UniformRanks(self.simulations, self.draws, self.seed)
+
+    @cached_property
+    def positions(self) -> np.ndarray:
+        """`(rank + V) / (S + 1)`, `(N, Q)`: where the truth stands in its posterior, in (0, 1)."""
+        jitter = np.random.default_rng([self.seed, 1]).random(self.ranks.shape)
+        return (self.ranks + jitter) / (self.draws + 1)
+
+    @property
+    def p_values(self) -> pd.Series:
+        """By quantity, of :meth:`UniformRanks.p_value`."""
+        return pd.Series(
+            {name: self.uniform.p_value(self.ranks[:, q]) for q, name in enumerate(self.names)},
+            name="p_value",
+        )
+
+    def alarms(self, level: float = FALSE_ALARMS) -> dict[str, str]:
+        """The quantities whose ranks are not uniform, and how they are not: "too narrow" (truths
+        stand too often at the ends of the posterior), "too wide", "too low" (too often above it),
+        "too high", or, where neither spread nor place is it, "not uniform".
+
+        By Holm's rule over the quantities: with the exact posterior there is any alarm at all with
+        a probability of at most `level`, however the quantities depend on one another.
+
+        Args:
+            level: in (0, 1).
+        """
+        level = fraction("level", level)
+        found = {}
+        values = self.p_values.sort_values()
+        for place, (name, value) in enumerate(values.items()):
+            if value > level / (len(values) - place):
+                break
+            found[str(name)] = self._direction(self.names.index(str(name)))
+        return {name: found[name] for name in self.names if name in found}
+
+    def coverage(self, levels: tuple[float, ...] = LEVELS) -> pd.DataFrame:
+        """How often central intervals hold the truth.
+
+        Args:
+            levels: what they should hold, in (0, 1).
+
+        Returns:
+            one row for each quantity and level: `quantity`, `level`, `coverage`; `error`, the
+            binomial standard error `√(level (1 − level) / N)` of a method that is exact; and
+            `z = (coverage − level) / error`.
+        """
+        rows = []
+        apart = np.abs(self.positions - 0.5)
+        for q, name in enumerate(self.names):
+            for level in levels:
+                level = fraction("level", level)
+                held = float((apart[:, q] <= level / 2).mean())
+                error = float(np.sqrt(level * (1 - level) / self.simulations))
+                rows.append((name, level, held, error, (held - level) / error))
+        return pd.DataFrame(rows, columns=["quantity", "level", "coverage", "error", "z"])
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        """One row for each quantity.
+
+        - `p_value`, of the ranks' distribution function, and `chi2_p_value`, of their histogram;
+        - `distance`, Kolmogorov's, of the ranks to uniform ones, and `usual_distance`, what 95 % of
+          sets of uniform ranks stay below: the miscalibration as a number;
+        - `coverage_50`, `_80`, `_90`, `_95`, of central intervals;
+        - `mean_z` with its standard error `mean_z_error`, 0 without bias, and `sd_z`, near 1 for a
+          posterior near normal;
+        - `sd_ratio`, the geometric mean of posterior sd by exact sd, where the latter is known;
+        - `verdict`: "consistent", or what :meth:`alarms` says.
+        """
+        alarms, covered = self.alarms(), self.coverage()
+        usual = self.uniform.usual_distance()
+        rows = []
+        for q, name in enumerate(self.names):
+            ranks, z = self.ranks[:, q], self.z[:, q]
+            z = z[np.isfinite(z)]
+            held = covered[covered["quantity"] == name]
+            row = {
+                "quantity": name,
+                "p_value": self.p_values[name],
+                "chi2_p_value": self.uniform.chi_square(ranks)[1],
+                "distance": self.uniform.distance(ranks),
+                "usual_distance": usual,
+                **{
+                    f"coverage_{round(100 * level)}": share
+                    for level, share in zip(held["level"], held["coverage"], strict=True)
+                },
+                "mean_z": z.mean() if len(z) else np.nan,
+                "mean_z_error": z.std(ddof=1) / np.sqrt(len(z)) if len(z) > 1 else np.nan,
+                "sd_z": z.std(ddof=1) if len(z) > 1 else np.nan,
+            }
+            if self.exact_sd is not None:
+                with np.errstate(divide="ignore", invalid="ignore"):
+                    row["sd_ratio"] = np.exp(np.log(self.sd[:, q] / self.exact_sd[:, q]).mean())
+            rows.append({**row, "verdict": alarms.get(name, "consistent")})
+        return pd.DataFrame(rows).set_index("quantity")
+
+    def histograms(self) -> pd.DataFrame:
+        """Ranks in each of B equal bins, one row a bin, one column a quantity."""
+        return pd.DataFrame(
+            {name: self.uniform.histogram(self.ranks[:, q]) for q, name in enumerate(self.names)}
+        ).rename_axis("bin")
+
+    def dataset(self) -> xr.Dataset:
+        """Ranks, positions, z and sd with dims (simulation, quantity)."""
+        columns = {"rank": self.ranks, "position": self.positions, "z": self.z, "sd": self.sd}
+        if self.exact_sd is not None:
+            columns["exact_sd"] = self.exact_sd
+        return xr.Dataset(
+            {name: (("simulation", "quantity"), values) for name, values in columns.items()},
+            {"quantity": list(self.names)},
+            {"draws": self.draws, "method": self.method, "seed": self.seed},
+        )
+
+    def summarised(self) -> Summary:
+        """The verdict for each quantity, with the coverage of its 90 % interval."""
+        lines = {
+            str(name): f"{row['verdict']}; p {row['p_value']:.4f}, 90 % intervals hold "
+            f"{100 * row['coverage_90']:.0f} %, mean z {row['mean_z']:+.2f}"
+            for name, row in self.table.iloc[:SHOWN].iterrows()
+        }
+        if len(self.names) > SHOWN:
+            lines["…"] = f"{len(self.names) - SHOWN} more in .table"
+        lines["false alarms"] = f"any in {FALSE_ALARMS:.0%} of exact methods"
+        count = counted(self.simulations, "simulated data set")
+        return Summary(f"Calibration of {self.method}: {count}, {self.draws} draws each", lines)
+
+    def _direction(self, q: int) -> str:
+        """What is most wrong: place or spread, in standard errors of uniform positions."""
+        apart = self.positions[:, q] - 0.5
+        place = apart.mean() * np.sqrt(12 * self.simulations)
+        spread = ((apart**2).mean() - 1 / 12) * np.sqrt(180 * self.simulations)
+        if max(abs(place), abs(spread)) < 2.0:
+            return "not uniform"
+        if abs(place) > abs(spread):
+            return "too low" if place > 0 else "too high"
+        return "too narrow" if spread > 0 else "too wide"

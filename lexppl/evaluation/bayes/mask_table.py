@@ -1,0 +1,243 @@
+"""Every mask of every row, with its prior and its likelihood: the exact p(z | x, y) for small G."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyro.distributions as dist
+import torch
+from torch import Tensor
+
+from lexppl.argument_checks import int_at_least
+from lexppl.distributions import mask_support
+from lexppl.evaluation.bayes.simulated import RESPONSE, keep_local
+from lexppl.inference.contexts import seeded
+from lexppl.inference.objective.program import ParticleProgram, ParticleTrace
+from lexppl.inference.objective.site import Site
+from lexppl.inference.posterior.sampled_guide import SampledGuide
+
+
+@dataclass(frozen=True, eq=False)
+class MaskTable:
+    r"""The M masks that B rows may have.
+
+    Args:
+        masks: `(M, G)`; `(1, 0)` for a program without masks.
+        log_prior: log p(z | x), `(M, B)`.
+        log_likelihood: log p(y | x, z), `(M, B)`, averaged over K imputations.
+        exact: whether every mask is listed; else they are M draws of p(z | x), `masks` is
+            `(M, B, G)`, and `log_prior` is −log M.
+    """
+
+    masks: Tensor
+    log_prior: Tensor
+    log_likelihood: Tensor
+    exact: bool = True
+
+    @property
+    def log_evidence(self) -> Tensor:
+        """log p(y | x) = log Σ_z p(z | x) p(y | x, z), `(B,)`, in nats."""
+        return torch.logsumexp(self.log_prior + self.log_likelihood, 0)
+
+    @property
+    def posterior(self) -> Tensor:
+        """p(z | x, y), `(M, B)`."""
+        return torch.softmax(self.log_prior + self.log_likelihood, 0)
+
+    def draws(self, count: int, seed: int) -> Tensor:
+        """Independent draws of p(z | x, y), `(S, B, G)`.
+
+        Args:
+            count: S.
+            seed: of the draws; global random state is left as it is.
+        """
+        count = int_at_least("count", count)
+        with seeded(seed):
+            chosen = torch.multinomial(self.posterior.T, count, replacement=True).T
+        return self._listed()[chosen]
+
+    def likelihood_of(self, masks: Tensor) -> Tensor:
+        """log p(y | x, z) of some masks of each row.
+
+        Args:
+            masks: `(S, B, G)`.
+
+        Returns:
+            `(S, B)`.
+
+        Raises:
+            ValueError: a mask that is not in the table.
+        """
+        weight = 2.0 ** torch.arange(masks.shape[-1], dtype=torch.float64)
+        code, own = masks.double() @ weight, self._listed().double() @ weight
+        order = own.argsort()
+        place = torch.searchsorted(own[order], code).clamp(max=len(own) - 1)
+        index = order[place]
+        if not torch.equal(own[index], code):
+            raise ValueError("some masks are none of those that the program can draw")
+        return self.log_likelihood.gather(0, index)
+
+    def _listed(self) -> Tensor:
+        if not self.exact:
+            raise ValueError("the masks of this table are draws, not all that there are")
+        return self.masks
+
+
+def mask_table(
+    model: Callable[..., Any],
+    x: Tensor,
+    y: Tensor,
+    shared: Mapping[str, Tensor] | None = None,
+    *,
+    masks: float = math.inf,
+    imputations: int = 1,
+) -> MaskTable:
+    """List the masks of each row, with their prior and their likelihood.
+
+    Imputations that are random are drawn, K for each mask, from torch's default generator: put the
+    call in :func:`lexppl.inference.predictive.drawing`.
+
+    Args:
+        model: the program.
+        x: rows `(B, *event)`.
+        y: their labels or responses `(B,)`.
+        shared: values of the latents outside `mask_particles()`, `(*event)` by site; what is left
+            out is drawn.
+        masks: `math.inf` to list all, for one mask site of up to 65,536 masks; else L draws of
+            p(z | x).
+        imputations: K.
+
+    Raises:
+        ValueError: too many masks, several mask sites where all are to be listed, a program that
+            observes all rows in one, has penalties or scales, or no site `y`.
+
+    Example:
+        >>> from lexppl.inference.predictive import drawing
+        >>> from lexppl.systems import lex
+        >>> program = lex(3, classes=2, k=1, hidden=(4,), predictor_hidden=(4,)).program()
+        >>> with drawing(seed=0):
+        ...     table = mask_table(program, torch.zeros(5, 3), torch.zeros(5, dtype=torch.long))
+        >>> table.masks.shape, table.posterior.shape, table.posterior.sum(0)
+        (torch.Size([3, 3]), torch.Size([3, 5]), tensor([1., 1., 1., 1., 1.]))
+    """
+    if masks != math.inf:
+        masks = int_at_least("masks", masks)
+    keep_local(model)
+    program = ParticleProgram(model, _point(shared), (x, y))
+    site = _mask_site(program.run(), exact=masks == math.inf)
+    if site is None or masks != math.inf:
+        count = 1 if site is None else int(masks)
+        run = program.run(count, imputations)
+        likelihood = _row_likelihood(run, imputations, count, len(x))
+        flat = likelihood.new_full((count, len(x)), -math.log(count))
+        listed = likelihood.new_zeros((1, 0))
+        if site is not None and run.mask_sites[0].value is not None:
+            listed = run.mask_sites[0].value
+        return MaskTable(listed, flat, likelihood, exact=site is None)
+    listed = mask_support(site.distribution).reshape(-1, *site.distribution.event_shape)
+    values = listed.unsqueeze(1)
+
+    def draw(drawn: Site) -> Tensor | None:
+        if drawn.name != site.name:
+            return None
+        shape = (*drawn.distribution.batch_shape, *drawn.distribution.event_shape)
+        return values.expand(shape)
+
+    run = program.run(len(listed), imputations, draw)
+    likelihood = _row_likelihood(run, imputations, len(listed), len(x))
+    prior = run.sites[site.name].score().expand(len(listed), len(x))
+    return MaskTable(listed, prior, likelihood)
+
+
+def shared_log_prior(
+    model: Callable[..., Any], x: Tensor, y: Tensor, shared: Mapping[str, Tensor]
+) -> Tensor:
+    """log p(θ) of latents outside `mask_particles()`, a scalar.
+
+    Args:
+        model: the program.
+        x: rows; a few are enough.
+        y: their responses.
+        shared: by site, `(*event)`.
+
+    Raises:
+        ValueError: the program has latents outside `mask_particles()` that are not given, or none
+            of the names given.
+    """
+    keep_local(model)
+    run = ParticleProgram(model, _point(shared), (x[:1], y[:1])).run()
+    outside = [
+        site
+        for site in run.sites.values()
+        if not (site.in_particles or site.observed or site.name == RESPONSE)
+    ]
+    missing = [site.name for site in outside if site.name not in shared]
+    unknown = [name for name in shared if name not in run.sites]
+    if missing or unknown:
+        raise ValueError(
+            f"the program's latents outside mask_particles() are {[s.name for s in outside]}; "
+            f"{missing} are missing and {unknown} are none of them"
+        )
+    for site in outside:
+        _refuse_scaled(site)
+    terms = [site.log_prob().sum() for site in outside]
+    return torch.stack(terms).sum() if terms else x.new_zeros(())
+
+
+def _point(shared: Mapping[str, Tensor] | None) -> SampledGuide | None:
+    return SampledGuide({n: v.unsqueeze(0) for n, v in shared.items()}) if shared else None
+
+
+def _mask_site(run: ParticleTrace, exact: bool) -> Site | None:
+    """The one site whose masks are many; None where they are none, or follow from the rest."""
+    for site in run.sites.values():
+        if site.is_penalty:
+            raise ValueError(
+                f"the program has a penalty {site.name!r}, which no probability of y has in it; "
+                "write it as a prior of the masks, or leave it out"
+            )
+    sites = [s for s in run.mask_sites if not isinstance(_base(s.distribution), dist.Delta)]
+    if len(sites) > 1 and exact:
+        raise ValueError(
+            f"the program has several latents in mask_particles(), {[s.name for s in sites]}, and "
+            "the joint masks of one can be listed; give a number of masks to draw"
+        )
+    return sites[0] if sites else None
+
+
+def _base(distribution: Any) -> Any:
+    while hasattr(distribution, "base_dist"):
+        distribution = distribution.base_dist
+    return distribution
+
+
+def _row_likelihood(run: ParticleTrace, imputations: int, masks: int, rows: int) -> Tensor:
+    """log 1/K Σ_k p(y | x̃_k), `(M, B)`."""
+    response = run.sites.get(RESPONSE)
+    if response is None or not response.observed:
+        raise ValueError(
+            f"the program must observe a site 'y', one value a row; its sites are {list(run.sites)}"
+        )
+    for site, _ in run.weighted:
+        _refuse_scaled(site)
+    weight = run.log_weight if response.in_particles else response.log_prob()
+    if weight is None or weight.shape[-1] != rows or weight.dim() > 3:
+        raise ValueError(
+            "the rows have no log-likelihood of their own: the program observes all of them in "
+            "one, or expects over labels; give a program that observes y row by row, and labels"
+        )
+    if weight.dim() == 3:
+        weight = torch.logsumexp(weight.expand(imputations, -1, -1), 0) - math.log(imputations)
+    return weight.expand(masks, rows)
+
+
+def _refuse_scaled(site: Site) -> None:
+    scale = torch.as_tensor(site.scale)
+    if not bool((scale == 1.0).all()):
+        raise ValueError(
+            f"site {site.name!r} is scaled, so that what is inferred is no posterior of the "
+            "program; leave pyro.poutine.scale out (a kl_weight of 1)"
+        )

@@ -1,0 +1,224 @@
+"""The posteriors of simulated data sets, by whatever finds them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyro
+import torch
+from torch import Tensor
+
+from lexppl.argument_checks import int_at_least
+from lexppl.effects import MASK_PLATE, ParticleCounts, weights_first
+from lexppl.evaluation.bayes.simulated import ProgramParts, held, keep_local
+from lexppl.inference import ReplicateData, fit
+from lexppl.inference.contexts import program_settings, seeded
+from lexppl.inference.posterior.draw_index import DrawIndex
+from lexppl.inference.posterior.global_draws import PosteriorInference
+from lexppl.inference.predictive import drawing
+from lexppl.inference.replicates.replicate_draws import OutOfPlaceDraws
+from lexppl.inference.training.preparation import set_up_guides
+
+Samples = Mapping[str, Tensor]
+"""By site `(S, *event)`."""
+Infer = Callable[[Tensor, Tensor, int], Samples]
+"""From x, y and a seed to draws of the posterior."""
+
+
+@dataclass(frozen=True)
+class GuideFits:
+    """Posteriors by a guide, fitted to many data sets at once as replicates of one fit.
+
+    Args:
+        guide: as :func:`lexppl.inference.fit` takes it; None for a system's own.
+        at_once: R, data sets that are trained at once.
+        options: further arguments of `fit`, such as `epochs`, `objective` or `learning_rate`.
+
+    Raises:
+        ValueError: fewer than one at once; options that calibration itself sets.
+
+    Example:
+        >>> GuideFits(options={"epochs": 500}).at_once
+        100
+    """
+
+    guide: Any = None
+    at_once: int = 100
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        int_at_least("at_once", self.at_once)
+        own = {"model", "train", "valid", "guide", "replicates", "seed", "bootstrap"}
+        taken = sorted(own & set(self.options))
+        if taken:
+            raise ValueError(f"options {taken} are set by calibration; leave them out of options")
+
+    def posteriors(
+        self,
+        parts: ProgramParts,
+        x: Tensor,
+        ys: Sequence[Tensor],
+        seeds: Sequence[int],
+        draws: int,
+    ) -> Iterator[Samples]:
+        """The posterior of each data set.
+
+        Args:
+            parts: the program.
+            x: rows that all have.
+            ys: the response of each.
+            seeds: of each.
+            draws: S.
+
+        Raises:
+            ValueError: neither the system nor the user has a guide.
+        """
+        guide = parts.guide if self.guide is None else self.guide
+        if guide is None:
+            raise ValueError(
+                "GuideFits needs a guide of the program's global latents, as "
+                "GuideFits(AutoNormal(...)); the program has none of its own"
+            )
+        # Before the fits, which see a copy of the program: a guide may hold the program itself.
+        with seeded(seeds[0]), program_settings(validate=False):
+            set_up_guides([guide], [parts.given], (x, ys[0]))
+        options = {"progress": False, **self.options}
+        if parts.objective is not None:
+            options.setdefault("objective", parts.objective)
+        for start in range(0, len(ys), self.at_once):
+            some = slice(start, start + self.at_once)
+            result = fit(
+                copy.deepcopy(parts.model),  # type: ignore[arg-type]
+                ReplicateData([(x, y) for y in ys[some]]),
+                valid=None,
+                guide=guide,
+                seed=seeds[start],
+                **options,
+            )
+            for fitted, y, seed in zip(result.guides, ys[some], seeds[some], strict=True):
+                yield guide_samples(fitted, (x, y), draws, seed)
+
+
+def guide_samples(
+    guide: Callable[..., Any], args: tuple[Any, ...], draws: int, seed: int
+) -> dict[str, Tensor]:
+    """Draws of what a guide samples outside `mask_particles()`, `(S, *event)` by site.
+
+    Args:
+        guide: the guide.
+        args: of the guide.
+        draws: S.
+        seed: of the draws; global random state is left as it is.
+
+    Example:
+        >>> from lexppl.systems.q_fit import DirichletGuide
+        >>> guide_samples(DirichletGuide(3), (torch.zeros(1, 3), None), 5, 0)["importance"].shape
+        torch.Size([5, 3])
+    """
+    return guide_draws(guide, args, draws, seed)[0]
+
+
+def guide_draws(
+    guide: Callable[..., Any], args: tuple[Any, ...], draws: int, seed: int
+) -> tuple[dict[str, Tensor], Tensor]:
+    """The draws of :func:`guide_samples` and `log q` of each, `(S,)`, with what the guide draws on
+    the way (`is_auxiliary`).
+
+    Args:
+        guide: the guide.
+        args: of the guide.
+        draws: S.
+        seed: of the draws.
+
+    Raises:
+        ValueError: a guide that draws nothing outside the mask plate.
+    """
+    keep_local(guide)
+    program = weights_first(guide)
+
+    def one(_: Tensor | None) -> tuple[dict[str, Tensor], Tensor]:
+        trace = pyro.poutine.trace(program).get_trace(*args)
+        sites = dict(_outside(trace))
+        density = sum((n["fn"].log_prob(n["value"]).sum() for n in sites.values()), torch.zeros(()))
+        kept = {name: n["value"] for name, n in sites.items() if not _is_auxiliary(n)}
+        return kept, torch.as_tensor(density)
+
+    with drawing(seed), ParticleCounts(1, 1):
+        try:
+            with OutOfPlaceDraws():
+                drawn, density = torch.vmap(one, randomness="different")(torch.zeros(draws))
+        except (RuntimeError, ValueError):
+            # A guide that reads its own numbers, as one that gives stored draws in their order.
+            each = []
+            for draw in range(draws):
+                with DrawIndex(draw, draws):
+                    each.append(one(None))
+            drawn = {name: torch.stack([d[name] for d, _ in each]) for name in each[0][0]}
+            density = torch.stack([value for _, value in each])
+    if not drawn:
+        raise ValueError("the guide draws no latent outside mask_particles()")
+    return drawn, density
+
+
+def _is_auxiliary(node: Any) -> bool:
+    return bool((node["infer"] or {}).get("is_auxiliary", False))
+
+
+def _outside(trace: Any) -> Iterable[tuple[str, Any]]:
+    """Latent sites of a guide's run outside the mask plate."""
+    for name, node in trace.nodes.items():
+        if node["type"] != "sample" or node["is_observed"]:
+            continue
+        if type(node["fn"]).__name__ == "_Subsample":
+            continue
+        if any(plate.name == MASK_PLATE for plate in node["cond_indep_stack"]):
+            continue
+        yield name, node
+
+
+def posteriors_of(
+    infer: GuideFits | PosteriorInference | Infer,
+    parts: ProgramParts,
+    x: Tensor,
+    ys: Sequence[Tensor],
+    seeds: Sequence[int],
+    draws: int,
+) -> Iterator[Samples]:
+    """The posterior draws of each data set, by any of the three ways.
+
+    Args:
+        infer: how.
+        parts: the program.
+        x: rows that all data sets have.
+        ys: the response of each.
+        seeds: of each.
+        draws: S, that a guide is asked for.
+
+    Raises:
+        TypeError: an `infer` that is none of the three.
+    """
+    if isinstance(infer, GuideFits):
+        yield from infer.posteriors(parts, x, ys, seeds, draws)
+        return
+    if isinstance(infer, type) or not (hasattr(infer, "run") or callable(infer)):
+        raise TypeError(
+            "infer must be a function (x, y, seed) -> samples, a GuideFits, or a posterior "
+            f"inference with run(model, rows, seed=, progress=); it is {infer!r}"
+        )
+    for y, seed in zip(ys, seeds, strict=True):
+        if hasattr(infer, "run"):
+            found = infer.run(held(parts.model), (x, y), seed=seed, progress=False)
+            yield {name: values.flatten(0, 1) for name, values in found.samples.items()}
+        else:
+            yield infer(x, y, seed)
+
+
+def name_of(infer: Any) -> str:
+    """How a method is called in a table."""
+    if isinstance(infer, GuideFits):
+        return "a fitted guide"
+    name = getattr(infer, "__name__", None) or type(infer).__name__
+    return "a function" if name == "<lambda>" else str(name)

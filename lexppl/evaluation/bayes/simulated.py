@@ -1,0 +1,167 @@
+"""Data sets that a program itself makes: latents from its prior, responses from its likelihood."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyro
+import torch
+from pyro.poutine.subsample_messenger import _Subsample
+from torch import Tensor, nn
+
+from lexppl.effects import ParticleCounts, weights_first
+from lexppl.inference import System
+from lexppl.inference.contexts import keep_parameters_local
+from lexppl.inference.objective.site import Site
+from lexppl.inference.predictive import drawing
+
+RESPONSE = "y"
+
+
+@dataclass(frozen=True, eq=False)
+class ProgramParts:
+    """A program, with the guide and the objective that a system has for it.
+
+    Args:
+        model: a copy, called as `model(x, y)`, whose parameters are held fixed.
+        given: the program itself, which a guide may hold.
+        guide: None where it has none.
+        objective: None for a fit's own.
+    """
+
+    model: Callable[..., Any]
+    given: Callable[..., Any]
+    guide: Any = None
+    objective: Any = None
+
+
+@dataclass(frozen=True, eq=False)
+class Simulated:
+    """One simulated data set.
+
+    Args:
+        shared: by site, a latent outside `mask_particles()`, `(*event)`.
+        masks: by site, `(B, G)`.
+        y: `(B, *event)`.
+    """
+
+    shared: dict[str, Tensor]
+    masks: dict[str, Tensor]
+    y: Tensor
+
+
+def parts_of_program(program: Any) -> ProgramParts:
+    """A program as it stands, its parameters held fixed, and what comes with it.
+
+    Args:
+        program: a module, a function, or a :class:`System` of one stage with one term.
+
+    Raises:
+        TypeError: what cannot be called.
+        ValueError: a system of several stages or terms, which is no one program.
+    """
+    if isinstance(program, System):
+        with torch.random.fork_rng(devices=[]):
+            stages = list(program.build())
+        if len(stages) != 1 or len(stages[0].terms) != 1:
+            raise ValueError(
+                f"the system has {len(stages)} stages with {sum(len(s.terms) for s in stages)} "
+                "terms, and no posterior is that of them all; give the program itself"
+            )
+        term = stages[0].terms[0]
+        return ProgramParts(held(term.model), term.model, term.guide, term.objective)
+    if not callable(program):
+        raise TypeError(
+            "program must be a Pyro program, called as program(x, y), or a System; it is "
+            f"{type(program).__name__}"
+        )
+    return ProgramParts(held(program), program)
+
+
+def held(program: Callable[..., Any]) -> Callable[..., Any]:
+    """A copy of a module that learns nothing and drops nothing out; a function as it is."""
+    if not isinstance(program, nn.Module):
+        return program
+    fixed = copy.deepcopy(program).requires_grad_(False).eval()
+    keep_parameters_local(fixed)
+    return fixed
+
+
+def keep_local(program: Callable[..., Any]) -> None:
+    """Let a program or guide run here whatever the setting was when it was built."""
+    if isinstance(program, nn.Module):
+        keep_parameters_local(program)
+
+
+def simulate(model: Callable[..., Any], x: Tensor, seed: int) -> Simulated:
+    """Draw all that a program draws, for given rows.
+
+    Args:
+        model: the program.
+        x: rows `(B, *event)`.
+        seed: of the draws; global random state is left as it is.
+
+    Raises:
+        ValueError: the program draws no response `y` with one value a row, or has penalties.
+        FloatingPointError: it draws numbers that are not finite, as under an improper prior.
+
+    Example:
+        >>> from lexppl.systems import lex
+        >>> program = lex(3, classes=2, k=1, hidden=(4,), predictor_hidden=(4,)).program()
+        >>> drawn = simulate(program, torch.zeros(5, 3), seed=0)
+        >>> drawn.y.shape, {name: tuple(mask.shape) for name, mask in drawn.masks.items()}
+        (torch.Size([5]), {'mask': (5, 3)})
+    """
+    rows = len(x)
+    keep_local(model)
+    with drawing(seed, x.device), ParticleCounts(1, 1):
+        trace = pyro.poutine.trace(weights_first(model)).get_trace(x, None)
+    shared, masks, y = {}, {}, None
+    for name, node in trace.nodes.items():
+        if node["type"] != "sample" or isinstance(node["fn"], _Subsample):
+            continue
+        site = Site.of(node)
+        if site.is_penalty:
+            raise ValueError(
+                f"the program has a penalty {name!r}, so that no data come from it; write it as a "
+                "prior of the masks, or leave it out"
+            )
+        if site.observed or site.value is None:
+            continue
+        event = tuple(site.distribution.event_shape)
+        if name == RESPONSE:
+            y = site.value
+            if y.numel() == rows * int(np.prod(event)):
+                y = y.reshape(rows, *event)
+        elif not site.in_particles:
+            shared[name] = site.value
+        elif site.is_mask and len(event) == 1:
+            masks[name] = site.value.reshape(rows, *event)
+    if y is None or y.dim() == 0 or len(y) != rows:
+        raise ValueError(
+            "called as program(x, None), the program must draw a response 'y' with one value for "
+            f"each of {rows} rows; "
+            + (f"its sites are {list(trace.nodes)}" if y is None else f"y is {tuple(y.shape)}")
+        )
+    for name, value in {**shared, RESPONSE: y}.items():
+        if not bool(value.isfinite().all()):
+            raise FloatingPointError(
+                f"the prior draws numbers at {name!r} that are not finite; is it improper?"
+            )
+    return Simulated(shared, masks, y)
+
+
+def seeds_of(seed: int, stream: int, count: int) -> list[int]:
+    """Independent seeds.
+
+    Args:
+        seed: of all.
+        stream: which of several lists of seeds.
+        count: how many.
+    """
+    state = np.random.SeedSequence(seed, spawn_key=(stream,)).generate_state(count, np.uint64)
+    return [int(one >> np.uint64(1)) for one in state]

@@ -1,0 +1,276 @@
+"""Exact posteriors have uniform ranks; narrow, wide and biased ones are caught.
+
+The thresholds are the statistic's own. With the exact posterior an alarm at level .01 comes in at
+most one seed of a hundred, and the seeds here are fixed. The power of each control follows from the
+positions' own law, u = Φ(b + w⁻¹ …), and is stated beside it.
+"""
+
+import numpy as np
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from pyro.infer.autoguide import AutoNormal
+from pyro.nn import PyroModule, PyroSample
+from scipy import stats
+
+from lexppl.effects import mask_particles, penalty
+from lexppl.evaluation import Calibration, GuideFits, calibration
+from lexppl.inference import NestedIWAE, Pathwise
+from lexppl.inference.posterior.global_draws import GlobalDraws, SamplerRecord
+from lexppl.systems import lex, q_fit
+
+X = torch.randn(8, 2, generator=torch.Generator().manual_seed(0))
+
+
+class Line(PyroModule):
+    """y ~ N(x·slope, 1), slope ~ N(0, 1)."""
+
+    def __init__(self):
+        super().__init__()
+        self.slope = PyroSample(dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+
+    def forward(self, x, y=None):
+        slope = self.slope
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            return pyro.sample("y", dist.Normal(x @ slope, 1.0), obs=y)
+
+
+def conjugate(x, y, seed, width=1.0, shift=0.0, draws=99):
+    """The exact posterior of :class:`Line`, with another width and place if so asked."""
+    precision = torch.eye(x.shape[1]) + x.T @ x
+    root = torch.linalg.cholesky(torch.linalg.inv(precision))
+    noise = torch.randn(draws, x.shape[1], generator=torch.Generator().manual_seed(seed % 2**60))
+    mean = torch.linalg.solve(precision, x.T @ y)
+    return {"slope": mean + (width * noise + shift) @ root.T}
+
+
+def altered(**how):
+    return lambda x, y, seed: conjugate(x, y, seed, **how)
+
+
+def run(infer, program=None, x=X, **options):
+    program = Line() if program is None else program
+    return calibration(program, x, infer, progress=False, **options)
+
+
+def test_the_exact_posterior_has_uniform_ranks_and_nominal_coverage():
+    found = run(conjugate, exact=conjugate, simulations=1000)
+    assert found.alarms() == {}
+    assert found.coverage()["z"].abs().max() < stats.norm.isf(1e-4)
+    table = found.table
+    assert (table["mean_z"].abs() < 4 * table["mean_z_error"]).all()
+    # Two estimates of a sd from 99 normal draws each, in 1000 data sets.
+    error = np.sqrt(2 / (2 * 98) / 1000)
+    assert (np.log(table["sd_ratio"]).abs() < 4 * error).all()
+    assert set(table["verdict"]) == {"consistent"}
+
+
+def expected_coverage(level, width=1.0, shift=0.0):
+    """Of the central interval of N(shift, width²) for a standard normal truth."""
+    half = width * stats.norm.isf((1 - level) / 2)
+    return stats.norm.cdf(shift + half) - stats.norm.cdf(shift - half)
+
+
+@pytest.mark.parametrize(
+    ("how", "verdict"),
+    [
+        ({"width": 0.5}, "too narrow"),
+        ({"width": 1.5}, "too wide"),
+        ({"shift": 0.5}, "too high"),
+        ({"shift": -0.5}, "too low"),
+    ],
+)
+def test_a_posterior_that_is_wrong_is_caught(how, verdict):
+    found = run(altered(**how), exact=conjugate, simulations=500)
+    assert found.alarms()["slope[0]"] == verdict
+    assert found.table.loc["slope[0]", "verdict"] == verdict
+    assert found.table.loc["slope[0]", "p_value"] < 0.001
+    assert found.table.loc["slope[0]", "chi2_p_value"] < 0.001
+    held = found.coverage().set_index(["quantity", "level"])["coverage"]["slope[0]"]
+    for level in (0.5, 0.8, 0.9):
+        # Of 99 draws in place of their distribution, intervals are off by less than .02.
+        wanted = expected_coverage(level, **how)
+        error = np.sqrt(wanted * (1 - wanted) / 500)
+        assert abs(held[level] - wanted) < 0.02 + 4 * error
+    ratio = found.table.loc["slope[0]", "sd_ratio"]
+    assert abs(np.log(ratio / how.get("width", 1.0))) < 4 * np.sqrt(2 / (2 * 98) / 500)
+
+
+def test_the_prior_in_place_of_the_posterior_is_found_by_what_reads_the_data():
+    def prior(x, y, seed):
+        return {"slope": torch.randn(99, 2, generator=torch.Generator().manual_seed(seed % 2**60))}
+
+    assert run(prior).alarms() == {}
+    quantities = {
+        "fit": lambda samples, x, y: -(y - samples["slope"] @ x.T).square().sum(-1),
+    }
+    assert run(prior, quantities=quantities).alarms() == {"fit": "too low"}
+    assert run(conjugate, quantities=quantities).alarms() == {}
+
+
+def test_a_posterior_inference_is_run_on_one_data_set_after_another():
+    class Exact:
+        def run(self, model, rows, *, seed, progress):
+            draws = conjugate(*rows, seed, draws=100)["slope"]
+            samples = {"slope": draws.unflatten(0, (2, 50))}
+            return GlobalDraws(samples, SamplerRecord("exact", are_chains=False), model)
+
+    found = run(Exact(), simulations=200)
+    assert found.method == "Exact"
+    assert found.alarms() == {}
+
+
+def test_a_guide_is_fitted_to_many_data_sets_at_once_and_its_false_width_is_seen():
+    # One feature, so that the guide's family has the posterior in it.
+    class Slope(Line):
+        def __init__(self):
+            super().__init__()
+            self.slope = PyroSample(dist.Normal(0.0, 1.0).expand([1]).to_event(1))
+
+    program = Slope()
+    guide = AutoNormal(pyro.poutine.block(program, hide=["mask"]), init_scale=0.3)
+    options = {
+        "epochs": 80,
+        "learning_rate": 0.1,
+        "objective": NestedIWAE(1, estimator=Pathwise()),
+    }
+    x = X[:, :1]
+    found = run(GuideFits(guide, 50, options), program, x, simulations=100, exact=conjugate)
+    assert found.alarms() == {}
+    assert abs(np.log(found.table.loc["slope[0]", "sd_ratio"])) < 0.1
+    few = {**options, "epochs": 1}
+    unfitted = run(GuideFits(guide, 100, few), program, x, simulations=100)
+    assert unfitted.alarms() != {}
+
+
+def test_the_global_importance_of_q_fit_is_checked_as_a_system():
+    from lexppl.models.table_parts import table_predictor
+
+    system = q_fit(2, table_predictor(2, 2, (4,)), scope="global")
+    found = run(GuideFits(options={"epochs": 2}), system, simulations=30, draws=19)
+    assert found.names == ("importance[0]", "importance[1]")
+    assert found.ranks.shape == (30, 2)
+
+
+def test_masks_are_ranked_where_infer_gives_them():
+    program = lex(2, classes=2, k=1, hidden=(4,), predictor_hidden=(4,), folds=1).program()
+
+    def prior(x, y, seed):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed % 2**60)
+            logits = program.selector.network(x)
+            return {"mask": program.selector(x).sample((99,)).reshape(99, len(x), 2) + 0 * logits}
+
+    found = run(prior, program, simulations=60)
+    assert found.ranks.shape == (60, 16)
+    assert found.alarms() == {}
+
+
+def test_the_same_seed_gives_the_same_ranks_and_global_state_stays():
+    state = torch.random.get_rng_state()
+    first, again = run(conjugate, simulations=20), run(conjugate, simulations=20)
+    other = run(conjugate, simulations=20, seed=1)
+    assert np.array_equal(first.ranks, again.ranks)
+    assert not np.array_equal(first.ranks, other.ranks)
+    assert torch.equal(state, torch.random.get_rng_state())
+
+
+def test_what_was_found_is_told():
+    found = run(conjugate, simulations=100)
+    assert "100 simulated data sets, 99 draws each" in repr(found)
+    assert "consistent" in repr(found)
+    data = found.dataset()
+    assert data["rank"].dims == ("simulation", "quantity")
+    assert np.array_equal(data["rank"], found.ranks)
+    assert found.histograms().sum().tolist() == [100, 100]
+
+
+def test_ties_are_broken_at_random():
+    def constant(x, y, seed):
+        return {"slope": torch.zeros(99, 2)}
+
+    class Half(PyroModule):
+        def forward(self, x, y=None):
+            slope = pyro.sample("slope", dist.Delta(torch.zeros(2), event_dim=1))
+            with pyro.plate("data", len(x)):
+                pyro.sample("y", dist.Normal(x @ slope, 1.0), obs=y)
+
+    found = run(constant, Half())
+    assert found.alarms() == {}
+    assert np.isnan(found.z).all()
+
+
+def penalised(x, y=None):
+    with pyro.plate("data", len(x), dim=-1), mask_particles():
+        mask = pyro.sample("mask", dist.Bernoulli(torch.full((2,), 0.5)).to_event(1))
+        penalty("size", mask.sum(-1))
+        pyro.sample("y", dist.Normal((mask * x).sum(-1), 1.0), obs=y)
+
+
+def silent(x, y=None):
+    pyro.sample("slope", dist.Normal(0.0, 1.0))
+
+
+def improper(x, y=None):
+    slope = pyro.sample("slope", dist.Normal(0.0, float("inf")))
+    with pyro.plate("data", len(x)):
+        pyro.sample("y", dist.Normal(slope, 1.0), obs=y)
+
+
+def latentless(x, y=None):
+    with pyro.plate("data", len(x)):
+        pyro.sample("y", dist.Normal(x[:, 0], 1.0), obs=y)
+
+
+@pytest.mark.parametrize(
+    ("program", "infer", "options", "error", "words"),
+    [
+        (penalised, conjugate, {}, ValueError, "penalty 'size'"),
+        (silent, conjugate, {}, ValueError, "must draw a response 'y'"),
+        (improper, conjugate, {}, FloatingPointError, "improper"),
+        (latentless, conjugate, {}, ValueError, "no latents"),
+        (Line(), conjugate, {"simulations": 0}, ValueError, "simulations"),
+        (Line(), conjugate, {"draws": 200}, ValueError, "gave 99 draws of 'slope'"),
+        (Line(), lambda x, y, s: {"slop": torch.zeros(99)}, {}, ValueError, r"\['slope'\]"),
+        (Line(), lambda x, y, s: {"slope": torch.zeros(99)}, {}, ValueError, "shape"),
+        (Line(), lambda x, y, s: torch.zeros(99, 2), {}, TypeError, "by site"),
+        (Line(), altered(width=float("nan")), {}, FloatingPointError, "slope"),
+        (Line(), "nuts", {}, TypeError, "infer must be"),
+        (Line(), GuideFits(), {}, ValueError, "needs a guide"),
+        ("line", conjugate, {}, TypeError, "program must be"),
+        (Line(), conjugate, {"quantities": {"a": lambda s, x, y: y}}, ValueError, "quantity 'a'"),
+    ],
+)
+def test_what_cannot_be_checked_is_refused(program, infer, options, error, words):
+    with pytest.raises(error, match=words):
+        run(infer, program, **{"simulations": 3, **options})
+
+
+@pytest.mark.parametrize("x", [X.numpy(), X[:0], X / 0.0])
+def test_what_are_no_rows_is_refused(x):
+    with pytest.raises((TypeError, ValueError), match="x must"):
+        run(conjugate, x=x, simulations=3)
+
+
+def test_options_that_calibration_sets_are_refused():
+    with pytest.raises(ValueError, match="'seed'"):
+        GuideFits(options={"seed": 1})
+
+
+def test_a_system_of_several_programs_is_refused():
+    from lexppl.systems import real_x
+
+    with pytest.raises(ValueError, match="2 terms"):
+        run(conjugate, real_x(2, classes=2, hidden=(4,)))
+
+
+def test_more_than_one_quantity_does_not_raise_more_alarms():
+    generator = np.random.default_rng(0)
+    alarms = 0
+    for _ in range(100):
+        ranks = generator.integers(0, 10, (60, 20))
+        none = np.zeros(ranks.shape)
+        names = tuple(map(str, range(20)))
+        alarms += bool(Calibration(names, ranks, 9, none, none, None, "exact").alarms(0.05))
+    assert stats.binom.sf(alarms - 1, 100, 0.05) > 1e-3
