@@ -150,9 +150,9 @@ def pattern_frequencies(mask):
     return np.stack([(code == pattern).mean(0) for pattern in range(8)], -1)
 
 
-def largest_posterior_z(posterior, model, y):
+def largest_posterior_z(posterior, model, y, group="posterior"):
     """Over rows and masks, of mask frequencies against p(z | x, y), or Σ_c p(c) p(z | x, y=c)."""
-    mask = posterior["posterior"]["mask"].values[0]
+    mask = posterior[group]["mask"].values[0]
     largest = 0.0
     for row in range(2):
         _, prior, likelihood = model.exact(ROW_PAIR[row])
@@ -199,8 +199,8 @@ def test_masks_given_y_follow_the_exact_posterior(imputations, guided, y):
 def test_masks_without_y_fail_the_posterior_and_pass_the_prior():
     model = Enumerable()
     posterior = explain(fitted(model), copied(ROW_PAIR), draws=250, seed=1)
-    assert largest_posterior_z(posterior, model, LABEL_PAIR) > limit(16)
-    mask = posterior["posterior"]["mask"].values[0]
+    assert largest_posterior_z(posterior, model, LABEL_PAIR, "prior") > limit(16)
+    mask = posterior["prior"]["mask"].values[0]
     for row in range(2):
         copies = slice(row * COPIES, (row + 1) * COPIES)
         _, prior, _ = model.exact(ROW_PAIR[row])
@@ -211,7 +211,7 @@ def test_guide_is_left_alone_without_y():
     model = Enumerable()
     with_guide = explain(fitted(model, guides=[guide]), ROW_PAIR, draws=20)
     without = explain(fitted(model), ROW_PAIR, draws=20)
-    xr.testing.assert_identical(group_of(with_guide, "posterior"), group_of(without, "posterior"))
+    xr.testing.assert_identical(group_of(with_guide, "prior"), group_of(without, "prior"))
 
 
 @pytest.mark.parametrize("observed", [False, True])
@@ -222,7 +222,7 @@ def test_new_responses_follow_their_probabilities(observed):
     posterior = explain(
         fitted(model), copied(ROW_PAIR), y, draws=250, proposals=16, imputations=2, seed=2
     )
-    predictive = group_of(posterior, "posterior_predictive")
+    predictive = group_of(posterior, "posterior_predictive" if observed else "prior_predictive")
     for row in range(2):
         masks, prior, _ = model.exact(ROW_PAIR[row])
         exact, total = 0.0, 0.0
@@ -239,15 +239,13 @@ def test_new_responses_follow_their_probabilities(observed):
         assert z_scores(stated, exact) < limit(4)
 
 
-def test_log_likelihood_is_that_of_the_drawn_masks():
+def test_responses_given_y_are_those_of_the_drawn_masks():
     x, y = rows(30)
     model = lex()
     posterior = explain(fitted(model), x, y, draws=20)
     mask = torch.as_tensor(posterior["posterior"]["mask"].values[0])
     with torch.no_grad():
         distribution = model.predictor(mask * x)
-    stated = posterior["log_likelihood"]["y"].values[0]
-    np.testing.assert_allclose(stated, distribution.log_prob(y).numpy(), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(
         posterior["posterior_predictive"]["y_probability"].values[0],
         distribution.probs.mean(0).numpy(),
@@ -255,20 +253,28 @@ def test_log_likelihood_is_that_of_the_drawn_masks():
     )
 
 
-def test_guide_weights_stay_out_of_the_log_likelihood():
+def test_log_likelihood_sums_the_masks_out():
+    """Exactly, where masks do not matter; and of rows with a guide, whose weights stay in it."""
     model = Enumerable()
     model.FILLS = (0.2, 0.2)
-    posterior = explain(
-        fitted(model, guides=[guide]), copied(ROW_PAIR), copied(LABEL_PAIR), draws=50
-    )
-    mask = torch.as_tensor(posterior["posterior"]["mask"].values[0])
-    x_imputed = mask * copied(ROW_PAIR) + (1 - mask) * 0.2
-    distribution = dist.Categorical(logits=x_imputed @ model.weight.detach())
-    np.testing.assert_allclose(
-        posterior["log_likelihood"]["y"].values[0],
-        distribution.log_prob(copied(LABEL_PAIR)),
-        atol=1e-12,
-    )
+    model.weight.data = model.weight.data[:1].expand(3, 2).clone()
+    x = torch.full((5, 3), 0.2, dtype=torch.float64)
+    y = torch.tensor([0, 1, 1, 0, 1])
+    posterior = explain(fitted(model), x, y, draws=50)
+    distribution = dist.Categorical(logits=x @ model.weight.detach())
+    stated = posterior["log_likelihood"]["y"]
+    assert stated.dims == ("chain", "draw", "row")
+    np.testing.assert_allclose(stated.values[0], distribution.log_prob(y).expand(50, 5), atol=1e-5)
+
+
+def test_y_adds_groups_and_changes_none():
+    x, y = rows(30)
+    result = fitted(lex(seed=0), lex(seed=5))
+    alone, given = (explain(result, x, one, draws=10, seed=3) for one in (None, y))
+    for name in ("prior", "prior_predictive", "constant_data"):
+        xr.testing.assert_identical(group_of(alone, name), group_of(given, name))
+    means = [group_of(p, "sample_stats")["selection_probability"] for p in (alone, given)]
+    xr.testing.assert_identical(*means)
 
 
 def test_effective_sample_size_of_even_weights_is_the_number_of_proposals():
@@ -357,7 +363,7 @@ def test_latents_that_rows_share_are_drawn_once_a_draw(observed):
     y = torch.zeros(5) if observed else None
     result = fitted(SharedSwitch(), guides=[switch_guide], labels=None)
     posterior = explain(result, x, y, draws=300, rows_per_chunk=2, proposals=1 + observed)
-    mask = posterior["posterior"]["mask"].values[0]
+    mask = posterior["posterior" if observed else "prior"]["mask"].values[0]
     assert (mask == mask[:, :1, :1]).all()
     kept = int(mask[:, 0, 0].sum())
     bounds = stats.binom.ppf([FAILURE / 2, 1 - FAILURE / 2], 300, stats.norm.cdf(0.5))
@@ -386,7 +392,7 @@ class TwoMasks(nn.Module):
 def test_program_of_ones_own_with_several_masks():
     x, _ = rows(6)
     posterior = explain(fitted(TwoMasks(), labels=None), x, draws=8)
-    draws = group_of(posterior, "posterior")
+    draws = group_of(posterior, "prior")
     assert draws["column"].dims == ("chain", "draw", "row", "feature")
     assert draws["soft"].dims == ("chain", "draw", "row", "soft_feature")
     assert draws["column"].dtype == np.int8
@@ -395,7 +401,7 @@ def test_program_of_ones_own_with_several_masks():
     stats_of = group_of(posterior, "sample_stats")
     assert stats_of["soft_mask_mean"].attrs["source"] == "mean of the draws"
     np.testing.assert_allclose(stats_of["soft_mask_mean"], draws["soft"].mean("draw"), rtol=1e-5)
-    predictive = group_of(posterior, "posterior_predictive")
+    predictive = group_of(posterior, "prior_predictive")
     assert predictive["y"].dtype == np.float32
     assert "y_probability" not in predictive
 
@@ -413,9 +419,7 @@ def test_arrays_become_tensors_of_the_models_type():
     x, y = rows(9)
     from_arrays = explain(fitted(lex()), x.numpy().astype(np.float64), y.numpy(), draws=5)
     from_tensors = explain(fitted(lex()), x, y, draws=5)
-    xr.testing.assert_identical(
-        group_of(from_arrays, "posterior"), group_of(from_tensors, "posterior")
-    )
+    xr.testing.assert_identical(group_of(from_arrays, "prior"), group_of(from_tensors, "prior"))
 
 
 # Layout
@@ -440,8 +444,8 @@ def test_layout_of_a_fitted_explainer():
         entry_names=["age", "colour"],
     )
     assert set(group_names(posterior)) == {
-        "posterior", "sample_stats", "posterior_predictive", "log_likelihood", "observed_data",
-        "constant_data",
+        "prior", "prior_predictive", "posterior", "posterior_predictive", "sample_stats",
+        "log_likelihood", "observed_data", "constant_data",
     }  # fmt: skip
     draws = group_of(posterior, "posterior")
     assert dict(draws["mask"].sizes) == {"chain": 3, "draw": 12, "row": 10, "feature": 2}
@@ -449,8 +453,7 @@ def test_layout_of_a_fitted_explainer():
     assert draws["feature"].values.tolist() == ["age", "colour"]
     assert draws["row"].values.tolist() == names
     np.testing.assert_allclose(draws["importance"], draws["mask"].mean("row"), atol=1e-12)
-    sizes = group_of(posterior, "sample_stats")["size"]
-    assert (sizes == 1).all()
+    assert (draws["size"] == 1).all()
     predictive = group_of(posterior, "posterior_predictive")
     assert predictive["class"].values.tolist() == ["no", "yes"]
     np.testing.assert_allclose(predictive["y_probability"].sum("class"), 1.0, rtol=1e-5)
@@ -462,18 +465,19 @@ def test_layout_of_a_fitted_explainer():
         group = group_of(posterior, name)
         assert all(v.dtype != object for v in group.variables.values())
         assert group.attrs["objective"] == "NestedIWAE(masks=2, imputations=1)"
-        assert "p(z | x, y)" in group.attrs["draws"]
+    for name, words in (("prior", "p(z | x)"), ("posterior", "p(z | x, y)")):
+        assert words in group_of(posterior, name).attrs["draws"]
 
 
 def test_names_come_from_the_fit_then_the_grouping():
     x, _ = rows(4)
     grouped = lex(grouping=Grouping([0, 1, 2], names=["a", "b", "c"]))
-    names = group_of(explain(fitted(grouped), x, draws=2), "posterior")["feature"]
+    names = group_of(explain(fitted(grouped), x, draws=2), "prior")["feature"]
     assert names.values.tolist() == ["a", "b", "c"]
     named = fitted(grouped, entry_names=("d", "e", "f"))
-    names = group_of(explain(named, x, draws=2), "posterior")["feature"]
+    names = group_of(explain(named, x, draws=2), "prior")["feature"]
     assert names.values.tolist() == ["d", "e", "f"]
-    names = group_of(explain(fitted(lex()), x, draws=2), "posterior")["feature"]
+    names = group_of(explain(fitted(lex()), x, draws=2), "prior")["feature"]
     assert names.values.tolist() == ["x1", "x2", "x3"]
 
 
@@ -539,13 +543,13 @@ def test_same_seed_same_bits_and_global_state_untouched():
     for name in group_names(first):
         xr.testing.assert_identical(group_of(first, name), group_of(second, name))
     other = explain(result, x, y, draws=10, rows_per_chunk=7, seed=4)
-    assert not np.array_equal(other["posterior"]["mask"], first["posterior"]["mask"])
+    assert not np.array_equal(other["prior"]["mask"], first["prior"]["mask"])
 
 
 def test_chains_of_one_model_are_drawn_independently():
     x, _ = rows(30)
     model = lex()
-    mask = explain(fitted(model, model), x, draws=10)["posterior"]["mask"].values
+    mask = explain(fitted(model, model), x, draws=10)["prior"]["mask"].values
     assert not np.array_equal(mask[0], mask[1])
 
 
@@ -560,7 +564,7 @@ def posterior_from(mask, probability=None):
         probability = mask.mean(1)
     return posterior_of(
         {
-            "posterior": xr.Dataset(
+            "prior": xr.Dataset(
                 {"mask": (dims, mask), "importance": (("chain", "draw", "feature"), mask.mean(2))},
                 {"feature": features},
             ),
@@ -619,7 +623,7 @@ def test_agreement_sees_disagreement_about_rows_that_averages_hide():
     half[0, :50] = half[1, 50:] = 1.0
     probability = 0.1 + 0.8 * half
     posterior = posterior_from(bernoulli(probability, 200))
-    assert float(az.rhat(posterior, var_names=["importance"])["importance"].max()) < 1.05
+    assert float(az.rhat(group_of(posterior, "prior")[["importance"]])["importance"].max()) < 1.05
     assert float(selection_table(posterior)["agreement"].iloc[0]) < 0.45
     sure = selection_table(posterior_from(bernoulli(half, 10)))
     assert sure["agreement"].iloc[0] == 0.0
@@ -645,7 +649,7 @@ def test_table_is_ranked_with_intervals_over_chains():
 
 def weighted_posterior(probability):
     posterior = posterior_from(bernoulli(probability, 2), probability)
-    posterior["posterior"].attrs["row_weights"] = "dirichlet"
+    posterior["prior"].attrs["row_weights"] = "dirichlet"
     return posterior
 
 
@@ -691,7 +695,7 @@ def test_the_posterior_says_whether_rows_were_weighted():
     for given in (None, "dirichlet"):
         options = {"row_weights": given, "replicates": 2, "epochs": 1, "progress": False}
         posterior = explain(fit(system, (x, (x[:, 0] > 0).long()), **options), x, draws=2)
-        assert group_of(posterior, "posterior").attrs["row_weights"] == (given or "none")
+        assert group_of(posterior, "prior").attrs["row_weights"] == (given or "none")
         table = selection_table(posterior)
         widths[given] = (table["upper"] - table["lower"]).mean()
     assert widths["dirichlet"] > 1.2 * widths[None]
@@ -705,7 +709,7 @@ def test_one_chain_has_no_interval_and_no_agreement():
 def test_table_refuses_other_things():
     with pytest.raises(TypeError, match="posterior must be"):
         selection_table([1, 2])
-    with pytest.raises(ValueError, match="no group 'posterior'"):
+    with pytest.raises(ValueError, match="no masks in a group 'prior' or 'posterior'"):
         selection_table(posterior_of({"observed_data": xr.Dataset({"y": 1.0})}, {}))
 
 
@@ -830,7 +834,7 @@ def test_program_without_masks_or_response_is_refused():
         explain(fitted(NoResponse()), X, Y)
     with pytest.raises(ValueError, match="in plates over masks and rows alone"):
         explain(fitted(Enclosed()), X)
-    assert "posterior_predictive" not in group_names(explain(fitted(NoResponse()), X, draws=2))
+    assert "prior_predictive" not in group_names(explain(fitted(NoResponse()), X, draws=2))
 
 
 def test_weights_that_are_not_numbers_are_reported():
@@ -888,7 +892,7 @@ def test_a_program_says_what_its_mask_holds(distribution, infer, kind):
                 pyro.sample("y", dist.Bernoulli(logits=mask.sum(-1)), obs=y)
 
     posterior = explain(fitted(Saying()), X, draws=3)
-    mask = group_of(posterior, "posterior")["mask"]
+    mask = group_of(posterior, "prior")["mask"]
     assert mask.attrs.get("kind") == kind
     names = {"selection": "probability", None: "strength"}
     assert kind_of(posterior).name == names.get(kind, kind)

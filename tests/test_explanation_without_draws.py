@@ -12,7 +12,7 @@ import xarray as xr
 from scipy import stats
 from torch import nn
 
-from lexppl.arviz_compatibility import group_of
+from lexppl.arviz_compatibility import group_names, group_of, posterior_of
 from lexppl.explanation import explain, save_posterior, selection_table
 from lexppl.models import (
     MLP,
@@ -30,6 +30,13 @@ SELECTORS = {
 }
 
 
+def written_before(posterior):
+    """As it stood when all masks were in the group `posterior`."""
+    groups = {name: group_of(posterior, name) for name in group_names(posterior)}
+    given = {name: values for name, values in groups.items() if not name.startswith("prior")}
+    return posterior_of(given, posterior.attrs)
+
+
 def replicates(kind: str):
     return fitted(*(lex(SELECTORS[kind](seed)) for seed in (0, 5, 9)))
 
@@ -42,7 +49,7 @@ def test_stated_means_are_those_of_draws(kind):
     result, draws = replicates(kind), 2000
     stats_of = group_of(explain(result, x, draws=0), "sample_stats")
     exact = stats_of["selection_probability"].values.astype(float)
-    mask = group_of(explain(result, x, draws=draws, seed=3), "posterior")["mask"].values
+    mask = group_of(explain(result, x, draws=draws, seed=3), "prior")["mask"].values
     z = (mask.mean(1) - exact) / np.sqrt(exact * (1 - exact) / draws)
     assert np.abs(z).max() < stats.norm.isf(FAILURE / 2 / z.size)
     # Negative control: another replicate's means are not these draws'.
@@ -58,7 +65,7 @@ def test_exact_agreement_is_the_limit_of_that_of_draws(kind):
     result, draws = replicates(kind), 200
     exact = explain(result, x, draws=0)
     p = group_of(exact, "sample_stats")["selection_probability"].values.astype(float)
-    mask = group_of(explain(result, x, draws=draws, seed=3), "posterior")["mask"].values
+    mask = group_of(explain(result, x, draws=draws, seed=3), "prior")["mask"].values
     within = mask.var(1, ddof=1).mean(0)
     between = mask.mean(1).var(0, ddof=1)
     for found, expected in (
@@ -80,10 +87,14 @@ def test_the_table_rests_on_no_draws():
     for table in tables[1:]:
         np.testing.assert_array_equal(table.values, tables[0].values)
         assert list(table.index) == list(tables[0].index)
-    # Given y masks are draws, of another distribution.
+    # Given y the same masks are ranked, those given x alone; in files written before, those given
+    # y, which are draws of another distribution.
     y = (x[:, 0] > 0).long()
-    given = [selection_table(explain(result, x, y, draws=d))["agreement"] for d in (50, 60)]
-    assert (given[0].sort_index() != given[1].sort_index()).all()
+    given = [explain(result, x, y, draws=d) for d in (50, 60)]
+    for posterior in given:
+        assert selection_table(posterior).equals(tables[0])
+    before = [selection_table(written_before(p))["agreement"].sort_index() for p in given]
+    assert (before[0] != before[1]).all()
 
 
 def test_sure_replicates_agree_or_contradict_each_other():
@@ -109,11 +120,11 @@ def test_layout_chunks_and_file(tmp_path):
         group_of(p, "sample_stats")["selection_probability"].values for p in (posterior, by_chunks)
     ]
     np.testing.assert_allclose(*means, rtol=1e-5)
-    assert group_of(posterior, "posterior")["mask"].shape == (3, 0, 23, 3)
-    assert "posterior_predictive" not in posterior
-    assert posterior.attrs["draws"].startswith("none")
+    assert group_of(posterior, "prior")["mask"].shape == (3, 0, 23, 3)
+    assert "prior_predictive" not in posterior
+    assert group_of(posterior, "prior").attrs["draws"].startswith("none")
     again = arviz.from_netcdf(save_posterior(posterior, tmp_path / "p.nc"))
-    for name in ("posterior", "sample_stats", "constant_data"):
+    for name in ("prior", "sample_stats", "constant_data"):
         xr.testing.assert_identical(group_of(again, name), group_of(posterior, name))
     assert selection_table(again).equals(selection_table(posterior))
 

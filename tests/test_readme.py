@@ -27,8 +27,8 @@ def test_own_explainer_runs():
     quick = program.replace("rows=4000", "rows=400").replace("epochs=100", "epochs=2")
     names = names_after(program, quick)
     posterior = names["posterior"]
-    assert posterior["posterior"]["mask"].dims == ("chain", "draw", "row", "feature")
-    assert dict(posterior["posterior"].sizes)["chain"] == 2
+    assert posterior["prior"]["mask"].dims == ("chain", "draw", "row", "feature")
+    assert dict(posterior["prior"].sizes)["chain"] == 2
 
 
 @pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")

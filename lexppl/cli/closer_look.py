@@ -19,6 +19,7 @@ from lexppl.evaluation.learned import base_frequencies
 from lexppl.evaluation.refits.fitted_predictor import FittedPredictor
 from lexppl.evaluation.revealed import RowSteps, revealed_predictions
 from lexppl.explanation.feature_values import FeatureValues, decoded_values, with_values
+from lexppl.explanation.mask_groups import masks_of
 from lexppl.explanation.row_gains import with_gains
 from lexppl.inference import FitResult
 from lexppl.tabular.fit_plan import FitPlan
@@ -146,7 +147,7 @@ def note_rows(posterior: Posterior, source: DividedTable, gains: JudgedGains | N
         source: the table.
         gains: of held-out rows, or None.
     """
-    count = len(group_of(posterior, "posterior")["row"])
+    count = len(masks_of(posterior)["row"])
     with_values(posterior, values_of(source, source.test.x[:count]))
     if gains is not None:
         with_gains(posterior, gains.each.gains.cpu().numpy(), gains.row_names)
@@ -177,7 +178,7 @@ def _directions(result: FitResult, source: DividedTable, seed: int) -> pd.DataFr
 
 def _unasked(posterior: Posterior, targets: Tensor) -> dict[int, str]:
     """The held-out rows that are predicted best, in the middle and worst, with why."""
-    predicted = group_of(posterior, "posterior_predictive")
+    predicted = group_of(posterior, "prior_predictive")
     names = predicted["y"]["row"].values.astype(int)
     own = targets[torch.from_numpy(names).to(targets.device)].double().cpu().numpy()
     if "y_probability" in predicted:

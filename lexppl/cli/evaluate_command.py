@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lexppl.arviz_compatibility import group_of
 from lexppl.atomic_output import output_file
 from lexppl.cli.exit_codes import INTERRUPTED
 from lexppl.cli.judging import PREDICTED_MASKS
@@ -30,6 +29,7 @@ from lexppl.evaluation.truth.oracle_gap import oracle_gaps
 from lexppl.evaluation.truth.selection import selection_scores
 from lexppl.explanation import explain
 from lexppl.explanation.importance_kind import mask_means
+from lexppl.explanation.mask_groups import masks_of
 from lexppl.inference import FitResult, entropy_unit
 from lexppl.tabular.fit_plan import FitPlan
 from lexppl.tabular.table_fit import EncodedRows, fit_table
@@ -113,7 +113,7 @@ def judge(
     distribution = synthetic_set(name)
     posterior = explain(result, test.x, draws=draws, seed=seed)
     probability = mask_means(posterior)
-    masks = group_of(posterior, "posterior")[probability.attrs["site"]].values
+    masks = masks_of(posterior)[probability.attrs["site"]].values
     drawn = [
         _selection(torch.from_numpy(chain), test.truth, distribution.control) for chain in masks
     ]

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lexppl.arviz_compatibility import group_of
 from lexppl.data import DividedTable
 from lexppl.evaluation.learned import base_density, base_frequencies
 from lexppl.evaluation.prediction import (
@@ -22,6 +21,7 @@ from lexppl.evaluation.refits.evalx import EvalX, fit_evalx
 from lexppl.evaluation.refits.fitted_predictor import FittedPredictor
 from lexppl.explanation import explain
 from lexppl.explanation.importance_kind import PROBABILITY, kind_of, mask_means
+from lexppl.explanation.mask_groups import masks_of
 from lexppl.inference import FitResult
 from lexppl.tabular.fit_plan import FitPlan
 from lexppl.tabular.table_fit import EncodedRows, fit_full_predictor
@@ -167,7 +167,7 @@ def judge_by_evalx(
     x, y = source.test.x, source.test.y
     posterior = explain(result, x, draws=JUDGED_DRAWS, seed=seed)
     site = mask_means(posterior)
-    masks = _hard(group_of(posterior, "posterior")[site.attrs["site"]].values)
+    masks = _hard(masks_of(posterior)[site.attrs["site"]].values)
     each = [judge.scores(x, y, torch.from_numpy(chain).to(x.device), seed=seed) for chain in masks]
     size = float(np.mean([scores.mean_size for scores in each]))
     kept = kind_of(posterior) is PROBABILITY

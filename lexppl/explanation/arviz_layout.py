@@ -46,7 +46,7 @@ class ArvizLayout:
         ['a']
     """
 
-    coordinates: Mapping[str, Sequence[Any] | np.ndarray]
+    coordinates: dict[str, Sequence[Any] | np.ndarray]
     _groups: dict[str, dict[str, Variable]] = field(default_factory=dict)
 
     def add(
@@ -66,9 +66,19 @@ class ArvizLayout:
         group, name = place
         return name in self._groups.get(group, {})
 
-    def groups(self, attrs: Mapping[str, Any]) -> dict[str, xr.Dataset]:
-        """The groups as data sets, each with the coordinates of its own dimensions."""
-        return {group: self._dataset(held, attrs) for group, held in self._groups.items()}
+    def groups(
+        self, attrs: Mapping[str, Any], own: Mapping[str, Mapping[str, Any]] | None = None
+    ) -> dict[str, xr.Dataset]:
+        """The groups as data sets, each with the coordinates of its own dimensions.
+
+        Args:
+            attrs: what is said of every group.
+            own: what is said of one, by its name.
+        """
+        return {
+            group: self._dataset(held, {**attrs, **(own or {}).get(group, {})})
+            for group, held in self._groups.items()
+        }
 
     def _dataset(self, held: Mapping[str, Variable], attrs: Mapping[str, Any]) -> xr.Dataset:
         used = {dim for variable in held.values() for dim in variable.dims}

@@ -91,4 +91,4 @@ def no_draws(means: dict[str, Tensor]) -> RowDraws:
         means: of :func:`stated_means`.
     """
     empty = {name: mean.new_zeros(0, *mean.shape) for name, mean in means.items()}
-    return RowDraws(masks=empty, selection=means, y=None, label_probability=None)
+    return RowDraws(masks=empty, means=means, y=None, label_probability=None)

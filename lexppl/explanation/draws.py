@@ -17,25 +17,23 @@ RESPONSE = "y"
 
 @dataclass
 class RowDraws:
-    """D draws for a chunk of B rows.
+    """D draws for a chunk of B rows, of p(z | x) or of p(z | x, y).
 
     Attributes:
         masks: `(D, B, G)` by site.
-        selection: selection probabilities `(B, G)` by site: of the distribution, where it states a
-            mean.
+        means: `(B, G)` by site: E[z | x], of the distribution where it states a mean, or given y
+            E[z | x, y], by the weights of the proposed masks.
         y: `(D, B, *event)`, drawn given the draw's mask and imputation; None without a response.
         label_probability: `(B, C)`, the mean over draws of p(y = c | x̃); None but for labels.
-        log_likelihood: `(D, B)`, log 1/K Σ_k p(y | x̃_k) of the draw's mask; None without y.
-        log_evidence: `(B,)`, log 1/(LK) Σ w; None without y, and where all rows are observed in
-            one, as the log-likelihood is.
+        log_evidence: `(P, B)`, log 1/(LK) Σ w for each of P values of the latents that rows share,
+            D of them or one; None without y, and where all rows are observed in one.
         weight_ess: `(B,)`, (Σ w)² / Σ w² over the proposed masks; None without y.
     """
 
     masks: dict[str, Tensor]
-    selection: dict[str, Tensor]
+    means: dict[str, Tensor]
     y: Tensor | None
     label_probability: Tensor | None
-    log_likelihood: Tensor | None = None
     log_evidence: Tensor | None = None
     weight_ess: Tensor | None = None
 
@@ -59,7 +57,7 @@ def prior_draws(run: ParticleTrace, names: Sequence[str], imputations: int) -> R
         probability = _label_probability(response, imputations, draws)
     return RowDraws(
         masks=masks,
-        selection={name: _selection(run.sites[name], masks[name]) for name in names},
+        means={name: _selection(run.sites[name], masks[name]) for name in names},
         y=y,
         label_probability=None if probability is None else probability.mean((1, 2)).T,
     )
@@ -93,6 +91,33 @@ def posterior_draws(
     Raises:
         FloatingPointError: a weight is NaN.
     """
+    share, log_evidence = _weights(run, y, proposals, imputations)
+    mask_share = share.unflatten(0, (imputations, proposals)).sum(0)
+    ess = torch.where(log_evidence.isneginf(), 0.0, 1.0 / mask_share.square().sum(0))
+    pair = systematic_resampling(share, draws)
+    joint = observes_jointly(run)
+    if joint:
+        rows_of_run = len(run.arguments[0])
+        pair, ess = pair.expand(draws, rows_of_run), ess.expand(rows_of_run)
+    which = pair % proposals
+    rows = torch.arange(pair.shape[-1], device=pair.device)
+    proposed = {name: _value(run.sites[name]) for name in names}
+    drawn_y, probability = _predicted(run.sites.get(RESPONSE), pair, imputations, proposals)
+    return RowDraws(
+        masks={name: mask[which, rows] for name, mask in proposed.items()},
+        means={name: (mask_share.unsqueeze(-1) * mask).sum(0) for name, mask in proposed.items()},
+        y=drawn_y,
+        label_probability=probability,
+        log_evidence=None if joint else log_evidence.unsqueeze(0),
+        weight_ess=ess,
+    )
+
+
+def _weights(
+    run: ParticleTrace, y: Tensor, proposals: int, imputations: int
+) -> tuple[Tensor, Tensor]:
+    """The normalised weights `(K L, B)` of pairs of an imputation and a mask, and the rows'
+    log-evidence `(B,)`."""
     log_weight = run.log_weight
     if log_weight is None:
         raise ValueError("the program observes nothing inside mask_particles(), y in vain")
@@ -110,28 +135,7 @@ def posterior_draws(
         weight = y.T
         share = (weight.unsqueeze(-2) * share).sum(0)
         log_evidence = torch.where(weight > 0, weight * log_evidence, 0.0).sum(0)
-    mask_share = share.unflatten(0, (imputations, proposals)).sum(0)
-    ess = torch.where(log_evidence.isneginf(), 0.0, 1.0 / mask_share.square().sum(0))
-
-    pair = systematic_resampling(share, draws)
-    joint = observes_jointly(run)
-    if joint:
-        rows_of_run = len(run.arguments[0])
-        pair, ess = pair.expand(draws, rows_of_run), ess.expand(rows_of_run)
-    which = pair % proposals
-    rows = torch.arange(pair.shape[-1], device=pair.device)
-    masks = {name: _value(run.sites[name])[which, rows] for name in names}
-    likelihood = None if joint else _log_likelihood(run, y, imputations, proposals)
-    drawn_y, probability = _predicted(run.sites.get(RESPONSE), pair, imputations, proposals)
-    return RowDraws(
-        masks=masks,
-        selection={name: _selection(run.sites[name], masks[name]) for name in names},
-        y=drawn_y,
-        label_probability=probability,
-        log_likelihood=None if likelihood is None else likelihood[which, rows],
-        log_evidence=None if joint else log_evidence,
-        weight_ess=ess,
-    )
+    return share, log_evidence
 
 
 def observes_jointly(run: ParticleTrace) -> bool:
@@ -154,21 +158,14 @@ def together(parts: Sequence[RowDraws]) -> RowDraws:
         present = [value for value in values if value is not None]
         return torch.stack(present).mean(0) if present else None
 
-    evidence = [part.log_evidence for part in parts if part.log_evidence is not None]
     return RowDraws(
         masks={name: torch.cat([part.masks[name] for part in parts]) for name in first.masks},
-        selection={
-            name: torch.stack([part.selection[name] for part in parts]).mean(0)
-            for name in first.selection
+        means={
+            name: torch.stack([part.means[name] for part in parts]).mean(0) for name in first.means
         },
         y=joined([part.y for part in parts]),
         label_probability=mean([part.label_probability for part in parts]),
-        log_likelihood=joined([part.log_likelihood for part in parts]),
-        log_evidence=(
-            torch.logsumexp(torch.stack(evidence), 0) - math.log(len(evidence))
-            if evidence
-            else None
-        ),
+        log_evidence=joined([part.log_evidence for part in parts]),
         weight_ess=mean([part.weight_ess for part in parts]),
     )
 
@@ -238,29 +235,6 @@ def _label_probability(site: Site, imputations: int, masks: int) -> Tensor | Non
 def _labels_first(value: Tensor) -> Tensor:
     """`(C, K or 1, L, B)` from `(C, L, B)` or from what has both plates."""
     return value.reshape(value.shape[0], *(1,) * (4 - value.dim()), *value.shape[1:])
-
-
-def _log_likelihood(run: ParticleTrace, y: Tensor, imputations: int, masks: int) -> Tensor:
-    """log 1/K Σ_k p(y | x̃_lk) by mask, `(L, B)`.
-
-    Imputations that a guide proposes have their weights; masks have none.
-    """
-    total: Tensor | float = 0.0
-    for site in run.sites.values():
-        observed = site.observed and site.in_particles and not site.is_penalty
-        if site.infer.get("_deterministic", False):
-            continue
-        if observed or (site.guided and site.in_imputations):
-            total = total + site.log_prob()
-    for site in run.drawn:
-        if site.in_imputations and site.name in run.sites and run.sites[site.name].guided:
-            total = total - site.log_prob()
-    total = _over_particles(torch.as_tensor(total), imputations, masks)
-    likelihood = torch.logsumexp(total, -3) - math.log(imputations)
-    if likelihood.dim() > 2:
-        weight = y.T.unsqueeze(-2)
-        likelihood = torch.where(weight > 0, weight * likelihood, 0.0).sum(0)
-    return likelihood
 
 
 def _predicted(

@@ -2,12 +2,12 @@
 
 import importlib.metadata
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from pyro.distributions import Unit
-from torch import Tensor
 
 from lexppl.argument_checks import int_at_least
 from lexppl.arviz_compatibility import Posterior, posterior_of
@@ -15,7 +15,6 @@ from lexppl.explanation.bootstrap_means import with_bootstrap
 from lexppl.explanation.drawless import needs_draws, no_draws, refuse_drawless, stated_means
 from lexppl.explanation.draws import (
     RESPONSE,
-    RowDraws,
     observes_jointly,
     posterior_draws,
     prior_draws,
@@ -28,6 +27,7 @@ from lexppl.inference.contexts import keep_parameters_local
 from lexppl.inference.objective.program import ParticleProgram
 from lexppl.inference.predictive import FittedProgram, drawing, row_chunks, rows_at_once
 from lexppl.inference.training.result import FitResult
+from lexppl.inference.training.row_weights import DIRICHLET
 
 
 def explain(
@@ -62,25 +62,34 @@ def explain(
     and `draws` of them are resampled (:func:`systematic_resampling`). Their distribution is p(z |
     x, y) but for a bias of order 1/L; `weight_ess` says on how many masks they stand.
 
-    Groups, with B rows, G mask entries, C classes, D = `draws`:
+    Groups, with B rows, G mask entries, C classes, D = `draws`; the attribute `draws` of each says
+    what its draws are:
 
-    - `posterior`: each latent of event shape (G,) inside `mask_particles()`, by its site's name
-      (`mask` for LEX), dims (chain, draw, row, feature), as int8 where the distribution is
-      discrete; and `importance` (chain, draw, feature), the share of rows that keep the entry in
-      that draw, on which `arviz.summary(…, var_names=["importance"])`, `plot_forest` and `rhat` are
-      cheap.
-    - `sample_stats`: `size` (chain, draw, row), the number of entries kept;
-      E[z | x] (chain, row, feature), of the distribution where it states its mean, else the mean of
-      the draws (its attribute `source` says which), as `selection_probability`, of soft masks
-      `mask_mean` and of signed contributions `attribution`, by what the program says of its mask;
-      with y `log_evidence` (chain, row), log 1/(LK) Σ w in nats, and `weight_ess` (chain, row),
-      (Σ w)² / Σ w² over masks.
-    - `posterior_predictive`: `y` (chain, draw, row), drawn given the draw's mask and imputation;
-      where the response is one of labels `y_probability` (chain, row, class), the mean over draws
-      of p(y = c | x̃).
-    - with y: `log_likelihood`: `y` (chain, draw, row), log 1/K Σ_k p(y | x̃_k) of the draw's mask,
-      in nats; `observed_data`: `y`.
-    - `constant_data`: `x` (row, input), where x is a table.
+    - `prior`: masks given x alone, p(z | x). Each latent of event shape (G,) inside
+      `mask_particles()`, by its site's name (`mask` for LEX), dims (chain, draw, row, feature), as
+      int8 where the distribution is discrete; `importance` (chain, draw, feature), the share of
+      rows that keep the entry in that draw; `size` (chain, draw, row), the number of entries kept.
+      These are what :func:`selection_table` and the plots show, with y or without.
+    - `prior_predictive`: `y` (chain, draw, row), drawn given the draw's mask and imputation; where
+      the response is one of labels `y_probability` (chain, row, class), the mean over draws of
+      p(y = c | x̃).
+    - `posterior`: every latent that all rows share (weights with priors, a global Dirichlet), by
+      its site's name, dims (chain, draw, …): its event of size (G,) is `feature`, its plates are
+      named as they are. With y the masks given x and y as well, p(z | x, y), with their
+      `importance` and `size`; `<site>_importance` where a latent has the name itself.
+    - with y: `posterior_predictive`, as `prior_predictive`, given x and y.
+    - with y: `log_likelihood`: `y` (chain, draw, row), log p(y | x, θ_d) for the draw θ_d of the
+      latents that rows share, masks summed out by log 1/(LK) Σ w, in nats, as `arviz.loo` and
+      `arviz.compare` read it. Where there are none every draw has the log-density of the mean of
+      the fits, and these give the rows' log score: of rows that the fit has not learned from a
+      held-out one, of others an optimistic one. Replicates with random weights of their rows
+      (`fit(row_weights="dirichlet")`) are draws of what was learned, and keep a value each.
+    - `sample_stats`: E[z | x] (chain, row, feature), of the distribution where it states its mean,
+      else the mean of the draws (its attribute `source` says which), as `selection_probability`,
+      of soft masks `mask_mean` and of signed contributions `attribution`, by what the program says
+      of its mask. With y, E[z | x, y] under the same name and `_given_y`; `log_evidence` (chain,
+      row), log 1/(LK) Σ w in nats; `weight_ess` (chain, row), (Σ w)² / Σ w² over masks.
+    - with y: `observed_data`: `y`. `constant_data`: `x` (row, input), where x is a table.
     - of a fit with a bootstrap E[z | x] of its fits in `sample_stats`, by the same names with
       `bootstrap_` before them and dims (bootstrap, row, feature).
 
@@ -138,7 +147,7 @@ def explain(
         ...     Predictor(MLP(3, 2, (8,), seed=1), CategoricalLikelihood()))
         >>> result = fit(model, (x, y), epochs=3, progress=False)
         >>> posterior = explain(result, x, draws=50, entry_names=["age", "height", "weight"])
-        >>> posterior["posterior"]["mask"].dims
+        >>> posterior["prior"]["mask"].dims
         ('chain', 'draw', 'row', 'feature')
         >>> given_y = explain(result, x, y, draws=50)
         >>> given_y["log_likelihood"]["y"].shape
@@ -167,42 +176,89 @@ def explain(
         feature_names = result.feature_names
     with drawing(seed, rows.x.device):
         joint = rows.y is not None and _observed_jointly(result, rows)
-    arrays = PosteriorArrays(result, rows, sites, draws, entry_names, feature_names, joint)
-    proposed = draws if rows.y is None else proposals * draws
-    size = len(rows)
-    if not joint:
-        particles = max(1, proposed * imputations)
-        size = rows_at_once(rows.x, particles, rows_per_chunk, sites.widest)
+    arrays = PosteriorArrays(result, rows, sites, draws, entry_names, feature_names, joint=joint)
+    plan = _Plan(sites, draws, imputations, proposals * draws, rows_per_chunk, joint)
     for chain, (model, guide) in enumerate(zip(result.models, result.guides, strict=True)):
-        with drawing(_chain_seed(seed, chain), rows.x.device):
+        device = rows.x.device
+        with drawing(_chain_seed(seed, chain), device):
+            few = rows.arguments(slice(0, plan.rows_at_once(rows, False)))
             program = FittedProgram(
                 model,
                 guide,
-                rows.arguments(slice(0, size)),
+                few,
                 draws,
-                propose_masks=rows.y is not None,
                 outer=sites.has_outer_latents,
+                plates=sites.row_plates,
             )
-            for chunk in row_chunks(len(rows), size):
-                drawn = _draw(program, rows.arguments(chunk), sites, imputations, proposed)
-                arrays.write(chain, chunk, drawn)
-    attrs = _attributes(result, seed, rows, draws, proposed)
-    groups = arrays.groups(attrs)
+            arrays.write_shared(chain, program.shared([site.name for site in sites.shared]))
+            plan.draw(program, rows, arrays, chain, given_y=False)
+        if rows.y is not None:
+            with drawing(_chain_seed(seed, chain, 1), device):
+                plan.draw(program.proposing(), rows, arrays, chain, given_y=True)
+    attrs = _attributes(result, seed)
+    own = _meanings(rows, draws, plan.proposed)
+    groups = arrays.groups(attrs, own, are_draws=bool(sites.shared) or _weighted(result))
     if result.bootstrap is not None:
         others = explain(
             result.bootstrap,
             x,
-            y,
-            draws=draws if needs_draws(sites, rows.y) else 0,
+            draws=draws if needs_draws(sites, None) else 0,
             imputations=imputations,
             seed=seed,
             rows_per_chunk=rows_per_chunk,
             row_names=row_names,
             entry_names=entry_names,
-            proposals=proposals,
         )
         groups["sample_stats"] = with_bootstrap(groups["sample_stats"], others)
     return posterior_of(groups, attrs)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """How much is drawn of each row."""
+
+    sites: ProgramSites
+    draws: int
+    imputations: int
+    proposed: int
+    most_rows: int
+    joint: bool
+
+    def rows_at_once(self, rows: NamedRows, given_y: bool) -> int:
+        """B of a chunk."""
+        if given_y and self.joint:
+            return len(rows)
+        masks = self.proposed if given_y else 1 if self.sites.has_outer_latents else self.draws
+        particles = max(1, masks * self.imputations)
+        return rows_at_once(rows.x, particles, self.most_rows, self.sites.widest)
+
+    def draw(
+        self,
+        program: FittedProgram,
+        rows: NamedRows,
+        arrays: PosteriorArrays,
+        chain: int,
+        given_y: bool,
+    ) -> None:
+        """Draw a chain's masks of all rows, chunk by chunk."""
+        names = [site.name for site in self.sites.masks]
+        for chunk in row_chunks(len(rows), self.rows_at_once(rows, given_y)):
+            x, y = rows.arguments(chunk)
+            if given_y and y is not None:
+                drawn = together(
+                    [
+                        posterior_draws(run, names, y, self.proposed, self.imputations, count)
+                        for run, count in program.runs(
+                            (x, y), self.imputations, masks=self.proposed
+                        )
+                    ]
+                )
+            elif self.draws == 0:
+                drawn = no_draws(stated_means(program, (x, None), names))
+            else:
+                runs = program.runs((x, None), self.imputations)
+                drawn = together([prior_draws(run, names, self.imputations) for run, _ in runs])
+            arrays.write(chain, chunk, drawn, given_y)
 
 
 def _check_counts(counts: dict[str, int], seed: int) -> None:
@@ -228,47 +284,35 @@ def _observed_jointly(result: FitResult, rows: NamedRows) -> bool:
     return observes_jointly(run)
 
 
-def _chain_seed(seed: int, chain: int) -> int:
+def _weighted(result: FitResult) -> bool:
+    """Whether the fits have random weights of their rows, and so are draws of what they learned."""
+    return result.row_weights == DIRICHLET and len(result.models) > 1
+
+
+def _chain_seed(seed: int, *place: int) -> int:
     """Seeds of independent streams for the chains."""
-    state = np.random.SeedSequence(seed, spawn_key=(chain,)).generate_state(1, np.uint64)
+    state = np.random.SeedSequence(seed, spawn_key=place).generate_state(1, np.uint64)
     return int(state[0] >> np.uint64(1))
 
 
-def _draw(
-    program: FittedProgram,
-    args: tuple[Tensor, Tensor | None],
-    sites: ProgramSites,
-    imputations: int,
-    proposed: int,
-) -> RowDraws:
-    """The draws of one chunk of rows."""
-    names = [site.name for site in sites.masks]
-    y = args[1]
-    if proposed == 0:
-        return no_draws(stated_means(program, args, names))
-    if y is None:
-        runs = program.runs(args, imputations)
-        return together([prior_draws(run, names, imputations) for run, _ in runs])
-    return together(
-        [
-            posterior_draws(run, names, y, proposed, imputations, count)
-            for run, count in program.runs(args, imputations, masks=proposed)
-        ]
-    )
-
-
-def _attributes(
-    result: FitResult, seed: int, rows: NamedRows, draws: int, proposed: int
-) -> dict[str, Any]:
+def _meanings(rows: NamedRows, draws: int, proposed: int) -> dict[str, dict[str, str]]:
+    """What the draws of each group are."""
+    given_x = "independent draws of the masks given x alone, p(z | x)"
     if draws == 0:
-        meaning = "none: the means of p(z | x) are those that each fitted model states"
-    elif rows.y is None:
-        meaning = "independent draws of p(z | x) from each fitted model"
-    else:
-        meaning = (
-            f"draws of p(z | x, y) from each fitted model: {draws} resampled by importance from "
-            f"{proposed} proposals a row"
+        given_x = "none: the means of p(z | x) are those that each fitted model states"
+    meanings = {"prior": given_x, "prior_predictive": "responses given those masks, p(y | x)"}
+    shared = "of latents that all rows share, draws of the guide or the sampler"
+    meanings["posterior"] = shared
+    if rows.y is not None:
+        meanings["posterior"] = (
+            f"draws of the masks given x and y, p(z | x, y): {draws} resampled by importance from "
+            f"{proposed} proposals a row; {shared}"
         )
+        meanings["posterior_predictive"] = "responses given those masks, p(y' | x, y)"
+    return {group: {"draws": meaning} for group, meaning in meanings.items()}
+
+
+def _attributes(result: FitResult, seed: int) -> dict[str, Any]:
     return {
         "inference_library": "lexppl",
         "inference_library_version": _version(),
@@ -277,7 +321,6 @@ def _attributes(
         "fit_seed": result.seed,
         "row_weights": result.row_weights or "none",
         "chains": "replicates of the fit, one chain each",
-        "draws": meaning,
     }
 
 

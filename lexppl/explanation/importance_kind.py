@@ -12,6 +12,7 @@ from torch.distributions import constraints
 
 from lexppl.arviz_compatibility import Posterior, group_of
 from lexppl.effects import MASK_KIND, MASK_KINDS
+from lexppl.explanation.mask_groups import masks_of
 from lexppl.inference.objective.site import Site
 
 
@@ -134,7 +135,7 @@ def importance_kind(mask: xr.DataArray) -> ImportanceKind:
 
 def kind_of(posterior: Posterior) -> ImportanceKind:
     """The kind of the masks that an explanation ranks, of several sites the first."""
-    return importance_kind(group_of(posterior, "posterior")[mask_means(posterior).attrs["site"]])
+    return importance_kind(masks_of(posterior)[mask_means(posterior).attrs["site"]])
 
 
 def variable_of(kind: str | None) -> str:

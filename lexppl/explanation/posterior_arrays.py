@@ -5,13 +5,21 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
+from torch import Tensor
 
 from lexppl.explanation.arviz_layout import ArvizLayout
 from lexppl.explanation.draws import RowDraws
 from lexppl.explanation.importance_kind import STATED, variable_of
+from lexppl.explanation.log_likelihood import LogLikelihood
 from lexppl.explanation.named_rows import NamedRows, entry_names, feature_names
-from lexppl.explanation.program_sites import MaskSite, ProgramSites, Response
+from lexppl.explanation.program_sites import MaskSite, ProgramSites, Response, SharedSite
 from lexppl.inference.training.result import FitResult
+
+GIVEN_Y = "_given_y"
+"""After the name of E[z | x], that of E[z | x, y]."""
+
+GROUPS = {False: ("prior", "prior_predictive"), True: ("posterior", "posterior_predictive")}
+"""By whether y was given: the groups of the masks and of the responses."""
 
 
 class PosteriorArrays:
@@ -20,10 +28,12 @@ class PosteriorArrays:
     Args:
         result: the fit.
         rows: B rows.
-        sites: the program's masks and response.
+        sites: the program's masks, response and latents that rows share.
         draws: D.
         entries: names of the first site's mask entries, or None.
         features: names of the columns of x, or None.
+        joint: whether the program observes all rows in one.
+        weighted: whether masks given y are resampled by importance, and not listed.
 
     Raises:
         ValueError: names of another number.
@@ -37,10 +47,13 @@ class PosteriorArrays:
         draws: int,
         entries: Sequence[str] | None,
         features: Sequence[str] | None,
+        *,
         joint: bool = False,
+        weighted: bool = True,
     ) -> None:
         self._rows = rows
         self._sites = sites
+        self._shared = {site.name for site in sites.shared}
         first = sites.masks[0]
         names = entry_names(result, first.entries, entries)
         self._coordinates: dict[str, Any] = {
@@ -50,51 +63,95 @@ class PosteriorArrays:
             "feature": names,
         }
         self._layout = ArvizLayout(self._coordinates)
-        for site in sites.masks:
-            self._add_mask(site)
-        if sites.response is not None and draws > 0:
-            self._add_response(sites.response, result.class_names)
+        self._evidence: LogLikelihood | None = None
+        given = (False,) if rows.y is None else (False, True)
+        for with_y in given:
+            for site in sites.masks:
+                self._add_mask(site, with_y)
+            if sites.response is not None and draws > 0:
+                self._add_response(sites.response, result.class_names, GROUPS[with_y][1])
+        for shared in sites.shared:
+            self._add_shared(shared, first.entries)
         if rows.y is not None:
-            self._add_weights(joint)
+            self._add_weights(joint, weighted)
+        if result.sampler is not None:
+            self._add_sampler(result.sampler.sample_stats)
         self._add_constants(features, names)
 
-    def write(self, chain: int, rows: slice, drawn: RowDraws) -> None:
-        """Put the draws of a chunk of rows into their place."""
-        layout = self._layout
+    def write(self, chain: int, rows: slice, drawn: RowDraws, given_y: bool = False) -> None:
+        """Put the draws of a chunk of rows into their place.
+
+        Args:
+            chain: of the fit.
+            rows: the chunk.
+            drawn: its draws.
+            given_y: whether they are of p(z | x, y).
+        """
+        layout, (group, predictive) = self._layout, GROUPS[given_y]
         for site in self._sites.masks:
             mask = drawn.masks[site.name]
-            layout["posterior", site.name].put((chain, slice(None), rows), mask)
-            shares = layout["posterior", self._named(site, "importance")]
+            layout[group, site.name].put((chain, slice(None), rows), mask)
+            shares = layout[group, self._named(site, "importance", group)]
             shares.values[chain] += mask.double().sum(1).cpu().numpy() / len(self._rows)
-            size = layout["sample_stats", self._named(site, "size")]
+            size = layout[group, self._named(site, "size", group)]
             size.put((chain, slice(None), rows), mask.sum(-1))
-            probability = layout["sample_stats", self._named(site, variable_of(site.kind))]
-            probability.put((chain, rows), drawn.selection[site.name])
-        by_draw = {
-            ("posterior_predictive", "y"): drawn.y,
-            ("log_likelihood", "y"): drawn.log_likelihood,
-        }
+            mean = layout["sample_stats", self._mean_name(site, given_y)]
+            mean.put((chain, rows), drawn.means[site.name])
+        if drawn.y is not None:
+            layout[predictive, "y"].put((chain, slice(None), rows), drawn.y)
         by_row = {
-            ("posterior_predictive", "y_probability"): drawn.label_probability,
-            ("sample_stats", "log_evidence"): drawn.log_evidence,
+            (predictive, "y_probability"): drawn.label_probability,
             ("sample_stats", "weight_ess"): drawn.weight_ess,
         }
-        for place, values in by_draw.items():
-            if values is not None:
-                layout[place].put((chain, slice(None), rows), values)
         for place, values in by_row.items():
             if values is not None:
                 layout[place].put((chain, rows), values)
+        if drawn.log_evidence is not None and self._evidence is not None:
+            self._evidence.write(chain, rows, drawn.log_evidence)
 
-    def groups(self, attrs: Mapping[str, Any]) -> dict[str, xr.Dataset]:
-        """The groups as data sets."""
-        return self._layout.groups(attrs)
+    def write_shared(self, chain: int, values: Mapping[str, Tensor]) -> None:
+        """Put the draws `(D, *value)` of the latents that rows share into their place."""
+        for name, drawn in values.items():
+            place = self._layout["posterior", name]
+            place.put((chain,), drawn.reshape(place.values.shape[1:]))
 
-    def _named(self, site: MaskSite, variable: str) -> str:
-        """A variable's name for a mask site: the first site has it plain."""
-        return variable if site is self._sites.masks[0] else f"{site.name}_{variable}"
+    def groups(
+        self,
+        attrs: Mapping[str, Any],
+        own: Mapping[str, Mapping[str, Any]],
+        *,
+        are_draws: bool,
+    ) -> dict[str, xr.Dataset]:
+        """The groups as data sets.
 
-    def _add_mask(self, site: MaskSite) -> None:
+        Args:
+            attrs: what is said of every group.
+            own: what is said of one.
+            are_draws: whether values of the log-likelihood are those of posterior draws.
+        """
+        if self._evidence is not None:
+            layout, real = self._layout, self._rows.float_type
+            evidence = layout.add("sample_stats", "log_evidence", ("chain", "row"), real)
+            evidence[:] = self._evidence.by_chain()
+            likelihood = self._evidence.by_draw(len(self._coordinates["draw"]), are_draws)
+            dims = ("chain", "draw", "row")
+            layout.add("log_likelihood", "y", dims, likelihood.dtype, units="nats")[:] = likelihood
+            layout["sample_stats", "log_evidence"].attrs["units"] = "nats"
+        return self._layout.groups(attrs, own)
+
+    def _named(self, site: MaskSite, variable: str, group: str) -> str:
+        """A variable's name for a mask site: the first site has it plain, unless a latent that rows
+        share has that name."""
+        taken = group == "posterior" and variable in self._shared
+        plain = site is self._sites.masks[0] and not taken
+        return variable if plain else f"{site.name}_{variable}"
+
+    def _mean_name(self, site: MaskSite, given_y: bool) -> str:
+        name = self._named(site, variable_of(site.kind), "sample_stats")
+        return name + GIVEN_Y if given_y else name
+
+    def _add_mask(self, site: MaskSite, given_y: bool) -> None:
+        group = GROUPS[given_y][0]
         feature = "feature"
         if site.entries != self._sites.masks[0].entries:
             feature = f"{site.name}_feature"
@@ -102,37 +159,40 @@ class PosteriorArrays:
         discrete = site.dtype.kind == "i"
         add = self._layout.add
         stated = {} if site.kind is None else {"kind": site.kind}
-        add("posterior", site.name, ("chain", "draw", "row", feature), site.dtype, **stated)
+        add(group, site.name, ("chain", "draw", "row", feature), site.dtype, **stated)
         add(
-            "posterior",
-            self._named(site, "importance"),
+            group,
+            self._named(site, "importance", group),
             ("chain", "draw", feature),
             np.float64,
             site=site.name,
             description="mean of the mask over rows",
         )
         add(
-            "sample_stats",
-            self._named(site, "size"),
+            group,
+            self._named(site, "size", group),
             ("chain", "draw", "row"),
             np.int32 if discrete else site.dtype,
+            site=site.name,
         )
+        source = STATED if site.states_mean else "mean of the draws"
         add(
             "sample_stats",
-            self._named(site, variable_of(site.kind)),
+            self._mean_name(site, given_y),
             ("chain", "row", feature),
             self._rows.float_type,
             site=site.name,
-            source=STATED if site.states_mean else "mean of the draws",
+            source="mean of p(z | x, y), by the masks' weights" if given_y else source,
         )
 
-    def _add_response(self, response: Response, class_names: Sequence[str] | None) -> None:
+    def _add_response(
+        self, response: Response, class_names: Sequence[str] | None, group: str
+    ) -> None:
         extra = []
         for i, size in enumerate(response.event_shape):
             extra.append(f"y_dim_{i}")
             self._coordinates[extra[-1]] = range(size)
-        group, dims = "posterior_predictive", ("chain", "draw", "row", *extra)
-        self._layout.add(group, "y", dims, response.dtype)
+        self._layout.add(group, "y", ("chain", "draw", "row", *extra), response.dtype)
         if response.labels is None:
             return
         named = class_names is not None and len(class_names) == len(response.labels)
@@ -140,13 +200,35 @@ class PosteriorArrays:
         dims = ("chain", "row", "class")
         self._layout.add(group, "y_probability", dims, self._rows.float_type)
 
-    def _add_weights(self, joint: bool) -> None:
-        real, add = self._rows.float_type, self._layout.add
-        add("sample_stats", "weight_ess", ("chain", "row"), real)
-        if joint:
-            return
-        add("sample_stats", "log_evidence", ("chain", "row"), real, units="nats")
-        add("log_likelihood", "y", ("chain", "draw", "row"), real, units="nats")
+    def _add_shared(self, site: SharedSite, entries: int) -> None:
+        own = [size for size, plate in zip(site.shape, site.plates, strict=True) if plate is None]
+        dims = []
+        for i, (size, plate) in enumerate(zip(site.shape, site.plates, strict=True)):
+            name = plate if plate is not None else "feature" if own == [entries] else None
+            if name is None or len(self._coordinates.get(name, range(size))) != size:
+                name = f"{site.name}_dim_{i}"
+            self._coordinates.setdefault(name, range(size))
+            dims.append(name)
+        self._layout.add("posterior", site.name, ("chain", "draw", *dims), site.dtype)
+
+    def _add_weights(self, joint: bool, weighted: bool) -> None:
+        if weighted:
+            real = self._rows.float_type
+            self._layout.add("sample_stats", "weight_ess", ("chain", "row"), real)
+        if not joint:
+            self._evidence = LogLikelihood(len(self._coordinates["chain"]), len(self._rows))
+
+    def _add_sampler(self, stats: Mapping[str, np.ndarray]) -> None:
+        """The sampler's own statistics, at the draws that were taken of it."""
+        draws = len(self._coordinates["draw"])
+        for name, values in stats.items():
+            taken = np.arange(draws) * values.shape[1] // draws
+            extra = [f"{name}_dim_{i}" for i in range(values.ndim - 2)]
+            self._coordinates |= {
+                dim: range(n) for dim, n in zip(extra, values.shape[2:], strict=True)
+            }
+            dims = ("chain", "draw", *extra)
+            self._layout.add("sample_stats", name, dims, values.dtype)[:] = values[:, taken]
 
     def _add_constants(self, features: Sequence[str] | None, entries: Sequence[str]) -> None:
         x, y = self._rows.x, self._rows.y

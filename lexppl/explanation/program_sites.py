@@ -13,6 +13,7 @@ from lexppl.effects import ParticleCounts, weights_first
 from lexppl.explanation.draws import RESPONSE, label_values, states_mean
 from lexppl.explanation.importance_kind import stated_kind
 from lexppl.inference.objective.site import Site
+from lexppl.inference.shared_latents import row_plates
 
 
 @dataclass(frozen=True)
@@ -36,13 +37,28 @@ class Response:
 
 
 @dataclass(frozen=True)
+class SharedSite:
+    """A latent outside the mask plate that all rows share: its value's shape, and for each of its
+    dimensions the plate that it is, if any."""
+
+    name: str
+    shape: tuple[int, ...]
+    plates: tuple[str | None, ...]
+    dtype: np.dtype
+
+
+@dataclass(frozen=True)
 class ProgramSites:
-    """The masks of a program, in its order, its response inside the mask plate, if any, and whether
-    it has latents outside the mask plate."""
+    """The masks of a program, in its order, its response inside the mask plate, if any, whether it
+    has latents outside the mask plate, those of them that rows share, the names of all sites, and
+    of the plates over rows."""
 
     masks: tuple[MaskSite, ...]
     response: Response | None
     has_outer_latents: bool
+    shared: tuple[SharedSite, ...]
+    names: tuple[str, ...]
+    row_plates: frozenset[str]
 
     @property
     def widest(self) -> int:
@@ -64,6 +80,7 @@ def sites_of(model: Callable[..., Any], x: Tensor) -> ProgramSites:
     """
     with ParticleCounts(1, 1):
         trace = pyro.poutine.trace(weights_first(model)).get_trace(x, None)
+    of_rows = row_plates(trace)
     sites = [
         Site.of(node)
         for node in trace.nodes.values()
@@ -76,8 +93,15 @@ def sites_of(model: Callable[..., Any], x: Tensor) -> ProgramSites:
             f"mask to explain; its sites are {[site.name for site in sites]}"
         )
     response = [_response(s) for s in sites if s.name == RESPONSE and s.in_particles]
-    outer = any(not (site.in_particles or site.observed) for site in sites)
-    return ProgramSites(masks, response[0] if response else None, outer)
+    outer = [site for site in sites if not (site.in_particles or site.observed)]
+    return ProgramSites(
+        masks,
+        response[0] if response else None,
+        bool(outer),
+        tuple(_shared(site) for site in outer if not of_rows & set(site.plate_names)),
+        tuple(site.name for site in sites),
+        of_rows,
+    )
 
 
 def _is_mask(site: Site) -> bool:
@@ -105,6 +129,19 @@ def _mask_site(site: Site, rows: int) -> MaskSite:
         states_mean=states_mean(site),
         kind=stated_kind(site),
     )
+
+
+def _shared(site: Site) -> SharedSite:
+    if site.value is None:
+        raise ValueError(f"site {site.name!r} has no value")
+    dims = site.value.dim()
+    batch = dims - len(site.distribution.event_shape)
+    plates: list[str | None] = [None] * dims
+    for plate in site.plates:
+        if plate.vectorized and batch + plate.dim >= 0:
+            plates[batch + plate.dim] = plate.name
+    dtype = site.value.detach().cpu().numpy().dtype
+    return SharedSite(site.name, tuple(site.value.shape), tuple(plates), dtype)
 
 
 def _response(site: Site) -> Response:

@@ -8,9 +8,10 @@ import xarray as xr
 from numpy.typing import NDArray
 from scipy.stats import t
 
-from lexppl.arviz_compatibility import Posterior, group_of
+from lexppl.arviz_compatibility import Posterior
 from lexppl.explanation.bootstrap_means import bootstrap_means
 from lexppl.explanation.importance_kind import PROBABILITY, STATED, importance_kind, mask_means
+from lexppl.explanation.mask_groups import are_given_y, masks_of
 from lexppl.inference.training.row_weights import DIRICHLET
 
 ROWS_AT_ONCE = 1000
@@ -80,7 +81,7 @@ def selection_table(posterior: Posterior) -> pd.DataFrame:
         >>> mask = np.array([[[[1, 0]], [[1, 1]]], [[[1, 1]], [[1, 0]]]], dtype=np.int8)
         >>> dims = ("chain", "draw", "row", "feature")
         >>> posterior = posterior_of({
-        ...     "posterior": xr.Dataset({"mask": (dims, mask)}, {"feature": ["age", "height"]}),
+        ...     "prior": xr.Dataset({"mask": (dims, mask)}, {"feature": ["age", "height"]}),
         ...     "sample_stats": xr.Dataset({"selection_probability": (
         ...         ("chain", "row", "feature"), mask.mean(1), {"site": "mask"})}),
         ... }, {})
@@ -90,7 +91,7 @@ def selection_table(posterior: Posterior) -> pd.DataFrame:
         age                        1.0        1.0
         height                     0.5        1.0
     """
-    draws = group_of(posterior, "posterior")
+    draws = masks_of(posterior)
     by_chain = chain_probabilities(posterior)
     mask = draws[by_chain.attrs["site"]]
     kind = importance_kind(mask)
@@ -125,7 +126,7 @@ def selection_table(posterior: Posterior) -> pd.DataFrame:
 def covers_rows(posterior: Posterior) -> bool:
     """Whether the spread of the chains is over rows of the fit too: each has weighted them at
     random."""
-    return bool(group_of(posterior, "posterior").attrs.get("row_weights") == DIRICHLET)
+    return bool(masks_of(posterior).attrs.get("row_weights") == DIRICHLET)
 
 
 def mean_error(replicates: NDArray[np.float64], weighted: bool) -> NDArray[np.float64]:
@@ -175,7 +176,7 @@ def chain_probabilities(posterior: Posterior) -> xr.DataArray:
 def _states_probabilities(posterior: Posterior) -> bool:
     """Whether the masks were drawn from distributions that state E[z | x], and none given y."""
     stated = mask_means(posterior).attrs.get("source") == STATED
-    return stated and "weight_ess" not in group_of(posterior, "sample_stats")
+    return stated and not are_given_y(posterior)
 
 
 def _exact_agreement(probabilities: NDArray[np.floating[Any]]) -> NDArray[np.float64]:

@@ -1,9 +1,10 @@
 """The one sampler of fitted programs: runs on new rows, chunk by chunk, all particles at once."""
 
+import copy
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -34,6 +35,7 @@ class FittedProgram:
         propose_masks: draw masks from the guide, as proposals for `p(z | x, y)`, and not from the
             model.
         outer: whether the program has latents outside the mask plate; looked for if None.
+        plates: the names of its plates over rows; looked for if None.
 
     Example:
         >>> from lexppl.systems import lex
@@ -54,6 +56,7 @@ class FittedProgram:
         *,
         propose_masks: bool = False,
         outer: bool | None = None,
+        plates: Collection[str] | None = None,
     ) -> None:
         for module in (model, guide):
             if isinstance(module, nn.Module):
@@ -61,7 +64,23 @@ class FittedProgram:
         if outer is None:
             outer = guide is not None and has_latents_outside(model, few)
         self._model, self._draws = model, draws
-        self._guides = SharedLatents(guide, outer, few, draws).guides(propose_masks)
+        self._shared = SharedLatents(model, guide, outer, few, draws, plates)
+        self._guides = self._shared.guides(propose_masks)
+
+    def proposing(self) -> Self:
+        """The same program with the same draws of what rows share, whose masks are proposed from
+        the guide."""
+        other = copy.copy(self)
+        other._guides = self._shared.guides(propose_masks=True)
+        return other
+
+    def shared(self, names: Collection[str]) -> dict[str, Tensor]:
+        """The draws `(D, *value)` of latents that rows share, by site.
+
+        Args:
+            names: sites that the guide covers.
+        """
+        return self._shared.values(names)
 
     def runs(
         self,

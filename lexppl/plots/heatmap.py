@@ -8,8 +8,9 @@ from matplotlib.figure import Figure
 from scipy.cluster.hierarchy import leaves_list, linkage, optimal_leaf_ordering
 
 from lexppl.argument_checks import int_at_least
-from lexppl.arviz_compatibility import Posterior, group_of
+from lexppl.arviz_compatibility import Posterior
 from lexppl.explanation.importance_kind import ATTRIBUTION, PROBABILITY, kind_of, mask_means
+from lexppl.explanation.mask_groups import masks_of
 from lexppl.explanation.ranking import chain_probabilities
 from lexppl.plots.style import INK, NotebookFigure, short
 
@@ -42,7 +43,7 @@ def plot_heatmap(
         >>> from lexppl.arviz_compatibility import posterior_of
         >>> mask = np.zeros((1, 5, 4, 3), np.int8)
         >>> posterior = posterior_of({
-        ...     "posterior": xr.Dataset({"mask": (("chain", "draw", "row", "feature"), mask)},
+        ...     "prior": xr.Dataset({"mask": (("chain", "draw", "row", "feature"), mask)},
         ...         {"feature": ["age", "height", "weight"], "row": ["a", "b", "c", "d"]}),
         ...     "sample_stats": xr.Dataset({"selection_probability": (
         ...         ("chain", "row", "feature"), mask.mean(1), {"site": "mask"})}),
@@ -60,7 +61,7 @@ def plot_heatmap(
     probability = part.values.mean(0, dtype=np.float64)
     chosen_order = _clustered(probability)
     probability = probability[chosen_order][:, columns]
-    draws = group_of(posterior, "posterior")
+    draws = masks_of(posterior)
     names = [short(name) for name in draws[ranked.dims[-1]].values[columns]]
     row_names = [short(name) for name in draws["row"].values[chosen][chosen_order]]
 

@@ -5,8 +5,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from lexppl.argument_checks import int_at_least
-from lexppl.arviz_compatibility import Posterior, group_of
+from lexppl.arviz_compatibility import Posterior
 from lexppl.explanation.importance_kind import PROBABILITY, kind_of
+from lexppl.explanation.mask_groups import masks_of
 from lexppl.explanation.ranking import chain_probabilities, selection_table
 from lexppl.plots.style import BLUE, FAINT, GREY, INK, NotebookFigure, legend_columns, plain, short
 
@@ -31,7 +32,7 @@ def plot_importance(posterior: Posterior, features: int = 25, width: float = 6.4
         >>> from lexppl.arviz_compatibility import posterior_of
         >>> mask = np.zeros((2, 5, 4, 3), np.int8)
         >>> posterior = posterior_of({
-        ...     "posterior": xr.Dataset({"mask": (("chain", "draw", "row", "feature"), mask)},
+        ...     "prior": xr.Dataset({"mask": (("chain", "draw", "row", "feature"), mask)},
         ...         {"feature": ["age", "height", "weight"]}),
         ...     "sample_stats": xr.Dataset({"selection_probability": (
         ...         ("chain", "row", "feature"), mask.mean(1), {"site": "mask"})}),
@@ -43,7 +44,7 @@ def plot_importance(posterior: Posterior, features: int = 25, width: float = 6.4
     table = selection_table(posterior)
     shown = table.iloc[:features]
     by_chain = chain_probabilities(posterior)
-    feature = group_of(posterior, "posterior")[by_chain.dims[-1]]
+    feature = masks_of(posterior)[by_chain.dims[-1]]
     columns = pd.Index(feature.values).get_indexer(shown.index)
     chains = by_chain.values[:, columns]
 

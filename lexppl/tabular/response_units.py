@@ -25,7 +25,7 @@ def in_response_units(posterior: Posterior, target: TargetColumn) -> Posterior:
         array([10., 12.])
     """
     groups = {name: group_of(posterior, name).copy() for name in group_names(posterior)}
-    for name in ("posterior_predictive", "observed_data"):
+    for name in ("prior_predictive", "posterior_predictive", "observed_data"):
         if name in groups:
             groups[name]["y"] = _kept_attributes(groups[name]["y"], target.scale, target.mean)
     shift = -math.log(target.scale)

@@ -25,6 +25,7 @@ from lexppl.arviz_compatibility import group_of
 from lexppl.cli import main
 from lexppl.data import TableEncoding, divided_frame
 from lexppl.explanation import explain
+from lexppl.explanation.mask_groups import masks_of
 from lexppl.models import MLP
 from tests.cli.tables import numbers, people, written
 
@@ -78,7 +79,7 @@ def test_importance(results):
 
 def test_posterior_names_rows_and_features(results, table):
     posterior = arviz.from_netcdf(results / "posterior.nc")
-    mask = group_of(posterior, "posterior")["mask"]
+    mask = masks_of(posterior)["mask"]
     assert mask.dims == ("chain", "draw", "row", "feature")
     assert mask.shape == (2, 10, 18, 4)
     assert mask["feature"].values.tolist() == ["age", "height", "job", "<b>shoe</b>"]
@@ -95,13 +96,13 @@ def test_posterior_names_rows_and_features(results, table):
 
 def test_saved_explainer_explains_the_same(results, table):
     posterior = arviz.from_netcdf(results / "posterior.nc")
-    rows = group_of(posterior, "posterior")["row"].values
+    rows = masks_of(posterior)["row"].values
     explainer = lexppl.load(results / "explainer")
     encoding = TableEncoding.from_json(json.loads((results / "encoding.json").read_text()))
     x = encoding.encode(pd.read_csv(table).iloc[rows])
-    again = group_of(explain(explainer, x, draws=10, seed=0), "posterior")["mask"]
+    again = masks_of(explain(explainer, x, draws=10, seed=0))["mask"]
     assert again["feature"].values.tolist() == list(encoding.entry_names)
-    np.testing.assert_array_equal(again.values, group_of(posterior, "posterior")["mask"].values)
+    np.testing.assert_array_equal(again.values, masks_of(posterior)["mask"].values)
 
 
 def test_report_stands_alone(results):
@@ -193,7 +194,7 @@ def test_overwriting(table, tmp_path, capsys):
     assert not (out / "penalty_path.csv").exists()
     assert (out / "report.html").stat().st_size > 10_000
     posterior = arviz.from_netcdf(out / "posterior.nc")
-    mask = group_of(posterior, "posterior")["mask"]
+    mask = masks_of(posterior)["mask"]
     assert mask.sizes["chain"] == 1
     assert (mask.sum("feature") == 2).all()
     page = (out / "report.html").read_text(encoding="utf-8")
@@ -251,7 +252,7 @@ def test_synthetic_set_needs_no_encoding(tmp_path, capsys, monkeypatch):
     printed = run(capsys, "explain", "Syn1", "--out", tmp_path / "r", *words)
     assert "encoding.json" not in printed
     assert not (tmp_path / "r" / "encoding.json").exists()
-    mask = group_of(arviz.from_netcdf(tmp_path / "r" / "posterior.nc"), "posterior")["mask"]
+    mask = masks_of(arviz.from_netcdf(tmp_path / "r" / "posterior.nc"))["mask"]
     assert mask.sizes["row"] == 20
 
 

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from lexppl import load
-from lexppl.arviz_compatibility import group_of
 from lexppl.cli import main
 from lexppl.cli.signals import deferred_interrupts
 from lexppl.data import TableEncoding
 from lexppl.explanation import explain
+from lexppl.explanation.mask_groups import masks_of
 from lexppl.inference import FitResult
 from lexppl.inference.training.loop import TrainingLoop
 from tests.cli.tables import people, written
@@ -88,7 +88,7 @@ def loads(out) -> FitResult:
     explainer = load(out / "explainer")
     encoding = TableEncoding.from_json(json.loads((out / "encoding.json").read_text()))
     posterior = explain(explainer, encoding.encode(people(5)), draws=2)
-    assert group_of(posterior, "posterior")["mask"].shape[2:] == (5, 4)
+    assert masks_of(posterior)["mask"].shape[2:] == (5, 4)
     return explainer
 
 

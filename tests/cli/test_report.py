@@ -15,6 +15,7 @@ from lexppl.cli import main
 from lexppl.data import divided_frame
 from lexppl.evaluation import direction_table, feature_effects, revealed_predictions
 from lexppl.explanation.feature_values import decoded_values, feature_values
+from lexppl.explanation.mask_groups import masks_of
 from tests.cli.accessibility import DARK, LIGHT, checked
 from tests.cli.tables import numbers, people, written
 
@@ -160,8 +161,8 @@ def test_three_rows_are_shown_where_none_is_asked_for(of_classes):
     assert "By class: " in page and "Which way, by class" in page
     posterior = arviz.from_netcdf(of_classes / "posterior.nc")
     rows = pd.read_csv(of_classes / "rows.csv")["row"].unique()
-    assert set(rows) <= set(group_of(posterior, "posterior")["row"].values.tolist())
-    p = group_of(posterior, "posterior_predictive")["y_probability"].mean("chain")
+    assert set(rows) <= set(masks_of(posterior)["row"].values.tolist())
+    p = group_of(posterior, "prior_predictive")["y_probability"].mean("chain")
     own = classes().income[p["row"].values]
     score = np.array([float(p.sel(row=row, **{"class": own[row]})) for row in p["row"].values])
     assert rows[0] == p["row"].values[score.argmax()]
@@ -170,7 +171,7 @@ def test_three_rows_are_shown_where_none_is_asked_for(of_classes):
 
 def test_the_posterior_has_values_and_gains_of_its_rows(results):
     posterior = arviz.from_netcdf(results / "posterior.nc")
-    rows = group_of(posterior, "posterior")["row"].values
+    rows = masks_of(posterior)["row"].values
     values, frame = feature_values(posterior), people(300)
     np.testing.assert_allclose(values["age"].numbers, frame.age[rows], rtol=1e-5)
     assert [values["job"].text(i) for i in range(len(rows))] == frame.job[rows].tolist()

@@ -13,6 +13,7 @@ from lexppl.cli import main
 from lexppl.cli.errors import one_line, told
 from lexppl.data import TableEncoding, TableError, read_table
 from lexppl.data.reading.table_error import Problem
+from lexppl.explanation.mask_groups import masks_of
 
 QUICK = ["--epochs", "3", "--replicates", "2", "--draws", "5", "--penalty", "0.02", "--quiet"]
 
@@ -76,7 +77,7 @@ def test_from_nothing_to_a_report_in_two_commands(tmp_path, capsys):
     encoding = TableEncoding.from_json(json.loads((out / "encoding.json").read_text("utf-8")))
     data = read_table(file, encoding=encoding)
     posterior = lexppl.explain(lexppl.load(out / "explainer"), data.x, draws=3)
-    selected = posterior["posterior"]["mask"].sel(feature="betrag")
+    selected = masks_of(posterior)["mask"].sel(feature="betrag")
     missing = frame.betrag.isna().to_numpy()
     assert not selected.values[..., missing].any() and selected.values[..., ~missing].any()
     new = frame.iloc[:2].assign(Ort="Nirgends", betrag=[np.nan, 12.5])

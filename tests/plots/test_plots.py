@@ -37,9 +37,7 @@ def posterior_from(probability, draws=4, features=None, rows=None):
     stated = (("chain", "row", "feature"), probability, {"site": "mask"})
     return posterior_of(
         {
-            "posterior": xr.Dataset(
-                {"mask": (("chain", "draw", "row", "feature"), mask)}, coordinates
-            ),
+            "prior": xr.Dataset({"mask": (("chain", "draw", "row", "feature"), mask)}, coordinates),
             "sample_stats": xr.Dataset({"selection_probability": stated}, coordinates),
         },
         {},

@@ -40,9 +40,12 @@ def test_it_fits_labels_a_black_box_and_replicates_and_is_saved(name, tmp_path):
     assert importance.shape == (2, 7, 3)
     assert np.isfinite(importance).all()
     assert (importance[0] != importance[1]).any() or name in ("l2x", "vibi", "meed")
+    given_y = explain(result, X[:7], LABELS[:7], draws=3)
+    assert given_y["prior"]["mask"].equals(posterior["prior"]["mask"])
+    assert np.isfinite(given_y["log_likelihood"]["y"].values).all()
     save(result, tmp_path / "explainer")
     again = explain(load(tmp_path / "explainer"), X[:7], draws=3)
-    assert again["posterior"]["mask"].equals(posterior["posterior"]["mask"])
+    assert again["prior"]["mask"].equals(posterior["prior"]["mask"])
     black_box = torch.softmax(torch.stack([X[:, 0], X[:, 1], 0 * X[:, 0]], -1), -1)
     assert math.isfinite(fit(system_for(name, settings(name)), (X, black_box), **FIT).best_valid[0])
     assert torch.equal(torch.get_rng_state(), state)
@@ -55,7 +58,9 @@ def test_it_fits_a_response_or_says_that_it_cannot(name):
             system_for(name, settings(name, classes=None))
         return
     result = fit(system_for(name, settings(name, classes=None)), (X, RESPONSE), **FIT)
-    assert explain(result, X[:3], draws=2)["posterior_predictive"]["y"].shape == (1, 2, 3)
+    posterior = explain(result, X[:3], RESPONSE[:3], draws=2)
+    assert posterior["prior_predictive"]["y"].shape == (1, 2, 3)
+    assert posterior["log_likelihood"]["y"].shape == (1, 2, 3)
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -75,7 +80,7 @@ def test_it_works_in_double_precision(name):
     system = system_for(name, settings(name)).to(torch.float64)
     result = fit(system, (X.double(), LABELS), **FIT)
     assert {p.dtype for p in result.model.parameters()} == {torch.float64}
-    assert explain(result, X[:3].double(), draws=2)["posterior"]["mask"].shape == (1, 2, 3, 4)
+    assert explain(result, X[:3].double(), draws=2)["prior"]["mask"].shape == (1, 2, 3, 4)
 
 
 def nan_rows():

@@ -343,9 +343,9 @@ def test_it_is_explained_saved_and_loaded(classes, tmp_path):
         assert np.array_equal(found[chain], phi[torch.arange(5), likeliest].numpy())
         # What is said of y is the surrogate's, and the misfit of φ has no part in it.
         distribution = program.surrogate(x[:5])
-        log_likelihood = posterior["log_likelihood"]["y"].values[chain]
+        log_likelihood = posterior["sample_stats"]["log_evidence"].values[chain]
         assert log_likelihood == pytest.approx(
-            distribution.log_prob(y[:5]).detach().expand(3, 5).numpy(), abs=1e-6
+            distribution.log_prob(y[:5]).detach().numpy(), abs=1e-6
         )
     told = predictive(result, x[:5], masks=1)
     assert told.shape == ((2, 5, 3) if classes else (2, 5))

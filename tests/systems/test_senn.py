@@ -176,10 +176,8 @@ def test_it_is_explained_saved_and_loaded(classes, tmp_path):
     posterior = explain(result, x[:5], y[:5], draws=3)
     assert posterior["sample_stats"]["attribution"].shape == (2, 5, 2)
     distribution = result.models[1].likelihood(result.models[1].outputs_of(x[:5]))
-    log_likelihood = posterior["log_likelihood"]["y"].values[1]
-    assert log_likelihood == pytest.approx(
-        distribution.log_prob(y[:5]).detach().expand(3, 5).numpy(), abs=1e-6
-    )
+    log_likelihood = posterior["sample_stats"]["log_evidence"].values[1]
+    assert log_likelihood == pytest.approx(distribution.log_prob(y[:5]).detach().numpy(), abs=1e-6)
     save(result, tmp_path / "explainer")
     again = explain(load(tmp_path / "explainer"), x[:5], y[:5], draws=3)
     assert again["sample_stats"].equals(posterior["sample_stats"])

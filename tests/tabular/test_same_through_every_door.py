@@ -12,13 +12,13 @@ import pandas as pd
 import pytest
 
 from lexppl import ExplainerClassifier, ExplainerRegressor, explain, fit
-from lexppl.arviz_compatibility import group_of
 from lexppl.cli import main
 from lexppl.cli.judging import Judgement
 from lexppl.data import CategoricalColumn, NumericColumn, TableEncoding, TargetColumn
 from lexppl.data.stratification import stratified_parts
 from lexppl.evaluation import fit_predictor
 from lexppl.explanation import mask_means
+from lexppl.explanation.mask_groups import masks_of
 from lexppl.inference import Linear, System, entropy_unit
 from lexppl.inference.contexts import seeded
 from lexppl.models import ConstantImputer, Grouping, MarginalImputer, regime_targets
@@ -60,7 +60,7 @@ def of_command_line(method, frame, target, folder, monkeypatch, *words):
     told += ["--epochs", str(EPOCHS), "--replicates", "1", "--seed", str(SEED), "--quiet"]
     assert main([*told, "--draws", str(DRAWS), *words]) == 0
     posterior = arviz.from_netcdf(folder / "r" / "posterior.nc")
-    return read(posterior), group_of(posterior, "posterior")["row"].values
+    return read(posterior), masks_of(posterior)["row"].values
 
 
 def read(posterior):

@@ -12,11 +12,18 @@ from lexppl.argument_checks import fraction
 from lexppl.arviz_compatibility import Posterior, group_of
 from lexppl.compare.extra import library
 from lexppl.explanation.importance_kind import mask_means
+from lexppl.explanation.mask_groups import are_given_y, masks_of
 
 Over = Literal["chains", "draws"]
 
 
-def shap_explanation(posterior: Posterior, *, over: Over | None = None, level: float = 0.95) -> Any:
+def shap_explanation(
+    posterior: Posterior,
+    *,
+    over: Over | None = None,
+    level: float = 0.95,
+    given_y: bool = False,
+) -> Any:
     r"""What :func:`lexppl.explain` returned as a `shap.Explanation`.
 
     - `values` `(B, G)`: the mean of the mask over R chains and D draws, the share of them in which
@@ -25,8 +32,8 @@ def shap_explanation(posterior: Posterior, *, over: Over | None = None, level: f
     - `error_std` `(B, G)`: the standard error of that mean. Over chains, s/√R with the standard
       deviation s of the R chains' means: what another seed of the fit would change. Over draws,
       s √(1/(RD) + 1/Σ_r ESS_r), with the standard deviation s of all draws and the effective
-      number of proposals ESS where the posterior was given y (without y, only s/√(RD)): what more
-      draws would change.
+      number of proposals ESS of masks given y (without y, only s/√(RD)): what more draws would
+      change.
     - `lower_bounds`, `upper_bounds` `(B, G)`: over chains, the t-interval of the mean,
       mean ± t_{R−1} · s/√R, cut at 0 and 1; over draws, the equal-tailed quantiles of the mask
       itself, which for masks of 0 and 1 say whether the entry is kept in nearly all draws (1, 1),
@@ -37,6 +44,7 @@ def shap_explanation(posterior: Posterior, *, over: Over | None = None, level: f
         posterior: of :func:`lexppl.explain`; of several mask sites the first.
         over: "chains" (needs two) or "draws"; if None chains where there are several.
         level: of the bounds.
+        given_y: of masks given x and y, of a posterior that was given y; else given x alone.
 
     Returns:
         `shap.Explanation`.
@@ -51,7 +59,7 @@ def shap_explanation(posterior: Posterior, *, over: Over | None = None, level: f
         >>> mask = np.array([[[[1, 0]], [[1, 1]]]], dtype=np.int8)
         >>> dims = ("chain", "draw", "row", "feature")
         >>> posterior = posterior_of({
-        ...     "posterior": xr.Dataset({"mask": (dims, mask)}, {"feature": ["age", "height"]}),
+        ...     "prior": xr.Dataset({"mask": (dims, mask)}, {"feature": ["age", "height"]}),
         ...     "sample_stats": xr.Dataset({"selection_probability": (
         ...         ("chain", "row", "feature"), mask.mean(1), {"site": "mask"})}),
         ... }, {})
@@ -64,7 +72,8 @@ def shap_explanation(posterior: Posterior, *, over: Over | None = None, level: f
     level = fraction("level", level)
     stats = group_of(posterior, "sample_stats")
     site = mask_means(posterior).attrs["site"]
-    mask = group_of(posterior, "posterior")[site]
+    mask = masks_of(posterior, given_y)[site]
+    ess = stats.get("weight_ess") if given_y or are_given_y(posterior) else None
     chains = mask.sizes["chain"]
     if over is None:
         over = "chains" if chains > 1 else "draws"
@@ -76,7 +85,7 @@ def shap_explanation(posterior: Posterior, *, over: Over | None = None, level: f
     shap = library("shap")
     mean = mask.mean(("chain", "draw"), dtype=np.float64).values
     bounds = _over_chains if over == "chains" else _over_draws
-    error, lower, upper = bounds(mask, stats, mean, level)
+    error, lower, upper = bounds(mask, ess, mean, level)
     names = [str(name) for name in mask[mask.dims[-1]].values]
     return shap.Explanation(
         mean,
@@ -91,7 +100,9 @@ def shap_explanation(posterior: Posterior, *, over: Over | None = None, level: f
 Bounds = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
-def _over_chains(mask: xr.DataArray, _: xr.Dataset, mean: np.ndarray, level: float) -> Bounds:
+def _over_chains(
+    mask: xr.DataArray, _: xr.DataArray | None, mean: np.ndarray, level: float
+) -> Bounds:
     chains = mask.sizes["chain"]
     by_chain = mask.mean("draw", dtype=np.float64).values
     error = by_chain.std(0, ddof=1) / np.sqrt(chains)
@@ -99,12 +110,14 @@ def _over_chains(mask: xr.DataArray, _: xr.Dataset, mean: np.ndarray, level: flo
     return error, (mean - half).clip(0.0, 1.0), (mean + half).clip(0.0, 1.0)
 
 
-def _over_draws(mask: xr.DataArray, stats: xr.Dataset, mean: np.ndarray, level: float) -> Bounds:
+def _over_draws(
+    mask: xr.DataArray, ess: xr.DataArray | None, mean: np.ndarray, level: float
+) -> Bounds:
     count = mask.sizes["chain"] * mask.sizes["draw"]
     deviation = mask.astype(np.float64).std(("chain", "draw")).values
     share = np.full((len(mean), 1), 1.0 / count)
-    if "weight_ess" in stats:
-        share = share + 1.0 / stats["weight_ess"].sum("chain").values[:, None]
+    if ess is not None:
+        share = share + 1.0 / ess.sum("chain").values[:, None]
     tails = ((1 - level) / 2, (1 + level) / 2)
     lower, upper = mask.quantile(
         tails, ("chain", "draw"), method="inverted_cdf", skipna=False

@@ -12,7 +12,8 @@ from scipy.stats import chi2, rankdata
 from torch import Tensor
 
 from lexppl.argument_checks import fraction, int_at_least, int_between
-from lexppl.arviz_compatibility import Posterior, group_of
+from lexppl.arviz_compatibility import Posterior
+from lexppl.explanation.mask_groups import masks_of
 
 
 @dataclass(frozen=True)
@@ -145,10 +146,10 @@ def importance_agreement(posterior: Posterior) -> pd.Series:
         >>> values[1, :, 1] += 9.0
         >>> draws = xr.Dataset({"importance": (("chain", "draw", "feature"), values)},
         ...     {"feature": ["age", "height"]})
-        >>> importance_agreement(posterior_of({"posterior": draws}, {})).round(1).to_dict()
+        >>> importance_agreement(posterior_of({"prior": draws}, {})).round(1).to_dict()
         {'age': 1.0, 'height': 0.3}
     """
-    draws = group_of(posterior, "posterior")
+    draws = masks_of(posterior)
     if "importance" not in draws:
         raise ValueError(
             f"the posterior has no variable 'importance'; it has {list(draws)}. Give one that "

@@ -106,7 +106,7 @@ def test_the_overlap_of_random_sets_is_chance():
 def posterior(values):
     names = [f"f{g}" for g in range(values.shape[2])]
     draws = xr.Dataset({"importance": (("chain", "draw", "feature"), values)}, {"feature": names})
-    return posterior_of({"posterior": draws}, {})
+    return posterior_of({"prior": draws}, {})
 
 
 def test_agreement_is_one_for_chains_alike_and_small_for_others():
@@ -180,7 +180,7 @@ WITHOUT = posterior_of({"posterior": xr.Dataset({"mask": 1})}, {})
         (lambda: importance_agreement(posterior(np.ones((2, 3, 2)))), "4 draws"),
         (
             lambda: importance_agreement(posterior_of({"posterior": xr.Dataset({"mask": 1})}, {})),
-            "no variable",
+            "no masks",
         ),
     ],
 )
