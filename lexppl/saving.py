@@ -5,6 +5,7 @@ import copy
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from types import MappingProxyType
@@ -20,18 +21,20 @@ import lexppl.inference
 import lexppl.models
 import lexppl.systems
 from lexppl.atomic_output import output_file, write_through
-from lexppl.inference import FitResult, History, NestedIWAE
+from lexppl.inference import FitResult, History, NestedIWAE, SampledGuide, SamplerRecord
 from lexppl.inference.replicates.replicate_hyperparameters import replicate_hyperparameters
 from lexppl.models.priors.families import prior_from
 from lexppl.models.priors.with_prior import weight_priors, with_prior, written_class
 
-FORMAT, FORMAT_WITH_NUMBERS = 1, 2
-"""The second has numbers in which replicates differ, which older versions would not read."""
+FORMAT, FORMAT_WITH_NUMBERS, FORMAT_WITH_CHAINS = 1, 2, 3
+"""The second has numbers in which replicates differ, the third one program for all chains of a
+sampler, which older versions would not read."""
 FORMER_NAMES = MappingProxyType({"FullProgram": "UnmaskedPredictor"})
 """Parts as files of before call them."""
 WEIGHTS = "weights.safetensors"
 DESCRIPTION = "explainer.json"
 BOOTSTRAP = "bootstrap"
+SAMPLER = "sampler"
 
 
 def known_parts() -> Mapping[str, type[nn.Module]]:
@@ -126,7 +129,8 @@ def save(result: FitResult, folder: str | Path) -> None:
     """Write a fitted explainer: `weights.safetensors` and `explainer.json`.
 
     A model that cannot describe itself is saved by its weights alone, and needs `model=` to be
-    loaded. Its bootstrap, if there is one, is saved alike in a folder below. Each file is written
+    loaded. Its bootstrap, if there is one, is saved alike in a folder below; chains of a sampler
+    are draws of the one program, saved once. Each file is written
     aside and then renamed, so that a failure leaves no half of one.
 
     Args:
@@ -143,12 +147,17 @@ def save(result: FitResult, folder: str | Path) -> None:
     weights = {}
     for kind, modules in (("model", result.models), ("guide", result.guides)):
         for r, module in enumerate(modules):
-            if isinstance(module, nn.Module):
+            # Chains are of one program.
+            again = r > 0 and module is modules[0]
+            if isinstance(module, nn.Module) and not again:
                 for name, tensor in module.state_dict().items():
                     weights[f"{kind}.{r}.{name}"] = tensor.detach().clone().contiguous().cpu()
+    if result.sampler is not None:
+        for name, values in result.sampler.sample_stats.items():
+            weights[f"{SAMPLER}.{name}"] = torch.from_numpy(np.array(values))
     numbers = {"model": _numbers_of(result.models), "guide": _numbers_of(result.guides)}
     description = {
-        "format": FORMAT_WITH_NUMBERS if any(numbers.values()) else FORMAT,
+        "format": _format(result, numbers),
         "version": version("lexppl"),
         "replicates": result.replicates,
         "model": _described(result.models[0]),
@@ -167,6 +176,7 @@ def save(result: FitResult, folder: str | Path) -> None:
         "seed": result.seed,
         "row_weights": result.row_weights,
         "bootstrap": result.bootstrap is not None,
+        SAMPLER: _sampler(result.sampler),
         "rows": None if result.rows is None else list(result.rows),
         "history": {
             name: np.where(np.isfinite(values), values, np.nan).tolist()
@@ -212,7 +222,7 @@ def load(
         description = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{folder / DESCRIPTION} is not JSON: {error}") from error
-    known = (FORMAT, FORMAT_WITH_NUMBERS)
+    known = (FORMAT, FORMAT_WITH_NUMBERS, FORMAT_WITH_CHAINS)
     if not isinstance(description, dict) or description.get("format") not in known:
         raise ValueError(
             f"{folder / DESCRIPTION} is not of the formats {known}, which this version reads"
@@ -220,8 +230,13 @@ def load(
     weights = load_file(folder / WEIGHTS)
     allowed = {**known_parts(), **{part.__name__: part for part in parts}}
     count = int(description["replicates"])
-    models = [_restored("model", r, description, model, allowed, weights) for r in range(count)]
-    guides = [_restored("guide", r, description, guide, allowed, weights) for r in range(count)]
+    sampler = _sampler_from(description.get(SAMPLER), weights)
+    if sampler is None:
+        models = [_restored("model", r, description, model, allowed, weights) for r in range(count)]
+        guides = [_restored("guide", r, description, guide, allowed, weights) for r in range(count)]
+    else:
+        models = [_restored("model", 0, description, model, allowed, weights)] * count
+        guides = [SampledGuide.of_state(_own(f"guide.{r}.", weights)) for r in range(count)]
     history = {k: np.array(v, dtype=float) for k, v in description["history"].items()}
     history["stage"] = history["stage"].astype(int)
     bootstrap = None
@@ -245,6 +260,7 @@ def load(
         row_weights=description.get("row_weights"),
         bootstrap=bootstrap,
         rows=_tuple(description.get("rows")),
+        sampler=sampler,
     )
 
 
@@ -256,14 +272,40 @@ def _refuse_unsaved(module: Any) -> None:
             raise TypeError(f"this explainer cannot be saved: {reason}")
 
 
+def _format(result: FitResult, numbers: Mapping[str, list[Any]]) -> int:
+    if result.sampler is not None:
+        return FORMAT_WITH_CHAINS
+    return FORMAT_WITH_NUMBERS if any(numbers.values()) else FORMAT
+
+
+def _own(beginning: str, weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Tensors of a file whose names begin so, by the rest of their names."""
+    return {
+        name.removeprefix(beginning): tensor
+        for name, tensor in weights.items()
+        if name.startswith(beginning)
+    }
+
+
+def _sampler(record: SamplerRecord | None) -> dict[str, Any] | None:
+    if record is None:
+        return None
+    told = asdict(record)
+    del told["sample_stats"]
+    return told
+
+
+def _sampler_from(told: Any, weights: Mapping[str, torch.Tensor]) -> SamplerRecord | None:
+    if told is None:
+        return None
+    stats = _own(f"{SAMPLER}.", weights)
+    return SamplerRecord(**told, sample_stats={name: t.numpy() for name, t in stats.items()})
+
+
 def _restored(
     kind: str, replicate: int, description: Any, given: Any, allowed: Any, weights: Any
 ) -> nn.Module | None:
-    own = {
-        name.removeprefix(f"{kind}.{replicate}."): tensor
-        for name, tensor in weights.items()
-        if name.startswith(f"{kind}.{replicate}.")
-    }
+    own = _own(f"{kind}.{replicate}.", weights)
     described = description[kind]
     if described is None and not own:
         return None

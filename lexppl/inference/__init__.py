@@ -20,6 +20,10 @@ from lexppl.inference.estimators import (
 )
 from lexppl.inference.nested_iwae import NestedIWAE
 from lexppl.inference.objective.objective import Objective
+from lexppl.inference.posterior.convergence import SamplerWarning
+from lexppl.inference.posterior.global_draws import GlobalDraws, PosteriorInference, SamplerRecord
+from lexppl.inference.posterior.mcmc import MCMC
+from lexppl.inference.posterior.sampled_guide import SampledGuide
 from lexppl.inference.replicates.averaging import averaged
 from lexppl.inference.replicates.replicate_rows import ReplicateData
 from lexppl.inference.schedules import Geometric, Linear, Schedule, WarmUp
@@ -32,6 +36,7 @@ from lexppl.inference.training.loop import Epoch
 from lexppl.inference.training.result import FitResult, History
 
 __all__ = [
+    "MCMC",
     "REBAR",
     "CollapseWarning",
     "CrossFitted",
@@ -40,6 +45,7 @@ __all__ = [
     "Epoch",
     "FitResult",
     "Geometric",
+    "GlobalDraws",
     "GradientEstimator",
     "History",
     "LearnedConstant",
@@ -51,7 +57,11 @@ __all__ = [
     "Objective",
     "Pathwise",
     "PlugInMean",
+    "PosteriorInference",
     "ReplicateData",
+    "SampledGuide",
+    "SamplerRecord",
+    "SamplerWarning",
     "Schedule",
     "ScoreFunction",
     "SelfNormalized",

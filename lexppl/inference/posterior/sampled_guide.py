@@ -71,6 +71,17 @@ class SampledGuide(PyroModule):
         """A guide of zeros, whose draws are yet to be loaded."""
         return cls({name: torch.zeros(*shape) for name, shape in shapes.items()})
 
+    @classmethod
+    def of_state(cls, state: Mapping[str, Tensor]) -> Self:
+        """The guide whose `state_dict()` it is.
+
+        Example:
+            >>> guide = SampledGuide({"layer.weight": torch.zeros(4, 2)})
+            >>> SampledGuide.of_state(guide.state_dict()).sites["layer.weight"].shape
+            torch.Size([4, 2])
+        """
+        return cls({name.replace(SEPARATOR, "."): values for name, values in state.items()})
+
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
         """Give one of the draws, by site."""
         place = draw_index()

@@ -15,6 +15,7 @@ from lexppl.effects import weights_with_priors
 from lexppl.inference.batches import Data, LoadedRows
 from lexppl.inference.contexts import program_settings, seeded
 from lexppl.inference.objective.refusals import refuse_uncovered_latents
+from lexppl.inference.posterior.automatic_guides import guide_kind
 from lexppl.inference.replicates.replicate_rows import (
     ReplicateData,
     Rows,
@@ -27,6 +28,7 @@ from lexppl.inference.stages import OptimizerFactory, Stage, TrainingModules
 from lexppl.inference.system import System
 from lexppl.inference.training.collapse import collapse, mask_marginals, report_collapse
 from lexppl.inference.training.fit_arguments import (
+    check_alike,
     check_bootstrap,
     check_numbers,
     replicates_asked_for,
@@ -39,6 +41,7 @@ from lexppl.inference.training.preparation import (
     guides_of,
     own_folds,
     set_up_guides,
+    with_guides,
 )
 from lexppl.inference.training.response_checks import holds_labels, refuse_rows
 from lexppl.inference.training.result import FitResult, History
@@ -51,6 +54,11 @@ from lexppl.inference.training.row_weights import (
     WeightedRows,
     without_weights,
 )
+from lexppl.inference.training.sampled_fit import (
+    DefaultShare,
+    refuse_training_arguments,
+    sampled_fit,
+)
 from lexppl.inference.training.weight_decay import Decay, decays_by_parameter
 
 Model = nn.Module | System | Callable[[], nn.Module]
@@ -58,6 +66,9 @@ Model = nn.Module | System | Callable[[], nn.Module]
 
 WEIGHT_DECAY = 1e-3
 """Adam's, where the user does not choose."""
+
+VALID_SHARE = DefaultShare(0.2)
+"""Of the training rows, set apart to choose the epoch; none beside an inference."""
 
 WATCHED_ROWS = 1000
 """Rows of the validation set on which a collapse is looked for."""
@@ -67,8 +78,9 @@ def fit(
     model: Model | Sequence[Model] | None,
     train: Data | ReplicateData,
     *,
-    valid: Data | ReplicateData | float | None = 0.2,
+    valid: Data | ReplicateData | float | None = VALID_SHARE,
     guide: nn.Module | Callable[..., Any] | None = None,
+    inference: Any = None,
     objective: Any = None,
     stages: Sequence[Stage] | Callable[[], Sequence[Stage]] | None = None,
     epochs: int = 300,
@@ -106,9 +118,16 @@ def fit(
         valid: the same for validation, a share of the training rows to set apart, or None. The
             best epoch is the one with the least validation loss, under the objective at the end
             of its schedules and with the same draws at every epoch.
-        guide: the guide `q(z | x, y)` or that of global latents, if there is one: a module, one of
-            Pyro's automatic guides of `poutine.block(model, hide=["mask", …])` (which is run once,
-            if it has not been), or a function. Replicates start from copies of it.
+        guide: the guide `q(z | x, y)` or that of global latents, if there is one: a class of Pyro's
+            automatic guides, as `AutoNormal` or `partial(AutoLowRankMultivariateNormal, rank=3)`;
+            an instance of one; a module; or a function. An automatic guide covers what all rows
+            share (weights with priors, a global scale), and no masks nor latents of rows: nothing
+            is to be blocked. Replicates start from copies of it.
+        inference: sample the posterior of what all rows share, in place of training:
+            `pyro.infer.NUTS` or `HMC`, :class:`MCMC`, or another :class:`PosteriorInference`.
+            Parameters without priors stay as they are given, all rows of train are conditioned on
+            (`valid` is None), and of the other arguments seed and progress alone are read. The
+            result has a "replicate" for each chain: one program, and its draws as guides.
         objective: a `pyro.infer.ELBO` with a `differentiable_loss`; :func:`annealed` if None. Under
             Pyro's own `Trace_ELBO`, `TraceMeanField_ELBO` and `TraceEnum_ELBO` the particle plates
             have size one, and a guide covers every latent that is not enumerated.
@@ -186,6 +205,9 @@ def fit(
         >>> len(result.history)
         3
     """
+    if inference is not None:
+        refuse_training_arguments(fit, locals())
+        return sampled_fit(model, train, inference, seed=seed, progress=progress)
     epochs = int_at_least("epochs", epochs)
     batch_size = int_at_least("batch_size", batch_size)
     check_numbers(replicates, folds, patience, clip_norm)
@@ -203,7 +225,11 @@ def fit(
         optimizer = partial(torch.optim.Adam, lr=at(rate, 0.0), weight_decay=common, fused=True)
     several = isinstance(model, list | tuple)
     models: list[Any] = list(model) if isinstance(model, list | tuple) else [model]
-    builders = [builder_of(one, guide, objective, stages) for one in models]
+    kind = guide_kind(guide)
+    guide = None if kind is not None else guide
+    builders = [
+        with_guides(builder_of(one, guide, objective, stages), kind, train) for one in models
+    ]
     folds = own_folds(models, builders) if folds is None else folds
     counted = replicates_asked_for(
         replicates, len(models) if several else None, train, valid, row_weights
@@ -322,17 +348,7 @@ def _divided(
 def _check_devices(runner: Replicates, rows: Rows) -> None:
     if isinstance(rows, LoadedRows):
         return
-    parameter = next(iter(runner.parameters.values()))
-    x = rows.columns[0]
-    if parameter.device != x.device:
-        raise ValueError(
-            f"x is on {x.device} and the model on {parameter.device}; move one to the other"
-        )
-    if x.is_floating_point() and x.dtype != parameter.dtype:
-        raise ValueError(
-            f"x is {x.dtype} and the model {parameter.dtype}; convert one, such as x.to"
-            f"({parameter.dtype}) or model.to({x.dtype}), which a System has too"
-        )
+    check_alike(rows.columns[0], next(iter(runner.parameters.values())))
 
 
 def _result(

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from torch import Tensor
+
 from lexppl.argument_checks import int_at_least
 from lexppl.inference.replicates.replicate_rows import ReplicateData
 from lexppl.inference.training.row_weights import weights_by_replicate
@@ -82,3 +84,24 @@ def check_numbers(
         int_at_least("patience", patience)
     if clip_norm is not None and not clip_norm > 0.0:
         raise ValueError(f"clip_norm must be positive; it is {clip_norm}")
+
+
+def check_alike(x: Tensor, parameter: Tensor) -> None:
+    """Refuse rows on another device, or of another type, than the model.
+
+    Args:
+        x: the rows.
+        parameter: one of the model.
+
+    Raises:
+        ValueError: naming both.
+    """
+    if parameter.device != x.device:
+        raise ValueError(
+            f"x is on {x.device} and the model on {parameter.device}; move one to the other"
+        )
+    if x.is_floating_point() and x.dtype != parameter.dtype:
+        raise ValueError(
+            f"x is {x.dtype} and the model {parameter.dtype}; convert one, such as x.to"
+            f"({parameter.dtype}) or model.to({x.dtype}), which a System has too"
+        )

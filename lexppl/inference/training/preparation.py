@@ -2,17 +2,19 @@
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
 from pyro.infer.autoguide import AutoGuide
 from torch import nn
 
-from lexppl.effects import drawing_weights_first
 from lexppl.inference.annealed import annealed
 from lexppl.inference.batches import Data
 from lexppl.inference.contexts import keep_parameters_local
+from lexppl.inference.posterior.automatic_guides import GuideKind, set_up
+from lexppl.inference.posterior.global_latents import latents_of
 from lexppl.inference.pyro_objectives import as_objective
 from lexppl.inference.replicates.replicate_rows import of_replicate, training_rows
 from lexppl.inference.replicates.replicates import reinitialised
@@ -139,16 +141,78 @@ def _models_kept(guides: Sequence[Any]) -> Iterator[None]:
 
 def set_up_guides(guides: Sequence[Any], models: Sequence[Any], train: Data) -> None:
     """Run Pyro's automatic guides once, which is when they make their parameters: a copy of one no
-    longer knows its model. The models' weights with priors are drawn before their plates."""
+    longer knows its model. They cover what all rows share (:func:`set_up`).
+
+    Args:
+        guides: those given.
+        models: the programs that they are given with, or what builds them.
+        train: the training data.
+    """
     modules = [model for model in models if isinstance(model, nn.Module)]
     for model in modules:
         keep_parameters_local(model)
     for guide in guides:
-        if not isinstance(guide, AutoGuide) or guide.prototype_trace is not None:
-            continue
-        keep_parameters_local(guide)
-        rows = training_rows(train, torch.get_default_dtype(), "train")
-        with torch.no_grad(), ExitStack() as drawing:
-            for model in modules:
-                drawing.enter_context(drawing_weights_first(model))
-            guide(*of_replicate(rows, next(iter(rows.batches(2, shuffle=False))), 0))
+        if isinstance(guide, AutoGuide) and guide.prototype_trace is None:
+            set_up(guide, modules, _few(train, modules))
+
+
+def with_guides(builder: Builder, kind: GuideKind | None, train: Data) -> Builder:
+    """What builds the stages with a guide of a kind for each program that has none and has latents
+    that all rows share.
+
+    Args:
+        builder: of :func:`builder_of`.
+        kind: a class of automatic guides, or a partial of one; None leaves the builder as it is.
+        train: the training data, on a few rows of which the guides are set up.
+
+    Raises:
+        ValueError: when built, where no program is left to be guided.
+    """
+    if kind is None:
+        return builder
+    make, anew = builder
+
+    def build() -> Sequence[Stage]:
+        stages = make()
+        made: dict[int, AutoGuide] = {}
+        for term in (term for stage in stages for term in stage.terms):
+            program = term.model
+            if term.guide is not None or not isinstance(program, nn.Module) or id(program) in made:
+                continue
+            keep_parameters_local(program)
+            few = _few(train, [program])
+            with torch.no_grad():
+                latents = latents_of(program, few)
+            if latents.shared:
+                made[id(program)] = kind(program)
+                set_up(made[id(program)], [program], few)
+        if not made:
+            name = getattr(kind, "__name__", None) or kind.func.__name__  # type: ignore[attr-defined]
+            raise ValueError(
+                f"{name} has nothing to cover: no program without a guide of its own has latents "
+                "that all rows share. Give a prior to some weights (PyroSample), or leave guide= "
+                "out"
+            )
+        return [
+            replace(
+                stage,
+                terms=[
+                    replace(term, guide=made.get(id(term.model), term.guide))
+                    for term in stage.terms
+                ],
+            )
+            for stage in stages
+        ]
+
+    return build, anew
+
+
+def floating_type(modules: Sequence[nn.Module]) -> torch.dtype:
+    """The floating type of the first number of some modules; torch's own where they have none."""
+    held = (t for m in modules for t in (*m.parameters(), *m.buffers()) if t.is_floating_point())
+    return next((tensor.dtype for tensor in held), torch.get_default_dtype())
+
+
+def _few(train: Data, modules: Sequence[nn.Module]) -> tuple[torch.Tensor, ...]:
+    rows = training_rows(train, floating_type(modules), "train")
+    return of_replicate(rows, next(iter(rows.batches(2, shuffle=False))), 0)

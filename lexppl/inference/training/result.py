@@ -101,21 +101,34 @@ class FitResult(Summarised):
     def summarised(self) -> Summary:
         """What was fitted to what, how long, and what came of it."""
         model = type(self.models[0]).__name__
+        sampler = self.sampler
         features = " × ".join(map(str, self.event_shape))
         names = "" if self.feature_names is None else f": {some_of(map(short, self.feature_names))}"
         lines = {
             "parts": ", ".join(f"{n} {p}" for n, p in parts_of(self.models[0]).items()),
-            "guide": None if self.guides[0] is None else type(self.guides[0]).__name__,
+            "guide": self._guide_told(),
+            "chains": None if sampler is None else sampler.summary,
             "rows": self._rows_told(),
             "x": f"{features} features{names}" + self._entries_told(),
             "y": self._y_told(),
             "bound": None if self.objective is None else self.objective.summary,
-            "epochs": self._epochs_told(),
+            "epochs": self._epochs_told() if sampler is None else None,
             "held-out loss": self._loss_told(),
             "warnings": "; ".join(self._warnings()),
         }
         count = counted(self.replicates, "replicate")
+        if sampler is not None:
+            noun = "chain" if sampler.are_chains else "set"
+            of_each = counted(self.guides[0].draws, "draw")
+            count = f"{sampler.name}, {counted(self.replicates, noun)} of {of_each}"
         return Summary(f"FitResult: {model}, {count}, seed {self.seed}", lines)
+
+    def _guide_told(self) -> str | None:
+        guide = self.guides[0]
+        if self.sampler is None:
+            return None if guide is None else type(guide).__name__
+        sites = {name: values[0].numel() for name, values in guide.sites.items()}
+        return f"draws of {counted(sum(sites.values()), 'number')}: {some_of(sites)}"
 
     def _rows_told(self) -> str | None:
         weighted = {None: "", "given": ", weighted"}
@@ -125,6 +138,8 @@ class FitResult(Summarised):
         if self.rows is None:
             return own.removeprefix(", ") or None
         learned, held_out = self.rows
+        if self.sampler is not None:
+            return f"{learned:,} conditioned on{own}"
         judged = f"{held_out:,} held out" if held_out else "none held out"
         return f"{learned:,} to learn from, {judged}{own}"
 
@@ -186,6 +201,7 @@ class FitResult(Summarised):
             best_valid=self.best_valid[kept],
             collapse=[self.collapse[place] for place in kept],
             modules=[self.modules[place] for place in kept] if self.modules else [],
+            sampler=None if self.sampler is None else self.sampler.subset(kept),
         )
 
     def check(self, x: Tensor, y: Tensor | None = None) -> None:

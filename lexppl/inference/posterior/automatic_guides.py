@@ -1,0 +1,155 @@
+"""Guides of global latents by the classes of Pyro's AutoGuide family."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any
+
+import pyro
+import torch
+from pyro.infer.autoguide import (
+    AutoCallable,
+    AutoDiscreteParallel,
+    AutoGuide,
+    AutoGuideList,
+    AutoLaplaceApproximation,
+)
+from torch import Tensor, nn
+
+from lexppl.effects import drawing_weights_first
+from lexppl.inference.contexts import keep_parameters_local
+from lexppl.inference.objective.site import Site
+from lexppl.inference.posterior.global_latents import is_discrete, latents_of
+
+GuideKind = Callable[[Any], AutoGuide]
+"""From a program to its guide, which is yet to be run."""
+
+OF_ANY_LATENT = (AutoCallable, AutoDiscreteParallel, AutoGuideList)
+
+
+def guide_kind(guide: Any) -> GuideKind | None:
+    """A class of automatic guides, or a partial of one; None for what is a guide itself, or none.
+
+    Args:
+        guide: as given to `fit`.
+
+    Raises:
+        TypeError: a class of another kind.
+        ValueError: Pyro's Laplace approximation.
+
+    Example:
+        >>> from pyro.infer.autoguide import AutoLowRankMultivariateNormal, AutoNormal
+        >>> guide_kind(AutoNormal) is AutoNormal, guide_kind(None)
+        (True, None)
+        >>> guide_kind(partial(AutoLowRankMultivariateNormal, rank=3)).keywords
+        {'rank': 3}
+    """
+    kind = guide.func if isinstance(guide, partial) else guide
+    _refuse_laplace(kind)
+    if not isinstance(kind, type):
+        return None
+    if not issubclass(kind, AutoGuide):
+        raise TypeError(
+            f"guide={kind.__name__} is a class, and of classes fit builds Pyro's automatic guides "
+            f"alone, such as AutoNormal; of any other give an instance, {kind.__name__}(…)"
+        )
+    if isinstance(guide, partial) and guide.args:
+        raise TypeError(
+            f"give the arguments of {kind.__name__} by name, as partial({kind.__name__}, rank=3): "
+            "its first is the program, which fit gives"
+        )
+    made: GuideKind = guide
+    return made
+
+
+def set_up(guide: AutoGuide, models: Sequence[nn.Module], rows: tuple[Tensor, ...]) -> None:
+    """Run an automatic guide for the first time, which is when it makes its parameters.
+
+    It sees the latents of its model that all rows share, and no others: no masks, and nothing in a
+    plate over rows. Weights with priors are drawn before the plates.
+
+    Args:
+        guide: built on one of the models, or on a part of it that is left to be seen
+            (`poutine.block`).
+        models: programs with the same latents; none where the guide's is not known, which is then
+            taken as it is.
+        rows: a few.
+
+    Raises:
+        ValueError: no global latents, or none that the guide sees; a discrete one for a guide of
+            continuous ones.
+    """
+    keep_parameters_local(guide)
+    with torch.no_grad(), ExitStack() as handlers:
+        if models:
+            shared = latents_of(models[0], rows).shared
+            _refuse(guide, shared)
+            for model in models:
+                handlers.enter_context(drawing_weights_first(model))
+                handlers.enter_context(_showing_alone(model, shared))
+        values = guide(*rows)
+    if rows[0].is_floating_point():
+        # Pyro takes the type of the priors, which may be written in another than the rows.
+        guide.to(rows[0].dtype)
+    if models and not set(shared) & set(values or ()):
+        raise ValueError(
+            f"{type(guide).__name__} sees none of the program's global latents {list(shared)}: "
+            "build it on the program that is fitted, or give its class"
+        )
+
+
+@contextmanager
+def _showing_alone(model: nn.Module, names: Mapping[str, Any]) -> Iterator[None]:
+    """Hide the other sites of a module's calls from all handlers outside it.
+
+    Args:
+        model: the module; whatever wraps it calls it.
+        names: of the sites to be seen.
+    """
+    calls: list[ExitStack] = []
+
+    def before(_: nn.Module, __: Any) -> None:
+        calls.append(ExitStack())
+        calls[-1].enter_context(pyro.poutine.block(expose=list(names)))
+
+    def after(*_: Any) -> None:
+        calls.pop().close()
+
+    hooks = (
+        model.register_forward_pre_hook(before),
+        model.register_forward_hook(after, always_call=True),
+    )
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _refuse(guide: AutoGuide, shared: Mapping[str, Site]) -> None:
+    name = type(guide).__name__
+    _refuse_laplace(type(guide))
+    if not shared:
+        raise ValueError(
+            f"{name} has nothing to cover: the program has no latents that all rows share. Give a "
+            "prior to some of its weights (PyroSample), or leave guide= out"
+        )
+    if isinstance(guide, OF_ANY_LATENT):
+        return
+    for site in shared.values():
+        if is_discrete(site):
+            raise ValueError(
+                f"{name} covers continuous latents, and the global latent {site.name!r} is "
+                f"discrete ({type(site.distribution).__name__}): write a guide that samples it "
+                "from a distribution of its own, with parameters to learn, whose score NestedIWAE "
+                "estimates"
+            )
+
+
+def _refuse_laplace(kind: Any) -> None:
+    if isinstance(kind, type) and issubclass(kind, AutoLaplaceApproximation):
+        raise ValueError(
+            "AutoLaplaceApproximation is a point until its Hessian is taken, and Pyro would take "
+            "that at one draw of the masks: use AutoMultivariateNormal, or AutoDelta for the point "
+            "alone"
+        )

@@ -1,0 +1,102 @@
+"""Whether chains agree, and how many independent draws they are worth."""
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import xarray as xr
+from torch import Tensor
+
+from lexppl.inference.posterior.global_draws import SamplerRecord
+
+MOST_R_HAT = 1.01
+LEAST_ESS = 400
+"""Below it r̂ and quantiles are not to be relied on (Vehtari et al. 2021)."""
+
+
+class SamplerWarning(UserWarning):
+    """Draws of a sampler that are not to be relied on as they are."""
+
+
+def with_convergence(record: SamplerRecord, samples: Mapping[str, Tensor]) -> SamplerRecord:
+    """The record of chains with their largest r̂ and least effective number of draws, by ArviZ.
+
+    Args:
+        record: of the sampler; one whose draws are no chains comes back as it is.
+        samples: by site `(C, S, *event)`.
+
+    Source:
+        Vehtari, Gelman, Simpson, Carpenter, Bürkner. Rank-normalization, folding, and localization:
+        an improved r̂. Bayesian Analysis 2021.
+
+    Example:
+        >>> import torch
+        >>> draws = torch.randn(4, 200, generator=torch.Generator().manual_seed(0))
+        >>> found = with_convergence(SamplerRecord("NUTS", are_chains=True), {"slope": draws})
+        >>> found.r_hat < 1.05, found.ess > 400
+        (True, True)
+    """
+    chains, draws = next(iter(samples.values())).shape[:2]
+    if not record.are_chains or draws < 4:
+        return record
+    with warnings.catch_warnings():
+        # ArviZ 0.2x announces its successor on import.
+        warnings.simplefilter("ignore", FutureWarning)
+        import arviz  # noqa: PLC0415 - slow, and not needed to import the library
+    numbers = {
+        name: (("chain", "draw", f"{name} entry"), values.reshape(chains, draws, -1).cpu().numpy())
+        for name, values in samples.items()
+    }
+    named = xr.Dataset(numbers)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        sizes = [_values(arviz.ess(named, method=method)) for method in ("bulk", "tail")]
+        agreement = _values(arviz.rhat(named)) if chains > 1 else None
+    return replace(
+        record,
+        # A number that never moves has none, and is no sign of agreement.
+        r_hat=None if agreement is None else float(np.nan_to_num(agreement, nan=np.inf).max()),
+        ess=float(np.nan_to_num(np.concatenate(sizes)).min()),
+    )
+
+
+def warn_of(record: SamplerRecord) -> None:
+    """Warn of chains that disagree, that are worth few draws, or whose trajectories diverged.
+
+    Args:
+        record: as :func:`with_convergence` returns it.
+
+    Example:
+        >>> with warnings.catch_warnings(record=True) as told:
+        ...     warn_of(SamplerRecord("NUTS", are_chains=True, r_hat=1.5, ess=900.0))
+        >>> str(told[0].message)[:47]
+        'the chains of NUTS disagree: r̂ is up to 1.500,'
+    """
+    if record.r_hat is not None and record.r_hat > MOST_R_HAT:
+        _warn(
+            f"the chains of {record.name} disagree: r̂ is up to {record.r_hat:.3f}, and where they "
+            f"agree it is below {MOST_R_HAT}. Their draws are not those of one posterior: run them "
+            "longer (warmup=, samples=), or look for several modes, such as hidden units that can "
+            "change places"
+        )
+    elif record.ess is not None and record.ess < LEAST_ESS:
+        _warn(
+            f"the chains of {record.name} are worth {record.ess:.0f} independent draws, too few "
+            f"for intervals ({LEAST_ESS} are enough): give more samples="
+        )
+    draws = np.size(record.sample_stats.get("diverging", ()))
+    if record.divergences:
+        _warn(
+            f"{record.divergences} of {draws:,} draws of {record.name} diverged, where the "
+            "posterior bends too sharply for its steps, and what lies there is missing: give a "
+            "higher target_accept_prob, as partial(NUTS, target_accept_prob=0.95), or write a "
+            "hierarchical prior as scale * pyro.sample(…, Normal(0, 1))"
+        )
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, SamplerWarning, stacklevel=5)
+
+
+def _values(found: xr.Dataset) -> np.ndarray:
+    return np.concatenate([found[name].values.ravel() for name in found.data_vars])

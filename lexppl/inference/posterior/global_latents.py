@@ -1,0 +1,112 @@
+"""The latents of a program by what shares them: all rows, a row, a mask."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyro
+import pyro.distributions as dist
+from pyro.poutine.messenger import Messenger
+from pyro.poutine.subsample_messenger import _Subsample
+from torch import Tensor, nn
+
+from lexppl.effects import ParticleCounts, weights_first
+from lexppl.evaluation_mode import evaluating
+from lexppl.inference.objective.site import Site
+
+
+@dataclass(frozen=True)
+class Latents:
+    """The latent sites of a program, of one draw, by name.
+
+    Args:
+        shared: those of all rows together: weights with priors, a global scale.
+        of_rows: those outside `mask_particles()` that each row has its own of.
+        in_particles: masks, imputations and what else is drawn with them.
+    """
+
+    shared: Mapping[str, Site]
+    of_rows: Mapping[str, Site]
+    in_particles: Mapping[str, Site]
+
+
+def latents_of(program: Callable[..., Any], rows: tuple[Tensor, ...]) -> Latents:
+    """Look for a program's latents in a run of it.
+
+    A plate over rows is one that grows with them: the program is run on two rows and on three. So
+    a plate of sites or of groups, whose effects all rows share, is told from it whatever its size.
+
+    Args:
+        program: a module or a function; its weights with priors are drawn first.
+        rows: one row or more, as arguments of the program.
+
+    Raises:
+        ValueError: an improper prior.
+
+    Example:
+        >>> import torch
+        >>> def program(x):
+        ...     scale = pyro.sample("scale", dist.HalfNormal(1.0))
+        ...     with pyro.plate("sites", 2):
+        ...         pyro.sample("effect", dist.Normal(0.0, scale))
+        ...     with pyro.plate("data", len(x)):
+        ...         pyro.sample("noise", dist.Normal(0.0, 1.0))
+        >>> found = latents_of(program, (torch.zeros(2, 3),))
+        >>> sorted(found.shared), sorted(found.of_rows)
+        (['effect', 'scale'], ['noise'])
+    """
+    two, three = (_sites(program, tuple(c[[0] * n] for c in rows)) for n in (2, 3))
+    sizes = {plate.name: _size(plate) for site in two.values() for plate in site.plates}
+    grown = {
+        plate.name
+        for site in three.values()
+        for plate in site.plates
+        if plate.name in sizes and sizes[plate.name] != _size(plate)
+    }
+    outside = {name: site for name, site in two.items() if not site.in_particles}
+    of_rows = {name for name, site in outside.items() if grown & set(site.plate_names)}
+    return Latents(
+        {name: site for name, site in outside.items() if name not in of_rows},
+        {name: site for name, site in outside.items() if name in of_rows},
+        {name: site for name, site in two.items() if site.in_particles},
+    )
+
+
+def is_discrete(site: Site) -> bool:
+    """Whether a site's values are whole numbers or zeros and ones.
+
+    Example:
+        >>> import torch
+        >>> few = (torch.zeros(1, 3),)
+        >>> found = latents_of(lambda x: pyro.sample("k", dist.Poisson(2.0)), few)
+        >>> is_discrete(found.shared["k"])
+        True
+    """
+    return bool(site.distribution.support.is_discrete)
+
+
+def _size(plate: Any) -> tuple[Any, Any]:
+    return plate.size, plate.full_size
+
+
+def _sites(program: Callable[..., Any], rows: tuple[Tensor, ...]) -> dict[str, Site]:
+    module = program if isinstance(program, nn.Module) else nn.Module()
+    with ParticleCounts(1, 1), evaluating(module), _RefuseImproper():
+        trace = pyro.poutine.trace(weights_first(program)).get_trace(*rows)
+    sites = {
+        name: Site.of(node)
+        for name, node in trace.nodes.items()
+        if node["type"] == "sample" and not isinstance(node["fn"], _Subsample)
+    }
+    return {n: s for n, s in sites.items() if not (s.observed or s.is_deterministic)}
+
+
+class _RefuseImproper(Messenger):
+    """Refuse a prior that nothing can be drawn from, by the site's name."""
+
+    def _pyro_sample(self, msg: Any) -> None:
+        if isinstance(msg["fn"], dist.ImproperUniform) and not msg["is_observed"]:
+            raise ValueError(
+                f"the prior of {msg['name']!r} is improper: nothing can be drawn from it, and it "
+                "may leave no posterior; give a proper one, such as Normal(0., 10.)"
+            )

@@ -1,0 +1,280 @@
+"""Global latents by Pyro's Hamiltonian kernels, the masks summed out exactly."""
+
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyro.infer
+import torch
+from pyro.infer import HMC, NUTS
+from pyro.infer.autoguide import init_to_uniform
+from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
+from torch import Tensor, nn
+from tqdm.auto import tqdm
+
+from lexppl.argument_checks import int_at_least
+from lexppl.inference.contexts import program_settings, seeded
+from lexppl.inference.posterior.global_draws import GlobalDraws, PosteriorInference, SamplerRecord
+from lexppl.inference.posterior.potential import Potential
+
+OURS = (
+    "model",
+    "potential_fn",
+    "transforms",
+    "max_plate_nesting",
+    "jit_compile",
+    "jit_options",
+    "ignore_jit_warnings",
+)
+"""Arguments of Pyro's kernels that say what is sampled, which the program does here."""
+
+Chain = tuple[dict[str, Tensor], dict[str, np.ndarray]]
+
+
+@dataclass(frozen=True)
+class MCMC:
+    """Sample a program's global latents by one of Pyro's Hamiltonian kernels.
+
+    The masks are no part of the chain: they are summed out exactly, so that the kernel sees the
+    smooth density `p(θ) Π_n Σ_z p(z | x_n, θ) p(y_n | x_n, z, θ)`, and all rows take part in every
+    step (:class:`~lexppl.inference.posterior.potential.Potential`). Parameters without priors stay
+    at the values that they have. Chains run one after another, each from a seed and a start of its
+    own. Numbers are of the type of x: float64 rows are the surer ones.
+
+    Args:
+        kernel: `NUTS` or `HMC`, a class derived from one, or a `functools.partial` of it with its
+            arguments, as `partial(NUTS, max_tree_depth=6, target_accept_prob=0.9)`.
+        samples: S ≥ 4 draws of each chain that are kept.
+        warmup: draws before them, in which step size and mass matrix adapt; S if None.
+        chains: C.
+        imputations: K, for a program whose imputations are random: K of each mask are drawn once
+            and stay the same in all chains. What is then sampled exactly is the posterior of the
+            program whose imputer draws from these K. None where the imputation is a function of x
+            and the mask.
+
+    Raises:
+        ValueError: a number that is too small; an argument of the kernel that is not the user's.
+        TypeError: a kernel of another kind, or one that has been built.
+
+    Example:
+        >>> from lexppl.inference import fit
+        >>> from pyro.nn import PyroModule, PyroSample
+        >>> import pyro, pyro.distributions as dist
+        >>> from lexppl.effects import mask_particles
+        >>> class Line(PyroModule):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.slope = PyroSample(dist.Normal(0.0, 1.0))
+        ...     def forward(self, x, y=None):
+        ...         with pyro.plate("data", len(x), dim=-1), mask_particles():
+        ...             mask = pyro.sample("mask", dist.Bernoulli(x.new_tensor([0.9])).to_event(1))
+        ...             mean = self.slope * mask[..., 0] * x[:, 0]
+        ...             pyro.sample("y", dist.Normal(mean, 1.0), obs=y)
+        >>> x = torch.linspace(-1.0, 1.0, 20, dtype=torch.float64).unsqueeze(-1)
+        >>> short = MCMC(partial(NUTS, max_tree_depth=4), samples=100, warmup=50, chains=2)
+        >>> result = fit(Line(), (x, 2 * x[:, 0]), inference=short, progress=False)
+        >>> result.guides[0].sites["slope"].shape
+        torch.Size([100])
+
+    Source:
+        Hoffman & Gelman. The No-U-Turn Sampler. JMLR 2014.
+    """
+
+    kernel: Any = NUTS
+    samples: int = 1000
+    warmup: int | None = 500
+    chains: int = 4
+    imputations: int | None = None
+
+    def __post_init__(self) -> None:
+        refuse_other_kernels(self.kernel)
+        # Fewer have no r̂ and no effective number of draws.
+        int_at_least("samples", self.samples, 4)
+        int_at_least("chains", self.chains)
+        if self.warmup is not None:
+            int_at_least("warmup", self.warmup)
+        if self.imputations is not None:
+            int_at_least("imputations", self.imputations)
+
+    @property
+    def name(self) -> str:
+        """Of the kernel: "NUTS"."""
+        return str(_class_of(self.kernel).__name__)
+
+    def run(
+        self, model: Any, rows: tuple[Tensor, ...], *, seed: int, progress: bool
+    ) -> GlobalDraws:
+        """Draw C chains, as :meth:`PosteriorInference.run`.
+
+        Raises:
+            ValueError: as :class:`Potential` and :func:`exact_likelihood`.
+        """
+        device = rows[0].device
+        of_kernel = dict(self.kernel.keywords) if isinstance(self.kernel, partial) else {}
+        strategy = of_kernel.pop("init_strategy", init_to_uniform)
+        seeds = torch.randint(2**31, (self.chains,), generator=torch.Generator().manual_seed(seed))
+        with _held(model):
+            with seeded(seed, device), program_settings(validate=True):
+                potential = Potential(model, rows, self.imputations, seed)
+                # Every chain's start, and with it every refusal, comes before the first draw.
+                starts = [potential.start(strategy) for _ in range(self.chains)]
+            chains: list[Chain] = []
+            warmup = self.samples if self.warmup is None else self.warmup
+            # None: silent where standard error is no terminal; a notebook has a bar of its own.
+            with tqdm(
+                total=self.chains * (warmup + self.samples),
+                disable=None if progress else True,
+                unit="draw",
+            ) as bar:
+                for start, own in zip(starts, seeds.tolist(), strict=True):
+                    with seeded(own, device), program_settings(validate=False):
+                        kernel = _class_of(self.kernel)(potential_fn=potential, **of_kernel)
+                        kernel.initial_params = start
+                        chains.append(_chain(kernel, potential, warmup, self.samples, bar.update))
+        values, stats = zip(*chains, strict=True)
+        note = None
+        if self.imputations is not None:
+            note = f"{self.imputations} imputations of each mask, the same in all draws"
+        record = SamplerRecord(
+            self.name,
+            are_chains=True,
+            sample_stats={name: np.stack([one[name] for one in stats]) for name in stats[0]},
+            note=note,
+        )
+        samples = {name: torch.stack([one[name] for one in values]) for name in potential.sites}
+        return GlobalDraws(samples, record, model)
+
+
+def refuse_other_kernels(kernel: Any) -> None:
+    """Refuse what is no class of Pyro's Hamiltonian kernels.
+
+    Args:
+        kernel: a class, or a partial of one.
+
+    Raises:
+        TypeError, ValueError: as it says.
+
+    Example:
+        >>> refuse_other_kernels(partial(NUTS, max_tree_depth=5))
+    """
+    if isinstance(kernel, MCMCKernel):
+        name = type(kernel).__name__
+        raise TypeError(
+            f"inference takes the class {name}, or partial({name}, …), and builds the kernel "
+            f"itself, whose density has the masks summed out; it is given a built {name}"
+        )
+    kind = _class_of(kernel)
+    if not (isinstance(kind, type) and issubclass(kind, HMC)):
+        raise TypeError(
+            "kernel must be pyro.infer.NUTS or pyro.infer.HMC, a class derived from them, or a "
+            f"functools.partial of one; it is {kernel!r}"
+        )
+    if not isinstance(kernel, partial):
+        return
+    if kernel.args:
+        raise ValueError(f"give the arguments of {kind.__name__} by name; {kernel.args} have none")
+    ours = [name for name in kernel.keywords if name in OURS]
+    known = inspect.signature(kind.__init__).parameters
+    unknown = [name for name in kernel.keywords if name not in known]
+    if ours or unknown:
+        raise ValueError(
+            f"{kind.__name__} is given {ours or unknown}, which "
+            + ("the program says itself here" if ours else "it does not have")
+            + f"; it takes {[name for name in known if name not in (*OURS, 'self')]}"
+        )
+
+
+def as_inference(inference: Any) -> PosteriorInference:
+    """An inference from what is given to `fit(inference=)`.
+
+    Args:
+        inference: Pyro's `NUTS` or `HMC` or a partial of them, for :class:`MCMC` with its defaults;
+            or a :class:`PosteriorInference`, or its class, for one with defaults.
+
+    Raises:
+        TypeError: anything else.
+
+    Example:
+        >>> as_inference(NUTS).chains
+        4
+    """
+    kind = _class_of(inference)
+    if isinstance(inference, MCMCKernel) or (
+        isinstance(kind, type) and issubclass(kind, MCMCKernel)
+    ):
+        return MCMC(inference)
+    if isinstance(inference, pyro.infer.MCMC) or kind is pyro.infer.MCMC:
+        raise TypeError(
+            "Pyro's MCMC runs a model that its kernel holds; give the kernel's class, as "
+            "inference=NUTS, or lexppl.inference.MCMC(NUTS, samples=1000, warmup=500, chains=4)"
+        )
+    if isinstance(inference, type) and callable(getattr(inference, "run", None)):
+        inference = inference()
+    if not callable(getattr(inference, "run", None)):
+        raise TypeError(
+            "inference must be pyro.infer.NUTS or HMC, MCMC(NUTS, samples=…), or another "
+            f"PosteriorInference, which has a method run; it is {inference!r}"
+        )
+    found: PosteriorInference = inference
+    return found
+
+
+@contextmanager
+def _held(model: Any) -> Iterator[None]:
+    """No gradients of a program's parameters, which a chain does not move."""
+    parameters = model.parameters() if isinstance(model, nn.Module) else ()
+    learned = [parameter for parameter in parameters if parameter.requires_grad]
+    for parameter in learned:
+        parameter.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for parameter in learned:
+            parameter.requires_grad_()
+
+
+def _class_of(kernel: Any) -> Any:
+    return kernel.func if isinstance(kernel, partial) else kernel
+
+
+def _chain(
+    kernel: HMC,
+    potential: Potential,
+    warmup: int,
+    samples: int,
+    drawn: Callable[[], Any],
+) -> Chain:
+    """Draws of one chain `(S, *event)` by site, and what is told of each by ArviZ's names."""
+    kernel.setup(warmup)
+    place, draws = kernel.initial_params, []
+    steps, accepted = np.zeros(samples, dtype=int), np.zeros(samples)
+    mean = 0.0
+    for number in range(-warmup, samples):
+        before = potential.evaluations
+        place = kernel.sample(place)
+        drawn()
+        if number < 0:
+            continue
+        draws.append(potential.constrained(place))
+        steps[number] = potential.evaluations - before
+        # Pyro keeps a running mean of the chances that the proposals had.
+        latest = kernel._mean_accept_prob
+        accepted[number] = (number + 1) * latest - number * mean
+        mean = latest
+    diverging = np.zeros(samples, dtype=bool)
+    diverging[kernel.diagnostics()["divergences"]] = True
+    stats = {
+        "diverging": diverging,
+        "acceptance_rate": accepted.clip(0.0, 1.0),
+        "step_size": np.full(samples, float(kernel.step_size)),
+        "n_steps": steps,
+    }
+    if isinstance(kernel, NUTS):
+        # 2^d − 1 steps fill a tree of d doublings; the last of them may have been left half done.
+        stats["tree_depth"] = np.ceil(np.log2(steps + 1)).astype(int)
+    kernel.cleanup()
+    return {name: torch.stack([one[name] for one in draws]).detach() for name in draws[0]}, stats

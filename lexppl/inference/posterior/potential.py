@@ -1,0 +1,159 @@
+"""The posterior of a program's global latents as the potential of a Hamiltonian."""
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import pyro
+import torch
+from pyro.infer.autoguide.initialization import InitMessenger, init_to_uniform
+from pyro.poutine.messenger import Messenger
+from torch import Tensor
+from torch.distributions import biject_to
+
+from lexppl.effects import weights_first
+from lexppl.inference.contexts import seeded
+from lexppl.inference.posterior.exact_likelihood import exact_likelihood
+from lexppl.inference.posterior.global_latents import Latents, is_discrete, latents_of
+
+ENUMERATE = "enumerate"
+MOST_STARTS = 100
+
+
+class Potential:
+    """Minus the log-density of a program's global latents θ given its rows,
+
+        U(u) = −log p(θ) − Σ_n log p(y_n | x_n, θ) − log |det ∂θ/∂u|,    θ = t(u),
+
+    with the masks summed out exactly (:func:`exact_likelihood`) and t the map of
+    `torch.distributions.biject_to` from unconstrained numbers onto each latent's support. A penalty
+    is a term of it, `+ Σ_n E_{z ~ p(z | x_n, θ)}[R]`, as it is of a fit's objective.
+
+    Args:
+        model: the program.
+        rows: all rows, as arguments of the model.
+        imputations: K draws of each mask's imputation, where it is random. They are drawn from the
+            seed at every evaluation, and so are the same at all: the potential is exactly that of
+            the program whose imputer draws from these K.
+        seed: of those.
+
+    Raises:
+        ValueError: no global latents, or discrete ones; a support that depends on another latent;
+            what :func:`exact_likelihood` refuses.
+
+    Example:
+        >>> import pyro.distributions as dist
+        >>> from lexppl.effects import mask_particles
+        >>> def program(x, y):
+        ...     rate = pyro.sample("rate", dist.Uniform(0.0, 1.0))
+        ...     with pyro.plate("data", len(x)), mask_particles():
+        ...         mask = pyro.sample("mask", dist.Bernoulli(torch.ones(1) / 2).to_event(1))
+        ...         pyro.sample("y", dist.Bernoulli(rate * mask[..., 0]), obs=y)
+        >>> potential = Potential(program, (torch.zeros(1, 1), torch.ones(1)))
+        >>> float(potential({"rate": torch.tensor(0.0)}).exp())  # 1 / (1/2 · 1/2 · 1/4)
+        16.0
+    """
+
+    def __init__(
+        self,
+        model: Callable[..., Any],
+        rows: tuple[Tensor, ...],
+        imputations: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        few = tuple(column[:1] for column in rows)
+        latents = latents_of(model, few)
+        self._refuse(latents, latents_of(model, few))
+        self.sites = tuple(latents.shared)
+        """Names of the global latents."""
+        self.objective = exact_likelihood(latents, len(rows[0]), imputations)
+        self.evaluations = 0
+        """How often it was evaluated."""
+        self._transforms = {
+            name: biject_to(site.distribution.support) for name, site in latents.shared.items()
+        }
+        self._model, self._rows, self._few = weights_first(model), rows, few
+        self._fixed: Callable[[], AbstractContextManager[None]] = nullcontext
+        if imputations is not None:
+            self._fixed = lambda: seeded(seed, rows[0].device)
+
+    @staticmethod
+    def _refuse(latents: Latents, again: Latents) -> None:
+        if not latents.shared:
+            raise ValueError(
+                "there is nothing to sample: the program has no latents that all rows share; give "
+                "a prior to some of its weights (PyroSample) or sample a global before its plates"
+            )
+        for name, site in latents.shared.items():
+            if is_discrete(site):
+                raise ValueError(
+                    f"global latent {name!r} is discrete ({type(site.distribution).__name__}), and "
+                    "Hamiltonian dynamics move continuous ones: write a guide that draws it "
+                    "(guide=), whose score the objective then estimates"
+                )
+            here, there = (
+                biject_to(found.shared[name].distribution.support) for found in (latents, again)
+            )
+            place = here.inv(site.value)
+            if not torch.equal(here(place), there(place)):
+                raise ValueError(
+                    f"the support of {name!r} depends on another latent, and so has no one map "
+                    "from unconstrained numbers; write it as a transform of a latent whose support "
+                    "is fixed, such as scale * pyro.sample(…)"
+                )
+
+    def __call__(self, unconstrained: Mapping[str, Tensor]) -> Tensor:
+        """U, in nats."""
+        self.evaluations += 1
+        values = self.constrained(unconstrained)
+        given = pyro.condition(self._model, data=values)
+        with self._fixed(), _SummedAnyway():
+            loss = self.objective.differentiable_loss(given, None, *self._rows)
+        for name, value in values.items():
+            jacobian = self._transforms[name].log_abs_det_jacobian(unconstrained[name], value)
+            loss = loss - jacobian.sum()
+        return loss
+
+    def constrained(self, unconstrained: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """θ = t(u), by name."""
+        return {name: self._transforms[name](unconstrained[name]) for name in self.sites}
+
+    def start(self, strategy: Callable[..., Any] = init_to_uniform) -> dict[str, Tensor]:
+        """Unconstrained numbers to start from, where the potential and its gradient are finite.
+
+        Args:
+            strategy: one of Pyro's `init_to_…`, or any function of a site that gives its value.
+
+        Raises:
+            ValueError: none of a hundred draws is such a place.
+        """
+        shown = pyro.poutine.block(self._model, expose=list(self.sites))
+        x = self._rows[0]
+        for _ in range(MOST_STARTS):
+            with torch.no_grad():
+                trace = pyro.poutine.trace(InitMessenger(strategy)(shown)).get_trace(*self._few)
+                start = {
+                    name: self._transforms[name].inv(trace.nodes[name]["value"]).detach()
+                    for name in self.sites
+                }
+            if x.is_floating_point():
+                start = {name: value.to(x) for name, value in start.items()}
+            if self._is_finite(start):
+                return start
+        raise ValueError(
+            f"the posterior density is zero or infinite at {MOST_STARTS} starting values: look for "
+            "rows that the program gives probability zero, or give partial(NUTS, init_strategy=…)"
+        )
+
+    def _is_finite(self, start: Mapping[str, Tensor]) -> bool:
+        place = {name: value.clone().requires_grad_() for name, value in start.items()}
+        value = self(place)
+        gradients = torch.autograd.grad(value, list(place.values()))
+        return all(bool(numbers.isfinite().all()) for numbers in (value, *gradients))
+
+
+class _SummedAnyway(Messenger):
+    """Take away Pyro's mark of a site that is to be summed out: the masks are, marked or not."""
+
+    def _pyro_sample(self, msg: Any) -> None:
+        (msg["infer"] or {}).pop(ENUMERATE, None)

@@ -1,0 +1,150 @@
+"""A fit whose global latents are sampled from their posterior, and not trained."""
+
+import copy
+import inspect
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from lexppl.inference.batches import Data, LoadedRows, TensorRows
+from lexppl.inference.contexts import keep_parameters_local, seeded
+from lexppl.inference.posterior.convergence import SamplerWarning, warn_of, with_convergence
+from lexppl.inference.posterior.mcmc import as_inference
+from lexppl.inference.replicates.replicate_rows import training_rows
+from lexppl.inference.system import System
+from lexppl.inference.training.fit_arguments import check_alike
+from lexppl.inference.training.preparation import floating_type
+from lexppl.inference.training.result import FitResult, History
+
+READ = ("model", "train", "inference", "seed", "progress", "valid")
+"""The arguments of `fit` that mean something to an inference."""
+
+
+class DefaultShare(float):
+    """The share of rows that `fit` sets apart where nobody says; one that is given is none."""
+
+
+def refuse_training_arguments(fit: Callable[..., Any], given: Mapping[str, Any]) -> None:
+    """Refuse arguments of training beside an inference, which has settings of its own.
+
+    Args:
+        fit: the function, whose defaults are no choice of the user's.
+        given: what it was called with, by name.
+
+    Raises:
+        ValueError: naming them.
+    """
+    defaults = {n: p.default for n, p in inspect.signature(fit).parameters.items()}
+    chosen = [name for name, value in given.items() if not _same(value, defaults[name])]
+    meaningless = [name for name in chosen if name not in READ]
+    if meaningless:
+        raise ValueError(
+            f"{', '.join(f'{name}=' for name in meaningless)} mean nothing beside inference=, "
+            "which trains nothing by epochs: leave them out; what a sampler can be told it is told "
+            "itself, as MCMC(NUTS, samples=1000, chains=4)"
+        )
+    valid = given["valid"]
+    if valid is not None and not isinstance(valid, DefaultShare):
+        raise ValueError(
+            "valid= means nothing beside inference=, which chooses no epoch and is given all rows "
+            "of train: leave it out, and judge by rows that are not in train"
+        )
+
+
+def sampled_fit(model: Any, train: Data, inference: Any, *, seed: int, progress: bool) -> FitResult:
+    """Draws of a program's global latents given all rows, as a result of one "replicate" a chain.
+
+    Args:
+        model: a program, a function that builds one, or a :class:`System`, whose explaining program
+            is sampled; it is copied.
+        train: all rows, with y.
+        inference: as :func:`as_inference` takes it.
+        seed: of all that is drawn.
+        progress: show a progress bar.
+
+    Raises:
+        ValueError, TypeError: what cannot be sampled, before any draw.
+    """
+    method = as_inference(inference)
+    program = _program_of(model, seed)
+    rows = training_rows(train, floating_type([program]), "train")
+    if not isinstance(rows, TensorRows):
+        kind = "a loader, which gives them in batches"
+        if not isinstance(rows, LoadedRows):
+            kind = "a data set for each replicate"
+        raise TypeError(
+            f"inference= is given all rows at once, and train is {kind}: give tensors, "
+            "arrays or a data set"
+        )
+    held = next(iter(program.parameters()), None)
+    if held is not None:
+        check_alike(rows.columns[0], held)
+    _tell_of_fixed(program)
+    keep_parameters_local(program)
+    drawn = method.run(program.eval(), rows.columns, seed=seed, progress=progress)
+    record = with_convergence(drawn.sampler, drawn.samples)
+    warn_of(record)
+    y = rows.columns[1] if len(rows.columns) > 1 else None
+    chains = drawn.chains
+    return FitResult(
+        models=[drawn.model] * chains,
+        guides=drawn.guides(),
+        objective=None,
+        history=History(*(np.zeros((0, chains)) for _ in range(2)), np.zeros(0, int), np.zeros(0)),
+        best_epoch=np.zeros(chains, dtype=int),
+        best_valid=np.full(chains, np.nan),
+        collapse=[None] * chains,
+        interrupted=False,
+        event_shape=tuple(rows.columns[0].shape[1:]),
+        labels=None if y is None or y.is_floating_point() else tuple(y.unique().tolist()),
+        seed=seed,
+        entry_names=getattr(train, "entry_names", None),
+        feature_names=getattr(train, "feature_names", None),
+        class_names=getattr(train, "class_names", None),
+        rows=(len(rows), 0),
+        sampler=record,
+    )
+
+
+def _program_of(model: Any, seed: int) -> nn.Module:
+    with seeded(seed):
+        if isinstance(model, System):
+            built = model.program()
+        elif isinstance(model, nn.Module):
+            built = copy.deepcopy(model)
+        else:
+            built = model() if callable(model) else model
+    if not isinstance(built, nn.Module):
+        raise TypeError(
+            "inference= samples one program: a torch or Pyro module, a function that builds one, "
+            f"or a System; model is {type(built).__name__}"
+        )
+    return built
+
+
+def _tell_of_fixed(program: nn.Module) -> None:
+    """Warn of parameters without priors that nobody has fitted: a program as it was built."""
+    fixed = [name for name, p in program.named_parameters() if p.requires_grad]
+    if fixed and program.training:
+        count = sum(p.numel() for p in program.parameters() if p.requires_grad)
+        warnings.warn(
+            f"{count:,} numbers of the program ({fixed[0]} and what follows) have no prior: they "
+            "stay at the values that they have, and the posterior is given these. Give them "
+            "priors, or fit the program before and pass result.model; program.eval() says that "
+            "they are meant",
+            SamplerWarning,
+            stacklevel=4,
+        )
+
+
+def _same(value: Any, default: Any) -> bool:
+    if value is default:
+        return True
+    return (
+        type(value) is type(default)
+        and isinstance(value, int | float | str | tuple)
+        and bool(value == default)
+    )
