@@ -1,0 +1,209 @@
+"""Laplace's approximation."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from lexppl.argument_checks import int_at_least
+from lexppl.inference.contexts import program_settings, seeded
+from lexppl.inference.nested_iwae import NestedIWAE
+from lexppl.inference.posterior.bayes_extra import bayes_library
+from lexppl.inference.posterior.global_draws import GlobalDraws, SamplerRecord
+from lexppl.inference.posterior.log_posterior import FirstMasks, LogPosterior
+from lexppl.inference.posterior.scaled_start import ScaledStart, climbing_steps
+
+NEWTON_STEPS = 20
+CLOSE = 0.01
+"""A mode is found where Newton's step is shorter, in posterior sds."""
+
+FAR = 0.5
+"""A mode is told to be missed where it is farther, in posterior sds."""
+
+NUMBERS = 2**24
+"""Of gradients by row that are held at once."""
+
+MOST_DENSE = 2048
+"""Coordinates of a dense Hessian."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Laplace:
+    """Laplace's approximation by `posteriors`: a normal distribution at the mode.
+
+    With û a mode of `log p(θ) + log |dθ/du| + Σ_n ℒ_n` in unconstrained globals u,
+
+        u ~ N(û, H⁻¹),    H the negative Hessian there (MacKay 1992);
+
+    diagonal, `H ≈ diag(−∂² log p / ∂u_i² + Σ_n (∂ℒ_n / ∂u_i)²)`, the empirical Fisher information
+    of the rows: sds are then those of one coordinate while the others stay, and too small where
+    coordinates are correlated.
+
+    The draws are independent, one chain of them. They are of the posterior where it is normal in u,
+    and no better than that elsewhere. Of several modes there is one, the highest that `starts`
+    climbs have found.
+
+    Args:
+        draws: S.
+        diagonal: leave correlations out, for networks.
+        starts: climbs, each from a draw of the prior.
+        warm_up: steps of Adam of each, and three times half as many once scales are known.
+        batch_size: of the climbs; None for all rows.
+        objective: the bound ℒ; None to choose. A dense Hessian needs the exact log-likelihood: a
+            gradient of drawn masks is an estimate, whose own derivative means nothing. Of a bound
+            with drawn masks the noise of the gradients makes the diagonal too large, and the sds
+            too small.
+
+    Raises:
+        ValueError, TypeError: a number outside its range.
+
+    Example:
+        >>> Laplace(diagonal=True).draws
+        1000
+
+    Reference:
+        MacKay. A practical Bayesian framework for backpropagation networks. Neural Computation
+        1992. Daxberger et al. Laplace redux. NeurIPS 2021.
+    """
+
+    draws: int = 1000
+    diagonal: bool = False
+    starts: int = 4
+    warm_up: int = 400
+    batch_size: int | None = None
+    objective: NestedIWAE | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("draws", "starts", "warm_up"):
+            int_at_least(name, getattr(self, name))
+        if self.batch_size is not None:
+            int_at_least("batch_size", self.batch_size)
+        if not (self.objective is None or isinstance(self.objective, NestedIWAE)):
+            raise TypeError(f"objective must be a NestedIWAE or None; it is {self.objective!r}")
+
+    def run(
+        self, model: Any, rows: tuple[Tensor, ...], *, seed: int, progress: bool
+    ) -> GlobalDraws:
+        """Draw; see :class:`lexppl.inference.posterior.global_draws.PosteriorInference`.
+
+        Raises:
+            ValueError, TypeError: rows fewer than a batch, a program without global latents or with
+                discrete ones; for a dense Hessian masks or imputations that are drawn, or more than
+                2,048 coordinates.
+            FloatingPointError: no mode found, or none there is.
+            ImportError: `posteriors` is not installed.
+        """
+        bayes_library()
+        size = len(rows[0]) if self.batch_size is None else self.batch_size
+        target = LogPosterior.of(model, rows, seed, size, self.objective)
+        if not self.diagonal:
+            _refuse_dense(target)
+        with (
+            seeded(seed, target.device),
+            program_settings(validate=False),
+            tqdm(
+                total=climbing_steps(self.warm_up), disable=None if progress else True, unit="step"
+            ) as bar,
+        ):
+            start = ScaledStart.find(target, self.starts, self.warm_up, bar)
+            start = start.highest()
+            place = start.unscaled(start.vectors)[0]
+            find = _diagonal if self.diagonal else _dense
+            vectors = find(target, place, self.draws)
+        name = f"{'diagonal' if self.diagonal else 'dense'} Laplace{target.told}"
+        samples = target.sites.samples(vectors.unsqueeze(0))
+        return GlobalDraws(samples, SamplerRecord(name, are_chains=False), target.model)
+
+
+def _refuse_dense(target: LogPosterior) -> None:
+    if not target.exact:
+        raise ValueError(
+            "a dense Laplace needs the exact log-likelihood, and the program draws masks or "
+            f"imputations{target.told.replace(' of exp(bound)', ' (bound')}): give a model with at "
+            "most 256 masks and imputations that are not random, or use Laplace(diagonal=True) or "
+            "SGHMC()"
+        )
+    if target.dimensions > MOST_DENSE:
+        raise ValueError(
+            f"a dense Hessian of {target.dimensions} coordinates is too large (at most "
+            f"{MOST_DENSE}): use Laplace(diagonal=True) or SGHMC()"
+        )
+
+
+def _dense(target: LogPosterior, place: Tensor, draws: int) -> Tensor:
+    """Newton's steps to the mode, and draws about it, `(S, D)`."""
+    transform = bayes_library().laplace.dense_hessian.build(
+        lambda vector, batch: (target.of_batch(vector, batch), vector.new_zeros(()))
+    )
+    gradient = torch.func.grad(lambda vector: target.of_batch(vector, target.rows))
+    for _ in range(NEWTON_STEPS):
+        with FirstMasks():
+            state, _ = transform.update(transform.init(place), target.rows, inplace=False)
+            step = gradient(place)
+        precision = 0.5 * (state.prec + state.prec.mT).to(place.dtype)
+        root, failed = torch.linalg.cholesky_ex(precision)
+        if bool(failed):
+            least = float(torch.linalg.eigvalsh(precision)[0])
+            raise FloatingPointError(
+                "the log posterior has no maximum where the climb ended (its least curvature is "
+                f"{least:.3g}): more warm_up or starts may find one; weights that are free to "
+                "change places or signs have none, for which Laplace(diagonal=True) or SGHMC() is"
+            )
+        move = torch.cholesky_solve(step.unsqueeze(-1), root).squeeze(-1)
+        if float((step * move).sum().clamp_min(0.0).sqrt()) < CLOSE:
+            law = torch.distributions.MultivariateNormal(place, precision_matrix=precision)
+            return law.sample((draws,))
+        place = (place + move).detach()
+    raise FloatingPointError(
+        f"Newton's method has found no mode in {NEWTON_STEPS} steps: give more warm_up or starts"
+    )
+
+
+def _diagonal(target: LogPosterior, place: Tensor, draws: int) -> Tensor:
+    """Draws about the mode with the empirical Fisher information, `(S, D)`."""
+    build = bayes_library().laplace.diag_fisher.build
+    each_row = torch.func.vmap(
+        lambda vector, *row: target.log_likelihood(vector, tuple(c.unsqueeze(0) for c in row)),
+        in_dims=(None, *(0 for _ in target.rows)),
+        randomness="different",
+    )
+
+    def log_likelihoods(vector: Tensor, batch: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
+        values = each_row(vector, *batch)
+        return values, torch.zeros_like(values)
+
+    transform = build(
+        log_likelihoods, per_sample=True, init_prec_diag=_prior_curvature(target, place)
+    )
+    state = transform.init(place)
+    size = max(1, NUMBERS // target.dimensions)
+    for first in range(0, len(target), size):
+        batch = tuple(column[first : first + size] for column in target.rows)
+        state, _ = transform.update(state, batch, inplace=False)
+    gradient = torch.func.grad(lambda vector: target.of_batch(vector, target.rows))(place)
+    distance = float((gradient.square() / state.prec_diag).mean().sqrt())
+    if not distance < FAR:
+        warnings.warn(
+            f"the climb ended about {distance:.2g} posterior sds from a mode, and the draws stand "
+            "about where it ended: give more warm_up",
+            stacklevel=4,
+        )
+    sd = state.prec_diag.rsqrt()
+    return place + sd * torch.randn(draws, *place.shape, dtype=place.dtype, device=place.device)
+
+
+def _prior_curvature(target: LogPosterior, place: Tensor) -> Tensor:
+    """`−∂² log p(u) / ∂u_i²` of the prior, at least 0, `(D,)`."""
+    gradient = torch.func.grad(target.log_prior)
+
+    def curvature(direction: Tensor) -> Tensor:
+        return (torch.func.jvp(gradient, (place,), (direction,))[1] * direction).sum()
+
+    eye = torch.eye(len(place), dtype=place.dtype, device=place.device)
+    found: Tensor = torch.func.vmap(curvature, randomness="different", chunk_size=64)(eye)
+    return (-found).clamp_min(0.0)

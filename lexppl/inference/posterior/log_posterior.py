@@ -1,0 +1,259 @@
+"""The log posterior of a program's global latents, by mini-batches."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyro
+import torch
+from pyro.poutine.messenger import Messenger
+from torch import Tensor, nn
+
+from lexppl.argument_checks import int_at_least
+from lexppl.distributions import mask_support
+from lexppl.effects import IMPUTATION_PLATE, MASK_PLATE, ParticleCounts, weights_first
+from lexppl.inference.contexts import (
+    MiniBatch,
+    keep_parameters_local,
+    program_settings,
+    rows_plate,
+    seeded,
+)
+from lexppl.inference.estimators import Enumerate
+from lexppl.inference.nested_iwae import NestedIWAE
+from lexppl.inference.posterior.global_sites import GlobalSites
+
+MOST_LISTED = 256
+"""Masks that are summed over where nobody chooses a bound."""
+
+MASKS = 10
+"""L, where masks are too many to be listed and nobody chooses."""
+
+LEAST_BATCH = 100
+"""Rows of a mini-batch where nobody chooses: at least so many, and a tenth of all."""
+
+
+class FirstMasks(Messenger):
+    """Give the first of its masks to a site that would draw one, and draw none at random.
+
+    Where masks are listed what a first run draws of them is not read, and torch has no random
+    numbers inside its forward-mode derivatives.
+    """
+
+    def _pyro_sample(self, msg: Any) -> None:
+        plates = {frame.name for frame in msg["cond_indep_stack"]}
+        drawn = msg["value"] is None and not msg["is_observed"]
+        if drawn and MASK_PLATE in plates and IMPUTATION_PLATE not in plates:
+            fn = msg["fn"]
+            shape = (*fn.batch_shape, *fn.event_shape)
+            msg["value"] = mask_support(fn)[0].expand(shape)
+
+
+@dataclass(frozen=True, eq=False)
+class LogPosterior:
+    """`log p(θ) + log |dθ/du| + N/B Σ_batch ℒ_n(θ)` of global latents θ, at their vector u.
+
+    ℒ_n is the library's own bound on `log p(y_n | x_n, θ)`: itself, where the masks are summed over
+    and nothing else is drawn; else `ℒ_{L,K} ≤ log p`, whose exponential is then what is sampled.
+
+    Args:
+        model: the program, in evaluation mode.
+        rows: all of them, N, as its arguments.
+        objective: the bound ℒ.
+        batch_size: B.
+        sites: θ.
+        plate: name of the plate over rows.
+        exact: whether ℒ is the log-likelihood itself.
+    """
+
+    model: Any
+    rows: tuple[Tensor, ...]
+    objective: NestedIWAE
+    batch_size: int
+    sites: GlobalSites
+    plate: str | None
+    exact: bool
+    _program: Callable[..., Any] = field(repr=False)
+
+    @classmethod
+    def of(
+        cls,
+        model: Any,
+        rows: tuple[Tensor, ...],
+        seed: int,
+        batch_size: int | None,
+        objective: NestedIWAE | None,
+    ) -> LogPosterior:
+        """Find what is to be sampled and how its likelihood is computed, and check all of it.
+
+        Args:
+            model: the program; a copy is taken.
+            rows: as its arguments: x `(N, *event)` and y.
+            seed: of the draws that find it.
+            batch_size: B; None for a tenth of the rows, at least 100.
+            objective: the bound; None for the exact log-likelihood where at most 256 masks are to
+                be summed over, else ten masks a row.
+
+        Raises:
+            ValueError, TypeError: rows fewer than a batch; what :meth:`GlobalSites.of` refuses; a
+                program that the bound cannot read.
+            FloatingPointError: a log posterior that is not finite.
+        """
+        size = _batch_size(batch_size, len(rows[0]))
+        if not (objective is None or isinstance(objective, NestedIWAE)):
+            raise TypeError(f"objective must be a NestedIWAE or None; it is {objective!r}")
+        model = copy.deepcopy(model)
+        if isinstance(model, nn.Module):
+            keep_parameters_local(model)
+            model.eval()
+        program = weights_first(model)
+        few = tuple(column[:size] for column in rows)
+        with seeded(seed, rows[0].device), program_settings(validate=True):
+            sites, start = GlobalSites.of(program, few)
+            nodes = _nodes(program, few)
+            plate = rows_plate(nodes, size)
+            chosen = _bound(nodes) if objective is None else objective
+            found = cls(model, rows, chosen.at(1.0), size, sites, plate, False, program)
+            with torch.no_grad():
+                value = found.of_batch(start, few)
+        if not bool(torch.isfinite(value)):
+            raise FloatingPointError(
+                f"the log posterior of the first batch is {float(value)}; look for labels or "
+                "features that the model gives probability zero"
+            )
+        return cls(
+            model, rows, found.objective, size, sites, plate, found._is_exact(start, seed), program
+        )
+
+    def _is_exact(self, vector: Tensor, seed: int) -> bool:
+        """Whether nothing of the likelihood is drawn: other draws give the same."""
+        few = tuple(column[: self.batch_size] for column in self.rows)
+        values = []
+        for other in (seed, seed + 1):
+            with (
+                seeded(other, self.device),
+                program_settings(validate=False),
+                torch.no_grad(),
+            ):
+                values.append(self.of_batch(vector, few))
+        return torch.equal(*values)
+
+    def __len__(self) -> int:
+        return len(self.rows[0])
+
+    @property
+    def device(self) -> torch.device:
+        return self.rows[0].device
+
+    @property
+    def dimensions(self) -> int:
+        """D."""
+        return self.sites.dimensions
+
+    @property
+    def told(self) -> str:
+        """What is sampled, where it is not the posterior itself."""
+        if self.exact:
+            return ""
+        return f" of exp(bound), L = {self.objective.masks:g}, K = {self.objective.imputations}"
+
+    def of_batch(self, vector: Tensor, batch: tuple[Tensor, ...]) -> Tensor:
+        """The estimate of the log posterior by some rows, a scalar.
+
+        Args:
+            vector: u, `(D,)`.
+            batch: B rows.
+        """
+        values, log_jacobian = self.sites.constrained(vector)
+        program = pyro.poutine.condition(self._program, data=values)
+        with MiniBatch(len(self), len(batch[0]), self.plate):
+            return log_jacobian - self.objective.differentiable_loss(program, None, *batch)
+
+    def of_chains(
+        self, vectors: Tensor, batches: tuple[Tensor, ...]
+    ) -> tuple[Tensor, Tensor]:
+        """Of C chains at once: the sum, whose gradient is each chain's own, and each, `(C,)`.
+
+        Args:
+            vectors: `(C, D)`.
+            batches: columns `(C, B, …)`, each chain's own rows.
+        """
+        each: Tensor = torch.func.vmap(self.of_batch, randomness="different")(vectors, batches)
+        return each.sum(), each
+
+    def log_likelihood(self, vector: Tensor, batch: tuple[Tensor, ...]) -> Tensor:
+        """`Σ ℒ_n` of some rows, a scalar.
+
+        Args:
+            vector: u, `(D,)`.
+            batch: rows.
+        """
+        values, log_jacobian = self.sites.constrained(vector)
+        program = pyro.poutine.condition(self._program, data=values)
+        both = log_jacobian - self.objective.differentiable_loss(program, None, *batch)
+        return both - self.log_prior(vector)
+
+    def log_prior(self, vector: Tensor) -> Tensor:
+        """`log p(θ) + log |dθ/du|`, a scalar."""
+        values, log_jacobian = self.sites.constrained(vector)
+        program = pyro.poutine.condition(self._program, data=values)
+        with ParticleCounts(1, 1):
+            trace = pyro.poutine.trace(program).get_trace(*(c[:1] for c in self.rows))
+        total = log_jacobian
+        for site in self.sites.sites:
+            node = trace.nodes[site.name]
+            total = total + (node["scale"] * node["fn"].log_prob(node["value"])).sum()
+        return total
+
+    def batches(self, chains: int, size: int | None = None) -> tuple[Tensor, ...]:
+        """Rows drawn with replacement, `(C, B, …)`, each chain's own; all rows where B is N."""
+        size = self.batch_size if size is None else size
+        if size >= len(self):
+            return tuple(c.expand(chains, *c.shape) for c in self.rows)
+        places = torch.randint(len(self), (chains, size), device=self.device)
+        return tuple(column[places] for column in self.rows)
+
+    def prior_vectors(self, count: int) -> Tensor:
+        """Draws of u from the prior, `(count, D)`."""
+        few = tuple(column[: self.batch_size] for column in self.rows)
+        return torch.stack([self.sites.drawn(self._program, few) for _ in range(count)])
+
+
+def _batch_size(batch_size: int | None, rows: int) -> int:
+    if batch_size is None:
+        return min(rows, max(LEAST_BATCH, -(-rows // 10)))
+    size = int_at_least("batch_size", batch_size)
+    if size > rows:
+        raise ValueError(
+            f"a batch has {size} rows, and there are only {rows}: give batch_size={rows} or less, "
+            "or leave it out"
+        )
+    return size
+
+
+def _nodes(program: Callable[..., Any], rows: tuple[Tensor, ...]) -> list[Any]:
+    with torch.no_grad(), ParticleCounts(1, 1):
+        trace = pyro.poutine.trace(program).get_trace(*rows)
+    return [node for node in trace.nodes.values() if node["type"] == "sample"]
+
+
+def _bound(nodes: list[Any]) -> NestedIWAE:
+    """The exact log-likelihood where it can be had, else ten masks."""
+    masks = []
+    for node in nodes:
+        plates = {frame.name for frame in node["cond_indep_stack"]}
+        if MASK_PLATE in plates and IMPUTATION_PLATE not in plates and not node["is_observed"]:
+            masks.append(node["fn"])
+    if not masks:
+        return NestedIWAE(masks=1)
+    if len(masks) == 1:
+        try:
+            mask_support(masks[0], MOST_LISTED)
+        except (ValueError, TypeError):
+            return NestedIWAE(masks=MASKS)
+        return NestedIWAE(masks=math.inf, estimator=Enumerate())
+    return NestedIWAE(masks=MASKS)
