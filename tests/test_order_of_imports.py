@@ -38,7 +38,7 @@ ROOMS = {
         "training": {"objective", "estimators", "replicates", "posterior"},
     },
     "distributions": {"k_subset": set(), "by_size": set(), "relaxed": {"k_subset"}},
-    "evaluation": {"truth": set(), "refits": set(), "robustness": set()},
+    "evaluation": {"truth": set(), "refits": set(), "robustness": set(), "survival": set()},
     "compare": {"importances": set(), "adapters": set()},
 }
 """What the rooms within a room may import, besides the files that stand in none of them."""
