@@ -38,7 +38,13 @@ ROOMS = {
         "training": {"objective", "estimators", "replicates", "posterior"},
     },
     "distributions": {"k_subset": set(), "by_size": set(), "relaxed": {"k_subset"}},
-    "evaluation": {"bayes": set(), "truth": set(), "refits": set(), "robustness": set()},
+    "evaluation": {
+        "bayes": set(),
+        "truth": set(),
+        "refits": set(),
+        "robustness": set(),
+        "survival": set(),
+    },
     "compare": {"importances": set(), "adapters": set()},
 }
 """What the rooms within a room may import, besides the files that stand in none of them."""

@@ -14,6 +14,12 @@ from lexppl.data.ranked_sets import ranked_names, ranked_set
 from lexppl.data.reading.file_format import FileFormat
 from lexppl.data.reading.table_error import TableError
 from lexppl.data.shipped import load
+from lexppl.data.survival import (
+    SimulatedSurvival,
+    load_survival,
+    survival_names,
+    synthetic_survival,
+)
 from lexppl.data.synthetic import (
     AdditiveBranch,
     ProductBranch,
@@ -34,6 +40,7 @@ __all__ = [
     "IndicatorColumn",
     "NumericColumn",
     "ProductBranch",
+    "SimulatedSurvival",
     "SyntheticSet",
     "TableEncoding",
     "TableError",
@@ -42,12 +49,15 @@ __all__ = [
     "divided_frame",
     "divided_set",
     "load",
+    "load_survival",
     "ranked_names",
     "ranked_set",
     "read_frame",
     "read_table",
     "shipped_names",
+    "survival_names",
     "synthetic",
     "synthetic_names",
     "synthetic_set",
+    "synthetic_survival",
 ]

@@ -31,7 +31,8 @@ class Dataset(Summarised):
     Args:
         x: features, shape ``(N, D)``, floating, finite.
         y: target, shape ``(N,)``: class indices ``0 … C-1`` (``torch.long``) where
-            ``class_names`` is given, else finite floating values.
+            ``class_names`` is given, else finite floating values; or ``(N, 2)`` of survival
+            times and events, with strata ``(N, 3)``.
         feature_names: ``D`` different names.
         groups: for each of the ``D`` features its mask entry in ``0 … G-1``, each used.
         entry_names: ``G`` different names, the columns that the user knows.
@@ -98,6 +99,9 @@ class Dataset(Summarised):
 
     def _y_told(self) -> str:
         if self.class_names is None:
+            if self.y.dim() > 1:
+                events = int(self.y[:, 1].sum())
+                return f"{self.target_name}, survival times with {number_of(events, 'event')}"
             low, high = float(self.y.min()), float(self.y.max())
             return f"{self.target_name}, a response from {low:.4g} to {high:.4g}"
         counts = torch.bincount(self.y, minlength=len(self.class_names)).tolist()
@@ -124,8 +128,10 @@ class Dataset(Summarised):
         return None if self.class_names is None else len(self.class_names)
 
     @property
-    def task(self) -> Task:
-        """Return ``"classification"`` or ``"regression"``."""
+    def task(self) -> Task | Literal["survival"]:
+        """Return ``"classification"``, ``"regression"`` or, of survival times, ``"survival"``."""
+        if self.y.dim() > 1:
+            return "survival"
         return "regression" if self.class_names is None else "classification"
 
     def subset(self, index: Tensor | Sequence[int] | slice) -> Dataset:
@@ -149,10 +155,10 @@ class Dataset(Summarised):
     def split(self, *fractions: float, seed: int) -> tuple[Dataset, ...]:
         """Divide the rows at random into parts of the given fractions.
 
-        For classification the parts are stratified: each class is divided in these fractions up
-        to one row, and its first row goes to the largest part, so that no class of a rare kind
-        is met for the first time in a test. Rows keep their order within a part. The same seed
-        gives the same rows, and no global random state is touched.
+        For classification (and for survival times, by event) the parts are stratified: each class
+        is divided in these fractions up to one row, and its first row goes to the largest part,
+        so that no class of a rare kind is met for the first time in a test. Rows keep their order
+        within a part. The same seed gives the same rows, and no global random state is touched.
 
         Args:
             fractions: two or more positive numbers that sum to 1.
@@ -177,6 +183,8 @@ class Dataset(Summarised):
             if self.class_names is not None
             else np.zeros(len(self), dtype=np.int64)
         )
+        if self.y.dim() > 1:
+            strata = self.y[:, 1].long().cpu().numpy()
         parts = stratified_parts(strata, fractions, seed)
         sizes = [len(part) for part in parts]
         if min(sizes) == 0:
@@ -217,9 +225,11 @@ def _check_shapes(data: Dataset) -> None:
             f"it has shape {tuple(data.x.shape)}"
         )
     rows, features = data.x.shape
-    if data.y.shape != (rows,):
+    times = data.class_names is None and data.y.shape in ((rows, 2), (rows, 3))
+    if data.y.shape != (rows,) and not times:
         raise ValueError(
-            f"y must have shape ({rows},), one value a row of x; it has {tuple(data.y.shape)}"
+            f"y must have shape ({rows},), one value a row of x, or ({rows}, 2) of survival times "
+            f"and events; it has {tuple(data.y.shape)}"
         )
     for name in ("feature_names", "groups"):
         if len(getattr(data, name)) != features:
@@ -292,6 +302,8 @@ def _check_variation(data: Dataset) -> None:
         names = listed(data.feature_names[d] for d in constant)
         raise ValueError(f"constant columns explain nothing; leave out {names}")
     if (data.y == data.y[0]).all():
+        if data.y.dim() > 1:
+            raise ValueError(f"target {data.target_name!r} is constant in all rows")
         if data.class_names is not None:
             raise ValueError(
                 f"target {data.target_name!r} has one class only: every row is "

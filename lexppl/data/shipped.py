@@ -13,6 +13,7 @@ from sklearn import datasets
 from lexppl.choices.data_sets import TARGETS, shipped_names, synthetic_names
 from lexppl.data.dataset import Dataset
 from lexppl.data.listing import listed
+from lexppl.data.survival import load_survival, survival_names
 from lexppl.data.synthetic import synthetic
 from lexppl.data.tables import dataset_from_frame
 
@@ -36,24 +37,35 @@ def load(
     Syn1 … S3        10,000×11 see :func:`lexppl.data.synthetic_set`; drawn with seed 0
     ===============  ========  ==========================================================
 
+    Survival times, which come with the extra ``survival``, are in
+    :func:`lexppl.data.load_survival`'s table: rossi, gbsg2, whas500, veterans_lung_cancer.
+
     The features of the real sets are standardised as in :func:`lexppl.data.read_table`;
     ``dataset.encoding`` has the statistics.
 
     Args:
-        name: one of :func:`shipped_names`.
+        name: one of :func:`shipped_names` or of :func:`survival_names`.
         standardise_target: standardise a regression target too (diabetes).
         statistics_rows: rows that means and standard deviations are of; all where ``None``.
         dtype: of the features; torch's default where ``None``.
 
     Raises:
         ValueError: an unknown name (the error lists the known ones); ``standardise_target`` for
-            a target of classes; ``statistics_rows`` for a synthetic set, which is not encoded.
+            a target of classes or times; ``statistics_rows`` for a synthetic or survival set.
+        ImportError: a survival set whose library is not installed.
 
     Example:
         >>> data = load("breast_cancer")
         >>> len(data), data.n_entries, data.class_names
         (569, 30, ('malignant', 'benign'))
     """
+    if name in survival_names():
+        if standardise_target or statistics_rows is not None:
+            raise ValueError(
+                f"{name!r} is of survival times, whose features are standardised over all rows "
+                "and whose times keep their unit: leave standardise_target and statistics_rows out"
+            )
+        return load_survival(name, dtype)
     if name in synthetic_names():
         if standardise_target:
             raise ValueError(f"standardise_target is for regression; {name!r} is of classes")
@@ -84,7 +96,8 @@ def shipped_frame(name: str) -> pd.DataFrame:
     """
     if name not in TARGETS:
         raise ValueError(
-            f"there is no shipped data set {name!r}; there are {listed(shipped_names(), most=20)}"
+            f"there is no shipped data set {name!r}; there are "
+            f"{listed((*shipped_names(), *survival_names()), most=20)}"
         )
     loaders: Mapping[str, Callable[..., Any]] = {
         "breast_cancer": datasets.load_breast_cancer,

@@ -49,6 +49,12 @@ from lexppl.evaluation.robustness.stability import (
     top_k_agreement,
 )
 from lexppl.evaluation.size_choice import SizeChoice, best_validation, choose, fewest_within
+from lexppl.evaluation.survival import (
+    concordance_index,
+    log_hazard_ratio,
+    predict_survival,
+    with_baseline,
+)
 from lexppl.evaluation.truth.oracle import BayesScores, Oracle
 from lexppl.evaluation.truth.oracle_gap import LabelOracle, OracleGap, oracle_gap, oracle_gaps
 from lexppl.evaluation.truth.selection import SelectionScores, selection_scores
@@ -87,6 +93,7 @@ __all__ = [
     "bootstrap_ranks",
     "calibration",
     "choose",
+    "concordance_index",
     "data_randomisation",
     "direction_table",
     "feature_effects",
@@ -101,6 +108,7 @@ __all__ = [
     "kendall_w",
     "knockoff_draws",
     "knockoff_table",
+    "log_hazard_ratio",
     "mask_calibration",
     "mask_table",
     "max_sensitivity",
@@ -109,6 +117,7 @@ __all__ = [
     "oracle_gaps",
     "penalty_path",
     "plateau",
+    "predict_survival",
     "prediction_scores",
     "predictive",
     "predictive_log_likelihood",
@@ -119,5 +128,6 @@ __all__ = [
     "sanity_scores",
     "selection_scores",
     "top_k_agreement",
+    "with_baseline",
     "with_knockoffs",
 ]

@@ -63,7 +63,9 @@ class GlobalSites:
         self.sites = sites
 
     @classmethod
-    def of(cls, program: Callable[..., Any], rows: tuple[Tensor, ...]) -> tuple[GlobalSites, Tensor]:
+    def of(
+        cls, program: Callable[..., Any], rows: tuple[Tensor, ...]
+    ) -> tuple[GlobalSites, Tensor]:
         """Find them, and draw u from the prior.
 
         Args:
@@ -182,7 +184,9 @@ def _support(name: str, fn: Any) -> Any:
     try:
         return fn.support
     except NotImplementedError as error:
-        raise ValueError(f"the prior of {name!r}, {type(fn).__name__}, states no support") from error
+        raise ValueError(
+            f"the prior of {name!r}, {type(fn).__name__}, states no support"
+        ) from error
 
 
 def _transform(name: str, fn: Any) -> Any:

@@ -173,9 +173,7 @@ class LogPosterior:
         with MiniBatch(len(self), len(batch[0]), self.plate):
             return log_jacobian - self.objective.differentiable_loss(program, None, *batch)
 
-    def of_chains(
-        self, vectors: Tensor, batches: tuple[Tensor, ...]
-    ) -> tuple[Tensor, Tensor]:
+    def of_chains(self, vectors: Tensor, batches: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
         """Of C chains at once: the sum, whose gradient is each chain's own, and each, `(C,)`.
 
         Args:

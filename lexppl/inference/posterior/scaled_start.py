@@ -150,9 +150,7 @@ class ScaledStart:
         """u of v, both `(…, D)`."""
         return _times(vectors, self.factor)
 
-    def log_posterior(
-        self, vectors: Tensor, batches: tuple[Tensor, ...]
-    ) -> tuple[Tensor, Tensor]:
+    def log_posterior(self, vectors: Tensor, batches: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
         """As :meth:`LogPosterior.of_chains`, of v."""
         return self.target.of_chains(self.unscaled(vectors), batches)
 

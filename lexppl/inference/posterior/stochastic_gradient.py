@@ -113,7 +113,9 @@ class StochasticGradientSampler(ABC):
         """The step size by step: constant, or falling to 0 as a cosine before each draw."""
         if not self.cyclical:
             return lambda step: largest
-        return lambda step: 0.5 * largest * (1.0 + math.cos(math.pi * (int(step) % self.thin) / self.thin))
+        return lambda step: (
+            0.5 * largest * (1.0 + math.cos(math.pi * (int(step) % self.thin) / self.thin))
+        )
 
     def _begun(self, start: ScaledStart) -> tuple[Any, Any, Callable[[Any], float]]:
         """A state, what makes a step of it, and the step size by step."""

@@ -42,6 +42,7 @@ class CoxLikelihood(Likelihood):
         Time-to-event prediction with neural networks and Cox regression. JMLR 20, 2019.
 
     Example:
+        >>> import torch
         >>> rows = torch.tensor([[5.0, 1.0], [8.0, 0.0], [3.0, 1.0]])
         >>> CoxLikelihood()(torch.zeros(3, 1)).log_prob(rows).shape
         torch.Size([3])

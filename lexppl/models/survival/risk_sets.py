@@ -7,6 +7,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.nn.functional import logsigmoid
 
 Ties = Literal["efron", "breslow"]
 """How deaths at the same time share a risk set."""
@@ -95,10 +96,13 @@ class Hazard:
         log_increment: `(B,)`, of a death the mean of `log Δ` over the deaths that tie with it,
             times the exposure that the ties leave; of a censored row 0.
         log_exposure: `(B,)`, the log of the cumulative hazard that the row has lived through.
+        log_cumulative: `(B,)`, the log of all jumps up to the row's time and at it, which is more
+            for a death with others at its time (Efron).
     """
 
     log_increment: Tensor
     log_exposure: Tensor
+    log_cumulative: Tensor
 
 
 def fitted_hazard(
@@ -150,7 +154,9 @@ def fitted_hazard(
     before = torch.where(sets.has_next, until.take_along_dim(sets.next, -1), NOTHING)
     seen = torch.where(whole > 0, _log(torch.where(death, own, whole)) - at_risk, NOTHING)
     increment = torch.where(death, mean_jump, torch.zeros_like(mean_jump))
-    return Hazard(sets.unsorted(increment), sets.unsorted(torch.logaddexp(before, seen)))
+    exposure = _logaddexp(before, seen)
+    reached = until.take_along_dim(sets.first, -1)
+    return Hazard(*(sets.unsorted(each) for each in (increment, exposure, reached)))
 
 
 def _weighted(
@@ -183,6 +189,13 @@ def _log(value: Tensor) -> Tensor:
     return torch.where(value > 0, value, 1.0).log()
 
 
+def _logaddexp(one: Tensor, other: Tensor) -> Tensor:
+    """`log(eᵃ + eᵇ)`; torch's own has a second derivative of NaN where one is the log of zero."""
+    larger = one >= other
+    high, low = torch.where(larger, one, other), torch.where(larger, other, one)
+    return high - logsigmoid(high - low)
+
+
 def _changes(value: Tensor) -> Tensor:
     """Whether each entry differs from the one before it; the first does."""
     return torch.cat([torch.ones_like(value[:1], dtype=torch.bool), value[1:] != value[:-1]])
@@ -196,7 +209,7 @@ def _running_logsumexp(value: Tensor, segment: Tensor) -> Tensor:
     step = 1
     while step < value.shape[-1]:
         same = segment[step:] == segment[:-step]
-        joined = torch.logaddexp(value[step:], value[:-step])
+        joined = _logaddexp(value[step:], value[:-step])
         value = torch.cat([value[:step], torch.where(same, joined, value[step:])])
         step *= 2
     return value
