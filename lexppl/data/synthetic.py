@@ -255,7 +255,7 @@ def synthetic_set(name: str, constant: Constant = "l2x-code") -> SyntheticSet:
 
 
 def synthetic(
-    name: str,
+    name: str | SyntheticSet,
     rows: int = 10_000,
     seed: int = 0,
     constant: Constant = "l2x-code",
@@ -264,11 +264,12 @@ def synthetic(
     """Draw a synthetic data set with its truth mask.
 
     Args:
-        name: one of :func:`synthetic_names`; see :func:`synthetic_set` for the formulas.
+        name: one of :func:`synthetic_names`, see :func:`synthetic_set` for the formulas; or a
+            :class:`SyntheticSet` of your own.
         rows: ``N >= 1``.
         seed: of the draw, which leaves global random state alone. Take another seed for test
             rows: the same one gives the same rows.
-        constant: which ``f_C``.
+        constant: which ``f_C``, of a set that is named.
         dtype: of the features; torch's default where ``None``. The rows are drawn in float64 and
             rounded, so that every type has the same ones.
 
@@ -281,8 +282,11 @@ def synthetic(
         (torch.Size([1000, 11]), torch.Size([1000]), torch.Size([1000, 11]))
         >>> data.entry_names[-1], data.truth.sum(1).unique()
         ('x11', tensor([5.]))
+        >>> xor = SyntheticSet("xor", (ProductBranch("f", features=(0, 1)),), None, n_features=3)
+        >>> synthetic(xor, rows=10, seed=0).truth[0]
+        tensor([1., 1., 0.])
     """
-    distribution = synthetic_set(name, constant)
+    distribution = name if isinstance(name, SyntheticSet) else synthetic_set(name, constant)
     rows = int_at_least("rows", rows)
     generator = torch.Generator().manual_seed(seed)
     exact = torch.randn(rows, distribution.n_features, dtype=torch.float64, generator=generator)
@@ -298,6 +302,6 @@ def synthetic(
         target_name="y",
         class_names=("0", "1"),
         truth=distribution.truth(x),
-        name=name,
+        name=distribution.name if isinstance(name, SyntheticSet) else name,
         is_part=True,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
+from dataclasses import replace
 
 import pytest
 import torch
@@ -141,6 +142,15 @@ def test_dataset_of_a_set() -> None:
     data = synthetic("S3", rows=1)
     assert (data.name, len(data), data.n_entries, data.class_names) == ("S3", 1, 11, ("0", "1"))
     assert data.groups == tuple(range(11))
+
+
+def test_a_set_of_ones_own_is_drawn_as_a_named_one() -> None:
+    named, own = synthetic("Syn4", rows=50, seed=3), synthetic(synthetic_set("Syn4"), 50, seed=3)
+    assert torch.equal(named.x, own.x)
+    assert torch.equal(named.y, own.y)
+    assert (own.name, own.n_entries) == ("Syn4", 11)
+    small = replace(synthetic_set("Syn1"), n_features=2)
+    assert synthetic(small, rows=20).truth.shape == (20, 2)
 
 
 def test_a_law_can_be_pickled() -> None:
