@@ -224,8 +224,10 @@ class DrawnWeight:
 def weight_priors(module: nn.Module) -> dict[str, dict[str, Any]]:
     """The priors of a module's weights as JSON, by the weight's name; none where there are none.
 
+    Latents that a part's own class makes are the part's, and not told here.
+
     Raises:
-        TypeError: a prior that was given by hand, which has no description.
+        TypeError: a weight whose prior was given by hand, which has no description.
 
     Example:
         >>> weight_priors(nn.Linear(1, 1))
@@ -236,6 +238,8 @@ def weight_priors(module: nn.Module) -> dict[str, dict[str, Any]]:
         for attribute, drawn in getattr(part, "_pyro_samples", {}).items():
             name = f"{path}.{attribute}" if path else attribute
             if not isinstance(drawn, DrawnWeight):
+                if written_class(part) is type(part):
+                    continue
                 raise TypeError(
                     f"the prior of {name!r} was given by hand (PyroSample) and cannot be described"
                 )
