@@ -61,10 +61,9 @@ class SizePenalty(Penalty):
 class CostPenalty(Penalty):
     r"""`λ · Σ_g c_g E[z_g]`: each entry at a cost of its own, as what a measurement costs.
 
-    To a mask of independent entries it does what prior log-odds of `−λ c_g` do
-    (:class:`lexppl.models.PriorLogits`), except that the prior's normaliser
-    `Σ_g log(1 + e^{−λ c_g})` is left out. A distribution that states no mean is charged by its
-    draws.
+    Less the entropy of the masks it is their divergence from independent entries of prior log-odds
+    `−λ c_g`, `KL = λ Σ_g c_g E[z_g] − H(z) + Σ_g log(1 + e^{−λ c_g})`. A distribution that states
+    no mean is charged by its draws.
 
     Args:
         costs: c, G numbers of at least 0, one for each entry.

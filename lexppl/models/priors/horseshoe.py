@@ -52,7 +52,7 @@ class HorseshoeLinear(Configured, PyroModule):
         self.outputs = int_at_least("outputs", outputs)
         self.scale = finite_float("scale", scale, above=0.0)
         self.intercept_scale = finite_float("intercept_scale", intercept_scale, above=0.0)
-        self.register_buffer("_one", torch.ones(()), persistent=False)
+        self.register_buffer("_one", torch.ones(()))
         self.global_scale = PyroSample(_global_scale)
         self.local_scale = PyroSample(_local_scale)
         self.effect = PyroSample(_effect)

@@ -19,12 +19,12 @@ class BetaBernoulliSelector(Configured, PyroModule):
     .. math:: \pi \sim \mathrm{Beta}(a, b), \qquad
         z_g \mid x, \pi \sim \mathrm{Bernoulli}\bigl(\sigma(f(x)_g + \log\tfrac{\pi}{1-\pi})\bigr).
 
-    The prior log-odds of an entry, −λ = log π/(1−π), are the penalty of `SizePenalty(λ)` with its
-    normaliser: to infer π is to learn λ from the data instead of choosing it. With a guide or a
-    sampler for `rate` that is fully Bayesian and corrects for the number of entries; its mode under
-    a = b = 1 (Pyro's `AutoDelta`) is empirical Bayes, the λ of largest marginal likelihood.
-    π is told apart from the network's level only where that is known: a fixed network, or one whose
-    weights have a prior (:func:`lexppl.models.with_prior`).
+    Spike and slab with its λ learned: where f is 0 a mask has probability
+    `e^{−λ|z|} / (1 + e^{−λ})^G` with `λ = log (1−π)/π` nats for each entry. With a guide or a
+    sampler for `rate` that is fully Bayesian, and corrects for the number of entries; its mode
+    under a = b = 1 (Pyro's `AutoDelta`) is empirical Bayes, the λ of largest marginal likelihood in
+    place of one from a path. π is told apart from the network's level only where that is known: a
+    fixed network, or one whose weights have a prior (:func:`lexppl.models.with_prior`).
 
     Site: `rate`, under the selector's name in its program, in no plate. Under a network that says 0
     the sizes are :func:`lexppl.distributions.beta_binomial_sizes`.
@@ -54,6 +54,7 @@ class BetaBernoulliSelector(Configured, PyroModule):
         self.network = network
         self.a = finite_float("a", a, above=0.0)
         self.b = finite_float("b", b, above=0.0)
+        self.register_buffer("_one", torch.ones(()))
         self.rate = PyroSample(_rate)
 
     def forward(self, x: Tensor) -> TorchDistribution:
@@ -63,9 +64,7 @@ class BetaBernoulliSelector(Configured, PyroModule):
 
 
 def _rate(selector: BetaBernoulliSelector) -> TorchDistribution:
-    like = next(selector.parameters(), torch.empty(()))
-    numbers = torch.tensor([selector.a, selector.b], dtype=like.dtype, device=like.device)
-    return dist.Beta(numbers[0], numbers[1])
+    return dist.Beta(selector.a * selector._one, selector.b * selector._one)
 
 
 class RandomSizeSelector(Configured, nn.Module):
@@ -89,7 +88,7 @@ class RandomSizeSelector(Configured, nn.Module):
         >>> from lexppl.distributions import geometric_sizes
         >>> selector = RandomSizeSelector(nn.Identity(), geometric_sizes(0.5, 3, smallest=1))
         >>> selector(torch.zeros(1, 3)).mean
-        tensor([[0.5714, 0.5714, 0.5714]])
+        tensor([[0.5238, 0.5238, 0.5238]])
     """
 
     def __init__(self, network: nn.Module, sizes: Sequence[float] | Tensor) -> None:

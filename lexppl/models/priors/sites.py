@@ -56,7 +56,7 @@ class SiteOffsets(Configured, PyroModule):
         self.outputs = int_at_least("outputs", outputs)
         self.column = int_at_least("column", column, 0)
         self.scale = finite_float("scale", scale, above=0.0)
-        self.register_buffer("_one", torch.ones(()), persistent=False)
+        self.register_buffer("_one", torch.ones(()))
         self.spread = PyroSample(_spread)
         self.effect = PyroSample(_effect)
 

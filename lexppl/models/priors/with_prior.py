@@ -13,6 +13,7 @@ from pyro.nn import PyroModule, PyroSample
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
+from lexppl.models.latent_names import name_by_place
 from lexppl.models.priors.families import WeightPrior, made
 
 Chosen = Callable[[str, Tensor], Distribution | None]
@@ -150,13 +151,11 @@ def put_priors(module: nn.Module, chosen: Mapping[str, WeightPrior]) -> None:
     owners = {name.rpartition(".")[0] for name in chosen}
     parts = dict(module.named_modules())
     for path, part in parts.items():
-        if isinstance(part, PyroModule):
-            # A module that has been called remembers it, and cannot be given another name.
-            part._pyro_context = PyroModule()._pyro_context
-        elif any(_is_below(owner, path) for owner in owners):
+        if not isinstance(part, PyroModule) and any(_is_below(owner, path) for owner in owners):
             _become_pyro(part)
-    if isinstance(module, PyroModule):
-        module._pyro_set_supermodule("", module._pyro_context)
+    assert isinstance(module, PyroModule)
+    module._pyro_name = ""
+    name_by_place(module)
     for name, prior in chosen.items():
         path, _, attribute = name.rpartition(".")
         owner = parts[path]
