@@ -12,6 +12,7 @@ from torch.distributions import Bernoulli, Independent, constraints
 from lexppl.distributions.by_size.exchangeable_masks import AllowedSizes
 from lexppl.distributions.k_hot import KHot
 from lexppl.distributions.k_subset.distribution import KSubset
+from lexppl.distributions.random_size import RandomSizeSubset
 from lexppl.distributions.top_k import OrderedTopK, TopKMask
 
 DEFAULT_LIMIT = 2**16
@@ -110,7 +111,8 @@ def uniform_masks(distribution: Any) -> Any:
     """The distribution of the same family, batch shape, size and k under which all masks are alike.
 
     Bernoulli(½) for independent Bernoullis; zero logits and the same k for ``KSubset``,
-    ``TopKMask`` and ``OrderedTopK``. Register a function for a distribution of your own by
+    ``TopKMask`` and ``OrderedTopK``; all masks of sizes that can be for ``RandomSizeSubset``.
+    Register a function for a distribution of your own by
     ``@uniform_masks.register``.
 
     Raises:
@@ -128,6 +130,11 @@ def uniform_masks(distribution: Any) -> Any:
 
 @uniform_masks.register
 def _(distribution: KSubset) -> KSubset:
+    return distribution.uniform()
+
+
+@uniform_masks.register
+def _(distribution: RandomSizeSubset) -> RandomSizeSubset:
     return distribution.uniform()
 
 

@@ -41,6 +41,7 @@ from lexppl.models.missing import GapsFromMarkers, HiddenByNature, ObservedSelec
 from lexppl.models.networks import MLP, ScaledOutput
 from lexppl.models.ordinal import OrdinalLikelihood
 from lexppl.models.penalties import (
+    CostPenalty,
     GiniPenalty,
     KLPenalty,
     Penalty,
@@ -49,7 +50,14 @@ from lexppl.models.penalties import (
     TotalVariationPenalty,
 )
 from lexppl.models.predictor import Predictor
-from lexppl.models.priors import with_prior
+from lexppl.models.priors import (
+    BetaBernoulliSelector,
+    HorseshoeLinear,
+    PriorLogits,
+    RandomSizeSelector,
+    SiteOffsets,
+    with_prior,
+)
 from lexppl.models.regimes import Frozen, Regime, frozen, regime_targets
 from lexppl.models.selectors import (
     BernoulliSelector,
@@ -80,12 +88,14 @@ __all__ = [
     "BaselineHazard",
     "BernoulliLikelihood",
     "BernoulliSelector",
+    "BetaBernoulliSelector",
     "BlackBox",
     "BoostedTrees",
     "CategoricalLikelihood",
     "ComplementImputer",
     "ConditionalGaussianImputer",
     "ConstantImputer",
+    "CostPenalty",
     "CountLikelihood",
     "CoxLikelihood",
     "DirichletSelector",
@@ -99,6 +109,7 @@ __all__ = [
     "Grouping",
     "HeteroscedasticLikelihood",
     "HiddenByNature",
+    "HorseshoeLinear",
     "KLPenalty",
     "KMeansDataImputer",
     "KSubsetSelector",
@@ -116,11 +127,14 @@ __all__ = [
     "Penalty",
     "PoissonLikelihood",
     "Predictor",
+    "PriorLogits",
     "ProportionalHazards",
     "RandomSelector",
+    "RandomSizeSelector",
     "RatePenalty",
     "Regime",
     "ScaledOutput",
+    "SiteOffsets",
     "SizePenalty",
     "SoftMaskSelector",
     "SquaredMaskImputer",

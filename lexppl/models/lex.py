@@ -18,6 +18,7 @@ from lexppl.effects import (
 )
 from lexppl.effects import penalty as add_penalty
 from lexppl.models.grouping import Grouping
+from lexppl.models.latent_names import name_by_place
 from lexppl.models.penalties import Penalty
 
 
@@ -77,6 +78,7 @@ class LEX(Configured, PyroModule):
         self.predictor = predictor
         self.penalties = nn.ModuleList(penalties)
         self.grouping = grouping
+        name_by_place(self)
 
     def _mask_options(self) -> dict[str, Any]:
         kind = getattr(self.selector, MASK_KIND, None)

@@ -2,6 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
@@ -55,6 +56,45 @@ class SizePenalty(Penalty):
         except NotImplementedError:
             kept = mask
         return self.weight * kept.sum(-1)
+
+
+class CostPenalty(Penalty):
+    r"""`λ · Σ_g c_g E[z_g]`: each entry at a cost of its own, as what a measurement costs.
+
+    Less the entropy of the masks it is their divergence from independent entries of prior log-odds
+    `−λ c_g`, `KL = λ Σ_g c_g E[z_g] − H(z) + Σ_g log(1 + e^{−λ c_g})`. A distribution that states
+    no mean is charged by its draws.
+
+    Args:
+        costs: c, G numbers of at least 0, one for each entry.
+        weight: λ, nats a unit of cost.
+
+    Raises:
+        ValueError: no costs, one that is negative or not finite; when first used, other than G.
+
+    Example:
+        >>> import pyro.distributions as dist
+        >>> distribution = dist.Bernoulli(torch.full((1, 2), 0.5)).to_event(1)
+        >>> CostPenalty([1.0, 10.0], 0.1)(distribution, distribution.sample())
+        tensor([0.5500])
+    """
+
+    def __init__(self, costs: Sequence[float], weight: float = 1.0) -> None:
+        super().__init__(weight)
+        self.costs = tuple(finite_float("a cost", cost, least=0.0) for cost in costs)
+        if not self.costs:
+            raise ValueError("costs are one number for each mask entry; none is given")
+
+    def forward(self, distribution: TorchDistribution, mask: Tensor, *rows: Tensor) -> Tensor:
+        try:
+            kept = distribution.mean
+        except NotImplementedError:
+            kept = mask
+        if kept.shape[-1] != len(self.costs):
+            raise ValueError(
+                f"there are {len(self.costs)} costs, and masks have {kept.shape[-1]} entries"
+            )
+        return self.weight * (kept * kept.new_tensor(self.costs)).sum(-1)
 
 
 class RatePenalty(Penalty):

@@ -60,12 +60,27 @@ class Enumerate(GradientEstimator):
         outside = scored_outside(probe)
         total: Tensor | float = 0.0
         for given in _outside_values(outside):
+            if given:
+                # Which masks there are may depend on them, as on a k that has a prior.
+                probe = _probed(program, spec, probe, given)
+                site = _only_mask_site(probe)
             run, value = _listed(program, spec, probe, site, given)
             if given:
                 log_q = [run.guide_sites[name].score().sum() for name in given]
                 value = torch.stack(log_q).sum().exp() * value
             total = total + value
         return torch.as_tensor(total)
+
+
+def _probed(
+    program: ParticleProgram, spec: BoundSpec, probe: ParticleTrace, given: Mapping[str, Tensor]
+) -> ParticleTrace:
+    """A run with one particle, for given values of the latents outside."""
+
+    def draw(drawn: Site) -> Tensor | None:
+        return given.get(drawn.name)
+
+    return program.run(draw=draw, random_masks=spec.random_masks, subsamples=probe.subsamples)
 
 
 def _outside_values(sites: Sequence[Site]) -> Iterator[dict[str, Tensor]]:

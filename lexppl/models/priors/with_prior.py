@@ -13,6 +13,7 @@ from pyro.nn import PyroModule, PyroSample
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
+from lexppl.models.latent_names import name_by_place
 from lexppl.models.priors.families import WeightPrior, made
 
 Chosen = Callable[[str, Tensor], Distribution | None]
@@ -150,13 +151,11 @@ def put_priors(module: nn.Module, chosen: Mapping[str, WeightPrior]) -> None:
     owners = {name.rpartition(".")[0] for name in chosen}
     parts = dict(module.named_modules())
     for path, part in parts.items():
-        if isinstance(part, PyroModule):
-            # A module that has been called remembers it, and cannot be given another name.
-            part._pyro_context = PyroModule()._pyro_context
-        elif any(_is_below(owner, path) for owner in owners):
+        if not isinstance(part, PyroModule) and any(_is_below(owner, path) for owner in owners):
             _become_pyro(part)
-    if isinstance(module, PyroModule):
-        module._pyro_set_supermodule("", module._pyro_context)
+    assert isinstance(module, PyroModule)
+    module._pyro_name = ""
+    name_by_place(module)
     for name, prior in chosen.items():
         path, _, attribute = name.rpartition(".")
         owner = parts[path]
@@ -224,8 +223,10 @@ class DrawnWeight:
 def weight_priors(module: nn.Module) -> dict[str, dict[str, Any]]:
     """The priors of a module's weights as JSON, by the weight's name; none where there are none.
 
+    Latents that a part's own class makes are the part's, and not told here.
+
     Raises:
-        TypeError: a prior that was given by hand, which has no description.
+        TypeError: a weight whose prior was given by hand, which has no description.
 
     Example:
         >>> weight_priors(nn.Linear(1, 1))
@@ -236,6 +237,8 @@ def weight_priors(module: nn.Module) -> dict[str, dict[str, Any]]:
         for attribute, drawn in getattr(part, "_pyro_samples", {}).items():
             name = f"{path}.{attribute}" if path else attribute
             if not isinstance(drawn, DrawnWeight):
+                if written_class(part) is type(part):
+                    continue
                 raise TypeError(
                     f"the prior of {name!r} was given by hand (PyroSample) and cannot be described"
                 )

@@ -319,8 +319,9 @@ def test_the_description_is_json_and_is_built_again():
 
 def test_priors_by_hand_are_not_described_as_none():
     model = program({"selector": NORMAL})
-    model.scale = PyroSample(NORMAL)
-    with pytest.raises(TypeError, match=r"'scale' was given by hand \(PyroSample\)"):
+    prior = NORMAL.expand([3]).to_event(1)
+    model.selector.network.layers[0].bias = PyroSample(prior)
+    with pytest.raises(TypeError, match=r"'selector.*0.bias' was given by hand \(PyroSample\)"):
         describe(model)
 
 
