@@ -4,10 +4,14 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import xarray as xr
 
 Posterior = Any
 """`arviz.InferenceData` under ArviZ 0.2x, `xarray.DataTree` under ArviZ 1.x."""
+
+FEWEST_WEIGHTS = 25
+"""Whose largest fifth is the five that a tail is fitted to at least."""
 
 
 def posterior_of(groups: Mapping[str, xr.Dataset], attrs: Mapping[str, Any]) -> Posterior:
@@ -71,3 +75,50 @@ def group_of(posterior: Posterior, name: str) -> xr.Dataset:
         raise ValueError(f"the posterior has no group {name!r}; it has {list(names)}")
     group = posterior[name]
     return group.to_dataset() if isinstance(group, xr.DataTree) else group
+
+
+def pareto_smoothed(log_weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Pareto-smoothed importance weights, and how heavy their tail is.
+
+    Args:
+        log_weights: `(…, S)`, unnormalised.
+
+    Returns:
+        smoothed log-weights `(…, S)` whose exponentials sum to one, and Pareto k̂ `(…,)`: above
+        0.7, means by these weights are not to be trusted; −∞ where all weights are one
+        number, ∞ of fewer than 25, whose tail cannot be fitted.
+
+    Source: Vehtari, Simpson, Gelman, Yao and Gabry (2024), "Pareto smoothed importance sampling".
+
+    Example:
+        >>> smoothed, k = pareto_smoothed(np.zeros((2, 100)))
+        >>> smoothed.shape, k.shape, bool(np.allclose(np.exp(smoothed), 0.01))
+        ((2, 100), (2,), True)
+    """
+    values = np.asarray(log_weights, dtype=float)
+    flat = values.reshape(-1, values.shape[-1])
+    smoothed, k = flat.copy(), np.full(len(flat), -np.inf)
+    if flat.shape[-1] < FEWEST_WEIGHTS:
+        k[:] = np.inf
+    spread = np.ptp(flat, axis=-1) > np.finfo(float).eps * np.abs(flat).max(-1)
+    spread &= flat.shape[-1] >= FEWEST_WEIGHTS
+    if spread.any():
+        smoothed[spread], k[spread] = _psis(flat[spread])
+    highest = smoothed.max(-1, keepdims=True)
+    smoothed -= np.log(np.exp(smoothed - highest).sum(-1, keepdims=True)) + highest
+    return smoothed.reshape(values.shape), k.reshape(values.shape[:-1])
+
+
+def _psis(log_weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import arviz  # noqa: PLC0415 - as above
+
+        if hasattr(arviz, "psislw"):
+            smoothed, k = arviz.psislw(log_weights)
+        else:
+            from arviz_stats.base import array_stats  # noqa: PLC0415
+
+            # Of ArviZ 1.x the argument is the log-likelihood that is to be left out.
+            smoothed, k = array_stats.psislw(-log_weights)
+    return np.asarray(smoothed), np.asarray(k)

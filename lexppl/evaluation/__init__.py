@@ -2,6 +2,9 @@
 
 from lexppl.evaluation.bayes.calibration import calibration
 from lexppl.evaluation.bayes.calibration_result import Calibration
+from lexppl.evaluation.bayes.guide_check import GuideCheck, GuideWarning, guide_check
+from lexppl.evaluation.bayes.log_joint import row_log_likelihood
+from lexppl.evaluation.bayes.marginal_likelihood import Evidence, log_marginal_likelihood
 from lexppl.evaluation.bayes.mask_calibration import ResampledMasks, mask_calibration
 from lexppl.evaluation.bayes.mask_table import MaskTable, mask_table
 from lexppl.evaluation.bayes.posteriors import GuideFits
@@ -66,11 +69,14 @@ __all__ = [
     "Concordance",
     "EvalX",
     "EvalXScores",
+    "Evidence",
     "FeatureEffects",
     "FeatureGains",
     "FidelityScores",
     "FittedPredictor",
+    "GuideCheck",
     "GuideFits",
+    "GuideWarning",
     "LabelOracle",
     "MaskTable",
     "Oracle",
@@ -104,11 +110,13 @@ __all__ = [
     "fit_predictor",
     "gain_over_base_rate",
     "gain_table",
+    "guide_check",
     "importance_agreement",
     "kendall_w",
     "knockoff_draws",
     "knockoff_table",
     "log_hazard_ratio",
+    "log_marginal_likelihood",
     "mask_calibration",
     "mask_table",
     "max_sensitivity",
@@ -125,6 +133,7 @@ __all__ = [
     "revealed_predictions",
     "roar",
     "row_gains",
+    "row_log_likelihood",
     "sanity_scores",
     "selection_scores",
     "top_k_agreement",

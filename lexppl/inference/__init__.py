@@ -34,6 +34,7 @@ from lexppl.inference.training.cross_fitting import CrossFitted
 from lexppl.inference.training.fit import fit
 from lexppl.inference.training.loop import Epoch
 from lexppl.inference.training.result import FitResult, History
+from lexppl.inference.training.settled import Iterates, NotSettledWarning, Settled, settled
 
 __all__ = [
     "MCMC",
@@ -48,12 +49,14 @@ __all__ = [
     "GlobalDraws",
     "GradientEstimator",
     "History",
+    "Iterates",
     "LearnedConstant",
     "LeaveOneOut",
     "Linear",
     "LossTerm",
     "MarginalStraightThrough",
     "NestedIWAE",
+    "NotSettledWarning",
     "Objective",
     "Pathwise",
     "PlugInMean",
@@ -65,6 +68,7 @@ __all__ = [
     "Schedule",
     "ScoreFunction",
     "SelfNormalized",
+    "Settled",
     "Stage",
     "StraightThrough",
     "System",
@@ -76,4 +80,5 @@ __all__ = [
     "collapse",
     "entropy_unit",
     "fit",
+    "settled",
 ]

@@ -46,7 +46,8 @@ def calibration(
 ) -> Calibration:
     r"""Simulation-based calibration of an inference, on a program of your own:
 
-        θ*_n ~ p(θ),  y_n ~ p(y | x, θ*_n),  θ_n1 … θ_nS ~ q(θ | x, y_n),  rank_n = #{s: θ_ns < θ*_n}.
+        θ*_n ~ p(θ),  y_n ~ p(y | x, θ*_n),  θ_n1 … θ_nS ~ q(θ | x, y_n),
+        rank_n = #{s: θ_ns < θ*_n}.
 
     If q is the exact posterior and its draws are independent, each rank is uniform on {0, …, S}.
     Ranks at both ends say that q is too narrow, ranks in the middle that it is too wide, at one end

@@ -81,8 +81,8 @@ def mask_calibration(
     drawn = simulate(model, x, of_data)
     if drawn.shared:
         raise ValueError(
-            f"rows share {sorted(drawn.shared)}, so that a row is no data set of its own; condition "
-            "the program on them by pyro.poutine.condition, or use calibration()"
+            f"rows share {sorted(drawn.shared)}, so that a row is no data set of its own; "
+            "condition the program on them by pyro.poutine.condition, or use calibration()"
         )
     if len(drawn.masks) != 1:
         raise ValueError(f"the program must draw one mask a row; it draws {sorted(drawn.masks)}")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import pyro
 import pyro.distributions as dist
 import torch
 from torch import Tensor
@@ -17,7 +18,6 @@ from lexppl.evaluation.bayes.simulated import RESPONSE, keep_local
 from lexppl.inference.contexts import seeded
 from lexppl.inference.objective.program import ParticleProgram, ParticleTrace
 from lexppl.inference.objective.site import Site
-from lexppl.inference.posterior.sampled_guide import SampledGuide
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,8 +187,16 @@ def shared_log_prior(
     return torch.stack(terms).sum() if terms else x.new_zeros(())
 
 
-def _point(shared: Mapping[str, Tensor] | None) -> SampledGuide | None:
-    return SampledGuide({n: v.unsqueeze(0) for n, v in shared.items()}) if shared else None
+def _point(shared: Mapping[str, Tensor] | None) -> Callable[..., None] | None:
+    """A guide that puts shared latents at given values."""
+    if not shared:
+        return None
+
+    def guide(*_: Any) -> None:
+        for name, value in shared.items():
+            pyro.sample(name, dist.Delta(value, event_dim=value.dim()))
+
+    return guide
 
 
 def _mask_site(run: ParticleTrace, exact: bool) -> Site | None:

@@ -10,6 +10,7 @@ from typing import Any
 import pyro
 import torch
 from torch import Tensor
+from torch.distributions import constraints
 
 from lexppl.argument_checks import int_at_least
 from lexppl.effects import MASK_PLATE, ParticleCounts, weights_first
@@ -91,7 +92,7 @@ class GuideFits:
         for start in range(0, len(ys), self.at_once):
             some = slice(start, start + self.at_once)
             result = fit(
-                copy.deepcopy(parts.model),  # type: ignore[arg-type]
+                copy.deepcopy(parts.model),
                 ReplicateData([(x, y) for y in ys[some]]),
                 valid=None,
                 guide=guide,
@@ -142,8 +143,10 @@ def guide_draws(
     def one(_: Tensor | None) -> tuple[dict[str, Tensor], Tensor]:
         trace = pyro.poutine.trace(program).get_trace(*args)
         sites = dict(_outside(trace))
-        density = sum((n["fn"].log_prob(n["value"]).sum() for n in sites.values()), torch.zeros(()))
-        kept = {name: n["value"] for name, n in sites.items() if not _is_auxiliary(n)}
+        values = {name: _inside(node) for name, node in sites.items()}
+        terms = [node["fn"].log_prob(values[name]).sum() for name, node in sites.items()]
+        density = sum(terms, torch.zeros(()))
+        kept = {name: values[name] for name, node in sites.items() if not _is_auxiliary(node)}
         return kept, torch.as_tensor(density)
 
     with drawing(seed), ParticleCounts(1, 1):
@@ -165,6 +168,14 @@ def guide_draws(
 
 def _is_auxiliary(node: Any) -> bool:
     return bool((node["infer"] or {}).get("is_auxiliary", False))
+
+
+def _inside(node: Any) -> Tensor:
+    """A draw within its support: a share that underflows has no density."""
+    value: Tensor = node["value"]
+    if node["fn"].support is constraints.simplex:
+        return value.clamp(min=torch.finfo(value.dtype).tiny)
+    return value
 
 
 def _outside(trace: Any) -> Iterable[tuple[str, Any]]:

@@ -39,13 +39,15 @@ from lexppl.inference.training.weight_decay import (
 
 @dataclass(frozen=True)
 class Epoch:
-    """What a callback sees after each epoch; losses by replicate, in nats a row."""
+    """What a callback sees after each epoch; losses by replicate, in nats a row, and a function
+    that gives copies of all that training moves, by name `(R, …)`."""
 
     number: int
     stage: int
     progress: float
     train: np.ndarray
     valid: np.ndarray
+    snapshot: Callable[[], dict[str, Tensor]] = dict
 
 
 CONTROL_RATE = 1e-2
@@ -149,9 +151,8 @@ class TrainingLoop:
                 waited = 0 if improved.any() or reached < settled else waited + 1
                 bar.set_postfix(train=f"{train.mean():.4f}", valid=f"{valid.mean():.4f}")
                 bar.update()
-                answers = [
-                    call(Epoch(at, number, reached, train, valid)) for call in self.callbacks
-                ]
+                seen = Epoch(at, number, reached, train, valid, self.runner.snapshot)
+                answers = [call(seen) for call in self.callbacks]
                 if any(answer is True for answer in answers):
                     self.interrupted = True
                     break

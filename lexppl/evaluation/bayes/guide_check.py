@@ -1,0 +1,249 @@
+"""Yes, but did it work? How far a fitted guide is from the posterior, by its importance weights."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from torch import Tensor
+
+from lexppl.argument_checks import int_at_least
+from lexppl.arviz_compatibility import pareto_smoothed
+from lexppl.evaluation.bayes.calibration import check_rows
+from lexppl.evaluation.bayes.log_joint import log_prior, row_log_likelihood
+from lexppl.evaluation.bayes.mask_table import mask_table
+from lexppl.evaluation.bayes.posteriors import guide_draws
+from lexppl.evaluation.bayes.simulated import seeds_of
+from lexppl.inference.predictive import drawing
+from lexppl.inference.training.result import FitResult
+from lexppl.summary import Summarised, Summary, counted
+
+HIGHEST_K = 0.7
+MOST_LISTED = 4_096
+"""Masks that are listed where nobody says how many."""
+DRAWN_MASKS = 1_000
+"""Masks that are drawn where there are more."""
+
+
+class GuideWarning(UserWarning):
+    """A fitted guide that is not near the posterior."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class GuideCheck(Summarised):
+    """What a guide's importance weights say: see :func:`guide_check`.
+
+    Args:
+        k: Pareto k̂ of each of R replicates' guides, `(R,)`.
+        ess: `(Σ w)² / Σ w²` of the smoothed weights, `(R,)`, of S draws.
+        log_evidence: log p(y | x) by importance sampling from the guide, `(R,)`, in nats.
+        bound: the guide's ELBO, the mean of log w, `(R,)`; below the log-evidence by
+            KL(q ‖ posterior).
+        log_weights: log p(y, θ | x) − log q(θ), `(R, S)`.
+        samples: of each replicate by site, `(S, *event)`.
+        masks: how masks were marginalised: "all listed", or "L drawn".
+    """
+
+    k: np.ndarray
+    ess: np.ndarray
+    log_evidence: np.ndarray
+    bound: np.ndarray
+    log_weights: np.ndarray
+    samples: list[dict[str, Tensor]]
+    masks: str
+
+    @property
+    def draws(self) -> int:
+        """S."""
+        return int(self.log_weights.shape[1])
+
+    @property
+    def highest_k(self) -> float:
+        """Above which k̂ warns: `min(0.7, 1 − 1 / log₁₀ S)`."""
+        return min(HIGHEST_K, 1.0 - 1.0 / math.log10(self.draws))
+
+    @property
+    def trusted(self) -> np.ndarray:
+        """Whether k̂ is low enough, `(R,)`."""
+        return self.k <= self.highest_k
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """One row a replicate: `k`, `ess`, `bound`, `log_evidence`, `gap` between the two (an
+        estimate of KL(q ‖ posterior), in nats), `trusted`."""
+        columns = {
+            "k": self.k,
+            "ess": self.ess,
+            "bound": self.bound,
+            "log_evidence": self.log_evidence,
+            "gap": self.log_evidence - self.bound,
+            "trusted": self.trusted,
+        }
+        return pd.DataFrame(columns).rename_axis("replicate")
+
+    @property
+    def warning(self) -> str | None:
+        """What is to be said against the guides, in words; None where nothing is."""
+        bad = np.flatnonzero(~self.trusted)
+        if not len(bad):
+            return None
+        worst = float(self.k[bad].max())
+        return (
+            f"the guide of {counted(len(bad), 'replicate')} of {len(self.k)} does not cover the "
+            f"posterior: Pareto k̂ is {worst:.2f}, above {self.highest_k:.2f}, so its intervals are "
+            "not to be trusted, nor means reweighted from it; fit longer or at a higher rate, take "
+            "a richer guide, or sample by MCMC"
+        )
+
+    def summarised(self) -> Summary:
+        """k̂, ESS and the verdict."""
+        lines = {
+            "Pareto k̂": _some(self.k, 2) + f", to be below {self.highest_k:.2f}",
+            "ESS": f"{_some(self.ess, 0)} of {self.draws}",
+            "KL(q ‖ posterior)": f"about {_some(self.log_evidence - self.bound, 2)} nats",
+            "masks": self.masks,
+            "verdict": self.warning or "covers the posterior",
+        }
+        return Summary(f"GuideCheck: {counted(len(self.k), 'replicate')}", lines)
+
+
+def guide_check(
+    result: FitResult,
+    x: Tensor,
+    y: Tensor,
+    *,
+    draws: int = 1000,
+    masks: float | None = None,
+    imputations: int = 1,
+    seed: int = 0,
+) -> GuideCheck:
+    r"""Pareto k̂ of each fitted guide of latents that all rows share: is q(θ) near p(θ | x, y)?
+
+        log w_s = log p(θ_s) + Σ_n log p(y_n | x_n, θ_s) − log q(θ_s),   θ_s ~ q,
+
+    masks marginalised. Were q the posterior, all w would be one number. k̂ is the shape of their
+    tail: below ½ their variance is finite; above 0.7 so few draws carry the weight that q misses
+    part of the posterior, mostly because it is narrower, and the fit is not to be trusted for
+    intervals. A low k̂ says that q covers the posterior, be it too wide; how much so, the gap
+    between log-evidence and bound says, which is KL(q ‖ posterior). Both speak of all of θ at once,
+    :func:`calibration` of each quantity.
+
+    Args:
+        result: a fit with a guide of latents outside `mask_particles()`.
+        x: **all rows that the guide learned from**, `(B, *event)`: it is their posterior. Fit with
+            `valid=None`, or give the training rows by themselves.
+        y: their labels or responses, `(B,)`.
+        draws: S, at least 100.
+        masks: `math.inf` to list all, L to draw so many; None to list up to 4,096 and to draw 1,000
+            where there are more. Drawn ones add noise of their own to log w and lower it: k̂ is
+            then an upper bound in tendency, and `GuideCheck.masks` says so.
+        imputations: K.
+        seed: of the draws; global random state is left as it is.
+
+    Raises:
+        ValueError: no guide, one that puts θ at a point or gives stored draws, other rows than
+            those learned from, weighted rows, fewer than 100 draws, a program of which no
+            likelihood can be told.
+
+    Warns:
+        GuideWarning: where k̂ is above 0.7.
+
+    Source: Yao, Vehtari, Simpson and Gelman (2018), "Yes, but did it work?: evaluating variational
+    inference"; Vehtari et al. (2024) for the threshold.
+
+    Example:
+        >>> import torch
+        >>> from lexppl.inference import fit
+        >>> from lexppl.models import MLP, CategoricalLikelihood, Predictor
+        >>> from lexppl.systems import q_fit
+        >>> x = torch.randn(50, 3, generator=torch.Generator().manual_seed(0))
+        >>> y = (x[:, 0] > 0).long()
+        >>> given = Predictor(MLP(3, 2, (8,), seed=0), CategoricalLikelihood())
+        >>> system = q_fit(3, given, scope="global")
+        >>> result = fit(system, (x, y), valid=None, epochs=200, learning_rate=0.1, progress=False)
+        >>> guide_check(result, x, y).masks
+        'all listed'
+    """
+    draws = int_at_least("draws", draws, 100)
+    seed = int_at_least("seed", seed, 0)
+    check_rows(x)
+    _check_result(result, x, y)
+    if masks is None:
+        masks = _listable(result.models[0], x, y, result.guides[0])
+    found = []
+    for model, guide, one in zip(
+        result.models, result.guides, seeds_of(seed, 0, result.replicates), strict=True
+    ):
+        samples, log_q = guide_draws(guide, (x, y), draws, one)
+        if all(bool((v == v[:1]).all()) for v in samples.values()):
+            raise ValueError(
+                "the guide puts the latents at a point and has no density; take one that has a "
+                "spread, such as AutoNormal, or Q-FIT with point=False"
+            )
+        rows = row_log_likelihood(
+            model, x, y, samples, masks=masks, imputations=imputations, seed=one
+        )
+        log_w = rows.double().sum(-1) + log_prior(model, x, y, samples) - log_q
+        found.append((samples, log_w.cpu().numpy()))
+    weights = np.stack([log_w for _, log_w in found])
+    if np.isnan(weights).any():
+        raise FloatingPointError("some importance weights are NaN: the guide left θ's support")
+    smoothed, k = pareto_smoothed(weights)
+    highest = weights.max(1)
+    evidence = np.log(np.exp(weights - highest[:, None]).mean(1)) + highest
+    check = GuideCheck(
+        k=k,
+        ess=1.0 / np.exp(2 * smoothed).sum(1),
+        log_evidence=evidence,
+        bound=weights.mean(1),
+        log_weights=weights,
+        samples=[samples for samples, _ in found],
+        masks="all listed" if masks == math.inf else f"{int(masks)} drawn",
+    )
+    if check.warning:
+        warnings.warn(check.warning, GuideWarning, stacklevel=2)
+    return check
+
+
+def _check_result(result: FitResult, x: Tensor, y: Tensor) -> None:
+    result.check(x, y)
+    if result.sampler is not None:
+        raise ValueError(
+            f"the draws are {result.sampler.name}'s and have no density to be weighed by; for "
+            "chains look at r̂ and the effective sample size, for any method at calibration()"
+        )
+    if any(guide is None for guide in result.guides):
+        raise ValueError("the fit has no guide, so there is nothing to check")
+    if result.row_weights is not None:
+        raise ValueError(
+            f"the rows had weights ({result.row_weights}), under which the guide is not the "
+            "posterior of these rows; check a fit without"
+        )
+    if result.rows is not None and result.rows[0] != len(x):
+        raise ValueError(
+            f"the guide is the posterior of the {result.rows[0]} rows it learned from, and x has "
+            f"{len(x)}; fit with valid=None, and give the rows of the fit"
+        )
+
+
+def _listable(model: Any, x: Tensor, y: Tensor, guide: Any) -> float:
+    """Infinity where the masks can be listed, else a number to draw."""
+    samples, _ = guide_draws(guide, (x[:1], y[:1]), 1, 0)
+    at = {name: values[0] for name, values in samples.items()}
+    try:
+        with drawing(0, x.device):
+            table = mask_table(model, x[:1], y[:1], at)
+    except ValueError as error:
+        if "masks" not in str(error):
+            raise
+        return DRAWN_MASKS
+    return math.inf if len(table.masks) <= MOST_LISTED else DRAWN_MASKS
+
+
+def _some(values: np.ndarray, digits: int) -> str:
+    low, high = f"{values.min():.{digits}f}", f"{values.max():.{digits}f}"
+    return low if low == high else f"{low} to {high}"

@@ -1,0 +1,238 @@
+"""The marginal likelihood of a small program: listed, by quadrature, by importance or by a bridge."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lexppl.argument_checks import int_at_least
+from lexppl.arviz_compatibility import pareto_smoothed
+from lexppl.evaluation.bayes.bridge import bridge
+from lexppl.evaluation.bayes.calibration import check_rows
+from lexppl.evaluation.bayes.log_joint import Samples, log_prior, row_log_likelihood
+from lexppl.evaluation.bayes.posteriors import guide_draws
+from lexppl.evaluation.bayes.shared_sites import SharedSites
+from lexppl.evaluation.bayes.simulated import parts_of_program, seeds_of
+
+MOST_VALUES = 4_096
+"""Joint values of whole numbers, or nodes of a quadrature, that are listed."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """log p(y | x), in nats.
+
+    Args:
+        log: the estimate.
+        error: its Monte Carlo standard error; 0 where nothing is drawn.
+        method: how it was found.
+        k: Pareto k̂ of the weights, of importance sampling; above 0.7 the error is not to be
+            trusted either.
+    """
+
+    log: float
+    error: float
+    method: str
+    k: float | None = None
+
+
+def log_marginal_likelihood(
+    program: Any,
+    x: Tensor,
+    y: Tensor,
+    *,
+    guide: Callable[..., Any] | None = None,
+    samples: Samples | None = None,
+    nodes: int | None = None,
+    draws: int = 2000,
+    masks: float = math.inf,
+    imputations: int = 1,
+    chains: int = 1,
+    seed: int = 0,
+) -> Evidence:
+    r"""log p(y | x) = log ∫ p(θ) Π_n Σ_z p(z | x_n, θ) p(y_n | x_n, z, θ) dθ, in nats.
+
+    - With neither guide nor samples: exact, of a program whose latents outside `mask_particles()`
+      are none, or whole numbers, which are listed.
+    - With a `guide`, importance sampling, the bound with many draws, `log 1/S Σ_s w_s` with
+      `w_s = p(y, θ_s | x) / q(θ_s)`; its error is `sd(w) / (mean(w) √S)`.
+    - With posterior `samples`, a bridge to a normal fitted to half of them in unconstrained space
+      (Meng and Wong 1996), iterated to its optimum on the other half; its error by
+      Frühwirth-Schnatter (2004), the chains' autocorrelation counted.
+    - With `samples` and `nodes`, Gauss–Hermite quadrature of that many nodes a dimension, centred
+      and scaled by the samples: exact to rounding for few dimensions and enough nodes.
+
+    With a number of `masks` in place of all, each row's sum is the bound of so many drawn ones:
+    then the estimate is lower, and noisier than its error says, by what :func:`row_log_likelihood`
+    states.
+
+    Args:
+        program: called as `program(x, y)`, or a :class:`System` of one program; its parameters
+            without priors stay as they are. It must have no penalties and no scales.
+        x: rows `(B, *event)`.
+        y: their labels or responses, `(B,)`.
+        guide: q(θ), such as that of a fit.
+        samples: by site, posterior draws `(S, *event)`, those of one chain behind those of another.
+        nodes: of a quadrature.
+        draws: S of the importance sampling, or of the bridge's normal.
+        masks: `math.inf` to list all, or L.
+        imputations: K.
+        chains: C that `samples` are of, in equal parts.
+        seed: of all draws; global random state is left as it is.
+
+    Raises:
+        ValueError: a guide and samples both; neither, where latents are real numbers; too many
+            values to list; samples that lack a latent.
+
+    Source: Meng and Wong (1996), "Simulating ratios of normalizing constants via a simple
+    identity"; Gronau et al. (2017), "A tutorial on bridge sampling".
+
+    Example:
+        >>> import pyro, pyro.distributions as dist
+        >>> def program(x, y=None):
+        ...     fair = pyro.sample("fair", dist.Bernoulli(0.5))
+        ...     with pyro.plate("data", len(x)):
+        ...         pyro.sample("y", dist.Bernoulli(0.9 - 0.4 * fair), obs=y)
+        >>> found = log_marginal_likelihood(program, torch.zeros(2, 1), torch.ones(2))
+        >>> round(found.log, 4) == round(math.log(0.5 * 0.25 + 0.5 * 0.81), 4)
+        True
+    """
+    draws = int_at_least("draws", draws, 2)
+    seed = int_at_least("seed", seed, 0)
+    check_rows(x)
+    if guide is not None and samples is not None:
+        raise ValueError("give a guide to sample from, or posterior samples to bridge from: one")
+    if nodes is not None and samples is None:
+        raise ValueError("nodes are centred and scaled by posterior samples: give samples too")
+    model = parts_of_program(program).model
+    joint = _Joint(model, x, y, masks, imputations, seed)
+    if guide is not None:
+        return _by_importance(joint, guide, draws)
+    sites = SharedSites.of(model, x)
+    if samples is None:
+        return _listed(joint, sites)
+    flat, _ = sites.flat(samples)
+    if nodes is not None:
+        return _by_quadrature(joint, sites, flat, int_at_least("nodes", nodes, 2))
+    chains = int_at_least("chains", chains)
+    if len(flat) % chains or len(flat) // chains < 20:
+        raise ValueError(
+            f"a bridge takes at least 20 draws of each chain, as many of one as of another; "
+            f"{len(flat)} draws are of {chains} chains"
+        )
+
+    def density(at: Tensor) -> Tensor:
+        values, change = sites.back(at)
+        return joint(values) + change
+
+    log, error = bridge(
+        density, flat.unflatten(0, (chains, -1)), draws=draws, seed=seeds_of(seed, 1, 1)[0]
+    )
+    return Evidence(log, error, "bridge sampling")
+
+
+@dataclass(frozen=True, eq=False)
+class _Joint:
+    """log p(y, θ | x), `(S,)`."""
+
+    model: Callable[..., Any]
+    x: Tensor
+    y: Tensor
+    masks: float
+    imputations: int
+    seed: int
+
+    def __call__(self, samples: Samples) -> Tensor:
+        rows = row_log_likelihood(
+            self.model,
+            self.x,
+            self.y,
+            samples,
+            masks=self.masks,
+            imputations=self.imputations,
+            seed=self.seed,
+        )
+        return rows.double().sum(-1) + log_prior(self.model, self.x, self.y, samples)
+
+
+def _listed(joint: _Joint, sites: SharedSites) -> Evidence:
+    names = list(sites.distributions)
+    real = [name for name in names if name not in sites.discrete]
+    if real:
+        raise ValueError(
+            f"the latents {real} are real numbers, over which no sum is: give a guide of them, or "
+            "samples of their posterior"
+        )
+    if not names:
+        rows = row_log_likelihood(
+            joint.model,
+            joint.x,
+            joint.y,
+            {},
+            masks=joint.masks,
+            imputations=joint.imputations,
+            seed=joint.seed,
+        )
+        return Evidence(float(rows.double().sum()), 0.0, "listed")
+    lists: list[list[Tensor]] = []
+    counts: list[int] = []
+    for name in names:
+        distribution = sites.distributions[name]
+        event = tuple(distribution.event_shape)
+        values = distribution.enumerate_support(expand=False).reshape(-1, *event)
+        entries = math.prod(distribution.batch_shape)
+        counts.append(len(values) ** entries)
+        if math.prod(counts) > MOST_VALUES:
+            raise ValueError(
+                f"{names} have {math.prod(counts)} joint values or more, of which at most "
+                f"{MOST_VALUES} are listed; give a guide of them"
+            )
+        shape = (*distribution.batch_shape, *event)
+        lists.append([torch.stack(v).reshape(shape) for v in product(values, repeat=entries)])
+    every = list(product(*lists))
+    samples = {name: torch.stack([v[i] for v in every]) for i, name in enumerate(names)}
+    return Evidence(float(torch.logsumexp(joint(samples), 0)), 0.0, "listed")
+
+
+def _by_importance(joint: _Joint, guide: Callable[..., Any], draws: int) -> Evidence:
+    samples, log_q = guide_draws(guide, (joint.x, joint.y), draws, seeds_of(joint.seed, 2, 1)[0])
+    log_w = (joint(samples) - log_q).double().cpu().numpy()
+    highest = log_w.max()
+    weight = np.exp(log_w - highest)
+    error = float(weight.std(ddof=1) / weight.mean() / math.sqrt(draws))
+    k = float(pareto_smoothed(log_w)[1])
+    return Evidence(float(np.log(weight.mean()) + highest), error, "importance sampling", k)
+
+
+def _by_quadrature(joint: _Joint, sites: SharedSites, flat: Tensor, nodes: int) -> Evidence:
+    size = flat.shape[-1]
+    if nodes**size > MOST_VALUES * 16:
+        raise ValueError(
+            f"{nodes} nodes in each of {size} dimensions are {nodes**size}; at most "
+            f"{MOST_VALUES * 16} are: fewer nodes, or a bridge"
+        )
+    own, weight = np.polynomial.hermite_e.hermegauss(nodes)
+    grid = torch.tensor(np.stack(np.meshgrid(*[own] * size, indexing="ij"), -1).reshape(-1, size))
+    log_weight = torch.tensor(
+        np.log(np.stack(np.meshgrid(*[weight] * size, indexing="ij"), -1)).reshape(-1, size).sum(-1)
+    )
+    at, root = _centred(flat.double())
+    place = (at + grid @ root.T).to(flat.dtype)
+    values, change = sites.back(place)
+    # ∫ f(u) du = |R| Σ w e^{ξ²/2} f(m + R ξ)
+    terms = joint(values) + change + log_weight + 0.5 * (grid**2).sum(-1)
+    log = torch.logsumexp(terms, 0) + root.diagonal().log().sum()
+    return Evidence(float(log), 0.0, f"quadrature of {nodes} nodes a dimension")
+
+
+def _centred(flat: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and Cholesky root of the covariance."""
+    covariance = torch.cov(flat.T).reshape(flat.shape[-1], -1)
+    return flat.mean(0), torch.linalg.cholesky(covariance)

@@ -1,0 +1,170 @@
+"""The marginal likelihood by four ways is one number, and a closed form where there is one."""
+
+import itertools
+import math
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+
+from lexppl.effects import mask_particles
+from lexppl.evaluation import log_marginal_likelihood
+from lexppl.evaluation.bayes.bridge import bridge
+from tests.evaluation.bayes.conjugate import (
+    Altered,
+    Line,
+    MaskedLine,
+    X,
+    Y,
+    draws,
+    evidence,
+    moments,
+)
+
+FEW = slice(0, 5)
+
+
+def z_of(found, exact):
+    return (found.log - exact) / found.error
+
+
+def test_a_conjugate_line_by_each_way():
+    samples = draws(4000)
+    assert abs(z_of(log_marginal_likelihood(Line(), X, Y, samples=samples), evidence())) < 4
+    wide = Altered(width=1.5)
+    importance = log_marginal_likelihood(Line(), X, Y, guide=wide)
+    assert abs(z_of(importance, evidence())) < 4
+    assert importance.k < 0.7
+    nodes = log_marginal_likelihood(Line(), X, Y, samples=samples, nodes=12)
+    assert nodes.log == pytest.approx(evidence(), abs=1e-4)
+
+
+def exact_of_masked():
+    """Masks of all rows listed jointly, 4^5 of them; given them the line is conjugate."""
+    total = []
+    each = [torch.tensor(m) for m in itertools.product((0.0, 1.0), repeat=2)]
+    for masks in itertools.product(each, repeat=5):
+        z = torch.stack(masks)
+        prior = float(dist.Bernoulli(0.3).log_prob(z).sum())
+        total.append(prior + evidence(z * X[FEW], Y[FEW]))
+    return float(torch.logsumexp(torch.tensor(total, dtype=torch.float64), 0))
+
+
+def posterior_of_masked(count=20_000):
+    """Draws by resampling of a wide normal, far more proposals than draws."""
+    from lexppl.evaluation.bayes.log_joint import log_prior, row_log_likelihood
+
+    mean, _ = moments(X[FEW], Y[FEW])
+    wide = dist.MultivariateNormal(0.3 * mean, 1.5 * torch.eye(2))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(5)
+        proposed = wide.sample((40 * count,))
+        at = {"slope": proposed}
+        weight = row_log_likelihood(MaskedLine(), X[FEW], Y[FEW], at).sum(-1)
+        weight = weight + log_prior(MaskedLine(), X[FEW], Y[FEW], at) - wide.log_prob(proposed)
+        chosen = torch.multinomial(weight.softmax(0), count, replacement=False)
+    return {"slope": proposed[chosen]}
+
+
+def test_a_conjugate_program_with_discrete_masks_by_each_way():
+    exact = exact_of_masked()
+    samples = posterior_of_masked(4000)
+    nodes = log_marginal_likelihood(MaskedLine(), X[FEW], Y[FEW], samples=samples, nodes=60)
+    assert nodes.log == pytest.approx(exact, abs=1e-3)
+    found = log_marginal_likelihood(MaskedLine(), X[FEW], Y[FEW], samples=samples)
+    assert abs(z_of(found, exact)) < 4
+    assert found.error < 0.05
+
+    def guide(x, y=None):
+        pyro.sample("slope", dist.MultivariateNormal(torch.zeros(2), 1.5 * torch.eye(2)))
+
+    listed = log_marginal_likelihood(MaskedLine(), X[FEW], Y[FEW], guide=guide)
+    assert abs(z_of(listed, exact)) < 4
+    drawn = log_marginal_likelihood(MaskedLine(), X[FEW], Y[FEW], guide=guide, masks=500)
+    # The bound of 500 masks is lower by at most Var(w) / (2 · 500) E(w)² a row, here below .01.
+    assert drawn.log - exact < 4 * drawn.error
+    assert drawn.log - exact > -4 * drawn.error - 0.05
+
+
+def test_a_program_without_shared_latents_is_listed():
+    def program(x, y=None):
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            keep = torch.full(tuple(x.shape), 0.3)
+            mask = pyro.sample("mask", dist.Bernoulli(keep).to_event(1))
+            pyro.sample("y", dist.Normal(mask.sum(-1), 1.0), obs=y)
+
+    found = log_marginal_likelihood(program, X, Y)
+    exact = sum(
+        math.log(
+            sum(
+                math.comb(2, k) * 0.3**k * 0.7 ** (2 - k) * math.exp(-0.5 * (float(y) - k) ** 2)
+                for k in range(3)
+            )
+            / math.sqrt(2 * math.pi)
+        )
+        for y in Y
+    )
+    assert found.log == pytest.approx(exact, abs=1e-4)
+    assert found.error == 0.0
+    assert found.method == "listed"
+
+
+def test_whole_numbers_are_listed():
+    def program(x, y=None):
+        sign = pyro.sample("sign", dist.Bernoulli(torch.full((2,), 0.3)).to_event(1))
+        count = pyro.sample("count", dist.Categorical(torch.tensor([0.5, 0.2, 0.3])))
+        with pyro.plate("data", len(x)):
+            pyro.sample("y", dist.Normal(x @ sign + count, 1.0), obs=y)
+
+    total = 0.0
+    for a, b, c in itertools.product((0.0, 1.0), (0.0, 1.0), range(3)):
+        p = (0.3 if a else 0.7) * (0.3 if b else 0.7) * (0.5, 0.2, 0.3)[c]
+        log = dist.Normal(X @ torch.tensor([a, b]) + c, 1.0).log_prob(Y).double().sum()
+        total += p * math.exp(float(log))
+    assert log_marginal_likelihood(program, X, Y).log == pytest.approx(math.log(total), abs=1e-4)
+
+
+def test_a_bridge_counts_the_autocorrelation_of_its_chains():
+    generator = torch.Generator().manual_seed(0)
+    noise = torch.randn(4, 2000, 1, generator=generator, dtype=torch.float64)
+    chain = torch.zeros_like(noise)
+    chain[:, 0] = noise[:, 0]
+    for t in range(1, 2000):
+        chain[:, t] = 0.95 * chain[:, t - 1] + math.sqrt(1 - 0.95**2) * noise[:, t]
+
+    def density(u):
+        return -0.5 * (u**2).sum(-1)
+
+    exact = 0.5 * math.log(2 * math.pi)
+    log, error = bridge(density, chain)
+    assert abs(log - exact) < 4 * error
+    independent = bridge(density, noise)
+    assert error > 1.5 * independent[1]
+
+
+def test_errors_are_of_the_size_they_say():
+    z = []
+    for seed in range(40):
+        samples = draws(400, seed)
+        found = log_marginal_likelihood(Line(), X, Y, samples=samples, draws=400, seed=seed)
+        z.append(z_of(found, evidence()))
+    spread = torch.tensor(z)
+    # χ² of 40 with these z would be below 14 or above 88 with a probability of 1e-4.
+    assert 14 < float((spread**2).sum()) < 88
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({}, "real numbers"),
+        ({"guide": Altered(), "samples": draws(50)}, "one"),
+        ({"nodes": 5}, "samples too"),
+        ({"samples": {"slop": torch.zeros(50, 2)}}, "lack the program's latents"),
+        ({"samples": draws(10)}, "at least 20 draws"),
+        ({"samples": draws(100), "nodes": 1000}, "at most"),
+    ],
+)
+def test_what_cannot_be_integrated_is_refused(given, words):
+    with pytest.raises(ValueError, match=words):
+        log_marginal_likelihood(Line(), X, Y, **given)

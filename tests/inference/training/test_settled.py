@@ -1,0 +1,122 @@
+"""Fits that still move are told from those that have come to rest, and from those too noisy."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from lexppl.inference import (
+    FitResult,
+    History,
+    Iterates,
+    NotSettledWarning,
+    Settled,
+    fit,
+    settled,
+)
+from lexppl.systems import lex
+
+
+def result_of(losses, rows=100, stage=None):
+    losses = np.asarray(losses, dtype=float)
+    losses = losses[:, None] if losses.ndim == 1 else losses
+    count, replicates = losses.shape
+    stage = np.zeros(count, int) if stage is None else stage
+    return FitResult(
+        models=[nn.Identity()] * replicates,
+        guides=[None] * replicates,
+        objective=None,
+        history=History(losses, losses, stage, np.zeros(count)),
+        best_epoch=np.zeros(replicates, int),
+        best_valid=np.zeros(replicates),
+        collapse=[None] * replicates,
+        interrupted=False,
+        event_shape=(2,),
+        labels=None,
+        seed=0,
+        rows=(rows, 0),
+    )
+
+
+NOISE = np.random.default_rng(0).standard_normal(300)
+
+
+def test_the_fall_is_that_of_a_line():
+    with pytest.warns(NotSettledWarning):
+        found = settled(result_of(5.0 - 0.01 * np.arange(300)))
+    # 100 epochs of .01 nats a row, of 100 rows.
+    assert found.fall[0] == pytest.approx(100.0)
+    assert found.noise[0] == pytest.approx(0.0, abs=1e-6)
+
+
+def test_a_quiet_loss_has_settled(recwarn):
+    found = settled(result_of(1.0 + 1e-3 * NOISE))
+    assert found.settled.all()
+    assert found.warning is None
+    assert not recwarn
+
+
+def test_the_noise_is_the_standard_error_of_the_fall():
+    generator = np.random.default_rng(1)
+    losses = 1.0 + 1e-3 * generator.standard_normal((300, 2000))
+    found = settled(result_of(losses))
+    z = found.fall / found.noise
+    # A t distribution with 98 degrees of freedom: sd 1.01, and its own error 1/√4000.
+    assert abs(z.std() - 1.01) < 4 / np.sqrt(4000)
+    assert abs(z.mean()) < 4 / np.sqrt(2000)
+
+
+def test_a_falling_loss_is_named_and_a_noisy_one_too():
+    falling = 1.0 - 1e-3 * np.arange(300) + 1e-3 * NOISE
+    with pytest.warns(NotSettledWarning, match="1 of 1 replicates still move"):
+        settled(result_of(falling))
+    with pytest.warns(NotSettledWarning, match="cannot be told"):
+        settled(result_of(1.0 + NOISE))
+
+
+def test_replicates_and_stages_are_judged_by_themselves():
+    quiet, falling = 1.0 + 1e-4 * NOISE, 1.0 - 1e-3 * np.arange(300)
+    with pytest.warns(NotSettledWarning, match="1 of 2"):
+        found = settled(result_of(np.stack([quiet, falling], 1)))
+    assert found.settled.tolist() == [True, False]
+    stage = np.repeat([0, 1], 150)
+    assert settled(result_of(np.where(stage == 0, falling, quiet), stage=stage)).settled.all()
+
+
+def test_too_few_epochs_cannot_be_judged():
+    with pytest.warns(NotSettledWarning, match="too short"):
+        assert not settled(result_of(np.ones(12))).settled.any()
+    with pytest.raises(ValueError, match="no history"):
+        settled(result_of(np.ones((0, 1))))
+
+
+def test_iterates_are_kept_and_their_r_hat_sees_a_drift():
+    x = torch.randn(60, 2, generator=torch.Generator().manual_seed(0))
+    kept = Iterates()
+    system = lex(2, classes=2, k=1, hidden=(4,), predictor_hidden=(4,))
+    options = {"epochs": 40, "replicates": 2, "progress": False}
+    result = fit(system, (x, (x[:, 0] > 0).long()), callbacks=[kept], **options)
+    assert np.stack(kept.kept).shape[:2] == (40, 2)
+    assert (kept.kept[0] != kept.kept[-1]).any()
+    with pytest.warns(NotSettledWarning):
+        found = settled(result, kept)
+    assert (found.r_hat > 1.1).all()
+    with pytest.raises(ValueError, match="of this fit"):
+        settled(result_of(np.ones(40)), kept)
+
+
+def iterates_of(values):
+    return Iterates(kept=[row[None, :] for row in values])
+
+
+def test_r_hat_is_near_one_at_rest_and_root_seven_in_a_straight_line():
+    quiet = result_of(np.ones(2000))
+    at_rest = iterates_of(np.random.default_rng(0).standard_normal((2000, 3)))
+    assert settled(quiet, at_rest).r_hat[0] < 1.02
+    line = iterates_of(np.arange(2000.0)[:, None])
+    assert settled(quiet, line).r_hat[0] == pytest.approx(np.sqrt(7), rel=0.01)
+
+
+def test_what_was_found_is_a_value():
+    one = np.zeros(1)
+    assert Settled(one, one, one).settled.all()
