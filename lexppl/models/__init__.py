@@ -9,7 +9,6 @@ from lexppl.effects import (
 )
 from lexppl.models.black_box import BlackBox, black_box
 from lexppl.models.counts import (
-    CountLikelihood,
     NegativeBinomialLikelihood,
     PoissonLikelihood,
     ZeroInflatedPoissonLikelihood,
@@ -85,7 +84,6 @@ __all__ = [
     "ComplementImputer",
     "ConditionalGaussianImputer",
     "ConstantImputer",
-    "CountLikelihood",
     "CoxLikelihood",
     "DirichletSelector",
     "EstimatorPredictor",
