@@ -154,6 +154,30 @@ OF_MODELS = [
         told("NormalLikelihood", scale=2.0, learn_scale=False),
     ),
     (models.PoissonLikelihood, told("PoissonLikelihood")),
+    (models.ZeroInflatedPoissonLikelihood, told("ZeroInflatedPoissonLikelihood")),
+    (
+        lambda: models.NegativeBinomialLikelihood(0.5, learn_dispersion=False),
+        told("NegativeBinomialLikelihood", dispersion=0.5, learn_dispersion=False),
+    ),
+    (
+        lambda: models.StudentTLikelihood(3, 2.0),
+        told("StudentTLikelihood", degrees=3.0, scale=2.0, learn_degrees=False),
+    ),
+    (lambda: models.OrdinalLikelihood(4), told("OrdinalLikelihood", classes=4)),
+    (
+        lambda: models.CoxLikelihood("breslow"),
+        told("CoxLikelihood", ties="breslow", stratified=False, baseline=None),
+    ),
+    (
+        lambda: models.BaselineHazard([1.0, 2.0], [0.5, 1.0]),
+        told(
+            "BaselineHazard",
+            times=[[1.0, 2.0]],
+            cumulative=[[0.5, 1.0]],
+            strata=[0.0],
+            last=[2.0],
+        ),
+    ),
     (
         lambda: Predictor(network(), CategoricalLikelihood(), event_dim=3),
         told("Predictor", network=NETWORK, likelihood=LABELS, event_dim=3),

@@ -9,7 +9,6 @@ from lexppl.effects import (
 )
 from lexppl.models.black_box import BlackBox, black_box
 from lexppl.models.counts import (
-    CountLikelihood,
     NegativeBinomialLikelihood,
     PoissonLikelihood,
     ZeroInflatedPoissonLikelihood,
@@ -96,7 +95,6 @@ __all__ = [
     "ConditionalGaussianImputer",
     "ConstantImputer",
     "CostPenalty",
-    "CountLikelihood",
     "CoxLikelihood",
     "DirichletSelector",
     "EstimatorPredictor",

@@ -20,7 +20,7 @@ from lexppl.models.survival.risk_sets import Hazard, RiskSets, Ties, fitted_haza
 ROUNDS = 200
 """Of the fixed point at most; it contracts by the share of a row's hazard that its mask moves."""
 
-SETTLED = 1e-8
+SETTLED = 1e-10
 """Change of the mean log-likelihood of a row, in nats, below which it has settled."""
 
 
@@ -137,8 +137,9 @@ def breslow_baseline(
 
 
 def _log_density(log_hazard: Tensor, event: Tensor, hazard: Hazard) -> Tensor:
-    """Of each particle, `(M, N)`, but for what no mask changes."""
-    return event * log_hazard - (log_hazard + hazard.log_exposure).exp()
+    """Of each particle, `(M, N)`."""
+    died = event * (log_hazard + hazard.log_increment)
+    return died - (log_hazard + hazard.log_exposure).exp()
 
 
 def _of_strata(

@@ -122,7 +122,8 @@ def mean_distribution(distributions: Sequence[TorchDistribution]) -> TorchDistri
         n: torch.stack([_full(distribution, n) for distribution in distributions], -1)
         for n in names
     }
-    even = first.mean.new_zeros(len(distributions)).expand(*first.batch_shape, len(distributions))
+    like = parameters[names[0]]
+    even = torch.zeros_like(like)
     return dist.MixtureSameFamily(dist.Categorical(logits=even), type(first)(**parameters))
 
 

@@ -4,7 +4,7 @@ from torch import Tensor
 from torch.distributions.constraints import Constraint
 
 
-class _SurvivalTimes(Constraint):  # type: ignore[misc]
+class _SurvivalTimes(Constraint):
     """Rows of a positive time, an event of 0 or 1, and perhaps a stratum: `(…, 2 or 3)`."""
 
     event_dim = 1

@@ -1,0 +1,273 @@
+"""A fitted survival explainer: its baseline, posteriors of masks, curves, and what it refuses."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize
+from torch import nn
+
+from lexppl import explain
+from lexppl.data import synthetic_survival
+from lexppl.evaluation import (
+    log_hazard_ratio,
+    predict_survival,
+    predictive,
+    predictive_log_likelihood,
+    with_baseline,
+)
+from lexppl.evaluation.survival.baseline import breslow_baseline
+from lexppl.inference import NestedIWAE, fit
+from lexppl.models import (
+    LEX,
+    MLP,
+    BernoulliSelector,
+    CategoricalLikelihood,
+    ConstantImputer,
+    CoxLikelihood,
+    Predictor,
+)
+from lexppl.saving import load, save
+from lexppl.systems import lex
+from tests.gradients.enumeration import threshold
+
+DATA = synthetic_survival(rows=60, seed=1)
+X, Y = DATA.x[:, :3].contiguous(), DATA.y
+QUICK = {"epochs": 2, "progress": False}
+
+
+def small(**options):
+    """LEX with Bernoulli masks of three features."""
+    model = LEX(
+        BernoulliSelector(MLP(3, 3, (4,), seed=0)),
+        ConstantImputer(),
+        Predictor(MLP(3, 1, (4,), seed=1), CoxLikelihood()),
+    )
+    return fit(model, (X, Y), **{"objective": NestedIWAE(2), **QUICK, **options})
+
+
+@pytest.fixture(scope="module")
+def result():
+    return small(epochs=30, learning_rate=2e-2)
+
+
+@pytest.fixture(scope="module")
+def known(result):
+    return with_baseline(result, X, Y, masks=200)
+
+
+def exact(result):
+    """Of each of a row's eight masks its probability and its log hazard ratio."""
+    every = torch.tensor(list(itertools.product((0.0, 1.0), repeat=3)))
+    with torch.no_grad():
+        selector = result.model.selector(X)
+        prior = selector.log_prob(every.unsqueeze(1))
+        f = result.model.predictor.network(every.unsqueeze(1) * X).squeeze(-1)
+    return every, prior, f
+
+
+def test_the_baseline_is_where_the_likelihood_of_all_rows_has_its_maximum():
+    """Against a numerical search over all jumps."""
+    draw = torch.Generator().manual_seed(0)
+    f = torch.randn(3, 7, dtype=torch.float64, generator=draw)
+    time = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0], dtype=torch.float64)
+    event = torch.tensor([1.0, 0.0, 1.0, 1.0, 0.0, 1.0, 0.0], dtype=torch.float64)
+
+    def loss(log_jumps):
+        jumps = np.exp(log_jumps)
+        died = event.numpy() == 1
+        cumulative = np.cumsum(np.where(died, np.bincount(np.flatnonzero(died), jumps, 7), 0.0))
+        steps = np.zeros(7)
+        steps[died] = log_jumps
+        each = died * (f.numpy() + steps) - np.exp(f.numpy()) * cumulative
+        return -np.log(np.exp(each).mean(0)).sum()
+
+    best = minimize(loss, np.log(np.full(4, 0.3)), method="BFGS", options={"gtol": 1e-9})
+    ours = breslow_baseline(f, torch.stack([time, event], 1)).cumulative[0]
+    assert np.allclose(ours.numpy(), np.cumsum(np.exp(best.x)), rtol=1e-3)
+    plain = breslow_baseline(
+        f.logsumexp(0, keepdim=True) - math.log(3), torch.stack([time, event], 1)
+    )
+    assert not np.allclose(plain.cumulative[0].numpy(), ours.numpy(), rtol=2e-2)
+
+
+def test_masks_given_times_are_those_of_bayes(result, known):
+    draws = 4000
+    rows = slice(0, 5)
+    posterior = explain(known, X[rows], Y[rows], draws=draws, proposals=5, seed=2)
+    drawn = torch.as_tensor(np.asarray(posterior["posterior"]["mask"].values))[0].float()
+    every, prior, f = exact(result)
+    baseline = known.model.predictor.likelihood.baseline
+    reached = baseline.cumulative_at(Y[:, 0])
+    log_p = prior + Y[:, 1] * f - f.exp() * reached
+    mean = torch.einsum("mr,mg->rg", log_p.softmax(0), every)[rows]
+    before = torch.einsum("mr,mg->rg", prior.softmax(0), every)[rows]
+    ess = torch.as_tensor(posterior["sample_stats"]["weight_ess"].values[0]).unsqueeze(-1)
+    error = (mean * (1 - mean) * (1 / draws + 1 / ess)).sqrt()
+    assert float(((drawn.mean(0) - mean).abs() / error).max()) < threshold(15)
+    assert float(((before - mean).abs() / error).max()) > 2 * threshold(15)
+    evidence = torch.as_tensor(posterior["sample_stats"]["log_evidence"].values[0])
+    log_rate = Y[:, 1] * baseline.log_hazard_at(Y[:, 0])
+    assert torch.allclose(evidence, ((log_p.logsumexp(0)) + log_rate)[rows], atol=0.05)
+
+
+def test_a_row_has_the_same_likelihood_whatever_stands_beside_it(known):
+    options = {"masks": 2000, "seed": 0}
+    alone = predictive_log_likelihood(known, X[:1], Y[:1], **options)
+    among = predictive_log_likelihood(known, X[:9], Y[:9], **options)[:, :1]
+    assert torch.allclose(alone, among, atol=0.1)
+
+
+def test_survival_curves_are_means_over_masks(result, known):
+    times = torch.tensor([0.0, 0.1, 0.4])
+    found = predict_survival(known, X[:6], times, masks=4000)
+    _, prior, f = exact(result)
+    baseline = known.model.predictor.likelihood.baseline
+    curve = (-f[..., None].exp() * baseline.cumulative_at(times)).exp()
+    mean = (prior.softmax(0)[..., None] * curve).sum(0)[:6]
+    spread = (prior.softmax(0)[..., None] * curve.square()).sum(0)[:6] - mean.square()
+    error = (spread.clamp(min=1e-12) / 4000).sqrt() + 1e-6
+    assert found.shape == (1, 6, 3) and bool((found[..., 0] == 1).all())
+    assert float(((found[0] - mean).abs() / error).max()) < threshold(18)
+    ratio = log_hazard_ratio(result, X[:6], masks=4000)
+    assert torch.allclose(ratio[0], (prior.softmax(0) * f.exp()).sum(0)[:6].log(), atol=0.1)
+
+
+def test_draws_of_times_are_in_the_units_of_the_rows(known):
+    drawn = explain(known, X[:4], draws=50)["posterior_predictive"]["y"]
+    last = float(Y[:, 0].max())
+    assert drawn.shape == (1, 50, 4, 2)
+    assert float(drawn[..., 0].max()) <= last + 1e-6
+
+
+def test_a_partial_likelihood_is_of_no_row_alone(result):
+    for asked in (
+        lambda: explain(result, X, Y),
+        lambda: predictive_log_likelihood(result, X, Y),
+    ):
+        with pytest.raises(ValueError, match="with_baseline"):
+            asked()
+    with pytest.raises(ValueError, match="no baseline hazard, which survival curves need"):
+        predict_survival(result, X, [0.1])
+    assert explain(result, X, draws=3)["posterior"]["mask"].shape == (1, 3, 60, 3)
+
+
+def test_a_mean_time_is_not_told(known):
+    with pytest.raises(NotImplementedError):
+        predictive(known, X[:3])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"times": [0.1, 99.0]}, "times must be from 0 to .*; they go from 0.1 to 99"),
+        ({"times": [-1.0]}, "times must be from 0"),
+        ({"times": 0.5}, r"times must have shape \(T,\)"),
+        ({"times": [0.1], "masks": 0}, "masks must be a whole number of at least 1"),
+    ],
+)
+def test_times_that_no_row_was_followed_to_are_refused(known, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        predict_survival(known, X[:2], **arguments)
+
+
+def test_a_fit_of_something_else_has_no_baseline():
+    model = LEX(
+        BernoulliSelector(MLP(3, 3, (4,), seed=0)),
+        ConstantImputer(),
+        Predictor(MLP(3, 2, (4,), seed=1), CategoricalLikelihood()),
+    )
+    labels = fit(model, (X, Y[:, 1].long()), **QUICK)
+    with pytest.raises(ValueError, match="LEX has no CoxLikelihood"):
+        with_baseline(labels, X, Y)
+    with pytest.raises(ValueError, match="'y' must be a survival time"):
+        log_hazard_ratio(labels, X)
+
+
+def test_the_baseline_goes_into_a_file_and_back(known, tmp_path):
+    save(known, tmp_path)
+    other = load(tmp_path)
+    one, two = (predict_survival(r, X[:3], [0.1, 0.3]) for r in (known, other))
+    assert torch.equal(one, two)
+
+
+def cox(**options):
+    return lex(
+        3,
+        classes=None,
+        **{"likelihood": CoxLikelihood(), "hidden": (4,), "predictor_hidden": (4,), **options},
+    )
+
+
+def test_cross_fitted_replicates_with_a_bootstrap():
+    result = with_baseline(
+        fit(cox(folds=2), (X, Y), replicates=2, bootstrap=2, batch_size=20, **QUICK), X, Y
+    )
+    assert predict_survival(result, X[:4], [0.2]).shape == (2, 4, 1)
+    assert predict_survival(result.bootstrap, X[:4], [0.2]).shape == (2, 4, 1)
+    posterior = explain(result, X[:4], Y[:4], draws=5)
+    assert posterior["log_likelihood"]["y"].shape == (2, 5, 4)
+    assert "bootstrap_selection_probability" in posterior["sample_stats"]
+
+
+def test_strata_have_a_baseline_each():
+    strata = (torch.arange(60) % 3).float().unsqueeze(1)
+    y = torch.cat([Y, strata], 1)
+    options = {"likelihood": CoxLikelihood(stratified=True)}
+    result = with_baseline(fit(cox(**options), (X, y), **QUICK), X, y)
+    one, other = (
+        predict_survival(result, X[:1], [0.2], stratum=torch.tensor([s])) for s in (0.0, 1.0)
+    )
+    assert not torch.allclose(one, other)
+    with pytest.raises(ValueError, match=r"strata \[0.0, 1.0, 2.0\]: give stratum="):
+        predict_survival(result, X[:1], [0.2])
+    with pytest.raises(ValueError, match="stratum must be of"):
+        predict_survival(result, X[:1], [0.2], stratum=torch.tensor([5.0]))
+
+
+@pytest.mark.parametrize("valid", [0.2, None])
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda y: y * torch.tensor([-1.0, 1.0]), "times of y must be positive and finite"),
+        (lambda y: y * torch.tensor([1.0, 0.5]), "events of y must be 1, or 0"),
+        (lambda y: y * torch.tensor([1.0, 0.0]), "y has no event"),
+        (lambda y: y[:, 0], r"y must have shape \(N, 2\)"),
+        (lambda y: torch.cat([y, y[:, :1]], 1), r"y must have shape \(N, 2\)"),
+    ],
+)
+def test_rows_that_are_no_survival_times_are_refused_before_any_work(spoil, message, valid):
+    with pytest.raises(ValueError, match=f"rows to learn from: {message}"):
+        fit(cox(), (X, spoil(Y)), valid=valid, **QUICK)
+
+
+def test_validation_rows_without_an_event_are_refused():
+    censored = Y.clone()
+    censored[:, 1] = 0.0
+    with pytest.raises(ValueError, match="validation rows: y has no event"):
+        fit(cox(), (X, Y), valid=(X, censored), **QUICK)
+
+
+def test_times_and_events_may_be_whole_numbers():
+    whole = torch.stack([(10 * Y[:, 0]).ceil().long(), Y[:, 1].long()], 1)
+    result = fit(cox(folds=1), (X, whole), **QUICK)
+    assert result.labels is None
+    same = fit(cox(folds=1), (X, whole.float()), **QUICK)
+    assert np.array_equal(result.history.train, same.history.train)
+
+
+def test_a_likelihood_that_does_not_go_with_the_rest_of_the_factory():
+    for arguments, message in (
+        ({"classes": 2, "likelihood": CoxLikelihood()}, "responses, which have no classes"),
+        ({"classes": None, "likelihood": CategoricalLikelihood()}, "of labels: give classes="),
+        (
+            {"classes": None, "likelihood": CoxLikelihood(), "predictor": nn.Linear(3, 1)},
+            "a given predictor has a likelihood of its own",
+        ),
+    ):
+        with pytest.raises(ValueError, match=message):
+            lex(3, **arguments)
+    with pytest.raises(TypeError, match="likelihood must be a Likelihood; it is str"):
+        lex(3, classes=None, likelihood="cox")
