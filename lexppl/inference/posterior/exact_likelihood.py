@@ -37,7 +37,8 @@ def exact_likelihood(latents: Latents, rows: int, imputations: int | None = None
 
     Raises:
         ValueError: masks that cannot be listed, or are too many; several sites of masks; latents
-            of rows outside `mask_particles()`; random imputations without K.
+            of rows outside `mask_particles()`; random imputations without K; nothing observed, or
+            a partial likelihood.
 
     Example:
         >>> import torch
@@ -53,6 +54,17 @@ def exact_likelihood(latents: Latents, rows: int, imputations: int | None = None
             f"latent {next(iter(latents.of_rows))!r} is outside mask_particles() and each row has "
             "its own, so that new rows would have none; sample it inside mask_particles(), or "
             "outside the plate over rows"
+        )
+    for site in latents.observed.values():
+        if getattr(site.distribution, "couples_rows", False):
+            raise ValueError(
+                f"{site.name!r} is a partial likelihood of all rows together, and the masks of a "
+                f"row alone cannot be summed out of it; use {INSTEAD}"
+            )
+    if not any(site.in_particles and not site.is_penalty for site in latents.observed.values()):
+        raise ValueError(
+            "the program observes nothing inside mask_particles(): give y beside x, and sample it "
+            "there"
         )
     masks, imputed = [], []
     for site in latents.in_particles.values():
@@ -119,4 +131,6 @@ def _count_of(masks: Sequence[Site]) -> int:
 
 def _named(site: Site) -> str:
     inner = getattr(site.distribution, "hidden_distribution", site.distribution)
+    while isinstance(base := getattr(inner, "base_dist", None), Distribution):
+        inner = base
     return type(inner).__name__

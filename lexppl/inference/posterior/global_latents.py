@@ -23,11 +23,13 @@ class Latents:
         shared: those of all rows together: weights with priors, a global scale.
         of_rows: those outside `mask_particles()` that each row has its own of.
         in_particles: masks, imputations and what else is drawn with them.
+        observed: what is no latent.
     """
 
     shared: Mapping[str, Site]
     of_rows: Mapping[str, Site]
     in_particles: Mapping[str, Site]
+    observed: Mapping[str, Site]
 
 
 def latents_of(program: Callable[..., Any], rows: tuple[Tensor, ...]) -> Latents:
@@ -55,11 +57,13 @@ def latents_of(program: Callable[..., Any], rows: tuple[Tensor, ...]) -> Latents
         >>> sorted(found.shared), sorted(found.of_rows)
         (['effect', 'scale'], ['noise'])
     """
-    two, three = (_sites(program, tuple(c[[0] * n] for c in rows)) for n in (2, 3))
+    every, more = (_sites(program, tuple(c[[0] * n] for c in rows)) for n in (2, 3))
+    observed = {name: site for name, site in every.items() if site.observed}
+    two = {name: site for name, site in every.items() if not site.observed}
     sizes = {plate.name: _size(plate) for site in two.values() for plate in site.plates}
     grown = {
         plate.name
-        for site in three.values()
+        for site in more.values()
         for plate in site.plates
         if plate.name in sizes and sizes[plate.name] != _size(plate)
     }
@@ -69,6 +73,7 @@ def latents_of(program: Callable[..., Any], rows: tuple[Tensor, ...]) -> Latents
         {name: site for name, site in outside.items() if name not in of_rows},
         {name: site for name, site in outside.items() if name in of_rows},
         {name: site for name, site in two.items() if site.in_particles},
+        observed,
     )
 
 
@@ -98,7 +103,7 @@ def _sites(program: Callable[..., Any], rows: tuple[Tensor, ...]) -> dict[str, S
         for name, node in trace.nodes.items()
         if node["type"] == "sample" and not isinstance(node["fn"], _Subsample)
     }
-    return {n: s for n, s in sites.items() if not (s.observed or s.is_deterministic)}
+    return {name: site for name, site in sites.items() if not site.is_deterministic}
 
 
 class _RefuseImproper(Messenger):

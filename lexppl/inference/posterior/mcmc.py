@@ -20,6 +20,7 @@ from lexppl.argument_checks import int_at_least
 from lexppl.inference.contexts import program_settings, seeded
 from lexppl.inference.posterior.global_draws import GlobalDraws, PosteriorInference, SamplerRecord
 from lexppl.inference.posterior.potential import Potential
+from lexppl.inference.posterior.recorded import Recorded
 
 OURS = (
     "model",
@@ -32,7 +33,26 @@ OURS = (
 )
 """Arguments of Pyro's kernels that say what is sampled, which the program does here."""
 
-Chain = tuple[dict[str, Tensor], dict[str, np.ndarray]]
+WORTH_RECORDING = 500
+"""Draws of all chains from which on their steps are worth the second that a recording takes."""
+
+LOOKED_AT = 8
+"""Draws of a chain at which a recording is compared with the program."""
+
+
+@dataclass(frozen=True)
+class Chain:
+    """One chain.
+
+    Args:
+        values: by site `(S, *event)`.
+        stats: by ArviZ's name `(S,)`.
+        places: the unconstrained places of some of the draws.
+    """
+
+    values: dict[str, Tensor]
+    stats: dict[str, np.ndarray]
+    places: list[dict[str, Tensor]]
 
 
 @dataclass(frozen=True)
@@ -122,20 +142,30 @@ class MCMC:
                 potential = Potential(model, rows, self.imputations, seed)
                 # Every chain's start, and with it every refusal, comes before the first draw.
                 starts = [potential.start(strategy) for _ in range(self.chains)]
-            chains: list[Chain] = []
             warmup = self.samples if self.warmup is None else self.warmup
+            draws = self.chains * (warmup + self.samples)
+            quick = _recorded(potential, starts) if draws >= WORTH_RECORDING else None
+
+            def chain(energy: Potential | Recorded, start: dict[str, Tensor], seed: int) -> Chain:
+                with seeded(seed, device), program_settings(validate=False):
+                    kernel = _class_of(self.kernel)(potential_fn=energy, **of_kernel)
+                    kernel.initial_params = start
+                    return _chain(kernel, energy, warmup, self.samples, bar.update)
+
+            chains: list[Chain] = []
             # None: silent where standard error is no terminal; a notebook has a bar of its own.
             with tqdm(
-                total=self.chains * (warmup + self.samples),
+                total=draws,
                 disable=None if progress else True,
                 unit="draw",
             ) as bar:
                 for start, own in zip(starts, seeds.tolist(), strict=True):
-                    with seeded(own, device), program_settings(validate=False):
-                        kernel = _class_of(self.kernel)(potential_fn=potential, **of_kernel)
-                        kernel.initial_params = start
-                        chains.append(_chain(kernel, potential, warmup, self.samples, bar.update))
-        values, stats = zip(*chains, strict=True)
+                    made = chain(quick or potential, start, own)
+                    if quick is not None and not _agrees(quick, made.places):
+                        bar.total += warmup + self.samples
+                        quick, made = None, chain(potential, start, own)
+                    chains.append(made)
+        stats = [one.stats for one in chains]
         note = None
         if self.imputations is not None:
             note = f"{self.imputations} imputations of each mask, the same in all draws"
@@ -145,7 +175,9 @@ class MCMC:
             sample_stats={name: np.stack([one[name] for one in stats]) for name in stats[0]},
             note=note,
         )
-        samples = {name: torch.stack([one[name] for one in values]) for name in potential.sites}
+        samples = {
+            name: torch.stack([one.values[name] for one in chains]) for name in potential.sites
+        }
         return GlobalDraws(samples, record, model)
 
 
@@ -241,26 +273,41 @@ def _class_of(kernel: Any) -> Any:
     return kernel.func if isinstance(kernel, partial) else kernel
 
 
+def _recorded(potential: Potential, starts: list[dict[str, Tensor]]) -> Recorded | None:
+    """The potential recorded, or None where it cannot be, or is another where the chains start."""
+    with program_settings(validate=False):
+        try:
+            recorded = Recorded(potential, starts[0])
+        except Exception:
+            return None
+    return recorded if _agrees(recorded, starts) else None
+
+
+def _agrees(recorded: Recorded, places: list[dict[str, Tensor]]) -> bool:
+    with program_settings(validate=False):
+        return recorded.agrees(places)
+
+
 def _chain(
     kernel: HMC,
-    potential: Potential,
+    energy: Potential | Recorded,
     warmup: int,
     samples: int,
     drawn: Callable[[], Any],
 ) -> Chain:
-    """Draws of one chain `(S, *event)` by site, and what is told of each by ArviZ's names."""
+    """Run a kernel from its start."""
     kernel.setup(warmup)
-    place, draws = kernel.initial_params, []
+    place, places = kernel.initial_params, []
     steps, accepted = np.zeros(samples, dtype=int), np.zeros(samples)
     mean = 0.0
     for number in range(-warmup, samples):
-        before = potential.evaluations
+        before = energy.evaluations
         place = kernel.sample(place)
         drawn()
         if number < 0:
             continue
-        draws.append(potential.constrained(place))
-        steps[number] = potential.evaluations - before
+        places.append(place)
+        steps[number] = energy.evaluations - before
         # Pyro keeps a running mean of the chances that the proposals had.
         latest = kernel._mean_accept_prob
         accepted[number] = (number + 1) * latest - number * mean
@@ -277,4 +324,9 @@ def _chain(
         # 2^d − 1 steps fill a tree of d doublings; the last of them may have been left half done.
         stats["tree_depth"] = np.ceil(np.log2(steps + 1)).astype(int)
     kernel.cleanup()
-    return {name: torch.stack([one[name] for one in draws]).detach() for name in draws[0]}, stats
+    values = [energy.constrained(one) for one in places]
+    return Chain(
+        {name: torch.stack([one[name] for one in values]).detach() for name in values[0]},
+        stats,
+        places[:: max(1, samples // LOOKED_AT)],
+    )

@@ -73,9 +73,10 @@ class Potential:
             name: biject_to(site.distribution.support) for name, site in latents.shared.items()
         }
         self._model, self._rows, self._few = weights_first(model), rows, few
-        self._fixed: Callable[[], AbstractContextManager[None]] = nullcontext
+        self.fixed: Callable[[], AbstractContextManager[None]] = nullcontext
+        """What imputations that stay the same are drawn in."""
         if imputations is not None:
-            self._fixed = lambda: seeded(seed, rows[0].device)
+            self.fixed = lambda: seeded(seed, rows[0].device)
 
     @staticmethod
     def _refuse(latents: Latents, again: Latents) -> None:
@@ -107,7 +108,7 @@ class Potential:
         self.evaluations += 1
         values = self.constrained(unconstrained)
         given = pyro.condition(self._model, data=values)
-        with self._fixed(), _SummedAnyway():
+        with self.fixed(), _SummedAnyway():
             loss = self.objective.differentiable_loss(given, None, *self._rows)
         for name, value in values.items():
             jacobian = self._transforms[name].log_abs_det_jacobian(unconstrained[name], value)

@@ -17,6 +17,7 @@ from lexppl.inference.replicates.replicate_rows import training_rows
 from lexppl.inference.system import System
 from lexppl.inference.training.fit_arguments import check_alike
 from lexppl.inference.training.preparation import floating_type
+from lexppl.inference.training.response_checks import holds_labels, refuse_responses
 from lexppl.inference.training.result import FitResult, History
 
 READ = ("model", "train", "inference", "seed", "progress", "valid")
@@ -82,12 +83,14 @@ def sampled_fit(model: Any, train: Data, inference: Any, *, seed: int, progress:
     held = next(iter(program.parameters()), None)
     if held is not None:
         check_alike(rows.columns[0], held)
+    y = rows.columns[1] if len(rows.columns) > 1 else None
+    if y is not None:
+        refuse_responses(program, y)
     _tell_of_fixed(program)
     keep_parameters_local(program)
     drawn = method.run(program.eval(), rows.columns, seed=seed, progress=progress)
     record = with_convergence(drawn.sampler, drawn.samples)
     warn_of(record)
-    y = rows.columns[1] if len(rows.columns) > 1 else None
     chains = drawn.chains
     return FitResult(
         models=[drawn.model] * chains,
@@ -99,7 +102,7 @@ def sampled_fit(model: Any, train: Data, inference: Any, *, seed: int, progress:
         collapse=[None] * chains,
         interrupted=False,
         event_shape=tuple(rows.columns[0].shape[1:]),
-        labels=None if y is None or y.is_floating_point() else tuple(y.unique().tolist()),
+        labels=tuple(y.unique().tolist()) if y is not None and holds_labels(program, y) else None,
         seed=seed,
         entry_names=getattr(train, "entry_names", None),
         feature_names=getattr(train, "feature_names", None),

@@ -1,0 +1,106 @@
+"""A potential and its gradient as the tensor operations of one evaluation, done again elsewhere."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from lexppl.inference.posterior.potential import Potential
+
+TOLERANCE = 1e-4
+"""Of the largest number: of float32 sums in another order, and far below a step's energy."""
+
+
+class Recorded:
+    """A potential whose evaluations skip the program: its handlers are most of a small one's time.
+
+    What is recorded is one evaluation, value and gradient together. A program that decides by the
+    value of a latent cannot be recorded (torch refuses it); one that is no such function of its
+    latents for another reason is found out by :meth:`agrees`.
+
+    Args:
+        potential: to be recorded.
+        place: an unconstrained place, at which it is.
+
+    Raises:
+        Exception: whatever torch raises of a program that it cannot record.
+
+    Example:
+        >>> import pyro, pyro.distributions as dist
+        >>> from lexppl.effects import mask_particles
+        >>> def program(x):
+        ...     mean = pyro.sample("mean", dist.Normal(0.0, 1.0))
+        ...     with pyro.plate("data", len(x)), mask_particles():
+        ...         pyro.sample("x", dist.Normal(mean, 1.0), obs=x)
+        >>> potential = Potential(program, (torch.ones(3),))
+        >>> with pyro.validation_enabled(False):
+        ...     recorded = Recorded(potential, {"mean": torch.tensor(0.0)})
+        >>> recorded.agrees([{"mean": torch.tensor(2.0)}])
+        True
+    """
+
+    def __init__(self, potential: Potential, place: Mapping[str, Tensor]) -> None:
+        self._potential = potential
+        self.evaluations = 0
+        """How often it was evaluated."""
+        self._graph = make_fx(self._both)(*self._numbers(place))
+        self._graph.graph.eliminate_dead_code()
+        self._graph.recompile()
+
+    def __call__(self, unconstrained: Mapping[str, Tensor]) -> Tensor:
+        """U, in nats, with its gradient."""
+        self.evaluations += 1
+        value: Tensor = _Replayed.apply(
+            self._graph, self._potential.fixed, *self._numbers(unconstrained)
+        )
+        return value
+
+    def constrained(self, unconstrained: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """θ = t(u), by name."""
+        return self._potential.constrained(unconstrained)
+
+    def agrees(self, places: Sequence[Mapping[str, Tensor]]) -> bool:
+        """Whether value and gradient are the potential's own at some places."""
+        return all(self._agrees_at(self._numbers(place)) for place in places)
+
+    def _agrees_at(self, numbers: list[Tensor]) -> bool:
+        with self._potential.fixed():
+            again = self._graph(*numbers)
+        own = self._both(*numbers)
+        return all(
+            bool(((a - b).abs() <= TOLERANCE * (1.0 + b.abs().max())).all())
+            for a, b in zip(again, own, strict=True)
+        )
+
+    def _numbers(self, place: Mapping[str, Tensor]) -> list[Tensor]:
+        return [place[name] for name in self._potential.sites]
+
+    def _both(self, *numbers: Tensor) -> tuple[Tensor, ...]:
+        given = [number.detach().requires_grad_() for number in numbers]
+        with torch.enable_grad():
+            value = self._potential(dict(zip(self._potential.sites, given, strict=True)))
+        return value.detach(), *torch.autograd.grad(value, given)
+
+
+class _Replayed(torch.autograd.Function):
+    """The recorded value, whose gradient has come with it."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        graph: Callable[..., tuple[Tensor, ...]],
+        fixed: Callable[[], AbstractContextManager[None]],
+        *numbers: Tensor,
+    ) -> Tensor:
+        with fixed():
+            value, *gradients = graph(*(number.detach() for number in numbers))
+        ctx.save_for_backward(*gradients)
+        return value
+
+    @staticmethod
+    def backward(ctx: Any, *outer: Any) -> Any:
+        (slope,) = outer
+        return None, None, *(slope * gradient for gradient in ctx.saved_tensors)
