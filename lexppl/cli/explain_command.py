@@ -34,6 +34,7 @@ from lexppl.cli.messages import (
     collapse_messages,
     early_message,
     learned_messages,
+    path_message,
 )
 from lexppl.cli.model_first import least_bytes, what_follows, write_model
 from lexppl.cli.options.checks import regime_of
@@ -259,6 +260,9 @@ def _notes_of_fit(options: argparse.Namespace, source: DividedTable, fitted: Fit
     if result.interrupted:
         return [_interruption(fitted), *notes]
     grows = METHODS[plan.method].takes("imputations") and plan.penalty is not None
+    if fitted.table.path is not None:
+        path = fitted.table.path
+        notes += path_message(path.table["penalty"].tolist(), path.index)
     return notes + early_message(result.best_epoch.tolist(), len(result.history), grows)
 
 

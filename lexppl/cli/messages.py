@@ -111,3 +111,27 @@ def early_message(best_epochs: Sequence[int], epochs: int, penalised: bool) -> l
         f"the best epoch{which} came before the penalty had half its weight: the fit overfits, and "
         "more features are kept than need be; give --k, a higher --penalty or more rows"
     ]
+
+
+def path_message(penalties: Sequence[float], chosen: int) -> list[str]:
+    """A line if the chosen λ is an end of its path, beyond which nothing was tried.
+
+    Args:
+        penalties: of the path, rising, in nats.
+        chosen: the place of the chosen one.
+
+    Example:
+        >>> path_message([0.01, 0.02, 0.04], 1)
+        []
+        >>> path_message([0.01, 0.02, 0.04], 0)[0][:70]
+        'the penalty chosen, 0.01 nats, is the smallest that was tried: a small'
+    """
+    if 0 < chosen < len(penalties) - 1:
+        return []
+    end, other, more = (
+        ("smallest", "smaller", "more") if chosen == 0 else ("largest", "larger", "fewer")
+    )
+    return [
+        f"the penalty chosen, {penalties[chosen]:.3g} nats, is the {end} that was tried: a {other} "
+        f"one, which keeps {more} features, may predict as well or better; try it with --penalty"
+    ]

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from lexppl.cli import main
+from lexppl.cli.messages import path_message
 from tests.cli.tables import written
 
 SHORT = ["--replicates", "2", "--draws", "5", "--quiet"]
@@ -51,3 +52,13 @@ def test_one_mask_for_all_rows_is_no_alarm_where_it_is_right(tmp_path, capsys):
     assert "base rate" not in told
     kept = pd.read_csv(tmp_path / "r" / "importance.csv", index_col="feature")
     assert set(kept.index[kept["found"]]) == {"a", "b"}
+
+
+def test_an_end_of_the_path_is_told():
+    penalties = [0.005, 0.01, 0.02]
+    (low,), (high,) = path_message(penalties, 0), path_message(penalties, 2)
+    assert "0.005 nats, is the smallest" in low
+    assert "keeps more" in low
+    assert "0.02 nats, is the largest" in high
+    assert "keeps fewer" in high
+    assert path_message(penalties, 1) == []
