@@ -56,6 +56,7 @@ from lexppl.inference import FitResult, entropy_unit
 from lexppl.tabular.fit_plan import FEW_ROWS, FitPlan
 from lexppl.tabular.missing_values import check_missing
 from lexppl.tabular.predictor_choice import Chosen, fit_chosen
+from lexppl.tabular.response_units import in_response_units
 from lexppl.tabular.table_columns import markers_in
 from lexppl.tabular.table_fit import EncodedRows, TableFit, fit_full_predictor, fit_table
 
@@ -63,6 +64,8 @@ DIGITS = "%.4g"
 """Of numbers in tables for people; what is computed with is in posterior.nc."""
 EXPLAINED_ROWS = 1000
 """Most held-out rows whose masks are written."""
+PROPOSALS = 2
+"""Masks weighed for each draw of those given the held-out y."""
 HASTY_ROWS = 200
 """Most held-out rows that are looked at after Ctrl-C, so that the report is there in seconds."""
 NO_VALIDATION = (
@@ -316,12 +319,15 @@ def _with_agreement(
 def _posterior(
     options: argparse.Namespace, result: FitResult, source: DividedTable
 ) -> tuple[Posterior, int]:
-    """The masks of the held-out rows, and how many rows these are."""
+    """The masks of held-out rows, given x alone and given y too, and how many rows these are."""
     count = min(len(source.test), EXPLAINED_ROWS)
     posterior = explain(
         result,
         source.test.x[:count],
+        source.test.y[:count],
         draws=options.draws,
+        proposals=PROPOSALS,
+        held_out=True,
         seed=options.seed,
         row_names=[int(row) for row in source.test_rows[:count]],
     )
@@ -378,7 +384,10 @@ def _look_closer(
 
 
 def _write(folder: Path, findings: ReportData) -> None:
-    save_posterior(findings.posterior, folder / POSTERIOR)
+    posterior, data = findings.posterior, findings.source.data
+    if data.class_names is None and data.encoding is not None:
+        posterior = in_response_units(posterior, data.encoding.target)
+    save_posterior(posterior, folder / POSTERIOR)
     findings.ranking.to_csv(folder / IMPORTANCE, float_format=DIGITS)
     closer = findings.closer
     if closer.directions is not None:

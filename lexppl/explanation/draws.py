@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from lexppl.effects import LABEL_PLATE
+from lexppl.explanation.pareto_k import pareto_k
 from lexppl.explanation.resampling import systematic_resampling
 from lexppl.inference.objective.program import ParticleTrace, Site, row_marginals
 
@@ -27,7 +28,8 @@ class RowDraws:
         label_probability: `(B, C)`, the mean over draws of p(y = c | x̃); None but for labels.
         log_evidence: `(P, B)`, log 1/(LK) Σ w for each of P values of the latents that rows share,
             D of them or one; None without y, and where all rows are observed in one.
-        weight_ess: `(B,)`, (Σ w)² / Σ w² over the proposed masks; None without y.
+        weight_ess: `(B,)`, (Σ w)² / Σ w² over the proposed masks; None without proposals.
+        weight_pareto_k: `(B,)`, how heavy the tail of their weights is; None without proposals.
     """
 
     masks: dict[str, Tensor]
@@ -36,6 +38,7 @@ class RowDraws:
     label_probability: Tensor | None
     log_evidence: Tensor | None = None
     weight_ess: Tensor | None = None
+    weight_pareto_k: Tensor | None = None
 
 
 def prior_draws(run: ParticleTrace, names: Sequence[str], imputations: int) -> RowDraws:
@@ -70,8 +73,9 @@ def posterior_draws(
     proposals: int,
     imputations: int,
     draws: int,
+    log_prior: Tensor | None = None,
 ) -> RowDraws:
-    """Draws of p(z | x, y) by importance resampling of a run's L proposals.
+    """Draws of p(z | x, y) by importance resampling of a run's L proposals, or from all L masks.
 
     Pairs of a mask and one of its imputations are resampled by their weights
     `w_lk = p(y | x̃_lk) p(z_l) / q(z_l)`, so that masks follow their weights `1/K Σ_k w_lk` and
@@ -87,18 +91,24 @@ def posterior_draws(
         proposals: L.
         imputations: K.
         draws: D.
+        log_prior: log p(z | x) `(L, B)` where the run has every mask once, and not proposals.
 
     Raises:
         FloatingPointError: a weight is NaN.
     """
-    share, log_evidence = _weights(run, y, proposals, imputations)
+    share, log_evidence = _weights(run, y, proposals, imputations, log_prior)
     mask_share = share.unflatten(0, (imputations, proposals)).sum(0)
-    ess = torch.where(log_evidence.isneginf(), 0.0, 1.0 / mask_share.square().sum(0))
     pair = systematic_resampling(share, draws)
     joint = observes_jointly(run)
+    rows_of_run = len(run.arguments[0])
+    ess = pareto = None
+    if log_prior is None:
+        impossible = log_evidence.isneginf()
+        ess = torch.where(impossible, 0.0, 1.0 / mask_share.square().sum(0)).expand(rows_of_run)
+        found = torch.from_numpy(pareto_k(mask_share.log().cpu().numpy())).to(share)
+        pareto = torch.where(impossible, math.inf, found).expand(rows_of_run)
     if joint:
-        rows_of_run = len(run.arguments[0])
-        pair, ess = pair.expand(draws, rows_of_run), ess.expand(rows_of_run)
+        pair = pair.expand(draws, rows_of_run)
     which = pair % proposals
     rows = torch.arange(pair.shape[-1], device=pair.device)
     proposed = {name: _value(run.sites[name]) for name in names}
@@ -110,11 +120,12 @@ def posterior_draws(
         label_probability=probability,
         log_evidence=None if joint else log_evidence.unsqueeze(0),
         weight_ess=ess,
+        weight_pareto_k=pareto,
     )
 
 
 def _weights(
-    run: ParticleTrace, y: Tensor, proposals: int, imputations: int
+    run: ParticleTrace, y: Tensor, proposals: int, imputations: int, log_prior: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """The normalised weights `(K L, B)` of pairs of an imputation and a mask, and the rows'
     log-evidence `(B,)`."""
@@ -127,7 +138,9 @@ def _weights(
             "a response outside the support of its distribution"
         )
     pairs = _over_particles(log_weight, imputations, proposals).flatten(-3, -2)
-    log_evidence = torch.logsumexp(pairs, -2) - math.log(imputations * proposals)
+    log_even = -math.log(imputations * proposals)
+    pairs = pairs + (log_even if log_prior is None else log_prior)
+    log_evidence = torch.logsumexp(pairs, -2)
     # Where no proposal explains y, none is better than another.
     impossible = log_evidence.isneginf().unsqueeze(-2)
     share = torch.where(impossible, 1.0 / pairs.shape[-2], torch.softmax(pairs, -2))
@@ -158,6 +171,10 @@ def together(parts: Sequence[RowDraws]) -> RowDraws:
         present = [value for value in values if value is not None]
         return torch.stack(present).mean(0) if present else None
 
+    def median(values: Sequence[Tensor | None]) -> Tensor | None:
+        present = [value for value in values if value is not None]
+        return torch.stack(present).median(0).values if present else None
+
     return RowDraws(
         masks={name: torch.cat([part.masks[name] for part in parts]) for name in first.masks},
         means={
@@ -167,6 +184,7 @@ def together(parts: Sequence[RowDraws]) -> RowDraws:
         label_probability=mean([part.label_probability for part in parts]),
         log_evidence=joined([part.log_evidence for part in parts]),
         weight_ess=mean([part.weight_ess for part in parts]),
+        weight_pareto_k=median([part.weight_pareto_k for part in parts]),
     )
 
 

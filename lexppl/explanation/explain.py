@@ -1,8 +1,7 @@
 """From a fitted explainer to its posterior in ArviZ's layout."""
 
-import importlib.metadata
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -11,40 +10,56 @@ from pyro.distributions import Unit
 
 from lexppl.argument_checks import int_at_least
 from lexppl.arviz_compatibility import Posterior, posterior_of
+from lexppl.evaluation_mode import evaluating
 from lexppl.explanation.bootstrap_means import with_bootstrap
-from lexppl.explanation.drawless import needs_draws, no_draws, refuse_drawless, stated_means
-from lexppl.explanation.draws import (
-    RESPONSE,
-    observes_jointly,
-    posterior_draws,
-    prior_draws,
-    together,
+from lexppl.explanation.drawless import needs_draws, refuse_drawless
+from lexppl.explanation.draws import RESPONSE, observes_jointly
+from lexppl.explanation.given_program import (
+    as_fitted,
+    refuse_uncovered,
+    sampled_draws,
+    with_samples,
+)
+from lexppl.explanation.listed_masks import ListedMasks
+from lexppl.explanation.meanings import (
+    HELD_OUT,
+    attributes,
+    draws_of_groups,
+    what_likelihoods_are,
 )
 from lexppl.explanation.named_rows import NamedRows, named_rows
 from lexppl.explanation.posterior_arrays import PosteriorArrays
 from lexppl.explanation.program_sites import ProgramSites, sites_of
+from lexppl.explanation.row_plan import RowPlan, is_listed
 from lexppl.inference.contexts import keep_parameters_local
 from lexppl.inference.objective.program import ParticleProgram
-from lexppl.inference.predictive import FittedProgram, drawing, row_chunks, rows_at_once
+from lexppl.inference.predictive import FittedProgram, drawing
 from lexppl.inference.training.result import FitResult
-from lexppl.inference.training.row_weights import DIRICHLET
+
+USUAL_DRAWS = 100
 
 
 def explain(
-    result: FitResult,
+    program: Any,
     x: Any,
     y: Any = None,
     *,
-    draws: int = 100,
+    guide: Any = None,
+    samples: Mapping[str, Any] | None = None,
+    draws: int | None = None,
     imputations: int = 1,
     seed: int = 0,
     rows_per_chunk: int = 1000,
     row_names: Sequence[Any] | None = None,
     entry_names: Sequence[str] | None = None,
     feature_names: Sequence[str] | None = None,
-    proposals: int = 4,
+    proposals: float | None = None,
+    held_out: bool = False,
 ) -> Posterior:
-    """Draw the posterior of a fitted explainer's masks, in ArviZ's layout.
+    """Draw the posterior of an explainer's masks and of what all rows share, in ArviZ's layout.
+
+    What explains is a fit; or a program, with its `guide`; or a program and `samples` of its
+    latents that all rows share, by any sampler: `explain(model, x, samples=mcmc.get_samples())`.
 
     E[z | x] needs no draws where the masks' distribution states it: with `draws=0` it is all there
     is of the masks, exact, and as fast as the selector alone. Draw what needs draws, of as many
@@ -54,13 +69,16 @@ def explain(
 
         p(z | x, y) ∝ p(z | x) p(y | x, z),    p(y | x, z) = E[p(y | x̃)], x̃ ~ p(x̃ | x, z),
 
-    by importance resampling: `L = proposals · draws` masks are proposed from the fit's guide
-    q(z | x, y), or else from p(z | x), with the weights
+    by importance resampling: L masks are proposed from the guide q(z | x, y), or else from
+    p(z | x), with the weights
 
         w_l = 1/K Σ_k p(y | x̃_lk) · p(z_l | x) / q(z_l | x, y),
 
     and `draws` of them are resampled (:func:`systematic_resampling`). Their distribution is p(z |
-    x, y) but for a bias of order 1/L; `weight_ess` says on how many masks they stand.
+    x, y) but for a bias of order 1/L; `weight_ess` says on how many masks they stand, and
+    `weight_pareto_k` whether the weights can be trusted: below .7. With `proposals=math.inf` all
+    masks are listed in their place, where there are few and x̃ is a function of the mask, and
+    masks, E[z | x, y] and log p(y | x) are exact.
 
     Groups, with B rows, G mask entries, C classes, D = `draws`; the attribute `draws` of each says
     what its draws are:
@@ -83,12 +101,16 @@ def explain(
       `arviz.compare` read it. Where there are none every draw has the log-density of the mean of
       the fits, and these give the rows' log score: of rows that the fit has not learned from a
       held-out one, of others an optimistic one. Replicates with random weights of their rows
-      (`fit(row_weights="dirichlet")`) are draws of what was learned, and keep a value each.
+      (`fit(row_weights="dirichlet")`) are draws of what was learned, and keep a value each. Of rows
+      that the draws have not learned from there is nothing to leave out: say `held_out=True`, for
+      the log-density of the mean over all draws.
     - `sample_stats`: E[z | x] (chain, row, feature), of the distribution where it states its mean,
       else the mean of the draws (its attribute `source` says which), as `selection_probability`,
       of soft masks `mask_mean` and of signed contributions `attribution`, by what the program says
       of its mask. With y, E[z | x, y] under the same name and `_given_y`; `log_evidence` (chain,
-      row), log 1/(LK) Σ w in nats; `weight_ess` (chain, row), (Σ w)² / Σ w² over masks.
+      row), log 1/(LK) Σ w in nats; `weight_ess` (chain, row), (Σ w)² / Σ w² over masks, and
+      `weight_pareto_k` (chain, row), k̂ of :func:`~lexppl.explanation.pareto_k.pareto_k` (of the
+      draws' own proposals their mean and median). Of a sampler its own, such as `diverging`.
     - with y: `observed_data`: `y`. `constant_data`: `x` (row, input), where x is a table.
     - of a fit with a bootstrap E[z | x] of its fits in `sample_stats`, by the same names with
       `bootstrap_` before them and dims (bootstrap, row, feature).
@@ -96,11 +118,12 @@ def explain(
     A second mask site has `<site>_importance`, `<site>_size`, `<site>_selection_probability` …, and
     a dimension `<site>_feature` where its G is another.
 
-    The chains are the fit's replicates: :func:`selection_table` says how far they agree, that is,
-    how far explanations depend on the seed of the fit. Draws within a chain are independent draws
-    of one fitted model (with y, resampled ones), not a Markov chain. With a single model there is
-    one chain, and no agreement. Of latents outside `mask_particles()` (which the fit's guide
-    covers) each draw has its own value; such programs are drawn from one draw at a time.
+    The chains are those of the sampler where the latents that rows share were sampled, else the
+    fit's replicates: :func:`selection_table` says how far they agree, that is, how far explanations
+    depend on the seed of the fit. Draws of masks are independent draws of one fitted model (with
+    y, resampled ones), not a Markov chain. Of latents outside `mask_particles()` each draw has its
+    own value, of a sampler's S draws evenly thinned ones; such programs are drawn from one draw at
+    a time, with L masks each.
 
     A program that observes all rows in one, such as a partial likelihood of survival times, has one
     importance weight for the masks of all rows together: they are then drawn together and at once,
@@ -112,12 +135,16 @@ def explain(
     draws of the same distribution. Global random state is left as it is.
 
     Args:
-        result: the fit.
+        program: a fit; or a Pyro program, called as `program(x, y)`.
         x: rows `(B, *event)`: a tensor, or an array that becomes one of the model's type.
         y: labels or responses `(B,)`, or a black box's probabilities `(B, C)`, for which masks are
             drawn from the average Σ_c p(c) p(z | x, y = c).
-        draws: masks a row and replicate, D; 0 for E[z | x] alone: `mask` and what else has a draw
-            dimension is then empty.
+        guide: of a program, its fitted guide, called as `guide(x, y)`: of latents that all rows
+            share, of masks, or of both.
+        samples: draws of the latents that all rows share, by site `(S, *value)`, or by chain
+            `(C, S, *value)`: what `mcmc.get_samples()`, also by chain, or Pyro's `Predictive` give.
+        draws: masks a row and chain, D; S of samples if None, else 100; 0 for E[z | x] alone:
+            `mask` and what else has a draw dimension is then empty.
         imputations: imputations a mask, K.
         seed: of all draws.
         rows_per_chunk: most rows worked on at once; fewer are where draws or rows are large.
@@ -126,15 +153,19 @@ def explain(
             the fit, of the model's grouping, or x1 … xG.
         feature_names: names of the columns of x, where it is a table; if None those of the fit, of
             the entries where there is one for each column, or x1 … xD.
-        proposals: masks proposed for each draw, where y is given.
+        proposals: masks proposed for each draw, where y is given: 4 if None, of one pool; 100 in a
+            program with latents outside `mask_particles()`, whose draws have masks of their own.
+            `math.inf` for all masks, of which there may be 4,096.
+        held_out: whether the fit or the sampler has not learned from these rows.
 
     Returns:
         `arviz.InferenceData` with ArviZ 0.2x, `xarray.DataTree` with ArviZ 1.x.
 
     Raises:
         ValueError, TypeError: rows unlike those of the fit, names of another number, counts below
-            1, a program without masks; no draws where y is given, or where the masks' distribution
-            states no mean, or depends on other latents; before any work.
+            1, a program without masks; latents that no guide and no samples cover, samples of
+            another name or shape; masks that cannot be listed; no draws where y is given, or where
+            the masks' distribution states no mean, or depends on other latents; before any work.
         FloatingPointError: importance weights that are NaN.
 
     Example:
@@ -156,48 +187,43 @@ def explain(
         >>> bool((exact == posterior["sample_stats"]["selection_probability"]).all())
         True
     """
-    counts = {
-        "draws": draws,
-        "imputations": imputations,
-        "rows_per_chunk": rows_per_chunk,
-        "proposals": proposals,
-    }
-    _check_counts(counts, seed)
-    rows = named_rows(result, x, y, row_names)
-    for module in (*result.models, *result.guides):
-        if isinstance(module, torch.nn.Module):
-            keep_parameters_local(module)
-    with drawing(seed, rows.x.device):
-        sites = sites_of(result.model, rows.x[:1])
-    rows.check_response(sites.response)
-    if draws == 0:
-        refuse_drawless(sites, rows.y)
-    if feature_names is None and rows.x.dim() == 2:
-        feature_names = result.feature_names
-    with drawing(seed, rows.x.device):
-        joint = rows.y is not None and _observed_jointly(result, rows)
-    arrays = PosteriorArrays(result, rows, sites, draws, entry_names, feature_names, joint=joint)
-    plan = _Plan(sites, draws, imputations, proposals * draws, rows_per_chunk, joint)
-    for chain, (model, guide) in enumerate(zip(result.models, result.guides, strict=True)):
-        device = rows.x.device
-        with drawing(_chain_seed(seed, chain), device):
-            few = rows.arguments(slice(0, plan.rows_at_once(rows, False)))
-            program = FittedProgram(
-                model,
-                guide,
-                few,
-                draws,
-                outer=sites.has_outer_latents,
-                plates=sites.row_plates,
-            )
-            arrays.write_shared(chain, program.shared([site.name for site in sites.shared]))
-            plan.draw(program, rows, arrays, chain, given_y=False)
+    counts = {"imputations": imputations, "rows_per_chunk": rows_per_chunk}
+    _check_counts(counts, draws, proposals, seed)
+    with ExitStack() as modes:
+        for module in (program, guide):
+            if isinstance(module, torch.nn.Module):
+                modes.enter_context(evaluating(module))
+        result = as_fitted(program, x, guide)
+        rows = named_rows(result, x, y, row_names)
+        for module in (*result.models, *result.guides):
+            if isinstance(module, torch.nn.Module):
+                keep_parameters_local(module)
+        with drawing(seed, rows.x.device):
+            sites = sites_of(result.model, rows.x[:1])
+            if samples is not None:
+                result = with_samples(result, samples, sites, rows.x.dtype)
+            refuse_uncovered(result, sites, rows.arguments(slice(0, 1)))
+        rows.check_response(sites.response)
+        if draws is None:
+            draws = sampled_draws(result.guides[0]) or USUAL_DRAWS
+        if draws == 0:
+            refuse_drawless(sites, rows.y)
+        if feature_names is None and rows.x.dim() == 2:
+            feature_names = result.feature_names
+        joint, listed = False, None
         if rows.y is not None:
-            with drawing(_chain_seed(seed, chain, 1), device):
-                plan.draw(program.proposing(), rows, arrays, chain, given_y=True)
-    attrs = _attributes(result, seed)
-    own = _meanings(rows, draws, plan.proposed)
-    groups = arrays.groups(attrs, own, are_draws=bool(sites.shared) or _weighted(result))
+            with drawing(seed, rows.x.device):
+                joint, listed = _observed(result, rows, sites, is_listed(proposals))
+        plan = RowPlan(sites, draws, imputations, proposals, listed, rows_per_chunk, joint)
+        names = (entry_names, feature_names)
+        arrays = PosteriorArrays(
+            result, rows, sites, draws, *names, joint=joint, weighted=listed is None
+        )
+        _draw(result, rows, plan, arrays, seed)
+        attrs = attributes(result, seed)
+        likelihoods = what_likelihoods_are(result, plan, held_out)
+        own = draws_of_groups(result, plan, y is not None, likelihoods)
+        groups = arrays.groups(attrs, own, are_draws=likelihoods is not HELD_OUT)
     if result.bootstrap is not None:
         others = explain(
             result.bootstrap,
@@ -213,65 +239,47 @@ def explain(
     return posterior_of(groups, attrs)
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """How much is drawn of each row."""
-
-    sites: ProgramSites
-    draws: int
-    imputations: int
-    proposed: int
-    most_rows: int
-    joint: bool
-
-    def rows_at_once(self, rows: NamedRows, given_y: bool) -> int:
-        """B of a chunk."""
-        if given_y and self.joint:
-            return len(rows)
-        masks = self.proposed if given_y else 1 if self.sites.has_outer_latents else self.draws
-        particles = max(1, masks * self.imputations)
-        return rows_at_once(rows.x, particles, self.most_rows, self.sites.widest)
-
-    def draw(
-        self,
-        program: FittedProgram,
-        rows: NamedRows,
-        arrays: PosteriorArrays,
-        chain: int,
-        given_y: bool,
-    ) -> None:
-        """Draw a chain's masks of all rows, chunk by chunk."""
-        names = [site.name for site in self.sites.masks]
-        for chunk in row_chunks(len(rows), self.rows_at_once(rows, given_y)):
-            x, y = rows.arguments(chunk)
-            if given_y and y is not None:
-                drawn = together(
-                    [
-                        posterior_draws(run, names, y, self.proposed, self.imputations, count)
-                        for run, count in program.runs(
-                            (x, y), self.imputations, masks=self.proposed
-                        )
-                    ]
-                )
-            elif self.draws == 0:
-                drawn = no_draws(stated_means(program, (x, None), names))
-            else:
-                runs = program.runs((x, None), self.imputations)
-                drawn = together([prior_draws(run, names, self.imputations) for run, _ in runs])
-            arrays.write(chain, chunk, drawn, given_y)
+def _draw(
+    result: FitResult, rows: NamedRows, plan: RowPlan, arrays: PosteriorArrays, seed: int
+) -> None:
+    """Fill the arrays, chain by chain."""
+    sites, device = plan.sites, rows.x.device
+    for chain, (model, guide) in enumerate(zip(result.models, result.guides, strict=True)):
+        with drawing(_chain_seed(seed, chain), device):
+            program = FittedProgram(
+                model,
+                guide,
+                rows.arguments(slice(0, plan.rows_at_once(rows, False))),
+                plan.draws,
+                outer=sites.has_outer_latents,
+                plates=sites.row_plates,
+            )
+            arrays.write_shared(chain, program.shared([site.name for site in sites.shared]))
+            plan.draw(program, rows, arrays, chain)
+        if rows.y is not None:
+            with drawing(_chain_seed(seed, chain, 1), device):
+                plan.draw_given_y(program, rows, arrays, chain)
 
 
-def _check_counts(counts: dict[str, int], seed: int) -> None:
+def _check_counts(
+    counts: dict[str, int], draws: int | None, proposals: float | None, seed: int
+) -> None:
     for name, count in counts.items():
-        int_at_least(name, count, 0 if name == "draws" else 1)
+        int_at_least(name, count)
+    if draws is not None:
+        int_at_least("draws", draws, 0)
+    if proposals is not None and not is_listed(proposals):
+        int_at_least("proposals", proposals)
     int_at_least("seed", seed, 0)
 
 
-def _observed_jointly(result: FitResult, rows: NamedRows) -> bool:
-    """Whether the program observes all rows in one.
+def _observed(
+    result: FitResult, rows: NamedRows, sites: ProgramSites, lists: bool
+) -> tuple[bool, ListedMasks | None]:
+    """Whether the program observes all rows in one, and all of its masks where they are asked for.
 
     Raises:
-        ValueError: it does not observe y inside its particle plates.
+        ValueError: it does not observe y inside its particle plates, or its masks cannot be listed.
     """
     few = rows.arguments(slice(0, 2))
     run = ParticleProgram(result.models[0], result.guides[0], few).run()
@@ -281,51 +289,11 @@ def _observed_jointly(result: FitResult, rows: NamedRows) -> bool:
             "y is given, and the program has no site 'y' inside mask_particles() to observe it, "
             f"nor a pyro.factor; it observes {[site.name for site in observed]}"
         )
-    return observes_jointly(run)
-
-
-def _weighted(result: FitResult) -> bool:
-    """Whether the fits have random weights of their rows, and so are draws of what they learned."""
-    return result.row_weights == DIRICHLET and len(result.models) > 1
+    joint = observes_jointly(run)
+    return joint, ListedMasks(run, sites, joint) if lists else None
 
 
 def _chain_seed(seed: int, *place: int) -> int:
     """Seeds of independent streams for the chains."""
     state = np.random.SeedSequence(seed, spawn_key=place).generate_state(1, np.uint64)
     return int(state[0] >> np.uint64(1))
-
-
-def _meanings(rows: NamedRows, draws: int, proposed: int) -> dict[str, dict[str, str]]:
-    """What the draws of each group are."""
-    given_x = "independent draws of the masks given x alone, p(z | x)"
-    if draws == 0:
-        given_x = "none: the means of p(z | x) are those that each fitted model states"
-    meanings = {"prior": given_x, "prior_predictive": "responses given those masks, p(y | x)"}
-    shared = "of latents that all rows share, draws of the guide or the sampler"
-    meanings["posterior"] = shared
-    if rows.y is not None:
-        meanings["posterior"] = (
-            f"draws of the masks given x and y, p(z | x, y): {draws} resampled by importance from "
-            f"{proposed} proposals a row; {shared}"
-        )
-        meanings["posterior_predictive"] = "responses given those masks, p(y' | x, y)"
-    return {group: {"draws": meaning} for group, meaning in meanings.items()}
-
-
-def _attributes(result: FitResult, seed: int) -> dict[str, Any]:
-    return {
-        "inference_library": "lexppl",
-        "inference_library_version": _version(),
-        "objective": "unknown" if result.objective is None else result.objective.summary,
-        "seed": seed,
-        "fit_seed": result.seed,
-        "row_weights": result.row_weights or "none",
-        "chains": "replicates of the fit, one chain each",
-    }
-
-
-def _version() -> str:
-    try:
-        return importlib.metadata.version("lexppl")
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown"

@@ -18,6 +18,10 @@ from lexppl.inference.training.result import FitResult
 GIVEN_Y = "_given_y"
 """After the name of E[z | x], that of E[z | x, y]."""
 
+WEIGHTED = "mean of p(z | x, y), by the weights of proposals"
+LISTED = "mean of p(z | x, y), over all masks"
+"""What E[z | x, y] says of itself."""
+
 GROUPS = {False: ("prior", "prior_predictive"), True: ("posterior", "posterior_predictive")}
 """By whether y was given: the groups of the masks and of the responses."""
 
@@ -54,6 +58,7 @@ class PosteriorArrays:
         self._rows = rows
         self._sites = sites
         self._shared = {site.name for site in sites.shared}
+        self._of_weights = WEIGHTED if weighted else LISTED
         first = sites.masks[0]
         names = entry_names(result, first.entries, entries)
         self._coordinates: dict[str, Any] = {
@@ -102,6 +107,7 @@ class PosteriorArrays:
         by_row = {
             (predictive, "y_probability"): drawn.label_probability,
             ("sample_stats", "weight_ess"): drawn.weight_ess,
+            ("sample_stats", "weight_pareto_k"): drawn.weight_pareto_k,
         }
         for place, values in by_row.items():
             if values is not None:
@@ -182,7 +188,7 @@ class PosteriorArrays:
             ("chain", "row", feature),
             self._rows.float_type,
             site=site.name,
-            source="mean of p(z | x, y), by the masks' weights" if given_y else source,
+            source=self._of_weights if given_y else source,
         )
 
     def _add_response(
@@ -214,7 +220,8 @@ class PosteriorArrays:
     def _add_weights(self, joint: bool, weighted: bool) -> None:
         if weighted:
             real = self._rows.float_type
-            self._layout.add("sample_stats", "weight_ess", ("chain", "row"), real)
+            for name in ("weight_ess", "weight_pareto_k"):
+                self._layout.add("sample_stats", name, ("chain", "row"), real)
         if not joint:
             self._evidence = LogLikelihood(len(self._coordinates["chain"]), len(self._rows))
 

@@ -120,6 +120,16 @@ def has_latents_outside(model: Callable[..., Any], args: tuple[Any, ...]) -> boo
     return bool(_outside(_trace(model, args)))
 
 
+def sites_of_guide(guide: Guide, args: tuple[Any, ...]) -> tuple[str, ...]:
+    """The names of what a guide samples outside the mask plate.
+
+    Args:
+        guide: the guide.
+        args: a few rows, to call it with.
+    """
+    return tuple(_outside(_trace(guide, args)))
+
+
 def _trace(guide: Guide, args: tuple[Any, ...]) -> Any:
     with ParticleCounts(1, 1):
         return pyro.poutine.trace(weights_first(guide)).get_trace(*args)

@@ -280,7 +280,7 @@ def test_a_fit_and_its_files(tmp_path, replicates):
     again = load(tmp_path, guide=lambda: copy.deepcopy(guide))
     assert written_class(again.model.selector) is KSubsetSelector
     assert weight_priors(again.model) == weight_priors(model)
-    means = [explain(r, X[:4], draws=3)["posterior"]["mask"] for r in (result, again)]
+    means = [explain(r, X[:4], draws=3)["prior"]["mask"] for r in (result, again)]
     assert (means[0].values == means[1].values).all()
 
 

@@ -1,0 +1,226 @@
+"""A program of one's own, with its guide or with draws of its latents, as what a fit leaves."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from pyro.nn import PyroModule
+from torch import Tensor
+
+from lexppl.explanation.program_sites import ProgramSites, SharedSite
+from lexppl.inference.posterior.global_draws import GlobalDraws, SamplerRecord
+from lexppl.inference.posterior.sampled_guide import SampledGuide
+from lexppl.inference.shared_latents import sites_of_guide
+from lexppl.inference.training.result import FitResult, History
+
+RETURNED = "_RETURN"
+"""What Pyro's `Predictive` calls the value that the program returns."""
+
+
+class SampledWithMasks(PyroModule):
+    """Draws of the latents that rows share, and a guide that proposes the masks.
+
+    Args:
+        sampled: the draws.
+        masks: the guide of the masks.
+    """
+
+    def __init__(self, sampled: SampledGuide, masks: Any) -> None:
+        super().__init__()
+        self.sampled, self.masks = sampled, masks
+
+    @property
+    def draws(self) -> int:
+        """S."""
+        return self.sampled.draws
+
+    def forward(self, *args: Any, **kwargs: Any) -> None:
+        """Give one of the draws, and propose masks."""
+        self.sampled(*args, **kwargs)
+        self.masks(*args, **kwargs)
+
+
+def as_fitted(program: Any, x: Any, guide: Any) -> FitResult:
+    """A program and its guide as a fit without a history; a fit as it is.
+
+    Args:
+        program: a fit, or a Pyro program called as `program(x, y)`.
+        x: the rows that it is to explain.
+        guide: the program's guide, or None.
+
+    Raises:
+        TypeError: neither a fit nor a program, or a guide that is none.
+        ValueError: a guide beside a fit, which has its own.
+    """
+    if isinstance(program, FitResult):
+        if guide is not None:
+            raise ValueError("guide is of a program, and a fit has its own; leave guide out")
+        return program
+    if hasattr(program, "result_"):
+        raise TypeError(
+            f"program is {type(program).__name__}, which explains tables by its own explain(X); "
+            "here its fit can be given, which is its result_"
+        )
+    if not callable(program) or isinstance(program, type):
+        raise TypeError(
+            "program must be what fit() returned, or a Pyro program, called as program(x, y); it "
+            f"is {program!r}"
+        )
+    if guide is not None and (not callable(guide) or isinstance(guide, type)):
+        raise TypeError(f"guide must be a fitted guide, called as guide(x, y); it is {guide!r}")
+    nothing = np.zeros((0, 1))
+    return FitResult(
+        models=[program],
+        guides=[guide],
+        objective=None,
+        history=History(nothing, nothing, np.zeros(0), np.zeros(0)),
+        best_epoch=np.zeros(1, dtype=int),
+        best_valid=np.full(1, np.nan),
+        collapse=[None],
+        interrupted=False,
+        event_shape=tuple(np.shape(x)[1:]),
+        labels=None,
+        seed=0,
+    )
+
+
+def with_samples(
+    result: FitResult, samples: Mapping[str, Any], sites: ProgramSites, dtype: torch.dtype
+) -> FitResult:
+    """A program whose latents that rows share have the values of a sampler, chain by chain.
+
+    Args:
+        result: the program, with a guide that proposes its masks, or without one.
+        samples: by site `(S, *value)`, or `(C, S, *value)` by chain, as `mcmc.get_samples()` and
+            Pyro's `Predictive` give them. What is no such latent, but another site of the program,
+            is left aside.
+        sites: of the program.
+        dtype: of the program's numbers.
+
+    Raises:
+        TypeError: samples that are no mapping.
+        ValueError: a fit of several replicates, a latent without samples, a name that the program
+            does not have, other shapes or numbers of draws, values that are not finite.
+    """
+    if not isinstance(samples, Mapping):
+        raise TypeError(
+            "samples must be a dict of draws by site, such as mcmc.get_samples(); it is "
+            f"{type(samples).__name__}"
+        )
+    if result.replicates > 1 or result.sampler is not None:
+        raise ValueError(
+            f"samples are of one program, and the fit has {result.replicates} models; give the one "
+            "that was sampled, such as result.model"
+        )
+    values = _checked(samples, sites, dtype)
+    masks = result.guides[0]
+    draws = GlobalDraws(values, SamplerRecord("the samples given", are_chains=True), result.model)
+    guides: list[Any] = draws.guides()
+    if masks is not None:
+        guides = [SampledWithMasks(guide, masks) for guide in guides]
+    chains = draws.chains
+    return replace(
+        result,
+        models=[result.model] * chains,
+        guides=guides,
+        best_epoch=np.zeros(chains, dtype=int),
+        best_valid=np.full(chains, np.nan),
+        collapse=[None] * chains,
+        sampler=draws.sampler,
+        bootstrap=None,
+    )
+
+
+def _checked(
+    samples: Mapping[str, Any], sites: ProgramSites, dtype: torch.dtype
+) -> dict[str, Tensor]:
+    """The draws `(C, S, *value)` of the latents that rows share."""
+    shared = {site.name: site for site in sites.shared}
+    unknown = [name for name in samples if name not in sites.names and name != RETURNED]
+    if unknown:
+        raise ValueError(
+            f"samples have {unknown}, which the program does not sample; its latents that all rows "
+            f"share are {list(shared)}"
+        )
+    missing = [name for name in shared if name not in samples]
+    if missing:
+        raise ValueError(
+            f"samples have no draws of {missing}, which the program samples for all rows; they "
+            f"have {list(samples)}"
+        )
+    if not shared:
+        raise ValueError(
+            "the program has no latents that all rows share, which samples could be of; leave "
+            "samples out"
+        )
+    tensors = {name: _tensor(samples[name]) for name in shared}
+    # Predictive puts a dimension of one entry for each plate between draws and event.
+    padded = any(tensors[name].dim() - len(site.shape) > 2 for name, site in shared.items())
+    values = {n: _of_site(tensors[n], site, dtype, padded) for n, site in shared.items()}
+    counts = {name: tuple(drawn.shape[:2]) for name, drawn in values.items()}
+    if len(set(counts.values())) > 1:
+        raise ValueError(
+            f"every site must have as many chains and draws as the others; they have {counts}"
+        )
+    return values
+
+
+def _tensor(given: Any) -> Tensor:
+    return given if isinstance(given, Tensor) else torch.as_tensor(np.asarray(given))
+
+
+def _of_site(values: Tensor, site: SharedSite, dtype: torch.dtype, padded: bool) -> Tensor:
+    """`(C, S, *value)`."""
+    expected, shape = site.shape, tuple(values.shape)
+    leading = len(shape) - len(expected)
+    if padded and leading > 1 and set(shape[1:leading]) == {1}:
+        values, leading = values.flatten(0, leading - 1), 1
+        shape = tuple(values.shape)
+    if leading not in (1, 2) or shape[leading:] != expected or 0 in shape[:leading]:
+        event = "".join(f", {size}" for size in expected)
+        raise ValueError(
+            f"samples[{site.name!r}] must have shape (S{event}), or (C, S{event}) by chain; it has "
+            f"shape {shape}"
+        )
+    if not bool(values.isfinite().all()):
+        raise ValueError(f"samples[{site.name!r}] must be finite; it has NaN or infinite values")
+    if values.is_floating_point():
+        values = values.to(dtype)
+    return values if leading == 2 else values.unsqueeze(0)
+
+
+def refuse_uncovered(result: FitResult, sites: ProgramSites, args: tuple[Any, ...]) -> None:
+    """Refuse a program with a latent that all rows share and no guide covers.
+
+    Args:
+        result: the program and its guides.
+        sites: of the program.
+        args: a few rows, to call a guide with.
+
+    Raises:
+        ValueError: naming it.
+    """
+    names = [site.name for site in sites.shared]
+    if not names:
+        return
+    guide = result.guides[0]
+    sampled = guide.sampled if isinstance(guide, SampledWithMasks) else guide
+    covered: Any = ()
+    if isinstance(sampled, SampledGuide):
+        covered = sampled.sites
+    elif guide is not None:
+        covered = sites_of_guide(guide, args)
+    missing = [name for name in names if name not in covered]
+    if missing:
+        raise ValueError(
+            f"the program samples {missing} for all rows, and "
+            + ("there is no guide" if guide is None else "the guide does not cover them")
+            + ": give a guide that does, or draws of them, such as samples=mcmc.get_samples()"
+        )
+
+
+def sampled_draws(guide: Callable[..., Any] | None) -> int | None:
+    """S of a guide that gives draws of a sampler, else None."""
+    return guide.draws if isinstance(guide, SampledGuide | SampledWithMasks) else None

@@ -1,0 +1,94 @@
+"""What the groups of a posterior say of their draws."""
+
+import importlib.metadata
+from typing import Any
+
+from lexppl.explanation.row_plan import RowPlan
+from lexppl.inference.training.result import FitResult
+from lexppl.inference.training.row_weights import DIRICHLET
+
+HELD_OUT = (
+    "log p(y | x), the log-density of the mean over all chains and draws: the rows have told them "
+    "nothing, and arviz.loo gives their log score"
+)
+BY_DRAW = "log p(y | x) with the masks summed out, given the draw of what all rows share"
+BY_FIT = "log p(y | x) with the masks summed out, given the fit, whose rows had weights of its own"
+
+
+def attributes(result: FitResult, seed: int) -> dict[str, Any]:
+    """What is said of all groups.
+
+    Args:
+        result: the fit.
+        seed: of the draws.
+    """
+    return {
+        "inference_library": "lexppl",
+        "inference_library_version": _version(),
+        "objective": "unknown" if result.objective is None else result.objective.summary,
+        "seed": seed,
+        "fit_seed": result.seed,
+        "row_weights": result.row_weights or "none",
+        "chains": _chains(result),
+    }
+
+
+def draws_of_groups(
+    result: FitResult, plan: RowPlan, given_y: bool, likelihoods: str
+) -> dict[str, dict[str, str]]:
+    """What the draws of each group are, as its attributes.
+
+    Args:
+        result: the fit.
+        plan: of the draws.
+        given_y: whether y was.
+        likelihoods: what the log-likelihood holds.
+    """
+    given_x = "independent draws of the masks given x alone, p(z | x)"
+    if plan.draws == 0:
+        given_x = "none: the means of p(z | x) are those that each fitted model states"
+    by = "the guide" if result.sampler is None else result.sampler.name
+    parts = [f"draws of the latents that all rows share, by {by}"] if plan.sites.shared else []
+    if given_y:
+        way = f"resampled by importance from {plan.masks} proposals a row"
+        if plan.listed is not None:
+            way = f"exact, from all {plan.masks} masks"
+        parts.insert(0, f"draws of the masks given x and y, p(z | x, y), {way}")
+    meanings = {
+        "prior": given_x,
+        "prior_predictive": "responses given those masks, p(y | x)",
+        "posterior": "; ".join(parts),
+        "posterior_predictive": "new responses given those masks, p(y' | x, y)",
+        "log_likelihood": likelihoods,
+    }
+    return {group: {"draws": meaning} for group, meaning in meanings.items()}
+
+
+def what_likelihoods_are(result: FitResult, plan: RowPlan, held_out: bool) -> str:
+    """What the log-likelihood of a posterior holds.
+
+    Args:
+        result: the fit.
+        plan: of the draws.
+        held_out: whether the fit has not learned from the rows.
+    """
+    if held_out:
+        return HELD_OUT
+    if plan.sites.shared:
+        return BY_DRAW
+    weighted = result.row_weights == DIRICHLET and result.replicates > 1
+    return BY_FIT if weighted else HELD_OUT
+
+
+def _chains(result: FitResult) -> str:
+    if result.sampler is None:
+        return "replicates of the fit, one chain each"
+    kind = "Markov chains" if result.sampler.are_chains else "sets of independent draws"
+    return f"{kind}: {result.sampler.name}"
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("lexppl")
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,103 @@
+"""How much is drawn of each row, and of how many rows at once."""
+
+import math
+from dataclasses import dataclass
+
+from lexppl.explanation.drawless import no_draws, stated_means
+from lexppl.explanation.draws import posterior_draws, prior_draws, together
+from lexppl.explanation.listed_masks import ListedMasks
+from lexppl.explanation.named_rows import NamedRows
+from lexppl.explanation.posterior_arrays import PosteriorArrays
+from lexppl.explanation.program_sites import ProgramSites
+from lexppl.inference.predictive import FittedProgram, row_chunks, rows_at_once
+
+OF_A_POOL, OF_ITS_OWN = 4, 100
+"""Masks proposed for a draw, where all draws share theirs, and where each has its own."""
+
+
+@dataclass(frozen=True)
+class RowPlan:
+    """The draws of a row.
+
+    Args:
+        sites: of the program.
+        draws: D.
+        imputations: K.
+        proposals: masks proposed for each draw; None for the usual number.
+        listed: all masks that there are, in the place of proposals, or None.
+        most_rows: rows at once at most.
+        joint: whether the program observes all rows in one.
+    """
+
+    sites: ProgramSites
+    draws: int
+    imputations: int
+    proposals: float | None
+    listed: ListedMasks | None
+    most_rows: int
+    joint: bool
+
+    @property
+    def masks(self) -> int:
+        """L: masks that are weighed, in a program with latents outside the mask plate for each
+        draw of these."""
+        if self.listed is not None:
+            return len(self.listed)
+        own = self.sites.has_outer_latents
+        if self.proposals is None:
+            return OF_ITS_OWN if own else OF_A_POOL * self.draws
+        return int(self.proposals) * (1 if own else self.draws)
+
+    def rows_at_once(self, rows: NamedRows, given_y: bool) -> int:
+        """B of a chunk."""
+        if given_y and self.joint:
+            return len(rows)
+        masks = self.masks if given_y else 1 if self.sites.has_outer_latents else self.draws
+        particles = max(1, masks * self.imputations)
+        return rows_at_once(rows.x, particles, self.most_rows, self.sites.widest)
+
+    def draw(
+        self, program: FittedProgram, rows: NamedRows, arrays: PosteriorArrays, chain: int
+    ) -> None:
+        """Draw a chain's masks given x alone, chunk by chunk."""
+        names = [site.name for site in self.sites.masks]
+        for chunk in row_chunks(len(rows), self.rows_at_once(rows, False)):
+            args = (rows.x[chunk], None)
+            if self.draws == 0:
+                drawn = no_draws(stated_means(program, args, names))
+            else:
+                runs = program.runs(args, self.imputations)
+                drawn = together([prior_draws(run, names, self.imputations) for run, _ in runs])
+            arrays.write(chain, chunk, drawn)
+
+    def draw_given_y(
+        self, program: FittedProgram, rows: NamedRows, arrays: PosteriorArrays, chain: int
+    ) -> None:
+        """Draw a chain's masks given x and y, chunk by chunk."""
+        names = [site.name for site in self.sites.masks]
+        listed = self.listed
+        imputations = self.imputations if listed is None else 1
+        runs_of = program.proposing() if listed is None else program
+        for chunk in row_chunks(len(rows), self.rows_at_once(rows, True)):
+            x, y = rows.arguments(chunk)
+            if y is None:
+                raise ValueError("masks given y need y")
+            give = None if listed is None else listed.give
+            parts = [
+                posterior_draws(
+                    run,
+                    names,
+                    y,
+                    self.masks,
+                    imputations,
+                    count,
+                    None if listed is None else listed.log_prior(run),
+                )
+                for run, count in runs_of.runs((x, y), imputations, masks=self.masks, draw=give)
+            ]
+            arrays.write(chain, chunk, together(parts), given_y=True)
+
+
+def is_listed(proposals: float | None) -> bool:
+    """Whether all masks are asked for."""
+    return proposals is not None and math.isinf(proposals)

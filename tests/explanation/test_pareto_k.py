@@ -1,0 +1,47 @@
+"""The shape of the tail of importance weights, against ArviZ's."""
+
+import arviz as az
+import numpy as np
+import pytest
+
+from lexppl.explanation.pareto_k import pareto_k
+
+
+def of_arviz(log_weights):
+    """k̂ of one row's weights by the installed ArviZ."""
+    if hasattr(az, "psislw"):
+        return float(az.psislw(log_weights.copy())[1])
+    from arviz_stats.base import array_stats
+
+    return float(array_stats.psislw(-log_weights)[1])
+
+
+@pytest.mark.parametrize("count", [30, 100, 401])
+def test_it_is_that_of_arviz(count):
+    random = np.random.default_rng(count)
+    weights = random.standard_t(3, size=(count, 40)) * random.uniform(0.1, 4.0, 40)
+    found = pareto_k(weights)
+    np.testing.assert_allclose(found, [of_arviz(column) for column in weights.T], rtol=1e-6)
+    np.testing.assert_allclose(pareto_k(weights + 7.0), found, rtol=1e-6)
+
+
+def test_the_exponent_of_a_power_law_is_found():
+    """The tail of U^−k has the shape k, which k̂ of M = 190 weights draws towards ½ by 10 more; the
+    estimate is biased by O(1/M)."""
+    uniform = np.random.default_rng(0).random((4000, 400))
+    for k in (0.2, 0.5, 1.0):
+        found = pareto_k(-k * np.log(uniform))
+        error = found.std(ddof=1) / np.sqrt(400)
+        assert abs(found.mean() - (190 * k + 10 * 0.5) / 200) < 5 * error + 2 / 190
+
+
+def test_ties_and_few_weights():
+    same = np.zeros((100, 1))
+    assert pareto_k(same) == -np.inf
+    one = same.copy()
+    one[3] = 5.0
+    assert pareto_k(one) == np.inf
+    assert pareto_k(np.zeros((4, 1)) + np.arange(4.0)[:, None]) == np.inf
+    nothing = np.full((100, 1), -np.inf)
+    nothing[:30] = np.random.default_rng(0).normal(size=(30, 1))
+    assert np.isfinite(pareto_k(nothing)).all()
