@@ -210,13 +210,13 @@ def refuse_other_kernels(kernel: Any) -> None:
     if kernel.args:
         raise ValueError(f"give the arguments of {kind.__name__} by name; {kernel.args} have none")
     ours = [name for name in kernel.keywords if name in OURS]
-    known = inspect.signature(kind.__init__).parameters
+    known = inspect.signature(kind).parameters
     unknown = [name for name in kernel.keywords if name not in known]
     if ours or unknown:
         raise ValueError(
             f"{kind.__name__} is given {ours or unknown}, which "
             + ("the program says itself here" if ours else "it does not have")
-            + f"; it takes {[name for name in known if name not in (*OURS, 'self')]}"
+            + f"; it takes {[name for name in known if name not in OURS]}"
         )
 
 

@@ -92,11 +92,12 @@ def sampled_fit(model: Any, train: Data, inference: Any, *, seed: int, progress:
     record = with_convergence(drawn.sampler, drawn.samples)
     warn_of(record)
     chains = drawn.chains
+    none = np.zeros((0, chains))
     return FitResult(
         models=[drawn.model] * chains,
         guides=drawn.guides(),
         objective=None,
-        history=History(*(np.zeros((0, chains)) for _ in range(2)), np.zeros(0, int), np.zeros(0)),
+        history=History(none, none, np.zeros(0, dtype=int), np.zeros(0)),
         best_epoch=np.zeros(chains, dtype=int),
         best_valid=np.full(chains, np.nan),
         collapse=[None] * chains,
