@@ -45,7 +45,7 @@ def exact_likelihood(latents: Latents, rows: int, imputations: int | None = None
         >>> from lexppl.inference.posterior.global_latents import latents_of
         >>> from lexppl.systems import l2x
         >>> program = l2x(4, classes=2, k=2, hidden=(4,)).program()
-        >>> latents = latents_of(program, (torch.zeros(1, 4),))
+        >>> latents = latents_of(program, (torch.zeros(1, 4), torch.zeros(1)))
         >>> exact_likelihood(latents, rows=10).summary
         'NestedIWAE(masks=inf, imputations=1)'
     """

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from lexppl.argument_checks import int_at_least
-from lexppl.inference.contexts import program_settings, seeded
+from lexppl.evaluation_mode import evaluating
+from lexppl.inference.contexts import keep_parameters_local, program_settings, seeded
 from lexppl.inference.posterior.global_draws import GlobalDraws, PosteriorInference, SamplerRecord
 from lexppl.inference.posterior.potential import Potential
 from lexppl.inference.posterior.recorded import Recorded
@@ -257,13 +258,17 @@ def as_inference(inference: Any) -> PosteriorInference:
 
 @contextmanager
 def _held(model: Any) -> Iterator[None]:
-    """No gradients of a program's parameters, which a chain does not move."""
-    parameters = model.parameters() if isinstance(model, nn.Module) else ()
-    learned = [parameter for parameter in parameters if parameter.requires_grad]
+    """A program in evaluation mode, without gradients of its parameters, which no chain moves."""
+    if not isinstance(model, nn.Module):
+        yield
+        return
+    keep_parameters_local(model)
+    learned = [parameter for parameter in model.parameters() if parameter.requires_grad]
     for parameter in learned:
         parameter.requires_grad_(False)
     try:
-        yield
+        with evaluating(model):
+            yield
     finally:
         for parameter in learned:
             parameter.requires_grad_()

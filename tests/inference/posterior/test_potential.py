@@ -297,6 +297,14 @@ class Twice(Plain):
             pyro.sample("y", dist.Normal(weight * (mask * x).sum(-1), 1.0), obs=y)
 
 
+class Subsampled(Plain):
+    def forward(self, x, y=None):
+        weight = self.before()
+        with pyro.plate("data", len(x), subsample_size=2, dim=-1) as some, mask_particles():
+            mask = pyro.sample("mask", self.law(x))
+            pyro.sample("y", dist.Normal(weight * (mask * x[some]).sum(-1), 1.0), obs=y[some])
+
+
 def wide(count, entries):
     return torch.zeros(count, entries), torch.zeros(count)
 
@@ -314,6 +322,7 @@ def wide(count, entries):
         (Plain, wide(5, 20), "G = 20 has 1048576 masks.*stochastic-gradient MCMC"),
         (Plain, wide(5000, 12), "20,480,000 particles.*4,096 masks of 5,000 rows"),
         (Noisy, (X[:, :1], Y), r"'x_imputed' is drawn at random \(Normal\).*imputations=K"),
+        (Subsampled, (X, Y), "plate 'data' draws 2 of its 12 entries"),
         (Plain, (X,), "give y beside x"),
     ],
 )
