@@ -69,10 +69,8 @@ def set_up(guide: AutoGuide, models: Sequence[nn.Module], rows: tuple[Tensor, ..
     plate over rows. Weights with priors are drawn before the plates.
 
     Args:
-        guide: built on one of the models, or on a part of it that is left to be seen
-            (`poutine.block`).
-        models: programs with the same latents; none where the guide's is not known, which is then
-            taken as it is.
+        guide: built on a program, or on a part of it that is left to be seen (`poutine.block`).
+        models: the programs that are fitted, which have the same latents.
         rows: a few.
 
     Raises:
@@ -80,22 +78,36 @@ def set_up(guide: AutoGuide, models: Sequence[nn.Module], rows: tuple[Tensor, ..
             continuous ones.
     """
     keep_parameters_local(guide)
+    own = _program_of(guide)
+    programs = list(models)
+    if own is not None and not any(own is part for model in models for part in model.modules()):
+        keep_parameters_local(own)
+        programs = [own, *models]
     with torch.no_grad(), ExitStack() as handlers:
-        if models:
-            shared = latents_of(models[0], rows).shared
+        shared: Mapping[str, Site] = {}
+        if programs:
+            shared = latents_of(programs[0], rows).shared
             _refuse(guide, shared)
-            for model in models:
-                handlers.enter_context(drawing_weights_first(model))
-                handlers.enter_context(_showing_alone(model, shared))
+        for program in programs:
+            handlers.enter_context(drawing_weights_first(program))
+            handlers.enter_context(_showing_alone(program, shared))
         values = guide(*rows)
     if rows[0].is_floating_point():
         # Pyro takes the type of the priors, which may be written in another than the rows.
         guide.to(rows[0].dtype)
-    if models and not set(shared) & set(values or ()):
+    if programs and not set(shared) & set(values or ()):
         raise ValueError(
             f"{type(guide).__name__} sees none of the program's global latents {list(shared)}: "
-            "build it on the program that is fitted, or give its class"
+            "leave them to be seen, or give its class"
         )
+
+
+def _program_of(guide: AutoGuide) -> nn.Module | None:
+    """The module that a guide was built on, beneath Pyro's handlers."""
+    program = guide.model
+    while isinstance(program, partial) and program.args:
+        program = program.args[-1]
+    return program if isinstance(program, nn.Module) else None
 
 
 @contextmanager

@@ -45,7 +45,7 @@ def exact_likelihood(latents: Latents, rows: int, imputations: int | None = None
         >>> from lexppl.inference.posterior.global_latents import latents_of
         >>> from lexppl.systems import l2x
         >>> program = l2x(4, classes=2, k=2, hidden=(4,)).program()
-        >>> latents = latents_of(program, (torch.zeros(1, 4),))
+        >>> latents = latents_of(program, (torch.zeros(1, 4), torch.zeros(1)))
         >>> exact_likelihood(latents, rows=10).summary
         'NestedIWAE(masks=inf, imputations=1)'
     """
@@ -66,7 +66,8 @@ def exact_likelihood(latents: Latents, rows: int, imputations: int | None = None
             "the program observes nothing inside mask_particles(): give y beside x, and sample it "
             "there"
         )
-    masks, imputed = [], []
+    masks: list[Site] = []
+    imputed: list[Site] = []
     for site in latents.in_particles.values():
         if not is_point(site.distribution):
             (imputed if site.in_imputations else masks).append(site)
@@ -133,4 +134,4 @@ def _named(site: Site) -> str:
     inner = getattr(site.distribution, "hidden_distribution", site.distribution)
     while isinstance(base := getattr(inner, "base_dist", None), Distribution):
         inner = base
-    return type(inner).__name__
+    return type(inner).__name__.lstrip("_")

@@ -57,7 +57,7 @@ def latents_of(program: Callable[..., Any], rows: tuple[Tensor, ...]) -> Latents
         >>> sorted(found.shared), sorted(found.of_rows)
         (['effect', 'scale'], ['noise'])
     """
-    every, more = (_sites(program, tuple(c[[0] * n] for c in rows)) for n in (2, 3))
+    every, more = (sites_of(program, tuple(c[[0] * n] for c in rows)) for n in (2, 3))
     observed = {name: site for name, site in every.items() if site.observed}
     two = {name: site for name, site in every.items() if not site.observed}
     sizes = {plate.name: _size(plate) for site in two.values() for plate in site.plates}
@@ -94,7 +94,16 @@ def _size(plate: Any) -> tuple[Any, Any]:
     return plate.size, plate.full_size
 
 
-def _sites(program: Callable[..., Any], rows: tuple[Tensor, ...]) -> dict[str, Site]:
+def sites_of(program: Callable[..., Any], rows: tuple[Tensor, ...]) -> dict[str, Site]:
+    """The sample statements of one run of a program with one particle, by name.
+
+    Args:
+        program: a module or a function; its weights with priors are drawn first.
+        rows: arguments of the program.
+
+    Raises:
+        ValueError: an improper prior.
+    """
     module = program if isinstance(program, nn.Module) else nn.Module()
     with ParticleCounts(1, 1), evaluating(module), _RefuseImproper():
         trace = pyro.poutine.trace(weights_first(program)).get_trace(*rows)

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from lexppl.argument_checks import int_at_least
-from lexppl.inference.contexts import program_settings, seeded
+from lexppl.evaluation_mode import evaluating
+from lexppl.inference.contexts import keep_parameters_local, program_settings, seeded
 from lexppl.inference.posterior.global_draws import GlobalDraws, PosteriorInference, SamplerRecord
 from lexppl.inference.posterior.potential import Potential
 from lexppl.inference.posterior.recorded import Recorded
@@ -210,13 +211,13 @@ def refuse_other_kernels(kernel: Any) -> None:
     if kernel.args:
         raise ValueError(f"give the arguments of {kind.__name__} by name; {kernel.args} have none")
     ours = [name for name in kernel.keywords if name in OURS]
-    known = inspect.signature(kind.__init__).parameters
+    known = inspect.signature(kind).parameters
     unknown = [name for name in kernel.keywords if name not in known]
     if ours or unknown:
         raise ValueError(
             f"{kind.__name__} is given {ours or unknown}, which "
             + ("the program says itself here" if ours else "it does not have")
-            + f"; it takes {[name for name in known if name not in (*OURS, 'self')]}"
+            + f"; it takes {[name for name in known if name not in OURS]}"
         )
 
 
@@ -257,13 +258,17 @@ def as_inference(inference: Any) -> PosteriorInference:
 
 @contextmanager
 def _held(model: Any) -> Iterator[None]:
-    """No gradients of a program's parameters, which a chain does not move."""
-    parameters = model.parameters() if isinstance(model, nn.Module) else ()
-    learned = [parameter for parameter in parameters if parameter.requires_grad]
+    """A program in evaluation mode, without gradients of its parameters, which no chain moves."""
+    if not isinstance(model, nn.Module):
+        yield
+        return
+    keep_parameters_local(model)
+    learned = [parameter for parameter in model.parameters() if parameter.requires_grad]
     for parameter in learned:
         parameter.requires_grad_(False)
     try:
-        yield
+        with evaluating(model):
+            yield
     finally:
         for parameter in learned:
             parameter.requires_grad_()

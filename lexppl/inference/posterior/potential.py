@@ -1,6 +1,6 @@
 """The posterior of a program's global latents as the potential of a Hamiltonian."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -13,8 +13,9 @@ from torch.distributions import biject_to
 
 from lexppl.effects import weights_first
 from lexppl.inference.contexts import seeded
+from lexppl.inference.objective.site import Site
 from lexppl.inference.posterior.exact_likelihood import exact_likelihood
-from lexppl.inference.posterior.global_latents import Latents, is_discrete, latents_of
+from lexppl.inference.posterior.global_latents import Latents, is_discrete, latents_of, sites_of
 
 ENUMERATE = "enumerate"
 MOST_STARTS = 100
@@ -39,7 +40,7 @@ class Potential:
 
     Raises:
         ValueError: no global latents, or discrete ones; a support that depends on another latent;
-            what :func:`exact_likelihood` refuses.
+            rows that the program draws; what :func:`exact_likelihood` refuses.
 
     Example:
         >>> import pyro.distributions as dist
@@ -64,6 +65,7 @@ class Potential:
         few = tuple(column[:1] for column in rows)
         latents = latents_of(model, few)
         self._refuse(latents, latents_of(model, few))
+        _refuse_subsamples(sites_of(model, rows).values())
         self.sites = tuple(latents.shared)
         """Names of the global latents."""
         self.objective = exact_likelihood(latents, len(rows[0]), imputations)
@@ -151,6 +153,15 @@ class Potential:
         value = self(place)
         gradients = torch.autograd.grad(value, list(place.values()))
         return all(bool(numbers.isfinite().all()) for numbers in (value, *gradients))
+
+
+def _refuse_subsamples(sites: Iterable[Site]) -> None:
+    for plate in (plate for site in sites for plate in site.plates):
+        if plate.full_size not in (None, plate.size):
+            raise ValueError(
+                f"plate {plate.name!r} draws {plate.size} of its {plate.full_size} entries at each "
+                "run, and the likelihood is of all of them: leave subsample_size out"
+            )
 
 
 class _SummedAnyway(Messenger):

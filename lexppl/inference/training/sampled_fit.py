@@ -4,6 +4,7 @@ import copy
 import inspect
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch import nn
 from lexppl.inference.batches import Data, LoadedRows, TensorRows
 from lexppl.inference.contexts import keep_parameters_local, seeded
 from lexppl.inference.posterior.convergence import SamplerWarning, warn_of, with_convergence
+from lexppl.inference.posterior.global_draws import SamplerRecord
 from lexppl.inference.posterior.mcmc import as_inference
 from lexppl.inference.replicates.replicate_rows import training_rows
 from lexppl.inference.system import System
@@ -19,6 +21,7 @@ from lexppl.inference.training.fit_arguments import check_alike
 from lexppl.inference.training.preparation import floating_type
 from lexppl.inference.training.response_checks import holds_labels, refuse_responses
 from lexppl.inference.training.result import FitResult, History
+from lexppl.summary import counted
 
 READ = ("model", "train", "inference", "seed", "progress", "valid")
 """The arguments of `fit` that mean something to an inference."""
@@ -89,14 +92,15 @@ def sampled_fit(model: Any, train: Data, inference: Any, *, seed: int, progress:
     _tell_of_fixed(program)
     keep_parameters_local(program)
     drawn = method.run(program.eval(), rows.columns, seed=seed, progress=progress)
-    record = with_convergence(drawn.sampler, drawn.samples)
+    record = _with_fixed(with_convergence(drawn.sampler, drawn.samples), program)
     warn_of(record)
     chains = drawn.chains
+    none = np.zeros((0, chains))
     return FitResult(
         models=[drawn.model] * chains,
         guides=drawn.guides(),
         objective=None,
-        history=History(*(np.zeros((0, chains)) for _ in range(2)), np.zeros(0, int), np.zeros(0)),
+        history=History(none, none, np.zeros(0, dtype=int), np.zeros(0)),
         best_epoch=np.zeros(chains, dtype=int),
         best_valid=np.full(chains, np.nan),
         collapse=[None] * chains,
@@ -128,19 +132,32 @@ def _program_of(model: Any, seed: int) -> nn.Module:
     return built
 
 
+def _fixed(program: nn.Module) -> dict[str, int]:
+    """Sizes of the parameters that stay as they are."""
+    return {name: p.numel() for name, p in program.named_parameters() if p.requires_grad}
+
+
 def _tell_of_fixed(program: nn.Module) -> None:
     """Warn of parameters without priors that nobody has fitted: a program as it was built."""
-    fixed = [name for name, p in program.named_parameters() if p.requires_grad]
+    fixed = _fixed(program)
     if fixed and program.training:
-        count = sum(p.numel() for p in program.parameters() if p.requires_grad)
         warnings.warn(
-            f"{count:,} numbers of the program ({fixed[0]} and what follows) have no prior: they "
-            "stay at the values that they have, and the posterior is given these. Give them "
-            "priors, or fit the program before and pass result.model; program.eval() says that "
-            "they are meant",
+            f"{sum(fixed.values()):,} numbers of the program ({next(iter(fixed))} and what "
+            "follows) have no prior: they stay at the values that they have, and the posterior is "
+            "given these. Give them priors, or fit the program before and pass result.model; "
+            "program.eval() says that they are meant",
             SamplerWarning,
             stacklevel=4,
         )
+
+
+def _with_fixed(record: SamplerRecord, program: nn.Module) -> SamplerRecord:
+    """The record with a note of the numbers that the posterior is given."""
+    fixed = sum(_fixed(program).values())
+    if not fixed:
+        return record
+    note = f"given {counted(fixed, 'number')} without a prior"
+    return replace(record, note=note if record.note is None else f"{record.note}; {note}")
 
 
 def _same(value: Any, default: Any) -> bool:

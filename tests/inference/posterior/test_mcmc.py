@@ -1,0 +1,342 @@
+"""Pyro's kernels on programs whose masks are summed out, against grids."""
+
+import math
+import sys
+import warnings
+from functools import partial
+
+import numpy as np
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from pyro.infer import HMC, NUTS
+from pyro.nn import PyroModule
+
+from lexppl import explain, fit, load, save
+from lexppl.effects import mask_particles
+from lexppl.inference import MCMC, GlobalDraws, SampledGuide, SamplerRecord, SamplerWarning
+from lexppl.inference.posterior.mcmc import as_inference
+from lexppl.inference.posterior.recorded import Recorded
+from lexppl.models import BernoulliLikelihood, ConstantImputer, Predictor
+from lexppl.systems import lex
+from lexppl.systems.q_fit import GlobalImportance
+from tests.gradients.enumeration import threshold
+from tests.inference.posterior.programs import (
+    Weighted,
+    log_likelihood,
+    log_likelihood_at_mean,
+    mean_on_grid,
+    rows,
+    z_score,
+)
+
+X, Y = rows(40)
+SHORT = MCMC(samples=200, warmup=80, chains=2)
+QUICK = MCMC(partial(NUTS, max_tree_depth=3), samples=10, warmup=5, chains=2)
+WEIGHTS = torch.linspace(-12, 12, 4001, dtype=torch.float64)
+
+
+def sampled(model, data=(X, Y), inference=SHORT, seed=0):
+    """A fit whose warnings of few draws are left unread."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SamplerWarning)
+        return fit(model, data, inference=inference, seed=seed, progress=False)
+
+
+def draws_of(result, site):
+    return torch.stack([guide.sites[site] for guide in result.guides])
+
+
+# The posterior
+
+
+@pytest.mark.parametrize("subset", [True, False])
+def test_a_weight_has_the_posterior_of_a_grid(subset):
+    program = Weighted(subset)
+    result = sampled(program)
+    prior = dist.Normal(0.0, 2.0).log_prob(WEIGHTS)
+    exact = mean_on_grid(WEIGHTS, prior + log_likelihood(program, WEIGHTS, X, Y))
+    at_mean = mean_on_grid(WEIGHTS, prior + log_likelihood_at_mean(program, WEIGHTS, X, Y))
+    draws = draws_of(result, "weight")
+    assert abs(z_score(draws, exact)) < threshold(1)
+    # Masks at their mean would be another posterior, and these draws can tell.
+    assert abs(z_score(draws, at_mean)) > threshold(1)
+
+
+def test_a_hierarchical_scale_has_the_posterior_of_a_grid():
+    program = Weighted(subset=True, scaled=True)
+    kernel = partial(NUTS, max_tree_depth=5)
+    result = sampled(program, inference=MCMC(kernel, samples=250, warmup=100, chains=2))
+    scales = torch.linspace(1e-3, 9, 700, dtype=torch.float64)
+    weights = WEIGHTS[::8]
+    given_scale = dist.Normal(0.0, scales[:, None]).log_prob(weights)
+    density = dist.HalfNormal(2.0).log_prob(scales)[:, None] + given_scale
+    density = density + log_likelihood(program, weights, X, Y)
+    values = scales[:, None].expand_as(density)
+    draws = draws_of(result, "scale")
+    assert abs(z_score(draws, mean_on_grid(values, density))) < threshold(1)
+    # Without the Jacobian of its logarithm the density would be that over the scale.
+    wrong = mean_on_grid(values, density - values.log())
+    assert abs(z_score(draws, wrong)) > threshold(1)
+
+
+def test_q_fits_global_importance_has_the_posterior_of_a_grid():
+    """Its mask is the importance itself, so that nothing is summed out; two shares f, 1 − f."""
+    x = 2 * X[:, :2]
+    y = (x[:, 0] > 0).long()
+    predictor = Predictor(torch.nn.Linear(2, 1, bias=False).double(), BernoulliLikelihood())
+    with torch.no_grad():
+        predictor.network.weight[:] = torch.tensor([[2.0, 2.0]])
+    program = GlobalImportance(2, predictor, concentration=1.5).double().eval()
+    result = sampled(program, (x, y))
+    f = (torch.arange(4000, dtype=torch.float64) + 0.5) / 4000
+    logits = 2 * (f[:, None] * x[:, 0] + (1 - f[:, None]) * x[:, 1])
+    density = 0.5 * (f * (1 - f)).log()
+    density = density + dist.Bernoulli(logits=logits).log_prob(y.double()).sum(-1)
+    draws = draws_of(result, "importance")
+    assert torch.allclose(draws.sum(-1), torch.ones((), dtype=torch.float64))
+    assert abs(z_score(draws[..., 0], mean_on_grid(f, density))) < threshold(1)
+    wrong = mean_on_grid(f, density - (f * (1 - f)).log())
+    assert abs(z_score(draws[..., 0], wrong)) > threshold(1)
+
+
+def test_hmc_too():
+    program = Weighted()
+    kernel = partial(HMC, trajectory_length=1.5)
+    result = sampled(program, inference=MCMC(kernel, samples=200, warmup=80, chains=2))
+    prior = dist.Normal(0.0, 2.0).log_prob(WEIGHTS)
+    exact = mean_on_grid(WEIGHTS, prior + log_likelihood(program, WEIGHTS, X, Y))
+    assert abs(z_score(draws_of(result, "weight"), exact)) < threshold(1)
+    assert result.sampler.name == "HMC"
+    assert "tree_depth" not in result.sampler.sample_stats
+
+
+# What is told
+
+
+def test_what_a_sampler_tells():
+    result = sampled(Weighted(), inference=QUICK)
+    stats = result.sampler.sample_stats
+    assert set(stats) == {"diverging", "acceptance_rate", "step_size", "n_steps", "tree_depth"}
+    assert all(values.shape == (2, 10) for values in stats.values())
+    assert stats["diverging"].dtype == bool
+    assert ((stats["acceptance_rate"] >= 0) & (stats["acceptance_rate"] <= 1)).all()
+    assert (stats["n_steps"] >= 1).all() and (stats["n_steps"] <= 7).all()
+    assert (stats["n_steps"] <= 2.0 ** stats["tree_depth"] - 1).all()
+    assert result.sampler.are_chains
+    assert (result.replicates, len(result.history), result.rows) == (2, 0, (40, 0))
+    assert result.models[0] is result.models[1] is result.model
+    first = repr(result).splitlines()
+    assert first[0] == "FitResult: Weighted, NUTS, 2 chains of 10 draws, seed 0"
+    assert "40 conditioned on" in repr(result)
+    assert "r̂ up to" in repr(result) and "independent draws" in repr(result)
+    assert "epochs" not in repr(result)
+
+
+def test_divergences_are_counted_where_they_are():
+    """A funnel that its steps are too long for."""
+
+    class Funnel(PyroModule):
+        def forward(self, x, y=None):
+            top = pyro.sample("top", dist.Normal(0.0, 3.0))
+            low = pyro.sample("low", dist.Normal(torch.zeros(4), (top / 2).exp()).to_event(1))
+            with pyro.plate("data", len(x), dim=-1), mask_particles():
+                pyro.sample("y", dist.Normal(low.sum(), 10.0), obs=y)
+
+    kernel = partial(NUTS, step_size=3.0, adapt_step_size=False, max_tree_depth=3)
+    with pytest.warns(SamplerWarning, match="draws of NUTS diverged.*target_accept_prob"):
+        result = fit(
+            Funnel(),
+            (X, Y),
+            inference=MCMC(kernel, samples=60, warmup=5, chains=2),
+            progress=False,
+        )
+    diverging = result.sampler.sample_stats["diverging"]
+    assert 0 < diverging.sum() == result.sampler.divergences
+    assert f"{diverging.sum()} diverged" in repr(result)
+
+
+def test_chains_that_disagree_are_told():
+    class Modes(PyroModule):
+        """Two modes far apart."""
+
+        def forward(self, x, y=None):
+            a = pyro.sample("a", dist.Normal(torch.zeros(()), 3.0))
+            with pyro.plate("data", len(x), dim=-1), mask_particles():
+                pyro.sample("y", dist.Normal(a.abs(), 0.1), obs=y)
+
+    signs = iter([1.0, -1.0])
+
+    def start(site):
+        return torch.tensor(5.0) * next(signs)
+
+    kernel = partial(NUTS, init_strategy=start)
+    with pytest.warns(SamplerWarning, match="chains of NUTS disagree: r̂ is up to"):
+        result = fit(
+            Modes(),
+            (X, 5.0 + 0 * Y),
+            inference=MCMC(kernel, samples=40, warmup=30, chains=2),
+            progress=False,
+        )
+    assert result.sampler.r_hat > 1.5
+
+
+# The contract of a fit
+
+
+def test_the_same_seed_gives_the_same_chains_and_leaves_the_world_alone():
+    program = Weighted()
+    state = torch.get_rng_state()
+    first = sampled(program, inference=QUICK)
+    assert torch.equal(state, torch.get_rng_state())
+    assert not list(pyro.get_param_store().keys())
+    again, other = (sampled(program, inference=QUICK, seed=seed) for seed in (0, 1))
+    assert torch.equal(draws_of(first, "weight"), draws_of(again, "weight"))
+    assert not torch.equal(draws_of(first, "weight"), draws_of(other, "weight"))
+    assert not torch.equal(*draws_of(first, "weight"))
+    assert first.model is not program and program.training
+
+
+@pytest.mark.parametrize("agrees", [True, False])
+def test_a_recording_changes_no_draw(monkeypatch, agrees):
+    """Where it is found to be another, the chain is run again without it."""
+    module = sys.modules["lexppl.inference.posterior.mcmc"]
+    plain = sampled(Weighted(), inference=QUICK)
+    monkeypatch.setattr(module, "WORTH_RECORDING", 0)
+    if not agrees:
+        answers = iter([True, False])
+        monkeypatch.setattr(Recorded, "agrees", lambda *_: next(answers))
+    recorded = sampled(Weighted(), inference=QUICK)
+    assert torch.allclose(draws_of(plain, "weight"), draws_of(recorded, "weight"))
+
+
+def test_a_factory_with_priors_by_nuts(tmp_path):
+    x = X.float()
+    system = lex(
+        3,
+        classes=2,
+        k=1,
+        hidden=(),
+        predictor_hidden=(),
+        imputer=ConstantImputer(),
+        prior=dist.Normal(0.0, 1.0),
+    )
+    result = sampled(system, (x, Y.long()), QUICK)
+    assert result.labels == (0, 1)
+    posterior = explain(result, x, draws=5)
+    assert posterior["posterior_predictive"]["y"].shape[:2] == (2, 5)
+    save(result, tmp_path / "saved")
+    again = load(tmp_path / "saved")
+    assert again.replicates == 2 and again.models[0] is again.models[1]
+    for old, new in zip(result.guides, again.guides, strict=True):
+        assert isinstance(new, SampledGuide)
+        assert {n: v.tolist() for n, v in old.sites.items()} == {
+            n: v.tolist() for n, v in new.sites.items()
+        }
+    assert {n: v.tolist() for n, v in result.sampler.sample_stats.items()} == {
+        n: v.tolist() for n, v in again.sampler.sample_stats.items()
+    }
+    assert (again.sampler.r_hat, again.sampler.ess) == (result.sampler.r_hat, result.sampler.ess)
+    assert repr(again).splitlines()[0] == repr(result).splitlines()[0]
+    mine = explain(again, x, draws=5)["posterior"]["mask"]
+    assert np.array_equal(mine.values, posterior["posterior"]["mask"].values)
+
+
+def test_some_of_the_chains():
+    result = sampled(Weighted(), inference=QUICK)
+    one = result.subset([1])
+    assert one.replicates == 1
+    assert one.guides[0] is result.guides[1]
+    assert one.sampler.sample_stats["n_steps"].shape == (1, 10)
+    assert one.sampler.r_hat is None
+    assert "1 chain of 10 draws" in repr(one)
+
+
+def test_parameters_without_priors_stay():
+    class Shifted(Weighted):
+        def __init__(self):
+            super().__init__()
+            self.shift = torch.nn.Parameter(torch.tensor(0.3, dtype=torch.float64))
+
+    with pytest.warns(SamplerWarning, match=r"1 numbers of the program \(shift.*have no prior"):
+        result = fit(Shifted(), (X, Y), inference=QUICK, progress=False)
+    assert float(result.model.shift.detach()) == 0.3 and result.model.shift.requires_grad
+    assert "given 1 number without a prior" in repr(result)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        fit(Shifted().eval(), (X, Y), inference=QUICK, progress=False)
+    assert not [one for one in told if "no prior" in str(one.message)]
+
+
+def test_an_inference_of_ones_own():
+    class Guessing:
+        def run(self, model, rows, *, seed, progress):
+            values = torch.zeros(1, 7, dtype=torch.float64)
+            return GlobalDraws({"weight": values}, SamplerRecord("guess", False), model)
+
+    result = fit(Weighted(), (X, Y), inference=Guessing, progress=False)
+    assert repr(result).startswith("FitResult: Weighted, guess, 1 set of 7 draws")
+    assert result.sampler.ess is None
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"epochs": 3}, "epochs= mean nothing beside inference="),
+        ({"guide": lambda x, y: None, "folds": 2}, "guide=, folds= mean nothing"),
+        ({"bootstrap": 2}, "bootstrap= mean nothing"),
+        ({"sample_weight": torch.ones(40)}, "sample_weight= mean nothing"),
+        ({"valid": 0.2}, "valid= means nothing.*all rows"),
+        ({"valid": (X, Y)}, "valid= means nothing.*all rows"),
+    ],
+)
+def test_what_a_sampler_does_not_read_is_refused(options, words):
+    with pytest.raises(ValueError, match=words):
+        fit(Weighted(), (X, Y), inference=NUTS, progress=False, **options)
+
+
+@pytest.mark.parametrize(
+    ("inference", "words"),
+    [
+        ("nuts", "must be pyro.infer.NUTS or HMC"),
+        (NUTS(potential_fn=lambda z: 0.0), "takes the class NUTS.*given a built NUTS"),
+        (pyro.infer.MCMC, "give the kernel's class"),
+        (pyro.infer.mcmc.RandomWalkKernel, "must be pyro.infer.NUTS or pyro.infer.HMC"),
+    ],
+)
+def test_what_is_no_inference_is_refused(inference, words):
+    with pytest.raises(TypeError, match=words):
+        fit(Weighted(), (X, Y), inference=inference, progress=False)
+
+
+@pytest.mark.parametrize(
+    ("build", "words"),
+    [
+        (lambda: MCMC(samples=3), "samples must be a whole number of at least 4"),
+        (lambda: MCMC(chains=0), "chains must be"),
+        (lambda: MCMC(partial(NUTS, depth=3)), r"\['depth'\], which it does not have; it takes"),
+        (lambda: MCMC(partial(NUTS, model=print)), r"\['model'\], which the program says itself"),
+        (lambda: MCMC(partial(NUTS, jit_compile=True)), "the program says itself"),
+        (lambda: MCMC(partial(NUTS, print)), "by name"),
+    ],
+)
+def test_a_sampler_that_cannot_be_is_refused(build, words):
+    with pytest.raises(ValueError, match=words):
+        build()
+
+
+def test_rows_that_are_not_all_at_hand_are_refused():
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(X, Y), batch_size=4)
+    with pytest.raises(TypeError, match="all rows at once, and train is a loader"):
+        fit(Weighted(), loader, inference=NUTS, progress=False)
+    with pytest.raises(TypeError, match="samples one program"):
+        fit([Weighted(), Weighted()], (X, Y), inference=NUTS, progress=False)
+
+
+def test_a_kernel_with_its_defaults():
+    assert as_inference(HMC) == MCMC(HMC)
+    assert math.prod((as_inference(NUTS).chains, as_inference(NUTS).samples)) == 4000
