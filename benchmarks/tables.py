@@ -13,6 +13,7 @@ from statistics import mean
 from typing import Any
 
 from believable_tables import fit_table, found_table, unknown_table
+from cox_tables import cox_table
 from record import RESULTS, read, spread
 from system_tables import (
     Record,
@@ -207,6 +208,7 @@ TABLES: dict[str, tuple[Callable[[list[Record]], str], str]] = {
     "start-up": (start_up, "start_up"),
     "large-table": (large_table, "large_table"),
     "estimators": (estimators, "estimators"),
+    "cox": (cox_table, "cox"),
     "real-x": (real_x_table, "systems"),
     "mcc": (mcc_table, "systems"),
     "xtab": (xtab_table, "xtab"),

@@ -22,7 +22,8 @@ class Likelihood(Configured, nn.Module, ABC):
     """How many outputs of a network it takes; None for one of each class."""
 
     def check_responses(self, y: Tensor) -> None:
-        """Refuse responses that the distribution cannot have, before any work; here none.
+        """Refuse responses that the distribution cannot have, before any work; here what is given
+        as probabilities of labels and is none.
 
         Args:
             y: labels or responses `(N,)`, or a black box's probabilities `(N, C)`.
@@ -30,6 +31,17 @@ class Likelihood(Configured, nn.Module, ABC):
         Raises:
             ValueError: such responses, with how many there are and the first of them.
         """
+        if not self.discrete or y.dim() != 2:
+            return
+        wrong = (y < 0).any(1) | ((y.sum(1) - 1).abs() > 1e-3)
+        count = int(wrong.sum())
+        if count:
+            row = int(wrong.nonzero()[0])
+            raise ValueError(
+                f"{type(self).__name__} is of labels, and y of shape {tuple(y.shape)} must hold "
+                f"their probabilities, which sum to 1; {count} of {len(y)} rows do not, the first "
+                f"in row {row}: {y[row].tolist()[:4]}. Survival times are of CoxLikelihood()"
+            )
 
     @abstractmethod
     def forward(self, outputs: Tensor) -> TorchDistribution:

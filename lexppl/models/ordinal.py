@@ -83,6 +83,7 @@ class OrdinalLikelihood(Likelihood):
                     f"y must hold ordered labels, shape (N,), or probabilities of {self.classes} "
                     f"labels, shape (N, {self.classes}); it has shape {tuple(y.shape)}"
                 )
+            super().check_responses(y)
             return
         wrong = (y < 0) | (y >= self.classes) | (y != y.round())
         count = int(wrong.sum())

@@ -44,7 +44,8 @@ class Enumerate(GradientEstimator):
     Raises:
         ValueError: not exactly one mask site, a distribution whose masks cannot be listed, more
             than 250,000 multisets, 65,536 joint masks of rows that share a log, or 4,096 values of
-            latents outside the particle plates.
+            latents outside the particle plates; a partial likelihood of several rows, which
+            cannot be listed side by side.
 
     Example:
         >>> Enumerate().unbiased
@@ -57,6 +58,7 @@ class Enumerate(GradientEstimator):
         probe = program.run(random_masks=spec.random_masks)
         site = _only_mask_site(probe)
         _refuse_own_estimators(probe)
+        _refuse_coupled_rows(probe)
         outside = scored_outside(probe)
         total: Tensor | float = 0.0
         for given in _outside_values(outside):
@@ -81,6 +83,17 @@ def _probed(
         return given.get(drawn.name)
 
     return program.run(draw=draw, random_masks=spec.random_masks, subsamples=probe.subsamples)
+
+
+def _refuse_coupled_rows(run: ParticleTrace) -> None:
+    for site, _ in run.weighted:
+        if getattr(site.distribution, "couples_rows", False):
+            raise ValueError(
+                f"Enumerate lists the masks of each row by itself, and site {site.name!r} is a "
+                "partial likelihood, in which a row's mask changes what all others are compared "
+                "with: use LeaveOneOut(), or give the likelihood a baseline hazard "
+                "(lexppl.evaluation.with_baseline)"
+            )
 
 
 def _outside_values(sites: Sequence[Site]) -> Iterator[dict[str, Tensor]]:

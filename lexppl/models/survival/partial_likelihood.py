@@ -44,6 +44,10 @@ class PartialLikelihood(TorchDistribution):
     choose a particle for each row. With `masks=1` ĥ is where that bound has its maximum; with more
     it is so but for the weights of the particles.
 
+    A mask moves the terms of other rows through ĥ alone, whose own gradient is zero at its maximum:
+    a score-function gradient that judges a mask by its row's term, as
+    :class:`lexppl.inference.LeaveOneOut`'s does, has a bias of order 1/B for it.
+
     **Mini-batches.** Risk sets are those of the batch: what a step maximises is the partial
     likelihood of a random part of the rows, whose expectation has its maximum at the same f if the
     hazards are proportional, and is another function where they are not (Kvamme, Borgan & Scheel

@@ -19,7 +19,8 @@ from lexppl.evaluation import (
     with_baseline,
 )
 from lexppl.evaluation.survival.baseline import breslow_baseline
-from lexppl.inference import NestedIWAE, fit
+from lexppl.inference import Enumerate, NestedIWAE, fit
+from lexppl.inference.contexts import program_settings
 from lexppl.models import (
     LEX,
     MLP,
@@ -154,6 +155,15 @@ def test_a_partial_likelihood_is_of_no_row_alone(result):
     assert explain(result, X, draws=3)["posterior"]["mask"].shape == (1, 3, 60, 3)
 
 
+def test_masks_of_a_partial_likelihood_are_not_listed_side_by_side(known):
+    with pytest.raises(ValueError, match="Enumerate lists the masks of each row by itself"):
+        small(objective=NestedIWAE(math.inf, estimator=Enumerate()))
+    exact_value = NestedIWAE(math.inf, estimator=Enumerate())
+    with program_settings(validate=True):
+        loss = exact_value.loss(known.model, None, X, Y)
+    assert math.isfinite(loss)
+
+
 def test_a_mean_time_is_not_told(known):
     with pytest.raises(NotImplementedError):
         predictive(known, X[:3])
@@ -241,6 +251,12 @@ def test_strata_have_a_baseline_each():
 def test_rows_that_are_no_survival_times_are_refused_before_any_work(spoil, message, valid):
     with pytest.raises(ValueError, match=f"rows to learn from: {message}"):
         fit(cox(), (X, spoil(Y)), valid=valid, **QUICK)
+
+
+def test_times_are_not_taken_for_probabilities_of_two_labels():
+    """They used to be: each row's labels 0 and 1 weighed by its time and its event."""
+    with pytest.raises(ValueError, match=r"CategoricalLikelihood is of labels.*CoxLikelihood\(\)"):
+        fit(lex(3, classes=2, hidden=(4,), predictor_hidden=(4,)), (X, Y), **QUICK)
 
 
 def test_validation_rows_without_an_event_are_refused():
