@@ -1,6 +1,10 @@
 """What an explanation is worth: against a known truth, by an impartial judge, by its nats."""
 
 from lexppl.evaluation.effects import FeatureEffects, direction_table, feature_effects
+from lexppl.evaluation.explanation_divergence import (
+    ExplanationDivergence,
+    explanation_divergence,
+)
 from lexppl.evaluation.gain_tables import gain_table, row_gains
 from lexppl.evaluation.gains import FeatureGains, feature_gains
 from lexppl.evaluation.learned import BaseRateGain, gain_over_base_rate
@@ -53,6 +57,7 @@ __all__ = [
     "Concordance",
     "EvalX",
     "EvalXScores",
+    "ExplanationDivergence",
     "FeatureEffects",
     "FeatureGains",
     "FidelityScores",
@@ -77,6 +82,7 @@ __all__ = [
     "choose",
     "data_randomisation",
     "direction_table",
+    "explanation_divergence",
     "feature_effects",
     "feature_gains",
     "fewest_within",
