@@ -31,8 +31,9 @@ from lexppl.inference import fit
 from lexppl.models import Grouping
 from lexppl.systems import q_fit
 
-RULES = (0.57, 0.82, 0.96)
-"""Least percentage rules, as in the paper; its unconstrained model has 0.44."""
+RULES = (0.7, 0.82, 0.96)
+"""Least percentage rules. The paper's models have 0.44 (unconstrained), 0.57, 0.82 and 0.96; this
+unconstrained model has 0.63 already."""
 NOISE = (0.5, 1.0, 2.0, 4.0, 8.0, 17.0)
 DELTA = 1e-5
 HIDDEN = 32

@@ -25,7 +25,6 @@ from lexppl.models.regimes import frozen
 from lexppl.models.selectors import DirichletSelector
 from lexppl.models.table_parts import mask_entries
 
-
 START_RATE, END_RATE = 0.5, 1e-3
 """Adam's rate for the global posterior, in logarithms of α: over any fit's steps it carries α from
 1 to tens of thousands, and settles within a hundredth of a posterior's sd in the end."""
@@ -168,10 +167,10 @@ def q_fit(
     each: the nearest is too wide for the one and too narrow for the other.
 
     Deviations: none in the objective. α = softplus(v) of the paper's global q is here a total and
-    shares (:class:`DirichletGuide`), the same family. The released code pools a batch into one Dirichlet in the
-    local point estimate, weights the global KL by about 1e-4/N, and lets the given model's batch
-    norm statistics move; here each row has its distribution, the KL has weight 1, and the model is
-    frozen.
+    shares (:class:`DirichletGuide`), the same family. The released code pools a batch into one
+    Dirichlet in the local point estimate, weights the global KL by about 1e-4/N, and lets the given
+    model's batch norm statistics move; here each row has its distribution, the KL has weight 1, and
+    the model is frozen.
 
     Args:
         features: D.
@@ -221,6 +220,10 @@ def q_fit(
             grouping,
         )
         estimator = PlugInMean() if point else Pathwise()
-        return [Stage([LossTerm(model, NestedIWAE(1, samples=1 if point else drawn, estimator=estimator))])]
+        return [
+            Stage(
+                [LossTerm(model, NestedIWAE(1, samples=1 if point else drawn, estimator=estimator))]
+            )
+        ]
 
     return System(build_local if scope == "local" else build_global)
