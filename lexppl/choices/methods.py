@@ -26,6 +26,8 @@ class Method:
         settings: those of :class:`lexppl.systems.Settings` that the factory takes, where that is to
             be known before it is loaded; read off its signature if None.
         epochs: how many times as many epochs as others it takes, where nobody says how many.
+        own_rate: how fast its own stages learn, where no learning rate is given, in words; None for
+            the plan's rate.
 
     Example:
         >>> METHODS["l2x"].takes("k"), METHODS["l2x"].takes("penalty")
@@ -38,6 +40,7 @@ class Method:
     fixed: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     settings: frozenset[str] | None = None
     epochs: int = 1
+    own_rate: str | None = None
 
     @cached_property
     def factory(self) -> Callable[..., Any]:
@@ -141,7 +144,14 @@ class Registry(Mapping[str, Method]):
 
 
 def _listed(
-    name: str, home: str, summary: str, settings: str, *, epochs: int = 1, **fixed: Any
+    name: str,
+    home: str,
+    summary: str,
+    settings: str,
+    *,
+    epochs: int = 1,
+    own_rate: str | None = None,
+    **fixed: Any,
 ) -> Method:
     """A method of the library, whose factory is loaded at its first use."""
     return Method(
@@ -151,6 +161,7 @@ def _listed(
         MappingProxyType(fixed),
         frozenset({"features", "grouping", *settings.split()}),
         epochs,
+        own_rate,
     )
 
 
@@ -211,6 +222,7 @@ METHODS = Registry(
             "black_box hidden",
             scope="global",
             epochs=4,
+            own_rate="0.5 in the logarithm of α, falling to 0.001",
         ),
         _listed(
             "rationale",

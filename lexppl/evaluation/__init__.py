@@ -10,6 +10,10 @@ from lexppl.evaluation.bayes.mask_table import MaskTable, mask_table
 from lexppl.evaluation.bayes.posteriors import GuideFits
 from lexppl.evaluation.bayes.uniform_ranks import UniformRanks
 from lexppl.evaluation.effects import FeatureEffects, direction_table, feature_effects
+from lexppl.evaluation.explanation_divergence import (
+    ExplanationDivergence,
+    explanation_divergence,
+)
 from lexppl.evaluation.gain_tables import gain_table, row_gains
 from lexppl.evaluation.gains import FeatureGains, feature_gains
 from lexppl.evaluation.learned import BaseRateGain, gain_over_base_rate
@@ -70,6 +74,7 @@ __all__ = [
     "EvalX",
     "EvalXScores",
     "Evidence",
+    "ExplanationDivergence",
     "FeatureEffects",
     "FeatureGains",
     "FidelityScores",
@@ -102,6 +107,7 @@ __all__ = [
     "concordance_index",
     "data_randomisation",
     "direction_table",
+    "explanation_divergence",
     "feature_effects",
     "feature_gains",
     "fewest_within",

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from pyro.infer import ELBO
 from torch import Tensor, nn
@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 from lexppl.argument_checks import int_at_least
 from lexppl.inference.objective.objective import Objective
 from lexppl.inference.pyro_objectives import as_objective
+from lexppl.inference.schedules import Schedule
 
 OptimizerFactory = Callable[[Iterable[Tensor]], Optimizer]
 
@@ -67,20 +68,30 @@ class Stage:
         terms: the terms; the first one's validation bound chooses the best epoch.
         epochs: how many, or None for the fit's.
         optimizer: from parameters to a torch optimizer, or None for the fit's.
+        learning_rate: of the stage's optimizer, or of the fit's, over the stage; that which the fit
+            is given takes its place. None for the fit's, or the optimizer's own.
+        keep: the state that the stage ends with: "best" of its epochs by the validation loss, or
+            "last". A posterior that alone is learned wants its last: the bound itself holds it, its
+            loss on other rows is that of another posterior, and is taken at a draw. Validation
+            losses are then for the record, and patience has no say.
 
     Raises:
-        ValueError: no terms, or fewer than one epoch.
+        ValueError: no terms, fewer than one epoch, another state to keep.
     """
 
     terms: Sequence[LossTerm]
     epochs: int | None = None
     optimizer: OptimizerFactory | None = None
+    learning_rate: Schedule | None = None
+    keep: Literal["best", "last"] = "best"
 
     def __post_init__(self) -> None:
         if not self.terms:
             raise ValueError("a stage needs at least one term")
         if self.epochs is not None:
             int_at_least("epochs of a stage", self.epochs)
+        if self.keep not in ("best", "last"):
+            raise ValueError(f"a stage keeps its 'best' or its 'last' state; it is {self.keep!r}")
 
 
 class TrainingModules(nn.Module):

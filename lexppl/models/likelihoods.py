@@ -107,6 +107,38 @@ class NormalLikelihood(Likelihood):
         with torch.no_grad():
             self.log_scale.copy_(torch.tensor(self._first_scale).log())
 
+    def settle(self, residuals: Tensor, weights: Tensor | None = None) -> None:
+        """Put a learned scale to the most likely one given residuals, `s² = Σ w r² / Σ w`.
+
+        A fit that ends early, because its network overfits, ends before a scale that is learned by
+        gradient steps has come down to what the network is worth.
+
+        Args:
+            residuals: `y − f`, of rows that the network has not learned from, `(N,)`.
+            weights: how often each row counts, `(N,)`; None for once.
+
+        Raises:
+            ValueError: residuals that are all zero or not finite, which have no such scale.
+
+        Example:
+            >>> likelihood = NormalLikelihood()
+            >>> likelihood.settle(torch.tensor([3.0, -3.0]))
+            >>> round(likelihood.log_scale.exp().item(), 4)
+            3.0
+        """
+        if not self.learn_scale:
+            return
+        squares = residuals.detach().square()
+        weights = torch.ones_like(squares) if weights is None else weights.to(squares)
+        variance = (weights * squares).sum() / weights.sum()
+        if not (bool(variance.isfinite()) and float(variance) > 0.0):
+            raise ValueError(
+                f"a normal scale needs residuals that are finite and not all zero; their mean "
+                f"square is {float(variance)}"
+            )
+        with torch.no_grad():
+            self.log_scale.copy_(variance.log() / 2)
+
     def config(self) -> dict[str, Any]:
         # No `scale` stands beside the learned one, which it would be taken for.
         return {"scale": self._first_scale, "learn_scale": self.learn_scale}

@@ -35,6 +35,7 @@ from lexppl.systems.lex import PENALTY
 from lexppl.tabular.fit_plan import FEW_ROWS, FitPlan
 from lexppl.tabular.missing_values import check_missing, fitted_imputer, gapped, with_missing
 from lexppl.tabular.sample_weights import repeated_rows
+from lexppl.tabular.settled_scale import settle_scale
 from lexppl.tabular.table_columns import grouping_of_values, markers_in
 
 PATH_REPLICATES = 2
@@ -167,6 +168,9 @@ def _some(
 def fit_full_predictor(plan: FitPlan, rows: EncodedRows, progress: bool = False) -> FittedPredictor:
     """Fit the predictor that sees all of x, of what the rows observe, by a plan.
 
+    The scale of a response's normal distribution is then that of its validation residuals: a method
+    that explains the predictor weighs each row's response by it.
+
     Args:
         plan: how long and how fast.
         rows: what it is fitted on.
@@ -189,6 +193,8 @@ def fit_full_predictor(plan: FitPlan, rows: EncodedRows, progress: bool = False)
     )
     if full.result.interrupted:
         raise KeyboardInterrupt
+    if rows.valid is not None:
+        settle_scale(full.predictor, *rows.valid, None if rows.weights is None else rows.weights[1])
     return full
 
 
@@ -256,7 +262,7 @@ def fit_table(
     training: dict[str, Any] = {
         "epochs": plan.epochs,
         "batch_size": plan.batch_size,
-        "learning_rate": plan.schedule,
+        "learning_rate": plan.schedule if plan.rate_given else None,
         "weight_decay": plan.weight_decay,
         "sample_weight": rows.weights,
         "seed": plan.seed,
@@ -384,6 +390,6 @@ def _system(plan: FitPlan, settings: Settings, x: Tensor) -> System:
 
 def _by_common_optimizer(system: System) -> System:
     def build() -> list[Stage]:
-        return [replace(stage, optimizer=None) for stage in system.build()]
+        return [replace(stage, optimizer=None, learning_rate=None) for stage in system.build()]
 
     return replace(system, build=build)

@@ -1,5 +1,7 @@
 """Q-FIT's objective at given draws, its closed divergences, and what stays frozen."""
 
+import math
+
 import pytest
 import torch
 from scipy.integrate import quad
@@ -72,7 +74,8 @@ def test_the_global_objective_has_one_divergence_outside_the_rows(given):
     system = q_fit(3, given, scope="global", point=True, concentration=PRIOR)
     term = stages_of(system)[0].terms[0]
     with torch.no_grad():
-        term.guide.free.copy_(torch.tensor([0.3, -1.0, 1.2]))
+        term.guide.logits.copy_(torch.tensor([0.3, -1.0, 1.2]))
+        term.guide.log_total.fill_(0.4)
     distribution = term.guide.distribution
     divergence = divergence_by_hand(distribution.concentration.detach().numpy())
     ours = -term.objective.differentiable_loss(term.model, term.guide, X, Y)
@@ -113,7 +116,8 @@ def test_the_global_gradient_is_unbiased_by_quadrature(given):
         return expected - float(importance_divergence(alpha, prior))
 
     with torch.no_grad():
-        term.guide.free.copy_(torch.tensor([0.7, 1.1]))
+        term.guide.logits.copy_(torch.tensor([0.2, -0.3]))
+    parameters = [term.guide.logits, term.guide.log_total]
     alpha = term.guide.distribution.concentration.detach()
     slopes, step = [], 1e-4
     for place in range(2):
@@ -123,13 +127,16 @@ def test_the_global_gradient_is_unbiased_by_quadrature(given):
             moved[place] += sign * step
             ends.append(elbo(*moved.tolist()))
         slopes.append((ends[0] - ends[1]) / (2 * step))
-    exact = torch.tensor(slopes).double() * torch.sigmoid(term.guide.free.detach())
+    slope = torch.tensor(slopes).double()
+    by_parameter = torch.autograd.grad(term.guide.distribution.concentration @ slope, parameters)
+    exact = torch.cat([part.reshape(-1) for part in by_parameter])
     draws, values = [], []
     with seeded(1):
         for _ in range(1500):
             ours = -term.objective.differentiable_loss(term.model, term.guide, x, Y)
             values.append(ours.detach())
-            draws.append(torch.autograd.grad(ours, term.guide.free)[0])
+            found = torch.autograd.grad(ours, parameters)
+            draws.append(torch.cat([part.reshape(-1) for part in found]))
     assert z_scores(torch.stack(draws), exact).abs().max() < threshold(3)
     value = torch.tensor(elbo(*alpha.tolist())).double()
     assert z_scores(torch.stack(values), value).abs() < threshold(3)
@@ -176,7 +183,8 @@ def test_predictions_average_over_the_guides_draws_of_a_global_importance(given)
         q_fit(3, model, scope="global"), (x, (x[:, 0] > 0).long()), epochs=1, progress=False
     )
     with torch.no_grad():
-        result.guides[0].free.copy_(torch.tensor([4e5, 1e5, 5e5]))
+        result.guides[0].logits.copy_(torch.tensor([0.4, 0.1, 0.5]).log())
+        result.guides[0].log_total.fill_(math.log(1e6))
     expected = model(torch.tensor([0.4, 0.1, 0.5]) * x).probs
     found = predictive(result, x, masks=3)[0]
     assert torch.allclose(found, expected, atol=5e-3)

@@ -137,7 +137,7 @@ def _settings(findings: ReportData) -> list[tuple[str, str]]:
         (
             "fit",
             f"{counted(len(result.history), 'epoch')} of batches of {plan.batch_size}, Adam at "
-            f"{plan.learning_rate:g}, weight decay {plan.weight_decay:g}; {seconds:.0f} s",
+            f"{_rate(plan)}, weight decay {plan.weight_decay:g}; {seconds:.0f} s",
         ),
         ("best epochs", ", ".join(str(int(epoch) + 1) for epoch in result.best_epoch)),
         ("replicates", str(plan.replicates)),
@@ -205,6 +205,11 @@ def _snippet(findings: ReportData) -> str:
             "plot_row(revealed_predictions(explainer, x).steps(0))",
         ]
     )
+
+
+def _rate(plan: FitPlan) -> str:
+    own = None if plan.rate_given else METHODS[plan.method].own_rate
+    return f"{plan.learning_rate:g}" if own is None else own
 
 
 def _widths(widths: Sequence[int]) -> str:

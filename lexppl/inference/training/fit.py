@@ -70,6 +70,9 @@ WEIGHT_DECAY = 1e-3
 VALID_SHARE = DefaultShare(0.2)
 """Of the training rows, set apart to choose the epoch; none beside an inference."""
 
+LEARNING_RATE = Linear(1e-3, 5e-5, begin=0.5)
+"""Adam's, where neither the user nor the stage chooses."""
+
 WATCHED_ROWS = 1000
 """Rows of the validation set on which a collapse is looked for."""
 
@@ -88,7 +91,7 @@ def fit(
     folds: int | None = None,
     row_weights: Any = None,
     sample_weight: Any = None,
-    learning_rate: float | Schedule = Linear(1e-3, 5e-5, begin=0.5),
+    learning_rate: float | Schedule | None = None,
     weight_decay: Decay | Mapping[str, Decay] = WEIGHT_DECAY,
     optimizer: OptimizerFactory | None = None,
     scheduler: Callable[[Optimizer], LRScheduler] | None = None,
@@ -161,7 +164,8 @@ def fit(
         sample_weight: how often each row stands in the sample, `(N,)`; or a pair, of train `(N,)`
             and of valid `(M,)`, where validation rows are given. They multiply `row_weights`, which
             then are of each replicate beside them, and are those of the validation loss too.
-        learning_rate: of Adam, a number or a schedule over each stage.
+        learning_rate: of Adam, a number or a schedule over each stage; None for a stage's own, and
+            where it has none for 1e-3, which falls to a twentieth over the second half.
         weight_decay: of Adam, as an L2 term of the gradient: a number, a number for each replicate
             (among which the held-out bound then chooses), or either by part, as in
             `{"selector": (1e-3, 1e-2)}` for `model.selector` and all below it; what is not named
@@ -174,7 +178,8 @@ def fit(
         scheduler: from the optimizer to a learning-rate schedule, stepped once an epoch.
         clip_norm: largest norm of a replicate's gradient.
         patience: end a stage after so many epochs without improvement in any replicate, counted
-            from where the objective's schedules have settled; None to run all epochs.
+            from where the objective's schedules have settled; None to run all epochs, as a stage
+            does that keeps its last state.
         replicates: R independent seeds trained at once; with a list of models or of data sets
             leave it out.
         bootstrap: B more fits of a model beside the R, trained at once with them, each from a seed
@@ -212,6 +217,7 @@ def fit(
     batch_size = int_at_least("batch_size", batch_size)
     check_numbers(replicates, folds, patience, clip_norm)
     rate: float | Schedule | None = None
+    rate_is_default = learning_rate is None and optimizer is None
     by_part = not isinstance(weight_decay, int | float)
     decay_is_default = optimizer is None and not by_part and weight_decay == WEIGHT_DECAY
     if by_part and optimizer is not None:
@@ -220,7 +226,7 @@ def fit(
             "give one of the two"
         )
     if optimizer is None:
-        rate = learning_rate
+        rate = LEARNING_RATE if learning_rate is None else learning_rate
         common = weight_decay if isinstance(weight_decay, int | float) else 0.0
         optimizer = partial(torch.optim.Adam, lr=at(rate, 0.0), weight_decay=common, fused=True)
     several = isinstance(model, list | tuple)
@@ -270,6 +276,7 @@ def fit(
                 tuple(callbacks),
                 scheduler,
                 rate,
+                rate_is_default,
                 decay_is_default,
                 decays,
             )

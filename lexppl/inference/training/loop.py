@@ -20,6 +20,7 @@ from lexppl.inference.plain_calls import PlainCalls
 from lexppl.inference.replicates.replicate_rows import Rows, batch_rows, of_replicate
 from lexppl.inference.replicates.replicates import Replicates, weighing
 from lexppl.inference.schedules import Schedule
+from lexppl.inference.schedules import at as at_progress
 from lexppl.inference.stages import LossTerm, OptimizerFactory, Stage, TrainingModules
 from lexppl.inference.training.best_states import BestStates
 from lexppl.inference.training.epoch_loss import EpochLoss
@@ -71,7 +72,9 @@ class TrainingLoop:
     callbacks: tuple[Callback, ...] = ()
     make_scheduler: Callable[[Optimizer], LRScheduler] | None = None
     learning_rate: float | Schedule | None = None
-    """Schedule of the fit's own optimizer; a stage's optimizer has a rate of its own."""
+    """Of the fit's own optimizer; None where the user brings one."""
+    rate_is_default: bool = False
+    """Whether that is the fit's own, which gives way to a stage's."""
     decay_is_default: bool = True
     """Whether the weight decay is the fit's own; of one asked for, what it spares is told."""
     decays: Mapping[str, tuple[float, ...]] | None = None
@@ -124,7 +127,7 @@ class TrainingLoop:
         controls = [runner.parameters[name] for name in sorted(set().union(*control_parameters))]
         tuner = torch.optim.Adam(controls, lr=CONTROL_RATE) if controls else None
         scheduler = self.make_scheduler(optimizer) if self.make_scheduler is not None else None
-        best = BestStates(runner, unseen=self.held_out is None)
+        best = BestStates(runner, unseen=self.held_out is None or stage.keep == "last")
         settled = max(term.objective.settled for term in stage.terms)
         waited, first, start = 0, len(self.records), time.perf_counter()
         self._seen = EpochLoss((), 1.0)
@@ -228,6 +231,12 @@ class TrainingLoop:
                 )
         return spared
 
+    def _rate_of(self, stage: Stage) -> float | Schedule | None:
+        """The learning rate of a stage; None where its optimizer has one of its own."""
+        if stage.learning_rate is None:
+            return self.learning_rate if stage.optimizer is None else None
+        return stage.learning_rate if self.rate_is_default else self.learning_rate
+
     def _scaled(self, term: LossTerm, rows: int, batch: int) -> MiniBatch:
         return MiniBatch(rows, batch, self._rows_plates[id(term)])
 
@@ -258,9 +267,9 @@ class TrainingLoop:
             optimizer.zero_grad(set_to_none=True)
             if tuner is not None:
                 tuner.zero_grad(set_to_none=True)
-            if callable(self.learning_rate) and stage.optimizer is None:
+            if (rate := self._rate_of(stage)) is not None:
                 for group in optimizer.param_groups:
-                    group["lr"] = self.learning_rate(at)
+                    group["lr"] = at_progress(rate, at)
             step_losses = []
             for term, names, controls in zip(stage.terms, learned, control_parameters, strict=True):
                 objective = term.objective.at(at)

@@ -1,0 +1,77 @@
+"""What a stage says of its own learning rate, and of the state that it ends with."""
+
+import numpy as np
+import pytest
+import torch
+
+from lexppl.inference import Linear, LossTerm, NestedIWAE, Stage, fit
+from lexppl.models import UnmaskedPredictor
+from lexppl.models.table_parts import table_predictor
+
+X = torch.randn(80, 3, generator=torch.Generator().manual_seed(0))
+ROWS = (X, (X[:, 0] > 0).long())
+
+
+class Watched(torch.optim.SGD):
+    """SGD that keeps the rate of each step."""
+
+    def __init__(self, parameters, seen):
+        super().__init__(parameters, lr=7.0)
+        self.seen = seen
+
+    def step(self, closure=None):
+        self.seen.append(self.param_groups[0]["lr"])
+        return super().step(closure)
+
+
+def program():
+    return UnmaskedPredictor(table_predictor(3, 2, (4,)))
+
+
+def rates(asked=None, **stage):
+    """The rates of four steps, by a stage's own optimizer."""
+    seen = []
+    terms = [LossTerm(program(), NestedIWAE(1))]
+    made = Stage(terms, optimizer=lambda p: Watched(p, seen), **stage)
+    options = {} if asked is None else {"learning_rate": asked}
+    fit(None, ROWS, stages=[made], valid=None, epochs=4, progress=False, **options)
+    return seen
+
+
+def test_a_stage_has_its_own_rate_unless_the_fit_is_given_one():
+    own = Linear(0.4, 0.0)
+    assert rates(learning_rate=own) == pytest.approx([0.4, 0.3, 0.2, 0.1])
+    assert rates(learning_rate=own, asked=0.05) == pytest.approx([0.05] * 4)
+    assert rates(learning_rate=own, asked=Linear(0.8, 0.0)) == pytest.approx([0.8, 0.6, 0.4, 0.2])
+    # An optimizer without a rate of the stage has its own, whatever the fit is given.
+    assert rates() == rates(asked=0.05) == [7.0] * 4
+
+
+def test_an_optimizer_that_the_fit_is_given_keeps_its_rate():
+    seen = []
+    made = Stage([LossTerm(program(), NestedIWAE(1))], learning_rate=Linear(0.4, 0.0))
+    fit(
+        None, ROWS, stages=[made], valid=None, epochs=2, progress=False,
+        optimizer=lambda p: Watched(p, seen),
+    )  # fmt: skip
+    assert seen == [7.0, 7.0]
+
+
+@pytest.mark.parametrize("keep", ["best", "last"])
+def test_a_stage_keeps_the_state_that_it_says(keep):
+    """At a rate that throws the weights about, the last epoch is not the best."""
+    made = Stage([LossTerm(program(), NestedIWAE(1))], keep=keep)
+    states = []
+    result = fit(
+        None, ROWS, stages=[made], epochs=12, batch_size=20, learning_rate=0.8, progress=False,
+        patience=2 if keep == "last" else None, callbacks=[lambda e: states.append(e.valid[0])],
+    )  # fmt: skip
+    least = int(np.argmin(states))
+    assert len(states) == 12 and least < 11
+    assert result.best_epoch[0] == (least if keep == "best" else 11)
+    assert result.best_valid[0] == pytest.approx(states[result.best_epoch[0]])
+
+
+def test_another_state_is_refused():
+    with pytest.raises(ValueError, match="keeps its 'best' or its 'last' state; it is 'first'"):
+        Stage([LossTerm(program(), NestedIWAE(1))], keep="first")
