@@ -15,7 +15,7 @@ from pyro.nn import PyroModule, PyroParam, PyroSample
 from torch import nn
 
 from lexppl import explain, fit, load, save
-from lexppl.explanation import masks_of
+from lexppl.explanation.mask_groups import masks_of
 from lexppl.inference import CollapseWarning, Linear, NestedIWAE, Unscored
 from lexppl.inference.contexts import keep_parameters_local, program_settings
 from lexppl.models import (
@@ -299,8 +299,9 @@ def test_replicates_may_differ_in_their_priors(tmp_path):
 def test_replicates_with_other_priors_by_hand_are_refused():
     def line(scale):
         model = program({"selector": NORMAL})
-        model.predictor = PyroModule[nn.Linear](2, 2)
-        model.predictor.weight = PyroSample(dist.Normal(0.0, scale).expand([2, 2]).to_event(2))
+        layer = PyroModule[nn.Linear](2, 2)
+        layer.weight = PyroSample(dist.Normal(0.0, scale).expand([2, 2]).to_event(2))
+        model.predictor.network = layer
         return model
 
     models = [line(1.0), line(2.0)]
