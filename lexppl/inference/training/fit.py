@@ -307,7 +307,10 @@ def _type_learned(modules: TrainingModules) -> torch.dtype:
     """The floating type of what is learned."""
     learned = next((p for p in modules.parameters() if p.requires_grad), None)
     if learned is None:
-        refuse_uncovered_latents(weights_with_priors(modules.stages[-1].terms[0].model))
+        program = modules.stages[-1].terms[0].model
+        refuse_uncovered_latents(
+            weights_with_priors(program) if isinstance(program, nn.Module) else []
+        )
         raise ValueError("there is nothing to learn: no parameter of the model requires a gradient")
     return learned.dtype
 

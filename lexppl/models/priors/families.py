@@ -137,7 +137,7 @@ def prior_from(description: Any) -> Any:
         Laplace(loc: 0.0, scale: 1.0)
     """
     family = description.get("distribution") if isinstance(description, Mapping) else None
-    if family not in FAMILIES:
+    if not isinstance(family, str) or family not in FAMILIES:
         raise ValueError(
             f"the file describes a prior {family!r}, which is none of {sorted(FAMILIES)}"
         )

@@ -120,16 +120,17 @@ def chosen_priors(module: nn.Module, prior: Prior) -> dict[str, WeightPrior]:
     holders = dict(module.named_modules())
     found: dict[str, WeightPrior] = {}
     for name, weight in learned:
-        part = max((p for p in parts if _is_below(name, p)), key=len, default=None)
-        if part is None:
+        named = [p for p in parts if _is_below(name, p)]
+        if not named:
             continue
-        given: Any = parts[part]
-        if _chooses(given):
-            given = given(name, weight.detach())
-        elif name != part and _stays(holders[name.rpartition(".")[0]], weight):
+        own = max(named, key=len)
+        one: Any = parts[own]
+        if _chooses(one):
+            one = one(name, weight.detach())
+        elif name != own and _stays(holders[name.rpartition(".")[0]], weight):
             continue
-        if given is not None:
-            found[name] = WeightPrior.of(name, given, weight.shape)
+        if one is not None:
+            found[name] = WeightPrior.of(name, one, weight.shape)
     idle = [part for part in parts if not any(_is_below(name, part) for name in found)]
     if not found or any(not _chooses(parts[part]) for part in idle):
         raise ValueError(
@@ -314,7 +315,8 @@ def _refuse_unfit(module: nn.Module, chosen: Mapping[str, Any], parts: list[str]
 
 def _become_pyro(part: nn.Module) -> None:
     """Pyro's `to_pyro_module_` for one module alone, also of an abstract class's subclass."""
-    part.__class__ = _pyro_class(type(part))
+    kind: Any = type(part)
+    part.__class__ = _pyro_class(kind)
     blank = PyroModule()
     for name, value in (
         ("_pyro_name", ""),
@@ -326,11 +328,9 @@ def _become_pyro(part: nn.Module) -> None:
 
 
 @cache
-def _pyro_class(kind: type[nn.Module]) -> type[nn.Module]:
+def _pyro_class(kind: Any) -> Any:
     if type(kind) is type:
-        pyro_kind: type[nn.Module] = PyroModule[kind]
-        return pyro_kind
+        return PyroModule[kind]
     # Pyro's own way cannot join its metaclass with that of abstract classes.
     both = type("_PyroABCMeta", (type(PyroModule), type(kind)), {})
-    joined: type[nn.Module] = both(f"Pyro{kind.__name__}", (kind, PyroModule), {})
-    return joined
+    return both(f"Pyro{kind.__name__}", (kind, PyroModule), {})

@@ -15,6 +15,7 @@ from torch.distributions import kl_divergence
 from lexppl import explain, fit, load, save
 from lexppl.distributions import beta_binomial_sizes, geometric_sizes
 from lexppl.effects import weights_with_priors
+from lexppl.explanation.mask_groups import masks_of
 from lexppl.inference import CollapseWarning, Enumerate, NestedIWAE
 from lexppl.inference.contexts import keep_parameters_local, program_settings
 from lexppl.models import (
@@ -298,7 +299,7 @@ def test_a_fit_and_its_files(name, replicates, tmp_path):
     save(result, tmp_path)
     again = load(tmp_path, guide=(lambda: copy.deepcopy(guide)) if guide else None)
     assert describe(again.model) == describe(result.model)
-    masks = [explain(r, SITED[:5], draws=3)["posterior"]["mask"].values for r in (result, again)]
+    masks = [masks_of(explain(r, SITED[:5], draws=3))["mask"].values for r in (result, again)]
     assert masks[0].shape == (replicates, 3, 5, 4) and (masks[0] == masks[1]).all()
 
 
