@@ -2,8 +2,10 @@
 
 from lexppl.evaluation.bayes.calibration import calibration
 from lexppl.evaluation.bayes.calibration_result import Calibration
+from lexppl.evaluation.bayes.feature_evidence import feature_evidence, log_bayes_factors
 from lexppl.evaluation.bayes.guide_check import GuideCheck, GuideWarning, guide_check
 from lexppl.evaluation.bayes.log_joint import row_log_likelihood
+from lexppl.evaluation.bayes.loo import Loo, LooWarning, compare_loo, loo, reloo
 from lexppl.evaluation.bayes.marginal_likelihood import Evidence, log_marginal_likelihood
 from lexppl.evaluation.bayes.mask_calibration import ResampledMasks, mask_calibration
 from lexppl.evaluation.bayes.mask_table import MaskTable, mask_table
@@ -55,7 +57,13 @@ from lexppl.evaluation.robustness.stability import (
     kendall_w,
     top_k_agreement,
 )
-from lexppl.evaluation.size_choice import SizeChoice, best_validation, choose, fewest_within
+from lexppl.evaluation.size_choice import (
+    SizeChoice,
+    best_validation,
+    choose,
+    fewest_within,
+    most_useful,
+)
 from lexppl.evaluation.survival import (
     concordance_index,
     log_hazard_ratio,
@@ -83,6 +91,8 @@ __all__ = [
     "GuideFits",
     "GuideWarning",
     "LabelOracle",
+    "Loo",
+    "LooWarning",
     "MaskTable",
     "Oracle",
     "OracleGap",
@@ -104,11 +114,13 @@ __all__ = [
     "bootstrap_ranks",
     "calibration",
     "choose",
+    "compare_loo",
     "concordance_index",
     "data_randomisation",
     "direction_table",
     "explanation_divergence",
     "feature_effects",
+    "feature_evidence",
     "feature_gains",
     "fewest_within",
     "fidelity_scores",
@@ -121,12 +133,15 @@ __all__ = [
     "kendall_w",
     "knockoff_draws",
     "knockoff_table",
+    "log_bayes_factors",
     "log_hazard_ratio",
     "log_marginal_likelihood",
+    "loo",
     "mask_calibration",
     "mask_table",
     "max_sensitivity",
     "model_randomisation",
+    "most_useful",
     "oracle_gap",
     "oracle_gaps",
     "penalty_path",
@@ -136,6 +151,7 @@ __all__ = [
     "predictive",
     "predictive_log_likelihood",
     "randomised",
+    "reloo",
     "revealed_predictions",
     "roar",
     "row_gains",

@@ -13,8 +13,8 @@ from tqdm.auto import tqdm
 from lexppl.argument_checks import int_at_least
 from lexppl.evaluation.bayes.calibration_result import Calibration
 from lexppl.evaluation.bayes.posteriors import (
-    GuideFits,
     Infer,
+    ManyPosteriors,
     Samples,
     name_of,
     posteriors_of,
@@ -34,7 +34,7 @@ Quantity = Callable[[Samples, Tensor, Tensor], Tensor]
 def calibration(
     program: Any,
     x: Tensor,
-    infer: GuideFits | PosteriorInference | Infer,
+    infer: ManyPosteriors | PosteriorInference | Infer,
     *,
     simulations: int = 500,
     draws: int = 99,
@@ -119,6 +119,11 @@ def calibration(
     sets = [simulate(parts.model, x, one) for one in seeds_of(seed, 0, simulations)]
     if not (sets[0].shared or sets[0].masks):
         raise ValueError("the program draws no latents but y, so there is no posterior to check")
+    if sets[0].penalties and sets[0].shared:
+        raise ValueError(
+            f"the program has penalties {list(sets[0].penalties)}, under which the latents that "
+            "rows share have no posterior; write them as priors of the masks, or leave them out"
+        )
     ys = [one.y for one in sets]
     found: Iterable[Samples] = posteriors_of(infer, parts, x, ys, seeds_of(seed, 1, len(ys)), draws)
     bar = tqdm(found, total=len(ys), desc="data sets", disable=None if progress else True)

@@ -1,4 +1,4 @@
-"""The marginal likelihood of a small program: listed, by quadrature, by importance or by a bridge."""
+"""The marginal likelihood of a small program: listed, by quadrature, by draws, or by a bridge."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from lexppl.argument_checks import int_at_least
 from lexppl.arviz_compatibility import pareto_smoothed
+from lexppl.distributions import mask_support
 from lexppl.evaluation.bayes.bridge import bridge
 from lexppl.evaluation.bayes.calibration import check_rows
 from lexppl.evaluation.bayes.log_joint import Samples, log_prior, row_log_likelihood
@@ -186,7 +187,10 @@ def _listed(joint: _Joint, sites: SharedSites) -> Evidence:
     for name in names:
         distribution = sites.distributions[name]
         event = tuple(distribution.event_shape)
-        values = distribution.enumerate_support(expand=False).reshape(-1, *event)
+        if len(event) == 1:
+            values = mask_support(distribution).reshape(-1, *event)
+        else:
+            values = distribution.enumerate_support(expand=False).reshape(-1, *event)
         entries = math.prod(distribution.batch_shape)
         counts.append(len(values) ** entries)
         if math.prod(counts) > MOST_VALUES:

@@ -97,6 +97,9 @@ def mask_table(
 ) -> MaskTable:
     """List the masks of each row, with their prior and their likelihood.
 
+    Penalties are of the fit, and have no part in p(z | x) or p(y | x, z) of a fitted program; one
+    whose shared latents are given has no posterior with them, and is refused.
+
     Imputations that are random are drawn, K for each mask, from torch's default generator: put the
     call in :func:`lexppl.inference.predictive.drawing`.
 
@@ -112,7 +115,7 @@ def mask_table(
 
     Raises:
         ValueError: too many masks, several mask sites where all are to be listed, a program that
-            observes all rows in one, has penalties or scales, or no site `y`.
+            observes all rows in one, has scales, or no site `y`; penalties beside shared latents.
 
     Example:
         >>> from lexppl.inference.predictive import drawing
@@ -127,7 +130,10 @@ def mask_table(
         masks = int_at_least("masks", masks)
     keep_local(model)
     program = ParticleProgram(model, _point(shared), (x, y))
-    site = _mask_site(program.run(), exact=masks == math.inf)
+    first = program.run()
+    if shared:
+        _refuse_penalties(first)
+    site = _mask_site(first, exact=masks == math.inf)
     if site is None or masks != math.inf:
         count = 1 if site is None else int(masks)
         run = program.run(count, imputations)
@@ -201,12 +207,6 @@ def _point(shared: Mapping[str, Tensor] | None) -> Callable[..., None] | None:
 
 def _mask_site(run: ParticleTrace, exact: bool) -> Site | None:
     """The one site whose masks are many; None where they are none, or follow from the rest."""
-    for site in run.sites.values():
-        if site.is_penalty:
-            raise ValueError(
-                f"the program has a penalty {site.name!r}, which no probability of y has in it; "
-                "write it as a prior of the masks, or leave it out"
-            )
     sites = [s for s in run.mask_sites if not isinstance(_base(s.distribution), dist.Delta)]
     if len(sites) > 1 and exact:
         raise ValueError(
@@ -214,6 +214,15 @@ def _mask_site(run: ParticleTrace, exact: bool) -> Site | None:
             "the joint masks of one can be listed; give a number of masks to draw"
         )
     return sites[0] if sites else None
+
+
+def _refuse_penalties(run: ParticleTrace) -> None:
+    for site in run.sites.values():
+        if site.is_penalty:
+            raise ValueError(
+                f"the program has a penalty {site.name!r}, under which the latents that rows share "
+                "have no posterior; write it as a prior of the masks, or leave it out"
+            )
 
 
 def _base(distribution: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import pyro
 import torch
@@ -190,8 +190,24 @@ def _outside(trace: Any) -> Iterable[tuple[str, Any]]:
         yield name, node
 
 
+@runtime_checkable
+class ManyPosteriors(Protocol):
+    """Whatever finds the posteriors of many data sets together, as :class:`GuideFits` does."""
+
+    def posteriors(
+        self,
+        parts: ProgramParts,
+        x: Tensor,
+        ys: Sequence[Tensor],
+        seeds: Sequence[int],
+        draws: int,
+    ) -> Iterator[Samples]:
+        """As :meth:`GuideFits.posteriors`."""
+        ...
+
+
 def posteriors_of(
-    infer: GuideFits | PosteriorInference | Infer,
+    infer: ManyPosteriors | PosteriorInference | Infer,
     parts: ProgramParts,
     x: Tensor,
     ys: Sequence[Tensor],
@@ -211,7 +227,7 @@ def posteriors_of(
     Raises:
         TypeError: an `infer` that is none of the three.
     """
-    if isinstance(infer, GuideFits):
+    if isinstance(infer, ManyPosteriors) and not isinstance(infer, type):
         yield from infer.posteriors(parts, x, ys, seeds, draws)
         return
     if isinstance(infer, type) or not (hasattr(infer, "run") or callable(infer)):

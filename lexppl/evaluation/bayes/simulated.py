@@ -47,11 +47,13 @@ class Simulated:
         shared: by site, a latent outside `mask_particles()`, `(*event)`.
         masks: by site, `(B, G)`.
         y: `(B, *event)`.
+        penalties: the names of the program's, which no data come from.
     """
 
     shared: dict[str, Tensor]
     masks: dict[str, Tensor]
     y: Tensor
+    penalties: tuple[str, ...] = ()
 
 
 def parts_of_program(program: Any) -> ProgramParts:
@@ -106,7 +108,7 @@ def simulate(model: Callable[..., Any], x: Tensor, seed: int) -> Simulated:
         seed: of the draws; global random state is left as it is.
 
     Raises:
-        ValueError: the program draws no response `y` with one value a row, or has penalties.
+        ValueError: the program draws no response `y` with one value a row.
         FloatingPointError: it draws numbers that are not finite, as under an improper prior.
 
     Example:
@@ -121,15 +123,13 @@ def simulate(model: Callable[..., Any], x: Tensor, seed: int) -> Simulated:
     with drawing(seed, x.device), ParticleCounts(1, 1):
         trace = pyro.poutine.trace(weights_first(model)).get_trace(x, None)
     shared, masks, y = {}, {}, None
+    penalties = []
     for name, node in trace.nodes.items():
         if node["type"] != "sample" or isinstance(node["fn"], _Subsample):
             continue
         site = Site.of(node)
         if site.is_penalty:
-            raise ValueError(
-                f"the program has a penalty {name!r}, so that no data come from it; write it as a "
-                "prior of the masks, or leave it out"
-            )
+            penalties.append(name)
         if site.observed or site.value is None:
             continue
         event = tuple(site.distribution.event_shape)
@@ -152,7 +152,7 @@ def simulate(model: Callable[..., Any], x: Tensor, seed: int) -> Simulated:
             raise FloatingPointError(
                 f"the prior draws numbers at {name!r} that are not finite; is it improper?"
             )
-    return Simulated(shared, masks, y)
+    return Simulated(shared, masks, y, tuple(penalties))
 
 
 def seeds_of(seed: int, stream: int, count: int) -> list[int]:

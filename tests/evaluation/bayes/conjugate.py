@@ -1,5 +1,7 @@
 """A linear program with masks whose posterior and evidence are known."""
 
+import itertools
+
 import pyro
 import pyro.distributions as dist
 import torch
@@ -69,3 +71,30 @@ class Altered(PyroModule):
     def forward(self, x, y=None):
         mean = self.mean + 0.0 * self.unused
         pyro.sample("slope", dist.MultivariateNormal(mean, scale_tril=self.root))
+
+
+def masked_evidence(x, y):
+    """log p(y | x) under :class:`MaskedLine`: given the masks of all rows, which are listed
+    jointly, the line is conjugate."""
+    total = []
+    each = [torch.tensor(m) for m in itertools.product((0.0, 1.0), repeat=2)]
+    for masks in itertools.product(each, repeat=len(x)):
+        z = torch.stack(masks)
+        total.append(float(dist.Bernoulli(0.3).log_prob(z).sum()) + evidence(z * x, y))
+    return float(torch.logsumexp(torch.tensor(total, dtype=torch.float64), 0))
+
+
+def masked_draws(count, x, y, seed=5):
+    """Of the slope's posterior under :class:`MaskedLine`: resampled from forty times as many draws
+    of its prior."""
+    prior = dist.Normal(torch.zeros(2), torch.ones(2)).to_event(1)
+    masks = torch.tensor(list(itertools.product((0.0, 1.0), repeat=2)))
+    weight_of_mask = dist.Bernoulli(0.3).log_prob(masks).sum(-1)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        proposed = prior.sample((40 * count,))
+        mean = torch.einsum("mg,bg,sg->msb", masks, x, proposed)
+        rows = dist.Normal(mean, 1.0).log_prob(y) + weight_of_mask[:, None, None]
+        log_weight = torch.logsumexp(rows, 0).sum(-1)
+        chosen = torch.multinomial(log_weight.softmax(0), count, replacement=True)
+    return {"slope": proposed[chosen]}

@@ -202,6 +202,7 @@ def test_ties_are_broken_at_random():
 
 
 def penalised(x, y=None):
+    pyro.sample("slope", dist.Normal(torch.zeros(2), 1.0).to_event(1))
     with pyro.plate("data", len(x), dim=-1), mask_particles():
         mask = pyro.sample("mask", dist.Bernoulli(torch.full((2,), 0.5)).to_event(1))
         penalty("size", mask.sum(-1))
@@ -226,7 +227,7 @@ def latentless(x, y=None):
 @pytest.mark.parametrize(
     ("program", "infer", "options", "error", "words"),
     [
-        (penalised, conjugate, {}, ValueError, "penalty 'size'"),
+        (penalised, conjugate, {}, ValueError, "penalties .'size'"),
         (silent, conjugate, {}, ValueError, "must draw a response 'y'"),
         (improper, conjugate, {}, FloatingPointError, "improper"),
         (latentless, conjugate, {}, ValueError, "no latents"),

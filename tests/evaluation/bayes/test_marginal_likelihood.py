@@ -19,7 +19,8 @@ from tests.evaluation.bayes.conjugate import (
     Y,
     draws,
     evidence,
-    moments,
+    masked_draws,
+    masked_evidence,
 )
 
 FEW = slice(0, 5)
@@ -40,36 +41,9 @@ def test_a_conjugate_line_by_each_way():
     assert nodes.log == pytest.approx(evidence(), abs=1e-4)
 
 
-def exact_of_masked():
-    """Masks of all rows listed jointly, 4^5 of them; given them the line is conjugate."""
-    total = []
-    each = [torch.tensor(m) for m in itertools.product((0.0, 1.0), repeat=2)]
-    for masks in itertools.product(each, repeat=5):
-        z = torch.stack(masks)
-        prior = float(dist.Bernoulli(0.3).log_prob(z).sum())
-        total.append(prior + evidence(z * X[FEW], Y[FEW]))
-    return float(torch.logsumexp(torch.tensor(total, dtype=torch.float64), 0))
-
-
-def posterior_of_masked(count=20_000):
-    """Draws by resampling of a wide normal, far more proposals than draws."""
-    from lexppl.evaluation.bayes.log_joint import log_prior, row_log_likelihood
-
-    mean, _ = moments(X[FEW], Y[FEW])
-    wide = dist.MultivariateNormal(0.3 * mean, 1.5 * torch.eye(2))
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(5)
-        proposed = wide.sample((40 * count,))
-        at = {"slope": proposed}
-        weight = row_log_likelihood(MaskedLine(), X[FEW], Y[FEW], at).sum(-1)
-        weight = weight + log_prior(MaskedLine(), X[FEW], Y[FEW], at) - wide.log_prob(proposed)
-        chosen = torch.multinomial(weight.softmax(0), count, replacement=False)
-    return {"slope": proposed[chosen]}
-
-
 def test_a_conjugate_program_with_discrete_masks_by_each_way():
-    exact = exact_of_masked()
-    samples = posterior_of_masked(4000)
+    exact = masked_evidence(X[FEW], Y[FEW])
+    samples = masked_draws(4000, X[FEW], Y[FEW])
     nodes = log_marginal_likelihood(MaskedLine(), X[FEW], Y[FEW], samples=samples, nodes=60)
     assert nodes.log == pytest.approx(exact, abs=1e-3)
     found = log_marginal_likelihood(MaskedLine(), X[FEW], Y[FEW], samples=samples)

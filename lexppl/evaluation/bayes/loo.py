@@ -1,0 +1,311 @@
+"""Leave-one-out log scores of an explainer: each row judged by a posterior that has not seen it."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+import xarray as xr
+from scipy.special import logsumexp
+from torch import Tensor
+
+from lexppl.argument_checks import int_at_least
+from lexppl.arviz_compatibility import Posterior, pareto_smoothed, posterior_of
+from lexppl.evaluation.bayes.calibration import check_rows
+from lexppl.evaluation.bayes.log_joint import Samples, log_prior, row_log_likelihood
+from lexppl.evaluation.bayes.posteriors import guide_draws
+from lexppl.evaluation.bayes.simulated import parts_of_program, seeds_of
+from lexppl.inference.training.result import FitResult
+from lexppl.summary import Summarised, Summary, counted
+
+HIGHEST_K = 0.7
+Refit = Callable[[Tensor, Tensor, int], Samples]
+"""From x, y and a seed to posterior draws of the shared latents, by site `(S, *event)`."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Loo(Summarised):
+    """Leave-one-out log scores: see :func:`loo`.
+
+    Args:
+        pointwise: log p(y_n | x_n, all other rows), `(B,)`, in nats.
+        k: Pareto k̂ of each row, `(B,)`; −∞ where the row was left out by a refit.
+        log_likelihood: log p(y_n | x_n, θ_s), `(S, B)`, masks marginalised.
+        refitted: the rows that were left out by a refit.
+    """
+
+    pointwise: np.ndarray
+    k: np.ndarray
+    log_likelihood: np.ndarray
+    refitted: tuple[int, ...] = ()
+
+    @property
+    def elpd(self) -> float:
+        """The sum over rows, the expected log predictive density, in nats."""
+        return float(self.pointwise.sum())
+
+    @property
+    def error(self) -> float:
+        """Its standard error over rows, `√B sd`."""
+        return float(np.sqrt(len(self.pointwise)) * self.pointwise.std(ddof=1))
+
+    @property
+    def high(self) -> np.ndarray:
+        """The rows whose k̂ is above 0.7, whose scores are not to be trusted: see :func:`reloo`."""
+        return np.flatnonzero(self.k > HIGHEST_K)
+
+    def less(self, other: Loo) -> tuple[float, float]:
+        """How much better than another model on the same rows: the difference of the two `elpd`,
+        and its standard error over rows in pairs.
+
+        Raises:
+            ValueError: another number of rows.
+        """
+        if len(self.pointwise) != len(other.pointwise):
+            raise ValueError(
+                f"both must be of the same rows; they have {len(self.pointwise)} and "
+                f"{len(other.pointwise)}"
+            )
+        apart = self.pointwise - other.pointwise
+        return float(apart.sum()), float(np.sqrt(len(apart)) * apart.std(ddof=1))
+
+    def posterior(self) -> Posterior:
+        """The log-likelihood as ArviZ has it, for `arviz.loo` and `arviz.compare`: one chain. Rows
+        that were refitted are in it as their draws had them."""
+        values = (("chain", "draw", "row"), self.log_likelihood[None])
+        total = (("chain", "draw"), self.log_likelihood.sum(-1)[None])
+        return posterior_of(
+            {
+                "posterior": xr.Dataset({"log_likelihood_sum": total}),
+                "log_likelihood": xr.Dataset({"y": values}),
+            },
+            {"inference_library": "lexppl"},
+        )
+
+    def summarised(self) -> Summary:
+        """The score and how far it is to be trusted."""
+        high = len(self.high)
+        lines = {
+            "elpd": f"{self.elpd:.2f} ± {self.error:.2f} nats",
+            "rows": counted(len(self.pointwise), "row"),
+            "k̂ above 0.7": f"{high}; leave them out by reloo()" if high else "none",
+            "refitted": counted(len(self.refitted), "row") if self.refitted else None,
+        }
+        return Summary("Leave-one-out", lines)
+
+
+class LooWarning(UserWarning):
+    """Rows whose leave-one-out score is not to be trusted."""
+
+
+def loo(
+    program: Any,
+    x: Tensor,
+    y: Tensor,
+    samples: Samples | None = None,
+    *,
+    draws: int = 1000,
+    masks: float = math.inf,
+    imputations: int = 1,
+    seed: int = 0,
+) -> Loo:
+    r"""Leave-one-out log scores by Pareto-smoothed importance sampling:
+
+        log p(y_n | x_n, y_−n) ≈ log Σ_s w̃_ns p(y_n | x_n, θ_s) / Σ_s w̃_ns,
+        w_ns = p(θ_s, y | x) / q(θ_s) / p(y_n | x_n, θ_s),
+
+    θ the latents that all rows share and p(y_n | x_n, θ) **marginal over the row's own masks**: a
+    mask drawn given y_n has seen y_n, and the score given it is none of a row left out. Draws of
+    the posterior itself have `p(θ, y) / q = 1`; those of a variational guide are weighed, so that
+    k̂ speaks of the guide too (Magnusson et al. 2019).
+
+    Args:
+        program: a fit with a guide or with a sampler's draws; or a program, with `samples`.
+        x: **all rows learned from**, `(B, *event)`.
+        y: their labels or responses, `(B,)`.
+        samples: posterior draws by site, `(S, *event)`, of a program.
+        draws: S, where they are of a fit's guide.
+        masks: `math.inf` to list all of a row, or L to draw.
+        imputations: K.
+        seed: of the draws.
+
+    Raises:
+        ValueError: a program without samples, samples beside a fit, a fit without global latents or
+            of several guides, rows unlike those learned from.
+
+    Warns:
+        LooWarning: rows whose k̂ is above 0.7.
+
+    Source: Vehtari, Gelman and Gabry (2017); Magnusson, Andersen, Jonasson and Vehtari (2019),
+    "Bayesian leave-one-out cross-validation for large data".
+
+    Example:
+        >>> import pyro, pyro.distributions as dist
+        >>> def program(x, y=None):
+        ...     mean = pyro.sample("mean", dist.Normal(0.0, 1.0))
+        ...     with pyro.plate("data", len(x)):
+        ...         pyro.sample("y", dist.Normal(mean, 1.0), obs=y)
+        >>> drawn = torch.randn(1000, generator=torch.Generator().manual_seed(0)) / 2
+        >>> found = loo(program, torch.zeros(3, 1), torch.zeros(3), {"mean": drawn})
+        >>> found.pointwise.shape, found.high.tolist()
+        ((3,), [])
+    """
+    draws = int_at_least("draws", draws, 100)
+    check_rows(x)
+    one = seeds_of(seed, 0, 1)[0]
+    options: dict[str, Any] = {"masks": masks, "imputations": imputations, "seed": one}
+    if isinstance(program, FitResult):
+        if samples is not None:
+            raise ValueError("a fit has draws of its own; leave samples out, or give its program")
+        model, samples, log_q = _of_fit(program, x, y, draws, one)
+    elif samples is None:
+        raise ValueError("loo of a program needs posterior draws of its latents: samples=")
+    else:
+        model, log_q = parts_of_program(program).model, None
+    likelihood = row_log_likelihood(model, x, y, samples, **options).double()
+    ratio = torch.zeros(len(likelihood), dtype=torch.float64)
+    if log_q is not None:
+        ratio = likelihood.sum(-1) + log_prior(model, x, y, samples) - log_q
+    found = _scored(likelihood.cpu().numpy(), ratio.double().cpu().numpy())
+    if len(found.high):
+        warnings.warn(
+            f"{len(found.high)} of {len(x)} rows have a Pareto k̂ above {HIGHEST_K}, and their "
+            "scores are not to be trusted: leave them out by refits, reloo()",
+            LooWarning,
+            stacklevel=2,
+        )
+    return found
+
+
+def reloo(
+    found: Loo,
+    program: Any,
+    x: Tensor,
+    y: Tensor,
+    refit: Refit,
+    *,
+    rows: Any = None,
+    masks: float = math.inf,
+    imputations: int = 1,
+    seed: int = 0,
+) -> Loo:
+    """Leave rows out by refits, by default those whose k̂ is above 0.7, and keep the others' scores:
+
+        log p(y_n | x_n, y_−n) = log 1/S Σ_s p(y_n | x_n, θ_s),    θ_s ~ p(θ | x_−n, y_−n).
+
+    Args:
+        found: of :func:`loo`, on these rows.
+        program: the program.
+        x: all rows, `(B, *event)`.
+        y: their labels or responses, `(B,)`.
+        refit: gives posterior draws for the other rows.
+        rows: to leave out; None for those of high k̂.
+        masks: `math.inf`, or L.
+        imputations: K.
+        seed: of the refits.
+
+    Raises:
+        ValueError: other rows than those of `found`.
+
+    Example:
+        >>> import pyro, pyro.distributions as dist
+        >>> def program(x, y=None):
+        ...     mean = pyro.sample("mean", dist.Normal(0.0, 1.0))
+        ...     with pyro.plate("data", len(x)):
+        ...         pyro.sample("y", dist.Normal(mean, 1.0), obs=y)
+        >>> def refit(x, y, seed):
+        ...     noise = torch.randn(500, generator=torch.Generator().manual_seed(seed))
+        ...     return {"mean": y.sum() / (1 + len(y)) + noise * (1 + len(y)) ** -0.5}
+        >>> x, y = torch.zeros(3, 1), torch.tensor([0.0, 1.0, 5.0])
+        >>> found = loo(program, x, y, refit(x, y, 0))
+        >>> reloo(found, program, x, y, refit, rows=[2]).refitted
+        (2,)
+    """
+    if len(x) != len(found.pointwise):
+        raise ValueError(f"found has {len(found.pointwise)} rows, and x has {len(x)}")
+    left_out = [int(row) for row in (found.high if rows is None else rows)]
+    model = parts_of_program(program).model
+    pointwise, k = found.pointwise.copy(), found.k.copy()
+    for row, one in zip(left_out, seeds_of(seed, 3, len(left_out)), strict=True):
+        others = torch.arange(len(x)) != row
+        samples = refit(x[others], y[others], one)
+        own = slice(row, row + 1)
+        likelihood = row_log_likelihood(
+            model, x[own], y[own], samples, masks=masks, imputations=imputations, seed=one
+        )
+        pointwise[row] = float(torch.logsumexp(likelihood.double(), 0)) - math.log(len(likelihood))
+        k[row] = -np.inf
+    refitted = tuple(sorted({*found.refitted, *left_out}))
+    return replace(found, pointwise=pointwise, k=k, refitted=refitted)
+
+
+def compare_loo(models: dict[str, Loo]) -> pd.DataFrame:
+    """Models on the same rows, the best first.
+
+    Args:
+        models: by name.
+
+    Returns:
+        one row a model: `elpd`, its `error`; `behind`, how far behind the best, and the standard
+        error of that over rows in pairs, `behind_error`; `high_k`, rows not to be trusted.
+
+    Raises:
+        ValueError: no models, or other rows.
+
+    Example:
+        >>> one = Loo(np.array([-1.0, -2.0]), np.zeros(2), np.zeros((5, 2)))
+        >>> other = Loo(np.array([-1.5, -3.0]), np.zeros(2), np.zeros((5, 2)))
+        >>> compare_loo({"b": other, "a": one})["behind"].to_dict()
+        {'a': 0.0, 'b': 1.5}
+    """
+    if not models:
+        raise ValueError("compare_loo takes at least one model")
+    order = sorted(models, key=lambda name: -models[name].elpd)
+    best = models[order[0]]
+    rows = []
+    for name in order:
+        behind, error = best.less(models[name])
+        own = models[name]
+        rows.append((name, own.elpd, own.error, behind, error, len(own.high)))
+    columns = ["model", "elpd", "error", "behind", "behind_error", "high_k"]
+    return pd.DataFrame(rows, columns=columns).set_index("model")
+
+
+def _scored(likelihood: np.ndarray, log_ratio: np.ndarray) -> Loo:
+    weights, k = pareto_smoothed((log_ratio[:, None] - likelihood).T)
+    pointwise = logsumexp(weights + likelihood.T, axis=-1)
+    return Loo(pointwise, k, likelihood)
+
+
+def _of_fit(
+    result: FitResult, x: Tensor, y: Tensor, draws: int, seed: int
+) -> tuple[Any, Samples, Tensor | None]:
+    """Program, draws and their log q, None of a sampler's."""
+    result.check(x, y)
+    if result.rows is not None and result.rows[0] != len(x):
+        raise ValueError(
+            f"the fit learned from {result.rows[0]} rows and x has {len(x)}; leave one out of the "
+            "rows that it learned from (valid=None)"
+        )
+    if any(guide is None for guide in result.guides):
+        raise ValueError(
+            "the fit has no draws of latents that rows share, so that nothing can be left out but "
+            "by a refit: see reloo(), or score held-out rows by predictive_log_likelihood()"
+        )
+    if result.sampler is not None:
+        sites = [guide.sites for guide in result.guides]
+        samples = {name: torch.cat([one[name] for one in sites]) for name in sites[0]}
+        return result.models[0], samples, None
+    if result.replicates > 1:
+        raise ValueError(
+            f"the fit has {result.replicates} replicates, each a posterior of its own; give one by "
+            "result.subset([r])"
+        )
+    drawn, log_q = guide_draws(result.guides[0], (x, y), draws, seed)
+    return result.models[0], drawn, log_q
