@@ -116,6 +116,7 @@ class LogPosterior:
             sites, start = GlobalSites.of(program, few)
             nodes = _nodes(program, few)
             plate = rows_plate(nodes, size)
+            _refuse_coupled(nodes, size, len(rows[0]))
             chosen = _bound(nodes) if objective is None else objective
             found = cls(model, rows, chosen.at(1.0), size, sites, plate, False, program)
             with torch.no_grad():
@@ -231,6 +232,15 @@ def _batch_size(batch_size: int | None, rows: int) -> int:
             "or leave it out"
         )
     return size
+
+
+def _refuse_coupled(nodes: list[Any], batch: int, rows: int) -> None:
+    for node in nodes:
+        if batch < rows and getattr(node["fn"], "couples_rows", False):
+            raise ValueError(
+                f"site {node['name']!r} is a likelihood of all rows together, of which a batch's "
+                f"is no share: give batch_size={rows}"
+            )
 
 
 def _nodes(program: Callable[..., Any], rows: tuple[Tensor, ...]) -> list[Any]:
