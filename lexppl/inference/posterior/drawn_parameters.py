@@ -51,9 +51,9 @@ class Unstated(TorchDistribution):
             raise ValueError(f"a parameter is the same for all; it was asked for {batch_shape}")
         return self
 
-    def sample(self, sample_shape: Any = torch.Size()) -> Tensor:
+    def sample(self, sample_shape: Any = ()) -> Tensor:
         """The value of that fit."""
-        return self._value.expand(*sample_shape, *self._value.shape)
+        return self._value.expand(torch.Size([*sample_shape, *self._value.shape]))
 
     def log_prob(self, value: Tensor) -> Tensor:
         """0."""
@@ -89,6 +89,7 @@ class DrawnParameters(PyroModule):
         held = copy.deepcopy(program).eval().requires_grad_(False)
         keep_parameters_local(held)
         self._held = (held,)
+        keep_parameters_local(self)
         self._names = tuple(names)
 
     @property

@@ -76,5 +76,5 @@ class Ensemble:
         ):
             start = ScaledStart.find(target, self.members, self.warm_up, bar)
         samples = target.sites.samples(start.unscaled(start.vectors).unsqueeze(0))
-        record = SamplerRecord(f"deep ensemble{target.told}", are_chains=False)
+        record = SamplerRecord("deep ensemble", are_chains=False, note=target.note)
         return GlobalDraws(samples, record, target.model)

@@ -1,5 +1,7 @@
 """Fits as draws: bootstraps and deep ensembles."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +9,7 @@ import torch
 from lexppl import explain
 from lexppl.arviz_compatibility import group_of
 from lexppl.inference import NestedIWAE, fit
+from lexppl.inference.contexts import keep_parameters_local
 from lexppl.inference.posterior.draw_index import DrawIndex
 from lexppl.inference.posterior.drawn_parameters import DrawnParameters, stacked_parameters
 from lexppl.inference.predictive import FittedProgram, drawing
@@ -30,10 +33,10 @@ SHORT = {
 }
 
 
-def explainer(fill=0.0, width=4):
+def explainer(width=4):
     return LEX(
         BernoulliSelector(MLP(3, 3, (width,), seed=0)),
-        ConstantImputer(fill),
+        ConstantImputer(0.0),
         Predictor(MLP(3, 2, (4,), seed=1), CategoricalLikelihood()),
     )
 
@@ -89,6 +92,7 @@ def test_buffers_in_which_fits_differ_are_drawn_too(result):
 def test_without_a_guide_it_is_one_fit(result):
     names = list(stacked_parameters(result.models))
     program = DrawnParameters(result.models[1], names)
+    keep_parameters_local(result.models[1])
     with drawing(seed=3):
         one = program(X)
     with drawing(seed=3):
@@ -99,6 +103,7 @@ def test_without_a_guide_it_is_one_fit(result):
 
 def test_the_guide_says_which(result):
     drawn = result.as_draws()
+    keep_parameters_local(drawn.guides[0])
     with drawing(seed=0), DrawIndex(2, 3):
         values = drawn.guides[0](X)
     own = dict(result.models[2].named_parameters())
@@ -112,5 +117,11 @@ def test_what_is_no_draws_of_one_program_is_refused(result):
         result.as_draws().as_draws()
     with pytest.raises(ValueError, match="different names or shapes"):
         stacked_parameters([explainer(), explainer(width=5)])
-    with pytest.raises(ValueError, match=r"differ in selector|differ in imputer"):
-        fit([explainer(0.0), explainer(1.0)], (X, Y), **SHORT).as_draws()
+    models = [explainer(), explainer()]
+    for place, model in enumerate(models):
+        model.predictor.rounds = place
+    others = replace(result.subset([0, 1]), models=models)
+    with pytest.raises(ValueError, match=r"differ in predictor.rounds"):
+        others.as_draws()
+    with pytest.raises(ValueError, match="guides of their own"):
+        replace(result, guides=[BernoulliSelector(MLP(3, 3, (4,)))] * 3).as_draws()

@@ -70,7 +70,7 @@ def test_it_is_pyro_s_own_potential_with_its_transforms():
 def test_masks_are_summed_over_exactly():
     x, y = mask_rows(rows=30)
     target = of(SharedMask(), (x, y))
-    assert target.exact and target.objective.masks == math.inf and target.told == ""
+    assert target.exact and target.objective.masks == math.inf and target.note is None
     vectors = torch.tensor([[0.5, -1.0], [2.0, 1.0]])
     expected = []
     masks = torch.tensor([[i >> b & 1 for b in range(3)] for i in range(8)]).float()
@@ -116,7 +116,7 @@ def test_chains_are_each_by_itself_and_their_gradients_too():
 
 def test_drawn_masks_are_a_bound_and_said_to_be():
     target = of(SharedMask(), mask_rows(rows=30), objective=NestedIWAE(masks=4))
-    assert not target.exact and target.told == " of exp(bound), L = 4, K = 1"
+    assert not target.exact and "lower bound with L = 4, K = 1" in target.note
 
 
 def test_the_given_program_is_left_alone():
@@ -174,7 +174,7 @@ REFUSED = {
     "no globals": (Plain, {}, "no global latents"),
     "discrete": (Discrete, {}, "'size' is discrete"),
     "of rows": (OfRows, {}, "'own' is a latent of each row"),
-    "improper": (Improper, {}, "proper prior"),
+    "improper": (Improper, {}, "'flat' is improper"),
     "moving bounds": (Moving, {}, "support of 'part' depends on another latent"),
     "too few rows": (Plain, {"batch_size": 31}, "batch has 31 rows, and there are only 30"),
     "no rows in a batch": (Plain, {"batch_size": 0}, "batch_size"),

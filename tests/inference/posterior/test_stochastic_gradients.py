@@ -1,13 +1,16 @@
 """Samplers by stochastic gradients, against a closed form and a grid."""
 
 import sys
+import warnings
 from contextlib import nullcontext
 
 import numpy as np
 import pytest
 import torch
 
-from lexppl.inference import NestedIWAE
+from lexppl import explain
+from lexppl.arviz_compatibility import group_of
+from lexppl.inference import NestedIWAE, fit
 from lexppl.inference.posterior.laplace import Laplace
 from lexppl.inference.posterior.sghmc import SGHMC
 from lexppl.inference.posterior.sgld import SGLD
@@ -21,7 +24,7 @@ from tests.inference.posterior.gaussian_rows import (
 )
 
 SAMPLERS = (SGHMC, SGLD)
-SHORT = {"chains": 64, "draws": 4, "thin": 20, "burn_in": 80, "warm_up": 100, "batch_size": 60}
+SHORT = {"chains": 64, "draws": 4, "thin": 20, "burn_in": 240, "warm_up": 100, "batch_size": 60}
 """Steps enough for three weights in scaled coordinates."""
 
 ROWS = regression_rows(inputs=3, rows=300, scale=10.0)
@@ -51,13 +54,13 @@ def test_without_the_scale_of_a_batch_it_is_not(monkeypatch):
     """A batch of 60 of 300 rows then stands for 60: sds are √5 times as large."""
     module = sys.modules["lexppl.inference.posterior.log_posterior"]
     monkeypatch.setattr(module, "MiniBatch", lambda *_: nullcontext())
-    off, _ = far(SGHMC(**SHORT))
+    off, _ = far(SGHMC(**{**SHORT, "chains": 256}))
     assert off > MOST_Z
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_without_noise_it_is_not(sampler):
-    off, _ = far(sampler(**SHORT, temperature=1e-4))
+    off, _ = far(sampler(**{**SHORT, "batch_size": 300}, temperature=1e-4))
     assert off > MOST_Z
 
 
@@ -78,8 +81,19 @@ def test_a_seed_gives_the_same_bits_and_the_global_state_stays(sampler):
 def test_a_bound_is_said_to_be_one():
     few = SGHMC(draws=2, chains=2, thin=2, burn_in=2, warm_up=2, objective=NestedIWAE(masks=3))
     found = few.run(SharedMask(), mask_rows(rows=40), seed=0, progress=False)
-    assert found.sampler.name == "SGHMC of exp(bound), L = 3, K = 1"
+    assert found.sampler.name == "SGHMC" and "lower bound with L = 3" in found.sampler.note
     assert set(found.samples) == {"slope", "keep"}
+
+
+def test_a_fit_by_it_is_explained_by_its_draws():
+    few = SGHMC(draws=4, chains=2, thin=2, burn_in=2, warm_up=4)
+    x, y = mask_rows(rows=60)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        result = fit(SharedMask(), (x, y), inference=few, progress=False)
+        posterior = explain(result, x[:5], y[:5], draws=4)
+    assert result.sampler.name == "SGHMC" and result.replicates == 2
+    assert group_of(posterior, "log_likelihood")["y"].shape == (2, 4, 5)
 
 
 def test_a_step_too_large_for_a_batch_s_noise_is_refused():
@@ -88,7 +102,7 @@ def test_a_step_too_large_for_a_batch_s_noise_is_refused():
 
 
 def test_a_chain_that_leaves_the_numbers_is_told():
-    wild = SGLD(draws=2, chains=2, thin=300, burn_in=0, warm_up=2, lr=100.0, beta=0.0)
+    wild = SGLD(draws=2, chains=2, thin=300, burn_in=0, warm_up=2, lr=1e6, beta=0.0)
     with pytest.raises(FloatingPointError, match="smaller lr"):
         drawn(wild)
 
