@@ -21,9 +21,14 @@ from lexppl.inference.estimators import (
 from lexppl.inference.nested_iwae import NestedIWAE
 from lexppl.inference.objective.objective import Objective
 from lexppl.inference.posterior.convergence import SamplerWarning
+from lexppl.inference.posterior.diagonal_vi import DiagonalVI
+from lexppl.inference.posterior.ensemble import Ensemble
 from lexppl.inference.posterior.global_draws import GlobalDraws, PosteriorInference, SamplerRecord
+from lexppl.inference.posterior.laplace import Laplace
 from lexppl.inference.posterior.mcmc import MCMC
 from lexppl.inference.posterior.sampled_guide import SampledGuide
+from lexppl.inference.posterior.sghmc import SGHMC
+from lexppl.inference.posterior.sgld import SGLD
 from lexppl.inference.replicates.averaging import averaged
 from lexppl.inference.replicates.replicate_rows import ReplicateData
 from lexppl.inference.schedules import Geometric, Linear, Schedule, WarmUp
@@ -39,9 +44,13 @@ from lexppl.inference.training.settled import Iterates, NotSettledWarning, Settl
 __all__ = [
     "MCMC",
     "REBAR",
+    "SGHMC",
+    "SGLD",
     "CollapseWarning",
     "CrossFitted",
+    "DiagonalVI",
     "DisARM",
+    "Ensemble",
     "Enumerate",
     "Epoch",
     "FitResult",
@@ -50,6 +59,7 @@ __all__ = [
     "GradientEstimator",
     "History",
     "Iterates",
+    "Laplace",
     "LearnedConstant",
     "LeaveOneOut",
     "Linear",

@@ -106,7 +106,7 @@ class DiagonalVI:
             raise FloatingPointError("the fit has left the finite numbers: give a smaller lr")
         samples = target.sites.samples(start.unscaled(vectors).unsqueeze(0))
         tempered = "" if self.temperature == 1.0 else f" at temperature {self.temperature:g}"
-        record = SamplerRecord(f"diagonal VI{tempered}{target.told}", are_chains=False)
+        record = SamplerRecord(f"diagonal VI{tempered}", are_chains=False, note=target.note)
         return GlobalDraws(samples, record, target.model)
 
     def _fitted(self, start: ScaledStart, bar: Any) -> Any:

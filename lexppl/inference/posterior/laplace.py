@@ -115,18 +115,18 @@ class Laplace:
             place = start.unscaled(start.vectors)[0]
             find = _diagonal if self.diagonal else _dense
             vectors = find(target, place, self.draws)
-        name = f"{'diagonal' if self.diagonal else 'dense'} Laplace{target.told}"
+        name = f"{'diagonal' if self.diagonal else 'dense'} Laplace"
         samples = target.sites.samples(vectors.unsqueeze(0))
-        return GlobalDraws(samples, SamplerRecord(name, are_chains=False), target.model)
+        record = SamplerRecord(name, are_chains=False, note=target.note)
+        return GlobalDraws(samples, record, target.model)
 
 
 def _refuse_dense(target: LogPosterior) -> None:
     if not target.exact:
         raise ValueError(
-            "a dense Laplace needs the exact log-likelihood, and the program draws masks or "
-            f"imputations{target.told.replace(' of exp(bound)', ' (bound')}): give a model with at "
-            "most 256 masks and imputations that are not random, or use Laplace(diagonal=True) or "
-            "SGHMC()"
+            "a dense Laplace needs the exact log-likelihood, and masks or imputations of this "
+            "program are drawn: give one with at most 256 masks and imputations that are not "
+            "random, or use Laplace(diagonal=True) or SGHMC()"
         )
     if target.dimensions > MOST_DENSE:
         raise ValueError(

@@ -113,9 +113,10 @@ class LogPosterior:
         program = weights_first(model)
         few = tuple(column[:size] for column in rows)
         with seeded(seed, rows[0].device), program_settings(validate=True):
-            sites, start = GlobalSites.of(program, few)
+            sites, start = GlobalSites.of(model, few)
             nodes = _nodes(program, few)
             plate = rows_plate(nodes, size)
+            _refuse_coupled(nodes, size, len(rows[0]))
             chosen = _bound(nodes) if objective is None else objective
             found = cls(model, rows, chosen.at(1.0), size, sites, plate, False, program)
             with torch.no_grad():
@@ -155,11 +156,12 @@ class LogPosterior:
         return self.sites.dimensions
 
     @property
-    def told(self) -> str:
+    def note(self) -> str | None:
         """What is sampled, where it is not the posterior itself."""
         if self.exact:
-            return ""
-        return f" of exp(bound), L = {self.objective.masks:g}, K = {self.objective.imputations}"
+            return None
+        counts = f"L = {self.objective.masks:g}, K = {self.objective.imputations}"
+        return f"of exp(lower bound with {counts}) in place of the likelihood"
 
     def of_batch(self, vector: Tensor, batch: tuple[Tensor, ...]) -> Tensor:
         """The estimate of the log posterior by some rows, a scalar.
@@ -218,7 +220,7 @@ class LogPosterior:
     def prior_vectors(self, count: int) -> Tensor:
         """Draws of u from the prior, `(count, D)`."""
         few = tuple(column[: self.batch_size] for column in self.rows)
-        return torch.stack([self.sites.drawn(self._program, few) for _ in range(count)])
+        return torch.stack([self.sites.drawn(self.model, few) for _ in range(count)])
 
 
 def _batch_size(batch_size: int | None, rows: int) -> int:
@@ -231,6 +233,15 @@ def _batch_size(batch_size: int | None, rows: int) -> int:
             "or leave it out"
         )
     return size
+
+
+def _refuse_coupled(nodes: list[Any], batch: int, rows: int) -> None:
+    for node in nodes:
+        if batch < rows and getattr(node["fn"], "couples_rows", False):
+            raise ValueError(
+                f"site {node['name']!r} is a likelihood of all rows together, of which a batch's "
+                f"is no share: give batch_size={rows}"
+            )
 
 
 def _nodes(program: Callable[..., Any], rows: tuple[Tensor, ...]) -> list[Any]:

@@ -102,7 +102,7 @@ class ScaledStart:
             prior_precision: `1 / Var_prior(u)`.
             dense: whether correlations are measured, where D is at most 64.
         """
-        chains, dimensions = place.shape
+        dimensions = place.shape[-1]
         rows = len(target)
         dense = dense and dimensions <= MOST_DENSE
         size = min(target.batch_size, max(1, rows // 10))

@@ -28,7 +28,7 @@ class SGHMC(StochasticGradientSampler):
     where `log p̂ = log p(θ) + log |dθ/du| + N/B Σ_batch ℒ_n`, ℒ_n being the exact log-likelihood
     where the masks can be summed over (at most 256) and nothing else is drawn. Where masks or
     imputations are drawn ℒ_n is a lower bound, and what is sampled is the posterior of
-    `exp(Σ ℒ_n)`; the record's name says so. Parameters of the program without a prior stay as they
+    `exp(Σ ℒ_n)`; the record's note says so. Parameters of the program without a prior stay as they
     are.
 
     Before each draw ε falls from its largest to 0 as half a cosine (Zhang et al. 2020): the bias of

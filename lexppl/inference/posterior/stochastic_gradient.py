@@ -148,5 +148,5 @@ class StochasticGradientSampler(ABC):
 
     def _record(self, target: LogPosterior, stats: dict[str, Tensor]) -> SamplerRecord:
         tempered = "" if self.temperature == 1.0 else f" at temperature {self.temperature:g}"
-        name = f"{self.name}{tempered}{target.told}"
-        return SamplerRecord(name, True, {n: v.cpu().numpy() for n, v in stats.items()})
+        arrays = {name: values.cpu().numpy() for name, values in stats.items()}
+        return SamplerRecord(f"{self.name}{tempered}", True, arrays, target.note)

@@ -10,7 +10,10 @@ import numpy as np
 from torch import Tensor, nn
 
 from lexppl.inference.objective.objective import Objective
+from lexppl.inference.posterior.drawn_parameters import DrawnParameters, stacked_parameters
 from lexppl.inference.posterior.global_draws import SamplerRecord
+from lexppl.inference.posterior.sampled_guide import SampledGuide
+from lexppl.inference.replicates.replicate_hyperparameters import replicate_hyperparameters
 from lexppl.inference.training.response_checks import refuse_responses
 from lexppl.summary import Summarised, Summary, counted, in_range, parts_of, short, some_of
 
@@ -203,6 +206,76 @@ class FitResult(Summarised):
             modules=[self.modules[place] for place in kept] if self.modules else [],
             sampler=None if self.sampler is None else self.sampler.subset(kept),
         )
+
+    def as_draws(self) -> Self:
+        """The R replicates as R draws of one program's parameters: a chain of independent draws.
+
+        Fits with random weights of the rows, `fit(bootstrap=R).bootstrap` or
+        `fit(replicates=R, row_weights="dirichlet")`, are draws of the weighted-likelihood bootstrap
+        (Newton & Raftery 1994), whose spread is that over samples of rows; fits by seed alone are a
+        deep ensemble (Lakshminarayanan et al. 2017), whose spread is that over starts, and no
+        posterior's unless by luck. :func:`lexppl.explain` of `draws=R` then gives one to each draw,
+        so that a `log_likelihood` (1, R, row) is over them.
+
+        Returns:
+            One program, whose parameters are sample sites by their own names, and a guide that
+            gives the draws.
+
+        Raises:
+            ValueError: one replicate, draws already, guides of their own, or replicates that differ
+                in more than parameters.
+
+        Example:
+            >>> import torch
+            >>> from lexppl.inference import fit
+            >>> from lexppl.systems import lex
+            >>> x = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
+            >>> small = lex(3, classes=2, k=1, hidden=(4,), predictor_hidden=(4,))
+            >>> result = fit(small, (x, (x[:, 0] > 0).long()), epochs=1, bootstrap=4,
+            ...     progress=False)
+            >>> drawn = result.bootstrap.as_draws()
+            >>> drawn.replicates, drawn.sampler.name, drawn.guides[0].draws
+            (1, 'bootstrap', 4)
+        """
+        self._refuse_draws()
+        sampler = "bootstrap" if self.row_weights == "dirichlet" else "deep ensemble"
+        guide = SampledGuide(stacked_parameters(self.models))
+        first = self.subset([self.best])
+        return replace(
+            first,
+            models=[DrawnParameters(self.model, list(guide.sites))],
+            guides=[guide],
+            best_valid=np.full(1, np.nan),
+            modules=[],
+            bootstrap=None,
+            sampler=SamplerRecord(sampler, are_chains=False),
+        )
+
+    def _refuse_draws(self) -> None:
+        if self.sampler is not None:
+            raise ValueError(f"this result has draws already, by {self.sampler.name}")
+        if self.replicates < 2:
+            raise ValueError(
+                "one fit is no draws: fit(replicates=R) has R, and fit(bootstrap=R).bootstrap has "
+                "R of weighted rows"
+            )
+        if any(guide is not None for guide in self.guides):
+            raise ValueError(
+                "the replicates have guides of their own, and only parameters of programs can be "
+                "draws: fit without guide="
+            )
+        differing = replicate_hyperparameters(self.models)
+        named = [f"{one.path}.{one.attribute}".lstrip(".") for one in differing]
+        named += [
+            f"{path}.{name}".lstrip(".")
+            for path, part in self.models[0].named_modules()
+            for name in getattr(part, "replicate_objects", ())
+        ]
+        if named:
+            raise ValueError(
+                f"draws are of one program, and the replicates differ in {', '.join(named)}: fit "
+                "one model R times"
+            )
 
     def check(self, x: Tensor, y: Tensor | None = None) -> None:
         """Refuse rows that are not like those of the fit.

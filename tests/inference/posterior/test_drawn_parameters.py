@@ -1,0 +1,127 @@
+"""Fits as draws: bootstraps and deep ensembles."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from lexppl import explain
+from lexppl.arviz_compatibility import group_of
+from lexppl.inference import NestedIWAE, fit
+from lexppl.inference.contexts import keep_parameters_local
+from lexppl.inference.posterior.draw_index import DrawIndex
+from lexppl.inference.posterior.drawn_parameters import DrawnParameters, stacked_parameters
+from lexppl.inference.predictive import FittedProgram, drawing
+from lexppl.models import (
+    LEX,
+    MLP,
+    BernoulliSelector,
+    CategoricalLikelihood,
+    ConstantImputer,
+    Predictor,
+)
+
+X = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
+Y = (X[:, 0] > 0).long()
+SHORT = {
+    "epochs": 2,
+    "batch_size": 60,
+    "objective": NestedIWAE(masks=2),
+    "progress": False,
+    "valid": None,
+}
+
+
+def explainer(width=4):
+    return LEX(
+        BernoulliSelector(MLP(3, 3, (width,), seed=0)),
+        ConstantImputer(0.0),
+        Predictor(MLP(3, 2, (4,), seed=1), CategoricalLikelihood()),
+    )
+
+
+@pytest.fixture(scope="module")
+def result():
+    return fit(explainer(), (X, Y), replicates=3, row_weights="dirichlet", **SHORT)
+
+
+def test_each_draw_is_one_of_the_fits(result):
+    """The masks' means and the label's probabilities of a draw are those of its fit, to the bit."""
+    drawn = result.as_draws()
+    with drawing(seed=0):
+        program = FittedProgram(drawn.model, drawn.guides[0], (X[:1],), draws=3)
+        runs = [run for run, _ in program.runs((X,), masks=5)]
+        assert len(runs) == 3
+        for run, model in zip(runs, result.models, strict=True):
+            ((one, _),) = FittedProgram(model, None, (X[:1],), draws=5).runs((X,))
+            probabilities = run.sites["mask"].distribution.mean[0]
+            torch.testing.assert_close(probabilities, one.sites["mask"].distribution.mean[0])
+    first, second = (run.sites["mask"].distribution.mean[0] for run in runs[:2])
+    assert not torch.allclose(first, second)
+
+
+def test_they_are_one_chain(result):
+    drawn = result.as_draws()
+    assert drawn.replicates == 1 and drawn.guides[0].draws == 3
+    assert drawn.sampler.name == "bootstrap" and not drawn.sampler.are_chains
+    posterior = explain(drawn, X[:7], Y[:7], draws=3)
+    assert group_of(posterior, "log_likelihood")["y"].shape == (1, 3, 7)
+    means = explain(drawn, X[:7], draws=3)
+    found = group_of(means, "sample_stats")["selection_probability"].values[0]
+    each = explain(result, X[:7], draws=1)
+    expected = group_of(each, "sample_stats")["selection_probability"].values.mean(0)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_fits_by_seed_alone_are_an_ensemble():
+    drawn = fit(explainer(), (X, Y), replicates=2, **SHORT).as_draws()
+    assert drawn.sampler.name == "deep ensemble"
+
+
+def test_buffers_in_which_fits_differ_are_drawn_too(result):
+    models = [explainer(), explainer()]
+    for place, model in enumerate(models):
+        model.predictor.register_buffer("shift", torch.tensor(float(place)))
+        model.predictor.register_buffer("common", torch.tensor(1.0))
+    stacked = stacked_parameters(models)
+    assert stacked["predictor.shift"].tolist() == [0.0, 1.0]
+    assert "predictor.common" not in stacked
+
+
+def test_without_a_guide_it_is_one_fit(result):
+    names = list(stacked_parameters(result.models))
+    program = DrawnParameters(result.models[1], names)
+    keep_parameters_local(result.models[1])
+    with drawing(seed=3):
+        one = program(X)
+    with drawing(seed=3):
+        other = result.models[1](X)
+    assert torch.equal(one, other)
+    assert not list(program.parameters())
+
+
+def test_the_guide_says_which(result):
+    drawn = result.as_draws()
+    keep_parameters_local(drawn.guides[0])
+    with drawing(seed=0), DrawIndex(2, 3):
+        values = drawn.guides[0](X)
+    own = dict(result.models[2].named_parameters())
+    assert all(torch.equal(values[name], value) for name, value in own.items())
+
+
+def test_what_is_no_draws_of_one_program_is_refused(result):
+    with pytest.raises(ValueError, match="one fit is no draws"):
+        result.subset([0]).as_draws()
+    with pytest.raises(ValueError, match="draws already, by bootstrap"):
+        result.as_draws().as_draws()
+    with pytest.raises(ValueError, match="different names or shapes"):
+        stacked_parameters([explainer(), explainer(width=5)])
+    models = [explainer(), explainer()]
+    for place, model in enumerate(models):
+        model.predictor.rounds = place
+    others = replace(result.subset([0, 1]), models=models)
+    with pytest.raises(ValueError, match=r"differ in predictor.rounds"):
+        others.as_draws()
+    with pytest.raises(ValueError, match="guides of their own"):
+        replace(result, guides=[BernoulliSelector(MLP(3, 3, (4,)))] * 3).as_draws()
