@@ -98,6 +98,30 @@ OF_MODELS = [
     (lambda: models.DirichletSelector(network()), told("DirichletSelector", network=NETWORK)),
     (lambda: models.SoftMaskSelector(network()), told("SoftMaskSelector", network=NETWORK)),
     (lambda: models.SizePenalty(1), told("SizePenalty", weight=1.0)),
+    (
+        lambda: models.CostPenalty((1, 2), 0.5),
+        told("CostPenalty", costs=[1.0, 2.0], weight=0.5),
+    ),
+    (
+        lambda: models.BetaBernoulliSelector(network(), 1, 3),
+        told("BetaBernoulliSelector", network=NETWORK, a=1.0, b=3.0),
+    ),
+    (
+        lambda: models.RandomSizeSelector(network(), (1, 2)),
+        told("RandomSizeSelector", network=NETWORK, sizes=[1.0, 2.0]),
+    ),
+    (
+        lambda: models.PriorLogits(network(), (1, -1)),
+        told("PriorLogits", network=NETWORK, log_odds=[1.0, -1.0]),
+    ),
+    (
+        lambda: models.HorseshoeLinear(2, 3, 0.5),
+        told("HorseshoeLinear", inputs=2, outputs=3, scale=0.5, intercept_scale=1.0),
+    ),
+    (
+        lambda: models.SiteOffsets(network(), 4, 2),
+        told("SiteOffsets", network=NETWORK, sites=4, outputs=2, column=0, scale=1.0),
+    ),
     (lambda: models.RatePenalty(0.5, rate=1), told("RatePenalty", weight=0.5, rate=1.0)),
     (lambda: models.TotalVariationPenalty(0.5), told("TotalVariationPenalty", weight=0.5)),
     (lambda: models.GiniPenalty(0.5), told("GiniPenalty", weight=0.5)),
