@@ -90,6 +90,18 @@ def test_large_tables_are_explained_in_a_process_of_their_own(monkeypatch, capsy
     assert f"| 300 | {record['seconds']:.0f} |" in capsys.readouterr().out
 
 
+def test_calibration_is_recorded_with_its_verdicts(monkeypatch, capsys, tmp_path):
+    chosen = ["--methods", "grid (exact)", "half as wide (control)", "enumeration"]
+    run(monkeypatch, "calibration", "--small", "--results", tmp_path, *chosen)
+    exact, narrow, masks = json.loads((tmp_path / "calibration.json").read_text())
+    assert (exact["program"], masks["program"]) == ("line", "masks")
+    assert narrow["coverage_90"] < exact["coverage_90"]
+    assert set(exact["quantities"]) == set(exact["histograms"]) == {"slope[0]", "slope[1]"}
+    assert abs(narrow["sd_ratio"] / exact["sd_ratio"] - 0.5) < 0.1
+    run(monkeypatch, "tables", "--results", tmp_path)
+    assert f"| line | grid (exact) | 20, 9 | {exact['verdict']} |" in capsys.readouterr().out
+
+
 def test_switches_are_recorded_with_their_floor_and_their_branches(monkeypatch, capsys, tmp_path):
     common = ["--small", "--results", tmp_path, "--folds", 1]
     run(monkeypatch, "switches", *common, "--labels", "observed", "averaged")

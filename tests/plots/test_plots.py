@@ -12,12 +12,14 @@ import pytest
 import xarray as xr
 
 from lexppl.arviz_compatibility import posterior_of
+from lexppl.evaluation import Calibration
 from lexppl.explanation import selection_table
 from lexppl.inference import History
 from lexppl.plots import (
     ORANGE,
     plot_accuracy_by_size,
     plot_beeswarm,
+    plot_calibration,
     plot_dependence,
     plot_heatmap,
     plot_history,
@@ -275,3 +277,43 @@ def test_another_thing_is_refused_with_what_to_give(given):
         if given is not WRONG["a posterior"]:
             with pytest.raises(TypeError, match=rf"posterior must be.*explain\(\).*is {named}"):
                 plot(given)
+
+
+def calibration_of(names=("good", "narrow"), count=300):
+    """Uniform ranks, and ranks at the ends."""
+    generator = np.random.default_rng(0)
+    ends = np.where(generator.random((count, 1)) < 0.5, 0, 99)
+    ranks = np.concatenate([generator.integers(0, 100, (count, len(names) - 1)), ends], 1)
+    none = np.zeros(ranks.shape)
+    return Calibration(tuple(names), ranks, 99, none, none, None, "a method")
+
+
+def test_calibration_shows_what_the_table_says():
+    found = calibration_of()
+    figure = plot_calibration(found)
+    drawn(figure)
+    assert [a.get_title() for a in figure.axes] == ["good: consistent", "narrow: too narrow"]
+    line = figure.axes[1].lines[-1]
+    np.testing.assert_allclose(
+        line.get_ydata(), found.uniform.reached(found.ranks[:, 1]) - found.uniform.points
+    )
+    assert line.get_color() == ORANGE
+    histogram = plot_calibration(found, kind="histogram")
+    drawn(histogram)
+    assert [bar.get_height() for bar in histogram.axes[1].containers[0]] == found.histograms()[
+        "narrow"
+    ].tolist()
+
+
+def test_of_many_quantities_the_least_uniform_are_shown():
+    names = [f"q{i}" for i in range(30)] + ["narrow"]
+    figure = plot_calibration(calibration_of(names), most=4)
+    assert len(figure.axes) == 4
+    assert "narrow: too narrow" in [a.get_title() for a in figure.axes]
+
+
+def test_what_is_no_calibration_is_refused():
+    with pytest.raises(TypeError, match="what calibration"):
+        plot_calibration(np.zeros((5, 1)))
+    with pytest.raises(ValueError, match="kind"):
+        plot_calibration(calibration_of(), kind="ranks")

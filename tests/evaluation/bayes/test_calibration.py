@@ -144,6 +144,12 @@ def test_a_guide_is_fitted_to_many_data_sets_at_once_and_its_false_width_is_seen
     assert unfitted.alarms() != {}
 
 
+def test_a_guide_is_given_by_its_class_too():
+    options = {"epochs": 2, "objective": NestedIWAE(1, estimator=Pathwise())}
+    found = run(GuideFits(AutoNormal, 10, options), simulations=10, draws=9)
+    assert found.names == ("slope[0]", "slope[1]")
+
+
 def test_the_global_importance_of_q_fit_is_checked_as_a_system():
     from lexppl.models.table_parts import table_predictor
 
