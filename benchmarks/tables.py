@@ -15,6 +15,7 @@ from typing import Any
 from believable_tables import fit_table, found_table, unknown_table
 from calibration_table import calibration_table
 from cox_tables import cox_table
+from posterior_table import posterior_table
 from record import RESULTS, read, spread
 from system_tables import (
     Record,
@@ -217,6 +218,7 @@ TABLES: dict[str, tuple[Callable[[list[Record]], str], str]] = {
     "believable": (found_table, "believable"),
     "believable-fit": (fit_table, "believable"),
     "unknown": (unknown_table, "unknown_tables"),
+    "global-posteriors": (posterior_table, "global_posteriors"),
     "lex-3": (figure_3_table, "lex_figures"),
     "lex-4": (figure_4_table, "lex_figures"),
     **{

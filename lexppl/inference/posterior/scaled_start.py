@@ -190,5 +190,12 @@ def _gradients(target: LogPosterior, place: Tensor, size: int, probes: int) -> T
     several = place.repeat(copies, 1)
     gradient = torch.func.grad(lambda u, batch: target.of_chains(u, batch)[0])
     count = max(2, -(-probes // (copies * chains)))
-    drawn = [gradient(several, target.batches(len(several), size)) for _ in range(count)]
-    return torch.stack(drawn).reshape(count * copies, chains, -1).detach()
+    drawn = torch.stack(
+        [gradient(several, target.batches(len(several), size)) for _ in range(count)]
+    )
+    if not bool(drawn.isfinite().all()):
+        raise FloatingPointError(
+            "the gradient of the log posterior is not finite where the chains are: look for "
+            "responses of probability zero there, or give a smaller lr"
+        )
+    return drawn.reshape(count * copies, chains, -1).detach()

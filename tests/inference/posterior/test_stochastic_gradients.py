@@ -103,7 +103,7 @@ def test_a_step_too_large_for_a_batch_s_noise_is_refused():
 
 def test_a_chain_that_leaves_the_numbers_is_told():
     wild = SGLD(draws=2, chains=2, thin=300, burn_in=0, warm_up=2, lr=1e6, beta=0.0)
-    with pytest.raises(FloatingPointError, match="smaller lr"):
+    with pytest.raises(FloatingPointError, match="a smaller lr"):
         drawn(wild)
 
 
