@@ -133,7 +133,8 @@ class TableExplainer(SelectsColumns, BaseEstimator, ABC):
 
         Args:
             X: `(n, n_features_in_)`, as in `fit`; a data frame's index names the rows.
-            y: what was observed, for masks from p(z | x, y); None for p(z | x).
+            y: what was observed, for masks from p(z | x, y) beside those from p(z | x), and for the
+                rows' log-likelihood; None for p(z | x) alone.
             draws: masks a row and replicate.
 
         Returns:

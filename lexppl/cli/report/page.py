@@ -166,8 +166,9 @@ def _files(findings: ReportData) -> list[tuple[str, str]]:
         "directions.csv": "which way each feature moves the prediction, by class and level",
         "rows.csv": "the rows of this page, feature by feature",
         "penalty_path.csv": "features kept and held-out log-likelihood at each penalty tried",
-        "posterior.nc": f"{findings.draws} mask draws a row and replicate, for ArviZ; with the "
-        "rows' values, and their gains where they are known",
+        "posterior.nc": f"{findings.draws} mask draws a row and replicate, given the row alone "
+        "(prior) and its response too (posterior), for ArviZ; with the rows' log-likelihood, their "
+        "values, and their gains where they are known",
         "explainer/": "the fitted model"
         + (
             f"; with the {findings.plan.imputer} imputer it holds rows of the training data"

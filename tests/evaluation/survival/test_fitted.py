@@ -137,7 +137,7 @@ def test_survival_curves_are_means_over_masks(result, known):
 
 
 def test_draws_of_times_are_in_the_units_of_the_rows(known):
-    drawn = explain(known, X[:4], draws=50)["posterior_predictive"]["y"]
+    drawn = explain(known, X[:4], draws=50)["prior_predictive"]["y"]
     last = float(Y[:, 0].max())
     assert drawn.shape == (1, 50, 4, 2)
     assert float(drawn[..., 0].max()) <= last + 1e-6
@@ -152,7 +152,7 @@ def test_a_partial_likelihood_is_of_no_row_alone(result):
             asked()
     with pytest.raises(ValueError, match="no baseline hazard, which survival curves need"):
         predict_survival(result, X, [0.1])
-    assert explain(result, X, draws=3)["posterior"]["mask"].shape == (1, 3, 60, 3)
+    assert explain(result, X, draws=3)["prior"]["mask"].shape == (1, 3, 60, 3)
 
 
 def test_masks_of_a_partial_likelihood_are_not_listed_side_by_side(known):
