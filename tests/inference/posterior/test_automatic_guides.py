@@ -203,6 +203,7 @@ def test_programs_that_it_does_not_cover_are_refused(model, words, instance):
     ("guide", "error", "words"),
     [
         (Line, TypeError, "guide=Line is a class.*give an instance"),
+        ("AutoNormal", TypeError, "guide must be a class.*it is 'AutoNormal'"),
         (partial(Line), TypeError, "guide=Line is a class"),
         (AutoLaplaceApproximation, ValueError, "AutoMultivariateNormal"),
         (partial(AutoNormal, print), TypeError, "by name"),
