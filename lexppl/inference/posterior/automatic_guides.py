@@ -34,7 +34,7 @@ def guide_kind(guide: Any) -> GuideKind | None:
         guide: as given to `fit`.
 
     Raises:
-        TypeError: a class of another kind.
+        TypeError: a class of another kind, or nothing that can be called.
         ValueError: Pyro's Laplace approximation.
 
     Example:
@@ -46,6 +46,11 @@ def guide_kind(guide: Any) -> GuideKind | None:
     """
     kind = guide.func if isinstance(guide, partial) else guide
     _refuse_laplace(kind)
+    if not (guide is None or callable(guide)):
+        raise TypeError(
+            "guide must be a class of Pyro's automatic guides, such as AutoNormal, a module or a "
+            f"function; it is {guide!r}"
+        )
     if not isinstance(kind, type):
         return None
     if not issubclass(kind, AutoGuide):

@@ -75,9 +75,9 @@ def warn_of(record: SamplerRecord) -> None:
     if record.r_hat is not None and record.r_hat > MOST_R_HAT:
         _warn(
             f"the chains of {record.name} disagree: r̂ is up to {record.r_hat:.3f}, and where they "
-            f"agree it is below {MOST_R_HAT}. Their draws may not be those of one posterior: run them "
-            "longer (warmup=, samples=), or look for several modes, such as hidden units that can "
-            "change places"
+            f"agree it is below {MOST_R_HAT}. Their draws may not be those of one posterior: run "
+            "them longer (warmup=, samples=), or look for several modes, such as hidden units that "
+            "can change places"
         )
     elif record.ess is not None and record.ess < LEAST_ESS:
         _warn(

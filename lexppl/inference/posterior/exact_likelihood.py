@@ -8,6 +8,8 @@ import pyro.distributions as dist
 from torch.distributions import Distribution
 
 from lexppl.distributions import mask_support
+from lexppl.distributions.top_entries import TopEntries
+from lexppl.effects import BEFORE_PARTICLES
 from lexppl.inference.estimators import Enumerate, Pathwise
 from lexppl.inference.nested_iwae import NestedIWAE
 from lexppl.inference.objective.site import Site
@@ -37,14 +39,15 @@ def exact_likelihood(latents: Latents, rows: int, imputations: int | None = None
 
     Raises:
         ValueError: masks that cannot be listed, or are too many; several sites of masks; latents
-            of rows outside `mask_particles()`; random imputations without K; nothing observed, or
-            a partial likelihood.
+            of rows outside `mask_particles()`; random imputations without K; the top entries of a
+            relaxation; nothing observed, or a partial likelihood.
 
     Example:
         >>> import torch
         >>> from lexppl.inference.posterior.global_latents import latents_of
-        >>> from lexppl.systems import l2x
-        >>> program = l2x(4, classes=2, k=2, hidden=(4,)).program()
+        >>> from lexppl.models import ConstantImputer
+        >>> from lexppl.systems import lex
+        >>> program = lex(4, classes=2, k=2, hidden=(4,), imputer=ConstantImputer()).program()
         >>> latents = latents_of(program, (torch.zeros(1, 4), torch.zeros(1)))
         >>> exact_likelihood(latents, rows=10).summary
         'NestedIWAE(masks=inf, imputations=1)'
@@ -69,6 +72,13 @@ def exact_likelihood(latents: Latents, rows: int, imputations: int | None = None
     masks: list[Site] = []
     imputed: list[Site] = []
     for site in latents.in_particles.values():
+        # Within the plates it is a Delta like any other.
+        if isinstance(site.infer.get(BEFORE_PARTICLES), TopEntries):
+            raise ValueError(
+                f"{site.name!r} keeps the largest entries of a relaxation, a choice that jumps and "
+                "has no gradient for a chain to follow: give a selector whose masks are drawn, "
+                f"KSubsetSelector or BernoulliSelector, or use {INSTEAD}"
+            )
         if not is_point(site.distribution):
             (imputed if site.in_imputations else masks).append(site)
     if imputed and imputations is None:

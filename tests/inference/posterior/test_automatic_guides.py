@@ -18,6 +18,7 @@ from pyro.infer.autoguide import (
 from pyro.nn import PyroModule, PyroSample
 
 from lexppl import explain, fit
+from lexppl.arviz_compatibility import group_of
 from lexppl.effects import mask_particles
 from lexppl.inference import Linear, NestedIWAE
 from lexppl.inference.posterior.global_latents import latents_of
@@ -89,7 +90,8 @@ def test_a_fit_finds_the_posterior(built):
 def test_classes_of_the_family(kind):
     model = Line()
     result = fitted(model, kind, replicates=1)
-    assert explain(result, X[:4], draws=3)["prior_predictive"]["y"].shape == (1, 3, 4)
+    responses = group_of(explain(result, X[:4], draws=3), "prior_predictive")["y"]
+    assert responses.shape == (1, 3, 4)
     assert not model._forward_pre_hooks and not model._forward_hooks
     assert not list(pyro.get_param_store().keys())
 
@@ -201,6 +203,7 @@ def test_programs_that_it_does_not_cover_are_refused(model, words, instance):
     ("guide", "error", "words"),
     [
         (Line, TypeError, "guide=Line is a class.*give an instance"),
+        ("AutoNormal", TypeError, "guide must be a class.*it is 'AutoNormal'"),
         (partial(Line), TypeError, "guide=Line is a class"),
         (AutoLaplaceApproximation, ValueError, "AutoMultivariateNormal"),
         (partial(AutoNormal, print), TypeError, "by name"),

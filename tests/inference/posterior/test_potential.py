@@ -9,6 +9,7 @@ import torch
 from pyro.infer.mcmc.util import initialize_model
 from pyro.nn import PyroModule, PyroSample
 
+from lexppl.distributions.top_entries import TopEntries
 from lexppl.effects import imputation_particles, mask_particles, penalty
 from lexppl.inference.contexts import program_settings
 from lexppl.inference.posterior.potential import Potential
@@ -289,6 +290,11 @@ class Soft(Plain):
         return dist.Beta(x.new_ones(x.shape[-1]), 1.0).to_event(1)
 
 
+class Top(Plain):
+    def law(self, x):
+        return TopEntries(x.abs(), 1)
+
+
 class Twice(Plain):
     def forward(self, x, y=None):
         weight = self.before()
@@ -318,6 +324,7 @@ def wide(count, entries):
         (OfRows, (X, Y), "'shift' is outside mask_particles.*each row has"),
         (Moving, (X, Y), "support of 'weight' depends on another latent"),
         (Soft, (X, Y), "every mask of 'mask' is summed.*use a guide"),
+        (Top, (X, Y), "'mask' keeps the largest entries of a relaxation"),
         (Twice, (X, Y), r"\['mask', 'second'\].*make them one"),
         (Plain, wide(5, 20), "G = 20 has 1048576 masks.*stochastic-gradient MCMC"),
         (Plain, wide(5000, 12), "20,480,000 particles.*4,096 masks of 5,000 rows"),
