@@ -13,6 +13,7 @@ from statistics import mean
 from typing import Any
 
 from believable_tables import fit_table, found_table, unknown_table
+from constraint_tables import constraints_table
 from record import RESULTS, read, spread
 from system_tables import (
     Record,
@@ -210,6 +211,7 @@ TABLES: dict[str, tuple[Callable[[list[Record]], str], str]] = {
     "real-x": (real_x_table, "systems"),
     "mcc": (mcc_table, "systems"),
     "xtab": (xtab_table, "xtab"),
+    "constraints": (constraints_table, "constraints"),
     "believable": (found_table, "believable"),
     "believable-fit": (fit_table, "believable"),
     "unknown": (unknown_table, "unknown_tables"),
