@@ -244,8 +244,18 @@ def posteriors_of(
 
 
 def name_of(infer: Any) -> str:
-    """How a method is called in a table."""
+    """How a method is called in a table: by its own `name`, else its function's or class's.
+
+    Example:
+        >>> from lexppl.inference import MCMC
+        >>> name_of(MCMC()), name_of(GuideFits())
+        ('NUTS', "the system's guide")
+    """
     if isinstance(infer, GuideFits):
-        return "a fitted guide"
-    name = getattr(infer, "__name__", None) or type(infer).__name__
+        guide = infer.guide
+        if guide is None:
+            return "the system's guide"
+        return str(getattr(guide, "__name__", None) or type(guide).__name__)
+    own = getattr(infer, "name", None)
+    name = own if isinstance(own, str) else getattr(infer, "__name__", type(infer).__name__)
     return "a function" if name == "<lambda>" else str(name)
