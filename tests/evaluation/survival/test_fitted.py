@@ -19,6 +19,7 @@ from lexppl.evaluation import (
     with_baseline,
 )
 from lexppl.evaluation.survival.baseline import breslow_baseline
+from lexppl.explanation.mask_groups import masks_of
 from lexppl.inference import Enumerate, NestedIWAE, fit
 from lexppl.inference.contexts import program_settings
 from lexppl.models import (
@@ -98,7 +99,7 @@ def test_masks_given_times_are_those_of_bayes(result, known):
     draws = 4000
     rows = slice(0, 5)
     posterior = explain(known, X[rows], Y[rows], draws=draws, proposals=5, seed=2)
-    drawn = torch.as_tensor(np.asarray(posterior["posterior"]["mask"].values))[0].float()
+    drawn = torch.as_tensor(np.asarray(masks_of(posterior, given_y=True)["mask"].values))[0].float()
     every, prior, f = exact(result)
     baseline = known.model.predictor.likelihood.baseline
     reached = baseline.cumulative_at(Y[:, 0])
@@ -152,7 +153,7 @@ def test_a_partial_likelihood_is_of_no_row_alone(result):
             asked()
     with pytest.raises(ValueError, match="no baseline hazard, which survival curves need"):
         predict_survival(result, X, [0.1])
-    assert explain(result, X, draws=3)["prior"]["mask"].shape == (1, 3, 60, 3)
+    assert masks_of(explain(result, X, draws=3))["mask"].shape == (1, 3, 60, 3)
 
 
 def test_masks_of_a_partial_likelihood_are_not_listed_side_by_side(known):
