@@ -45,7 +45,10 @@ def check_classes(classes: int | None) -> None:
 def check_likelihood(likelihood: Likelihood, classes: int | None) -> None:
     """Refuse a likelihood of labels without their number, or of responses with one."""
     if not isinstance(likelihood, Likelihood):
-        raise TypeError(f"likelihood must be a Likelihood; it is {type(likelihood).__name__}")
+        named = getattr(likelihood, "__name__", type(likelihood).__name__)
+        raise TypeError(
+            f"likelihood must be a Likelihood, such as NormalLikelihood(); it is {named}"
+        )
     name = type(likelihood).__name__
     if likelihood.discrete and classes is None:
         raise ValueError(f"{name} is of labels: give classes=, how many there are")

@@ -13,6 +13,11 @@ from torch import Tensor
 from lexppl.models.survival.observed_times import survival_times
 from lexppl.models.survival.risk_sets import RiskSets, Ties, fitted_hazard
 
+NO_MEAN = (
+    "a survival time has no mean that rows followed for a while could tell: ask "
+    "lexppl.evaluation for predict_survival, or log_hazard_ratio"
+)
+
 
 class PartialLikelihood(TorchDistribution):
     r"""Survival times under a hazard `h₀(t) exp f_n`, whose baseline is fitted to the batch.
@@ -102,6 +107,15 @@ class PartialLikelihood(TorchDistribution):
     def log_hazard(self) -> Tensor:
         """f, `(…, B)`; of several models the log of their mean hazard ratio."""
         return _log_mean(self.components)
+
+    @property
+    def mean(self) -> Tensor:
+        """Not told.
+
+        Raises:
+            NotImplementedError: always.
+        """
+        raise NotImplementedError(NO_MEAN)
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> PartialLikelihood:
         shape = (len(self.components), *torch.Size(batch_shape))

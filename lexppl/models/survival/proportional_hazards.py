@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lexppl.models.survival.baseline import BaselineHazard
 from lexppl.models.survival.observed_times import survival_times
-from lexppl.models.survival.partial_likelihood import _aligned, _log_mean, _waited
+from lexppl.models.survival.partial_likelihood import NO_MEAN, _aligned, _log_mean, _waited
 
 
 class ProportionalHazards(TorchDistribution):
@@ -66,6 +66,15 @@ class ProportionalHazards(TorchDistribution):
     def log_hazard(self) -> Tensor:
         """f, `(…, B)`; of several models the log of their mean hazard ratio."""
         return _log_mean(self.components)
+
+    @property
+    def mean(self) -> Tensor:
+        """Not told.
+
+        Raises:
+            NotImplementedError: always.
+        """
+        raise NotImplementedError(NO_MEAN)
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> ProportionalHazards:
         shape = (len(self.components), *torch.Size(batch_shape))
