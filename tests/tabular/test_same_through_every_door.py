@@ -23,6 +23,7 @@ from lexppl.inference import Linear, System, entropy_unit
 from lexppl.inference.contexts import seeded
 from lexppl.models import ConstantImputer, Grouping, MarginalImputer, regime_targets
 from lexppl.systems import METHODS, Settings, system_for
+from lexppl.tabular.settled_scale import settle_scale
 
 pytestmark = pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
 
@@ -97,13 +98,14 @@ def of_python(method, frame, target, test, rate=None, penalty=None):
     y = encoding.target.encode(rest[target])
     known = METHODS[method]
     schedule = Linear(rate or 1e-3, 0.05 * (rate or 1e-3), begin=0.5)
-    training = {"epochs": EPOCHS, "batch_size": 12, "learning_rate": schedule, "seed": SEED}
+    training = {"epochs": EPOCHS, "batch_size": 12, "seed": SEED}
     full = None
     if known.explains_model:
         full = fit_predictor(
             (x[train], y[train]), valid=(x[valid], y[valid]), hidden=(64, 64), weight_decay=1e-4,
-            patience=None, progress=False, **training,
+            patience=None, progress=False, learning_rate=schedule, **training,
         ).predictor  # fmt: skip
+        settle_scale(full, x[valid], y[valid])
         y = regime_targets("self post-hoc", x, predictor=full)
     unit = entropy_unit(y[train], 2 if labels else None) if method == "lex" else 1.0
     settings = Settings(
@@ -122,10 +124,12 @@ def of_python(method, frame, target, test, rate=None, penalty=None):
         system = system_for(method, settings)
     if rate is not None:
         build = system.build
-        system = System(lambda: [replace(stage, optimizer=None) for stage in build()])
+        system = System(
+            lambda: [replace(stage, optimizer=None, learning_rate=None) for stage in build()]
+        )
     result = fit(
         system, (x[train], y[train]), valid=(x[valid], y[valid]), weight_decay=1e-3 * unit,
-        progress=False, **training,
+        progress=False, learning_rate=None if rate is None else schedule, **training,
     )  # fmt: skip
     return read(explain(result, encoding.encode(frame.loc[test]), draws=DRAWS, seed=SEED))
 
