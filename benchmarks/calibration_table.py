@@ -15,8 +15,9 @@ def calibration_table(records: list[Record]) -> str:
     ]
     for r in sorted(records, key=lambda r: (ORDER.index(r["program"]), r["method"])):
         ratio = "" if r["sd_ratio"] is None else f"{r['sd_ratio']:.2f}"
+        method = r["method"].replace("|", "given")
         rows.append(
-            f"| {r['program']} | {r['method']} | {r['simulations']}, {r['draws']} | "
+            f"| {r['program']} | {method} | {r['simulations']}, {r['draws']} | "
             f"{r['verdict']} | {r['p_value']:.4f} | {r['distance']:.3f} "
             f"({r['usual_distance']:.3f}) | {100 * r['coverage_90']:.0f} % | {ratio} | "
             f"{r['seconds']:.0f} |"
