@@ -54,6 +54,13 @@ class LossTerm:
         object.__setattr__(self, "objective", as_objective(self.objective))
 
 
+def _learns(term: LossTerm) -> bool:
+    """Whether a term moves anything but its guide."""
+    moved = (term.model,) if term.learns is None else term.learns
+    others = [m for m in moved if isinstance(m, nn.Module) and m is not term.guide]
+    return any(p.requires_grad for m in others for p in m.parameters())
+
+
 def modules_of(term: LossTerm) -> list[nn.Module]:
     """The modules of a term: its programs, what it learns and what it tunes."""
     parts = (term.model, term.guide, *(term.learns or ()), *term.objective.control_parameters)
@@ -73,7 +80,8 @@ class Stage:
         keep: the state that the stage ends with: "best" of its epochs by the validation loss, or
             "last". A posterior that alone is learned wants its last: the bound itself holds it, its
             loss on other rows is that of another posterior, and is taken at a draw. Validation
-            losses are then for the record, and patience has no say.
+            losses are then for the record, and patience has no say. None for the last where all
+            that learns is guides, else the best.
 
     Raises:
         ValueError: no terms, fewer than one epoch, another state to keep.
@@ -83,15 +91,22 @@ class Stage:
     epochs: int | None = None
     optimizer: OptimizerFactory | None = None
     learning_rate: Schedule | None = None
-    keep: Literal["best", "last"] = "best"
+    keep: Literal["best", "last"] | None = None
 
     def __post_init__(self) -> None:
         if not self.terms:
             raise ValueError("a stage needs at least one term")
         if self.epochs is not None:
             int_at_least("epochs of a stage", self.epochs)
-        if self.keep not in ("best", "last"):
+        if self.keep not in (None, "best", "last"):
             raise ValueError(f"a stage keeps its 'best' or its 'last' state; it is {self.keep!r}")
+
+    @property
+    def keeps_last(self) -> bool:
+        """Whether it ends with its last state, and so chooses none by validation rows."""
+        if self.keep is not None:
+            return self.keep == "last"
+        return all(term.guide is not None and not _learns(term) for term in self.terms)
 
 
 class TrainingModules(nn.Module):

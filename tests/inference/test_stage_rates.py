@@ -1,9 +1,14 @@
 """What a stage says of its own learning rate, and of the state that it ends with."""
 
 import numpy as np
+import pyro
+import pyro.distributions as dist
 import pytest
 import torch
+from pyro.infer.autoguide import AutoNormal
+from pyro.nn import PyroModule, PyroSample
 
+from lexppl.effects import imputation_particles, mask_particles
 from lexppl.inference import Linear, LossTerm, NestedIWAE, Stage, fit
 from lexppl.models import UnmaskedPredictor
 from lexppl.models.table_parts import table_predictor
@@ -63,7 +68,7 @@ def test_a_stage_keeps_the_state_that_it_says(keep):
     made = Stage([LossTerm(program(), NestedIWAE(1))], keep=keep)
     states = []
     result = fit(
-        None, ROWS, stages=[made], epochs=12, batch_size=20, progress=False,
+        None, ROWS, valid=0.2, stages=[made], epochs=12, batch_size=20, progress=False,
         learning_rate=lambda t: 0.02 if t < 0.5 else 20.0,
         patience=2 if keep == "last" else None, callbacks=[lambda e: states.append(e.valid[0])],
     )  # fmt: skip
@@ -76,3 +81,47 @@ def test_a_stage_keeps_the_state_that_it_says(keep):
 def test_another_state_is_refused():
     with pytest.raises(ValueError, match="keeps its 'best' or its 'last' state; it is 'first'"):
         Stage([LossTerm(program(), NestedIWAE(1))], keep="first")
+
+
+class Line(PyroModule):
+    """y ~ N(slope · z x, 1) with a prior on the slope, and a number that may be learned."""
+
+    def __init__(self, learned):
+        super().__init__()
+        self.slope = PyroSample(dist.Normal(0.0, 1.0))
+        self.shift = torch.nn.Parameter(torch.zeros(()), requires_grad=learned)
+
+    def forward(self, x, y=None):
+        slope = self.slope
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            mask = pyro.sample("mask", dist.Bernoulli(x.new_tensor([0.9])).to_event(1))
+            mean = self.shift + slope * mask[..., 0] * x[:, 0]
+            with imputation_particles():
+                pyro.sample("y", dist.Normal(mean, 1.0), obs=y)
+
+
+@pytest.mark.parametrize(
+    ("learned", "options", "rows", "last"),
+    [
+        (False, {}, (80, 0), True),
+        (False, {"valid": 0.25}, (60, 20), True),
+        (True, {}, (64, 16), False),
+    ],
+)
+def test_a_posterior_alone_is_of_all_rows_and_ends_with_its_last_state(
+    learned, options, rows, last
+):
+    result = fit(
+        Line(learned), (X, X[:, 0]), guide=AutoNormal, epochs=12, batch_size=20, progress=False,
+        learning_rate=lambda t: 0.02 if t < 0.5 else 1.0, weight_decay=0.0, **options,
+    )  # fmt: skip
+    assert result.rows == rows
+    assert bool(result.best_epoch[0] == 11) is last
+
+
+def test_the_best_state_of_a_posterior_can_be_asked_for():
+    model = Line(False)
+    term = LossTerm(model, NestedIWAE(4), AutoNormal(pyro.poutine.block(model, expose=["slope"])))
+    assert Stage([term]).keeps_last
+    assert not Stage([term], keep="best").keeps_last
+    assert not Stage([LossTerm(model, NestedIWAE(4))]).keeps_last

@@ -120,7 +120,9 @@ def fit(
             `DataLoader`, or with :class:`ReplicateData` one data set for each replicate.
         valid: the same for validation, a share of the training rows to set apart, or None. The
             best epoch is the one with the least validation loss, under the objective at the end
-            of its schedules and with the same draws at every epoch.
+            of its schedules and with the same draws at every epoch. A fifth where nobody says, and
+            None where guides alone learn: they are posteriors of all rows, and end with their last
+            state (:class:`Stage`).
         guide: the guide `q(z | x, y)` or that of global latents, if there is one: a class of Pyro's
             automatic guides, as `AutoNormal` or `partial(AutoLowRankMultivariateNormal, rank=3)`;
             an instance of one; a module; or a function. An automatic guide covers what all rows
@@ -258,6 +260,8 @@ def fit(
             plain = counted if bootstrap else 0
             weighting = RowWeighting.of(row_weights, rows, replicates, seed, sample_weight, plain)
         with seeded(seed):
+            if isinstance(valid, DefaultShare) and all(s.keeps_last for s in copies[0].stages):
+                valid = None
             rows, held_out, learned_rows = _divided(valid, rows, dtype, weighting, folds)
         for name, some in (("rows to learn from", rows), ("validation rows", held_out)):
             refuse_rows(copies[0].stages, some, name, replicates)

@@ -127,7 +127,7 @@ class TrainingLoop:
         controls = [runner.parameters[name] for name in sorted(set().union(*control_parameters))]
         tuner = torch.optim.Adam(controls, lr=CONTROL_RATE) if controls else None
         scheduler = self.make_scheduler(optimizer) if self.make_scheduler is not None else None
-        best = BestStates(runner, unseen=self.held_out is None or stage.keep == "last")
+        best = BestStates(runner, unseen=self.held_out is None or stage.keeps_last)
         settled = max(term.objective.settled for term in stage.terms)
         waited, first, start = 0, len(self.records), time.perf_counter()
         self._seen = EpochLoss((), 1.0)
