@@ -32,8 +32,18 @@ def test_own_explainer_runs():
 
 
 @pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
-def test_published_system_runs():
+def test_posterior_of_weights_runs():
     program = blocks("python")[1]
+    quick = program.replace("rows=2000", "rows=200").replace("epochs=200", "epochs=2")
+    names = names_after(program, quick.replace("draws=200", "draws=3"))
+    latents = set(names["posterior"]["posterior"].data_vars)
+    assert any(name.startswith("selector.") for name in latents)
+    assert any(name.startswith("predictor.") for name in latents)
+
+
+@pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
+def test_published_system_runs():
+    program = blocks("python")[2]
     quick = program.replace("rows=4000", "rows=400").replace("epochs=30", "epochs=2")
     names = names_after(program, quick)
     assert len(names["result"].history) == 4
@@ -41,7 +51,7 @@ def test_published_system_runs():
 
 @pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
 def test_sweep_runs():
-    program = blocks("python")[2]
+    program = blocks("python")[3]
     quick = program.replace("rows=2000", "rows=200").replace("epochs=20", "epochs=2")
     names = names_after(program, quick)
     assert [model.selector.k for model in names["result"].models] == [3, 5, 7]
@@ -49,7 +59,7 @@ def test_sweep_runs():
 
 @pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
 def test_penalty_path_runs():
-    program = blocks("python")[3]
+    program = blocks("python")[4]
     quick = program.replace("rows=2000", "rows=200").replace("epochs=20", "epochs=2")
     path = names_after(program, quick)["path"]
     assert path.penalty in path.table["penalty"].tolist() and len(path.table) == 5
@@ -58,14 +68,14 @@ def test_penalty_path_runs():
 
 @pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
 def test_scikit_learn_program_runs():
-    program = blocks("python")[4]
+    program = blocks("python")[5]
     quick = program.replace("random_state=0), {", "random_state=0, epochs=3), {")
     names = names_after(program, quick)
     assert names["explainer"].importances(names["X_test"]).shape == (143, 30)
 
 
 def test_each_program_is_run():
-    assert len(blocks("python")) == 5
+    assert len(blocks("python")) == 6
 
 
 def test_commands_are_one_line_each():
