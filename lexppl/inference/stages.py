@@ -106,6 +106,11 @@ class Stage:
         """Whether it ends with its last state, and so chooses none by validation rows."""
         if self.keep is not None:
             return self.keep == "last"
+        return self.learns_guides_alone
+
+    @property
+    def learns_guides_alone(self) -> bool:
+        """Whether all that it moves is guides: a posterior, of a model that is given."""
         return all(term.guide is not None and not _learns(term) for term in self.terms)
 
 

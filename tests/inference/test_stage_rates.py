@@ -1,5 +1,7 @@
 """What a stage says of its own learning rate, and of the state that it ends with."""
 
+import warnings
+
 import numpy as np
 import pyro
 import pyro.distributions as dist
@@ -10,6 +12,7 @@ from pyro.nn import PyroModule, PyroSample
 
 from lexppl.effects import imputation_particles, mask_particles
 from lexppl.inference import Linear, LossTerm, NestedIWAE, Stage, fit
+from lexppl.inference.training.settled import NotSettledWarning
 from lexppl.models import UnmaskedPredictor
 from lexppl.models.table_parts import table_predictor
 
@@ -125,3 +128,29 @@ def test_the_best_state_of_a_posterior_can_be_asked_for():
     assert Stage([term]).keeps_last
     assert not Stage([term], keep="best").keeps_last
     assert not Stage([LossTerm(model, NestedIWAE(4))]).keeps_last
+
+
+def located(learned=False, **options):
+    """Where a normal guide of the slope ends."""
+    result = fit(Line(learned), (X, X[:, 0]), guide=AutoNormal, progress=False, **options)
+    return float(result.guides[0].locs.slope)
+
+
+@pytest.mark.filterwarnings("ignore::lexppl.inference.training.settled.NotSettledWarning")
+def test_guides_alone_have_a_rate_of_their_own():
+    usual, higher = Linear(1e-3, 5e-5, begin=0.5), Linear(1e-2, 5e-4, begin=0.5)
+    assert located(epochs=5) == located(epochs=5, learning_rate=higher)
+    assert located(epochs=5) != located(epochs=5, learning_rate=usual)
+    assert located(True, epochs=5) == located(True, epochs=5, learning_rate=usual)
+
+
+def test_a_posterior_that_still_moves_is_told():
+    with pytest.warns(NotSettledWarning, match="still move"):
+        located(epochs=60, learning_rate=1e-3, objective=NestedIWAE(4, samples=50))
+    with pytest.warns(NotSettledWarning, match="too short"):
+        located(epochs=5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", NotSettledWarning)
+        located(epochs=300, learning_rate=Linear(0.1, 1e-3, begin=0.3))
+        # A predictor that learns is watched by its validation rows.
+        located(True, epochs=5)

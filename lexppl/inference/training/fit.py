@@ -59,6 +59,7 @@ from lexppl.inference.training.sampled_fit import (
     refuse_training_arguments,
     sampled_fit,
 )
+from lexppl.inference.training.settled import warn_if_moving
 from lexppl.inference.training.weight_decay import Decay, decays_by_parameter
 
 Model = nn.Module | System | Callable[[], nn.Module]
@@ -167,7 +168,8 @@ def fit(
             and of valid `(M,)`, where validation rows are given. They multiply `row_weights`, which
             then are of each replicate beside them, and are those of the validation loss too.
         learning_rate: of Adam, a number or a schedule over each stage; None for a stage's own, and
-            where it has none for 1e-3, which falls to a twentieth over the second half.
+            where it has none for 1e-3, or 1e-2 where guides alone learn, which falls to a twentieth
+            over the second half.
         weight_decay: of Adam, as an L2 term of the gradient: a number, a number for each replicate
             (among which the held-out bound then chooses), or either by part, as in
             `{"selector": (1e-3, 1e-2)}` for `model.selector` and all below it; what is not named
@@ -296,6 +298,8 @@ def fit(
     if bootstrap:
         result = _parted(result, counted, sample_weight is not None)
     report_collapse(result.collapse)
+    if all(stage.learns_guides_alone for stage in copies[0].stages):
+        warn_if_moving(result)
     return result
 
 

@@ -145,7 +145,33 @@ def settled(result: FitResult, iterates: Iterates | None = None, *, last: float 
         >>> len(kept.kept)
         30
     """
-    last = fraction("last", last)
+    found = _judged(result, iterates, fraction("last", last))
+    if found.warning:
+        warnings.warn(found.warning, NotSettledWarning, stacklevel=2)
+    return found
+
+
+def warn_if_moving(result: FitResult) -> None:
+    """Warn of a fit that was too short to be judged or still moves; where that cannot be told, as
+    of a noisy loss, :func:`settled` says so to who asks.
+
+    Args:
+        result: of :func:`fit`.
+
+    Warns:
+        NotSettledWarning: as it says.
+    """
+    if not len(result.history) or result.interrupted:
+        return
+    found = _judged(result, None, LAST)
+    if (
+        np.isnan(found.fall).any()
+        or (found.fall > np.maximum(ERRORS * found.noise, MOST_FALL)).any()
+    ):
+        warnings.warn(str(found.warning), NotSettledWarning, stacklevel=3)
+
+
+def _judged(result: FitResult, iterates: Iterates | None, last: float) -> Settled:
     history = result.history
     if not len(history):
         raise ValueError("the result has no history of a fit, such as one that was sampled")
@@ -158,10 +184,7 @@ def settled(result: FitResult, iterates: Iterates | None = None, *, last: float 
     r_hat = np.full(result.replicates, np.nan)
     if iterates is not None:
         r_hat = _largest_r_hat(iterates, result.replicates, len(history))
-    found = Settled(fall, noise, r_hat)
-    if found.warning:
-        warnings.warn(found.warning, NotSettledWarning, stacklevel=2)
-    return found
+    return Settled(fall, noise, r_hat)
 
 
 def _line(losses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
