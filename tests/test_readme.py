@@ -37,8 +37,7 @@ def test_posterior_of_weights_runs():
     quick = program.replace("rows=2000", "rows=200").replace("epochs=200", "epochs=2")
     names = names_after(program, quick.replace("draws=200", "draws=3"))
     latents = set(names["posterior"]["posterior"].data_vars)
-    assert any(name.startswith("selector.") for name in latents)
-    assert any(name.startswith("predictor.") for name in latents)
+    assert latents == {f"selector.network.layers.0.{name}" for name in ("weight", "bias")}
 
 
 @pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
