@@ -5,7 +5,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
-import pyro
+import pyro.infer
 import torch
 from pyro.infer.autoguide import (
     AutoCallable,
@@ -14,12 +14,13 @@ from pyro.infer.autoguide import (
     AutoGuideList,
     AutoLaplaceApproximation,
 )
+from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 from torch import Tensor, nn
 
 from lexppl.effects import drawing_weights_first
 from lexppl.inference.contexts import keep_parameters_local
 from lexppl.inference.objective.site import Site
-from lexppl.inference.posterior.global_latents import is_discrete, latents_of
+from lexppl.inference.posterior.global_latents import latents_of, refuse_discrete, refuse_none
 
 GuideKind = Callable[[Any], AutoGuide]
 """From a program to its guide, which is yet to be run."""
@@ -34,7 +35,7 @@ def guide_kind(guide: Any) -> GuideKind | None:
         guide: as given to `fit`.
 
     Raises:
-        TypeError: a class of another kind, or nothing that can be called.
+        TypeError: a class of another kind, a sampler, or nothing that can be called.
         ValueError: Pyro's Laplace approximation.
 
     Example:
@@ -46,6 +47,7 @@ def guide_kind(guide: Any) -> GuideKind | None:
     """
     kind = guide.func if isinstance(guide, partial) else guide
     _refuse_laplace(kind)
+    _refuse_samplers(kind)
     if not (guide is None or callable(guide)):
         raise TypeError(
             "guide must be a class of Pyro's automatic guides, such as AutoNormal, a module or a "
@@ -146,21 +148,20 @@ def _showing_alone(model: nn.Module, names: Mapping[str, Any]) -> Iterator[None]
 def _refuse(guide: AutoGuide, shared: Mapping[str, Site]) -> None:
     name = type(guide).__name__
     _refuse_laplace(type(guide))
-    if not shared:
-        raise ValueError(
-            f"{name} has nothing to cover: the program has no latents that all rows share. Give a "
-            "prior to some of its weights (PyroSample), or leave guide= out"
+    refuse_none(shared, f"{name} has nothing to cover", "Or leave guide= out")
+    if not isinstance(guide, OF_ANY_LATENT):
+        refuse_discrete(shared, f"{name} covers continuous latents")
+
+
+def _refuse_samplers(kind: Any) -> None:
+    """Refuse what draws global latents, which is given to `fit` by another name."""
+    own = kind if isinstance(kind, type) else type(kind)
+    samples = issubclass(own, MCMCKernel | pyro.infer.MCMC) or callable(getattr(own, "run", None))
+    if samples and not issubclass(own, nn.Module):
+        raise TypeError(
+            f"{own.__name__} samples global latents and is no guide: give it as "
+            f"inference={own.__name__}, in place of guide="
         )
-    if isinstance(guide, OF_ANY_LATENT):
-        return
-    for site in shared.values():
-        if is_discrete(site):
-            raise ValueError(
-                f"{name} covers continuous latents, and the global latent {site.name!r} is "
-                f"discrete ({type(site.distribution).__name__}): write a guide that samples it "
-                "from a distribution of its own, with parameters to learn, whose score NestedIWAE "
-                "estimates"
-            )
 
 
 def _refuse_laplace(kind: Any) -> None:

@@ -12,8 +12,8 @@ from pyro.nn import PyroModule, PyroSample
 from lexppl.effects import draw_weights, imputation_particles, mask_particles
 from lexppl.inference import Enumerate, NestedIWAE
 from lexppl.inference.contexts import keep_parameters_local, program_settings, seeded
-from lexppl.inference.posterior.log_posterior import LogPosterior
-from tests.inference.posterior.gaussian_rows import (
+from lexppl.inference.posterior.stochastic.log_posterior import LogPosterior
+from tests.inference.posterior.stochastic.gaussian_rows import (
     Regression,
     SharedMask,
     mask_rows,
@@ -173,7 +173,7 @@ class Impossible(Plain):
 REFUSED = {
     "no globals": (Plain, {}, "no global latents"),
     "discrete": (Discrete, {}, "'size' is discrete"),
-    "of rows": (OfRows, {}, "'own' is a latent of each row"),
+    "of rows": (OfRows, {}, "'own' is outside mask_particles.*each row has"),
     "improper": (Improper, {}, "'flat' is improper"),
     "moving bounds": (Moving, {}, "support of 'part' depends on another latent"),
     "too few rows": (Plain, {"batch_size": 31}, "batch has 31 rows, and there are only 30"),
