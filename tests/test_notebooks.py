@@ -1,20 +1,39 @@
 """The notebooks run from top to bottom, and are committed with their pictures."""
 
+from importlib.util import find_spec
 from pathlib import Path
+from types import MappingProxyType
 
 import nbformat
 import pytest
 from nbclient import NotebookClient
 
 NOTEBOOKS = sorted((Path(__file__).parent.parent / "notebooks").glob("*.ipynb"))
+NEEDS = MappingProxyType({"fairness_privacy": ("fairlearn", "opacus")})
+"""Libraries of the extra `studies`, by notebook."""
 
 
 def test_there_are_notebooks():
-    assert {path.stem for path in NOTEBOOKS} >= {"first_explainer", "own_explainer"}
+    assert {path.stem for path in NOTEBOOKS} >= {
+        "calibrated",
+        "comparing_with_loo",
+        "fairness_privacy",
+        "first_explainer",
+        "hierarchical",
+        "how_sure",
+        "imputation_matters",
+        "one_likelihood",
+        "own_explainer",
+        "own_mask_distribution",
+        "survival",
+    }
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_runs(path):
+    missing = [name for name in NEEDS.get(path.stem, ()) if find_spec(name) is None]
+    if missing:
+        pytest.skip(f'{path.stem} needs {missing}: pip install "lexppl[studies]"')
     notebook = nbformat.read(path, as_version=4)
     committed = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     assert any("image/png" in output.get("data", {}) for output in committed)
