@@ -181,11 +181,10 @@ def line_methods(options: argparse.Namespace) -> dict[str, Callable[[], dict[str
         return {"infer": SideBySide(MCMC(samples=size[0], warmup=size[1], chains=1), at_once)}
 
     def sghmc(name: str = "SGHMC") -> dict[str, Any]:
-        import importlib
+        from lexppl import inference
 
-        home = importlib.import_module(f"lexppl.inference.posterior.{name.lower()}")
-        size = {"burn_in": 10, "thin": 2, "warm_up": 10} if short else {}
-        method = getattr(home, name)(draws=options.draws, chains=1, **size)
+        size = {"warmup": 10, "thin": 2, "climb": 10} if short else {}
+        method = getattr(inference, name)(samples=options.draws, chains=1, **size)
         return {"infer": SideBySide(method, at_once)}
 
     def bootstrap() -> dict[str, Any]:

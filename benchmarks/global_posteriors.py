@@ -26,11 +26,11 @@ import torch
 from posterior_problems import PROBLEMS, Problem, nuts_draws
 from record import Records, options_of
 
-from lexppl.inference.posterior.diagonal_vi import DiagonalVI
-from lexppl.inference.posterior.ensemble import Ensemble
-from lexppl.inference.posterior.laplace import Laplace
-from lexppl.inference.posterior.sghmc import SGHMC
-from lexppl.inference.posterior.sgld import SGLD
+from lexppl.inference.posterior.stochastic.diagonal_vi import DiagonalVI
+from lexppl.inference.posterior.stochastic.ensemble import Ensemble
+from lexppl.inference.posterior.stochastic.laplace import Laplace
+from lexppl.inference.posterior.stochastic.sghmc import SGHMC
+from lexppl.inference.posterior.stochastic.sgld import SGLD
 
 NOMINAL = 0.9
 SAME = ("problem", "method", "set")
@@ -41,8 +41,8 @@ LINE = (
 
 def methods(small: bool) -> dict[str, Any]:
     """Each inference by its name, at its defaults but for the number of draws."""
-    few = {"warm_up": 20} if small else {}
-    chain = {"chains": 2, "draws": 3, "thin": 5, "burn_in": 10} if small else {"draws": 100}
+    few = {"climb": 20} if small else {}
+    chain = {"chains": 2, "samples": 3, "thin": 5, "warmup": 10} if small else {"samples": 100}
     return {
         "SGHMC": SGHMC(**chain, **few),
         "SGLD": SGLD(**chain, **few),

@@ -5,7 +5,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
-import pyro
+import pyro.infer
 import torch
 from pyro.infer.autoguide import (
     AutoCallable,
@@ -14,6 +14,7 @@ from pyro.infer.autoguide import (
     AutoGuideList,
     AutoLaplaceApproximation,
 )
+from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 from torch import Tensor, nn
 
 from lexppl.effects import drawing_weights_first
@@ -34,7 +35,7 @@ def guide_kind(guide: Any) -> GuideKind | None:
         guide: as given to `fit`.
 
     Raises:
-        TypeError: a class of another kind, or nothing that can be called.
+        TypeError: a class of another kind, a sampler, or nothing that can be called.
         ValueError: Pyro's Laplace approximation.
 
     Example:
@@ -46,6 +47,7 @@ def guide_kind(guide: Any) -> GuideKind | None:
     """
     kind = guide.func if isinstance(guide, partial) else guide
     _refuse_laplace(kind)
+    _refuse_samplers(kind)
     if not (guide is None or callable(guide)):
         raise TypeError(
             "guide must be a class of Pyro's automatic guides, such as AutoNormal, a module or a "
@@ -161,6 +163,17 @@ def _refuse(guide: AutoGuide, shared: Mapping[str, Site]) -> None:
                 "from a distribution of its own, with parameters to learn, whose score NestedIWAE "
                 "estimates"
             )
+
+
+def _refuse_samplers(kind: Any) -> None:
+    """Refuse what draws global latents, which is given to `fit` by another name."""
+    own = kind if isinstance(kind, type) else type(kind)
+    samples = issubclass(own, MCMCKernel | pyro.infer.MCMC) or callable(getattr(own, "run", None))
+    if samples and not issubclass(own, nn.Module):
+        raise TypeError(
+            f"{own.__name__} samples global latents and is no guide: give it as "
+            f"inference={own.__name__}, in place of guide="
+        )
 
 
 def _refuse_laplace(kind: Any) -> None:

@@ -10,7 +10,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from lexppl.argument_checks import fraction, int_at_least
+from lexppl.argument_checks import int_at_least
 from lexppl.effects import weights_with_priors
 from lexppl.inference.batches import Data, LoadedRows
 from lexppl.inference.contexts import program_settings, seeded
@@ -27,13 +27,13 @@ from lexppl.inference.schedules import Linear, Schedule, at
 from lexppl.inference.stages import OptimizerFactory, Stage, TrainingModules
 from lexppl.inference.system import System
 from lexppl.inference.training.collapse import collapse, mask_marginals, report_collapse
+from lexppl.inference.training.divided_rows import divided_rows
 from lexppl.inference.training.fit_arguments import (
     check_alike,
     check_bootstrap,
     check_numbers,
     replicates_asked_for,
 )
-from lexppl.inference.training.folded_rows import folded
 from lexppl.inference.training.loop import Callback, TrainingLoop
 from lexppl.inference.training.preparation import (
     builder_of,
@@ -46,14 +46,7 @@ from lexppl.inference.training.preparation import (
 from lexppl.inference.training.response_checks import holds_labels, refuse_rows
 from lexppl.inference.training.result import FitResult, History
 from lexppl.inference.training.row_fitted import fit_to_rows
-from lexppl.inference.training.row_weights import (
-    DIRICHLET,
-    GIVEN,
-    RowWeighting,
-    TrainingRows,
-    WeightedRows,
-    without_weights,
-)
+from lexppl.inference.training.row_weights import DIRICHLET, GIVEN, RowWeighting, WeightedRows
 from lexppl.inference.training.sampled_fit import (
     DefaultShare,
     refuse_training_arguments,
@@ -264,7 +257,7 @@ def fit(
         with seeded(seed):
             if isinstance(valid, DefaultShare) and all(s.keeps_last for s in copies[0].stages):
                 valid = None
-            rows, held_out, learned_rows = _divided(valid, rows, dtype, weighting, folds)
+            rows, held_out, learned_rows = divided_rows(valid, rows, dtype, weighting, folds)
         for name, some in (("rows to learn from", rows), ("validation rows", held_out)):
             refuse_rows(copies[0].stages, some, name, replicates)
         fit_to_rows(copies, learned_rows, seed)
@@ -327,40 +320,6 @@ def _names(train: Data | ReplicateData, kind: str) -> Any:
     if isinstance(train, ReplicateData):
         return train.common(kind)
     return getattr(train, kind, None)
-
-
-def _validation(
-    valid: Data | ReplicateData | float | None, rows: Rows, dtype: torch.dtype
-) -> tuple[Rows, Rows | None]:
-    if valid is None:
-        return rows, None
-    if not isinstance(valid, float | int):
-        return rows, training_rows(valid, dtype, "valid")
-    share = fraction("valid", valid, of="the rows")
-    if isinstance(rows, LoadedRows):
-        raise ValueError("a loader cannot be split: give validation rows as valid=, or valid=None")
-    if len(rows) < 2:
-        raise ValueError("one row cannot be split into training and validation rows")
-    return rows.split(share)
-
-
-def _divided(
-    valid: Data | ReplicateData | float | None,
-    rows: Rows,
-    dtype: torch.dtype,
-    weighting: RowWeighting | None,
-    folds: int,
-) -> tuple[Rows, Rows | WeightedRows | None, TrainingRows]:
-    """The training rows, the validation rows, and the former as they are learned from: with their
-    weights, and in their folds."""
-    if weighting is None:
-        rows, held_out = _validation(valid, rows, dtype)
-        return rows, held_out, rows if folds == 1 else folded(rows, folds)
-    weighted, apart = _validation(valid, weighting.added(rows), dtype)
-    settled = weighting.settled(weighted)
-    learned = WeightedRows(settled if folds == 1 else folded(settled, folds))
-    judged = weighting.held_out(apart, isinstance(valid, float | int))
-    return without_weights(settled), judged, learned
 
 
 def _check_devices(runner: Replicates, rows: Rows) -> None:

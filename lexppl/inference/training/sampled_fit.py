@@ -14,7 +14,7 @@ from lexppl.inference.batches import Data, LoadedRows, TensorRows
 from lexppl.inference.contexts import keep_parameters_local, seeded
 from lexppl.inference.posterior.convergence import SamplerWarning, warn_of, with_convergence
 from lexppl.inference.posterior.global_draws import SamplerRecord
-from lexppl.inference.posterior.mcmc import as_inference
+from lexppl.inference.posterior.mcmc.mcmc import as_inference
 from lexppl.inference.replicates.replicate_rows import training_rows
 from lexppl.inference.system import System
 from lexppl.inference.training.fit_arguments import check_alike

@@ -6,6 +6,7 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
+from pyro.infer import HMC, NUTS
 from pyro.infer.autoguide import (
     AutoDelta,
     AutoDiagonalNormal,
@@ -20,7 +21,7 @@ from pyro.nn import PyroModule, PyroSample
 from lexppl import explain, fit
 from lexppl.arviz_compatibility import group_of
 from lexppl.effects import mask_particles
-from lexppl.inference import Linear, NestedIWAE
+from lexppl.inference import MCMC, SGHMC, Linear, NestedIWAE
 from lexppl.inference.posterior.global_latents import latents_of
 from lexppl.models import ConstantImputer
 from lexppl.systems import l2x, lex
@@ -207,6 +208,11 @@ def test_programs_that_it_does_not_cover_are_refused(model, words, instance):
         (partial(Line), TypeError, "guide=Line is a class"),
         (AutoLaplaceApproximation, ValueError, "AutoMultivariateNormal"),
         (partial(AutoNormal, print), TypeError, "by name"),
+        (NUTS, TypeError, "NUTS samples global latents.*inference=NUTS"),
+        (partial(HMC, num_steps=3), TypeError, "inference=HMC"),
+        (NUTS(potential_fn=lambda z: 0.0), TypeError, "inference=NUTS"),
+        (MCMC(samples=10), TypeError, "inference=MCMC"),
+        (SGHMC, TypeError, "inference=SGHMC"),
         (AutoNormal(OfSites()), ValueError, "guide samples 'effect', which the model does not"),
         (
             AutoNormal(pyro.poutine.block(Line(), hide=["slope", "mask"])),

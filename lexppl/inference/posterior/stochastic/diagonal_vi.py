@@ -13,10 +13,10 @@ from tqdm.auto import tqdm
 from lexppl.argument_checks import finite_float, int_at_least
 from lexppl.inference.contexts import program_settings, seeded
 from lexppl.inference.nested_iwae import NestedIWAE
-from lexppl.inference.posterior.bayes_extra import bayes_library
 from lexppl.inference.posterior.global_draws import GlobalDraws, SamplerRecord
-from lexppl.inference.posterior.log_posterior import LogPosterior
-from lexppl.inference.posterior.scaled_start import ScaledStart, climbing_steps
+from lexppl.inference.posterior.stochastic.bayes_extra import bayes_library
+from lexppl.inference.posterior.stochastic.log_posterior import LogPosterior
+from lexppl.inference.posterior.stochastic.scaled_start import ScaledStart, climbing_steps
 
 STARTS = 4
 """Climbs, of which the highest is gone on from."""
@@ -35,9 +35,9 @@ class DiagonalVI:
     it. `fit(guide=AutoNormal)` fits the same family, and parameters without a prior along with it.
 
     Args:
-        draws: S, independent ones of q.
+        samples: S, independent ones of q.
         steps: of Adam.
-        warm_up: steps of Adam to a mode, and three times half as many once scales are known.
+        climb: steps of Adam to a mode, and three times half as many once scales are known.
         batch_size: B; None for a tenth of the rows, at least 100.
         lr: Adam's first rate, in posterior sds; it falls to 0 as a cosine.
         temperature: T > 0; T = 1 for the posterior.
@@ -56,9 +56,9 @@ class DiagonalVI:
         Roeder, Wu, Duvenaud. Sticking the landing. NeurIPS 2017.
     """
 
-    draws: int = 1000
+    samples: int = 1000
     steps: int = 2000
-    warm_up: int = 400
+    climb: int = 400
     batch_size: int | None = None
     lr: float = 0.05
     temperature: float = 1.0
@@ -66,9 +66,9 @@ class DiagonalVI:
     objective: NestedIWAE | None = None
 
     def __post_init__(self) -> None:
-        for name in ("draws", "steps"):
+        for name in ("samples", "steps"):
             int_at_least(name, getattr(self, name))
-        int_at_least("warm_up", self.warm_up, 0)
+        int_at_least("climb", self.climb, 0)
         if self.batch_size is not None:
             int_at_least("batch_size", self.batch_size)
         finite_float("lr", self.lr, above=0.0)
@@ -93,14 +93,14 @@ class DiagonalVI:
             seeded(seed, target.device),
             program_settings(validate=False),
             tqdm(
-                total=climbing_steps(self.warm_up) + self.steps,
+                total=climbing_steps(self.climb) + self.steps,
                 disable=None if progress else True,
                 unit="step",
             ) as bar,
         ):
-            start = ScaledStart.find(target, STARTS, self.warm_up, bar).highest()
+            start = ScaledStart.find(target, STARTS, self.climb, bar).highest()
             state = self._fitted(start, bar)
-            noise = torch.randn(self.draws, *state.params.shape).to(state.params)
+            noise = torch.randn(self.samples, *state.params.shape).to(state.params)
             vectors = state.params + noise * state.log_sd_diag.exp()
         if not bool(vectors.isfinite().all()):
             raise FloatingPointError("the fit has left the finite numbers: give a smaller lr")

@@ -13,10 +13,10 @@ from tqdm.auto import tqdm
 from lexppl.argument_checks import int_at_least
 from lexppl.inference.contexts import program_settings, seeded
 from lexppl.inference.nested_iwae import NestedIWAE
-from lexppl.inference.posterior.bayes_extra import bayes_library
 from lexppl.inference.posterior.global_draws import GlobalDraws, SamplerRecord
-from lexppl.inference.posterior.log_posterior import FirstMasks, LogPosterior
-from lexppl.inference.posterior.scaled_start import ScaledStart, climbing_steps
+from lexppl.inference.posterior.stochastic.bayes_extra import bayes_library
+from lexppl.inference.posterior.stochastic.log_posterior import FirstMasks, LogPosterior
+from lexppl.inference.posterior.stochastic.scaled_start import ScaledStart, climbing_steps
 
 NEWTON_STEPS = 20
 CLOSE = 0.01
@@ -49,10 +49,10 @@ class Laplace:
     climbs have found.
 
     Args:
-        draws: S.
+        samples: S.
         diagonal: leave correlations out, for networks.
         starts: climbs, each from a draw of the prior.
-        warm_up: steps of Adam of each, and three times half as many once scales are known.
+        climb: steps of Adam of each, and three times half as many once scales are known.
         batch_size: of the climbs; None for all rows.
         objective: the bound ℒ; None to choose. A dense Hessian needs the exact log-likelihood: a
             gradient of drawn masks is an estimate, whose own derivative means nothing. Of a bound
@@ -63,7 +63,7 @@ class Laplace:
         ValueError, TypeError: a number outside its range.
 
     Example:
-        >>> Laplace(diagonal=True).draws
+        >>> Laplace(diagonal=True).samples
         1000
 
     Reference:
@@ -71,15 +71,15 @@ class Laplace:
         1992. Daxberger et al. Laplace redux. NeurIPS 2021.
     """
 
-    draws: int = 1000
+    samples: int = 1000
     diagonal: bool = False
     starts: int = 4
-    warm_up: int = 400
+    climb: int = 400
     batch_size: int | None = None
     objective: NestedIWAE | None = None
 
     def __post_init__(self) -> None:
-        for name in ("draws", "starts", "warm_up"):
+        for name in ("samples", "starts", "climb"):
             int_at_least(name, getattr(self, name))
         if self.batch_size is not None:
             int_at_least("batch_size", self.batch_size)
@@ -107,14 +107,14 @@ class Laplace:
             seeded(seed, target.device),
             program_settings(validate=False),
             tqdm(
-                total=climbing_steps(self.warm_up), disable=None if progress else True, unit="step"
+                total=climbing_steps(self.climb), disable=None if progress else True, unit="step"
             ) as bar,
         ):
-            start = ScaledStart.find(target, self.starts, self.warm_up, bar)
+            start = ScaledStart.find(target, self.starts, self.climb, bar)
             start = start.highest()
             place = start.unscaled(start.vectors)[0]
             find = _diagonal if self.diagonal else _dense
-            vectors = find(target, place, self.draws)
+            vectors = find(target, place, self.samples)
         name = f"{'diagonal' if self.diagonal else 'dense'} Laplace"
         samples = target.sites.samples(vectors.unsqueeze(0))
         record = SamplerRecord(name, are_chains=False, note=target.note)
@@ -151,8 +151,9 @@ def _dense(target: LogPosterior, place: Tensor, draws: int) -> Tensor:
             least = float(torch.linalg.eigvalsh(precision)[0])
             raise FloatingPointError(
                 "the log posterior has no maximum where the climb ended (its least curvature is "
-                f"{least:.3g}): more warm_up or starts may find one; weights that are free to "
-                "change places or signs have none, for which Laplace(diagonal=True) or SGHMC() is"
+                f"{least:.3g}): a larger climb or more starts may find one; weights that are free "
+                "to change places or signs have none, for which Laplace(diagonal=True) or SGHMC() "
+                "is"
             )
         move = torch.cholesky_solve(step.unsqueeze(-1), root).squeeze(-1)
         if float((step * move).sum().clamp_min(0.0).sqrt()) < CLOSE:
@@ -160,7 +161,8 @@ def _dense(target: LogPosterior, place: Tensor, draws: int) -> Tensor:
             return law.sample((draws,))
         place = (place + move).detach()
     raise FloatingPointError(
-        f"Newton's method has found no mode in {NEWTON_STEPS} steps: give more warm_up or starts"
+        f"Newton's method has found no mode in {NEWTON_STEPS} steps: give a larger climb or more "
+        "starts"
     )
 
 
@@ -190,7 +192,7 @@ def _diagonal(target: LogPosterior, place: Tensor, draws: int) -> Tensor:
     if not distance < FAR:
         warnings.warn(
             f"the climb ended about {distance:.2g} posterior sds from a mode, and the draws stand "
-            "about where it ended: give more warm_up",
+            "about where it ended: give a larger climb",
             stacklevel=4,
         )
     sd = state.prec_diag.rsqrt()

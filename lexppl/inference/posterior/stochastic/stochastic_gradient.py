@@ -1,4 +1,4 @@
-"""What the samplers by stochastic gradients share: warm-up, schedule, burn-in, thinning."""
+"""What the samplers by stochastic gradients share: start, warm-up, schedule, thinning."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from tqdm.auto import tqdm
 from lexppl.argument_checks import finite_float, int_at_least
 from lexppl.inference.contexts import program_settings, seeded
 from lexppl.inference.nested_iwae import NestedIWAE
-from lexppl.inference.posterior.bayes_extra import bayes_library
 from lexppl.inference.posterior.global_draws import GlobalDraws, SamplerRecord
-from lexppl.inference.posterior.log_posterior import LogPosterior
-from lexppl.inference.posterior.scaled_start import ScaledStart, climbing_steps
+from lexppl.inference.posterior.stochastic.bayes_extra import bayes_library
+from lexppl.inference.posterior.stochastic.log_posterior import LogPosterior
+from lexppl.inference.posterior.stochastic.scaled_start import ScaledStart, climbing_steps
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -29,11 +29,11 @@ class StochasticGradientSampler(ABC):
     `posteriors` that makes a step.
     """
 
-    draws: int = 250
+    samples: int = 250
     chains: int = 4
-    burn_in: int = 400
+    warmup: int = 400
     thin: int = 40
-    warm_up: int = 400
+    climb: int = 400
     batch_size: int | None = None
     lr: float | None = None
     temperature: float = 1.0
@@ -43,9 +43,9 @@ class StochasticGradientSampler(ABC):
     name: ClassVar[str]
 
     def __post_init__(self) -> None:
-        for name in ("draws", "chains", "thin"):
+        for name in ("samples", "chains", "thin"):
             int_at_least(name, getattr(self, name))
-        for name in ("burn_in", "warm_up"):
+        for name in ("warmup", "climb"):
             int_at_least(name, getattr(self, name), 0)
         if self.batch_size is not None:
             int_at_least("batch_size", self.batch_size)
@@ -86,13 +86,13 @@ class StochasticGradientSampler(ABC):
         """
         bayes_library()
         target = LogPosterior.of(model, rows, seed, self.batch_size, self.objective)
-        total = climbing_steps(self.warm_up) + self.burn_in + self.draws * self.thin
+        total = climbing_steps(self.climb) + self.warmup + self.samples * self.thin
         with (
             seeded(seed, target.device),
             program_settings(validate=False),
             tqdm(total=total, disable=None if progress else True, unit="step") as bar,
         ):
-            start = ScaledStart.find(target, self.chains, self.warm_up, bar)
+            start = ScaledStart.find(target, self.chains, self.climb, bar)
             self.rate(float(start.noise.max()))
             start = self._settled(start, bar)
             drawn, stats = self._drawn(start, bar)
@@ -101,7 +101,7 @@ class StochasticGradientSampler(ABC):
 
     def _settled(self, start: ScaledStart, bar: Any) -> ScaledStart:
         """Burnt in, in two halves: scales and noise are measured again where the first ends."""
-        for steps in (self.burn_in // 2, self.burn_in - self.burn_in // 2):
+        for steps in (self.warmup // 2, self.warmup - self.warmup // 2):
             state, update, _ = self._begun(start)
             for _ in range(steps):
                 state, _ = update(state, start.target.batches(self.chains), inplace=False)
@@ -128,20 +128,20 @@ class StochasticGradientSampler(ABC):
         state, update, lr = self._begun(start)
         drawn, log_posteriors = [], []
         each = start.vectors
-        for draw in range(self.draws):
+        for draw in range(self.samples):
             for _ in range(self.thin):
                 state, each = update(state, start.target.batches(self.chains), inplace=False)
                 bar.update()
             if not bool(state.params.isfinite().all()):
                 raise FloatingPointError(
                     f"{self.name} has left the finite numbers by draw {draw}: give a smaller lr "
-                    f"(its largest is {lr(0):.3g}), or more warm_up"
+                    f"(its largest is {lr(0):.3g}), or a larger climb"
                 )
             drawn.append(state.params)
             log_posteriors.append(each)
         last = lr(self.thin - 1)
         stats = {
-            "step_size": torch.full((self.chains, self.draws), last),
+            "step_size": torch.full((self.chains, self.samples), last),
             "minibatch_log_posterior": torch.stack(log_posteriors, 1).detach(),
         }
         return torch.stack(drawn, 1).detach(), stats

@@ -12,11 +12,11 @@ from pyro.nn import PyroModule, PyroSample
 from lexppl.distributions.top_entries import TopEntries
 from lexppl.effects import imputation_particles, mask_particles, penalty
 from lexppl.inference.contexts import program_settings
-from lexppl.inference.posterior.potential import Potential
-from lexppl.inference.posterior.recorded import Recorded
+from lexppl.inference.posterior.mcmc.potential import Potential
+from lexppl.inference.posterior.mcmc.recorded import Recorded
 from lexppl.models import GaussianImputer
 from tests.gradients.enumeration import threshold
-from tests.inference.posterior.programs import (
+from tests.inference.posterior.mcmc.programs import (
     Weighted,
     log_likelihood,
     log_likelihood_at_mean,

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from lexppl.argument_checks import finite_float
-from lexppl.inference.posterior.bayes_extra import bayes_library
-from lexppl.inference.posterior.stochastic_gradient import StochasticGradientSampler
+from lexppl.inference.posterior.stochastic.bayes_extra import bayes_library
+from lexppl.inference.posterior.stochastic.stochastic_gradient import StochasticGradientSampler
 
 LARGEST_STEP = 0.1
 
@@ -26,11 +26,11 @@ class SGLD(StochasticGradientSampler):
     with the same v, `log p̂`, cycles and bounds.
 
     Args:
-        draws: S a chain.
+        samples: S a chain.
         chains: C, each from a start of its own, run at once.
-        burn_in: steps after the warm-up that are thrown away.
+        warmup: steps after the climb that are thrown away.
         thin: steps before each draw, a cycle of ε.
-        warm_up: steps of Adam to a mode, and half as many more once scales are known.
+        climb: steps of Adam to a mode, and half as many more once scales are known.
         batch_size: B, with replacement; None for a tenth of the rows, at least 100.
         lr: the largest ε, in (0, 2/β); None for 0.1, or less where a batch is noisy.
         beta: β ≥ 0, the variance of a gradient's noise in units of v; None to measure it.
@@ -42,7 +42,7 @@ class SGLD(StochasticGradientSampler):
         ValueError, TypeError: a number outside its range.
 
     Example:
-        >>> SGLD(draws=100, thin=20).chains
+        >>> SGLD(samples=100, thin=20).chains
         4
 
     Reference:

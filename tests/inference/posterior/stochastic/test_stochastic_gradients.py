@@ -11,10 +11,10 @@ import torch
 from lexppl import explain
 from lexppl.arviz_compatibility import group_of
 from lexppl.inference import NestedIWAE, fit
-from lexppl.inference.posterior.laplace import Laplace
-from lexppl.inference.posterior.sghmc import SGHMC
-from lexppl.inference.posterior.sgld import SGLD
-from tests.inference.posterior.gaussian_rows import (
+from lexppl.inference.posterior.stochastic.laplace import Laplace
+from lexppl.inference.posterior.stochastic.sghmc import SGHMC
+from lexppl.inference.posterior.stochastic.sgld import SGLD
+from tests.inference.posterior.stochastic.gaussian_rows import (
     Regression,
     SharedMask,
     against,
@@ -24,7 +24,7 @@ from tests.inference.posterior.gaussian_rows import (
 )
 
 SAMPLERS = (SGHMC, SGLD)
-SHORT = {"chains": 64, "draws": 4, "thin": 20, "burn_in": 240, "warm_up": 100, "batch_size": 60}
+SHORT = {"chains": 64, "samples": 4, "thin": 20, "warmup": 240, "climb": 100, "batch_size": 60}
 """Steps enough for three weights in scaled coordinates."""
 
 ROWS = regression_rows(inputs=3, rows=300, scale=10.0)
@@ -52,7 +52,7 @@ def test_a_conjugate_posterior_in_unequal_units_is_found(sampler):
 
 def test_without_the_scale_of_a_batch_it_is_not(monkeypatch):
     """A batch of 60 of 300 rows then stands for 60: sds are √5 times as large."""
-    module = sys.modules["lexppl.inference.posterior.log_posterior"]
+    module = sys.modules["lexppl.inference.posterior.stochastic.log_posterior"]
     monkeypatch.setattr(module, "MiniBatch", lambda *_: nullcontext())
     off, _ = far(SGHMC(**{**SHORT, "chains": 256}))
     assert off > MOST_Z
@@ -66,7 +66,7 @@ def test_without_noise_it_is_not(sampler):
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_a_seed_gives_the_same_bits_and_the_global_state_stays(sampler):
-    few = sampler(draws=2, chains=2, thin=3, burn_in=2, warm_up=4)
+    few = sampler(samples=2, chains=2, thin=3, warmup=2, climb=4)
     before = torch.random.get_rng_state()
     first, again, other = drawn(few), drawn(few), drawn(few, seed=1)
     assert torch.equal(before, torch.random.get_rng_state())
@@ -79,14 +79,14 @@ def test_a_seed_gives_the_same_bits_and_the_global_state_stays(sampler):
 
 
 def test_a_bound_is_said_to_be_one():
-    few = SGHMC(draws=2, chains=2, thin=2, burn_in=2, warm_up=2, objective=NestedIWAE(masks=3))
+    few = SGHMC(samples=2, chains=2, thin=2, warmup=2, climb=2, objective=NestedIWAE(masks=3))
     found = few.run(SharedMask(), mask_rows(rows=40), seed=0, progress=False)
     assert found.sampler.name == "SGHMC" and "lower bound with L = 3" in found.sampler.note
     assert set(found.samples) == {"slope", "keep"}
 
 
 def test_a_fit_by_it_is_explained_by_its_draws():
-    few = SGHMC(draws=4, chains=2, thin=2, burn_in=2, warm_up=4)
+    few = SGHMC(samples=4, chains=2, thin=2, warmup=2, climb=4)
     x, y = mask_rows(rows=60)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -98,11 +98,11 @@ def test_a_fit_by_it_is_explained_by_its_draws():
 
 def test_a_step_too_large_for_a_batch_s_noise_is_refused():
     with pytest.raises(ValueError, match=r"lr=5.0 is too large.*at most"):
-        drawn(SGHMC(draws=2, chains=2, thin=2, burn_in=0, warm_up=2, lr=5.0, batch_size=30))
+        drawn(SGHMC(samples=2, chains=2, thin=2, warmup=0, climb=2, lr=5.0, batch_size=30))
 
 
 def test_a_chain_that_leaves_the_numbers_is_told():
-    wild = SGLD(draws=2, chains=2, thin=300, burn_in=0, warm_up=2, lr=1e6, beta=0.0)
+    wild = SGLD(samples=2, chains=2, thin=300, warmup=0, climb=2, lr=1e6, beta=0.0)
     with pytest.raises(FloatingPointError, match="a smaller lr"):
         drawn(wild)
 
@@ -111,7 +111,7 @@ REFUSED = {
     "no step": {"lr": 0.0},
     "a step back": {"lr": -0.1},
     "no noise": {"temperature": 0.0},
-    "no draws": {"draws": 0},
+    "no draws": {"samples": 0},
     "no chains": {"chains": 0},
     "half a step": {"thin": 0.5},
     "an empty batch": {"batch_size": 0},

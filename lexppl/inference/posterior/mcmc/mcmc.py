@@ -20,8 +20,8 @@ from lexppl.argument_checks import int_at_least
 from lexppl.evaluation_mode import evaluating
 from lexppl.inference.contexts import keep_parameters_local, program_settings, seeded
 from lexppl.inference.posterior.global_draws import GlobalDraws, PosteriorInference, SamplerRecord
-from lexppl.inference.posterior.potential import Potential
-from lexppl.inference.posterior.recorded import Recorded
+from lexppl.inference.posterior.mcmc.potential import Potential
+from lexppl.inference.posterior.mcmc.recorded import Recorded
 
 OURS = (
     "model",
@@ -62,9 +62,9 @@ class MCMC:
 
     The masks are no part of the chain: they are summed out exactly, so that the kernel sees the
     smooth density `p(θ) Π_n Σ_z p(z | x_n, θ) p(y_n | x_n, z, θ)`, and all rows take part in every
-    step (:class:`~lexppl.inference.posterior.potential.Potential`). Parameters without priors stay
-    at the values that they have. Chains run one after another, each from a seed and a start of its
-    own. Numbers are of the type of x: float64 rows are the surer ones.
+    step (:class:`~lexppl.inference.posterior.mcmc.potential.Potential`). Parameters without priors
+    stay at the values that they have. Chains run one after another, each from a seed and a start of
+    its own. Numbers are of the type of x: float64 rows are the surer ones.
 
     Args:
         kernel: `NUTS` or `HMC`, a class derived from one, or a `functools.partial` of it with its

@@ -11,10 +11,10 @@ from pyro.nn import PyroModule, PyroSample
 
 from lexppl.effects import draw_weights, imputation_particles, mask_particles
 from lexppl.inference import NestedIWAE
-from lexppl.inference.posterior.diagonal_vi import DiagonalVI
-from lexppl.inference.posterior.ensemble import Ensemble
-from lexppl.inference.posterior.laplace import Laplace
-from tests.inference.posterior.gaussian_rows import (
+from lexppl.inference.posterior.stochastic.diagonal_vi import DiagonalVI
+from lexppl.inference.posterior.stochastic.ensemble import Ensemble
+from lexppl.inference.posterior.stochastic.laplace import Laplace
+from tests.inference.posterior.stochastic.gaussian_rows import (
     Regression,
     SharedMask,
     against,
@@ -40,7 +40,7 @@ def conditional_sds(x):
 
 
 def test_a_dense_laplace_is_exact_where_the_posterior_is_normal():
-    found, samples = run(Laplace(draws=2000, warm_up=50))
+    found, samples = run(Laplace(samples=2000, climb=50))
     z, ratio, error = against(samples["weights"], *regression_posterior(*ROWS))
     assert np.all(np.abs(z) < MOST_Z)
     assert np.all(np.abs(ratio - 1.0) < MOST_Z * error)
@@ -49,7 +49,7 @@ def test_a_dense_laplace_is_exact_where_the_posterior_is_normal():
 
 
 def test_its_correlations_are_there_too():
-    _, samples = run(Laplace(draws=2000, warm_up=50))
+    _, samples = run(Laplace(samples=2000, climb=50))
     x = ROWS[0].double()
     covariance = (x.mT @ x + torch.eye(3) / 100.0).inverse().numpy()
     expected = covariance[0, 1] / np.sqrt(covariance[0, 0] * covariance[1, 1])
@@ -59,7 +59,7 @@ def test_its_correlations_are_there_too():
 
 def test_a_diagonal_laplace_has_the_sds_of_one_weight_while_the_others_stay():
     """The information is estimated from 300 rows: the relative error of a sd is √(2/300)/2."""
-    found, samples = run(Laplace(draws=2000, diagonal=True, warm_up=200))
+    found, samples = run(Laplace(samples=2000, diagonal=True, climb=200))
     ratio = samples["weights"][0].std(0) / conditional_sds(ROWS[0])
     assert np.all(np.abs(ratio - 1.0) < MOST_Z * np.sqrt(0.5 / 300 + 0.5 / 2000))
     wide = samples["weights"][0].std(0) / regression_posterior(*ROWS)[1]
@@ -69,13 +69,13 @@ def test_a_diagonal_laplace_has_the_sds_of_one_weight_while_the_others_stay():
 
 def test_a_diagonal_laplace_says_that_it_missed_the_mode():
     with pytest.warns(UserWarning, match="posterior sds from a mode"):
-        run(Laplace(draws=2, diagonal=True, warm_up=1))
+        run(Laplace(samples=2, diagonal=True, climb=1))
 
 
 def test_masks_that_are_listed_have_a_hessian():
     """The posterior is skewed: Laplace's sds are measured, and its mode is one."""
     rows = mask_rows()
-    _, samples = run(Laplace(draws=1000, warm_up=50), SharedMask(), rows)
+    _, samples = run(Laplace(samples=1000, climb=50), SharedMask(), rows)
     mean, sd = mask_posterior(*rows)
     both = np.stack([samples["slope"], samples["keep"]], -1)
     z, ratio, _ = against(both, mean, sd)
@@ -87,7 +87,7 @@ def test_drawn_masks_have_no_dense_hessian_and_a_diagonal_one():
     rows = mask_rows(rows=60)
     with pytest.raises(ValueError, match="exact log-likelihood"):
         run(Laplace(objective=NestedIWAE(masks=3)), SharedMask(), rows)
-    method = Laplace(draws=5, diagonal=True, warm_up=20, objective=NestedIWAE(masks=3))
+    method = Laplace(samples=5, diagonal=True, climb=20, objective=NestedIWAE(masks=3))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found, _ = run(method, SharedMask(), rows)
@@ -111,11 +111,11 @@ class Steep(PyroModule):
 def test_no_maximum_is_told():
     x = torch.randn(20, 1, generator=torch.Generator().manual_seed(0))
     with pytest.raises(FloatingPointError, match="no maximum"):
-        run(Laplace(draws=2, starts=1, warm_up=1), Steep(), (x, x[:, 0]))
+        run(Laplace(samples=2, starts=1, climb=1), Steep(), (x, x[:, 0]))
 
 
 def test_diagonal_vi_has_the_sds_of_one_weight_while_the_others_stay():
-    found, samples = run(DiagonalVI(draws=2000, steps=800, warm_up=100, batch_size=300, lr=0.1))
+    found, samples = run(DiagonalVI(samples=2000, steps=800, climb=100, batch_size=300, lr=0.1))
     mean, sd = regression_posterior(*ROWS)
     ratio = samples["weights"][0].std(0) / conditional_sds(ROWS[0])
     assert np.all(np.abs(ratio - 1.0) < 0.15)
@@ -124,7 +124,7 @@ def test_diagonal_vi_has_the_sds_of_one_weight_while_the_others_stay():
 
 
 def test_an_ensemble_about_one_mode_stands_at_it():
-    method = Ensemble(members=5, warm_up=200, batch_size=300)
+    method = Ensemble(members=5, climb=200, batch_size=300)
     found, samples = run(method)
     mean, sd = regression_posterior(*ROWS)
     assert samples["weights"].shape == (1, 5, 3)
@@ -135,7 +135,7 @@ def test_an_ensemble_about_one_mode_stands_at_it():
 @pytest.mark.parametrize(
     ("kind", "options"),
     [
-        (Laplace, {"draws": 0}),
+        (Laplace, {"samples": 0}),
         (Laplace, {"starts": 0}),
         (Laplace, {"batch_size": 0}),
         (DiagonalVI, {"lr": 0.0}),

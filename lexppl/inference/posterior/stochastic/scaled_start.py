@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lexppl.inference.posterior.log_posterior import LogPosterior
+from lexppl.inference.posterior.stochastic.log_posterior import LogPosterior
 
 RATE = 0.05
 """Adam's first rate, in units of u."""

@@ -12,8 +12,8 @@ from lexppl.argument_checks import int_at_least
 from lexppl.inference.contexts import program_settings, seeded
 from lexppl.inference.nested_iwae import NestedIWAE
 from lexppl.inference.posterior.global_draws import GlobalDraws, SamplerRecord
-from lexppl.inference.posterior.log_posterior import LogPosterior
-from lexppl.inference.posterior.scaled_start import ScaledStart, climbing_steps
+from lexppl.inference.posterior.stochastic.log_posterior import LogPosterior
+from lexppl.inference.posterior.stochastic.scaled_start import ScaledStart, climbing_steps
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -29,7 +29,7 @@ class Ensemble:
 
     Args:
         members: R.
-        warm_up: steps of Adam of each, and three times half as many once scales are known.
+        climb: steps of Adam of each, and three times half as many once scales are known.
         batch_size: B, of each member's own rows; None for a tenth of the rows, at least 100.
         objective: the bound ℒ; None to choose, as for :class:`SGHMC`.
 
@@ -37,7 +37,7 @@ class Ensemble:
         ValueError, TypeError: a number outside its range.
 
     Example:
-        >>> Ensemble(members=5).warm_up
+        >>> Ensemble(members=5).climb
         1000
 
     Reference:
@@ -46,13 +46,13 @@ class Ensemble:
     """
 
     members: int = 10
-    warm_up: int = 1000
+    climb: int = 1000
     batch_size: int | None = None
     objective: NestedIWAE | None = None
 
     def __post_init__(self) -> None:
         int_at_least("members", self.members, 2)
-        int_at_least("warm_up", self.warm_up)
+        int_at_least("climb", self.climb)
         if self.batch_size is not None:
             int_at_least("batch_size", self.batch_size)
         if not (self.objective is None or isinstance(self.objective, NestedIWAE)):
@@ -68,13 +68,13 @@ class Ensemble:
                 discrete ones.
         """
         target = LogPosterior.of(model, rows, seed, self.batch_size, self.objective)
-        total = climbing_steps(self.warm_up)
+        total = climbing_steps(self.climb)
         with (
             seeded(seed, target.device),
             program_settings(validate=False),
             tqdm(total=total, disable=None if progress else True, unit="step") as bar,
         ):
-            start = ScaledStart.find(target, self.members, self.warm_up, bar)
+            start = ScaledStart.find(target, self.members, self.climb, bar)
         samples = target.sites.samples(start.unscaled(start.vectors).unsqueeze(0))
         record = SamplerRecord("deep ensemble", are_chains=False, note=target.note)
         return GlobalDraws(samples, record, target.model)

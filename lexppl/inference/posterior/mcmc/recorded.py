@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from lexppl.inference.posterior.potential import Potential
+from lexppl.inference.posterior.mcmc.potential import Potential
 
 TOLERANCE = 1e-4
 """Of the largest number: of float32 sums in another order, and far below a step's energy."""

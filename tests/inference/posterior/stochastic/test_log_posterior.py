@@ -12,8 +12,8 @@ from pyro.nn import PyroModule, PyroSample
 from lexppl.effects import draw_weights, imputation_particles, mask_particles
 from lexppl.inference import Enumerate, NestedIWAE
 from lexppl.inference.contexts import keep_parameters_local, program_settings, seeded
-from lexppl.inference.posterior.log_posterior import LogPosterior
-from tests.inference.posterior.gaussian_rows import (
+from lexppl.inference.posterior.stochastic.log_posterior import LogPosterior
+from tests.inference.posterior.stochastic.gaussian_rows import (
     Regression,
     SharedMask,
     mask_rows,

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from lexppl.argument_checks import finite_float
-from lexppl.inference.posterior.bayes_extra import bayes_library
-from lexppl.inference.posterior.stochastic_gradient import StochasticGradientSampler
+from lexppl.inference.posterior.stochastic.bayes_extra import bayes_library
+from lexppl.inference.posterior.stochastic.stochastic_gradient import StochasticGradientSampler
 
 LARGEST_STEP = 0.15
 
@@ -39,11 +39,11 @@ class SGHMC(StochasticGradientSampler):
     does for badly scaled posteriors. Strong correlations slow it down: look at `az.ess`.
 
     Args:
-        draws: S a chain.
+        samples: S a chain.
         chains: C, each from a start of its own, run at once.
-        burn_in: steps after the warm-up that are thrown away.
+        warmup: steps after the climb that are thrown away.
         thin: steps before each draw, a cycle of ε.
-        warm_up: steps of Adam to a mode, and half as many more once scales are known.
+        climb: steps of Adam to a mode, and half as many more once scales are known.
         batch_size: B, with replacement; None for a tenth of the rows, at least 100.
         lr: the largest ε, in (0, 2α/β); None for 0.15, or less where a batch is noisy.
         alpha: α > 0, friction.
@@ -57,7 +57,7 @@ class SGHMC(StochasticGradientSampler):
         ValueError, TypeError: a number outside its range.
 
     Example:
-        >>> SGHMC(draws=100, lr=0.1).alpha
+        >>> SGHMC(samples=100, lr=0.1).alpha
         2.0
         >>> SGHMC(lr=0.0)
         Traceback (most recent call last):

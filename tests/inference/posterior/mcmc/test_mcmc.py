@@ -17,13 +17,13 @@ from lexppl import explain, fit, load, save
 from lexppl.arviz_compatibility import group_of
 from lexppl.effects import mask_particles
 from lexppl.inference import MCMC, GlobalDraws, SampledGuide, SamplerRecord, SamplerWarning
-from lexppl.inference.posterior.mcmc import as_inference
-from lexppl.inference.posterior.recorded import Recorded
+from lexppl.inference.posterior.mcmc.mcmc import as_inference
+from lexppl.inference.posterior.mcmc.recorded import Recorded
 from lexppl.models import BernoulliLikelihood, ConstantImputer, Predictor
 from lexppl.systems import lex
 from lexppl.systems.q_fit import GlobalImportance
 from tests.gradients.enumeration import threshold
-from tests.inference.posterior.programs import (
+from tests.inference.posterior.mcmc.programs import (
     Weighted,
     log_likelihood,
     log_likelihood_at_mean,
@@ -202,7 +202,7 @@ def test_the_same_seed_gives_the_same_chains_and_leaves_the_world_alone():
 @pytest.mark.parametrize("agrees", [True, False])
 def test_a_recording_changes_no_draw(monkeypatch, agrees):
     """Where it is found to be another, the chain is run again without it."""
-    module = sys.modules["lexppl.inference.posterior.mcmc"]
+    module = sys.modules["lexppl.inference.posterior.mcmc.mcmc"]
     plain = sampled(Weighted(), inference=QUICK)
     monkeypatch.setattr(module, "WORTH_RECORDING", 0)
     if not agrees:

@@ -1,0 +1,1 @@
+"""Draws of global latents by gradients of mini-batches: samplers, approximations, ensembles."""
