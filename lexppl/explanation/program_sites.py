@@ -12,8 +12,9 @@ from torch import Tensor
 from lexppl.effects import ParticleCounts, weights_first
 from lexppl.explanation.draws import RESPONSE, label_values, states_mean
 from lexppl.explanation.importance_kind import stated_kind
+from lexppl.inference.contexts import seeded
 from lexppl.inference.objective.site import Site
-from lexppl.inference.shared_latents import row_plates
+from lexppl.inference.posterior.global_latents import latents_of
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,9 @@ def sites_of(model: Callable[..., Any], x: Tensor) -> ProgramSites:
     """
     with ParticleCounts(1, 1):
         trace = pyro.poutine.trace(weights_first(model)).get_trace(x, None)
-    of_rows = row_plates(trace)
+    # The draws of what is run next are as they would be without it.
+    with seeded(0, x.device):
+        of_rows = latents_of(model, (x, None)).row_plates
     sites = [
         Site.of(node)
         for node in trace.nodes.values()

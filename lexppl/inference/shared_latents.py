@@ -11,9 +11,9 @@ from torch import Tensor
 
 from lexppl.effects import MASK_PLATE, ParticleCounts, weights_first
 from lexppl.inference.posterior.draw_index import DrawIndex
+from lexppl.inference.posterior.global_latents import latents_of
 
 Guide = Callable[..., Any]
-ROW_DIM = -1
 
 
 class SharedLatents:
@@ -31,8 +31,8 @@ class SharedLatents:
             is not called without y, which it may need.
         args: a few rows, to call the guide with.
         draws: D.
-        plates: the names of the program's plates over rows (:func:`row_plates`); looked for if
-            None.
+        plates: the names of the program's plates over rows (:func:`latents_of`); looked
+            for if None.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class SharedLatents:
         if guide is None or not needed:
             return
         if plates is None:
-            plates = row_plates(_trace(model, args))
+            plates = latents_of(model, args).row_plates
         for draw in range(draws):
             with DrawIndex(draw, draws):
                 trace = _trace(guide, args)
@@ -150,21 +150,6 @@ def _outside(trace: Any) -> dict[str, Tensor]:
 def _in_mask_plate(message: Mapping[str, Any]) -> bool:
     return message["type"] == "sample" and any(
         plate.name == MASK_PLATE for plate in message["cond_indep_stack"]
-    )
-
-
-def row_plates(trace: Any) -> frozenset[str]:
-    """The names of the plates over rows: those at dimension −1 of what stands in the mask plate.
-
-    Args:
-        trace: of a program.
-    """
-    return frozenset(
-        plate.name
-        for node in trace.nodes.values()
-        if _in_mask_plate(node)
-        for plate in node["cond_indep_stack"]
-        if plate.dim == ROW_DIM
     )
 
 

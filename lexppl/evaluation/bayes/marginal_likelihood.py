@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -19,8 +19,11 @@ from lexppl.evaluation.bayes.bridge import bridge
 from lexppl.evaluation.bayes.calibration import check_rows
 from lexppl.evaluation.bayes.log_joint import Samples, log_prior, row_log_likelihood
 from lexppl.evaluation.bayes.posteriors import guide_draws
-from lexppl.evaluation.bayes.shared_sites import SharedSites
-from lexppl.evaluation.bayes.simulated import parts_of_program, seeds_of
+from lexppl.evaluation.bayes.simulated import keep_local, parts_of_program, seeds_of
+from lexppl.inference.objective.site import Site
+from lexppl.inference.posterior.global_latents import is_discrete, latents_of, refuse_of_rows
+from lexppl.inference.posterior.global_sites import GlobalSites
+from lexppl.inference.predictive import drawing
 
 MOST_VALUES = 4_096
 """Joint values of whole numbers, or nodes of a quadrature, that are listed."""
@@ -116,10 +119,20 @@ def log_marginal_likelihood(
     joint = _Joint(model, x, y, masks, imputations, seed)
     if guide is not None:
         return _by_importance(joint, guide, draws)
-    sites = SharedSites.of(model, x)
+    keep_local(model)
+    few = (x[:1], y[:1])
+    with drawing(0, x.device):
+        if samples is None:
+            latents = latents_of(model, few)
+        else:
+            sites, latents = GlobalSites.of(model, few)
+    refuse_of_rows(latents)
     if samples is None:
-        return _listed(joint, sites)
-    flat, _ = sites.flat(samples)
+        return _listed(joint, latents.shared)
+    missing = [name for name in sites.names if name not in samples]
+    if missing:
+        raise ValueError(f"samples lack the program's latents {missing}")
+    flat = sites.vectors(samples)
     if nodes is not None:
         return _by_quadrature(joint, sites, flat, int_at_least("nodes", nodes, 2))
     chains = int_at_least("chains", chains)
@@ -130,7 +143,7 @@ def log_marginal_likelihood(
         )
 
     def density(at: Tensor) -> Tensor:
-        values, change = sites.back(at)
+        values, change = sites.constrained(at)
         return joint(values) + change
 
     log, error = bridge(
@@ -163,9 +176,9 @@ class _Joint:
         return rows.double().sum(-1) + log_prior(self.model, self.x, self.y, samples)
 
 
-def _listed(joint: _Joint, sites: SharedSites) -> Evidence:
-    names = list(sites.distributions)
-    real = [name for name in names if name not in sites.discrete]
+def _listed(joint: _Joint, shared: Mapping[str, Site]) -> Evidence:
+    names = list(shared)
+    real = [name for name, site in shared.items() if not is_discrete(site)]
     if real:
         raise ValueError(
             f"the latents {real} are real numbers, over which no sum is: give a guide of them, or "
@@ -185,7 +198,7 @@ def _listed(joint: _Joint, sites: SharedSites) -> Evidence:
     lists: list[list[Tensor]] = []
     counts: list[int] = []
     for name in names:
-        distribution = sites.distributions[name]
+        distribution = shared[name].distribution
         event = tuple(distribution.event_shape)
         if len(event) == 1:
             values = mask_support(distribution).reshape(-1, *event)
@@ -215,7 +228,7 @@ def _by_importance(joint: _Joint, guide: Callable[..., Any], draws: int) -> Evid
     return Evidence(float(np.log(weight.mean()) + highest), error, "importance sampling", k)
 
 
-def _by_quadrature(joint: _Joint, sites: SharedSites, flat: Tensor, nodes: int) -> Evidence:
+def _by_quadrature(joint: _Joint, sites: GlobalSites, flat: Tensor, nodes: int) -> Evidence:
     size = flat.shape[-1]
     if nodes**size > MOST_VALUES * 16:
         raise ValueError(
@@ -229,7 +242,7 @@ def _by_quadrature(joint: _Joint, sites: SharedSites, flat: Tensor, nodes: int) 
     )
     at, root = _centred(flat.double())
     place = (at + grid @ root.T).to(flat.dtype)
-    values, change = sites.back(place)
+    values, change = sites.constrained(place)
     # ∫ f(u) du = |R| Σ w e^{ξ²/2} f(m + R ξ)
     terms = joint(values) + change + log_weight + 0.5 * (grid**2).sum(-1)
     log = torch.logsumexp(terms, 0) + root.diagonal().log().sum()

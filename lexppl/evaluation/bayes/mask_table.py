@@ -14,10 +14,13 @@ from torch import Tensor
 
 from lexppl.argument_checks import int_at_least
 from lexppl.distributions import mask_support
+from lexppl.effects import weights_first
 from lexppl.evaluation.bayes.simulated import RESPONSE, keep_local
 from lexppl.inference.contexts import seeded
 from lexppl.inference.objective.program import ParticleProgram, ParticleTrace
 from lexppl.inference.objective.site import Site
+from lexppl.inference.posterior.global_latents import sites_of
+from lexppl.inference.posterior.likelihood_bound import is_point
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,22 +177,19 @@ def shared_log_prior(
             of the names given.
     """
     keep_local(model)
-    run = ParticleProgram(model, _point(shared), (x[:1], y[:1])).run()
-    outside = [
-        site
-        for site in run.sites.values()
-        if not (site.in_particles or site.observed or site.name == RESPONSE)
-    ]
-    missing = [site.name for site in outside if site.name not in shared]
-    unknown = [name for name in shared if name not in run.sites]
+    given = pyro.poutine.condition(weights_first(model), data=dict(shared))
+    sites = sites_of(given, (x[:1], y[:1]))
+    outside = [n for n, site in sites.items() if not (site.in_particles or site.observed)]
+    missing = [name for name in outside if name != RESPONSE]
+    unknown = [name for name in shared if name not in sites]
     if missing or unknown:
         raise ValueError(
-            f"the program's latents outside mask_particles() are {[s.name for s in outside]}; "
+            f"the program's latents outside mask_particles() are {[*shared, *missing]}; "
             f"{missing} are missing and {unknown} are none of them"
         )
-    for site in outside:
-        _refuse_scaled(site)
-    terms = [site.log_prob().sum() for site in outside]
+    for name in shared:
+        _refuse_scaled(sites[name])
+    terms = [sites[name].log_prob().sum() for name in shared]
     return torch.stack(terms).sum() if terms else x.new_zeros(())
 
 
@@ -207,7 +207,7 @@ def _point(shared: Mapping[str, Tensor] | None) -> Callable[..., None] | None:
 
 def _mask_site(run: ParticleTrace, exact: bool) -> Site | None:
     """The one site whose masks are many; None where they are none, or follow from the rest."""
-    sites = [s for s in run.mask_sites if not isinstance(_base(s.distribution), dist.Delta)]
+    sites = [s for s in run.mask_sites if not is_point(s.distribution)]
     if len(sites) > 1 and exact:
         raise ValueError(
             f"the program has several latents in mask_particles(), {[s.name for s in sites]}, and "
@@ -223,12 +223,6 @@ def _refuse_penalties(run: ParticleTrace) -> None:
                 f"the program has a penalty {site.name!r}, under which the latents that rows share "
                 "have no posterior; write it as a prior of the masks, or leave it out"
             )
-
-
-def _base(distribution: Any) -> Any:
-    while hasattr(distribution, "base_dist"):
-        distribution = distribution.base_dist
-    return distribution
 
 
 def _row_likelihood(run: ParticleTrace, imputations: int, masks: int, rows: int) -> Tensor:

@@ -8,15 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pyro
 import torch
-from pyro.poutine.subsample_messenger import _Subsample
 from torch import Tensor, nn
 
-from lexppl.effects import ParticleCounts, weights_first
 from lexppl.inference import System
 from lexppl.inference.contexts import keep_parameters_local
-from lexppl.inference.objective.site import Site
+from lexppl.inference.posterior.global_latents import sites_of
 from lexppl.inference.predictive import drawing
 
 RESPONSE = "y"
@@ -120,14 +117,11 @@ def simulate(model: Callable[..., Any], x: Tensor, seed: int) -> Simulated:
     """
     rows = len(x)
     keep_local(model)
-    with drawing(seed, x.device), ParticleCounts(1, 1):
-        trace = pyro.poutine.trace(weights_first(model)).get_trace(x, None)
+    with drawing(seed, x.device):
+        sites = sites_of(model, (x, None))
     shared, masks, y = {}, {}, None
     penalties = []
-    for name, node in trace.nodes.items():
-        if node["type"] != "sample" or isinstance(node["fn"], _Subsample):
-            continue
-        site = Site.of(node)
+    for name, site in sites.items():
         if site.is_penalty:
             penalties.append(name)
         if site.observed or site.value is None:
@@ -145,7 +139,7 @@ def simulate(model: Callable[..., Any], x: Tensor, seed: int) -> Simulated:
         raise ValueError(
             "called as program(x, None), the program must draw a response 'y' with one value for "
             f"each of {rows} rows; "
-            + (f"its sites are {list(trace.nodes)}" if y is None else f"y is {tuple(y.shape)}")
+            + (f"its sites are {list(sites)}" if y is None else f"y is {tuple(y.shape)}")
         )
     for name, value in {**shared, RESPONSE: y}.items():
         if not bool(value.isfinite().all()):

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from lexppl.effects import drawing_weights_first
 from lexppl.inference.contexts import keep_parameters_local
 from lexppl.inference.objective.site import Site
-from lexppl.inference.posterior.global_latents import is_discrete, latents_of
+from lexppl.inference.posterior.global_latents import latents_of, refuse_discrete, refuse_none
 
 GuideKind = Callable[[Any], AutoGuide]
 """From a program to its guide, which is yet to be run."""
@@ -148,21 +148,9 @@ def _showing_alone(model: nn.Module, names: Mapping[str, Any]) -> Iterator[None]
 def _refuse(guide: AutoGuide, shared: Mapping[str, Site]) -> None:
     name = type(guide).__name__
     _refuse_laplace(type(guide))
-    if not shared:
-        raise ValueError(
-            f"{name} has nothing to cover: the program has no latents that all rows share. Give a "
-            "prior to some of its weights (PyroSample), or leave guide= out"
-        )
-    if isinstance(guide, OF_ANY_LATENT):
-        return
-    for site in shared.values():
-        if is_discrete(site):
-            raise ValueError(
-                f"{name} covers continuous latents, and the global latent {site.name!r} is "
-                f"discrete ({type(site.distribution).__name__}): write a guide that samples it "
-                "from a distribution of its own, with parameters to learn, whose score NestedIWAE "
-                "estimates"
-            )
+    refuse_none(shared, f"{name} has nothing to cover", "Or leave guide= out")
+    if not isinstance(guide, OF_ANY_LATENT):
+        refuse_discrete(shared, f"{name} covers continuous latents")
 
 
 def _refuse_samplers(kind: Any) -> None:

@@ -24,15 +24,17 @@ class Latents:
         of_rows: those outside `mask_particles()` that each row has its own of.
         in_particles: masks, imputations and what else is drawn with them.
         observed: what is no latent.
+        row_plates: the names of the plates over rows.
     """
 
     shared: Mapping[str, Site]
     of_rows: Mapping[str, Site]
     in_particles: Mapping[str, Site]
     observed: Mapping[str, Site]
+    row_plates: frozenset[str]
 
 
-def latents_of(program: Callable[..., Any], rows: tuple[Tensor, ...]) -> Latents:
+def latents_of(program: Callable[..., Any], rows: tuple[Tensor | None, ...]) -> Latents:
     """Look for a program's latents in a run of it.
 
     A plate over rows is one that grows with them: the program is run on two rows and on three. So
@@ -40,7 +42,7 @@ def latents_of(program: Callable[..., Any], rows: tuple[Tensor, ...]) -> Latents
 
     Args:
         program: a module or a function; its weights with priors are drawn first.
-        rows: one row or more, as arguments of the program.
+        rows: one row or more, as arguments of the program, which may be None.
 
     Raises:
         ValueError: an improper prior.
@@ -54,19 +56,21 @@ def latents_of(program: Callable[..., Any], rows: tuple[Tensor, ...]) -> Latents
         ...     with pyro.plate("data", len(x)):
         ...         pyro.sample("noise", dist.Normal(0.0, 1.0))
         >>> found = latents_of(program, (torch.zeros(2, 3),))
-        >>> sorted(found.shared), sorted(found.of_rows)
-        (['effect', 'scale'], ['noise'])
+        >>> sorted(found.shared), sorted(found.of_rows), set(found.row_plates)
+        (['effect', 'scale'], ['noise'], {'data'})
     """
-    every, more = (sites_of(program, tuple(c[[0] * n] for c in rows)) for n in (2, 3))
+    every, more = (
+        sites_of(program, tuple(None if c is None else c[[0] * n] for c in rows)) for n in (2, 3)
+    )
     observed = {name: site for name, site in every.items() if site.observed}
     two = {name: site for name, site in every.items() if not site.observed}
-    sizes = {plate.name: _size(plate) for site in two.values() for plate in site.plates}
-    grown = {
+    sizes = {plate.name: _size(plate) for site in every.values() for plate in site.plates}
+    grown = frozenset(
         plate.name
         for site in more.values()
         for plate in site.plates
         if plate.name in sizes and sizes[plate.name] != _size(plate)
-    }
+    )
     outside = {name: site for name, site in two.items() if not site.in_particles}
     of_rows = {name for name, site in outside.items() if grown & set(site.plate_names)}
     return Latents(
@@ -74,11 +78,72 @@ def latents_of(program: Callable[..., Any], rows: tuple[Tensor, ...]) -> Latents
         {name: site for name, site in outside.items() if name in of_rows},
         {name: site for name, site in two.items() if site.in_particles},
         observed,
+        grown,
     )
+
+
+def refuse_none(
+    shared: Mapping[str, Site],
+    purpose: str = "there is nothing to sample",
+    instead: str = "Without priors, fit(bootstrap=…) tells how sure a fit is",
+) -> None:
+    """Refuse a program without latents that all rows share.
+
+    Args:
+        shared: those of :func:`latents_of`.
+        purpose: what they are needed for, which starts the message.
+        instead: what to do without, which ends it.
+
+    Raises:
+        ValueError: there are none.
+    """
+    if not shared:
+        raise ValueError(
+            f"{purpose}: the program has no global latents, which all rows share; give a prior to "
+            "some of its weights (PyroSample), as lex(…, prior=dist.Normal(0.0, 1.0)) does, or "
+            f"sample them outside mask_particles() and the plate over rows. {instead}"
+        )
+
+
+def refuse_discrete(shared: Mapping[str, Site], purpose: str) -> None:
+    """Refuse global latents that are whole numbers, or zeros and ones.
+
+    Args:
+        shared: those of :func:`latents_of`.
+        purpose: what takes none, which starts the message.
+
+    Raises:
+        ValueError: one is discrete, or states no support.
+    """
+    for name, site in shared.items():
+        if is_discrete(site):
+            raise ValueError(
+                f"{purpose}, and the global latent {name!r} is discrete "
+                f"({type(site.distribution).__name__}): sum it out in the program, or write a "
+                "guide that samples it from a distribution of its own, with parameters to learn, "
+                "whose score NestedIWAE estimates (guide=)"
+            )
+
+
+def refuse_of_rows(latents: Latents) -> None:
+    """Refuse latents outside `mask_particles()` that each row has its own of.
+
+    Raises:
+        ValueError: there is one.
+    """
+    for name in latents.of_rows:
+        raise ValueError(
+            f"latent {name!r} is outside mask_particles() and each row has its own, so that new "
+            "rows would have none; sample it inside mask_particles(), or outside the plate over "
+            "rows"
+        )
 
 
 def is_discrete(site: Site) -> bool:
     """Whether a site's values are whole numbers or zeros and ones.
+
+    Raises:
+        ValueError: its distribution states no support.
 
     Example:
         >>> import torch
@@ -87,14 +152,19 @@ def is_discrete(site: Site) -> bool:
         >>> is_discrete(found.shared["k"])
         True
     """
-    return bool(site.distribution.support.is_discrete)
+    try:
+        return bool(site.distribution.support.is_discrete)
+    except NotImplementedError as error:
+        raise ValueError(
+            f"the prior of {site.name!r}, {type(site.distribution).__name__}, states no support"
+        ) from error
 
 
 def _size(plate: Any) -> tuple[Any, Any]:
     return plate.size, plate.full_size
 
 
-def sites_of(program: Callable[..., Any], rows: tuple[Tensor, ...]) -> dict[str, Site]:
+def sites_of(program: Callable[..., Any], rows: tuple[Tensor | None, ...]) -> dict[str, Site]:
     """The sample statements of one run of a program with one particle, by name.
 
     Args:

@@ -1,4 +1,4 @@
-"""The latents that all rows share, as one vector without constraints."""
+"""The latents that all rows share, as real numbers without constraints."""
 
 from __future__ import annotations
 
@@ -12,7 +12,13 @@ from torch import Tensor
 from torch.distributions import biject_to
 
 from lexppl.inference.objective.site import Site
-from lexppl.inference.posterior.global_latents import latents_of
+from lexppl.inference.posterior.global_latents import (
+    Latents,
+    latents_of,
+    refuse_discrete,
+    refuse_none,
+    refuse_of_rows,
+)
 
 
 @dataclass(frozen=True)
@@ -36,7 +42,7 @@ class GlobalSite:
 
 
 class GlobalSites:
-    """A program's global latents θ as one vector u of D real numbers, and back.
+    """A program's global latents θ as real numbers u, by site or as one vector of D, and back.
 
     Each site's part of u is `biject_to(support)⁻¹(θ)`, so that a density of θ is one of u times
     `|dθ/du|`.
@@ -49,9 +55,9 @@ class GlobalSites:
         >>> def model(x):
         ...     pyro.sample("slope", dist.Normal(0.0, 1.0))
         ...     pyro.sample("spread", dist.HalfNormal(1.0))
-        >>> sites, u = GlobalSites.of(model, (torch.zeros(4, 1),))
-        >>> sites.dimensions, u.shape
-        (2, torch.Size([2]))
+        >>> sites, _ = GlobalSites.of(model, (torch.zeros(4, 1),))
+        >>> sites.dimensions, sites.names
+        (2, ('slope', 'spread'))
         >>> values, log_jacobian = sites.constrained(torch.tensor([-1.0, 0.5]))
         >>> float(values["slope"]), round(float(values["spread"]), 3), float(log_jacobian)
         (-1.0, 1.649, 0.5)
@@ -61,59 +67,79 @@ class GlobalSites:
         self.sites = sites
 
     @classmethod
-    def of(cls, model: Any, rows: tuple[Tensor, ...]) -> tuple[GlobalSites, Tensor]:
-        """Find them, and draw u from the prior.
+    def of(cls, model: Any, rows: tuple[Tensor, ...]) -> tuple[GlobalSites, Latents]:
+        """Find them, by one draw of the program's latents, which comes with them.
 
         Args:
             model: the program, whose weights with priors are drawn first.
-            rows: a few rows, as its arguments.
+            rows: one row or more, as its arguments.
 
         Raises:
             ValueError: none; a discrete one; one of a single row; a prior that cannot be drawn
                 from; a support that depends on another latent.
         """
-        latents = _drawn_latents(model, rows)
-        if not latents:
-            raise ValueError(
-                "the program has no global latents: give weights a prior, as in lex(…, "
-                "prior=dist.Normal(0.0, 1.0)), or sample them outside mask_particles() and the "
-                "plate over rows; without priors, fit(bootstrap=…) tells how sure a fit is"
-            )
-        again = _drawn_latents(model, rows)
-        sites, values = [], []
-        for name, site in latents.items():
-            transform = _transform(name, site.distribution)
-            value = transform.inv(site.value).detach()
+        latents, again = _continuous(model, rows), _continuous(model, rows)
+        sites = []
+        for name, site in latents.shared.items():
+            transform = _transform(site)
+            value = transform.inv(site.value)
             probe = torch.full_like(value, 0.5)
-            other = _transform(name, again[name].distribution)
-            if not torch.equal(transform(probe), other(probe)):
+            if not torch.equal(transform(probe), _transform(again.shared[name])(probe)):
                 raise ValueError(
                     f"the support of {name!r} depends on another latent, and its bounds would move "
-                    "under the sampler: write it as a function of a latent of fixed support"
+                    "under the sampler; write it as a transform of a latent whose support is "
+                    "fixed, such as scale * pyro.sample(…)"
                 )
             sites.append(GlobalSite(name, transform, value.shape))
-            values.append(value.flatten())
-        return cls(sites), torch.cat(values)
+        return cls(sites), latents
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(site.name for site in self.sites)
 
     @property
     def dimensions(self) -> int:
         """D."""
         return sum(site.size for site in self.sites)
 
-    def constrained(self, vector: Tensor) -> tuple[dict[str, Tensor], Tensor]:
-        """From u to θ by site, and `log |dθ/du|`.
+    def of_parts(
+        self, parts: Mapping[str, Tensor], batch: int = 0
+    ) -> tuple[dict[str, Tensor], Tensor]:
+        """θ by site of u by site, and `log |dθ/du|`.
 
         Args:
-            vector: u, `(D,)`.
+            parts: u, `(…, *shape)` by site.
+            batch: how many dimensions stand before a site's own, which are those of the latter.
         """
         values: dict[str, Tensor] = {}
-        log_jacobian = vector.new_zeros(())
-        parts = vector.split([site.size for site in self.sites])
-        for site, part in zip(self.sites, parts, strict=True):
-            own = part.reshape(site.shape)
+        changes: list[Tensor] = []
+        for site in self.sites:
+            own = parts[site.name]
             values[site.name] = value = site.transform(own)
-            log_jacobian = log_jacobian + site.transform.log_abs_det_jacobian(own, value).sum()
-        return values, log_jacobian
+            change = site.transform.log_abs_det_jacobian(own, value)
+            changes.append(change.reshape(*change.shape[:batch], -1).sum(-1))
+        return values, sum(changes[1:], changes[0])
+
+    def constrained(self, vectors: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+        """θ by site `(…, *event)` of vectors u `(…, D)`, and `log |dθ/du|`, `(…)`."""
+        each = vectors.split([site.size for site in self.sites], -1)
+        parts = {
+            site.name: part.reshape((*vectors.shape[:-1], *site.shape))
+            for site, part in zip(self.sites, each, strict=True)
+        }
+        return self.of_parts(parts, vectors.dim() - 1)
+
+    def parts(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """u by site of θ by site, the way back of :meth:`of_parts`."""
+        return {site.name: site.transform.inv(values[site.name]).detach() for site in self.sites}
+
+    def vectors(self, values: Mapping[str, Tensor]) -> Tensor:
+        """u `(…, D)` of θ by site `(…, *event)`, the way back of :meth:`constrained`."""
+        each = []
+        for site in self.sites:
+            part = site.transform.inv(values[site.name]).detach()
+            each.append(part.reshape(*part.shape[: part.dim() - len(site.shape)], site.size))
+        return torch.cat(each, -1)
 
     def drawn(self, model: Any, rows: tuple[Tensor, ...]) -> Tensor:
         """A draw of u from the prior, `(D,)`.
@@ -121,55 +147,37 @@ class GlobalSites:
         Args:
             model, rows: as :meth:`of` takes them.
         """
-        latents = _drawn_latents(model, rows)
-        parts = [site.transform.inv(latents[site.name].value).flatten() for site in self.sites]
-        return torch.cat(parts).detach()
+        return self.vectors(values_of(_continuous(model, rows)))
 
     def samples(self, vectors: Tensor) -> dict[str, Tensor]:
         """θ by site `(C, S, *event)` of vectors `(C, S, D)`."""
-        parts = vectors.split([site.size for site in self.sites], -1)
-        return {
-            site.name: site.transform(part.reshape(*part.shape[:-1], *site.shape)).detach()
-            for site, part in zip(self.sites, parts, strict=True)
-        }
+        return {name: value.detach() for name, value in self.constrained(vectors)[0].items()}
 
 
-def _drawn_latents(model: Any, rows: tuple[Tensor, ...]) -> Mapping[str, Site]:
-    """The global latents of a run, by name.
+def values_of(latents: Latents) -> dict[str, Any]:
+    """θ by site, as a run drew it."""
+    return {name: site.value for name, site in latents.shared.items()}
+
+
+def _continuous(model: Any, rows: tuple[Tensor, ...]) -> Latents:
+    """The latents of a run whose global ones are all real numbers.
 
     Raises:
-        ValueError: a discrete one; one of a single row; a prior that cannot be drawn from.
+        ValueError: none; a discrete one; one of a single row; a prior that cannot be drawn from.
     """
     with torch.no_grad():
         found = latents_of(model, rows)
-    for name in found.of_rows:
-        raise ValueError(
-            f"site {name!r} is a latent of each row, outside mask_particles(): only latents that "
-            "all rows share can be sampled so; fit(guide=…) has those of rows"
-        )
-    for name, site in found.shared.items():
-        if _support(name, site.distribution).is_discrete:
-            raise ValueError(
-                f"site {name!r} is discrete ({type(site.distribution).__name__}), and a gradient "
-                "cannot move it: sum it out in the program, or use fit(guide=…) with a guide that "
-                "draws it"
-            )
-    return found.shared
+    refuse_of_rows(found)
+    refuse_none(found.shared)
+    refuse_discrete(found.shared, "a gradient moves real numbers")
+    return found
 
 
-def _support(name: str, fn: Any) -> Any:
+def _transform(site: Site) -> Any:
     try:
-        return fn.support
+        return biject_to(site.distribution.support)
     except NotImplementedError as error:
         raise ValueError(
-            f"the prior of {name!r}, {type(fn).__name__}, states no support"
-        ) from error
-
-
-def _transform(name: str, fn: Any) -> Any:
-    try:
-        return biject_to(_support(name, fn))
-    except NotImplementedError as error:
-        raise ValueError(
-            f"the support of {name!r}, {fn.support}, has no map from the real numbers"
+            f"the support of {site.name!r}, {site.distribution.support}, has no map from the real "
+            "numbers"
         ) from error

@@ -14,7 +14,7 @@ from lexppl.inference.annealed import annealed
 from lexppl.inference.batches import Data
 from lexppl.inference.contexts import keep_parameters_local
 from lexppl.inference.posterior.automatic_guides import GuideKind, set_up
-from lexppl.inference.posterior.global_latents import latents_of
+from lexppl.inference.posterior.global_latents import latents_of, refuse_none
 from lexppl.inference.pyro_objectives import as_objective
 from lexppl.inference.replicates.replicate_rows import of_replicate, training_rows
 from lexppl.inference.replicates.replicates import reinitialised
@@ -188,11 +188,7 @@ def with_guides(builder: Builder, kind: GuideKind | None, train: Data) -> Builde
                 set_up(made[id(program)], [program], few)
         if not made:
             name = getattr(kind, "__name__", None) or kind.func.__name__  # type: ignore[attr-defined]
-            raise ValueError(
-                f"{name} has nothing to cover: no program without a guide of its own has latents "
-                "that all rows share. Give a prior to some weights (PyroSample), or leave guide= "
-                "out"
-            )
+            refuse_none({}, f"{name} has nothing to cover", "Or leave guide= out")
         return [
             replace(
                 stage,

@@ -8,12 +8,14 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from lexppl.inference.batches import Data, LoadedRows, TensorRows
-from lexppl.inference.contexts import keep_parameters_local, seeded
+from lexppl.inference.contexts import keep_parameters_local, program_settings, seeded
 from lexppl.inference.posterior.convergence import SamplerWarning, warn_of, with_convergence
 from lexppl.inference.posterior.global_draws import SamplerRecord
+from lexppl.inference.posterior.global_latents import latents_of, refuse_none
 from lexppl.inference.posterior.mcmc.mcmc import as_inference
 from lexppl.inference.replicates.replicate_rows import training_rows
 from lexppl.inference.system import System
@@ -89,8 +91,9 @@ def sampled_fit(model: Any, train: Data, inference: Any, *, seed: int, progress:
     y = rows.columns[1] if len(rows.columns) > 1 else None
     if y is not None:
         refuse_responses(program, y)
-    _tell_of_fixed(program)
     keep_parameters_local(program)
+    _refuse_without_latents(program, rows.columns, seed)
+    _tell_of_fixed(program)
     drawn = method.run(program.eval(), rows.columns, seed=seed, progress=progress)
     record = _with_fixed(with_convergence(drawn.sampler, drawn.samples), program)
     warn_of(record)
@@ -130,6 +133,12 @@ def _program_of(model: Any, seed: int) -> nn.Module:
             f"or a System; model is {type(built).__name__}"
         )
     return built
+
+
+def _refuse_without_latents(program: nn.Module, rows: tuple[Tensor, ...], seed: int) -> None:
+    with seeded(seed, rows[0].device), program_settings(validate=True), torch.no_grad():
+        shared = latents_of(program, tuple(column[:1] for column in rows)).shared
+    refuse_none(shared)
 
 
 def _fixed(program: nn.Module) -> dict[str, int]:

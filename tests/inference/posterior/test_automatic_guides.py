@@ -187,7 +187,7 @@ class Improper(Line):
 @pytest.mark.parametrize(
     ("model", "words"),
     [
-        (NoLatent, "AutoNormal has nothing to cover.*Give a prior"),
+        (NoLatent, "AutoNormal has nothing to cover.*give a prior"),
         (Discrete, r"'kept' is discrete \(Categorical\).*write a guide"),
         (Improper, "prior of 'flat' is improper"),
         (OfRows, "'shift' is outside mask_particles"),

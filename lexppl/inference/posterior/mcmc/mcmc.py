@@ -132,7 +132,7 @@ class MCMC:
         """Draw C chains, as :meth:`PosteriorInference.run`.
 
         Raises:
-            ValueError: as :class:`Potential` and :func:`exact_likelihood`.
+            ValueError: as :class:`Potential`.
         """
         device = rows[0].device
         of_kernel = dict(self.kernel.keywords) if isinstance(self.kernel, partial) else {}

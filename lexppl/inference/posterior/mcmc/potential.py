@@ -9,13 +9,14 @@ import torch
 from pyro.infer.autoguide.initialization import InitMessenger, init_to_uniform
 from pyro.poutine.messenger import Messenger
 from torch import Tensor
-from torch.distributions import biject_to
 
 from lexppl.effects import weights_first
 from lexppl.inference.contexts import seeded
 from lexppl.inference.objective.site import Site
-from lexppl.inference.posterior.exact_likelihood import exact_likelihood
-from lexppl.inference.posterior.global_latents import Latents, is_discrete, latents_of, sites_of
+from lexppl.inference.posterior.global_latents import sites_of
+from lexppl.inference.posterior.global_sites import GlobalSites
+from lexppl.inference.posterior.likelihood_bound import likelihood_bound
+from lexppl.inference.posterior.log_joint import log_joint
 
 ENUMERATE = "enumerate"
 MOST_STARTS = 100
@@ -26,7 +27,7 @@ class Potential:
 
         U(u) = −log p(θ) − Σ_n log p(y_n | x_n, θ) − log |det ∂θ/∂u|,    θ = t(u),
 
-    with the masks summed out exactly (:func:`exact_likelihood`) and t the map of
+    with the masks summed out exactly (:func:`likelihood_bound`) and t the map of
     `torch.distributions.biject_to` from unconstrained numbers onto each latent's support. A penalty
     is a term of it, `+ Σ_n E_{z ~ p(z | x_n, θ)}[R]`, as it is of a fit's objective.
 
@@ -39,8 +40,8 @@ class Potential:
         seed: of those.
 
     Raises:
-        ValueError: no global latents, or discrete ones; a support that depends on another latent;
-            rows that the program draws; what :func:`exact_likelihood` refuses.
+        ValueError: what :meth:`GlobalSites.of` and :func:`likelihood_bound` refuse; rows that the
+            program draws.
 
     Example:
         >>> import pyro.distributions as dist
@@ -63,63 +64,30 @@ class Potential:
         seed: int = 0,
     ) -> None:
         few = tuple(column[:1] for column in rows)
-        latents = latents_of(model, few)
-        self._refuse(latents, latents_of(model, few))
+        self._globals, latents = GlobalSites.of(model, few)
         _refuse_subsamples(sites_of(model, rows).values())
-        self.sites = tuple(latents.shared)
+        self.sites = self._globals.names
         """Names of the global latents."""
-        self.objective = exact_likelihood(latents, len(rows[0]), imputations)
+        self.objective = likelihood_bound(latents, len(rows[0]), imputations)
         self.evaluations = 0
         """How often it was evaluated."""
-        self._transforms = {
-            name: biject_to(site.distribution.support) for name, site in latents.shared.items()
-        }
         self._model, self._rows, self._few = weights_first(model), rows, few
         self.fixed: Callable[[], AbstractContextManager[None]] = nullcontext
         """What imputations that stay the same are drawn in."""
         if imputations is not None:
             self.fixed = lambda: seeded(seed, rows[0].device)
 
-    @staticmethod
-    def _refuse(latents: Latents, again: Latents) -> None:
-        if not latents.shared:
-            raise ValueError(
-                "there is nothing to sample: the program has no latents that all rows share; give "
-                "a prior to some of its weights (PyroSample) or sample a global before its plates"
-            )
-        for name, site in latents.shared.items():
-            if is_discrete(site):
-                raise ValueError(
-                    f"global latent {name!r} is discrete ({type(site.distribution).__name__}), and "
-                    "Hamiltonian dynamics move continuous ones: write a guide that draws it "
-                    "(guide=), whose score the objective then estimates"
-                )
-            here, there = (
-                biject_to(found.shared[name].distribution.support) for found in (latents, again)
-            )
-            place = here.inv(site.value)
-            if not torch.equal(here(place), there(place)):
-                raise ValueError(
-                    f"the support of {name!r} depends on another latent, and so has no one map "
-                    "from unconstrained numbers; write it as a transform of a latent whose support "
-                    "is fixed, such as scale * pyro.sample(…)"
-                )
-
     def __call__(self, unconstrained: Mapping[str, Tensor]) -> Tensor:
         """U, in nats."""
         self.evaluations += 1
-        values = self.constrained(unconstrained)
-        given = pyro.condition(self._model, data=values)
+        values, log_jacobian = self._globals.of_parts(unconstrained)
         with self.fixed(), _SummedAnyway():
-            loss = self.objective.differentiable_loss(given, None, *self._rows)
-        for name, value in values.items():
-            jacobian = self._transforms[name].log_abs_det_jacobian(unconstrained[name], value)
-            loss = loss - jacobian.sum()
-        return loss
+            density = log_joint(self._model, values, self.objective, self._rows)
+        return -density - log_jacobian
 
     def constrained(self, unconstrained: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """θ = t(u), by name."""
-        return {name: self._transforms[name](unconstrained[name]) for name in self.sites}
+        return self._globals.of_parts(unconstrained)[0]
 
     def start(self, strategy: Callable[..., Any] = init_to_uniform) -> dict[str, Tensor]:
         """Unconstrained numbers to start from, where the potential and its gradient are finite.
@@ -135,10 +103,7 @@ class Potential:
         for _ in range(MOST_STARTS):
             with torch.no_grad():
                 trace = pyro.poutine.trace(InitMessenger(strategy)(shown)).get_trace(*self._few)
-                start = {
-                    name: self._transforms[name].inv(trace.nodes[name]["value"]).detach()
-                    for name in self.sites
-                }
+            start = self._globals.parts({n: trace.nodes[n]["value"] for n in self.sites})
             if x.is_floating_point():
                 start = {name: value.to(x) for name, value in start.items()}
             if self._is_finite(start):

@@ -23,9 +23,10 @@ from lexppl.inference.contexts import (
     rows_plate,
     seeded,
 )
-from lexppl.inference.estimators import Enumerate
 from lexppl.inference.nested_iwae import NestedIWAE
-from lexppl.inference.posterior.global_sites import GlobalSites
+from lexppl.inference.posterior.global_sites import GlobalSites, values_of
+from lexppl.inference.posterior.likelihood_bound import likelihood_bound
+from lexppl.inference.posterior.log_joint import log_joint, log_prior
 
 MOST_LISTED = 256
 """Masks that are summed over where nobody chooses a bound."""
@@ -113,12 +114,16 @@ class LogPosterior:
         program = weights_first(model)
         few = tuple(column[:size] for column in rows)
         with seeded(seed, rows[0].device), program_settings(validate=True):
-            sites, start = GlobalSites.of(model, few)
+            sites, latents = GlobalSites.of(model, few)
+            start = sites.vectors(values_of(latents))
             nodes = _nodes(program, few)
             plate = rows_plate(nodes, size)
             _refuse_coupled(nodes, size, len(rows[0]))
-            chosen = _bound(nodes) if objective is None else objective
-            found = cls(model, rows, chosen.at(1.0), size, sites, plate, False, program)
+            if objective is None:
+                objective = likelihood_bound(
+                    latents, size, most_particles=math.inf, most_masks=MOST_LISTED, drawn=MASKS
+                )
+            found = cls(model, rows, objective.at(1.0), size, sites, plate, False, program)
             with torch.no_grad():
                 value = found.of_batch(start, few)
         if not bool(torch.isfinite(value)):
@@ -170,10 +175,8 @@ class LogPosterior:
             vector: u, `(D,)`.
             batch: B rows.
         """
-        values, log_jacobian = self.sites.constrained(vector)
-        program = pyro.poutine.condition(self._program, data=values)
         with MiniBatch(len(self), len(batch[0]), self.plate):
-            return log_jacobian - self.objective.differentiable_loss(program, None, *batch)
+            return self._joint(vector, batch)
 
     def of_chains(self, vectors: Tensor, batches: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
         """Of C chains at once: the sum, whose gradient is each chain's own, and each, `(C,)`.
@@ -192,22 +195,16 @@ class LogPosterior:
             vector: u, `(D,)`.
             batch: rows.
         """
-        values, log_jacobian = self.sites.constrained(vector)
-        program = pyro.poutine.condition(self._program, data=values)
-        both = log_jacobian - self.objective.differentiable_loss(program, None, *batch)
-        return both - self.log_prior(vector)
+        return self._joint(vector, batch) - self.log_prior(vector)
 
     def log_prior(self, vector: Tensor) -> Tensor:
         """`log p(θ) + log |dθ/du|`, a scalar."""
         values, log_jacobian = self.sites.constrained(vector)
-        program = pyro.poutine.condition(self._program, data=values)
-        with ParticleCounts(1, 1):
-            trace = pyro.poutine.trace(program).get_trace(*(c[:1] for c in self.rows))
-        total = log_jacobian
-        for site in self.sites.sites:
-            node = trace.nodes[site.name]
-            total = total + (node["scale"] * node["fn"].log_prob(node["value"])).sum()
-        return total
+        return log_jacobian + log_prior(self._program, values, self.rows)
+
+    def _joint(self, vector: Tensor, batch: tuple[Tensor, ...]) -> Tensor:
+        values, log_jacobian = self.sites.constrained(vector)
+        return log_jacobian + log_joint(self._program, values, self.objective, batch)
 
     def batches(self, chains: int, size: int | None = None) -> tuple[Tensor, ...]:
         """Rows drawn with replacement, `(C, B, …)`, each chain's own; all rows where B is N."""
@@ -248,21 +245,3 @@ def _nodes(program: Callable[..., Any], rows: tuple[Tensor, ...]) -> list[Any]:
     with torch.no_grad(), ParticleCounts(1, 1):
         trace = pyro.poutine.trace(program).get_trace(*rows)
     return [node for node in trace.nodes.values() if node["type"] == "sample"]
-
-
-def _bound(nodes: list[Any]) -> NestedIWAE:
-    """The exact log-likelihood where it can be had, else ten masks."""
-    masks = []
-    for node in nodes:
-        plates = {frame.name for frame in node["cond_indep_stack"]}
-        if MASK_PLATE in plates and IMPUTATION_PLATE not in plates and not node["is_observed"]:
-            masks.append(node["fn"])
-    if not masks:
-        return NestedIWAE(masks=1)
-    if len(masks) == 1:
-        try:
-            mask_support(masks[0], MOST_LISTED)
-        except (ValueError, TypeError):
-            return NestedIWAE(masks=MASKS)
-        return NestedIWAE(masks=math.inf, estimator=Enumerate())
-    return NestedIWAE(masks=MASKS)

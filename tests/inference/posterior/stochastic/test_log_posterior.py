@@ -173,7 +173,7 @@ class Impossible(Plain):
 REFUSED = {
     "no globals": (Plain, {}, "no global latents"),
     "discrete": (Discrete, {}, "'size' is discrete"),
-    "of rows": (OfRows, {}, "'own' is a latent of each row"),
+    "of rows": (OfRows, {}, "'own' is outside mask_particles.*each row has"),
     "improper": (Improper, {}, "'flat' is improper"),
     "moving bounds": (Moving, {}, "support of 'part' depends on another latent"),
     "too few rows": (Plain, {"batch_size": 31}, "batch has 31 rows, and there are only 30"),

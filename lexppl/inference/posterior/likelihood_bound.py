@@ -1,4 +1,4 @@
-"""The likelihood of a program given its global latents, with the masks summed out exactly."""
+"""The likelihood of a program given its global latents: masks summed out, or a bound."""
 
 import math
 from collections.abc import Sequence
@@ -8,6 +8,7 @@ import pyro.distributions as dist
 from torch.distributions import Distribution
 
 from lexppl.distributions import mask_support
+from lexppl.distributions.support import DEFAULT_LIMIT
 from lexppl.distributions.top_entries import TopEntries
 from lexppl.effects import BEFORE_PARTICLES
 from lexppl.inference.estimators import Enumerate, Pathwise
@@ -16,7 +17,7 @@ from lexppl.inference.objective.site import Site
 from lexppl.inference.posterior.global_latents import Latents
 
 MOST_PARTICLES = 2**22
-"""Masks of all rows that one evaluation may run the program with."""
+"""Particles of all rows that one evaluation may run the program with, where nobody chooses."""
 
 INSTEAD = (
     "a guide (guide=AutoNormal), a bootstrap (bootstrap=20) or stochastic-gradient MCMC, which "
@@ -24,23 +25,35 @@ INSTEAD = (
 )
 
 
-def exact_likelihood(latents: Latents, rows: int, imputations: int | None = None) -> NestedIWAE:
+def likelihood_bound(
+    latents: Latents,
+    rows: int,
+    imputations: int | None = None,
+    *,
+    most_particles: float = MOST_PARTICLES,
+    most_masks: int = DEFAULT_LIMIT,
+    drawn: int | None = None,
+) -> NestedIWAE:
     """The objective that is `Σ_n log p(y_n | x_n, θ)` of a program conditioned on its globals θ,
 
         p(y | x, θ) = Σ_z p(z | x, θ) 1/K Σ_k p(y | x̃_k(z), θ),
 
-    summed over every mask z. Latents of a row that are functions of the others, such as a constant
-    imputation or Q-FIT's mask (which is the global importance itself), are no sum at all.
+    summed over every mask z; or, where that cannot be had and it is asked for, a bound of drawn
+    ones. Latents of a row that are functions of the others, such as a constant imputation or
+    Q-FIT's mask (which is the global importance itself), are no sum at all.
 
     Args:
-        latents: the program's.
-        rows: N.
+        latents: the program's, none of them of rows.
+        rows: N, of one evaluation.
         imputations: K draws of each mask's imputation, where it is random; None where it is not.
+        most_particles: of one evaluation, N K times the number of masks.
+        most_masks: of a row, that are summed over.
+        drawn: L masks to draw in place of what is refused; None to refuse it.
 
     Raises:
-        ValueError: masks that cannot be listed, or are too many; several sites of masks; latents
-            of rows outside `mask_particles()`; random imputations without K; the top entries of a
-            relaxation; nothing observed, or a partial likelihood.
+        ValueError: without `drawn`, masks that cannot be listed, or are too many; several sites of
+            masks; random imputations without K; the top entries of a relaxation; nothing observed,
+            or a partial likelihood.
 
     Example:
         >>> import torch
@@ -49,15 +62,40 @@ def exact_likelihood(latents: Latents, rows: int, imputations: int | None = None
         >>> from lexppl.systems import lex
         >>> program = lex(4, classes=2, k=2, hidden=(4,), imputer=ConstantImputer()).program()
         >>> latents = latents_of(program, (torch.zeros(1, 4), torch.zeros(1)))
-        >>> exact_likelihood(latents, rows=10).summary
+        >>> likelihood_bound(latents, rows=10).summary
         'NestedIWAE(masks=inf, imputations=1)'
+        >>> likelihood_bound(latents, rows=10, most_masks=5, drawn=20).summary
+        'NestedIWAE(masks=20, imputations=1)'
     """
-    if latents.of_rows:
-        raise ValueError(
-            f"latent {next(iter(latents.of_rows))!r} is outside mask_particles() and each row has "
-            "its own, so that new rows would have none; sample it inside mask_particles(), or "
-            "outside the plate over rows"
-        )
+    points = [s for s in latents.in_particles.values() if is_point(s.distribution)]
+    random = [s for s in latents.in_particles.values() if not is_point(s.distribution)]
+    masks = [site for site in random if not site.in_imputations]
+    imputed = len(masks) < len(random)
+    if drawn is None:
+        _refuse_inexact(latents, points, random if imputations is None else masks)
+    count = 1 if imputations is None else imputations
+    if not masks:
+        if drawn is None:
+            return NestedIWAE(1, count, estimator=Pathwise())
+        several = imputed and any(not site.in_imputations for site in points)
+        return NestedIWAE(drawn if several else 1, count)
+    try:
+        particles = _count_of(masks, most_masks) * rows * count
+        if particles > most_particles:
+            raise ValueError(
+                f"every evaluation of the likelihood would run {particles:,} particles "
+                f"({particles // rows // count:,} masks of {rows:,} rows, {count} imputations "
+                f"each), and at most {most_particles:,} are: give fewer rows, or use {INSTEAD}"
+            )
+    except ValueError:
+        if drawn is None:
+            raise
+        return NestedIWAE(drawn, count)
+    return NestedIWAE(math.inf, count, estimator=Enumerate())
+
+
+def _refuse_inexact(latents: Latents, points: Sequence[Site], random: Sequence[Site]) -> None:
+    """Refuse a program whose likelihood is no finite sum over masks, whatever their number."""
     for site in latents.observed.values():
         if getattr(site.distribution, "couples_rows", False):
             raise ValueError(
@@ -69,9 +107,7 @@ def exact_likelihood(latents: Latents, rows: int, imputations: int | None = None
             "the program observes nothing inside mask_particles(): give y beside x, and sample it "
             "there"
         )
-    masks: list[Site] = []
-    imputed: list[Site] = []
-    for site in latents.in_particles.values():
+    for site in (*points, *random):
         # Within the plates it is a Delta like any other.
         if isinstance(site.infer.get(BEFORE_PARTICLES), TopEntries):
             raise ValueError(
@@ -79,26 +115,14 @@ def exact_likelihood(latents: Latents, rows: int, imputations: int | None = None
                 "has no gradient for a chain to follow: give a selector whose masks are drawn, "
                 f"KSubsetSelector or BernoulliSelector, or use {INSTEAD}"
             )
-        if not is_point(site.distribution):
-            (imputed if site.in_imputations else masks).append(site)
-    if imputed and imputations is None:
-        raise ValueError(
-            f"{imputed[0].name!r} is drawn at random ({_named(imputed[0])}), so that the "
-            "likelihood is no finite sum: impute a constant (ConstantImputer), or give "
-            "MCMC(imputations=K), which draws K imputations of each mask once and keeps them for "
-            f"the whole chain. Or use {INSTEAD}"
-        )
-    count = 1 if imputations is None else imputations
-    if not masks:
-        return NestedIWAE(1, count, estimator=Pathwise())
-    particles = _count_of(masks) * rows * count
-    if particles > MOST_PARTICLES:
-        raise ValueError(
-            f"every evaluation of the likelihood would run {particles:,} particles "
-            f"({particles // rows // count:,} masks of {rows:,} rows, {count} imputations each), "
-            f"and at most {MOST_PARTICLES:,} are: give fewer rows, or use {INSTEAD}"
-        )
-    return NestedIWAE(math.inf, count, estimator=Enumerate())
+    for site in random:
+        if site.in_imputations:
+            raise ValueError(
+                f"{site.name!r} is drawn at random ({_named(site)}), so that the likelihood is no "
+                "finite sum: impute a constant (ConstantImputer), or give MCMC(imputations=K), "
+                "which draws K imputations of each mask once and keeps them for the whole chain. "
+                f"Or use {INSTEAD}"
+            )
 
 
 def is_point(distribution: Any) -> bool:
@@ -117,7 +141,7 @@ def is_point(distribution: Any) -> bool:
     return isinstance(distribution, dist.Delta)
 
 
-def _count_of(masks: Sequence[Site]) -> int:
+def _count_of(masks: Sequence[Site], most: int) -> int:
     """How many masks there are to be summed over."""
     if len(masks) > 1:
         raise ValueError(
@@ -127,8 +151,8 @@ def _count_of(masks: Sequence[Site]) -> int:
     (site,) = masks
     distribution = site.distribution
     try:
-        support = (
-            mask_support(distribution)
+        count = len(
+            mask_support(distribution, most)
             if len(distribution.event_shape) == 1
             else distribution.enumerate_support(expand=False)
         )
@@ -137,7 +161,11 @@ def _count_of(masks: Sequence[Site]) -> int:
         raise ValueError(
             f"every mask of {site.name!r} is summed over, and {reason}; use {INSTEAD}"
         ) from None
-    return len(support)
+    if count > most:
+        raise ValueError(
+            f"{site.name!r} has {count:,} values, of which {most:,} may be summed over"
+        )
+    return count
 
 
 def _named(site: Site) -> str:
