@@ -10,6 +10,7 @@ from pyro.poutine.subsample_messenger import _Subsample
 from torch import Tensor
 
 from lexppl.effects import MASK_PLATE, ParticleCounts, weights_first
+from lexppl.inference.contexts import seeded
 from lexppl.inference.posterior.draw_index import DrawIndex
 from lexppl.inference.posterior.global_latents import latents_of
 
@@ -50,7 +51,8 @@ class SharedLatents:
         if guide is None or not needed:
             return
         if plates is None:
-            plates = latents_of(model, args).row_plates
+            with seeded(0, args[0].device):
+                plates = latents_of(model, args).row_plates
         for draw in range(draws):
             with DrawIndex(draw, draws):
                 trace = _trace(guide, args)

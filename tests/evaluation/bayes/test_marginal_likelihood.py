@@ -142,3 +142,24 @@ def test_errors_are_of_the_size_they_say():
 def test_what_cannot_be_integrated_is_refused(given, words):
     with pytest.raises(ValueError, match=words):
         log_marginal_likelihood(Line(), X, Y, **given)
+
+
+def test_latents_of_rows_and_moving_supports_are_refused():
+    def of_rows(x, y=None):
+        with pyro.plate("data", len(x)):
+            own = pyro.sample("own", dist.Normal(0.0, 1.0))
+            pyro.sample("y", dist.Normal(own, 1.0), obs=y)
+
+    def moving(x, y=None):
+        top = pyro.sample("top", dist.HalfNormal(1.0))
+        part = pyro.sample("part", dist.Uniform(0.0, top))
+        with pyro.plate("data", len(x)):
+            pyro.sample("y", dist.Normal(part, 1.0), obs=y)
+
+    at = {"own": torch.zeros(50, len(X))}
+    for given in ({}, {"samples": at}):
+        with pytest.raises(ValueError, match=r"'own' is outside mask_particles.*each row has"):
+            log_marginal_likelihood(of_rows, X, Y, **given)
+    at = {"top": torch.ones(50), "part": torch.full((50,), 0.5)}
+    with pytest.raises(ValueError, match="support of 'part' depends on another latent"):
+        log_marginal_likelihood(moving, X, Y, samples=at)

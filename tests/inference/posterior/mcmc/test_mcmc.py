@@ -1,8 +1,10 @@
 """Pyro's kernels on programs whose masks are summed out, against grids."""
 
 import math
+import re
 import sys
 import warnings
+from dataclasses import fields
 from functools import partial
 
 import numpy as np
@@ -16,7 +18,16 @@ from pyro.nn import PyroModule
 from lexppl import explain, fit, load, save
 from lexppl.arviz_compatibility import group_of
 from lexppl.effects import mask_particles
-from lexppl.inference import MCMC, GlobalDraws, SampledGuide, SamplerRecord, SamplerWarning
+from lexppl.inference import (
+    MCMC,
+    SGHMC,
+    SGLD,
+    GlobalDraws,
+    SampledGuide,
+    SamplerRecord,
+    SamplerWarning,
+)
+from lexppl.inference.posterior.convergence import warn_of
 from lexppl.inference.posterior.mcmc.mcmc import as_inference
 from lexppl.inference.posterior.mcmc.recorded import Recorded
 from lexppl.models import BernoulliLikelihood, ConstantImputer, Predictor
@@ -341,3 +352,30 @@ def test_rows_that_are_not_all_at_hand_are_refused():
 def test_a_kernel_with_its_defaults():
     assert as_inference(HMC) == MCMC(HMC)
     assert math.prod((as_inference(NUTS).chains, as_inference(NUTS).samples)) == 4000
+
+
+def test_nothing_to_sample_is_told_before_what_stays_fixed():
+    class Fixed(PyroModule):
+        def __init__(self):
+            super().__init__()
+            self.shift = torch.nn.Parameter(torch.zeros((), dtype=torch.float64))
+
+        def forward(self, x, y=None):
+            with pyro.plate("data", len(x), dim=-1), mask_particles():
+                pyro.sample("y", dist.Normal(self.shift, 1.0), obs=y)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for inference in (NUTS, SGHMC()):
+            with pytest.raises(ValueError, match=r"nothing to sample.*bootstrap="):
+                fit(Fixed(), (X, Y), inference=inference, progress=False)
+
+
+@pytest.mark.parametrize("sampler", [MCMC, SGHMC, SGLD])
+@pytest.mark.parametrize("of", [{"r_hat": 1.5}, {"ess": 3.0}])
+def test_a_warning_names_settings_that_the_sampler_has(sampler, of):
+    record = SamplerRecord("it", are_chains=True, **of)
+    with pytest.warns(SamplerWarning) as told:
+        warn_of(record)
+    named = re.findall(r"(\w+)=", str(told[0].message))
+    assert named and set(named) <= {field.name for field in fields(sampler)}
