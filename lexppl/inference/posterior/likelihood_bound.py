@@ -60,25 +60,25 @@ def likelihood_bound(
         >>> from lexppl.inference.posterior.global_latents import latents_of
         >>> from lexppl.models import ConstantImputer
         >>> from lexppl.systems import lex
-        >>> program = lex(4, classes=2, k=2, hidden=(4,), imputer=ConstantImputer()).program()
-        >>> latents = latents_of(program, (torch.zeros(1, 4), torch.zeros(1)))
+        >>> from lexppl.inference.contexts import program_settings
+        >>> with program_settings(validate=True):
+        ...     program = lex(4, classes=2, k=2, hidden=(4,), imputer=ConstantImputer()).program()
+        ...     latents = latents_of(program, (torch.zeros(1, 4), torch.zeros(1)))
         >>> likelihood_bound(latents, rows=10).summary
         'NestedIWAE(masks=inf, imputations=1)'
         >>> likelihood_bound(latents, rows=10, most_masks=5, drawn=20).summary
         'NestedIWAE(masks=20, imputations=1)'
     """
-    points = [s for s in latents.in_particles.values() if is_point(s.distribution)]
-    random = [s for s in latents.in_particles.values() if not is_point(s.distribution)]
-    masks = [site for site in random if not site.in_imputations]
-    imputed = len(masks) < len(random)
+    inside = latents.in_particles.values()
+    masks = [site for site in inside if not site.in_imputations]
+    imputed = [s for s in inside if s.in_imputations and not is_point(s.distribution)]
     if drawn is None:
-        _refuse_inexact(latents, points, random if imputations is None else masks)
+        _refuse_inexact(latents, imputed if imputations is None else ())
     count = 1 if imputations is None else imputations
-    if not masks:
+    if all(is_point(site.distribution) for site in masks):
         if drawn is None:
             return NestedIWAE(1, count, estimator=Pathwise())
-        several = imputed and any(not site.in_imputations for site in points)
-        return NestedIWAE(drawn if several else 1, count)
+        return NestedIWAE(drawn if masks and imputed else 1, count)
     try:
         particles = _count_of(masks, most_masks) * rows * count
         if particles > most_particles:
@@ -94,7 +94,7 @@ def likelihood_bound(
     return NestedIWAE(math.inf, count, estimator=Enumerate())
 
 
-def _refuse_inexact(latents: Latents, points: Sequence[Site], random: Sequence[Site]) -> None:
+def _refuse_inexact(latents: Latents, imputed: Sequence[Site]) -> None:
     """Refuse a program whose likelihood is no finite sum over masks, whatever their number."""
     for site in latents.observed.values():
         if getattr(site.distribution, "couples_rows", False):
@@ -107,7 +107,7 @@ def _refuse_inexact(latents: Latents, points: Sequence[Site], random: Sequence[S
             "the program observes nothing inside mask_particles(): give y beside x, and sample it "
             "there"
         )
-    for site in (*points, *random):
+    for site in latents.in_particles.values():
         # Within the plates it is a Delta like any other.
         if isinstance(site.infer.get(BEFORE_PARTICLES), TopEntries):
             raise ValueError(
@@ -115,14 +115,13 @@ def _refuse_inexact(latents: Latents, points: Sequence[Site], random: Sequence[S
                 "has no gradient for a chain to follow: give a selector whose masks are drawn, "
                 f"KSubsetSelector or BernoulliSelector, or use {INSTEAD}"
             )
-    for site in random:
-        if site.in_imputations:
-            raise ValueError(
-                f"{site.name!r} is drawn at random ({_named(site)}), so that the likelihood is no "
-                "finite sum: impute a constant (ConstantImputer), or give MCMC(imputations=K), "
-                "which draws K imputations of each mask once and keeps them for the whole chain. "
-                f"Or use {INSTEAD}"
-            )
+    for site in imputed:
+        raise ValueError(
+            f"{site.name!r} is drawn at random ({_named(site)}), so that the likelihood is no "
+            "finite sum: impute a constant (ConstantImputer), or give MCMC(imputations=K), which "
+            "draws K imputations of each mask once and keeps them for the whole chain. Or use "
+            f"{INSTEAD}"
+        )
 
 
 def is_point(distribution: Any) -> bool:

@@ -55,7 +55,7 @@ def random(x):
         ({"imputation": random}, 1),
         ({"mask": point, "imputation": random}, 7),
         ({"mask": drawn}, math.inf),
-        ({"mask": drawn, "second": point}, math.inf),
+        ({"mask": drawn, "second": point}, 7),
         ({"mask": drawn, "imputation": random}, math.inf),
         ({"mask": drawn, "second": drawn}, 7),
         ({"mask": random}, 7),
@@ -72,6 +72,7 @@ def test_masks_are_drawn_where_they_cannot_be_summed_over(parts, masks):
     [
         ({"mask": random}, {}, "every mask of 'mask' is summed over"),
         ({"mask": drawn, "second": drawn}, {}, "make them one"),
+        ({"mask": drawn, "second": point}, {}, "make them one"),
         ({"mask": drawn, "imputation": random}, {}, "'x_imputed' is drawn at random"),
         ({"mask": drawn}, {"most_masks": 15}, "16 masks"),
         ({"mask": drawn}, {"most_particles": 159}, "160 particles"),

@@ -25,7 +25,7 @@ from lexppl.inference.contexts import (
 )
 from lexppl.inference.nested_iwae import NestedIWAE
 from lexppl.inference.posterior.global_sites import GlobalSites, values_of
-from lexppl.inference.posterior.likelihood_bound import likelihood_bound
+from lexppl.inference.posterior.likelihood_bound import is_point, likelihood_bound
 from lexppl.inference.posterior.log_joint import log_joint, log_prior
 
 MOST_LISTED = 256
@@ -48,8 +48,8 @@ class FirstMasks(Messenger):
     def _pyro_sample(self, msg: Any) -> None:
         plates = {frame.name for frame in msg["cond_indep_stack"]}
         drawn = msg["value"] is None and not msg["is_observed"]
-        if drawn and MASK_PLATE in plates and IMPUTATION_PLATE not in plates:
-            fn = msg["fn"]
+        fn = msg["fn"]
+        if drawn and MASK_PLATE in plates and IMPUTATION_PLATE not in plates and not is_point(fn):
             shape = (*fn.batch_shape, *fn.event_shape)
             msg["value"] = mask_support(fn)[0].expand(shape)
 

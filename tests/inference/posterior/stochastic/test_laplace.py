@@ -48,6 +48,24 @@ def test_a_dense_laplace_is_exact_where_the_posterior_is_normal():
     assert samples["weights"].shape == (1, 2000, 3)
 
 
+class Fixed(Regression):
+    """With a mask that is not drawn."""
+
+    def forward(self, x, y=None):
+        draw_weights(self)
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            mask = pyro.sample("mask", dist.Delta(torch.ones_like(x), event_dim=1))
+            with imputation_particles():
+                outputs = (mask * x * self.weights).sum(-1)
+                return pyro.sample("y", dist.Normal(outputs, 1.0), obs=y)
+
+
+def test_a_mask_that_is_not_drawn_is_no_sum():
+    found, samples = run(Laplace(samples=1000, climb=50), Fixed(3))
+    z, _, _ = against(samples["weights"], *regression_posterior(*ROWS))
+    assert np.all(np.abs(z) < MOST_Z) and found.sampler.note is None
+
+
 def test_its_correlations_are_there_too():
     _, samples = run(Laplace(samples=2000, climb=50))
     x = ROWS[0].double()
