@@ -52,7 +52,7 @@ class SharedSite:
 class ProgramSites:
     """The masks of a program, in its order, its response inside the mask plate, if any, whether it
     has latents outside the mask plate, those of them that rows share, the names of all sites, and
-    of the plates over rows."""
+    where there are such latents those of the plates over rows."""
 
     masks: tuple[MaskSite, ...]
     response: Response | None
@@ -81,9 +81,6 @@ def sites_of(model: Callable[..., Any], x: Tensor) -> ProgramSites:
     """
     with ParticleCounts(1, 1):
         trace = pyro.poutine.trace(weights_first(model)).get_trace(x, None)
-    # The draws of what is run next are as they would be without it.
-    with seeded(0, x.device):
-        of_rows = latents_of(model, (x, None)).row_plates
     sites = [
         Site.of(node)
         for node in trace.nodes.values()
@@ -97,6 +94,11 @@ def sites_of(model: Callable[..., Any], x: Tensor) -> ProgramSites:
         )
     response = [_response(s) for s in sites if s.name == RESPONSE and s.in_particles]
     outer = [site for site in sites if not (site.in_particles or site.observed)]
+    of_rows: frozenset[str] = frozenset()
+    if outer:
+        # The draws of what is run next are as they would be without it.
+        with seeded(0, x.device):
+            of_rows = latents_of(model, (x, None)).row_plates
     return ProgramSites(
         masks,
         response[0] if response else None,
