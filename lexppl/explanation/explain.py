@@ -1,7 +1,7 @@
 """From a fitted explainer to its posterior in ArviZ's layout."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,7 @@ from lexppl.explanation.meanings import (
 from lexppl.explanation.named_rows import NamedRows, named_rows
 from lexppl.explanation.posterior_arrays import PosteriorArrays
 from lexppl.explanation.program_sites import ProgramSites, sites_of
-from lexppl.explanation.row_plan import RowPlan, is_listed
+from lexppl.explanation.row_plan import OF_ITS_OWN, RowPlan, is_listed
 from lexppl.inference.contexts import keep_parameters_local
 from lexppl.inference.objective.program import ParticleProgram
 from lexppl.inference.predictive import FittedProgram, drawing
@@ -154,7 +154,8 @@ def explain(
         feature_names: names of the columns of x, where it is a table; if None those of the fit, of
             the entries where there is one for each column, or x1 … xD.
         proposals: masks proposed for each draw, where y is given: 4 if None, of one pool; 100 in a
-            program with latents outside `mask_particles()`, whose draws have masks of their own.
+            program with latents outside `mask_particles()`, whose draws have masks of their own, or
+            all masks where there are no more and nothing else is random.
             `math.inf` for all masks, of which there may be 4,096.
         held_out: whether the fit or the sampler has not learned from these rows.
 
@@ -213,7 +214,7 @@ def explain(
         joint, listed = False, None
         if rows.y is not None:
             with drawing(seed, rows.x.device):
-                joint, listed = _observed(result, rows, sites, is_listed(proposals))
+                joint, listed = _observed(result, rows, sites, proposals)
         plan = RowPlan(sites, draws, imputations, proposals, listed, rows_per_chunk, joint)
         names = (entry_names, feature_names)
         arrays = PosteriorArrays(
@@ -274,9 +275,10 @@ def _check_counts(
 
 
 def _observed(
-    result: FitResult, rows: NamedRows, sites: ProgramSites, lists: bool
+    result: FitResult, rows: NamedRows, sites: ProgramSites, proposals: float | None
 ) -> tuple[bool, ListedMasks | None]:
-    """Whether the program observes all rows in one, and all of its masks where they are asked for.
+    """Whether the program observes all rows in one, and all of its masks where they are asked for,
+    or are no more than would be proposed for each draw.
 
     Raises:
         ValueError: it does not observe y inside its particle plates, or its masks cannot be listed.
@@ -290,7 +292,13 @@ def _observed(
             f"nor a pyro.factor; it observes {[site.name for site in observed]}"
         )
     joint = observes_jointly(run)
-    return joint, ListedMasks(run, sites, joint) if lists else None
+    if is_listed(proposals):
+        return joint, ListedMasks(run, sites, joint)
+    if proposals is None and sites.has_outer_latents:
+        with suppress(ValueError):
+            listed = ListedMasks(run, sites, joint)
+            return joint, listed if len(listed) <= OF_ITS_OWN else None
+    return joint, None
 
 
 def _chain_seed(seed: int, *place: int) -> int:

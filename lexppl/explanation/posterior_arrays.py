@@ -208,9 +208,11 @@ class PosteriorArrays:
 
     def _add_shared(self, site: SharedSite, entries: int) -> None:
         own = [size for size, plate in zip(site.shape, site.plates, strict=True) if plate is None]
+        # A weight of as many numbers as there are features need not be one of each.
+        of_features = site.is_share and own == [entries]
         dims = []
         for i, (size, plate) in enumerate(zip(site.shape, site.plates, strict=True)):
-            name = plate if plate is not None else "feature" if own == [entries] else None
+            name = plate if plate is not None else "feature" if of_features else None
             if name is None or len(self._coordinates.get(name, range(size))) != size:
                 name = f"{site.name}_dim_{i}"
             self._coordinates.setdefault(name, range(size))

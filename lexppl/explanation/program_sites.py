@@ -8,6 +8,7 @@ import numpy as np
 import pyro
 from pyro.poutine.subsample_messenger import _Subsample
 from torch import Tensor
+from torch.distributions import constraints
 
 from lexppl.effects import ParticleCounts, weights_first
 from lexppl.explanation.draws import RESPONSE, label_values, states_mean
@@ -39,13 +40,14 @@ class Response:
 
 @dataclass(frozen=True)
 class SharedSite:
-    """A latent outside the mask plate that all rows share: its value's shape, and for each of its
-    dimensions the plate that it is, if any."""
+    """A latent outside the mask plate that all rows share: its value's shape, for each of its
+    dimensions the plate that it is, if any, and whether it shares out a unit, as among features."""
 
     name: str
     shape: tuple[int, ...]
     plates: tuple[str | None, ...]
     dtype: np.dtype
+    is_share: bool
 
 
 @dataclass(frozen=True)
@@ -146,7 +148,8 @@ def _shared(site: Site) -> SharedSite:
         if plate.vectorized and batch + plate.dim >= 0:
             plates[batch + plate.dim] = plate.name
     dtype = site.value.detach().cpu().numpy().dtype
-    return SharedSite(site.name, tuple(site.value.shape), tuple(plates), dtype)
+    is_share = site.distribution.support is constraints.simplex
+    return SharedSite(site.name, tuple(site.value.shape), tuple(plates), dtype, is_share)
 
 
 def _response(site: Site) -> Response:

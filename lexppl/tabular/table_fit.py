@@ -168,8 +168,9 @@ def _some(
 def fit_full_predictor(plan: FitPlan, rows: EncodedRows, progress: bool = False) -> FittedPredictor:
     """Fit the predictor that sees all of x, of what the rows observe, by a plan.
 
-    The scale of a response's normal distribution is then that of its validation residuals: a method
-    that explains the predictor weighs each row's response by it.
+    Where the plan explains it, the scale of a response's normal distribution is then that of its
+    validation residuals: the explainer weighs each row's response by it. Where it only stands
+    beside an explainer it keeps the scale that it has learned, as the explainer does.
 
     Args:
         plan: how long and how fast.
@@ -193,7 +194,7 @@ def fit_full_predictor(plan: FitPlan, rows: EncodedRows, progress: bool = False)
     )
     if full.result.interrupted:
         raise KeyboardInterrupt
-    if rows.valid is not None:
+    if plan.needs_full_predictor and rows.valid is not None:
         settle_scale(full.predictor, *rows.valid, None if rows.weights is None else rows.weights[1])
     return full
 

@@ -60,7 +60,8 @@ Y = torch.randn(ROWS, generator=NUMBERS)
 def test_every_draw_stands_in_the_posterior_under_its_name():
     posterior = explain(Sites(), X, samples=BY_CHAIN)
     drawn = group_of(posterior, "posterior")
-    assert drawn["w"].dims == ("chain", "draw", "feature")
+    # As many as there are features, and nothing says that they are theirs.
+    assert drawn["w"].dims == ("chain", "draw", "w_dim_0")
     assert drawn["effect"].dims == ("chain", "draw", "sites")
     assert drawn["bias"].dims == ("chain", "draw")
     for name, values in BY_CHAIN.items():
@@ -99,12 +100,16 @@ def test_log_likelihood_is_that_of_each_draw_with_the_masks_summed_out():
     np.testing.assert_allclose(pooled[0, 0], np.log(np.exp(found).mean((0, 1))), atol=1e-4)
 
 
+def test_few_masks_are_listed_where_nobody_says():
+    usual = group_of(explain(Sites(), X, Y, samples=BY_CHAIN), "log_likelihood")["y"].values
+    np.testing.assert_allclose(usual[1, 2], exact_log_likelihood(1, 2), rtol=1e-4, atol=1e-5)
+
+
 def test_proposals_come_close_to_it():
     """z-scores over 40 copies of each row, of p(y | x, θ), which is estimated without bias."""
     copies = 40
-    posterior = explain(
-        Sites(), X.repeat_interleave(copies, 0), Y.repeat_interleave(copies), samples=ONE_CHAIN
-    )
+    repeated = X.repeat_interleave(copies, 0), Y.repeat_interleave(copies)
+    posterior = explain(Sites(), *repeated, samples=ONE_CHAIN, proposals=100)
     found = np.exp(group_of(posterior, "log_likelihood")["y"].values[0])
     for draw in range(SAMPLES):
         each = found[draw].reshape(ROWS, copies)

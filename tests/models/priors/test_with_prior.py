@@ -287,7 +287,7 @@ def test_a_fit_and_its_files(tmp_path, replicates):
 
 def test_replicates_may_differ_in_their_priors(tmp_path):
     models = [program(dist.Normal(0.0, s)) for s in (1.0, 0.01)]
-    result = quick(models, guide=guide_of(models[0]), epochs=1)
+    result = quick(models, guide=guide_of(models[0]), epochs=1, valid=0.2)
     save(result, tmp_path)
     again = load(tmp_path, guide=lambda: copy.deepcopy(result.guides[0]))
     for fitted in (result, again):

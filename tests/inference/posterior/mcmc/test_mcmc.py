@@ -79,7 +79,7 @@ def test_a_weight_has_the_posterior_of_a_grid(subset):
 def test_a_hierarchical_scale_has_the_posterior_of_a_grid():
     program = Weighted(subset=True, scaled=True)
     kernel = partial(NUTS, max_tree_depth=5)
-    result = sampled(program, inference=MCMC(kernel, samples=250, warmup=100, chains=2))
+    result = sampled(program, inference=MCMC(kernel, samples=700, warmup=150, chains=2))
     scales = torch.linspace(1e-3, 9, 700, dtype=torch.float64)
     weights = WEIGHTS[::8]
     given_scale = dist.Normal(0.0, scales[:, None]).log_prob(weights)
