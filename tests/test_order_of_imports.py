@@ -9,6 +9,7 @@ ROOT = Path(__file__).parent.parent / "lexppl"
 ORDER = {
     "argument_checks": set(),
     "evaluation_mode": set(),
+    "extras": set(),
     "summary": set(),
     "atomic_output": set(),
     "choices": set(),
@@ -25,7 +26,7 @@ ORDER["evaluation"] = {*ORDER["explanation"], "explanation"}
 ORDER["tabular"] = {*ORDER["evaluation"], "evaluation", "saving", "plots"}
 ORDER["compare"] = {*ORDER["tabular"], "tabular"}
 ORDER["cli"] = {*ORDER["compare"], "compare"}
-FOR_ALL = {"argument_checks", "atomic_output", "choices", "evaluation_mode", "summary"}
+FOR_ALL = {"argument_checks", "atomic_output", "choices", "evaluation_mode", "extras", "summary"}
 ORDER = {room: allowed | (FOR_ALL - {room}) for room, allowed in ORDER.items()}
 """What each room may import."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -17,8 +16,8 @@ from lexppl.argument_checks import finite_float, fraction, int_at_least
 from lexppl.data.dataset import Dataset
 from lexppl.data.listing import listed
 from lexppl.data.tables import dataset_from_frame
+from lexppl.extras import extra_library
 
-EXTRA = 'install the extra that has it: pip install "lexppl[survival]"'
 CONTROL, BEFORE, AFTER = 6, (0, 1), (2, 3)
 """Of the simulated set: the switch, the features before it and after it."""
 SIMULATED_FEATURES = 10
@@ -186,22 +185,13 @@ def synthetic_survival(
     )
 
 
-def _library(module: str) -> Any:
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise ImportError(
-            f"this needs {module.partition('.')[0]}, which cannot be imported ({error}); {EXTRA}"
-        ) from error
-
-
 def _rossi() -> tuple[pd.DataFrame, Any, Any]:
-    frame = _library("lifelines.datasets").load_rossi()
+    frame = extra_library("lifelines.datasets", "survival").load_rossi()
     return frame.drop(columns=["week", "arrest"]), frame["week"], frame["arrest"]
 
 
 def _sksurv(name: str) -> tuple[pd.DataFrame, Any, Any]:
-    features, y = getattr(_library("sksurv.datasets"), f"load_{name}")()
+    features, y = getattr(extra_library("sksurv.datasets", "survival"), f"load_{name}")()
     event, time = y.dtype.names
     whole = {c: features[c].astype(int) for c in features if set(features[c]) <= {"0", "1"}}
     return features.assign(**whole), y[time], y[event]

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-
 from torch import Tensor
 
-EXTRA = 'install the extra that has it: pip install "lexppl[survival]"'
+from lexppl.extras import extra_library
 
 
 def concordance_index(risk: Tensor, y: Tensor) -> float:
@@ -38,12 +36,7 @@ def concordance_index(risk: Tensor, y: Tensor) -> float:
         )
     if not bool(risk.isfinite().all()) or not bool(y.isfinite().all()):
         raise ValueError("risk and y must be finite; they have NaN or infinite values")
-    try:
-        metrics = importlib.import_module("sksurv.metrics")
-    except ImportError as error:
-        raise ImportError(
-            f"this needs scikit-survival, which cannot be imported ({error}); {EXTRA}"
-        ) from error
+    metrics = extra_library("sksurv.metrics", "survival")
     time, event = y[:, 0].double().cpu().numpy(), y[:, 1].cpu().numpy() == 1
     try:
         found = metrics.concordance_index_censored(event, time, risk.double().cpu().numpy())

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, Self
 
 import torch
-from pyro.distributions import TorchDistribution
 from torch import Tensor
 
-from lexppl.models.survival.observed_times import survival_times
+from lexppl.models.survival.mean_hazards import MeanHazards, log_mean
 from lexppl.models.survival.risk_sets import RiskSets, Ties, fitted_hazard
 
-NO_MEAN = (
-    "a survival time has no mean that rows followed for a while could tell: ask "
-    "lexppl.evaluation for predict_survival, or log_hazard_ratio"
-)
 
-
-class PartialLikelihood(TorchDistribution):
+class PartialLikelihood(MeanHazards):
     r"""Survival times under a hazard `h₀(t) exp f_n`, whose baseline is fitted to the batch.
 
     The value of a row is its time t, whether its event happened then (1) or it was censored (0),
@@ -78,9 +70,6 @@ class PartialLikelihood(TorchDistribution):
         -1.0986
     """
 
-    arg_constraints: ClassVar[dict[str, Any]] = {}
-    support = survival_times
-    has_rsample = False
     couples_rows = True
     """Whether what a row's density is depends on the other rows of its batch."""
 
@@ -94,33 +83,8 @@ class PartialLikelihood(TorchDistribution):
         components: Tensor | None = None,
         validate_args: bool | None = None,
     ) -> None:
-        if components is None:
-            if log_hazard is None:
-                raise ValueError("give log_hazard (…, B), or components (C, …, B)")
-            components = log_hazard.unsqueeze(0)
-        self.components = components
-        self.ties, self.stratified, self.weights = ties, stratified, weights
-        event = torch.Size([3 if stratified else 2])
-        super().__init__(components.shape[1:], event, validate_args=validate_args)
-
-    @property
-    def log_hazard(self) -> Tensor:
-        """f, `(…, B)`; of several models the log of their mean hazard ratio."""
-        return _log_mean(self.components)
-
-    @property
-    def mean(self) -> Tensor:
-        """Not told.
-
-        Raises:
-            NotImplementedError: always.
-        """
-        raise NotImplementedError(NO_MEAN)
-
-    def expand(self, batch_shape: Any, _instance: Any = None) -> PartialLikelihood:
-        shape = (len(self.components), *torch.Size(batch_shape))
-        components = _aligned(self.components, len(shape)).expand(shape)
-        return self._like(components)
+        self.ties, self.weights = ties, weights
+        super().__init__(log_hazard, stratified, components, validate_args)
 
     def log_prob(self, value: Tensor) -> Tensor:
         if self._validate_args:
@@ -134,30 +98,20 @@ class PartialLikelihood(TorchDistribution):
         stratum = value[..., 2] if self.stratified else None
         every = self.components.reshape(-1, self.components.shape[-1])
         hazard = fitted_hazard(
-            _log_mean(every), RiskSets.of(time, event, stratum), self.ties, self.weights
+            log_mean(every), RiskSets.of(time, event, stratum), self.ties, self.weights
         )
         died = event * (self.components + hazard.log_increment + 1.0)
-        return _log_mean(died - (self.components + hazard.log_exposure).exp())
+        return log_mean(died - (self.components + hazard.log_exposure).exp())
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
         with torch.no_grad():
-            time = _waited(self.components, torch.Size(sample_shape))
+            time = self._waited(torch.Size(sample_shape))
             columns = [time, torch.ones_like(time)]
             if self.stratified:
                 columns.append(torch.zeros_like(time))
             return torch.stack(columns, -1)
 
-    @classmethod
-    def mean_of(cls, distributions: Sequence[PartialLikelihood]) -> PartialLikelihood:
-        """The mean of several models' densities, under one baseline."""
-        return distributions[0]._like(torch.cat([d.components for d in distributions]))
-
-    @classmethod
-    def joined(cls, distributions: Sequence[PartialLikelihood]) -> PartialLikelihood:
-        """The rows of several models, block after block, in common risk sets."""
-        return distributions[0]._like(torch.cat([d.components for d in distributions], -1))
-
-    def _like(self, components: Tensor) -> PartialLikelihood:
+    def _like(self, components: Tensor) -> Self:
         return type(self)(
             None,
             self.ties,
@@ -166,26 +120,3 @@ class PartialLikelihood(TorchDistribution):
             components=components,
             validate_args=False,
         )
-
-
-def _log_mean(value: Tensor) -> Tensor:
-    """`log 1/C Σ exp` over the first dimension."""
-    if len(value) == 1:
-        return value[0]
-    return value.logsumexp(0) - math.log(len(value))
-
-
-def _aligned(components: Tensor, dims: int) -> Tensor:
-    """Components `(C, …)` with as many dimensions, new ones after the first."""
-    shape = (len(components), *(1,) * (dims - components.dim()), *components.shape[1:])
-    return components.reshape(shape)
-
-
-def _waited(components: Tensor, sample_shape: torch.Size) -> Tensor:
-    """The cumulative baseline hazard at the event: `E/e^f` of a component at random."""
-    shape = (*sample_shape, *components.shape[1:])
-    which = torch.randint(len(components), shape, device=components.device)
-    chosen = components.expand(len(components), *components.shape[1:])
-    full = chosen.reshape(len(components), *(1,) * len(sample_shape), *components.shape[1:])
-    log_hazard = full.expand(len(components), *shape).gather(0, which.unsqueeze(0)).squeeze(0)
-    return torch.empty_like(log_hazard).exponential_() / log_hazard.exp()

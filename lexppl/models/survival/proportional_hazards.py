@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, Self
 
 import torch
-from pyro.distributions import TorchDistribution
 from torch import Tensor
 
 from lexppl.models.survival.baseline import BaselineHazard
-from lexppl.models.survival.observed_times import survival_times
-from lexppl.models.survival.partial_likelihood import NO_MEAN, _aligned, _log_mean, _waited
+from lexppl.models.survival.mean_hazards import MeanHazards, log_mean
 
 
-class ProportionalHazards(TorchDistribution):
+class ProportionalHazards(MeanHazards):
     r"""Times t under the hazard `h₀(t) exp f`, seen (1) or censored (0):
 
         log p(t, δ | f) = δ (f + log h₀(t)) − e^f H₀(t),
@@ -39,9 +36,6 @@ class ProportionalHazards(TorchDistribution):
         tensor([-1.])
     """
 
-    arg_constraints: ClassVar[dict[str, Any]] = {}
-    support = survival_times
-    has_rsample = False
     couples_rows = False
 
     def __init__(
@@ -53,32 +47,8 @@ class ProportionalHazards(TorchDistribution):
         components: Tensor | None = None,
         validate_args: bool | None = None,
     ) -> None:
-        if components is None:
-            if log_hazard is None:
-                raise ValueError("give log_hazard (…, B), or components (C, …, B)")
-            components = log_hazard.unsqueeze(0)
-        self.components = components
-        self.baseline, self.stratified = baseline, stratified
-        event = torch.Size([3 if stratified else 2])
-        super().__init__(components.shape[1:], event, validate_args=validate_args)
-
-    @property
-    def log_hazard(self) -> Tensor:
-        """f, `(…, B)`; of several models the log of their mean hazard ratio."""
-        return _log_mean(self.components)
-
-    @property
-    def mean(self) -> Tensor:
-        """Not told.
-
-        Raises:
-            NotImplementedError: always.
-        """
-        raise NotImplementedError(NO_MEAN)
-
-    def expand(self, batch_shape: Any, _instance: Any = None) -> ProportionalHazards:
-        shape = (len(self.components), *torch.Size(batch_shape))
-        return self._like(_aligned(self.components, len(shape)).expand(shape))
+        self.baseline = baseline
+        super().__init__(log_hazard, stratified, components, validate_args)
 
     def log_prob(self, value: Tensor) -> Tensor:
         if self._validate_args:
@@ -89,7 +59,7 @@ class ProportionalHazards(TorchDistribution):
         log_hazard = self.baseline.log_hazard_at(time, stratum)
         cumulative = self.baseline.cumulative_at(time, stratum)
         died = torch.where(event > 0.5, self.components + log_hazard, 0.0)
-        return _log_mean(died - self.components.exp() * cumulative)
+        return log_mean(died - self.components.exp() * cumulative)
 
     def survival(self, time: Tensor, stratum: Tensor | None = None) -> Tensor:
         """`S(t | f) = exp(−e^f H₀(t))`, of several models their mean.
@@ -109,7 +79,7 @@ class ProportionalHazards(TorchDistribution):
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
         with torch.no_grad():
-            reached = self.baseline.time_of(_waited(self.components, torch.Size(sample_shape)))
+            reached = self.baseline.time_of(self._waited(torch.Size(sample_shape)))
             end = self.baseline.last[0]
             event = (reached <= end).to(reached.dtype)
             columns = [torch.minimum(reached, end), event]
@@ -117,17 +87,7 @@ class ProportionalHazards(TorchDistribution):
                 columns.append(self.baseline.strata[0].expand(reached.shape))
             return torch.stack(columns, -1)
 
-    @classmethod
-    def mean_of(cls, distributions: Sequence[ProportionalHazards]) -> ProportionalHazards:
-        """The mean of several models' densities."""
-        return distributions[0]._like(torch.cat([d.components for d in distributions]))
-
-    @classmethod
-    def joined(cls, distributions: Sequence[ProportionalHazards]) -> ProportionalHazards:
-        """The rows of several models, block after block."""
-        return distributions[0]._like(torch.cat([d.components for d in distributions], -1))
-
-    def _like(self, components: Tensor) -> ProportionalHazards:
+    def _like(self, components: Tensor) -> Self:
         return type(self)(
             None, self.baseline, self.stratified, components=components, validate_args=False
         )

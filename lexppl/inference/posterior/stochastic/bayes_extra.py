@@ -1,10 +1,9 @@
 """The libraries of the `bayes` extra, imported where they are used."""
 
-from __future__ import annotations
-
-import importlib
 import warnings
 from typing import Any
+
+from lexppl.extras import extra_library
 
 
 def bayes_library(module: str = "posteriors") -> Any:
@@ -14,21 +13,13 @@ def bayes_library(module: str = "posteriors") -> Any:
         module: its name as Python imports it.
 
     Raises:
-        ImportError: it is not installed, or cannot be imported; the cause is kept.
+        ImportError: as :func:`lexppl.extras.extra_library`.
 
     Example:
-        >>> bayes_library("no_such_library")
-        Traceback (most recent call last):
-        ImportError: this needs no_such_library, which cannot be imported (No module named
-        'no_such_library'); install the extra that has it: pip install "lexppl[bayes]"
+        >>> bayes_library("json").dumps([1])
+        '[1]'
     """
-    try:
-        # Its classes are declared in a way that its own libraries warn of, once each.
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return importlib.import_module(module)
-    except ImportError as error:
-        raise ImportError(
-            f"this needs {module.partition('.')[0]}, which cannot be imported ({error}); install "
-            'the extra that has it: pip install "lexppl[bayes]"'
-        ) from error
+    # Its classes are declared in a way that its own libraries warn of, once each.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return extra_library(module, "bayes")
