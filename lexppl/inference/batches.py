@@ -90,7 +90,9 @@ class LoadedRows:
             yield tuple(batch) if isinstance(batch, list | tuple) else (batch,)
 
 
-def rows_of(data: Data, dtype: torch.dtype, name: str = "data") -> TensorRows | LoadedRows:
+def rows_of(
+    data: Data, dtype: torch.dtype, name: str = "data", one_class: bool = False
+) -> TensorRows | LoadedRows:
     """Check the data and put it into tensors.
 
     Tensors are taken as they are; arrays become tensors of the model's type.
@@ -99,11 +101,13 @@ def rows_of(data: Data, dtype: torch.dtype, name: str = "data") -> TensorRows | 
         data: a data set, `(x, y)` or a loader.
         dtype: floating type of the model, to which arrays are converted.
         name: what the data is called in errors.
+        one_class: whether all labels may be one: a posterior given them has its prior, a predictor
+            that is fitted to them has nothing to learn.
 
     Raises:
         TypeError: not one of these.
         ValueError: no rows, columns of different lengths, values that are not finite, a label
-            column with one class only.
+            column with one class only where that may not be.
 
     Example:
         >>> len(rows_of((np.zeros((3, 2)), np.array([0, 1, 0])), torch.float32))
@@ -132,7 +136,7 @@ def rows_of(data: Data, dtype: torch.dtype, name: str = "data") -> TensorRows | 
         raise ValueError(f"{name}: x and y must have as many rows each; they have {lengths}")
     for place, column in zip(("x", "y"), columns, strict=False):
         _refuse_not_finite(column, f"{place} of {name}")
-    if len(columns) > 1:
+    if len(columns) > 1 and not one_class:
         _refuse_one_class(columns[1], name)
     return TensorRows(columns)
 

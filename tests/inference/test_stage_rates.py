@@ -15,6 +15,7 @@ from lexppl.inference import Linear, LossTerm, NestedIWAE, Stage, fit
 from lexppl.inference.training.settled import NotSettledWarning
 from lexppl.models import UnmaskedPredictor
 from lexppl.models.table_parts import table_predictor
+from lexppl.systems import q_fit
 
 X = torch.randn(80, 3, generator=torch.Generator().manual_seed(0))
 ROWS = (X, (X[:, 0] > 0).long())
@@ -154,3 +155,13 @@ def test_a_posterior_that_still_moves_is_told():
         located(epochs=300, learning_rate=Linear(0.1, 1e-3, begin=0.3))
         # A predictor that learns is watched by its validation rows.
         located(True, epochs=5)
+
+
+def test_labels_of_one_class_leave_a_posterior_its_prior():
+    """A posterior alone takes them; a predictor that learns has nothing to learn from them."""
+    same = X, torch.ones(80, dtype=torch.long)
+    predictor = table_predictor(3, 2, (4,))
+    result = fit(q_fit(3, predictor, scope="global"), same, epochs=9, progress=False, batch_size=80)
+    assert bool(result.guides[0].distribution.concentration.isfinite().all())
+    with pytest.raises(ValueError, match="one class only, 1; a predictor needs at least two"):
+        fit(UnmaskedPredictor(predictor), same, objective=NestedIWAE(1), progress=False)

@@ -101,16 +101,24 @@ class HasReplicates(Protocol):
     def by_replicate(self) -> bool: ...
 
 
-def training_rows(data: Data | ReplicateData, dtype: torch.dtype, name: str = "data") -> Rows:
+def training_rows(
+    data: Data | ReplicateData, dtype: torch.dtype, name: str = "data", one_class: bool = False
+) -> Rows:
     """Check the data of one or of several replicates and put it into tensors.
+
+    Args:
+        data: of one, or of each.
+        dtype, name, one_class: as :func:`rows_of` takes them.
 
     Raises:
         ValueError, TypeError: as :func:`rows_of`, by data set; data sets of other sizes or types,
             a loader among them.
     """
     if not isinstance(data, ReplicateData):
-        return rows_of(data, dtype, name)
-    every = [rows_of(one, dtype, f"{name} {place}") for place, one in enumerate(data.sets)]
+        return rows_of(data, dtype, name, one_class)
+    every = [
+        rows_of(one, dtype, f"{name} {place}", one_class) for place, one in enumerate(data.sets)
+    ]
     loaded = [place for place, rows in enumerate(every) if isinstance(rows, LoadedRows)]
     if loaded:
         raise ValueError(

@@ -249,7 +249,8 @@ def fit(
         decays = None
         if by_part:
             decays = decays_by_parameter(weight_decay, copies[0], replicates, WEIGHT_DECAY)
-        rows = training_rows(train, dtype, "train")
+        is_posterior = all(stage.learns_guides_alone for stage in copies[0].stages)
+        rows = training_rows(train, dtype, "train", one_class=is_posterior)
         weighting = None
         if row_weights is not None or sample_weight is not None:
             plain = counted if bootstrap else 0
@@ -291,7 +292,7 @@ def fit(
     if bootstrap:
         result = _parted(result, counted, sample_weight is not None)
     report_collapse(result.collapse)
-    if all(stage.learns_guides_alone for stage in copies[0].stages):
+    if is_posterior:
         warn_if_moving(result)
     return result
 

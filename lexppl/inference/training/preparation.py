@@ -210,5 +210,5 @@ def floating_type(modules: Sequence[nn.Module]) -> torch.dtype:
 
 
 def _few(train: Data, modules: Sequence[nn.Module]) -> tuple[torch.Tensor, ...]:
-    rows = training_rows(train, floating_type(modules), "train")
+    rows = training_rows(train, floating_type(modules), "train", one_class=True)
     return of_replicate(rows, next(iter(rows.batches(2, shuffle=False))), 0)

@@ -76,7 +76,7 @@ def sampled_fit(model: Any, train: Data, inference: Any, *, seed: int, progress:
     """
     method = as_inference(inference)
     program = _program_of(model, seed)
-    rows = training_rows(train, floating_type([program]), "train")
+    rows = training_rows(train, floating_type([program]), "train", one_class=True)
     if not isinstance(rows, TensorRows):
         kind = "a loader, which gives them in batches"
         if not isinstance(rows, LoadedRows):
