@@ -3,9 +3,9 @@
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
-import xarray as xr
 from torch import Tensor
 
 from lexppl.inference.posterior.global_draws import SamplerRecord
@@ -43,7 +43,9 @@ def with_convergence(record: SamplerRecord, samples: Mapping[str, Tensor]) -> Sa
     with warnings.catch_warnings():
         # ArviZ 0.2x announces its successor on import.
         warnings.simplefilter("ignore", FutureWarning)
-        import arviz  # noqa: PLC0415 - slow, and not needed to import the library
+        # Slow, and not needed to import the library.
+        import arviz  # noqa: PLC0415
+        import xarray as xr  # noqa: PLC0415
     numbers = {
         name: (("chain", "draw", f"{name} entry"), values.reshape(chains, draws, -1).cpu().numpy())
         for name, values in samples.items()
@@ -98,5 +100,6 @@ def _warn(text: str) -> None:
     warnings.warn(text, SamplerWarning, stacklevel=5)
 
 
-def _values(found: xr.Dataset) -> np.ndarray:
+def _values(found: Any) -> np.ndarray:
+    """All numbers of a data set."""
     return np.concatenate([found[name].values.ravel() for name in found.data_vars])
