@@ -1,5 +1,18 @@
-"""One thread a test process: two processes with two threads each are slower on two cores."""
+"""What all tests share: one thread a process, and an empty parameter store of Pyro's."""
 
 import os
+import sys
+from collections.abc import Iterator
 
+import pytest
+
+# Two processes with two threads each are slower on two cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+@pytest.fixture(autouse=True)
+def empty_parameter_store() -> Iterator[None]:
+    """A test that runs a program by itself leaves nothing to one that looks for leavings."""
+    yield
+    if "pyro" in sys.modules:
+        sys.modules["pyro"].clear_param_store()
