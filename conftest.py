@@ -1,5 +1,6 @@
 """What all tests share: one thread a process, and an empty parameter store of Pyro's."""
 
+import importlib
 import os
 import sys
 from collections.abc import Iterator
@@ -8,6 +9,12 @@ import pytest
 
 # Two processes with two threads each are slower on two cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+def pytest_configure() -> None:
+    """Import what warns: the process that reads the workers' warnings does so in a thread for each,
+    and two that import one package at once may find half of it."""
+    importlib.import_module("lexppl.evaluation")
 
 
 @pytest.fixture(autouse=True)
