@@ -43,6 +43,32 @@ def all_k_hot(distribution: str, size: int, k: int, like: Tensor) -> Tensor:
     return masks.scatter(-1, chosen, 1.0)
 
 
+def all_of_sizes(distribution: str, allowed: Tensor, like: Tensor) -> Tensor:
+    """All masks ``(M, G)`` whose size is allowed, of the dtype and on the device of ``like``.
+
+    Args:
+        distribution: its name, for the message.
+        allowed: by size 0 … G, ``(G + 1,)``.
+        like: any tensor.
+
+    Raises:
+        ValueError: 2^G is more than ``ENUMERATION_LIMIT`` (2^20).
+
+    Example:
+        >>> all_of_sizes("Some", torch.tensor([True, False, True]), torch.zeros(1)).tolist()
+        [[0.0, 0.0], [1.0, 1.0]]
+    """
+    entries = len(allowed) - 1
+    if 2**entries > ENUMERATION_LIMIT:
+        raise ValueError(
+            f"{distribution} with G = {entries} has about 2^{entries} masks, more than "
+            f"{ENUMERATION_LIMIT}, the most that enumerate_support lists; draw samples instead"
+        )
+    code = torch.arange(2**entries, device=like.device).unsqueeze(-1)
+    bits = (code >> torch.arange(entries, device=like.device)) & 1
+    return bits[allowed[bits.sum(-1)]].to(like.dtype)
+
+
 def checked_logits(logits: Tensor) -> int:
     """G, the size of the last dimension of ``logits``."""
     if logits.dim() < 1:

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from lexppl.distributions.by_size.exchangeable_masks import AllowedSizes
-from lexppl.distributions.k_hot import ENUMERATION_LIMIT, checked_logits
+from lexppl.distributions.k_hot import all_of_sizes, checked_logits
 from lexppl.distributions.k_subset.distribution import KSubset
 
 
@@ -201,14 +201,7 @@ class RandomSizeSubset(TorchDistribution):
             ValueError: 2^G is more than 2^20.
         """
         entries = self._event_shape[0]
-        if 2**entries > ENUMERATION_LIMIT:
-            raise ValueError(
-                f"RandomSizeSubset with G = {entries} has up to 2^{entries} masks, more than "
-                f"{ENUMERATION_LIMIT}, the most that enumerate_support lists; draw samples instead"
-            )
-        code = torch.arange(2**entries, device=self._logits.device).unsqueeze(-1)
-        bits = (code >> torch.arange(entries, device=self._logits.device)) & 1
-        masks = bits[self._allowed()[bits.sum(-1)]].to(self._logits.dtype)
+        masks = all_of_sizes("RandomSizeSubset", self._allowed(), self._logits)
         masks = masks.reshape(-1, *(1,) * len(self._batch_shape), entries)
         return masks.expand(-1, *self._batch_shape, entries) if expand else masks
 

@@ -8,7 +8,7 @@ from pyro.distributions import TorchDistribution
 from torch import Tensor, nn
 
 from lexppl.argument_checks import finite_float
-from lexppl.models.likelihoods import Likelihood
+from lexppl.models.likelihoods import Likelihood, count_and_first
 
 
 class CountLikelihood(Likelihood):
@@ -27,9 +27,8 @@ class CountLikelihood(Likelihood):
                 f"y must hold a count for each row, shape (N,); it has shape {tuple(y.shape)}"
             )
         wrong = (y < 0) | (y != y.round()) | ~y.isfinite()
-        count = int(wrong.sum())
-        if count:
-            row = int(wrong.nonzero()[0])
+        if found := count_and_first(wrong):
+            count, row = found
             raise ValueError(
                 f"{type(self).__name__} is of counts, whole numbers from 0; {count} of {len(y)} "
                 f"values of y are none, the first in row {row}: {float(y[row]):g}"

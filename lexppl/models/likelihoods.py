@@ -12,6 +12,20 @@ from lexppl.argument_checks import finite_float
 from lexppl.configured import Configured
 
 
+def count_and_first(wrong: Tensor) -> tuple[int, int] | None:
+    """How many rows are wrong, and the first of them; None where none is.
+
+    Args:
+        wrong: by row, `(N,)`.
+
+    Example:
+        >>> count_and_first(torch.tensor([False, True, True])), count_and_first(torch.zeros(2))
+        ((2, 1), None)
+    """
+    places = wrong.nonzero()
+    return (len(places), int(places[0])) if len(places) else None
+
+
 class Likelihood(Configured, nn.Module, ABC):
     """The distribution `Φ(y | f)` of a label or response given the outputs `f` of a network."""
 
@@ -34,9 +48,8 @@ class Likelihood(Configured, nn.Module, ABC):
         if not self.discrete or y.dim() != 2:
             return
         wrong = (y < 0).any(1) | ((y.sum(1) - 1).abs() > 1e-3)
-        count = int(wrong.sum())
-        if count:
-            row = int(wrong.nonzero()[0])
+        if found := count_and_first(wrong):
+            count, row = found
             raise ValueError(
                 f"{type(self).__name__} is of labels, and y of shape {tuple(y.shape)} must hold "
                 f"their probabilities, which sum to 1; {count} of {len(y)} rows do not, the first "

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
 from lexppl.argument_checks import int_at_least
-from lexppl.models.likelihoods import Likelihood
+from lexppl.models.likelihoods import Likelihood, count_and_first
 
 
 class OrdinalLikelihood(Likelihood):
@@ -86,9 +86,8 @@ class OrdinalLikelihood(Likelihood):
             super().check_responses(y)
             return
         wrong = (y < 0) | (y >= self.classes) | (y != y.round())
-        count = int(wrong.sum())
-        if count:
-            row = int(wrong.nonzero()[0])
+        if found := count_and_first(wrong):
+            count, row = found
             raise ValueError(
                 f"y must hold the ordered labels 0 to {self.classes - 1}; {count} of {len(y)} are "
                 f"none, the first in row {row}: {float(y[row]):g}"

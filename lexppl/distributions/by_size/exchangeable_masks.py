@@ -9,7 +9,7 @@ from pyro.distributions import TorchDistribution
 from torch import Tensor
 from torch.distributions import constraints
 
-from lexppl.distributions.k_hot import ENUMERATION_LIMIT
+from lexppl.distributions.k_hot import all_of_sizes
 
 
 class AllowedSizes(constraints.Constraint):
@@ -152,15 +152,7 @@ class ExchangeableMasks(TorchDistribution):
             ValueError: 2^G is more than 2^20.
         """
         size = self._event_shape[0]
-        if 2**size > ENUMERATION_LIMIT:
-            raise ValueError(
-                f"{type(self).__name__} with G = {size} has about 2^{size} masks, more than "
-                f"{ENUMERATION_LIMIT}, the most that enumerate_support lists; draw samples instead"
-            )
-        like = self._log_mask
-        code = torch.arange(2**size, device=like.device).unsqueeze(-1)
-        bits = (code >> torch.arange(size, device=like.device)) & 1
-        masks = bits[like.isfinite()[bits.sum(-1)]].to(like.dtype)
+        masks = all_of_sizes(type(self).__name__, self._log_mask.isfinite(), self._log_mask)
         masks = masks.reshape(-1, *(1,) * len(self._batch_shape), size)
         return masks.expand(-1, *self._batch_shape, size) if expand else masks
 

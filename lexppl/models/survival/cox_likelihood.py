@@ -8,7 +8,7 @@ from pyro.distributions import TorchDistribution
 from torch import Tensor
 
 from lexppl.effects import row_weights
-from lexppl.models.likelihoods import Likelihood
+from lexppl.models.likelihoods import Likelihood, count_and_first
 from lexppl.models.survival.baseline import BaselineHazard
 from lexppl.models.survival.partial_likelihood import PartialLikelihood
 from lexppl.models.survival.proportional_hazards import ProportionalHazards
@@ -107,10 +107,8 @@ class CoxLikelihood(Likelihood):
 
 
 def _refuse(expected: str, values: Tensor, fine: Tensor) -> None:
-    wrong = ~fine
-    count = int(wrong.sum())
-    if count:
-        row = int(wrong.nonzero()[0])
+    if found := count_and_first(~fine):
+        count, row = found
         raise ValueError(
             f"{expected}; {count} of {len(values)} are not, the first in row {row}: "
             f"{float(values[row]):g}"

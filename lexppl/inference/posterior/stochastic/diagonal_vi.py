@@ -8,14 +8,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from tqdm.auto import tqdm
 
 from lexppl.argument_checks import finite_float, int_at_least
-from lexppl.inference.contexts import program_settings, seeded
 from lexppl.inference.nested_iwae import NestedIWAE
 from lexppl.inference.posterior.global_draws import GlobalDraws, SamplerRecord
 from lexppl.inference.posterior.stochastic.bayes_extra import bayes_library
 from lexppl.inference.posterior.stochastic.log_posterior import LogPosterior
+from lexppl.inference.posterior.stochastic.run import check_bound, stepping
 from lexppl.inference.posterior.stochastic.scaled_start import ScaledStart, climbing_steps
 
 STARTS = 4
@@ -69,12 +68,9 @@ class DiagonalVI:
         for name in ("samples", "steps"):
             int_at_least(name, getattr(self, name))
         int_at_least("climb", self.climb, 0)
-        if self.batch_size is not None:
-            int_at_least("batch_size", self.batch_size)
         finite_float("lr", self.lr, above=0.0)
         finite_float("temperature", self.temperature, above=0.0)
-        if not (self.objective is None or isinstance(self.objective, NestedIWAE)):
-            raise TypeError(f"objective must be a NestedIWAE or None; it is {self.objective!r}")
+        check_bound(self.batch_size, self.objective)
 
     def run(
         self, model: Any, rows: tuple[Tensor, ...], *, seed: int, progress: bool
@@ -89,15 +85,7 @@ class DiagonalVI:
         """
         bayes_library()
         target = LogPosterior.of(model, rows, seed, self.batch_size, self.objective)
-        with (
-            seeded(seed, target.device),
-            program_settings(validate=False),
-            tqdm(
-                total=climbing_steps(self.climb) + self.steps,
-                disable=None if progress else True,
-                unit="step",
-            ) as bar,
-        ):
+        with stepping(target, seed, climbing_steps(self.climb) + self.steps, progress) as bar:
             start = ScaledStart.find(target, STARTS, self.climb, bar).highest()
             state = self._fitted(start, bar)
             noise = torch.randn(self.samples, *state.params.shape).to(state.params)

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
-from tqdm.auto import tqdm
 
 from lexppl.argument_checks import int_at_least
-from lexppl.inference.contexts import program_settings, seeded
 from lexppl.inference.nested_iwae import NestedIWAE
 from lexppl.inference.posterior.global_draws import GlobalDraws, SamplerRecord
 from lexppl.inference.posterior.stochastic.log_posterior import LogPosterior
+from lexppl.inference.posterior.stochastic.run import check_bound, stepping
 from lexppl.inference.posterior.stochastic.scaled_start import ScaledStart, climbing_steps
 
 
@@ -53,10 +52,7 @@ class Ensemble:
     def __post_init__(self) -> None:
         int_at_least("members", self.members, 2)
         int_at_least("climb", self.climb)
-        if self.batch_size is not None:
-            int_at_least("batch_size", self.batch_size)
-        if not (self.objective is None or isinstance(self.objective, NestedIWAE)):
-            raise TypeError(f"objective must be a NestedIWAE or None; it is {self.objective!r}")
+        check_bound(self.batch_size, self.objective)
 
     def run(
         self, model: Any, rows: tuple[Tensor, ...], *, seed: int, progress: bool
@@ -69,11 +65,7 @@ class Ensemble:
         """
         target = LogPosterior.of(model, rows, seed, self.batch_size, self.objective)
         total = climbing_steps(self.climb)
-        with (
-            seeded(seed, target.device),
-            program_settings(validate=False),
-            tqdm(total=total, disable=None if progress else True, unit="step") as bar,
-        ):
+        with stepping(target, seed, total, progress) as bar:
             start = ScaledStart.find(target, self.members, self.climb, bar)
         samples = target.sites.samples(start.unscaled(start.vectors).unsqueeze(0))
         record = SamplerRecord("deep ensemble", are_chains=False, note=target.note)

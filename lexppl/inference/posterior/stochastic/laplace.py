@@ -8,14 +8,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from tqdm.auto import tqdm
 
 from lexppl.argument_checks import int_at_least
-from lexppl.inference.contexts import program_settings, seeded
 from lexppl.inference.nested_iwae import NestedIWAE
 from lexppl.inference.posterior.global_draws import GlobalDraws, SamplerRecord
 from lexppl.inference.posterior.stochastic.bayes_extra import bayes_library
 from lexppl.inference.posterior.stochastic.log_posterior import FirstMasks, LogPosterior
+from lexppl.inference.posterior.stochastic.run import check_bound, stepping
 from lexppl.inference.posterior.stochastic.scaled_start import ScaledStart, climbing_steps
 
 NEWTON_STEPS = 20
@@ -81,10 +80,7 @@ class Laplace:
     def __post_init__(self) -> None:
         for name in ("samples", "starts", "climb"):
             int_at_least(name, getattr(self, name))
-        if self.batch_size is not None:
-            int_at_least("batch_size", self.batch_size)
-        if not (self.objective is None or isinstance(self.objective, NestedIWAE)):
-            raise TypeError(f"objective must be a NestedIWAE or None; it is {self.objective!r}")
+        check_bound(self.batch_size, self.objective)
 
     def run(
         self, model: Any, rows: tuple[Tensor, ...], *, seed: int, progress: bool
@@ -103,13 +99,7 @@ class Laplace:
         target = LogPosterior.of(model, rows, seed, size, self.objective)
         if not self.diagonal:
             _refuse_dense(target)
-        with (
-            seeded(seed, target.device),
-            program_settings(validate=False),
-            tqdm(
-                total=climbing_steps(self.climb), disable=None if progress else True, unit="step"
-            ) as bar,
-        ):
+        with stepping(target, seed, climbing_steps(self.climb), progress) as bar:
             start = ScaledStart.find(target, self.starts, self.climb, bar)
             start = start.highest()
             place = start.unscaled(start.vectors)[0]

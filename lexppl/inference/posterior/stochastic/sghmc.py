@@ -12,8 +12,6 @@ from lexppl.argument_checks import finite_float
 from lexppl.inference.posterior.stochastic.bayes_extra import bayes_library
 from lexppl.inference.posterior.stochastic.stochastic_gradient import StochasticGradientSampler
 
-LARGEST_STEP = 0.15
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SGHMC(StochasticGradientSampler):
@@ -71,36 +69,28 @@ class SGHMC(StochasticGradientSampler):
     """
 
     alpha: float = 2.0
-    beta: float | None = None
     sigma: float = 1.0
 
     name: ClassVar[str] = "SGHMC"
+    largest_step: ClassVar[float] = 0.15
 
     def __post_init__(self) -> None:
         super().__post_init__()
         finite_float("alpha", self.alpha, above=0.0)
         finite_float("sigma", self.sigma, above=0.0)
-        if self.beta is not None:
-            finite_float("beta", self.beta, least=0.0)
 
-    def transform(self, log_posterior: Any, lr: Callable[[Any], float], noise: Tensor) -> Any:
+    @property
+    def friction(self) -> float:
+        return self.alpha
+
+    def transform(
+        self, log_posterior: Any, lr: Callable[[Any], float], beta: Tensor | float
+    ) -> Any:
         return bayes_library().sgmcmc.sghmc.build(
             log_posterior,
             lr,
             alpha=self.alpha,
-            beta=noise if self.beta is None else self.beta,
+            beta=beta,
             sigma=self.sigma,
             temperature=self.temperature,
         )
-
-    def rate(self, noise: float) -> float:
-        beta = self.temperature * (noise if self.beta is None else self.beta)
-        if self.lr is None:
-            return LARGEST_STEP if beta == 0.0 else min(LARGEST_STEP, self.alpha / beta)
-        if self.lr * beta > 2.0 * self.alpha:
-            raise ValueError(
-                f"lr={self.lr} is too large: a batch's gradients are noisier than the chain itself "
-                f"(β = {beta:.3g}); give at most {2.0 * self.alpha / beta:.2g}, a larger "
-                "batch_size, or leave lr out"
-            )
-        return self.lr

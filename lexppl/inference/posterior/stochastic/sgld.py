@@ -8,11 +8,8 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from lexppl.argument_checks import finite_float
 from lexppl.inference.posterior.stochastic.bayes_extra import bayes_library
 from lexppl.inference.posterior.stochastic.stochastic_gradient import StochasticGradientSampler
-
-LARGEST_STEP = 0.1
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -51,31 +48,15 @@ class SGLD(StochasticGradientSampler):
         learning. ICLR 2020.
     """
 
-    beta: float | None = None
-
     name: ClassVar[str] = "SGLD"
+    largest_step: ClassVar[float] = 0.1
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.beta is not None:
-            finite_float("beta", self.beta, least=0.0)
-
-    def transform(self, log_posterior: Any, lr: Callable[[Any], float], noise: Tensor) -> Any:
+    def transform(
+        self, log_posterior: Any, lr: Callable[[Any], float], beta: Tensor | float
+    ) -> Any:
         return bayes_library().sgmcmc.sgld.build(
             log_posterior,
             lr,
-            beta=noise if self.beta is None else self.beta,
+            beta=beta,
             temperature=self.temperature,
         )
-
-    def rate(self, noise: float) -> float:
-        beta = self.temperature * (noise if self.beta is None else self.beta)
-        if self.lr is None:
-            return LARGEST_STEP if beta == 0.0 else min(LARGEST_STEP, 1.0 / beta)
-        if self.lr * beta > 2.0:
-            raise ValueError(
-                f"lr={self.lr} is too large: a batch's gradients are noisier than the chain itself "
-                f"(β = {beta:.3g}); give at most {2.0 / beta:.2g}, a larger batch_size, or leave "
-                "lr out"
-            )
-        return self.lr

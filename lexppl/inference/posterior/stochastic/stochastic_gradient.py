@@ -10,14 +10,13 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from tqdm.auto import tqdm
 
 from lexppl.argument_checks import finite_float, int_at_least
-from lexppl.inference.contexts import program_settings, seeded
 from lexppl.inference.nested_iwae import NestedIWAE
 from lexppl.inference.posterior.global_draws import GlobalDraws, SamplerRecord
 from lexppl.inference.posterior.stochastic.bayes_extra import bayes_library
 from lexppl.inference.posterior.stochastic.log_posterior import LogPosterior
+from lexppl.inference.posterior.stochastic.run import check_bound, stepping
 from lexppl.inference.posterior.stochastic.scaled_start import ScaledStart, climbing_steps
 
 
@@ -36,42 +35,64 @@ class StochasticGradientSampler(ABC):
     climb: int = 400
     batch_size: int | None = None
     lr: float | None = None
+    beta: float | None = None
     temperature: float = 1.0
     cyclical: bool = True
     objective: NestedIWAE | None = None
 
     name: ClassVar[str]
+    largest_step: ClassVar[float]
+    """ε where nobody chooses and a batch is not noisy."""
 
     def __post_init__(self) -> None:
         for name in ("samples", "chains", "thin"):
             int_at_least(name, getattr(self, name))
         for name in ("warmup", "climb"):
             int_at_least(name, getattr(self, name), 0)
-        if self.batch_size is not None:
-            int_at_least("batch_size", self.batch_size)
         if self.lr is not None:
             finite_float("lr", self.lr, above=0.0)
+        if self.beta is not None:
+            finite_float("beta", self.beta, least=0.0)
         finite_float("temperature", self.temperature, above=0.0)
-        if not (self.objective is None or isinstance(self.objective, NestedIWAE)):
-            raise TypeError(f"objective must be a NestedIWAE or None; it is {self.objective!r}")
+        check_bound(self.batch_size, self.objective)
+
+    @property
+    def friction(self) -> float:
+        """What bounds ε: `ε β T ≤ 2 friction`, or a batch is noisier than the chain."""
+        return 1.0
 
     @abstractmethod
-    def transform(self, log_posterior: Any, lr: Callable[[Any], float], noise: Tensor) -> Any:
+    def transform(
+        self, log_posterior: Any, lr: Callable[[Any], float], beta: Tensor | float
+    ) -> Any:
         """The transform of `posteriors` that makes a step.
 
         Args:
             log_posterior: from v `(C, D)` and rows to their sum and each.
             lr: by step.
-            noise: V `(D,)`, the variance of a gradient's noise.
+            beta: variance of a gradient's noise, `(D,)` or a number.
         """
 
-    @abstractmethod
     def rate(self, noise: float) -> float:
-        """The step size, where the largest V is given.
+        """The largest step size.
+
+        Args:
+            noise: the largest variance of a gradient's noise, as it is measured.
 
         Raises:
             ValueError: a given lr at which a batch's noise is more than the chain's own.
         """
+        beta = self.temperature * (noise if self.beta is None else self.beta)
+        usual = self.largest_step
+        if self.lr is None:
+            return usual if beta == 0.0 else min(usual, self.friction / beta)
+        if self.lr * beta > 2.0 * self.friction:
+            raise ValueError(
+                f"lr={self.lr} is too large: a batch's gradients are noisier than the chain itself "
+                f"(β = {beta:.3g}); give at most {2.0 * self.friction / beta:.2g}, a larger "
+                "batch_size, or leave lr out"
+            )
+        return self.lr
 
     def run(
         self, model: Any, rows: tuple[Tensor, ...], *, seed: int, progress: bool
@@ -87,11 +108,7 @@ class StochasticGradientSampler(ABC):
         bayes_library()
         target = LogPosterior.of(model, rows, seed, self.batch_size, self.objective)
         total = climbing_steps(self.climb) + self.warmup + self.samples * self.thin
-        with (
-            seeded(seed, target.device),
-            program_settings(validate=False),
-            tqdm(total=total, disable=None if progress else True, unit="step") as bar,
-        ):
+        with stepping(target, seed, total, progress) as bar:
             start = ScaledStart.find(target, self.chains, self.climb, bar)
             self.rate(float(start.noise.max()))
             start = self._settled(start, bar)
@@ -120,7 +137,8 @@ class StochasticGradientSampler(ABC):
     def _begun(self, start: ScaledStart) -> tuple[Any, Any, Callable[[Any], float]]:
         """A state, what makes a step of it, and the step size by step."""
         lr = self._schedule(self.rate(float(start.noise.max())))
-        transform = self.transform(start.log_posterior, lr, start.noise)
+        beta = start.noise if self.beta is None else self.beta
+        transform = self.transform(start.log_posterior, lr, beta)
         return transform.init(start.vectors), transform.update, lr
 
     def _drawn(self, start: ScaledStart, bar: Any) -> tuple[Tensor, dict[str, Tensor]]:
