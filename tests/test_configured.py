@@ -82,6 +82,43 @@ OF_MODELS = [
         told("Grouping", groups=[0, 1], names=["x1", "x2"]),
     ),
     (
+        lambda: models.Grouping.patches((2, 1, 3), 2),
+        told("Grouping", groups=[0, 0, 1], names=["r1 c1", "r1 c2"], event_shape=[2, 1, 3]),
+    ),
+    (
+        lambda: models.ConvolutionalNetwork((1, 2, 3), 4, (5,), seed=0),
+        told(
+            "ConvolutionalNetwork",
+            shape=[1, 2, 3],
+            outputs=4,
+            blocks=[5],
+            convolutions=2,
+            batch_norm=False,
+        ),
+    ),
+    (
+        lambda: models.UNet((1, 1, 2), 2, levels=1, width=2, seed=0),
+        told(
+            "UNet",
+            shape=[1, 1, 2],
+            outputs=2,
+            grouping=None,
+            levels=1,
+            width=2,
+            activation="relu",
+            batch_norm=False,
+        ),
+    ),
+    (
+        lambda: models.TorchvisionNetwork("mobilenet_v3_small", (1, 4, 4), 2, seed=0),
+        told("TorchvisionNetwork", name="mobilenet_v3_small", shape=[1, 4, 4], outputs=2),
+    ),
+    (lambda: models.Flattened(network()), told("Flattened", network=NETWORK)),
+    (
+        lambda: models.ExtraChannel((1, 2, 3), 4),
+        told("ExtraChannel", shape=[1, 2, 3], shown=4),
+    ),
+    (
         lambda: models.BernoulliSelector(network()),
         told("BernoulliSelector", network=NETWORK, rate=0.5),
     ),

@@ -19,8 +19,8 @@ class Method:
 
     Args:
         name: its name at the command line, in the scikit-learn face and in comparisons.
-        source: its factory, from features and keyword settings to the system; or where that stands,
-            as `"module:name"`.
+        source: its factory, from features (or an architecture) and keyword settings to the system;
+            or where that stands, as `"module:name"`.
         summary: one line.
         fixed: settings of the factory that are this method's own.
         settings: those of :class:`lexppl.systems.Settings` that the factory takes, where that is to

@@ -8,6 +8,7 @@ from typing import Any
 import pyro
 import torch
 from pyro.nn import PyroModule
+from pyro.nn.module import _Context
 from pyro.poutine.messenger import Messenger
 from torch import Tensor
 
@@ -101,16 +102,53 @@ def flushed_denormals() -> Iterator[None]:
         torch.set_flush_denormal(before)
 
 
-def keep_parameters_local(module: torch.nn.Module) -> None:
-    """Let Pyro modules that were built with shared parameters be run with local ones.
+class _OwnParameters(_Context):
+    """What a Pyro module's calls share, with its parameters its own while one lasts.
 
-    Pyro prepares a module for local parameters only if the setting is on when it is built.
+    Without it a module that is called outside :func:`program_settings` goes by the global parameter
+    store, where a replicate's parameters have the names of every other's: the second of two fits
+    that is called then takes the first one's values for its own, for good.
+    """
+
+    def __enter__(self) -> None:
+        if not self.active:
+            self._setting = pyro.settings.context(module_local_params=True)
+            self._setting.__enter__()
+        super().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        if not self.active and "_setting" in vars(self):
+            vars(self).pop("_setting").__exit__(*error)
+
+
+def keep_parameters_local(module: torch.nn.Module) -> None:
+    """Let a module's Pyro modules run with parameters of their own, wherever they are called.
+
+    Pyro reads and writes its global parameter store unless a setting is on, and prepares a module
+    for the setting only if that is on when the module is built.
+
+    Example:
+        >>> from pyro.nn import PyroModule, PyroParam
+        >>> class Centre(PyroModule):
+        ...     def __init__(self, value: float) -> None:
+        ...         super().__init__()
+        ...         self.loc = PyroParam(torch.tensor(value))
+        ...     def forward(self) -> float:
+        ...         return float(self.loc.detach())
+        >>> first, second = Centre(1.0), Centre(2.0)
+        >>> keep_parameters_local(first), keep_parameters_local(second)
+        (None, None)
+        >>> first(), second(), dict(pyro.get_param_store())
+        (1.0, 2.0, {})
     """
     for part in module.modules():
-        if isinstance(part, PyroModule):
+        if isinstance(part, PyroModule) and not isinstance(part._pyro_context, _OwnParameters):
             context = part._pyro_context
             if not hasattr(context, "param_state"):
                 context.param_state = {"params": {}, "constraints": {}}
+            # In place: a module and its parts share one, and with it the weights they have drawn.
+            context.__class__ = _OwnParameters
 
 
 class MiniBatch(Messenger):

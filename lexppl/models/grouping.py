@@ -1,10 +1,13 @@
 """From mask entries to features."""
 
 from collections.abc import Sequence
+from math import prod
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from lexppl.argument_checks import int_at_least
 from lexppl.configured import Configured
 
 
@@ -13,22 +16,34 @@ class Grouping(Configured, nn.Module):
 
     Args:
         groups: for each of the D features the index of its entry, 0 … G−1; every entry has a
-            feature.
-        names: a name for each of the G entries.
+            feature. Of images `(C, H, W)`, row-major, one for each pixel, `H · W`, whose channels
+            then share it, or one for each value, `C · H · W`.
+        names: a name for each of the G entries; x1 … xG if None.
+        event_shape: the shape of a row; `(D,)` if None.
 
     Raises:
-        ValueError: indices that leave an entry out, or names of another number or not unique.
+        ValueError: indices that leave an entry out, names of another number or not unique, groups
+            that are neither one for each value of a row nor one for each place of its channels.
 
     Example:
         >>> color = Grouping([0, 1, 1, 1], names=["age", "colour"])
         >>> color(torch.tensor([[1.0, 0.0], [0.0, 1.0]]))
         tensor([[1., 0., 0., 0.],
                 [0., 1., 1., 1.]])
+        >>> Grouping.patches((1, 2, 3), 2)(torch.tensor([1.0, 0.0]))
+        tensor([[[1., 1., 0.],
+                 [1., 1., 0.]]])
     """
 
     index: Tensor
+    """The entry of each value of a row, `(D,)`, row-major."""
 
-    def __init__(self, groups: Sequence[int], names: Sequence[str] | None = None) -> None:
+    def __init__(
+        self,
+        groups: Sequence[int],
+        names: Sequence[str] | None = None,
+        event_shape: Sequence[int] | None = None,
+    ) -> None:
         super().__init__()
         groups = [int(g) for g in groups]
         count = max(groups, default=-1) + 1
@@ -41,8 +56,13 @@ class Grouping(Configured, nn.Module):
             names = [f"x{g + 1}" for g in range(count)]
         if len(names) != count or len(set(names)) != count:
             raise ValueError(f"names must be {count} different names; they are {list(names)}")
+        shape = (len(groups),) if event_shape is None else sizes("event_shape", event_shape)
+        places = _places(len(groups), shape)
         self.names = tuple(names)
-        self.register_buffer("index", torch.tensor(groups), persistent=False)
+        self.event_shape = shape
+        index = torch.tensor(groups)
+        self.register_buffer("index", index.repeat(prod(shape) // len(groups)), persistent=False)
+        self._places = places
         self._identity = groups == list(range(count))
 
     @classmethod
@@ -50,10 +70,123 @@ class Grouping(Configured, nn.Module):
         """One entry for each feature."""
         return cls(range(features), names)
 
+    @classmethod
+    def patches(cls, shape: Sequence[int], size: int) -> "Grouping":
+        """One entry for each patch of `size × size` pixels, all channels of a pixel alike.
+
+        Patches are counted from the upper left, row by row, and called by their row and column in
+        the grid, "r3 c5". Where `size` does not divide a side, the last patches are smaller.
+
+        Args:
+            shape: of an image, `(C, H, W)`.
+            size: p; 1 for one entry a pixel.
+
+        Raises:
+            ValueError: another shape, a size below 1.
+
+        Example:
+            >>> Grouping.patches((3, 5, 5), 2).names[-1]
+            'r3 c3'
+        """
+        _, height, width = image_shape(shape)
+        size = int_at_least("size", size)
+        rows, columns = -(-height // size), -(-width // size)
+        return cls(
+            [r // size * columns + c // size for r in range(height) for c in range(width)],
+            [f"r{r + 1} c{c + 1}" for r in range(rows) for c in range(columns)],
+            shape,
+        )
+
+    @classmethod
+    def superpixels(cls, segments: Any, channels: int = 1) -> "Grouping":
+        """One entry for each segment of a map that all images share.
+
+        Args:
+            segments: `(H, W)` of whole numbers, a tensor or an array: which segment a pixel is in.
+                Entries are in the order of the numbers; :func:`lexppl.models.slic_segments` makes
+                such a map.
+            channels: C of the images.
+
+        Raises:
+            ValueError: another shape, numbers that are not whole.
+
+        Example:
+            >>> halves = Grouping.superpixels([[7, 7, 9], [7, 9, 9]])
+            >>> halves.names, halves.groups
+            (('s1', 's2'), (0, 0, 1, 0, 1, 1))
+        """
+        given = torch.as_tensor(segments)
+        if given.dim() != 2 or given.numel() == 0:
+            raise ValueError(f"segments must be a map (H, W); it has shape {tuple(given.shape)}")
+        if given.is_floating_point() and not bool((given == given.round()).all()):
+            raise ValueError("segments must be whole numbers; some are fractions")
+        found, entry = given.long().unique(return_inverse=True)
+        names = [f"s{g + 1}" for g in range(len(found))]
+        shape = (int_at_least("channels", channels), *given.shape)
+        return cls(entry.flatten().tolist(), names, shape)
+
+    @classmethod
+    def time_by_feature(
+        cls, shape: Sequence[int], window: int = 1, names: Sequence[str] | None = None
+    ) -> "Grouping":
+        """One entry for each feature in each window of time, of series `(T, F)`.
+
+        Args:
+            shape: `(T, F)`.
+            window: times that share an entry; the last window may be shorter.
+            names: of the F features; x1 … xF if None.
+
+        Raises:
+            ValueError: another shape, a window below 1, names of another number.
+
+        Example:
+            >>> Grouping.time_by_feature((4, 2), window=2).names
+            ('t1-2 x1', 't1-2 x2', 't3-4 x1', 't3-4 x2')
+        """
+        shape = sizes("shape", shape)
+        if len(shape) != 2:
+            raise ValueError(f"shape must be (T, F), of times and features; it is {shape}")
+        times, features = shape
+        window = int_at_least("window", window)
+        called = [f"x{f + 1}" for f in range(features)] if names is None else list(names)
+        if len(called) != features:
+            raise ValueError(f"names must be {features}, of the features; they are {called}")
+        spans = [(start, min(start + window, times)) for start in range(0, times, window)]
+        when = [f"t{a + 1}" if b == a + 1 else f"t{a + 1}-{b}" for a, b in spans]
+        return cls(
+            [t // window * features + f for t in range(times) for f in range(features)],
+            [f"{time} {name}" for time in when for name in called],
+            shape,
+        )
+
+    @classmethod
+    def words(cls, length: int) -> "Grouping":
+        """One entry for each place of a padded text, called "w1" … "wT"; which word stands there
+        is each text's own.
+
+        Args:
+            length: T.
+
+        Example:
+            >>> Grouping.words(3).names
+            ('w1', 'w2', 'w3')
+        """
+        length = int_at_least("length", length)
+        return cls(range(length), [f"w{t + 1}" for t in range(length)])
+
+    def config(self) -> dict[str, Any]:
+        """The constructor's arguments; of a table without the shape, which is that of the groups,
+        as files of before have it."""
+        told = super().config()
+        if len(self.event_shape) == 1:
+            del told["event_shape"]
+        return told
+
     @property
     def groups(self) -> tuple[int, ...]:
-        """The entry of each feature, `(D,)`."""
-        return tuple(self.index.tolist())
+        """The entry of each feature, flat and row-major: `(D,)`, or of images whose channels share
+        theirs one for each pixel, `(H · W,)`."""
+        return tuple(self.index[: prod(self._places)].tolist())
 
     @property
     def entries(self) -> int:
@@ -62,9 +195,79 @@ class Grouping(Configured, nn.Module):
 
     @property
     def features(self) -> int:
-        """D."""
+        """D, the values of a row."""
         return len(self.index)
 
     def forward(self, mask: Tensor) -> Tensor:
-        """`(…, G)` to `(…, D)`."""
-        return mask if self._identity else mask.index_select(-1, self.index)
+        """`(…, G)` to `(…, *event)`."""
+        count = prod(self._places)
+        keep = mask if self._identity else mask.index_select(-1, self.index[:count])
+        if len(self.event_shape) == 1:
+            return keep
+        batch = mask.shape[:-1]
+        return keep.reshape(*batch, *self._places).expand(*batch, *self.event_shape)
+
+    def sums(self, values: Tensor) -> Tensor:
+        """Sums over the features of each entry: `(…, *event)` to `(…, G)`.
+
+        Example:
+            >>> Grouping([0, 1, 1]).sums(torch.tensor([1.0, 2.0, 3.0]))
+            tensor([1., 5.])
+        """
+        batch = values.shape[: values.dim() - len(self.event_shape)]
+        summed = values.new_zeros(*batch, self.entries)
+        return summed.index_add(-1, self.index, values.reshape(*batch, -1))
+
+
+def sizes(name: str, shape: Any) -> tuple[int, ...]:
+    """A shape as whole numbers of at least 1.
+
+    Raises:
+        ValueError: anything else.
+
+    Example:
+        >>> sizes("shape", [1, 28, 28])
+        (1, 28, 28)
+    """
+    try:
+        given = tuple(shape)
+    except TypeError:
+        raise ValueError(f"{name} must be a shape, such as (1, 28, 28); it is {shape!r}") from None
+    if not given:
+        raise ValueError(f"{name} must have a dimension; it is ()")
+    return tuple(int_at_least(f"a size of {name}", size) for size in given)
+
+
+def image_shape(shape: Any) -> tuple[int, int, int]:
+    """The shape of an image, `(C, H, W)`.
+
+    Raises:
+        ValueError: another number of dimensions, sizes below 1.
+
+    Example:
+        >>> image_shape((28, 28))
+        Traceback (most recent call last):
+        ...
+        ValueError: the shape of an image must be (C, H, W), channels first; it is (28, 28)
+    """
+    given = sizes("the shape of an image", shape)
+    if len(given) != 3:
+        raise ValueError(f"the shape of an image must be (C, H, W), channels first; it is {given}")
+    return given[0], given[1], given[2]
+
+
+def _places(groups: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """What of a row has an entry: its values, or its pixels, as `(1, *places)`.
+
+    Raises:
+        ValueError: neither are as many as the groups.
+    """
+    if groups == prod(shape):
+        return shape
+    if len(shape) > 1 and groups == prod(shape[1:]):
+        return (1, *shape[1:])
+    pixels = f", or {prod(shape[1:])}, one for each place" if len(shape) > 1 else ""
+    raise ValueError(
+        f"groups must be {prod(shape)} for rows of shape {shape}, one for each value{pixels}; "
+        f"there are {groups}"
+    )

@@ -61,6 +61,19 @@ def check_likelihood(likelihood: Likelihood, classes: int | None) -> None:
         raise ValueError(f"{name} is of two labels, and classes is {classes}")
 
 
+def usual_likelihood(classes: int | None, likelihood: Likelihood | None) -> Likelihood:
+    """The likelihood that is given, else that of labels, or of a real response.
+
+    Raises:
+        ValueError: a likelihood of labels without their number, or of responses with one.
+    """
+    check_classes(classes)
+    if likelihood is None:
+        likelihood = NormalLikelihood() if classes is None else CategoricalLikelihood()
+    check_likelihood(likelihood, classes)
+    return likelihood
+
+
 def table_predictor(
     features: int,
     classes: int | None,
@@ -80,11 +93,7 @@ def table_predictor(
         >>> table_predictor(3, None, (8,)).likelihood
         NormalLikelihood()
     """
-    check_classes(classes)
-    if likelihood is None:
-        likelihood = NormalLikelihood() if classes is None else CategoricalLikelihood()
-    check_likelihood(likelihood, classes)
-    likelihood = copy.deepcopy(likelihood)
+    likelihood = copy.deepcopy(usual_likelihood(classes, likelihood))
     outputs = likelihood.outputs or classes or 1
     network = MLP(features, outputs, hidden, activation, batch_norm=batch_norm)
     return Predictor(network, likelihood)

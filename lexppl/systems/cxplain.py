@@ -1,7 +1,7 @@
 """CXPlain: shares of the loss that a feature's absence costs, learned."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import pyro
 import pyro.distributions as dist
@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from lexppl.configured import Configured
 from lexppl.effects import MASK_KIND, mask_particles
 from lexppl.inference import LossTerm, NestedIWAE, Stage, System, Unscored
+from lexppl.models.architectures import Architecture, architecture_of
 from lexppl.models.black_box import BlackBox, black_box
 from lexppl.models.grouping import Grouping
 from lexppl.models.imputers import ConstantImputer
+from lexppl.models.imputers.imputer import puts_a_constant
 from lexppl.models.lex import observe
-from lexppl.models.networks import MLP
-from lexppl.models.table_parts import mask_entries
 
 
 class CXPlain(Configured, PyroModule):
@@ -30,7 +30,8 @@ class CXPlain(Configured, PyroModule):
     constant.
 
     Args:
-        network: x `(B, D)` to logits `(B, G)`.
+        network: x `(B, *event)` to logits `(B, G)`.
+        grouping: which features an entry stands for: the names of the shares.
 
     Sites: `mask` `(L, B)` + `(G,)`, the shares Â, for certain; given y, the shares ω `(B, G)`,
     `entry`, observed with them.
@@ -39,14 +40,18 @@ class CXPlain(Configured, PyroModule):
         ValueError: a y of another shape than `(B, G)`.
 
     Example:
+        >>> from lexppl.models import MLP
         >>> shares = CXPlain(MLP(4, 4, (8,)))(torch.zeros(3, 4))
         >>> shares.shape, bool(((shares.sum(-1) - 1).abs() < 1e-6).all())
         (torch.Size([1, 3, 4]), True)
     """
 
-    def __init__(self, network: nn.Module) -> None:
+    left_out_if_none: ClassVar[frozenset[str]] = frozenset({"grouping"})
+
+    def __init__(self, network: nn.Module, grouping: Grouping | None = None) -> None:
         super().__init__()
         self.network = network
+        self.grouping = grouping
 
     def forward(self, x: Tensor, y: Tensor | None = None) -> Tensor:
         logits = self.network(x)
@@ -66,11 +71,11 @@ class CXPlain(Configured, PyroModule):
 
 
 def cxplain(
-    features: int,
+    features: int | Architecture,
     *,
     grouping: Grouping | None = None,
-    hidden: Sequence[int] = (64, 64),
-    activation: str = "relu",
+    hidden: Sequence[int] | None = None,
+    activation: str | None = None,
 ) -> System:
     """CXPlain (Schwab & Karlen, "CXPlain: causal explanations for model interpretation under
     uncertainty", NeurIPS 2019, eq. 5):
@@ -88,10 +93,10 @@ def cxplain(
     what the sample does; they are narrower.
 
     Args:
-        features: D.
+        features: D of a table, or an architecture, such as :func:`lexppl.models.images`.
         grouping: which features an entry stands for; the same as that of the targets.
         hidden: widths of the hidden layers.
-        activation: of the hidden layers.
+        activation: of the hidden layers; "relu" if None.
 
     Raises:
         ValueError: no features, a grouping of others; in `fit`, targets of another shape.
@@ -100,10 +105,17 @@ def cxplain(
         >>> cxplain(5).published["batch_size"]
         64
     """
-    entries = mask_entries(features, grouping)
+    architecture = architecture_of(
+        features,
+        grouping,
+        {"hidden": hidden, "activation": activation},
+        hidden=(64, 64),
+        activation="relu",
+    )
+    entries = architecture.entries
 
     def build() -> list[Stage]:
-        model = CXPlain(MLP(features, entries, hidden, activation))
+        model = CXPlain(architecture.selector(entries), architecture.grouping)
         return [Stage([LossTerm(model, NestedIWAE(1, estimator=Unscored()))])]
 
     published = {
@@ -138,10 +150,10 @@ def cxplain_targets(
     Args:
         model: the explained model: a :class:`~lexppl.models.black_box.BlackBox` or what
             :func:`~lexppl.models.black_box` wraps without being told more.
-        x: rows, `(B, D)`.
+        x: rows, `(B, *event)`.
         y: labels or responses `(B,)`, or probabilities of labels `(B, C)`, over which the loss is
             averaged.
-        grouping: which features an entry stands for; one entry a feature if None.
+        grouping: which features an entry stands for; one entry a column of a table if None.
         imputer: what absent features become, a :class:`~lexppl.models.ConstantImputer`; 0 if None.
 
     Returns:
@@ -160,7 +172,7 @@ def cxplain_targets(
                 [0.3333, 0.3333, 0.3333]])
     """
     box = model if isinstance(model, BlackBox) else black_box(model)
-    if imputer is not None and not isinstance(imputer, ConstantImputer):
+    if imputer is not None and not puts_a_constant(imputer):
         raise TypeError(
             "imputer must be a ConstantImputer, so that a loss is a number and not a draw; it is "
             f"{type(imputer).__name__}"
@@ -168,9 +180,9 @@ def cxplain_targets(
     for name, value in (("x", x), ("y", y)):
         if not isinstance(value, Tensor):
             raise TypeError(f"{name} must be a torch.Tensor; it is a {type(value).__name__}")
-    if x.dim() != 2 or len(x) == 0:
-        raise ValueError(f"x must have shape (B, D), B >= 1; it has {tuple(x.shape)}")
-    entries = mask_entries(x.shape[1], grouping)
+    if x.dim() < 2 or len(x) == 0:
+        raise ValueError(f"x must have shape (B, *event), B >= 1; it has {tuple(x.shape)}")
+    entries = _entries(x, grouping)
     hides = ConstantImputer(x.new_zeros(())) if imputer is None else imputer
     with torch.no_grad():
         outputs = box.targets(x)
@@ -181,11 +193,25 @@ def cxplain_targets(
             present = torch.ones(entries, dtype=x.dtype, device=x.device)
             present[entry] = 0.0
             keep = present if grouping is None else grouping(present)
-            without = box.targets(hides(x, keep.expand(len(x), -1) > 0.5).mean)
+            without = box.targets(hides(x, keep.expand(x.shape) > 0.5).mean)
             costs.append((_loss(without, y) - whole).clamp(min=0.0))
         cost = torch.stack(costs, -1)
         total = cost.sum(-1, keepdim=True)
         return torch.where(total > 0.0, cost / total, 1.0 / entries)
+
+
+def _entries(x: Tensor, grouping: Grouping | None) -> int:
+    shape = tuple(x.shape[1:])
+    if grouping is None:
+        if len(shape) != 1:
+            raise ValueError(
+                f"rows of shape {shape} need a grouping= that carries a mask's entries to them, "
+                "that of the architecture"
+            )
+        return shape[0]
+    if grouping.event_shape != shape:
+        raise ValueError(f"the grouping is of rows {grouping.event_shape}; those of x are {shape}")
+    return grouping.entries
 
 
 def _check_outcome(outputs: Tensor, y: Tensor) -> None:

@@ -5,15 +5,13 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from lexppl.inference import LossTerm, NestedIWAE, ScoreFunction, Stage, System, Unscored
+from lexppl.models.architectures import Architecture, architecture_of, predictor_of
 from lexppl.models.grouping import Grouping
-from lexppl.models.imputers import ConstantImputer
 from lexppl.models.lex import LEX
-from lexppl.models.networks import MLP
 from lexppl.models.penalties import SizePenalty
 from lexppl.models.priors.of_explainer import explainer_with_prior
 from lexppl.models.priors.with_prior import Prior
 from lexppl.models.selectors import BernoulliSelector
-from lexppl.models.table_parts import mask_entries, table_predictor
 from lexppl.models.unmasked_predictor import UnmaskedPredictor
 
 
@@ -26,6 +24,7 @@ class PredictorBaseline(nn.Module):
 
     Example:
         >>> import torch
+        >>> from lexppl.models.table_parts import table_predictor
         >>> baseline = PredictorBaseline(table_predictor(3, 2, (8,)))
         >>> baseline(torch.zeros(4, 3), torch.tensor([0, 1, 1, 0])).shape
         torch.Size([4])
@@ -45,16 +44,16 @@ class PredictorBaseline(nn.Module):
 
 
 def invase(
-    features: int,
+    features: int | Architecture,
     *,
     classes: int | None,
     penalty: float | None = None,
     samples: int = 1,
     grouping: Grouping | None = None,
     imputer: nn.Module | None = None,
-    hidden: Sequence[int] = (100, 100),
-    predictor_hidden: Sequence[int] = (200, 200),
-    activation: str = "relu",
+    hidden: Sequence[int] | None = None,
+    predictor_hidden: Sequence[int] | None = None,
+    activation: str | None = None,
     prior: Prior | None = None,
 ) -> System:
     """INVASE (Yoon, Jordon & van der Schaar, ICLR 2019, eq. 5): an actor's gradient
@@ -69,16 +68,17 @@ def invase(
     Deviations: `λ ∇E‖s‖₀` is exact, `λ Σ_g ∇π_g`, where the paper scores it too.
 
     Args:
-        features: D.
+        features: D of a table, or an architecture, such as :func:`lexppl.models.images`.
         classes: C for labels, or None for a real response.
         penalty: λ, nats for each entry kept; 0.1 / G if None, and 0.15 / G on Syn5: the released
             code charges 0.1 for the mean over the entries.
         samples: masks averaged a row and step.
         grouping: which features an entry keeps.
         imputer: 0 for hidden features if None.
-        hidden: widths of the actor's hidden layers.
-        predictor_hidden: widths of the critic's and the baseline's, with batch norm.
-        activation: ReLU for Syn1 and Syn2, "selu" for Syn3 to Syn6.
+        hidden: widths of the actor's hidden layers; (100, 100) if None.
+        predictor_hidden: widths of the critic's and the baseline's, with batch norm; (200, 200) if
+            None.
+        activation: "relu" if None, for Syn1 and Syn2; "selu" for Syn3 to Syn6.
         prior: of the selector's weights, `{"selector": dist.Normal(0.0, 1.0)}`, or a function of a
             weight's name and value in place of the distribution (:func:`lexppl.models.with_prior`).
             A guide or a sampler then has their posterior. The critic has batch norm and can have
@@ -92,18 +92,27 @@ def invase(
         >>> type(explainer.model).__name__, type(baseline.model).__name__
         ('LEX', 'UnmaskedPredictor')
     """
-    entries = mask_entries(features, grouping)
+    architecture = architecture_of(
+        features,
+        grouping,
+        {"hidden": hidden, "predictor_hidden": predictor_hidden, "activation": activation},
+        hidden=(100, 100),
+        predictor_hidden=(200, 200),
+        activation="relu",
+        batch_norm=True,
+    )
+    entries = architecture.entries
 
     def build() -> list[Stage]:
         def predictor() -> nn.Module:
-            return table_predictor(features, classes, predictor_hidden, activation, batch_norm=True)
+            return predictor_of(architecture, classes)
 
         model = LEX(
-            BernoulliSelector(MLP(features, entries, hidden, activation)),
-            ConstantImputer(0.0) if imputer is None else imputer,
+            BernoulliSelector(architecture.selector(entries)),
+            architecture.imputer() if imputer is None else imputer,
             predictor(),
             [SizePenalty(0.1 / entries if penalty is None else penalty)],
-            grouping,
+            architecture.grouping,
         )
         explainer_with_prior(model, prior)
         full = UnmaskedPredictor(predictor())

@@ -5,18 +5,17 @@ from collections.abc import Sequence
 from torch import nn
 
 from lexppl.inference import LossTerm, NestedIWAE, Pathwise, Stage, System
+from lexppl.models.architectures import Architecture, architecture_of, predictor_of
 from lexppl.models.grouping import Grouping
-from lexppl.models.imputers import ConstantImputer
 from lexppl.models.lex import LEX
-from lexppl.models.networks import MLP
 from lexppl.models.priors.of_explainer import explainer_with_prior
 from lexppl.models.priors.with_prior import Prior
 from lexppl.models.selectors import MaxConcreteSelector
-from lexppl.models.table_parts import check_size, mask_entries, table_predictor
+from lexppl.models.table_parts import check_size
 
 
 def l2x(
-    features: int,
+    features: int | Architecture,
     *,
     classes: int | None,
     k: int,
@@ -24,9 +23,9 @@ def l2x(
     samples: int = 1,
     grouping: Grouping | None = None,
     imputer: nn.Module | None = None,
-    hidden: Sequence[int] = (100, 100),
-    predictor_hidden: Sequence[int] = (200, 200),
-    activation: str = "relu",
+    hidden: Sequence[int] | None = None,
+    predictor_hidden: Sequence[int] | None = None,
+    activation: str | None = None,
     prior: Prior | None = None,
 ) -> System:
     """L2X (Chen, Song, Wainwright & Jordan, "Learning to explain", ICML 2018, eq. 6):
@@ -40,16 +39,16 @@ def l2x(
     Deviations: none in the objective; weight decay acts on all layers.
 
     Args:
-        features: D.
+        features: D of a table, or an architecture, such as :func:`lexppl.models.images`.
         classes: C for labels, or None for a real response.
         k: draws, the most entries that a mask keeps.
         temperature: τ; 0.1 for tables, 0.5 for text.
         samples: masks averaged a row and step.
         grouping: which features an entry keeps; one entry a feature if None.
         imputer: 0 for hidden features if None.
-        hidden: widths of the selector's hidden layers.
-        predictor_hidden: widths of the predictor's, with batch norm.
-        activation: ReLU for XOR and orange skin, "selu" for the additive set and switch.
+        hidden: widths of the selector's hidden layers; (100, 100) if None.
+        predictor_hidden: widths of the predictor's, with batch norm; (200, 200) if None.
+        activation: "relu" if None, for XOR and orange skin; "selu" for the additive set and switch.
         prior: of the selector's weights, `{"selector": dist.Normal(0.0, 1.0)}`, or a function of a
             weight's name and value in place of the distribution (:func:`lexppl.models.with_prior`).
             A guide or a sampler then has their posterior. The predictor has batch norm and can have
@@ -62,15 +61,24 @@ def l2x(
         >>> l2x(11, classes=2, k=4).published["learning_rate"]
         0.001
     """
-    entries = mask_entries(features, grouping)
+    architecture = architecture_of(
+        features,
+        grouping,
+        {"hidden": hidden, "predictor_hidden": predictor_hidden, "activation": activation},
+        hidden=(100, 100),
+        predictor_hidden=(200, 200),
+        activation="relu",
+        batch_norm=True,
+    )
+    entries = architecture.entries
     check_size(k, entries)
 
     def build() -> list[Stage]:
         model = LEX(
-            MaxConcreteSelector(MLP(features, entries, hidden, activation), k, temperature),
-            ConstantImputer(0.0) if imputer is None else imputer,
-            table_predictor(features, classes, predictor_hidden, activation, batch_norm=True),
-            grouping=grouping,
+            MaxConcreteSelector(architecture.selector(entries), k, temperature),
+            architecture.imputer() if imputer is None else imputer,
+            predictor_of(architecture, classes),
+            grouping=architecture.grouping,
         )
         explainer_with_prior(model, prior)
         return [Stage([LossTerm(model, NestedIWAE(1, samples=samples, estimator=Pathwise()))])]

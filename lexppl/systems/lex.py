@@ -9,12 +9,12 @@ from lexppl.argument_checks import finite_float, int_at_least
 from lexppl.effects import weights_with_priors
 from lexppl.inference import LeaveOneOut, LossTerm, NestedIWAE, Stage, System, annealed
 from lexppl.inference.estimators.leave_one_out import Labels
+from lexppl.models.architectures import Architecture, architecture_of, predictor_of
 from lexppl.models.grouping import Grouping
-from lexppl.models.imputers import GapImputer, GaussianImputer
+from lexppl.models.imputers import GapImputer
 from lexppl.models.imputers.imputer import Imputer
 from lexppl.models.lex import LEX
 from lexppl.models.likelihoods import Likelihood
-from lexppl.models.networks import MLP
 from lexppl.models.penalties import SizePenalty
 from lexppl.models.priors.of_explainer import explainer_with_prior
 from lexppl.models.priors.with_prior import Prior
@@ -23,8 +23,6 @@ from lexppl.models.table_parts import (
     check_classes,
     check_likelihood,
     check_size,
-    mask_entries,
-    table_predictor,
 )
 
 PENALTY = 0.02
@@ -32,7 +30,7 @@ PENALTY = 0.02
 
 
 def lex(
-    features: int,
+    features: int | Architecture,
     *,
     classes: int | None,
     k: int | None = None,
@@ -47,8 +45,8 @@ def lex(
     grouping: Grouping | None = None,
     predictor: nn.Module | None = None,
     likelihood: Likelihood | None = None,
-    hidden: Sequence[int] = (200, 200),
-    predictor_hidden: Sequence[int] = (200, 200, 200),
+    hidden: Sequence[int] | None = None,
+    predictor_hidden: Sequence[int] | None = None,
     objective: NestedIWAE | None = None,
     prior: Prior | None = None,
 ) -> System:
@@ -83,7 +81,7 @@ def lex(
     ==================  ==========================  ==============================================
 
     Args:
-        features: D.
+        features: D of a table, or an architecture, such as :func:`lexppl.models.images`.
         classes: C for labels, or None for a response, with a normal likelihood if none is given.
         k: entries that a mask keeps; or
         penalty: λ, nats for each entry kept, with the number of entries free; 0.02 units if
@@ -100,8 +98,8 @@ def lex(
         unit: what the penalty, where none is given, and the annealing's weight are counted in:
             :func:`lexppl.inference.entropy_unit` of y, which is 1 for two labels as frequent as
             each other. A penalty that is given is in nats.
-        imputer: distribution of what is hidden; the standard Gaussian if None, and a gap where the
-            predictor is one that reads gaps.
+        imputer: distribution of what is hidden; the standard Gaussian of a table if None, 0 of an
+            image, and a gap where the predictor is one that reads gaps.
         grouping: which features an entry keeps; one entry a feature if None.
         predictor: a given predictor in place of the network, of which a copy learns from the
             weights it has, unless it is :func:`lexppl.models.frozen`; a
@@ -111,8 +109,8 @@ def lex(
             `NegativeBinomialLikelihood`, `OrdinalLikelihood` …; a copy of it is learned. Of
             survival times λ and the annealing are weighed against a partial likelihood of a few
             nats an event, and none of a censored row: `unit=` the share of events.
-        hidden: widths of the selector's hidden layers.
-        predictor_hidden: widths of the predictor's.
+        hidden: widths of the selector's hidden layers; (200, 200) if None.
+        predictor_hidden: widths of the predictor's; (200, 200, 200) if None.
         objective: in place of the annealed bound, whose L and K are then its own.
         prior: of the networks' weights: a distribution of one number, such as
             `dist.Normal(0.0, 1.0)`, for all of them; by part, as `{"selector": …}`; or a function
@@ -130,7 +128,14 @@ def lex(
         >>> lex(11, classes=2, k=5).program().selector.k
         5
     """
-    entries = mask_entries(features, grouping)
+    architecture = architecture_of(
+        features,
+        grouping,
+        {"hidden": hidden, "predictor_hidden": predictor_hidden},
+        hidden=(200, 200),
+        predictor_hidden=(200, 200, 200),
+    )
+    entries = architecture.entries
     unit = finite_float("unit", unit, above=0.0)
     if k is not None:
         check_size(k, entries)
@@ -155,14 +160,13 @@ def lex(
     )
 
     def build() -> list[Stage]:
-        network = MLP(features, entries, hidden)
+        network = architecture.selector(entries)
         model = LEX(
             BernoulliSelector(network, towards) if k is None else KSubsetSelector(network, k),
-            _usual_imputer(predictor) if imputer is None else imputer,
-            _own(predictor)
-            or table_predictor(features, classes, predictor_hidden, likelihood=likelihood),
+            _usual_imputer(architecture, predictor) if imputer is None else imputer,
+            _own(predictor) or predictor_of(architecture, classes, likelihood),
             [] if penalty is None else [SizePenalty(penalty)],
-            grouping,
+            architecture.grouping,
         )
         explainer_with_prior(model, prior)
         return [Stage([LossTerm(model, bound)])]
@@ -173,8 +177,9 @@ def lex(
     return system
 
 
-def _usual_imputer(predictor: nn.Module | None) -> Imputer:
-    return GapImputer() if getattr(predictor, "reads_gaps", False) else GaussianImputer()
+def _usual_imputer(architecture: Architecture, predictor: nn.Module | None) -> Imputer:
+    reads_gaps = getattr(predictor, "reads_gaps", False)
+    return GapImputer() if reads_gaps else architecture.multiple_imputer()
 
 
 def _check_averaged(classes: int | None, objective: NestedIWAE | None) -> None:

@@ -5,19 +5,17 @@ from collections.abc import Sequence
 from torch import nn
 
 from lexppl.inference import LossTerm, NestedIWAE, ScoreFunction, Stage, System
+from lexppl.models.architectures import Architecture, architecture_of, predictor_of
 from lexppl.models.grouping import Grouping
-from lexppl.models.imputers import ConstantImputer
 from lexppl.models.lex import LEX
-from lexppl.models.networks import MLP
 from lexppl.models.penalties import SizePenalty, TotalVariationPenalty
 from lexppl.models.priors.of_explainer import explainer_with_prior
 from lexppl.models.priors.with_prior import Prior
 from lexppl.models.selectors import BernoulliSelector
-from lexppl.models.table_parts import mask_entries, table_predictor
 
 
 def rationale(
-    features: int,
+    features: int | Architecture,
     *,
     classes: int | None,
     penalty: float = 3e-4,
@@ -26,8 +24,8 @@ def rationale(
     samples: int = 1,
     grouping: Grouping | None = None,
     imputer: nn.Module | None = None,
-    hidden: Sequence[int] = (200, 200),
-    predictor_hidden: Sequence[int] = (200, 200),
+    hidden: Sequence[int] | None = None,
+    predictor_hidden: Sequence[int] | None = None,
     prior: Prior | None = None,
 ) -> System:
     """Rationales (Lei, Barzilay & Jaakkola, "Rationalizing neural predictions", EMNLP 2016, eq. 5):
@@ -42,7 +40,7 @@ def rationale(
     expectation.
 
     Args:
-        features: D.
+        features: D of a table, or an architecture, such as :func:`lexppl.models.images`.
         classes: C for labels, or None for a real response.
         penalty: λ₁, nats for each entry kept.
         coherence: λ₂, nats for each change along the entries; 2 λ₁ if None.
@@ -50,8 +48,8 @@ def rationale(
         samples: masks averaged a row and step.
         grouping: which features an entry keeps.
         imputer: 0, the padding value, for hidden features if None.
-        hidden: widths of the selector's hidden layers.
-        predictor_hidden: widths of the predictor's.
+        hidden: widths of the selector's hidden layers; (200, 200) if None.
+        predictor_hidden: widths of the predictor's; (200, 200) if None.
         prior: of the networks' weights: a distribution of one number, such as
             `dist.Normal(0.0, 1.0)`, for all of them; by part, as `{"selector": …}`; or a function
             of a weight's name and value (:func:`lexppl.models.with_prior`). A guide or a sampler
@@ -65,18 +63,25 @@ def rationale(
         >>> [round(penalty.weight, 5) for penalty in model.penalties]
         [0.0003, 0.0006]
     """
-    entries = mask_entries(features, grouping)
+    architecture = architecture_of(
+        features,
+        grouping,
+        {"hidden": hidden, "predictor_hidden": predictor_hidden},
+        hidden=(200, 200),
+        predictor_hidden=(200, 200),
+    )
+    entries = architecture.entries
 
     def build() -> list[Stage]:
         model = LEX(
-            BernoulliSelector(MLP(features, entries, hidden)),
-            ConstantImputer(0.0) if imputer is None else imputer,
-            table_predictor(features, classes, predictor_hidden),
+            BernoulliSelector(architecture.selector(entries)),
+            architecture.imputer() if imputer is None else imputer,
+            predictor_of(architecture, classes),
             [
                 SizePenalty(penalty),
                 TotalVariationPenalty(2 * penalty if coherence is None else coherence),
             ],
-            grouping,
+            architecture.grouping,
         )
         explainer_with_prior(model, prior)
         objective = NestedIWAE(1, samples=samples, estimator=ScoreFunction(baseline))

@@ -5,20 +5,18 @@ from collections.abc import Sequence
 from torch import nn
 
 from lexppl.inference import REBAR, LossTerm, NestedIWAE, Stage, System
+from lexppl.models.architectures import Architecture, architecture_of, predictor_of
 from lexppl.models.grouping import Grouping
-from lexppl.models.imputers import ConstantImputer
 from lexppl.models.lex import LEX
-from lexppl.models.networks import MLP
 from lexppl.models.penalties import SizePenalty
 from lexppl.models.priors.of_explainer import explainer_with_prior
 from lexppl.models.priors.with_prior import Prior
 from lexppl.models.selectors import BernoulliSelector
-from lexppl.models.table_parts import mask_entries, table_predictor
 from lexppl.systems.random_mask_predictor import random_mask_predictor
 
 
 def real_x(
-    features: int,
+    features: int | Architecture,
     *,
     classes: int | None,
     penalty: float = 0.01,
@@ -27,8 +25,8 @@ def real_x(
     alternate: bool = False,
     grouping: Grouping | None = None,
     imputer: nn.Module | None = None,
-    hidden: Sequence[int] = (200, 200),
-    predictor_hidden: Sequence[int] = (200, 200, 200),
+    hidden: Sequence[int] | None = None,
+    predictor_hidden: Sequence[int] | None = None,
     prior: Prior | None = None,
 ) -> System:
     """REAL-X (Jethani, Sudarshan, Aphinyanaphongs & Ranganath, AISTATS 2021, eq. 6):
@@ -44,7 +42,7 @@ def real_x(
     nats for each entry kept (the released code's λ is G times this one).
 
     Args:
-        features: D.
+        features: D of a table, or an architecture, such as :func:`lexppl.models.images`.
         classes: C for labels, or None for a real response.
         penalty: λ. The paper's grid is .05 … .25 over the mean of the entries: .0045 … .023 here
             for its 11 features.
@@ -53,8 +51,8 @@ def real_x(
         alternate: move predictor and selector in the same steps.
         grouping: which features an entry keeps.
         imputer: 0 for hidden features if None.
-        hidden: widths of the selector's hidden layers.
-        predictor_hidden: widths of the predictor's.
+        hidden: widths of the selector's hidden layers; (200, 200) if None.
+        predictor_hidden: widths of the predictor's; (200, 200, 200) if None.
         prior: of the selector's weights: a distribution of one number, such as
             `dist.Normal(0.0, 1.0)`, or a function of a weight's name and value
             (:func:`lexppl.models.with_prior`). A guide or a sampler then has their posterior. The
@@ -67,13 +65,20 @@ def real_x(
         >>> [len(stage.terms) for stage in real_x(11, classes=2).build()]
         [1, 1]
     """
-    entries = mask_entries(features, grouping)
+    architecture = architecture_of(
+        features,
+        grouping,
+        {"hidden": hidden, "predictor_hidden": predictor_hidden},
+        hidden=(200, 200),
+        predictor_hidden=(200, 200, 200),
+    )
+    entries = architecture.entries
 
     def build() -> list[Stage]:
-        predictor = table_predictor(features, classes, predictor_hidden)
-        hides = ConstantImputer(0.0) if imputer is None else imputer
-        selector = BernoulliSelector(MLP(features, entries, hidden))
-        explainer = LEX(selector, hides, predictor, [SizePenalty(penalty)], grouping)
+        predictor = predictor_of(architecture, classes)
+        hides = architecture.imputer() if imputer is None else imputer
+        selector = BernoulliSelector(architecture.selector(entries))
+        explainer = LEX(selector, hides, predictor, [SizePenalty(penalty)], architecture.grouping)
         explainer_with_prior(explainer, prior, ("selector",))
         select = LossTerm(
             explainer,
@@ -82,7 +87,7 @@ def real_x(
             spares=() if prior is None else [predictor],
         )
         predict = random_mask_predictor(
-            predictor, hides, entries, grouping=grouping, samples=samples
+            predictor, hides, entries, grouping=architecture.grouping, samples=samples
         )
         return [Stage([select, predict])] if alternate else [Stage([predict]), Stage([select])]
 
@@ -90,7 +95,7 @@ def real_x(
 
 
 def base_x(
-    features: int,
+    features: int | Architecture,
     *,
     classes: int | None,
     penalty: float = 0.01,
@@ -98,8 +103,8 @@ def base_x(
     samples: int = 1,
     grouping: Grouping | None = None,
     imputer: nn.Module | None = None,
-    hidden: Sequence[int] = (200, 200),
-    predictor_hidden: Sequence[int] = (200, 200, 200),
+    hidden: Sequence[int] | None = None,
+    predictor_hidden: Sequence[int] | None = None,
     prior: Prior | None = None,
 ) -> System:
     """BASE-X (Jethani et al. 2021, § 5): REAL-X whose predictor learns from the selector's own
@@ -123,15 +128,22 @@ def base_x(
         >>> len(base_x(11, classes=2).build())
         1
     """
-    entries = mask_entries(features, grouping)
+    architecture = architecture_of(
+        features,
+        grouping,
+        {"hidden": hidden, "predictor_hidden": predictor_hidden},
+        hidden=(200, 200),
+        predictor_hidden=(200, 200, 200),
+    )
+    entries = architecture.entries
 
     def build() -> list[Stage]:
         model = LEX(
-            BernoulliSelector(MLP(features, entries, hidden)),
-            ConstantImputer(0.0) if imputer is None else imputer,
-            table_predictor(features, classes, predictor_hidden),
+            BernoulliSelector(architecture.selector(entries)),
+            architecture.imputer() if imputer is None else imputer,
+            predictor_of(architecture, classes),
             [SizePenalty(penalty)],
-            grouping,
+            architecture.grouping,
         )
         explainer_with_prior(model, prior)
         objective = NestedIWAE(1, samples=samples, estimator=REBAR(temperature))

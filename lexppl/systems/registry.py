@@ -7,8 +7,9 @@ from torch import nn
 
 from lexppl.choices.methods import METHODS, Method
 from lexppl.inference import System
+from lexppl.models.architectures import Architecture, architecture_of
 from lexppl.models.grouping import Grouping
-from lexppl.models.table_parts import check_classes, mask_entries
+from lexppl.models.table_parts import check_classes
 
 
 @dataclass(frozen=True)
@@ -17,7 +18,7 @@ class Settings:
     and what is None is left to the factory's own default.
 
     Args:
-        features: D.
+        features: D of a table, or an architecture, such as :func:`lexppl.models.images`.
         classes: C for labels, or None for a real response.
         k: entries that a mask keeps, or None.
         penalty: nats for each entry kept, or None.
@@ -33,7 +34,7 @@ class Settings:
         predictor_hidden: widths of the predictor's.
     """
 
-    features: int
+    features: int | Architecture
     classes: int | None
     k: int | None = None
     penalty: float | None = None
@@ -64,7 +65,7 @@ def system_for(method: str | Method, settings: Settings) -> System:
         if method not in METHODS:
             raise ValueError(f"method must be one of {list(METHODS)}; it is {method!r}")
         method = METHODS[method]
-    mask_entries(settings.features, settings.grouping)
+    architecture_of(settings.features, settings.grouping)
     check_classes(settings.classes)
     if method.labels_only and settings.classes is None:
         raise ValueError(f"{method.name} explains labels; it has no form for a real response")

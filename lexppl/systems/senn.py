@@ -1,6 +1,8 @@
 """SENN: a network that is linear in its features, with coefficients that vary slowly."""
 
 from collections.abc import Sequence
+from math import prod
+from typing import Any
 
 import pyro
 import pyro.distributions as dist
@@ -13,11 +15,11 @@ from lexppl.argument_checks import finite_float, int_at_least
 from lexppl.configured import Configured
 from lexppl.effects import MASK_KIND, imputation_particles, mask_particles, penalty
 from lexppl.inference import LossTerm, NestedIWAE, Stage, System, Unscored
+from lexppl.models.architectures import Architecture, architecture_of
 from lexppl.models.grouping import Grouping
 from lexppl.models.lex import observe
 from lexppl.models.likelihoods import CategoricalLikelihood, Likelihood, NormalLikelihood
-from lexppl.models.networks import MLP
-from lexppl.models.table_parts import check_classes, mask_entries
+from lexppl.models.table_parts import check_classes
 
 
 class SENN(Configured, PyroModule):
@@ -28,7 +30,8 @@ class SENN(Configured, PyroModule):
     which is 0 where the coefficients stand still, so that they are the slopes of f.
 
     Args:
-        network: x `(B, D)` to θ `(B, C · D)`, by output and then by feature; each row by itself.
+        network: x `(B, *event)` to θ `(B, C · D)`, by output and then by feature, row-major; each
+            row by itself.
         likelihood: what the C outputs mean.
         outputs: C; 1 for a response.
         robustness: λ, in nats (for labels) a unit of the squared norm.
@@ -44,6 +47,7 @@ class SENN(Configured, PyroModule):
     for certain; `robustness`, the penalty, given y; `y` `(K, L, B)`.
 
     Example:
+        >>> from lexppl.models import MLP
         >>> program = SENN(MLP(3, 6, (8,)), CategoricalLikelihood(), outputs=2)
         >>> program.outputs_of(torch.zeros(4, 3)).detach()[0]
         tensor([0., 0.])
@@ -80,16 +84,17 @@ class SENN(Configured, PyroModule):
     def coefficients(self, x: Tensor) -> Tensor:
         """θ(x), `(B, C, D)`."""
         theta: Tensor = self.network(x)
-        if theta.shape[-1] != self.outputs * x.shape[-1]:
+        features = prod(x.shape[1:])
+        if theta.shape[-1] != self.outputs * features:
             raise ValueError(
                 f"the network gives {theta.shape[-1]} coefficients a row; there are "
-                f"{self.outputs} outputs of {x.shape[-1]} features"
+                f"{self.outputs} outputs of {features} features"
             )
-        return theta.reshape(len(x), self.outputs, x.shape[-1])
+        return theta.reshape(len(x), self.outputs, features)
 
     def outputs_of(self, x: Tensor) -> Tensor:
         """f(x), `(B, C)`."""
-        return torch.einsum("bcd,bd->bc", self.coefficients(x), x) + self.intercept
+        return torch.einsum("bcd,bd->bc", self.coefficients(x), x.flatten(1)) + self.intercept
 
     def unsteadiness(self, x: Tensor) -> Tensor:
         """`Σ_c ‖∇_x f_c(x) − θ_c(x)‖²`, `(B,)`."""
@@ -98,14 +103,14 @@ class SENN(Configured, PyroModule):
             return self.outputs_of(rows).sum(0)
 
         # Rows do not mix, so the gradient of the sum over rows holds each row's own.
-        slopes = jacrev(total)(x.detach()).movedim(0, 1)
+        slopes = jacrev(total)(x.detach()).movedim(0, 1).flatten(2)
         return (slopes - self.coefficients(x)).square().sum((-2, -1))
 
     def forward(self, x: Tensor, y: Tensor | None = None) -> Tensor:
         with pyro.plate("data", len(x), dim=-1):
-            shares = self.coefficients(x) * x.unsqueeze(1)
+            shares = self.coefficients(x) * x.flatten(1).unsqueeze(1)
             outputs = shares.sum(-1) + self.intercept
-            likeliest = outputs.argmax(-1)[:, None, None].expand(-1, 1, x.shape[-1])
+            likeliest = outputs.argmax(-1)[:, None, None].expand(-1, 1, shares.shape[-1])
             explained = shares.gather(1, likeliest).squeeze(1)
             if self.grouping is not None:
                 summed = explained.new_zeros(len(x), self.grouping.entries)
@@ -121,14 +126,14 @@ class SENN(Configured, PyroModule):
 
 
 def senn(
-    features: int,
+    features: int | Architecture,
     *,
     classes: int | None,
     robustness: float = 0.01,
     bias: bool = True,
     grouping: Grouping | None = None,
-    hidden: Sequence[int] = (100, 100),
-    activation: str = "tanh",
+    hidden: Sequence[int] | None = None,
+    activation: str | None = None,
 ) -> System:
     """SENN for tables (Alvarez-Melis & Jaakkola, "Towards robust interpretability with
     self-explaining neural networks", NeurIPS 2018, eqs. 3 and 4), with the features themselves as
@@ -146,13 +151,14 @@ def senn(
     reconstruction loss has no place.
 
     Args:
-        features: D.
+        features: D of a table, or an architecture, such as :func:`lexppl.models.images`.
         classes: C for labels, or None for a real response.
         robustness: λ; the released code's default is 0.01.
         bias: whether there is a b.
         grouping: which features an entry of the attribution adds up.
-        hidden: widths of θ's hidden layers.
-        activation: of θ; a smooth one, since the penalty is a function of its slopes.
+        hidden: widths of θ's hidden layers; (100, 100) if None.
+        activation: of θ, "tanh" if None; a smooth one, since the penalty is a function of its
+            slopes.
 
     Raises:
         ValueError: fewer than two classes, λ < 0.
@@ -161,14 +167,16 @@ def senn(
         >>> senn(5, classes=3).build()[0].terms[0].model.outputs
         3
     """
-    mask_entries(features, grouping)
+    usual: dict[str, Any] = {"hidden": (100, 100), "activation": "tanh"}
+    given = {"hidden": hidden, "activation": activation}
+    architecture = architecture_of(features, grouping, given, **usual)
     check_classes(classes)
     outputs = 1 if classes is None else classes
 
     def build() -> list[Stage]:
         likelihood = NormalLikelihood() if classes is None else CategoricalLikelihood()
-        network = MLP(features, outputs * features, hidden, activation)
-        model = SENN(network, likelihood, outputs, robustness, bias, grouping)
+        network = architecture.coefficients(outputs)
+        model = SENN(network, likelihood, outputs, robustness, bias, architecture.grouping)
         return [Stage([LossTerm(model, NestedIWAE(1, estimator=Unscored()))])]
 
     return System(build, {"batch_size": 128, "learning_rate": 1e-3, "weight_decay": 0.0})

@@ -5,19 +5,18 @@ from collections.abc import Sequence
 from torch import nn
 
 from lexppl.inference import LossTerm, NestedIWAE, Pathwise, Stage, System
+from lexppl.models.architectures import Architecture, architecture_of, predictor_of
 from lexppl.models.grouping import Grouping
-from lexppl.models.imputers import ConstantImputer
 from lexppl.models.lex import LEX
-from lexppl.models.networks import MLP
 from lexppl.models.penalties import KLPenalty
 from lexppl.models.priors.of_explainer import explainer_with_prior
 from lexppl.models.priors.with_prior import Prior
 from lexppl.models.selectors import MaxConcreteSelector
-from lexppl.models.table_parts import check_size, mask_entries, table_predictor
+from lexppl.models.table_parts import check_size
 
 
 def vibi(
-    features: int,
+    features: int | Architecture,
     *,
     classes: int | None,
     k: int,
@@ -26,8 +25,8 @@ def vibi(
     samples: int = 1,
     grouping: Grouping | None = None,
     imputer: nn.Module | None = None,
-    hidden: Sequence[int] = (100, 100),
-    predictor_hidden: Sequence[int] = (200, 200),
+    hidden: Sequence[int] | None = None,
+    predictor_hidden: Sequence[int] | None = None,
     prior: Prior | None = None,
 ) -> System:
     """VIBI (Bang, Xie, Lee, Wu & Xing, "Explaining a black-box using deep variational information
@@ -44,7 +43,7 @@ def vibi(
     it is the paper's.
 
     Args:
-        features: D.
+        features: D of a table, or an architecture, such as :func:`lexppl.models.images`.
         classes: C for labels, or None for a real response.
         k: draws, the most entries that a mask keeps.
         beta: β ≥ 0.
@@ -52,8 +51,8 @@ def vibi(
         samples: masks averaged a row and step.
         grouping: which features an entry keeps.
         imputer: 0 for hidden features if None.
-        hidden: widths of the selector's hidden layers.
-        predictor_hidden: widths of the predictor's.
+        hidden: widths of the selector's hidden layers; (100, 100) if None.
+        predictor_hidden: widths of the predictor's; (200, 200) if None.
         prior: of the networks' weights: a distribution of one number, such as
             `dist.Normal(0.0, 1.0)`, for all of them; by part, as `{"selector": …}`; or a function
             of a weight's name and value (:func:`lexppl.models.with_prior`). A guide or a sampler
@@ -67,16 +66,23 @@ def vibi(
         >>> result[0].terms[0].model.penalties[0].weight
         0.1
     """
-    entries = mask_entries(features, grouping)
+    architecture = architecture_of(
+        features,
+        grouping,
+        {"hidden": hidden, "predictor_hidden": predictor_hidden},
+        hidden=(100, 100),
+        predictor_hidden=(200, 200),
+    )
+    entries = architecture.entries
     check_size(k, entries)
 
     def build() -> list[Stage]:
         model = LEX(
-            MaxConcreteSelector(MLP(features, entries, hidden), k, temperature),
-            ConstantImputer(0.0) if imputer is None else imputer,
-            table_predictor(features, classes, predictor_hidden),
+            MaxConcreteSelector(architecture.selector(entries), k, temperature),
+            architecture.imputer() if imputer is None else imputer,
+            predictor_of(architecture, classes),
             [KLPenalty(beta)],
-            grouping,
+            architecture.grouping,
         )
         explainer_with_prior(model, prior)
         return [Stage([LossTerm(model, NestedIWAE(1, samples=samples, estimator=Pathwise()))])]

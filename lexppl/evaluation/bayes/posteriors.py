@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
 import pyro
@@ -15,7 +15,7 @@ from torch.distributions import constraints
 from lexppl.argument_checks import int_at_least
 from lexppl.effects import MASK_PLATE, ParticleCounts, weights_first
 from lexppl.evaluation.bayes.simulated import ProgramParts, held, keep_local
-from lexppl.inference import ReplicateData, fit
+from lexppl.inference import LossTerm, ReplicateData, Stage, System, fit
 from lexppl.inference.contexts import program_settings, seeded
 from lexppl.inference.posterior.draw_index import DrawIndex
 from lexppl.inference.posterior.global_draws import PosteriorInference
@@ -34,7 +34,8 @@ class GuideFits:
     """Posteriors by a guide, fitted to many data sets at once as replicates of one fit.
 
     Args:
-        guide: as :func:`lexppl.inference.fit` takes it; None for a system's own.
+        guide: as :func:`lexppl.inference.fit` takes it; None for a system's own, trained as the
+            system trains it.
         at_once: R, data sets that are trained at once.
         options: further arguments of `fit`, such as `epochs`, `objective` or `learning_rate`.
 
@@ -91,16 +92,33 @@ class GuideFits:
             options.setdefault("objective", parts.objective)
         for start in range(0, len(ys), self.at_once):
             some = slice(start, start + self.at_once)
+            program, further = self._training(parts, guide, options)
             result = fit(
-                copy.deepcopy(parts.model),
+                program,
                 ReplicateData([(x, y) for y in ys[some]]),
                 valid=None,
-                guide=guide,
                 seed=seeds[start],
-                **options,
+                **further,
             )
             for fitted, y, seed in zip(result.guides, ys[some], seeds[some], strict=True):
                 yield guide_samples(fitted, (x, y), draws, seed)
+
+
+    def _training(
+        self, parts: ProgramParts, guide: Any, options: Mapping[str, Any]
+    ) -> tuple[Any, dict[str, Any]]:
+        """What `fit` is given: the program and its guide, or the system's stage around them."""
+        stage = parts.stage
+        if self.guide is not None or stage is None:
+            return copy.deepcopy(parts.model), {"guide": guide, **options}
+        further = dict(options)
+        objective = further.pop("objective")
+
+        def build() -> list[Stage]:
+            model, own = copy.deepcopy((parts.model, guide))
+            return [replace(stage, terms=[LossTerm(model, objective, own)])]
+
+        return System(build), further
 
 
 def guide_samples(

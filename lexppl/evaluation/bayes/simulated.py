@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lexppl.inference import System
+from lexppl.inference import Stage, System
 from lexppl.inference.contexts import keep_parameters_local
 from lexppl.inference.posterior.global_latents import sites_of
 from lexppl.inference.predictive import drawing
@@ -28,12 +28,14 @@ class ProgramParts:
         given: the program itself, which a guide may hold.
         guide: None where it has none.
         objective: None for a fit's own.
+        stage: the system's one stage, with the rate and the optimizer that it trains by.
     """
 
     model: Callable[..., Any]
     given: Callable[..., Any]
     guide: Any = None
     objective: Any = None
+    stage: Stage | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +74,7 @@ def parts_of_program(program: Any) -> ProgramParts:
                 "terms, and no posterior is that of them all; give the program itself"
             )
         term = stages[0].terms[0]
-        return ProgramParts(held(term.model), term.model, term.guide, term.objective)
+        return ProgramParts(held(term.model), term.model, term.guide, term.objective, stages[0])
     if not callable(program):
         raise TypeError(
             "program must be a Pyro program, called as program(x, y), or a System; it is "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import pyro.distributions as dist
 import torch
 from pyro.distributions.torch_distribution import TorchDistribution
@@ -32,6 +34,9 @@ class ConstantImputer(Imputer):
         tensor([[ 1., -1.,  1.],
                 [ 1., -1.,  1.]])
     """
+
+    puts_a_constant: ClassVar[bool] = True
+    """Whether hidden features become a number, not a draw."""
 
     value: Tensor
 

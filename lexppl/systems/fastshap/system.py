@@ -1,6 +1,7 @@
 """FastSHAP: Shapley values by one pass of a network."""
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import pyro
@@ -13,13 +14,14 @@ from lexppl.configured import Configured
 from lexppl.distributions import ShapleyKernel
 from lexppl.effects import MASK_KIND, imputation_particles, mask_particles, penalty
 from lexppl.inference import LossTerm, NestedIWAE, Stage, System, Unscored
+from lexppl.models.architectures import Architecture, architecture_of, predictor_of
 from lexppl.models.black_box import distribution_targets
 from lexppl.models.grouping import Grouping
 from lexppl.models.imputers import ConstantImputer
+from lexppl.models.imputers.imputer import Imputer, puts_a_constant
 from lexppl.models.lex import LEX, observe
-from lexppl.models.networks import MLP
 from lexppl.models.regimes import Frozen, frozen
-from lexppl.models.table_parts import check_classes, mask_entries, table_predictor
+from lexppl.models.table_parts import check_classes
 from lexppl.systems.fastshap.uniform_size_selector import UniformSizeSelector
 
 
@@ -38,6 +40,7 @@ class TeacherTargets(Configured, PyroModule):
         ValueError: from a call, probabilities of another number of labels.
 
     Example:
+        >>> from lexppl.models.table_parts import table_predictor
         >>> taught = TeacherTargets(lambda x, y: y, table_predictor(3, 2, (8,)))
         >>> taught(torch.zeros(4, 3), torch.tensor([0, 1, 1, 0])).shape
         torch.Size([4, 2])
@@ -78,7 +81,7 @@ class FastSHAP(Configured, PyroModule):
     the surrogate's alone.
 
     Args:
-        network: x `(B, D)` to `(B, C · G)`, by class and then by entry.
+        network: x `(B, *event)` to `(B, C · G)`, by class and then by entry.
         surrogate: the distribution of y given features of which some are hidden; the misfit gives
             it no gradient.
         entries: G ≥ 2.
@@ -97,6 +100,8 @@ class FastSHAP(Configured, PyroModule):
     given y, `coalition` `(L, B)` + `(G,)` and the penalty `misfit` `(L, B)`; `y` `(K, L, B)`.
 
     Example:
+        >>> from lexppl.models import MLP
+        >>> from lexppl.models.table_parts import table_predictor
         >>> program = FastSHAP(MLP(3, 6, (8,)), table_predictor(3, 2, (8,)), entries=3, classes=2)
         >>> phi = program.attributions(torch.zeros(5, 3))
         >>> phi.shape
@@ -130,7 +135,7 @@ class FastSHAP(Configured, PyroModule):
         """The game's values `v_{x,c}(S)`, without gradient.
 
         Args:
-            x: rows, `(B, D)`.
+            x: rows, `(B, *event)`.
             coalition: `(…, B, G)` of zeros and ones.
 
         Returns:
@@ -200,7 +205,7 @@ class FastSHAP(Configured, PyroModule):
 
 
 def fastshap(
-    features: int,
+    features: int | Architecture,
     surrogate: nn.Module | None = None,
     *,
     classes: int | None,
@@ -211,8 +216,8 @@ def fastshap(
     surrogate_samples: int = 1,
     grouping: Grouping | None = None,
     imputer: nn.Module | None = None,
-    hidden: Sequence[int] = (128, 128),
-    predictor_hidden: Sequence[int] = (128, 128),
+    hidden: Sequence[int] | None = None,
+    predictor_hidden: Sequence[int] | None = None,
 ) -> System:
     """FastSHAP (Jethani, Sudarshan, Covert, Lee & Ranganath, "FastSHAP: real-time Shapley value
     estimation", ICLR 2022): Shapley values by weighted least squares, for all rows at once,
@@ -236,9 +241,9 @@ def fastshap(
     is constant, where the released code lowers it on a plateau.
 
     Args:
-        features: D.
+        features: D of a table, or an architecture, such as :func:`lexppl.models.images`.
         surrogate: a given distribution of y given features of which some are hidden, from `(…, B,
-            D)`; a frozen copy is used, and there is one stage only.
+            *event)`; a frozen copy is used, and there is one stage only.
         classes: C for labels, or None for a real response.
         black_box: the explained model, a module from x to the distribution of y, whose output the
             surrogate is fitted to; a frozen copy is used. If None the surrogate is fitted to y: a
@@ -249,8 +254,8 @@ def fastshap(
         surrogate_samples: masks a row and step in the surrogate's stage.
         grouping: which features a player stands for; one player a feature if None.
         imputer: what hidden features become, a constant; 0 if None.
-        hidden: widths of φ's hidden layers.
-        predictor_hidden: widths of the surrogate's.
+        hidden: widths of φ's hidden layers; (128, 128) if None.
+        predictor_hidden: widths of the surrogate's; (128, 128) if None.
 
     Raises:
         ValueError: fewer than two players or classes; both a surrogate and a black box.
@@ -261,14 +266,21 @@ def fastshap(
         >>> type(first.terms[0].model).__name__, type(second.terms[0].model).__name__
         ('LEX', 'FastSHAP')
     """
-    entries = mask_entries(features, grouping)
+    architecture = architecture_of(
+        features,
+        grouping,
+        {"hidden": hidden, "predictor_hidden": predictor_hidden},
+        hidden=(128, 128),
+        predictor_hidden=(128, 128),
+    )
+    entries = architecture.entries
     if entries < 2:
         raise ValueError(
             f"Shapley values share out among at least 2 mask entries; G is {entries}, and "
-            f"n_features={features}"
+            f"n_features={prod(architecture.event_shape)}"
         )
     check_classes(classes)
-    hides = _constant(imputer)
+    hides = _constant(architecture.imputer() if imputer is None else imputer)
     if surrogate is not None and black_box is not None:
         raise ValueError(
             "a surrogate that is given is not fitted to a black box: give one of surrogate and "
@@ -278,11 +290,11 @@ def fastshap(
     teacher = None if black_box is None else _given("black_box", black_box)
 
     def build() -> list[Stage]:
-        game: nn.Module = (
-            table_predictor(features, classes, predictor_hidden) if given is None else given
+        game: nn.Module = predictor_of(architecture, classes) if given is None else given
+        network = architecture.selector((classes or 1) * entries)
+        explainer = FastSHAP(
+            network, game, entries, classes, hides, architecture.grouping, paired, normalize
         )
-        network = MLP(features, (classes or 1) * entries, hidden)
-        explainer = FastSHAP(network, game, entries, classes, hides, grouping, paired, normalize)
         shapley = LossTerm(
             explainer,
             NestedIWAE(1, samples=samples, estimator=Unscored()),
@@ -290,7 +302,9 @@ def fastshap(
         )
         if given is not None:
             return [Stage([shapley])]
-        program: nn.Module = LEX(UniformSizeSelector(entries), hides, game, grouping=grouping)
+        program: nn.Module = LEX(
+            UniformSizeSelector(entries), hides, game, grouping=architecture.grouping
+        )
         if teacher is not None:
             program = TeacherTargets(program, teacher)
         likelihood = NestedIWAE(1, samples=surrogate_samples, estimator=Unscored())
@@ -309,10 +323,10 @@ def _given(name: str, module: Any) -> Frozen:
     return module if isinstance(module, Frozen) else frozen(module)
 
 
-def _constant(imputer: Any) -> ConstantImputer:
+def _constant(imputer: Any) -> Imputer:
     if imputer is None:
         return ConstantImputer(0.0)
-    if not isinstance(imputer, ConstantImputer):
+    if not isinstance(imputer, Imputer) or not puts_a_constant(imputer):
         raise TypeError(
             "imputer must be a ConstantImputer, so that a coalition has one value and not a draw; "
             f"it is {type(imputer).__name__}"

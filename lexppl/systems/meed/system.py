@@ -10,12 +10,12 @@ from torch.nn.functional import one_hot
 from lexppl.argument_checks import finite_float
 from lexppl.configured import Configured
 from lexppl.inference import LossTerm, NestedIWAE, Pathwise, Stage, System
+from lexppl.models.architectures import Architecture, architecture_of, predictor_of
 from lexppl.models.grouping import Grouping
-from lexppl.models.imputers import ComplementImputer, ConstantImputer
+from lexppl.models.imputers import ComplementImputer
 from lexppl.models.lex import LEX
-from lexppl.models.networks import MLP
 from lexppl.models.selectors import MaxConcreteSelector
-from lexppl.models.table_parts import check_size, mask_entries, table_predictor
+from lexppl.models.table_parts import check_size
 from lexppl.systems.meed.fading_prior import FadingPrior
 from lexppl.systems.meed.output_feedback import OutputFeedback
 
@@ -45,7 +45,7 @@ class FlippedTargets(Configured, PyroModule):
 
 
 def meed(
-    features: int,
+    features: int | Architecture,
     black_box: nn.Module,
     *,
     classes: int,
@@ -57,8 +57,8 @@ def meed(
     prior_epochs: int = 100,
     samples: int = 1,
     grouping: Grouping | None = None,
-    hidden: Sequence[int] = (100, 100),
-    predictor_hidden: Sequence[int] = (200, 200),
+    hidden: Sequence[int] | None = None,
+    predictor_hidden: Sequence[int] | None = None,
 ) -> System:
     """MEED (Liang, Bai, Cao, Bai & Wang, "Adversarial infidelity learning for model
     interpretation", KDD 2020): what is selected should predict the model's output, what is left
@@ -76,7 +76,7 @@ def meed(
     the flipped target is `(1 − p) / (C − 1)`, the paper's for two.
 
     Args:
-        features: D.
+        features: D of a table, or an architecture, such as :func:`lexppl.models.images`.
         black_box: the explained model, a module from x to a distribution of labels; frozen copies
             are used.
         classes: C.
@@ -88,21 +88,29 @@ def meed(
         prior_epochs: epochs of the fit, by which the prior fades.
         samples: masks averaged a row and step.
         grouping: which features an entry keeps.
-        hidden: widths of the selector's hidden layers.
-        predictor_hidden: widths of both predictors'.
+        hidden: widths of the selector's hidden layers; (100, 100) if None.
+        predictor_hidden: widths of both predictors'; (200, 200) if None.
 
     Raises:
         ValueError: k outside 1 … G, fewer than two classes, a negative weight, τ ≤ 0.
         TypeError: a black box that is no module.
 
     Example:
+        >>> from lexppl.models.table_parts import table_predictor
         >>> explained = table_predictor(11, 2, (8,))
         >>> len(meed(11, explained, classes=2, k=4).build()[0].terms)
         3
         >>> len(meed(11, explained, classes=2, k=4, adversary=0.0).build()[0].terms)
         1
     """
-    entries = mask_entries(features, grouping)
+    architecture = architecture_of(
+        features,
+        grouping,
+        {"hidden": hidden, "predictor_hidden": predictor_hidden},
+        hidden=(100, 100),
+        predictor_hidden=(200, 200),
+    )
+    entries = architecture.entries
     check_size(k, entries)
     adversary = finite_float("adversary", adversary, least=0.0)
     if classes is None or classes < 2:
@@ -115,21 +123,26 @@ def meed(
         )
 
     def build() -> list[Stage]:
-        seen = features + classes if output_feedback else features
-        network: nn.Module = MLP(seen, entries, hidden)
         if output_feedback:
-            network = OutputFeedback(network, black_box)
+            network, join = architecture.feedback(entries, classes)
+            network = OutputFeedback(network, black_box, join)
+        else:
+            network = architecture.selector(entries)
         selector = MaxConcreteSelector(network, k, temperature)
-        zero = ConstantImputer(0.0)
-        fading = [FadingPrior(prior, black_box, prior_epochs, grouping)] if prior > 0.0 else []
+        zero = architecture.imputer()
+        fading = (
+            [FadingPrior(prior, black_box, prior_epochs, architecture.grouping)]
+            if prior > 0.0
+            else []
+        )
         explainer = LEX(
-            selector, zero, table_predictor(features, classes, predictor_hidden), fading, grouping
+            selector, zero, predictor_of(architecture, classes), fading, architecture.grouping
         )
         objective = NestedIWAE(1, samples=samples, estimator=Pathwise())
         terms = [LossTerm(explainer, objective)]
         if adversary > 0.0:
-            left = table_predictor(features, classes, predictor_hidden)
-            rest = LEX(selector, ComplementImputer(zero), left, grouping=grouping)
+            left = predictor_of(architecture, classes)
+            rest = LEX(selector, ComplementImputer(zero), left, grouping=architecture.grouping)
             terms += [
                 LossTerm(rest, objective, learns=[left]),
                 LossTerm(

@@ -16,14 +16,13 @@ from lexppl.configured import Configured
 from lexppl.distributions import MaskDirichlet
 from lexppl.effects import MASK_KIND, imputation_particles, mask_particles
 from lexppl.inference import Geometric, LossTerm, NestedIWAE, Pathwise, PlugInMean, Stage, System
+from lexppl.models.architectures import Architecture, architecture_of
 from lexppl.models.grouping import Grouping
 from lexppl.models.imputers import ConstantImputer
 from lexppl.models.lex import LEX, observe
-from lexppl.models.networks import MLP
 from lexppl.models.penalties import KLPenalty
 from lexppl.models.regimes import frozen
 from lexppl.models.selectors import DirichletSelector
-from lexppl.models.table_parts import mask_entries
 
 START_RATE, END_RATE = 0.5, 1e-3
 """Adam's rate for the global posterior, in logarithms of α: over any fit's steps it carries α from
@@ -140,7 +139,7 @@ class DirichletGuide(Configured, PyroModule):
 
 
 def q_fit(
-    features: int,
+    features: int | Architecture,
     black_box: nn.Module,
     *,
     scope: str = "local",
@@ -149,7 +148,7 @@ def q_fit(
     kl_weight: float = 1.0,
     samples: int | None = None,
     grouping: Grouping | None = None,
-    hidden: Sequence[int] = (200, 200),
+    hidden: Sequence[int] | None = None,
 ) -> System:
     """Q-FIT (Adamczewski, Harder & Park, "Bayesian importance of features"): importances that
     scale the features of a given model and share out a unit among them,
@@ -173,8 +172,8 @@ def q_fit(
     the model is frozen.
 
     Args:
-        features: D.
-        black_box: the given model, from `(…, B, D)` to the distribution of y; a frozen copy is
+        features: D of a table, or an architecture, such as :func:`lexppl.models.images`.
+        black_box: the given model, from `(…, B, *event)` to the distribution of y; a frozen copy is
             used.
         scope: "local" or "global".
         point: at the mean, in place of draws.
@@ -184,7 +183,7 @@ def q_fit(
         samples: draws of f averaged a step; None for 10 a row where they are local, 1 where one
             draw is all rows'.
         grouping: which features an entry scales.
-        hidden: widths of the local network's hidden layers.
+        hidden: widths of the local network's hidden layers; (200, 200) if None.
 
     Raises:
         ValueError: another scope, a concentration or a weight that is not positive.
@@ -196,7 +195,8 @@ def q_fit(
         >>> type(system.build()[0].terms[0].guide).__name__
         'DirichletGuide'
     """
-    entries = mask_entries(features, grouping)
+    architecture = architecture_of(features, grouping, {"hidden": hidden}, hidden=(200, 200))
+    entries = architecture.entries
     if scope not in ("local", "global"):
         raise ValueError(f"scope must be 'local' or 'global'; it is {scope!r}")
     kl_weight = finite_float("kl_weight", kl_weight, above=0.0)
@@ -205,7 +205,9 @@ def q_fit(
     drawn = usual if samples is None else int_at_least("samples", samples)
 
     def build_global() -> list[Stage]:
-        model = GlobalImportance(entries, given, concentration, kl_weight, grouping=grouping)
+        model = GlobalImportance(
+            entries, given, concentration, kl_weight, architecture.imputer(), architecture.grouping
+        )
         objective = NestedIWAE(1, estimator=Pathwise(), copies=1 if point else drawn)
         term = LossTerm(model, objective, DirichletGuide(entries, point, kl_weight))
         adam = partial(torch.optim.Adam, betas=(0.9, SECOND_MOMENT))
@@ -213,11 +215,11 @@ def q_fit(
 
     def build_local() -> list[Stage]:
         model = LEX(
-            DirichletSelector(MLP(features, entries, hidden)),
-            ConstantImputer(0.0),
+            DirichletSelector(architecture.selector(entries)),
+            architecture.imputer(),
             given,
             [KLPenalty(kl_weight, concentration)],
-            grouping,
+            architecture.grouping,
         )
         estimator = PlugInMean() if point else Pathwise()
         return [

@@ -8,6 +8,7 @@ from torch import nn
 
 from lexppl.inference import LossTerm, NestedIWAE, Pathwise, Stage, System
 from lexppl.inference.training.clipped_weights import clipped_adamw
+from lexppl.models.architectures import Architecture
 from lexppl.models.grouping import Grouping
 from lexppl.models.imputers import SquaredMaskImputer
 from lexppl.models.lex import LEX
@@ -23,7 +24,7 @@ from lexppl.systems.xtab.subset_network import SubsetNetwork, subset_width
 
 
 def xtab(
-    features: int,
+    features: int | Architecture,
     *,
     classes: int | None,
     shared: nn.Module | None = None,
@@ -58,7 +59,7 @@ def xtab(
     the cross-entropy; the gates are `σ(W x)`, which the paper leaves open; subsets lose no column.
 
     Args:
-        features: D.
+        features: D of a table; an architecture is refused, which has no columns to cut.
         classes: C for labels, or None for a real response.
         shared: a global mask's network, for the final round.
         gated: combine the masks by gates.
@@ -75,13 +76,19 @@ def xtab(
         predictor_hidden: widths of the classifier.
 
     Raises:
-        ValueError: an encoder without layers, n outside 1 … D, shares outside [0, 1], fewer than
-            two classes.
+        ValueError: an architecture, an encoder without layers, n outside 1 … D, shares outside
+            [0, 1], fewer than two classes.
 
     Example:
         >>> xtab(10, classes=2, encoder_hidden=(8,), predictor_hidden=(8,)).published["epochs"]
         40
     """
+    if isinstance(features, Architecture):
+        raise ValueError(
+            "xtab cuts the columns of a table into subsets, and a row of shape "
+            f"{features.event_shape} has none to cut: give the number of columns, as of "
+            "x.flatten(1), and grouping= for entries of several"
+        )
     entries = mask_entries(features, grouping)
     check_classes(classes)
     subsets = min(2, features) if subsets is None else subsets

@@ -1,0 +1,90 @@
+"""Fitted programs and guides called outside the library: no parameters by a global store."""
+
+import pyro
+import pyro.distributions as dist
+import torch
+from pyro.infer import SVI, Predictive, Trace_ELBO
+from pyro.infer.autoguide import AutoDelta, AutoNormal
+from pyro.nn import PyroModule, PyroSample
+
+from lexppl.effects import mask_particles
+from lexppl.inference import NestedIWAE, ReplicateData, fit
+from lexppl.inference.contexts import keep_parameters_local
+
+X = torch.linspace(-1.0, 1.0, 20)[:, None]
+ROWS = [(X, X[:, 0] * slope) for slope in (-2.0, 2.0)]
+
+
+class Line(PyroModule):
+    def __init__(self):
+        super().__init__()
+        self.slope = PyroSample(dist.Normal(0.0, 1.0))
+
+    def forward(self, x, y=None):
+        slope = self.slope
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            return pyro.sample("y", dist.Normal(slope * x[:, 0], 0.1), obs=y)
+
+
+def fitted(kind):
+    return fit(
+        Line(),
+        ReplicateData(ROWS),
+        guide=kind,
+        objective=NestedIWAE(1),
+        valid=None,
+        epochs=100,
+        learning_rate=0.1,
+        seed=0,
+        progress=False,
+    )
+
+
+def test_each_replicates_guide_keeps_its_own_parameters_when_it_is_called():
+    for kind in (AutoDelta, AutoNormal):
+        guides = fitted(kind).guides
+        before = [[p.detach().clone() for p in guide.parameters()] for guide in guides]
+        called = [float(torch.stack([g(X)["slope"] for _ in range(50)]).mean()) for g in guides]
+        assert called[0] < -1.5 and called[1] > 1.5
+        for guide, own in zip(guides, before, strict=True):
+            assert all(torch.equal(p, q) for p, q in zip(guide.parameters(), own, strict=True))
+    assert not dict(pyro.get_param_store())
+    assert not pyro.settings.get("module_local_params")
+
+
+def test_pyros_own_predictive_takes_them_one_after_another():
+    result = fitted(AutoNormal)
+    means = [
+        float(Predictive(model, guide=guide, num_samples=100)(X[-1:])["y"].mean())
+        for model, guide in zip(result.models, result.guides, strict=True)
+    ]
+    assert means[0] < -1.5 and means[1] > 1.5
+
+
+class Twice(PyroModule):
+    """A program whose part is called twice a run."""
+
+    def __init__(self):
+        super().__init__()
+        self.line = PyroModule[torch.nn.Linear](1, 1, bias=False)
+        self.line.weight = PyroSample(dist.Normal(0.0, 1.0).expand([1, 1]).to_event(2))
+
+    def forward(self, x):
+        return self.line(x) - self.line(x)
+
+
+def test_a_part_prepared_before_its_program_draws_its_weight_once_a_run():
+    program = Twice()
+    keep_parameters_local(program.line)
+    keep_parameters_local(program)
+    assert float(program(X).abs().max()) == 0.0
+
+
+def test_pyros_svi_trains_a_program_that_has_been_fitted():
+    result = fitted(AutoNormal)
+    model, guide = result.models[0], result.guides[0]
+    svi = SVI(model, guide, pyro.optim.Adam({"lr": 0.05}), Trace_ELBO(num_particles=10))
+    for _ in range(200):
+        svi.step(*ROWS[1])
+    assert float(guide.median()["slope"]) > 1.5
+    assert float(result.guides[1].median()["slope"]) > 1.5
