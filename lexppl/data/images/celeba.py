@@ -124,11 +124,11 @@ def _faces(lists: Sequence[Path], part: str) -> pd.DataFrame:
     if len(names) == 0:
         raise ValueError(f"{str(partition)!r} has no image for {part!r}")
     for file, table in ((attributes, smiling), (landmarks, points)):
-        lacking = names.difference(table.index, sort=False)
-        if len(lacking):
+        unlisted = names.difference(table.index, sort=False)
+        if len(unlisted):
             raise ValueError(
-                f"{str(file)!r} lacks {len(lacking):,} images that {str(partition)!r} has, such as "
-                f"{str(lacking[0])!r}"
+                f"{str(file)!r} lacks {len(unlisted):,} images that {str(partition)!r} has, such "
+                f"as {str(unlisted[0])!r}"
             )
     smiles = smiling.loc[names, "Smiling"]
     if not smiles.isin((-1, 1)).all():

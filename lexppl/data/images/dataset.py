@@ -200,8 +200,10 @@ class ImageDataset(Summarised):
             ValueError: no image is chosen.
             IndexError: an image that is not there.
         """
-        places = torch.arange(len(self))
-        rows = places[index if isinstance(index, slice) else torch.as_tensor(index).cpu()].flatten()
+        chosen = index if isinstance(index, slice) else torch.as_tensor(index).cpu()
+        if isinstance(chosen, Tensor) and chosen.numel() == 0:
+            chosen = slice(0)
+        rows = torch.arange(len(self))[chosen].flatten()
         if rows.numel() == 0:
             raise ValueError("index must choose at least one image; it chooses none")
         there = rows.to(self.y.device)
