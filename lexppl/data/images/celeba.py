@@ -151,16 +151,12 @@ def _faces(lists: Sequence[Path], part: str) -> pd.DataFrame:
 
 def _table(file: Path, columns: list[str] | None = None) -> pd.DataFrame:
     """A list of CelebA's by the images' names; without columns, they stand in the second line."""
+    first, skipped = (None, 0) if columns else (0, 1)
     try:
-        header = None if columns else 0
-        table = pd.read_csv(
-            file, sep=r"\s+", header=header, skiprows=0 if columns else 1, names=None
-        )
+        table = pd.read_csv(file, sep=r"\s+", header=first, skiprows=skipped)
         if columns:
             table = table.set_index(0).set_axis(columns, axis=1)
-        if table.isna().to_numpy().any() or not all(
-            kind == np.int64 for kind in table.dtypes.to_list()
-        ):
+        if any(kind != np.int64 for kind in table.dtypes):
             raise ValueError("a value is missing or no whole number")
         if table.index.has_duplicates:
             raise ValueError("an image stands in it twice")
