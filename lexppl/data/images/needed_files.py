@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from os import PathLike
 from pathlib import Path
 
 
@@ -20,10 +21,12 @@ def folder_of(root: str | Path) -> Path:
         Traceback (most recent call last):
         ValueError: root must be a folder that is there; it is '/no/such/place'
     """
-    folder = Path(root).expanduser()
-    if not folder.is_dir():
-        raise ValueError(f"root must be a folder that is there; it is {str(root)!r}")
-    return folder
+    if isinstance(root, str | PathLike):
+        folder = Path(root).expanduser()
+        if folder.is_dir():
+            return folder
+    given = str(root) if isinstance(root, PathLike) else root
+    raise ValueError(f"root must be a folder that is there; it is {given!r}")
 
 
 def needed_file(file: Path, source: str, *others: Path) -> Path:

@@ -69,7 +69,8 @@ def _check(masks: Tensor, truth: Tensor) -> None:
     if draws not in (0, 1) or masks.shape[draws:] != truth.shape or masks.numel() == 0:
         raise ValueError(
             f"masks must have shape {tuple(truth.shape)}, as truth, or a first dimension of draws "
-            f"before it; they have {tuple(masks.shape)}"
+            f"before it; they have {tuple(masks.shape)}: flatten an image's truth, as "
+            "entry_truth() of its data set does, where masks are of entries"
         )
     if not ((masks >= 0) & (masks <= 1)).all():
         raise ValueError("masks must lie in [0, 1]; they hold other values")

@@ -85,6 +85,8 @@ def test_a_missing_file_is_named_with_where_to_get_it(tmp_path):
         fashion_mnist(tmp_path)
     with pytest.raises(ValueError, match=r"root must be a folder that is there; it is .*nowhere"):
         mnist(tmp_path / "nowhere")
+    with pytest.raises(ValueError, match="root must be a folder that is there; it is None"):
+        mnist(None)
 
 
 def test_a_download_is_torchvisions_and_only_where_files_lack(tmp_path, monkeypatch):
@@ -277,10 +279,10 @@ def test_the_real_panels_share_no_image():
         12_000,
         10_000,
     ]
-    together = torch.cat([part.pixels for part in (parts.train, parts.valid)])
-    truth = torch.cat([part.truth for part in (parts.train, parts.valid)])
-    of_label = together[truth.unsqueeze(1)].reshape(-1, 28, 28)
-    beside = together[~truth.unsqueeze(1)].reshape(-1, 28, 28)
+    left, right = halves(torch.cat([part.pixels for part in (parts.train, parts.valid)]))
+    on_the_left = torch.cat([part.truth[:, :1, :1] for part in (parts.train, parts.valid)])
+    of_label = torch.where(on_the_left, left, right)
+    beside = torch.where(on_the_left, right, left)
     y = torch.cat([parts.train.y, parts.valid.y])
 
     factors = np.random.default_rng(0).integers(2**63, size=98, dtype=np.uint64)
