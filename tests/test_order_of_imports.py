@@ -47,6 +47,7 @@ ROOMS = {
         "robustness": set(),
         "survival": set(),
     },
+    "data": {"images": set(), "reading": set()},
     "compare": {"importances": set(), "adapters": set()},
 }
 """What the rooms within a room may import, besides the files that stand in none of them."""

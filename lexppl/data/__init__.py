@@ -1,6 +1,6 @@
-"""Data sets: synthetic ones with known truth, shipped ones, tables from files."""
+"""Data sets: synthetic ones with known truth, shipped ones, tables and images from files."""
 
-from lexppl.choices.data_sets import shipped_names, synthetic_names
+from lexppl.choices.data_sets import image_names, shipped_names, synthetic_names
 from lexppl.data.columns import (
     CategoricalColumn,
     DateColumn,
@@ -10,6 +10,14 @@ from lexppl.data.columns import (
 from lexppl.data.dataset import Dataset
 from lexppl.data.divided_table import DividedTable, divided_frame, divided_set
 from lexppl.data.encoding import TableEncoding, TargetColumn
+from lexppl.data.images.by_name import image_set
+from lexppl.data.images.celeba import celeba_smile
+from lexppl.data.images.dataset import ImageDataset
+from lexppl.data.images.divided_images import DividedImages
+from lexppl.data.images.folder import divided_folder, image_folder
+from lexppl.data.images.mnist import digits_pair, fashion_mnist, fashion_pair, mnist
+from lexppl.data.images.panels import switching_panels
+from lexppl.data.images.radiographs import pneumonia
 from lexppl.data.ranked_sets import ranked_names, ranked_set
 from lexppl.data.reading.file_format import FileFormat
 from lexppl.data.reading.table_error import TableError
@@ -35,8 +43,10 @@ __all__ = [
     "CategoricalColumn",
     "Dataset",
     "DateColumn",
+    "DividedImages",
     "DividedTable",
     "FileFormat",
+    "ImageDataset",
     "IndicatorColumn",
     "NumericColumn",
     "ProductBranch",
@@ -45,17 +55,28 @@ __all__ = [
     "TableEncoding",
     "TableError",
     "TargetColumn",
+    "celeba_smile",
     "dataset_from_frame",
+    "digits_pair",
+    "divided_folder",
     "divided_frame",
     "divided_set",
+    "fashion_mnist",
+    "fashion_pair",
+    "image_folder",
+    "image_names",
+    "image_set",
     "load",
     "load_survival",
+    "mnist",
+    "pneumonia",
     "ranked_names",
     "ranked_set",
     "read_frame",
     "read_table",
     "shipped_names",
     "survival_names",
+    "switching_panels",
     "synthetic",
     "synthetic_names",
     "synthetic_set",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -13,8 +11,9 @@ import torch
 from torch import Tensor
 
 from lexppl.data.encoding import TableEncoding
+from lexppl.data.labels import check_labels, labels_told, refuse_one_label, refuse_repeated
 from lexppl.data.listing import counted, listed
-from lexppl.data.stratification import stratified_parts
+from lexppl.data.stratification import parts_by_fractions
 from lexppl.summary import Summarised, Summary, short, some_of
 from lexppl.summary import counted as number_of
 
@@ -104,9 +103,7 @@ class Dataset(Summarised):
                 return f"{self.target_name}, survival times with {number_of(events, 'event')}"
             low, high = float(self.y.min()), float(self.y.max())
             return f"{self.target_name}, a response from {low:.4g} to {high:.4g}"
-        counts = torch.bincount(self.y, minlength=len(self.class_names)).tolist()
-        each = some_of(f"{short(n)} ({c:,})" for n, c in zip(self.class_names, counts, strict=True))
-        return f"{self.target_name}, {len(counts)} classes: {each}"
+        return labels_told(self.y, self.class_names, self.target_name)
 
     def __len__(self) -> int:
         """Return ``N``, the number of rows."""
@@ -173,11 +170,6 @@ class Dataset(Summarised):
             >>> len(train), len(valid), len(test)
             (107, 36, 35)
         """
-        if len(fractions) < 2 or min(fractions) <= 0 or not math.isclose(sum(fractions), 1.0):
-            raise ValueError(
-                "fractions must be two or more positive numbers that sum to 1, "
-                f"as in split(0.8, 0.2, seed=0); they are {fractions}"
-            )
         strata = (
             self.y.detach().cpu().numpy()
             if self.class_names is not None
@@ -185,13 +177,7 @@ class Dataset(Summarised):
         )
         if self.y.dim() > 1:
             strata = self.y[:, 1].long().cpu().numpy()
-        parts = stratified_parts(strata, fractions, seed)
-        sizes = [len(part) for part in parts]
-        if min(sizes) == 0:
-            raise ValueError(
-                f"each part needs a row; fractions {fractions} of {len(self)} rows "
-                f"give parts of {sizes} rows"
-            )
+        parts = parts_by_fractions(strata, fractions, seed)
         return tuple(self.subset(torch.from_numpy(part)) for part in parts)
 
     def to(
@@ -251,9 +237,7 @@ def _check_shapes(data: Dataset) -> None:
 
 def _check_names(data: Dataset) -> None:
     for name in ("feature_names", "entry_names", "class_names"):
-        repeated = [n for n, count in Counter(getattr(data, name) or ()).items() if count > 1]
-        if repeated:
-            raise ValueError(f"{name} must differ from each other; repeated: {listed(repeated)}")
+        refuse_repeated(name, getattr(data, name) or ())
 
 
 def _check_finite(data: Dataset) -> None:
@@ -279,19 +263,7 @@ def _check_labels(data: Dataset) -> None:
                 "(give class_names for classification)"
             )
         return
-    if data.y.dtype != torch.long:
-        raise TypeError(f"y must be torch.long for classification; it is {data.y.dtype}")
-    if len(data.class_names) < 2:
-        raise ValueError(
-            f"target {data.target_name!r} needs at least two classes; "
-            f"class_names is {data.class_names}"
-        )
-    low, high = int(data.y.min()), int(data.y.max())
-    if low < 0 or high >= len(data.class_names):
-        raise ValueError(
-            f"y must hold labels 0 to {len(data.class_names) - 1}, one for each of class_names; "
-            f"it holds {low} to {high}"
-        )
+    check_labels(data.y, data.class_names, data.target_name)
 
 
 def _check_variation(data: Dataset) -> None:
@@ -305,8 +277,5 @@ def _check_variation(data: Dataset) -> None:
         if data.y.dim() > 1:
             raise ValueError(f"target {data.target_name!r} is constant in all rows")
         if data.class_names is not None:
-            raise ValueError(
-                f"target {data.target_name!r} has one class only: every row is "
-                f"{data.class_names[int(data.y[0])]!r}; at least two are needed"
-            )
+            refuse_one_label(data.y, data.class_names, data.target_name)
         raise ValueError(f"target {data.target_name!r} is constant: {float(data.y[0]):g}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -49,6 +50,41 @@ def stratified_parts(
         for part, chosen in zip(dealt, np.split(rows, np.cumsum(taken)[:-1]), strict=True):
             part.append(chosen)
     return [np.sort(np.concatenate(part)) for part in dealt]
+
+
+def parts_by_fractions(
+    strata: NDArray[np.int64], fractions: Sequence[float], seed: int
+) -> list[NDArray[np.int64]]:
+    """Return the row indices of each part, as :func:`stratified_parts`, where the fractions are.
+
+    Args:
+        strata: ``(N,)`` stratum of each row.
+        fractions: two or more positive numbers that sum to 1.
+        seed: of the division.
+
+    Raises:
+        ValueError: fractions that are not positive or do not sum to 1, a part without rows.
+
+    Example:
+        >>> import numpy as np
+        >>> parts_by_fractions(np.array([0, 0, 1, 1]), (0.5, 0.6), seed=0)
+        Traceback (most recent call last):
+        ValueError: fractions must be two or more positive numbers that sum to 1, as in
+        split(0.8, 0.2, seed=0); they are (0.5, 0.6)
+    """
+    if len(fractions) < 2 or min(fractions) <= 0 or not math.isclose(sum(fractions), 1.0):
+        raise ValueError(
+            "fractions must be two or more positive numbers that sum to 1, "
+            f"as in split(0.8, 0.2, seed=0); they are {fractions}"
+        )
+    parts = stratified_parts(strata, fractions, seed)
+    sizes = [len(part) for part in parts]
+    if min(sizes) == 0:
+        raise ValueError(
+            f"each part needs a row; fractions {fractions} of {len(strata)} rows "
+            f"give parts of {sizes} rows"
+        )
+    return parts
 
 
 def some_of_each(

@@ -72,6 +72,7 @@ from lexppl.evaluation.survival import (
 )
 from lexppl.evaluation.truth.oracle import BayesScores, Oracle
 from lexppl.evaluation.truth.oracle_gap import LabelOracle, OracleGap, oracle_gap, oracle_gaps
+from lexppl.evaluation.truth.outside import share_outside
 from lexppl.evaluation.truth.selection import SelectionScores, selection_scores
 
 __all__ = [
@@ -158,6 +159,7 @@ __all__ = [
     "row_log_likelihood",
     "sanity_scores",
     "selection_scores",
+    "share_outside",
     "top_k_agreement",
     "with_baseline",
     "with_knockoffs",
