@@ -118,8 +118,9 @@ class _OwnParameters(_Context):
 
     def __exit__(self, *error: Any) -> None:
         super().__exit__(*error)
-        if not self.active and "_setting" in vars(self):
-            vars(self).pop("_setting").__exit__(*error)
+        if not self.active and hasattr(self, "_setting"):
+            self._setting.__exit__(*error)
+            del self._setting
 
 
 def keep_parameters_local(module: torch.nn.Module) -> None:

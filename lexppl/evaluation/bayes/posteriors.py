@@ -103,7 +103,6 @@ class GuideFits:
             for fitted, y, seed in zip(result.guides, ys[some], seeds[some], strict=True):
                 yield guide_samples(fitted, (x, y), draws, seed)
 
-
     def _training(
         self, parts: ProgramParts, guide: Any, options: Mapping[str, Any]
     ) -> tuple[Any, dict[str, Any]]:
