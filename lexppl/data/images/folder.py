@@ -210,7 +210,9 @@ def _shown(file: Path, folder: Path) -> bool:
 
 def _subfolders(folder: Path) -> list[str]:
     return sorted(
-        one.name for one in folder.iterdir() if one.is_dir() and not one.name.startswith(".")
+        one.name
+        for one in folder.iterdir()
+        if one.is_dir() and not one.name.startswith((".", "__MACOSX"))
     )
 
 
@@ -228,7 +230,13 @@ def _parts_in(folder: Path) -> dict[str, str]:
     """The folders of parts, by part, where folders are parts and nothing else."""
     found = _subfolders(folder)
     by_name = {name: part for part, names in PART_NAMES.items() for name in names}
-    if not found or any(name.lower() not in by_name for name in found):
+    others = [name for name in found if name.lower() not in by_name]
+    if others and {"train", "test"} <= {by_name.get(name.lower()) for name in found}:
+        raise ValueError(
+            f"{str(folder)!r} has the folders of parts and {listed(others)} beside them; move what "
+            "is no part elsewhere, or read one part by its own path"
+        )
+    if others:
         return {}
     parts: dict[str, str] = {}
     for name in found:

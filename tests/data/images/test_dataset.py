@@ -11,6 +11,7 @@ from torch import nn
 from lexppl import fit
 from lexppl.data import DividedImages, ImageDataset
 from lexppl.data.images import dataset as dataset_file
+from lexppl.models import Grouping
 
 NAN = float("nan")
 
@@ -214,6 +215,16 @@ def test_truth_of_patches_by_counting(side):
     truth = torch.rand(7, 5, 9, generator=torch.Generator().manual_seed(0)) < 0.5
     data = ImageDataset(torch.zeros(7, 1, 5, 9), torch.arange(7) % 2, ("a", "b"), truth)
     assert torch.equal(data.entry_truth(side), truth_of_patches(truth, side))
+
+
+@pytest.mark.parametrize("side", [1, 2, 4, 5])
+def test_truth_of_patches_has_the_entries_of_a_grouping(side):
+    """Patches that are true or not as a whole, carried to pixels and back."""
+    grouping = Grouping.patches((3, 5, 9), side)
+    entries = torch.rand(7, len(grouping.names), generator=torch.Generator().manual_seed(0)) < 0.5
+    pixels = entries[:, list(grouping.groups)].reshape(7, 5, 9)
+    data = ImageDataset(torch.zeros(7, 3, 5, 9), torch.arange(7) % 2, ("a", "b"), pixels)
+    assert torch.equal(data.entry_truth(side), entries)
 
 
 def test_truth_of_patches_of_a_truth_of_patches():

@@ -219,6 +219,21 @@ def test_parts_that_are_refused(tmp_path):
         divided_folder(tmp_path)
 
 
+@pytest.mark.parametrize("read", [image_folder, divided_folder])
+def test_parts_are_not_taken_for_classes(tmp_path, read):
+    for name in ("train", "test", "copy"):
+        fill(tmp_path / name)
+    with pytest.raises(ValueError, match="has the folders of parts and 'copy' beside them; move"):
+        read(tmp_path)
+    (tmp_path / "copy").rename(tmp_path / "__MACOSX")
+    assert len(divided_folder(tmp_path).test) == 12
+
+
+def test_train_may_be_a_class(tmp_path):
+    fill(tmp_path, classes=("car", "train"))
+    assert image_folder(tmp_path).class_names == ("car", "train")
+
+
 def test_a_class_may_be_missing_in_a_test(tmp_path):
     fill(tmp_path / "train", classes=("a", "b", "c"))
     fill(tmp_path / "test", classes=("a", "c"))
