@@ -11,8 +11,8 @@ from torch.distributions import constraints, register_kl
 from torch.nn.functional import logsigmoid, softplus
 
 from lexppl.distributions.k_hot import KHot, all_k_hot, checked_k, checked_logits
-from lexppl.distributions.k_subset.count_sampling import CountTables, count_tables, draw
-from lexppl.distributions.k_subset.counts import log_count_probability, tilt
+from lexppl.distributions.k_subset.count_sampling import count_tables, draw
+from lexppl.distributions.k_subset.counts import log_count_probability, products, tilt
 
 
 class KSubset(TorchDistribution):
@@ -170,7 +170,7 @@ class KSubset(TorchDistribution):
         shape = self._extended_shape(sample_shape)
         own = self._rows.logits.dim() - 1
         lead, batch = shape[: len(shape) - 1 - own], shape[len(shape) - 1 - own : -1]
-        masks = draw(self._rows.tables(), self._rows.k, math.prod(lead), batch)
+        masks = self._rows.draw(math.prod(lead), batch)
         return masks.reshape(shape)
 
     @property
@@ -254,19 +254,19 @@ class _Rows:
         """0, with the derivative of the logits."""
         return self.logits - self.logits.detach()
 
-    def tables(self) -> CountTables:
-        def compute() -> CountTables:
-            with torch.no_grad():
-                off, on = self._weights()
-                return count_tables(off, on, self.max_k)
+    def products(self) -> list[Tensor]:
+        """What both draws and log P(S = k) are made of."""
+        return self._once("products", lambda: products(*self._weights(), self.max_k))
 
-        return self._once("tables", compute)
+    def draw(self, number: int, batch_shape: torch.Size) -> Tensor:
+        tables = self._once("tables", lambda: count_tables(self.products(), self.max_k))
+        return draw(tables, self.logits, self.k, number, batch_shape)
 
     def log_count(self) -> Tensor:
         """log P(S = k) under the tilted weights, (*batch)."""
 
         def compute() -> Tensor:
-            return log_count_probability(*self._weights(), self.k, self.max_k)
+            return log_count_probability(self.products()[-1], self.logits.shape[-1], self.k)
 
         return self._once("log_count", compute)
 
@@ -288,7 +288,8 @@ class _Rows:
 
         def compute() -> tuple[Tensor, Tensor, Tensor]:
             def log_count(off: Tensor, on: Tensor) -> Tensor:
-                return log_count_probability(off, on, self.k, self.max_k)
+                last = products(off, on, self.max_k)[-1]
+                return log_count_probability(last, off.shape[-1], self.k)
 
             off, on = self._weights()
             value, pull_back, *_ = torch.func.vjp(log_count, off, on)
