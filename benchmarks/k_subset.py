@@ -23,8 +23,8 @@ from lexppl.distributions import KSubset
 SAME = ("entries", "k", "rows", "draws", "threads")
 LINE = (
     "G {entries}, k {k}, {rows} rows, L = {draws}: draw {draw_ms:.1f} ms, density and gradient "
-    "{density_ms:.1f} ms, together {together_ms:.1f} ms (median {median_ms:.1f}), {ratio:.2f} times "
-    "the reference of {reference_ms:.1f} ms"
+    "{density_ms:.1f} ms, together {together_ms:.1f} ms (median {median_ms:.1f}), "
+    "{ratio:.2f} times the reference of {reference_ms:.1f} ms"
 ).format
 
 
