@@ -149,8 +149,8 @@ def explained(rows: int) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, nargs="+", default=[2_000, 10_000])
-    parser.add_argument("--steps", type=int, nargs="+", default=[8, 40])
+    parser.add_argument("--rows", type=int, nargs="*", default=[2_000, 10_000])
+    parser.add_argument("--steps", type=int, nargs="*", default=[8, 40])
     options = options_of(parser, {"rows": [20], "steps": [1]})
     runs = [{"what": "train", "number": steps} for steps in options.steps]
     runs += [{"what": "explain", "number": rows} for rows in options.rows]

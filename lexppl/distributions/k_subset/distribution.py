@@ -34,9 +34,9 @@ class KSubset(TorchDistribution):
     shared with every distribution that ``expand`` makes of this one: under a plate of L masks over
     B rows nothing is computed L times.
 
-    Cost: log2 G rounds of products in place of G sequential steps (``counts``). At G = 1568,
-    k = 157 and 64 rows in float32, on 2 cores (AMD EPYC, Zen 4): ``log_prob`` forward and backward
-    12 to 15 ms, with the draw 25 to 30 ms, ``entropy`` forward and backward 30 ms.
+    Cost: log2 G rounds of products in place of G sequential steps (``counts``), which draws share
+    (``count_sampling``). At G = 1568, k = 157 and 64 rows in float32, on one core: ``log_prob``
+    forward and backward about 20 ms, with the draw 40 ms (``benchmarks/k_subset.py``).
 
     Args:
         logits: log-odds of each entry's weight, finite. A constant added to a row changes nothing.
