@@ -72,16 +72,6 @@ class Classifier(nn.Module):
         return self.layers(x.flatten(0, -4)).unflatten(0, x.shape[:-3])
 
 
-class Pixels(Grouping):
-    """An entry for each pixel, from `(…, G)` to images."""
-
-    def __init__(self) -> None:
-        super().__init__(range(HEIGHT * WIDTH))
-
-    def forward(self, mask: Tensor) -> Tensor:
-        return super().forward(mask).unflatten(-1, (1, HEIGHT, WIDTH))
-
-
 def model() -> LEX:
     """LEX of images."""
     torch.manual_seed(0)
@@ -89,7 +79,7 @@ def model() -> LEX:
         KSubsetSelector(Selector(), K),
         ConstantImputer(),
         Predictor(Classifier(), CategoricalLikelihood(), event_dim=3),
-        grouping=Pixels(),
+        grouping=Grouping(range(HEIGHT * WIDTH), event_shape=(1, HEIGHT, WIDTH)),
     )
 
 

@@ -129,10 +129,10 @@ def explain(
     rows.
 
     Rows are worked off in chunks, and memory does not grow with their number beyond the result: a
-    chunk holds a few tensors of at most 2^24 numbers (64 MiB in float32), the result a byte for
-    each entry of a discrete mask and 4 bytes for each mean. By default a group's masks take at most
-    512 MiB, for which fewer than 100 draws are kept of many rows of many entries, 10 at least: 34
-    of 10,000 images of 28 × 56 pixels. The means are exact all the same.
+    chunk holds tensors of at most 2^24 numbers, with small networks about 1 GiB in all, the result
+    a byte for each entry of a discrete mask and 4 bytes for each mean in float32. By default a
+    group's masks take at most 512 MiB, for which fewer than 100 draws are kept of many rows of many
+    entries, 10 at least: 34 of 10,000 images of 28 × 56 pixels. The means are exact all the same.
     The same seed and the same chunks give the same bits; another `rows_per_chunk` gives other
     draws of the same distribution. Global random state is left as it is.
 
