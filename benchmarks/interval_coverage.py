@@ -1,6 +1,6 @@
 """Do the intervals of `lexppl explain` cover? Fits with a bootstrap to many simulated data sets.
 
-    python benchmarks/interval_coverage.py                  # S1, S2 and S3, 1,000 rows, 16 data sets each
+    python benchmarks/interval_coverage.py            # S1, S2, S3: 16 sets each of 1,000 rows
     python benchmarks/interval_coverage.py --sets S1 --data-sets 50
     python benchmarks/interval_coverage.py --small          # to see that it runs
 

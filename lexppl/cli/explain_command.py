@@ -49,6 +49,7 @@ from lexppl.cli.standard_error import tell, warn
 from lexppl.cli.table_notes import table_notes
 from lexppl.cli.threads import one_thread
 from lexppl.data import DividedTable
+from lexppl.evaluation.penalty_path import HASTY_ROWS
 from lexppl.evaluation.refits.fitted_predictor import FittedPredictor
 from lexppl.explanation import explain, save_posterior, selection_table
 from lexppl.explanation.importance_kind import PROBABILITY, kind_of
@@ -66,8 +67,6 @@ EXPLAINED_ROWS = 1000
 """Most held-out rows whose masks are written."""
 PROPOSALS = 2
 """Masks weighed for each draw of those given the held-out y."""
-HASTY_ROWS = 200
-"""Most held-out rows that are looked at after Ctrl-C, so that the report is there in seconds."""
 NO_VALIDATION = (
     "too few rows of each class to set any apart for choosing the best epoch: all that are not "
     "held out are fitted on, and the best epoch is the one that fits them best"

@@ -63,9 +63,7 @@ class DrawnMeans:
                 f"has more than {MOST_NUMBERS:,} numbers; explain fewer rows, or give fewer draws"
             )
         average = ("chain", "draw", feature)
-        self.layout.add(
-            GROUP, f"{name}_over_rows", average, np.float64, **attrs, description=told
-        )
+        self.layout.add(GROUP, f"{name}_over_rows", average, np.float64, **attrs, description=told)
 
     def write(self, chain: int, rows: slice, count: int, means: dict[str, Tensor]) -> None:
         """Put the means `(D, B, G)` of a chunk of rows into their place.
@@ -97,9 +95,9 @@ def means_over_rows(posterior: Posterior, site: str) -> xr.DataArray | None:
     if GROUP not in group_names(posterior):
         return None
     for name, values in group_of(posterior, GROUP).items():
-        if str(name).endswith("_over_rows") and values.attrs.get(MEAN_OF) == GIVEN_X:
-            if values.attrs.get("site") == site:
-                return values
+        told = values.attrs.get(MEAN_OF) == GIVEN_X and values.attrs.get("site") == site
+        if told and str(name).endswith("_over_rows"):
+            return values
     return None
 
 
