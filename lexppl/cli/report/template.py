@@ -45,7 +45,7 @@ aria-label="{{ name }}"><table class="ranking">
 ({{ about }}){% endif %}</th>{% endif %}\
 <th scope="col">{{ "kept" if kind.name == "probability" else kind.name }}</th>\
 <th scope="col" class="extra">95&nbsp;% interval</th>\
-<th scope="col" class="extra">agreement</th></tr></thead>
+<th scope="col" class="extra">{{ consistency }}</th></tr></thead>
 <tbody>
 {% for line in lines %}<tr{% if line.lost %} class="lost"{% endif %}>\
 <th scope="row">{{ line.name }}<span class="bar"><i style="left:{{ line.bar.left }}%;\
