@@ -21,6 +21,7 @@ from lexppl.cli.report.captions import (
 )
 from lexppl.cli.report.findings import ReportData, counted, explained_text, rows_text, target_text
 from lexppl.cli.report.pictures import dependences, pictures
+from lexppl.cli.report.posterior_words import consistency, draws_text
 from lexppl.cli.report.single_rows import row_block
 from lexppl.cli.report.template import TEMPLATE
 from lexppl.cli.report.which_way import about, class_table, direction_cells
@@ -117,9 +118,16 @@ def _objective(plan: FitPlan) -> str:
     )
 
 
+def _fit(findings: ReportData) -> str:
+    plan, history = findings.plan, findings.result.history
+    return (
+        f"{counted(len(history), 'epoch')} of batches of {plan.batch_size}, Adam at "
+        f"{_rate(plan)}, weight decay {plan.weight_decay:g}; {float(history.seconds.sum()):.0f} s"
+    )
+
+
 def _settings(findings: ReportData) -> list[tuple[str, str]]:
     data, plan, result = findings.source.data, findings.plan, findings.result
-    seconds = float(result.history.seconds.sum())
     settings = [
         ("data", f"{findings.given}: {len(data)} rows, {data.n_entries} features"),
         ("target", target_text(findings)),
@@ -137,10 +145,7 @@ def _settings(findings: ReportData) -> list[tuple[str, str]]:
         ("objective", _objective(plan)),
         (
             "fit",
-            draws_text(findings)
-            if result.sampler is not None
-            else f"{counted(len(result.history), 'epoch')} of batches of {plan.batch_size}, Adam at "
-            f"{_rate(plan)}, weight decay {plan.weight_decay:g}; {seconds:.0f} s",
+            draws_text(findings) if result.sampler is not None else _fit(findings),
         ),
         ("best epochs", ", ".join(str(int(epoch) + 1) for epoch in result.best_epoch))
         if result.sampler is None

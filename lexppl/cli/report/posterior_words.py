@@ -35,7 +35,8 @@ def reading_of_posterior(findings: ReportData) -> str:
     if plan.posterior is None:
         return ""
     first = (
-        f"The explainer's weights have a posterior: {plan.posterior.words}; {draws_text(findings)}. "
+        f"The explainer's weights have a posterior: {plan.posterior.words}; "
+        f"{draws_text(findings)}. "
         f"The interval beside the {findings.kind.label} holds 95 % of its posterior, for these "
         "held-out rows: how sure the rows of the fit, and the prior, leave one of it. "
     )
