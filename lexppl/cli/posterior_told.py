@@ -43,5 +43,5 @@ def told_of_posterior() -> Iterator[list[str]]:
             else:
                 shown(message, category, *where)
 
-        warnings.showwarning = keep
+        setattr(warnings, "showwarning", keep)  # noqa: B010 - of fewer named arguments
         yield told

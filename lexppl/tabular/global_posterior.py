@@ -87,7 +87,8 @@ def with_prior_scale(system: System, asked: AskedPosterior) -> System:
         stages = list(system.build())
         for stage in stages:
             for term in stage.terms:
-                explainer_with_prior(term.model, prior)
+                program: Any = term.model
+                explainer_with_prior(program, prior)
         return stages
 
     fixed = bool(weights_with_priors(System(build).program().predictor))
@@ -151,7 +152,8 @@ def _guide(name: str | None) -> Callable[..., Any]:
 
 
 def _inference(name: str, chains: int, rows: int) -> Any:
-    batch = {} if rows >= 100 else {"batch_size": rows}
+    # A batch is of 100 rows at least where nobody says, and there may be fewer.
+    batch: dict[str, Any] = {} if rows >= 100 else {"batch_size": rows}
     made: dict[str, Callable[[], Any]] = {
         "nuts": partial(MCMC, NUTS, samples=CHAIN, warmup=CHAIN, chains=chains),
         "hmc": partial(MCMC, HMC, samples=CHAIN, warmup=CHAIN, chains=chains),
