@@ -24,6 +24,7 @@ from lexppl.models.black_box import BlackBox, black_box
 from lexppl.models.counts import (
     NegativeBinomialLikelihood,
     PoissonLikelihood,
+    ZeroInflatedNegativeBinomialLikelihood,
     ZeroInflatedPoissonLikelihood,
 )
 from lexppl.models.grid_penalties import GridVariationPenalty, IsingPenalty
@@ -168,6 +169,7 @@ __all__ = [
     "TreePredictor",
     "UNet",
     "UnmaskedPredictor",
+    "ZeroInflatedNegativeBinomialLikelihood",
     "ZeroInflatedPoissonLikelihood",
     "black_box",
     "estimator_predictor",
