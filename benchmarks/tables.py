@@ -16,8 +16,8 @@ from believable_tables import fit_table, found_table, unknown_table
 from calibration_table import calibration_table
 from constraint_tables import constraints_table
 from cox_tables import cox_table
-from mask_tables import k_subset_table, large_masks_table
 from interval_coverage_table import coverage_table
+from mask_tables import k_subset_table, large_masks_table
 from posterior_table import posterior_table
 from record import RESULTS, read, spread
 from system_tables import (
