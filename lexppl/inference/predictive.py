@@ -144,10 +144,9 @@ def layer_widths(model: Any) -> LayerWidths:
     """
     if not isinstance(model, nn.Module):
         return LayerWidths()
-    each = {id(part): part for part in model.modules() if hasattr(part, "numbers_a_row")}
     seeing = [part for part in model.modules() if getattr(part, "sees_particles", False)]
     below = {id(part) for whole in seeing for part in whole.modules()}
-    wide = {key: int(part.numbers_a_row) for key, part in each.items()}
+    wide: dict[int, int] = {id(p): getattr(p, "numbers_a_row", 0) for p in model.modules()}
     return LayerWidths(
         max((count for key, count in wide.items() if key in below), default=0),
         max((count for key, count in wide.items() if key not in below), default=0),

@@ -15,6 +15,7 @@ from lexppl.models import (
     ConstantImputer,
     GaussianImputer,
     Grouping,
+    MarginalImputer,
     Predictor,
     TableArchitecture,
     flat_images,
@@ -132,6 +133,16 @@ def test_senn_has_a_coefficient_for_each_pixel_and_sums_them_by_patch():
     )
     expected = (slopes - double.coefficients(rows)[0]).square().sum()
     assert torch.allclose(double.unsteadiness(rows)[0], expected)
+
+
+@pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
+@pytest.mark.parametrize("imputer", [GaussianImputer(0.5, 0.3), MarginalImputer(X[:10])])
+def test_multiple_imputations_are_of_images_too(imputer):
+    architecture = convolutional(batch_norm=imputer.event_shape is None)
+    system = lex(architecture, classes=2, imputations=2, imputer=imputer)
+    result = fit(system, (X, Y), replicates=2, **FIT)
+    posterior = explain(result, X[:5], Y[:5], draws=3, imputations=2)
+    assert np.isfinite(posterior["log_likelihood"]["y"].values).all()
 
 
 def test_a_row_is_hidden_by_whole_patches():
