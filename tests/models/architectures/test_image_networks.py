@@ -1,5 +1,7 @@
 """Networks of images: shapes over sides of any size, gradients, batch norm, initial weights."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -7,7 +9,7 @@ from torch.nn.functional import adaptive_avg_pool2d
 
 from lexppl import models
 from lexppl.evaluation_mode import evaluating
-from lexppl.inference import LossTerm, NestedIWAE, Stage
+from lexppl.inference import LossTerm, NestedIWAE, Stage, System, fit
 from lexppl.inference.contexts import keep_parameters_local, program_settings, seeded
 from lexppl.inference.replicates.replicates import Replicates
 from lexppl.inference.stages import TrainingModules
@@ -25,6 +27,7 @@ from lexppl.models import (
 from lexppl.models.architectures.convolutional import halved
 from lexppl.models.architectures.unet import EntryMeans
 from lexppl.saving import describe, rebuild
+from lexppl.systems import fastshap, real_x
 
 SIDES = [(1, 1), (1, 6), (2, 3), (5, 5), (7, 4), (8, 8), (9, 13)]
 
@@ -299,3 +302,46 @@ def test_statistics_are_over_all_masked_copies_of_the_batch():
     expected = norm.momentum * convolved.mean((0, 2, 3))
     assert torch.allclose(norm.running_mean, expected, atol=1e-6)
     assert int(norm.num_batches_tracked) == 1
+
+
+def frozen_statistics(make, **options):
+    """The predictor's statistics after its own stage, and after the fit."""
+    seen = []
+    architecture = images((1, 5, 5), patches=3, blocks=(3,), levels=1, width=2, batch_norm=True)
+    rows = (X, Y)
+    fits = {"batch_size": 6, "valid": None, "progress": False, "seed": 0, **options}
+    for epochs in (0, 3):
+        system = make(architecture)
+
+        def build(system=system, epochs=epochs):
+            first, second = system.build()
+            return [replace(first, epochs=2), replace(second, epochs=max(epochs, 1))]
+
+        # The selector's stage is as long as it may be: nothing of the predictor may follow it.
+        model = fit(System(build), rows, **fits).models[-1]
+        part = getattr(model, "predictor", None) or model.surrogate
+        seen.append({n: b.clone() for n, b in part.named_buffers()})
+    return seen
+
+
+@pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
+@pytest.mark.parametrize("replicates", [1, 2])
+@pytest.mark.parametrize("make", [real_x, fastshap])
+def test_a_predictor_that_is_not_learned_keeps_its_statistics(make, replicates):
+    short, long = frozen_statistics(lambda a: make(a, classes=2), replicates=replicates)
+    assert any(n.endswith("running_mean") for n in short)
+    for name, value in short.items():
+        assert torch.equal(value, long[name]), name
+
+
+def test_a_predictor_that_is_learned_beside_moves_its_statistics():
+    # The control: alternating, the statistics of longer fits are others.
+    found = []
+    for epochs in (1, 3):
+        architecture = images((1, 5, 5), patches=3, blocks=(3,), levels=1, width=2, batch_norm=True)
+        system = real_x(architecture, classes=2, alternate=True)
+        model = fit(system, (X, Y), epochs=epochs, batch_size=6, valid=None, progress=False).model
+        found.append(model.predictor.network.layers[0].norms[0])
+    assert not torch.equal(found[0].running_mean, found[1].running_mean)
+    # Each batch is counted once: the selector's term asks the predictor as it predicts.
+    assert int(found[1].num_batches_tracked) == int(found[0].num_batches_tracked) + 2 * 2
