@@ -205,11 +205,13 @@ Y = (X.mean((1, 2, 3)) > X.mean()).long()
 
 
 def predictor(seed, name=None, **options):
-    network = (
-        ConvolutionalNetwork((1, 5, 5), 2, (3, 4), seed=seed, **options)
-        if name is None
-        else TorchvisionNetwork(name, (1, 5, 5), 2, seed=seed)
-    )
+    if name is None:
+        network = ConvolutionalNetwork((1, 5, 5), 2, (3, 4), seed=seed, **options)
+    elif name == "unet":
+        halves = Grouping.superpixels(torch.arange(5).expand(5, 5) // 3)
+        network = UNet((1, 5, 5), 2, halves, levels=2, width=2, seed=seed, **options)
+    else:
+        network = TorchvisionNetwork(name, (1, 5, 5), 2, seed=seed)
     return UnmaskedPredictor(Predictor(network, CategoricalLikelihood(), event_dim=3))
 
 
@@ -219,7 +221,10 @@ def modules(seed, **options):
     return TrainingModules([Stage([term])])
 
 
-@pytest.mark.parametrize("options", [{}, {"batch_norm": True}])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"batch_norm": True}, {"name": "unet"}, {"name": "unet", "batch_norm": True}],
+)
 def test_replicates_at_once_are_separate_fits(options):
     # Each of the two alone, from the weights that the replicate began with, in the same batches.
     with program_settings(validate=False):
