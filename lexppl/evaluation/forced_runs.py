@@ -151,7 +151,13 @@ class Forcing:
             rows_per_chunk: rows that are run at once; None to choose by their size.
         """
         x = self.rows.x
-        chunk = rows_at_once(x, self._masks * self._imputations, rows_per_chunk, self.sites.widest)
+        chunk = rows_at_once(
+            x,
+            self._masks * self._imputations,
+            rows_per_chunk,
+            self.sites.widest,
+            self.sites.layers,
+        )
         seeds = torch.Generator().manual_seed(self._seed)
         found = []
         for model, guide in zip(self._result.models, self._result.guides, strict=True):

@@ -12,7 +12,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from torch import Tensor
 
 from lexppl.inference.objective.program import ParticleTrace
-from lexppl.inference.predictive import FittedProgram, drawing, rows_at_once
+from lexppl.inference.predictive import FittedProgram, drawing, layer_widths, rows_at_once
 from lexppl.inference.training.result import FitResult
 from lexppl.models.black_box import distribution_targets
 
@@ -86,7 +86,8 @@ def predictive(
         torch.Size([1, 100, 2])
     """
     result.check(x)
-    chunk = rows_at_once(x, masks * imputations, rows_per_chunk)
+    layers = layer_widths(result.model)
+    chunk = rows_at_once(x, masks * imputations, rows_per_chunk, layers=layers)
 
     def one(model: Any, guide: Any) -> Tensor:
         program = FittedProgram(model, guide, (x[:1],), masks)
@@ -136,7 +137,8 @@ def predictive_log_likelihood(
         ValueError: as :func:`predictive`; a label not seen in the fit.
     """
     result.check(x, y)
-    chunk = rows_at_once(x, masks * imputations, rows_per_chunk)
+    layers = layer_widths(result.model)
+    chunk = rows_at_once(x, masks * imputations, rows_per_chunk, layers=layers)
 
     def one(model: Any, guide: Any) -> Tensor:
         program = FittedProgram(model, guide, (x[:1],), masks)

@@ -16,6 +16,7 @@ from lexppl.explanation.importance_kind import stated_kind
 from lexppl.inference.contexts import seeded
 from lexppl.inference.objective.site import Site
 from lexppl.inference.posterior.global_latents import latents_of
+from lexppl.inference.predictive import NARROW, LayerWidths, layer_widths
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,8 @@ class ProgramSites:
     shared: tuple[SharedSite, ...]
     names: tuple[str, ...]
     row_plates: frozenset[str]
+    layers: LayerWidths = NARROW
+    """Of its networks."""
 
     @property
     def widest(self) -> int:
@@ -108,6 +111,7 @@ def sites_of(model: Callable[..., Any], x: Tensor) -> ProgramSites:
         tuple(_shared(site) for site in outer if not of_rows & set(site.plate_names)),
         tuple(site.name for site in sites),
         of_rows,
+        layer_widths(model),
     )
 
 

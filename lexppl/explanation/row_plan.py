@@ -70,7 +70,7 @@ class RowPlan:
             return len(rows)
         masks = self.masks if given_y else 1 if self.sites.has_outer_latents else self.draws
         particles = max(1, masks * self.imputations)
-        return rows_at_once(rows.x, particles, self.most_rows, self.sites.widest)
+        return rows_at_once(rows.x, particles, self.most_rows, self.sites.widest, self.sites.layers)
 
     def draw(
         self, program: FittedProgram, rows: NamedRows, arrays: PosteriorArrays, chain: int

@@ -4,6 +4,7 @@ import copy
 import math
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Self
 
 import torch
@@ -114,7 +115,51 @@ def drawing(seed: int, device: torch.device | str = "cpu") -> Iterator[None]:
         yield
 
 
-def rows_at_once(x: Tensor, particles: int, most: int | None = None, entries: int = 0) -> int:
+@dataclass(frozen=True)
+class LayerWidths:
+    """Numbers of the largest layer of a program's networks, of a row: of images many more than a
+    row has.
+
+    Args:
+        of_a_particle: of networks that see a row once for each of its particles: predictors.
+        of_a_row: of networks that see it once: selectors.
+    """
+
+    of_a_particle: int = 0
+    of_a_row: int = 0
+
+
+NARROW = LayerWidths()
+
+
+def layer_widths(model: Any) -> LayerWidths:
+    """What the parts of a program say of themselves by an attribute `numbers_a_row`, those below a
+    part that `sees_particles` and the others.
+
+    Example:
+        >>> from lexppl.models import images
+        >>> from lexppl.systems import lex
+        >>> layer_widths(lex(images((1, 8, 8), blocks=(4,), width=2), classes=2, k=1).program())
+        LayerWidths(of_a_particle=256, of_a_row=384)
+    """
+    if not isinstance(model, nn.Module):
+        return LayerWidths()
+    seeing = [part for part in model.modules() if getattr(part, "sees_particles", False)]
+    below = {id(part) for whole in seeing for part in whole.modules()}
+    wide: dict[int, int] = {id(p): getattr(p, "numbers_a_row", 0) for p in model.modules()}
+    return LayerWidths(
+        max((count for key, count in wide.items() if key in below), default=0),
+        max((count for key, count in wide.items() if key not in below), default=0),
+    )
+
+
+def rows_at_once(
+    x: Tensor,
+    particles: int,
+    most: int | None = None,
+    entries: int = 0,
+    layers: LayerWidths = NARROW,
+) -> int:
     """How many rows to run at once so that all their particles fit.
 
     Args:
@@ -122,6 +167,7 @@ def rows_at_once(x: Tensor, particles: int, most: int | None = None, entries: in
         particles: of a row, masks times imputations.
         most: rows at most; as many as fit if None.
         entries: numbers of another site of a particle, where they may be more than a row's.
+        layers: of the networks, where they may be wider.
 
     Raises:
         ValueError: fewer than one row or particle.
@@ -134,8 +180,8 @@ def rows_at_once(x: Tensor, particles: int, most: int | None = None, entries: in
         raise ValueError(f"masks and imputations must be at least 1; {particles} particles")
     if most is not None and (not isinstance(most, int) or most < 1):
         raise ValueError(f"rows_per_chunk must be a whole number of at least 1; it is {most!r}")
-    width = max(math.prod(x.shape[1:]), entries, LEAST_WIDTH)
-    fitting = max(1, LARGEST_TENSOR // (particles * width))
+    width = max(math.prod(x.shape[1:]), entries, LEAST_WIDTH, layers.of_a_particle)
+    fitting = max(1, LARGEST_TENSOR // max(particles * width, layers.of_a_row))
     return fitting if most is None else min(most, fitting)
 
 

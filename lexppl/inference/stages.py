@@ -1,6 +1,7 @@
 """What is learned and in what order: terms of a loss, in stages."""
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from lexppl.argument_checks import int_at_least
+from lexppl.evaluation_mode import evaluating
 from lexppl.inference.objective.objective import Objective
 from lexppl.inference.pyro_objectives import as_objective
 from lexppl.inference.schedules import Schedule
@@ -115,7 +117,12 @@ class Stage:
 
 
 class TrainingModules(nn.Module):
-    """All terms of all stages as one module, so that what they share is one parameter."""
+    """All terms of all stages as one module, so that what they share is one parameter.
+
+    A predictor that a term does not move is asked in that term as it will predict: without dropout,
+    and by the statistics that it has, which stay. REAL-X's selector would else learn from a
+    predictor whose batch norm adapts to the selector's own masks.
+    """
 
     def __init__(self, stages: Sequence[Stage]) -> None:
         super().__init__()
@@ -125,9 +132,29 @@ class TrainingModules(nn.Module):
             for term in stage.terms:
                 modules += modules_of(term)
         self.programs = nn.ModuleList(modules)
+        # A list, as copies of terms and modules are made together.
+        self._standing = [
+            (term, self._unmoved_predictors(term)) for stage in self.stages for term in stage.terms
+        ]
 
     def forward(self, term: LossTerm, objective: Objective, batch: tuple[Tensor, ...]) -> Tensor:
-        return objective.differentiable_loss(term.model, term.guide, *batch)
+        with ExitStack() as modes:
+            for predictor in next((held for own, held in self._standing if own is term), ()):
+                modes.enter_context(evaluating(predictor))
+            return objective.differentiable_loss(term.model, term.guide, *batch)
+
+    def _unmoved_predictors(self, term: LossTerm) -> list[nn.Module]:
+        """Parts that see a row once for each particle, of whose parameters the term moves none."""
+        if not isinstance(term.model, nn.Module):
+            return []
+        moved = set(self.learned_by(term))
+        names = {id(p) for name, p in self.named_parameters() if name in moved}
+        return [
+            part
+            for part in term.model.modules()
+            if getattr(part, "sees_particles", False)
+            and not any(id(p) in names for p in part.parameters())
+        ]
 
     def learned_by(self, term: LossTerm) -> list[str]:
         """Names of the parameters that a term moves."""

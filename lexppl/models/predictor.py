@@ -1,5 +1,7 @@
 """The predictor `y ~ Φ(y | f_θ(x̃))`: a likelihood over any network."""
 
+from typing import ClassVar
+
 from pyro.distributions import TorchDistribution
 from torch import Tensor, nn
 
@@ -23,6 +25,9 @@ class Predictor(Configured, nn.Module):
         >>> predictor(torch.zeros(2, 10, 5, 11)).batch_shape
         torch.Size([2, 10, 5])
     """
+
+    sees_particles: ClassVar[bool] = True
+    """Whether it is called with a row once for each of its particles."""
 
     def __init__(self, network: nn.Module, likelihood: Likelihood, event_dim: int = 1) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""LEX for tables: the nested bound on a selector, an imputer and a predictor learned together."""
+"""LEX: the nested bound on a selector, an imputer and a predictor learned together."""
 
 import copy
 from collections.abc import Sequence
@@ -50,8 +50,8 @@ def lex(
     objective: NestedIWAE | None = None,
     prior: Prior | None = None,
 ) -> System:
-    """LEX for tables, with the networks of its paper's synthetic experiments (Senetaire, Garreau,
-    Frellsen & Mattei, "Explainability as statistical inference", ICML 2023, eq. 6 and 8):
+    """LEX (Senetaire, Garreau, Frellsen & Mattei, "Explainability as statistical inference", ICML
+    2023, eq. 6 and 8), for tables with the networks of its paper's synthetic experiments:
 
         max_{θ,γ} Σ_n E[log 1/(LK) Σ_{l,k} Φ(y_n | f_θ(x̃_{n,l,k}))] − λ Σ_n E[‖z‖₀].
 

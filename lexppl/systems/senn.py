@@ -135,8 +135,8 @@ def senn(
     hidden: Sequence[int] | None = None,
     activation: str | None = None,
 ) -> System:
-    """SENN for tables (Alvarez-Melis & Jaakkola, "Towards robust interpretability with
-    self-explaining neural networks", NeurIPS 2018, eqs. 3 and 4), with the features themselves as
+    """SENN (Alvarez-Melis & Jaakkola, "Towards robust interpretability with self-explaining
+    neural networks", NeurIPS 2018, eqs. 3 and 4), with the features themselves as
     concepts, `h(x) = x`:
 
         f(x) = θ(x)ᵀ x + b,    min E [ −log p(y | f(x)) + λ ‖∇_x f(x) − θ(x)‖² ].

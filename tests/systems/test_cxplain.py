@@ -194,7 +194,7 @@ def test_an_ensemble_is_fitted_explained_saved_and_loaded(tmp_path):
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"x": X[0]}, ValueError, r"x must have shape \(B, D\)"),
+        ({"x": X[0]}, ValueError, r"x must have shape \(B, \*event\)"),
         ({"x": X[:0], "y": LABELS[:0]}, ValueError, "x must have shape"),
         ({"x": X.numpy()}, TypeError, "x must be a torch.Tensor; it is a ndarray"),
         ({"x": X / 0.0}, ValueError, "x must be finite"),
@@ -205,7 +205,7 @@ def test_an_ensemble_is_fitted_explained_saved_and_loaded(tmp_path):
         ({"y": PROBABILITIES / 0.0}, ValueError, "y must be finite"),
         ({"y": LABELS.numpy()}, TypeError, "y must be a torch.Tensor; it is a ndarray"),
         ({"model": predictor(None), "y": PROBABILITIES}, ValueError, r"must have shape \(40,\)"),
-        ({"grouping": Grouping([0, 1])}, ValueError, "carries masks to 2 features; there are 4"),
+        ({"grouping": Grouping([0, 1])}, ValueError, "the grouping is of rows"),
         (
             {"imputer": MarginalImputer(X)},
             TypeError,

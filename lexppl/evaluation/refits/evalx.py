@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import warnings
 from collections.abc import Callable, Sequence
@@ -15,6 +16,7 @@ from lexppl.argument_checks import int_at_least
 from lexppl.evaluation.prediction import log_weights, outcome, prediction_scores
 from lexppl.evaluation.refits.hard_masks import hard_draws
 from lexppl.evaluation.refits.predictor_fit import (
+    HIDDEN,
     TrainingOptions,
     fit_program,
     predictor_for,
@@ -23,8 +25,21 @@ from lexppl.evaluation.refits.predictor_fit import (
 from lexppl.inference import CollapseWarning, FitResult, NestedIWAE
 from lexppl.inference.batches import Data
 from lexppl.inference.objective.site import Site
-from lexppl.inference.predictive import FittedProgram, drawing, row_chunks, rows_at_once
-from lexppl.models import LEX, ConstantImputer, Grouping, Likelihood, RandomSelector
+from lexppl.inference.predictive import (
+    FittedProgram,
+    drawing,
+    layer_widths,
+    row_chunks,
+    rows_at_once,
+)
+from lexppl.models import (
+    LEX,
+    Architecture,
+    ConstantImputer,
+    Grouping,
+    Likelihood,
+    RandomSelector,
+)
 
 MASK = "mask"
 
@@ -154,7 +169,8 @@ class EvalX:
         self.result.check(x, y)
         draws = hard_draws(x, masks, self.entries)
         count = len(draws)
-        chunk = rows_at_once(x, count * imputations, rows_per_chunk)
+        layers = layer_widths(self.result.model)
+        chunk = rows_at_once(x, count * imputations, rows_per_chunk, layers=layers)
         predictions, likelihoods = [], []
         with drawing(seed, x.device):
             program = FittedProgram(self.result.model, None, (x[:1],), count)
@@ -180,8 +196,9 @@ def fit_evalx(
     train: Data,
     *,
     valid: Data | float | None = 0.2,
+    architecture: Architecture | None = None,
     network: nn.Module | None = None,
-    hidden: Sequence[int] = (200, 200, 200),
+    hidden: Sequence[int] = HIDDEN,
     imputer: nn.Module | None = None,
     grouping: Grouping | None = None,
     likelihood: Likelihood | None = None,
@@ -203,12 +220,14 @@ def fit_evalx(
             `likelihood`). y holds labels, responses (floating), or a black box's probabilities
             `(N, C)`.
         valid: as in :func:`lexppl.inference.fit`; the best epoch on it is kept.
+        architecture: of rows that are no table, such as :func:`lexppl.models.images`: the
+            explainer's, whose predictor, grouping and imputer EVAL-X then has where none are given.
         network: from imputed rows to the likelihood's outputs; if None a perceptron.
         hidden: widths of its hidden layers.
         imputer: distribution of the hidden features; 0 if None, which is the mean of standardised
             ones.
-        grouping: which features an entry of a mask keeps; if None the data set's own groups, or
-            one entry a feature.
+        grouping: which features an entry of a mask keeps; if None the architecture's, or the data
+            set's own groups, or one entry a feature.
         likelihood: of y; if None categorical for labels, else normal with a learned scale.
         samples: S masks a row and step, at least 2.
         imputations: K imputations a mask.
@@ -236,13 +255,20 @@ def fit_evalx(
     """
     samples = int_at_least("samples", samples, 2)
     data = training_shape(train)
+    if imputer is None:
+        chosen = ConstantImputer(0.0) if architecture is None else architecture.imputer()
+        imputer = chosen.to(data.device, data.dtype)
+    if grouping is None:
+        own = None if architecture is None else architecture.grouping
+        grouping = copy.deepcopy(own).to(data.device) if own is not None else None
     if grouping is None:
         grouping = _grouping_of(train, data.event, data.device)
+    predictor = predictor_for(data, network, hidden, likelihood, seed, architecture)
     entries = data.event[0] if grouping is None else grouping.entries
     model = LEX(
         RandomSelector(entries),
-        ConstantImputer(0.0).to(data.device, data.dtype) if imputer is None else imputer,
-        predictor_for(data, network, hidden, likelihood, seed),
+        imputer,
+        predictor,
         grouping=grouping,
     )
     with warnings.catch_warnings():
@@ -265,10 +291,11 @@ def _grouping_of(train: Data, shape: tuple[int, ...], device: torch.device) -> G
     """The data set's own grouping; None for one entry a feature."""
     groups = getattr(train, "groups", None)
     if groups is not None:
-        return Grouping(groups, getattr(train, "entry_names", None)).to(device)
+        return Grouping(groups, getattr(train, "entry_names", None), shape).to(device)
     if len(shape) != 1:
         raise ValueError(
-            f"rows of shape {shape} need a grouping= that carries a mask's entries to them"
+            f"rows of shape {shape} need a grouping= that carries a mask's entries to them, or "
+            "the architecture= that has one"
         )
     return None
 

@@ -14,9 +14,9 @@ from lexppl.evaluation.prediction import prediction_scores
 from lexppl.evaluation.refits.fitted_predictor import fit_predictor
 from lexppl.evaluation.refits.hard_masks import hard_draws
 from lexppl.evaluation.refits.hidden_entries import mask_entries, with_hidden
-from lexppl.evaluation.refits.predictor_fit import TrainingOptions
+from lexppl.evaluation.refits.predictor_fit import HIDDEN, TrainingOptions
 from lexppl.inference.predictive import drawing
-from lexppl.models import BlackBox, Grouping, black_box
+from lexppl.models import Architecture, BlackBox, Grouping, black_box
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,9 @@ def fidelity_scores(
     grouping: Grouping | None = None,
     imputer: nn.Module | None = None,
     valid: float = 0.2,
+    architecture: Architecture | None = None,
     network: nn.Module | None = None,
-    hidden: Sequence[int] = (200, 200, 200),
+    hidden: Sequence[int] = HIDDEN,
     seed: int = 0,
     **training: Unpack[TrainingOptions],
 ) -> FidelityScores:
@@ -76,10 +77,12 @@ def fidelity_scores(
         train_x: training rows, `(M, *event)`, for FS-A and FU-A.
         train_masks: their masks, `(M, G)` or `(draws, M, G)`; each draw of a row is one training
             row.
-        grouping: which features a mask's entry keeps; one entry a feature if None.
-        imputer: distribution of the features that are left out; 0 if None, as in the paper.
+        grouping: which features a mask's entry keeps; the architecture's if None, or one entry a
+            feature.
+        imputer: distribution of the features that are left out; if None the architecture's, or 0,
+            as in the paper.
         valid: share of the training rows that is set apart to choose the best epoch.
-        network, hidden, training: as in :func:`~lexppl.evaluation.fit_predictor`.
+        architecture, network, hidden, training: as in :func:`~lexppl.evaluation.fit_predictor`.
         seed: of imputations and of the fresh predictors.
 
     Raises:
@@ -99,6 +102,9 @@ def fidelity_scores(
         (1.0, True)
     """
     box = model if isinstance(model, BlackBox) else black_box(model)
+    if architecture is not None:
+        grouping = architecture.grouping if grouping is None else grouping
+        imputer = architecture.imputer().to(x.device, x.dtype) if imputer is None else imputer
     entries = mask_entries(x, grouping)
     draws = hard_draws(x, masks, entries)
     train_draws = _train_draws(x, train_x, train_masks, entries)
@@ -116,7 +122,13 @@ def fidelity_scores(
         for train_side, side in zip(train_sides, sides, strict=True):
             train, apart = _apart(train_side, targets, valid, seed)
             fresh = fit_predictor(
-                train, valid=apart, network=network, hidden=hidden, seed=seed, **training
+                train,
+                valid=apart,
+                architecture=architecture,
+                network=network,
+                hidden=hidden,
+                seed=seed,
+                **training,
             )
             predictions.append([fresh.predict(rows) for rows in side])
     of_labels = None if y is None else _scores(predictions, y)

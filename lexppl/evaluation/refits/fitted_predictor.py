@@ -15,6 +15,7 @@ from lexppl.evaluation.prediction import (
     predictive_log_likelihood,
 )
 from lexppl.evaluation.refits.predictor_fit import (
+    HIDDEN,
     TrainingOptions,
     fit_program,
     predictor_for,
@@ -22,7 +23,7 @@ from lexppl.evaluation.refits.predictor_fit import (
 )
 from lexppl.inference import FitResult, NestedIWAE
 from lexppl.inference.batches import Data
-from lexppl.models import Likelihood, UnmaskedPredictor
+from lexppl.models import Architecture, Likelihood, UnmaskedPredictor
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,8 +64,9 @@ def fit_predictor(
     train: Data,
     *,
     valid: Data | float | None = 0.2,
+    architecture: Architecture | None = None,
     network: nn.Module | None = None,
-    hidden: Sequence[int] = (200, 200, 200),
+    hidden: Sequence[int] = HIDDEN,
     likelihood: Likelihood | None = None,
     replicates: int = 1,
     seed: int = 0,
@@ -73,7 +75,8 @@ def fit_predictor(
     """Fit the predictor that sees everything, `max_θ Σ_n log Φ(y_n | f_θ(x_n))`.
 
     Args:
-        train, valid, network, hidden, likelihood: as :func:`lexppl.evaluation.fit_evalx`.
+        train, valid, architecture, network, hidden, likelihood: as
+            :func:`lexppl.evaluation.fit_evalx`.
         replicates: R seeds trained at once; the best one predicts, and all are in `result`.
         seed: of initial weights and batches.
         training: epochs (100), batch_size (500), learning_rate (1e-3), weight_decay (1e-4),
@@ -91,7 +94,9 @@ def fit_predictor(
         >>> full.scores(x, y).accuracy > 0.9
         True
     """
-    predictor = predictor_for(training_shape(train), network, hidden, likelihood, seed)
+    predictor = predictor_for(
+        training_shape(train), network, hidden, likelihood, seed, architecture
+    )
     result = fit_program(
         UnmaskedPredictor(predictor),
         train,

@@ -15,12 +15,16 @@ from lexppl.inference.batches import Data, TensorRows, rows_of
 from lexppl.inference.schedules import Schedule
 from lexppl.models import (
     MLP,
+    Architecture,
     CategoricalLikelihood,
     Likelihood,
     NormalLikelihood,
     Predictor,
     ScaledOutput,
 )
+
+HIDDEN = (200, 200, 200)
+"""Widths of a perceptron's hidden layers, where none are given."""
 
 
 class TrainingOptions(TypedDict, total=False):
@@ -125,13 +129,18 @@ def predictor_for(
     hidden: Sequence[int],
     likelihood: Likelihood | None,
     seed: int,
+    architecture: Architecture | None = None,
 ) -> Predictor:
-    """A predictor of y, with what is not given chosen by the data: a perceptron, and a categorical
-    distribution of labels or a normal one of responses in their own units.
+    """A predictor of y, with what is not given chosen by the data: a perceptron, or an
+    architecture's predictor, and a categorical distribution of labels or a normal one of responses
+    in their own units.
 
     Raises:
-        ValueError: data from which it cannot be chosen.
+        ValueError: data from which it cannot be chosen, an architecture of other rows, or beside a
+            network or the widths of one.
     """
+    if architecture is not None:
+        _check_architecture(architecture, data, network, hidden)
     y = data.y
     if y is None and (network is None or likelihood is None):
         raise ValueError(
@@ -143,16 +152,40 @@ def predictor_for(
         likelihood = NormalLikelihood(scale) if response else CategoricalLikelihood()
         likelihood = likelihood.to(data.device, data.dtype)
     if network is None:
-        if len(data.event) != 1:
+        if architecture is None and len(data.event) != 1:
             raise ValueError(
-                f"rows of shape {data.event} need a network=; a perceptron takes tables"
+                f"rows of shape {data.event} need a network=, or an architecture= such as "
+                "lexppl.models.images(…); a perceptron takes tables"
             )
         categorical = isinstance(likelihood, CategoricalLikelihood)
         outputs = (data.classes or _classes(y)) if categorical and y is not None else 1
-        network = MLP(data.event[0], outputs, hidden, seed=seed).to(data.device, data.dtype)
+        if architecture is None:
+            network = MLP(data.event[0], outputs, hidden, seed=seed)
+        else:
+            network = architecture.predictor(outputs, seed)
+        network = network.to(data.device, data.dtype)
         if response and isinstance(likelihood, NormalLikelihood):
             network = ScaledOutput(network, shift, scale)
     return Predictor(network, likelihood, event_dim=len(data.event))
+
+
+def _check_architecture(
+    architecture: Architecture,
+    data: TrainingShape,
+    network: nn.Module | None,
+    hidden: Sequence[int],
+) -> None:
+    if architecture.event_shape != data.event:
+        raise ValueError(
+            f"the architecture is of rows {architecture.event_shape}; those of train are "
+            f"{data.event}"
+        )
+    if network is not None:
+        raise ValueError("give either a network, or an architecture, which has one")
+    if tuple(hidden) != HIDDEN:
+        raise ValueError(
+            "hidden= is of a table's perceptron; an architecture has networks of its own"
+        )
 
 
 def _classes(y: Tensor) -> int:

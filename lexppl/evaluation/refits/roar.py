@@ -15,9 +15,9 @@ from lexppl.evaluation.prediction import prediction_scores, predictive
 from lexppl.evaluation.refits.entry_order import places, random_places
 from lexppl.evaluation.refits.fitted_predictor import FittedPredictor, fit_predictor
 from lexppl.evaluation.refits.hidden_entries import mask_entries, with_hidden
-from lexppl.evaluation.refits.predictor_fit import TrainingOptions
+from lexppl.evaluation.refits.predictor_fit import HIDDEN, TrainingOptions
 from lexppl.inference.predictive import drawing
-from lexppl.models import ConstantImputer, Grouping
+from lexppl.models import Architecture, ConstantImputer, Grouping
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,8 +70,9 @@ def roar(
     grouping: Grouping | None = None,
     imputer: nn.Module | None = None,
     valid: float = 0.2,
+    architecture: Architecture | None = None,
     network: nn.Module | None = None,
-    hidden: Sequence[int] = (200, 200, 200),
+    hidden: Sequence[int] = HIDDEN,
     seed: int = 0,
     **training: Unpack[TrainingOptions],
 ) -> RoarScores:
@@ -91,11 +92,12 @@ def roar(
         fractions: shares t of the G entries to remove, from 0 to 1, rising, two or more; `t·G` is
             rounded to a whole number.
         replicates: R predictors a fraction, trained at once from different initial weights.
-        grouping: which features an entry stands for; one entry a feature if None.
+        grouping: which features an entry stands for; the architecture's if None, or one entry a
+            feature.
         imputer: distribution of the removed features; if None the mean of the training rows, as in
-            the paper.
+            the paper, or the architecture's where there is one.
         valid: share of the training rows that is set apart to choose the best epoch.
-        network, hidden, training: as in :func:`~lexppl.evaluation.fit_predictor`.
+        architecture, network, hidden, training: as in :func:`~lexppl.evaluation.fit_predictor`.
         seed: of fits, imputations and the random ranking.
 
     Raises:
@@ -124,6 +126,8 @@ def roar(
             f"{tuple(test_x.shape[1:])}"
         )
     shares = _fractions(fractions)
+    if grouping is None and architecture is not None:
+        grouping = architecture.grouping
     entries = mask_entries(x, grouping)
     given = (
         places(train_ranking, len(x), entries, "train_ranking"),
@@ -134,7 +138,7 @@ def roar(
         random_places(len(test_x), entries, seed + 1, x.device),
     )
     if imputer is None:
-        imputer = ConstantImputer(x.mean(0))
+        imputer = _usual_imputer(x, architecture)
     counts = tuple(round(share * entries) for share in shares)
 
     def refitted(order: tuple[Tensor, Tensor], count: int) -> np.ndarray:
@@ -146,6 +150,7 @@ def roar(
         full = fit_predictor(
             (altered, y),
             valid=valid,
+            architecture=architecture,
             network=network,
             hidden=hidden,
             replicates=replicates,
@@ -166,6 +171,13 @@ def roar(
         np.stack([by_count[count] for count in counts]),
         np.stack([by_chance[count] for count in counts]),
     )
+
+
+def _usual_imputer(x: Tensor, architecture: Architecture | None) -> nn.Module:
+    """The mean of the training rows; an architecture's own, whose rows may have no mean."""
+    if architecture is None:
+        return ConstantImputer(x.mean(0))
+    return architecture.imputer().to(x.device, x.dtype)
 
 
 def _accuracy(full: FittedPredictor, x: Tensor, y: Tensor) -> np.ndarray:

@@ -23,6 +23,8 @@ class Architecture(ABC):
     Example:
         >>> from lexppl.models import images
         >>> architecture = images((1, 8, 8), patches=4, blocks=(4,), levels=1)
+        >>> architecture
+        ImageArchitecture(rows (1, 8, 8), 4 mask entries)
         >>> architecture.entries, architecture.event_dim, architecture.grouping.names[-1]
         (4, 3, 'r2 c2')
     """
@@ -108,6 +110,9 @@ class Architecture(ABC):
         """What is drawn for hidden features where a method draws them (LEX) and none is given:
         what :meth:`imputer` puts there, where nothing better is known before the rows."""
         return self.imputer()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(rows {self.event_shape}, {self.entries} mask entries)"
 
     @property
     def _called(self) -> str:

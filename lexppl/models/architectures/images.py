@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from math import prod
 
@@ -64,12 +65,12 @@ class ImageArchitecture(Architecture):
 
     @property
     def grouping(self) -> Grouping:
-        """Which pixels an entry keeps."""
-        return self._grouping
+        """Which pixels an entry keeps: a copy, which may be moved to another device."""
+        return copy.deepcopy(self._grouping)
 
     def selector(self, outputs: int, seed: int | None = None) -> nn.Module:
         """A U-Net, `(N, C, H, W)` to `(N, outputs)`."""
-        return self._unet(self._shape, outputs, self._grouping, seed)
+        return self._unet(self._shape, outputs, self.grouping, seed)
 
     def predictor(self, outputs: int, seed: int | None = None) -> nn.Module:
         """The convolutional network, or the one that was named or given: `(N, C, H, W)` to
@@ -148,8 +149,8 @@ class FlatImageArchitecture(Architecture):
 
     @property
     def grouping(self) -> Grouping:
-        """Which pixels an entry keeps."""
-        return self._grouping
+        """Which pixels an entry keeps: a copy, which may be moved to another device."""
+        return copy.deepcopy(self._grouping)
 
     def selector(self, outputs: int, seed: int | None = None) -> nn.Module:
         """A perceptron of the pixels, `(N, C, H, W)` to `(N, outputs)`."""

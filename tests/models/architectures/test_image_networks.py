@@ -1,0 +1,352 @@
+"""Networks of images: shapes over sides of any size, gradients, batch norm, initial weights."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import adaptive_avg_pool2d
+
+from lexppl import models
+from lexppl.evaluation_mode import evaluating
+from lexppl.inference import LossTerm, NestedIWAE, Stage, System, fit
+from lexppl.inference.contexts import keep_parameters_local, program_settings, seeded
+from lexppl.inference.replicates.replicates import Replicates
+from lexppl.inference.stages import TrainingModules
+from lexppl.models import (
+    CategoricalLikelihood,
+    ConvolutionalNetwork,
+    Grouping,
+    Predictor,
+    TorchvisionNetwork,
+    UNet,
+    UnmaskedPredictor,
+    flat_images,
+    images,
+)
+from lexppl.models.architectures.convolutional import halved
+from lexppl.models.architectures.unet import EntryMeans
+from lexppl.saving import describe, rebuild
+from lexppl.systems import fastshap, real_x
+
+SIDES = [(1, 1), (1, 6), (2, 3), (5, 5), (7, 4), (8, 8), (9, 13)]
+
+
+def drawn(*shape, seed=0):
+    return torch.rand(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("sides", SIDES)
+@pytest.mark.parametrize("levels", [0, 1, 2, 4])
+@pytest.mark.parametrize("patch", [1, 2, 3])
+def test_a_unet_has_a_number_for_each_patch_whatever_the_size(sides, levels, patch):
+    shape = (2, *sides)
+    grouping = Grouping.patches(shape, patch)
+    network = UNet(shape, 3 * grouping.entries, grouping, levels, width=2, seed=0)
+    x = drawn(4, *shape).requires_grad_()
+    outputs = network(x)
+    assert outputs.shape == (4, 3 * grouping.entries)
+    # Rows do not mix, and every weight and pixel has a way to the outputs.
+    assert torch.allclose(network(x[1:2]), outputs[1:2], atol=1e-5)
+    outputs.square().sum().backward()
+    assert bool(x.grad.isfinite().all())
+    assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in network.parameters())
+
+
+@pytest.mark.parametrize("sides", SIDES)
+@pytest.mark.parametrize("blocks", [(), (3,), (2, 3, 4, 5)])
+def test_a_convolutional_network_takes_any_size(sides, blocks):
+    shape = (3, *sides)
+    network = ConvolutionalNetwork(shape, 5, blocks, seed=0)
+    x = drawn(4, *shape).requires_grad_()
+    outputs = network(x)
+    assert outputs.shape == (4, 5)
+    assert torch.allclose(network(x[1:2]), outputs[1:2], atol=1e-5)
+    outputs.square().sum().backward()
+    assert all(bool(p.grad.isfinite().all()) for p in network.parameters())
+
+
+def test_every_pixel_counts_and_every_weight_learns():
+    # Smooth activations: with ReLU a weight may be idle by chance.
+    network = UNet((1, 5, 7), 35, None, 2, 4, activation="tanh", seed=0)
+    x = drawn(3, 1, 5, 7).requires_grad_()
+    network(x).square().sum().backward()
+    assert bool((x.grad != 0).all())
+    assert all(bool((p.grad != 0).all()) for p in network.parameters())
+
+
+@pytest.mark.parametrize(("size", "expected"), [(1, 1), (2, 1), (3, 2), (4, 2), (5, 3)])
+def test_halving_rounds_upwards_and_means_are_of_the_pixels_that_there_are(size, expected):
+    x = drawn(1, 1, size, size)
+    small = halved(x)
+    assert small.shape == (1, 1, expected, expected)
+    assert torch.allclose(
+        small[0, 0, -1, -1], x[0, 0, 2 * expected - 2 :, 2 * expected - 2 :].mean()
+    )
+
+
+@pytest.mark.parametrize(
+    ("shape", "patch"), [((1, 4, 6), 2), ((2, 5, 7), 3), ((1, 3, 3), 1), ((1, 2, 2), 9)]
+)
+def test_means_of_patches_are_those_of_their_pixels(shape, patch):
+    grouping = Grouping.patches(shape, patch)
+    means = EntryMeans(shape, grouping)
+    assert means._patch is not None
+    maps = drawn(2, 3, *shape[1:])
+    for entry in range(grouping.entries):
+        inside = (grouping.index[: shape[1] * shape[2]] == entry).reshape(shape[1:])
+        assert torch.allclose(means(maps)[..., entry], maps[..., inside].mean(-1))
+    if shape[1] % patch == 0 and shape[2] % patch == 0:
+        other = adaptive_avg_pool2d(maps, (shape[1] // patch, shape[2] // patch))
+        assert torch.allclose(means(maps), other.flatten(-2))
+
+
+def test_means_of_superpixels_are_those_of_their_pixels():
+    segments = torch.tensor([[0, 0, 1], [2, 1, 1]])
+    means = EntryMeans((1, 2, 3), Grouping.superpixels(segments))
+    assert means._patch is None
+    maps = drawn(2, 3, 2, 3)
+    expected = torch.stack([maps[..., segments == s].mean(-1) for s in range(3)], -1)
+    assert torch.allclose(means(maps), expected)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda seed: UNet((1, 4, 4), 16, None, 1, 2, seed=seed),
+        lambda seed: ConvolutionalNetwork((1, 4, 4), 2, (3,), seed=seed),
+        lambda seed: TorchvisionNetwork("mobilenet_v3_small", (1, 4, 4), 2, seed=seed),
+    ],
+)
+def test_a_seed_gives_the_same_weights_and_leaves_the_global_state_alone(make):
+    state = torch.get_rng_state()
+    one, other, third = make(3), make(3), make(4)
+    assert torch.equal(torch.get_rng_state(), state)
+    for a, b in zip(one.parameters(), other.parameters(), strict=True):
+        assert torch.equal(a, b)
+    assert any(
+        not torch.equal(a, b) for a, b in zip(one.parameters(), third.parameters(), strict=True)
+    )
+
+
+@pytest.mark.parametrize("name", ["densenet121", "mobilenet_v2", "mobilenet_v3_small"])
+def test_torchvision_networks_take_small_images_of_one_channel(name):
+    network = TorchvisionNetwork(name, (1, 9, 28), 3, seed=0).eval()
+    x = drawn(2, 1, 9, 28)
+    assert network(x).shape == (2, 3)
+    assert torch.allclose(network(x)[:1], network(x[:1]), atol=1e-4)
+    assert network.network.__class__.__name__.lower()[:5] == name[:5]
+    three = TorchvisionNetwork(name, (3, 9, 28), 3, seed=0).eval()
+    assert torch.allclose(three(x.expand(-1, 3, -1, -1)), network(x), atol=1e-5)
+
+
+def test_torchvision_networks_refuse_what_they_cannot_take():
+    with pytest.raises(ValueError, match=r"3 channels, or of 1.*they have 2"):
+        TorchvisionNetwork("densenet121", (2, 32, 32), 3)
+    with pytest.raises(ValueError, match="name must be one of"):
+        TorchvisionNetwork("resnet18", (3, 32, 32), 3)
+    with pytest.raises(ValueError, match=r"weights of mobilenet_v2 must be one of.*IMAGENET1K_V1"):
+        TorchvisionNetwork("mobilenet_v2", (3, 32, 32), 3, weights="best")
+
+
+@pytest.mark.parametrize(
+    ("network", "given"),
+    [
+        (UNet((1, 4, 4), 16, None, 1, 2), (2, 1, 4, 5)),
+        (UNet((1, 4, 4), 16, None, 1, 2), (2, 16)),
+        (ConvolutionalNetwork((1, 4, 4), 2, (3,)), (1, 4, 4)),
+        (TorchvisionNetwork("mobilenet_v3_small", (1, 4, 4), 2), (2, 3, 4, 4)),
+    ],
+)
+def test_images_of_another_size_are_refused_in_a_line(network, given):
+    with pytest.raises(ValueError, match=r"takes images \(N, 1, 4, 4\); it is given"):
+        network(torch.zeros(given))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: UNet((4, 4), 16), r"must be \(C, H, W\), channels first; it is \(4, 4\)"),
+        (lambda: UNet((1, 4, 4), 17), "multiple of the 16 mask entries; it is 17"),
+        (lambda: UNet((1, 4, 4), 1, Grouping.patches((1, 4, 5), 5)), "grouping is of rows"),
+        (
+            lambda: UNet((2, 1, 2), 4, Grouping(range(4), event_shape=(2, 1, 2))),
+            "gives the channels of a pixel different entries",
+        ),
+        (lambda: UNet((1, 4, 4), 16, levels=-1), "levels must be a whole number of at least 0"),
+        (lambda: UNet((1, 4, 4), 16, activation="sine"), "activation must be one of"),
+        (lambda: ConvolutionalNetwork((1, 4, 4), 2, (0,)), "a number of filters of blocks"),
+        (lambda: images((1, 4, 4), 2, grouping=Grouping.patches((1, 4, 4), 2)), "either patches"),
+        (lambda: images((1, 4, 4), grouping=Grouping.patches((1, 2, 8), 2)), "grouping is of rows"),
+        (lambda: images((1, 4, 4), predictor="vgg"), "predictor must be one of"),
+        (lambda: images((1, 4, 4), weights="DEFAULT"), "weights= are torchvision's"),
+        (lambda: images((1, 4, 4), 0), "size must be a whole number of at least 1"),
+        (lambda: flat_images((1, 4, 4), hidden=(0,)), "a width of hidden"),
+        (lambda: flat_images((1, 4, 4), activation="sine"), "activation must be one of"),
+    ],
+)
+def test_what_does_not_fit_is_refused_where_it_is_given(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_a_description_builds_the_same_network_again():
+    made = images((1, 5, 5), patches=2, blocks=(3,), levels=1, width=2).selector(9, seed=0)
+    again = rebuild(describe(made))
+    again.load_state_dict(made.state_dict())
+    x = drawn(2, 1, 5, 5)
+    assert torch.equal(made(x), again(x))
+
+
+# Replicates and batch norm.
+
+X = drawn(12, 1, 5, 5, seed=1)
+Y = (X.mean((1, 2, 3)) > X.mean()).long()
+
+
+def predictor(seed, name=None, **options):
+    if name is None:
+        network = ConvolutionalNetwork((1, 5, 5), 2, (3, 4), seed=seed, **options)
+    elif name == "unet":
+        halves = Grouping.superpixels(torch.arange(5).expand(5, 5) // 3)
+        network = UNet((1, 5, 5), 2, halves, levels=2, width=2, seed=seed, **options)
+    else:
+        network = TorchvisionNetwork(name, (1, 5, 5), 2, seed=seed)
+    return UnmaskedPredictor(Predictor(network, CategoricalLikelihood(), event_dim=3))
+
+
+def modules(seed, **options):
+    term = LossTerm(predictor(seed, **options), NestedIWAE(1))
+    keep_parameters_local(term.model)
+    return TrainingModules([Stage([term])])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"batch_norm": True}, {"name": "unet"}, {"name": "unet", "batch_norm": True}],
+)
+def test_replicates_at_once_are_separate_fits(options):
+    # Each of the two alone, from the weights that the replicate began with, in the same batches.
+    with program_settings(validate=False):
+        for r in range(2):
+            _together_and_alone(options, r)
+
+
+def _together_and_alone(options, r):
+    began = [modules(s, **options) for s in (11, 12)]
+    together = Replicates([modules(s, **options) for s in (11, 12)])
+    alone = Replicates([began[r]])
+    for step in range(3):
+        rows = slice(4 * step, 4 * step + 4)
+        losses = []
+        for replicates in (together, alone):
+            term = replicates.template.stages[0].terms[0]
+            loss = replicates.losses(term, term.objective, (X[rows], Y[rows]))
+            gradients = torch.autograd.grad(loss.sum(), list(replicates.parameters.values()))
+            with torch.no_grad():
+                for p, g in zip(replicates.parameters.values(), gradients, strict=True):
+                    p -= 0.05 * g
+            losses.append(loss.detach())
+        assert torch.allclose(losses[0][r], losses[1][0], atol=1e-5)
+    of_both, of_one = together.separated()[r].state_dict(), alone.separated()[0].state_dict()
+    for name, value in of_one.items():
+        assert torch.allclose(of_both[name].to(value.dtype), value, atol=1e-5), name
+
+
+@pytest.mark.parametrize("name", [None, "mobilenet_v3_small"])
+def test_statistics_of_a_replicate_are_its_own_and_evaluation_leaves_them(name):
+    options = {"batch_norm": True} if name is None else {"name": name}
+    replicates = Replicates([modules(s, **options) for s in (11, 12)])
+    alone = Replicates([modules(12, **options)])
+    moving = [n for n in replicates.buffers if n.endswith("running_mean")]
+    assert moving
+    before = replicates.snapshot()
+    with seeded(0), program_settings(validate=False):
+        for kept in (replicates, alone):
+            term = kept.template.stages[0].terms[0]
+            with torch.no_grad():
+                kept.losses(term, term.objective, (X, Y))
+    of_one = alone.snapshot()
+    first, other = replicates.buffers[moving[0]]
+    assert not torch.allclose(first, other, rtol=0.1)
+    for n in moving:
+        assert not torch.equal(replicates.buffers[n], before[n])
+        # mobilenet's dropout stands behind its last norm, so that draws move no statistics.
+        assert torch.allclose(replicates.buffers[n][1], of_one[n][0], atol=1e-5)
+    after = replicates.snapshot()
+    with evaluating(replicates.template), program_settings(validate=False):
+        term = replicates.template.stages[0].terms[0]
+        replicates.losses(term, term.objective, (X, Y))
+    for n, value in replicates.snapshot().items():
+        assert torch.equal(value, after[n])
+
+
+def test_statistics_are_over_all_masked_copies_of_the_batch():
+    norm_of = models.LEX(
+        models.RandomSelector(25),
+        models.ConstantImputer(0.0),
+        Predictor(
+            ConvolutionalNetwork((1, 5, 5), 2, (3,), batch_norm=True, seed=0),
+            CategoricalLikelihood(),
+            event_dim=3,
+        ),
+        grouping=Grouping.patches((1, 5, 5), 1),
+    )
+    seen = []
+    network = norm_of.predictor.network
+    first = network.layers[0].layers[0]
+    first.register_forward_hook(lambda _, __, out: seen.append(out.detach()))
+    keep_parameters_local(norm_of)
+    with seeded(0), program_settings(validate=False):
+        NestedIWAE(masks=3, imputations=2)(norm_of, None)(X, Y)
+    (convolved,) = seen
+    # 2 imputations of a constant are 2 copies; the rows that the statistics are of are L · K · B.
+    assert convolved.shape == (3 * 2 * len(X), 3, 5, 5)
+    norm = network.layers[0].norms[0]
+    assert isinstance(norm, nn.BatchNorm2d)
+    expected = norm.momentum * convolved.mean((0, 2, 3))
+    assert torch.allclose(norm.running_mean, expected, atol=1e-6)
+    assert int(norm.num_batches_tracked) == 1
+
+
+def frozen_statistics(make, **options):
+    """The predictor's statistics after its own stage, and after the fit."""
+    seen = []
+    architecture = images((1, 5, 5), patches=3, blocks=(3,), levels=1, width=2, batch_norm=True)
+    rows = (X, Y)
+    fits = {"batch_size": 6, "valid": None, "progress": False, "seed": 0, **options}
+    for epochs in (0, 3):
+        system = make(architecture)
+
+        def build(system=system, epochs=epochs):
+            first, second = system.build()
+            return [replace(first, epochs=2), replace(second, epochs=max(epochs, 1))]
+
+        # The selector's stage is as long as it may be: nothing of the predictor may follow it.
+        model = fit(System(build), rows, **fits).models[-1]
+        part = getattr(model, "predictor", None) or model.surrogate
+        seen.append({n: b.clone() for n, b in part.named_buffers()})
+    return seen
+
+
+@pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
+@pytest.mark.parametrize("replicates", [1, 2])
+@pytest.mark.parametrize("make", [real_x, fastshap])
+def test_a_predictor_that_is_not_learned_keeps_its_statistics(make, replicates):
+    short, long = frozen_statistics(lambda a: make(a, classes=2), replicates=replicates)
+    assert any(n.endswith("running_mean") for n in short)
+    for name, value in short.items():
+        assert torch.equal(value, long[name]), name
+
+
+def test_a_predictor_that_is_learned_beside_moves_its_statistics():
+    # The control: alternating, the statistics of longer fits are others.
+    found = []
+    for epochs in (1, 3):
+        architecture = images((1, 5, 5), patches=3, blocks=(3,), levels=1, width=2, batch_norm=True)
+        system = real_x(architecture, classes=2, alternate=True)
+        model = fit(system, (X, Y), epochs=epochs, batch_size=6, valid=None, progress=False).model
+        found.append(model.predictor.network.layers[0].norms[0])
+    assert not torch.equal(found[0].running_mean, found[1].running_mean)
+    # Each batch is counted once: the selector's term asks the predictor as it predicts.
+    assert int(found[1].num_batches_tracked) == int(found[0].num_batches_tracked) + 2 * 2

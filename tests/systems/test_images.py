@@ -1,0 +1,261 @@
+"""Every method on images: it fits, explains patches by name, is saved, and is judged."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from lexppl import explain, fit, load, save
+from lexppl.evaluation import feature_gains, fidelity_scores, fit_evalx, fit_predictor, roar
+from lexppl.explanation import mask_means, selection_table
+from lexppl.inference.contexts import seeded
+from lexppl.models import (
+    CategoricalLikelihood,
+    ConstantImputer,
+    GaussianImputer,
+    Grouping,
+    MarginalImputer,
+    Predictor,
+    TableArchitecture,
+    flat_images,
+    images,
+)
+from lexppl.systems import METHODS, Settings, cxplain, cxplain_targets, lex, meed, senn, system_for
+from lexppl.systems.q_fit import q_fit
+from lexppl.systems.real_x import real_x
+
+SHAPE = (1, 8, 8)
+ROWS = 40
+X = torch.rand(ROWS, *SHAPE, generator=torch.Generator().manual_seed(0))
+bright = X[:, 0, :4, :4].mean((1, 2))
+Y = (bright > bright.median()).long()
+NAMES = ["r1 c1", "r1 c2", "r2 c1", "r2 c2"]
+FIT = {"epochs": 1, "batch_size": 20, "progress": False}
+ON_IMAGES = [name for name in METHODS if name != "xtab"]
+
+
+def convolutional(**options):
+    small = {"blocks": (4,), "levels": 1, "width": 4}
+    return images(SHAPE, patches=4, **{**small, **options})
+
+
+def flat():
+    return flat_images(SHAPE, patches=4, hidden=(8,), predictor_hidden=(8,))
+
+
+def black_box(architecture, outputs=2):
+    return Predictor(architecture.predictor(outputs, seed=1), CategoricalLikelihood(), 3)
+
+
+def system(name, architecture):
+    method = METHODS[name]
+    k = 2 if method.needs("k") else None
+    return system_for(method, Settings(architecture, 2, k=k, black_box=black_box(architecture)))
+
+
+@pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
+@pytest.mark.parametrize("name", ON_IMAGES)
+@pytest.mark.parametrize("make", [convolutional, flat])
+def test_every_method_fits_and_explains_images(name, make, tmp_path):
+    result = fit(system(name, make()), (X, Y), replicates=2, **FIT)
+    posterior = explain(result, X[:5], draws=3)
+    masks = posterior["prior"]["mask"]
+    assert masks.dims == ("chain", "draw", "row", "feature")
+    assert masks.shape == (2, 3, 5, 4)
+    assert list(posterior["prior"]["feature"].values) == NAMES
+    assert np.isfinite(mask_means(posterior).values).all()
+    assert list(selection_table(posterior).index) != []
+    given_y = explain(result, X[:5], Y[:5], draws=3)
+    assert np.isfinite(given_y["log_likelihood"]["y"].values).all()
+    save(result, tmp_path / "explainer")
+    again = explain(load(tmp_path / "explainer"), X[:5], draws=3)
+    assert again["prior"]["mask"].equals(masks)
+    assert list(again["prior"]["feature"].values) == NAMES
+
+
+@pytest.mark.parametrize("make", [convolutional, flat])
+def test_cxplain_explains_images(make):
+    architecture = make()
+    shares = cxplain_targets(black_box(architecture), X, Y, grouping=architecture.grouping)
+    assert shares.shape == (ROWS, 4)
+    assert torch.allclose(shares.sum(-1), torch.ones(ROWS), atol=1e-5)
+    # What hiding the first patch costs, by hand.
+    box = black_box(architecture).eval()
+    hidden = X[:1].clone()
+    hidden[:, :, :4, :4] = 0.0
+    with torch.no_grad():
+        dearer = [-box(rows).log_prob(Y[:1]).item() for rows in (hidden, X[:1])]
+    assert (shares[0, 0] > 0) == (dearer[0] > dearer[1]) or math.isclose(shares[0, 0], 0.25)
+    posterior = explain(fit(cxplain(architecture), (X, shares), **FIT), X[:5], draws=0)
+    assert list(posterior["sample_stats"]["feature"].values) == NAMES
+    with pytest.raises(ValueError, match="need a grouping="):
+        cxplain_targets(black_box(architecture), X, Y)
+    with pytest.raises(ValueError, match="the grouping is of rows"):
+        cxplain_targets(black_box(architecture), X, Y, grouping=Grouping(range(64)))
+
+
+def test_xtab_says_why_it_has_no_images():
+    with pytest.raises(ValueError, match="xtab cuts the columns of a table into subsets"):
+        system("xtab", flat())
+
+
+def test_the_selector_of_meed_is_shown_the_output_as_a_channel():
+    architecture = convolutional()
+    boxes = [black_box(architecture), black_box(architecture)]
+    with torch.no_grad():
+        boxes[1].network.last.bias += torch.tensor([3.0, -3.0])
+    programs = []
+    for box in boxes:
+        with seeded(3):
+            programs.append(meed(architecture, box, classes=2, k=1).program().eval())
+    network = programs[0].selector.network
+    assert network.network.shape == (2, 8, 8)
+    assert network.join.map.out_features == 64
+    one, other = (p.selector.network(X[:3]) for p in programs)
+    assert not torch.allclose(one, other, atol=1e-4)
+    one.sum().backward()
+    assert bool((network.join.map.weight.grad != 0).any())
+    without = meed(architecture, boxes[0], classes=2, k=1, output_feedback=False).program()
+    assert without.selector.network.shape == SHAPE
+
+
+def test_senn_has_a_coefficient_for_each_pixel_and_sums_them_by_patch():
+    program = senn(convolutional(), classes=2).program()
+    theta = program.coefficients(X[:3])
+    assert theta.shape == (3, 2, 64)
+    outputs = (theta * X[:3].flatten(1)[:, None]).sum(-1)
+    assert torch.allclose(program.outputs_of(X[:3]), outputs, atol=1e-5)
+    rows = X[:1].double().requires_grad_()
+    double = senn(convolutional(), classes=2).to(torch.float64).program()
+    slopes = torch.stack(
+        [torch.autograd.grad(double.outputs_of(rows)[0, c], rows)[0].flatten() for c in range(2)]
+    )
+    expected = (slopes - double.coefficients(rows)[0]).square().sum()
+    assert torch.allclose(double.unsteadiness(rows)[0], expected)
+
+
+@pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
+@pytest.mark.parametrize("imputer", [GaussianImputer(0.5, 0.3), MarginalImputer(X[:10])])
+def test_multiple_imputations_are_of_images_too(imputer):
+    architecture = convolutional(batch_norm=imputer.event_shape is None)
+    system = lex(architecture, classes=2, imputations=2, imputer=imputer)
+    result = fit(system, (X, Y), replicates=2, **FIT)
+    posterior = explain(result, X[:5], Y[:5], draws=3, imputations=2)
+    assert np.isfinite(posterior["log_likelihood"]["y"].values).all()
+
+
+def test_a_row_is_hidden_by_whole_patches():
+    program = lex(convolutional(), classes=2, k=1).program()
+    mask = torch.tensor([[0.0, 0.0, 1.0, 0.0]])
+    kept = program.imputer(X[:1], program.grouping(mask)).sample()
+    assert torch.equal(kept[:, :, 4:, :4], X[:1, :, 4:, :4])
+    assert int((kept != 0).sum()) == 16
+
+
+def test_lex_draws_noise_on_a_table_and_black_on_an_image():
+    assert isinstance(lex(3, classes=2).program().imputer, GaussianImputer)
+    assert isinstance(lex(convolutional(), classes=2).program().imputer, ConstantImputer)
+
+
+def test_a_table_s_architecture_is_what_a_number_of_features_means():
+    with seeded(0):
+        short = real_x(3, classes=2, hidden=(4,), predictor_hidden=(5,)).program()
+    table = TableArchitecture(3, hidden=(4,), predictor_hidden=(5,))
+    with seeded(0):
+        long = real_x(table, classes=2).program()
+    for a, b in zip(short.parameters(), long.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: lex(flat(), classes=2, hidden=(4,)), "hidden= is of a table's perceptrons"),
+        (
+            lambda: real_x(flat(), classes=2, grouping=Grouping(range(4))),
+            "grouping= is of a table's columns",
+        ),
+        (lambda: lex(SHAPE, classes=2), r"or an architecture, such as images"),
+        (lambda: lex(flat(), classes=2, k=5), "k must be a whole number from 1 to 4"),
+        (lambda: system_for("lex", Settings(flat(), 2, grouping=Grouping([0]))), "grouping="),
+    ],
+)
+def test_what_an_architecture_has_itself_is_not_given_beside_it(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_images_of_another_size_are_refused_before_any_work():
+    result = fit(lex(convolutional(), classes=2, k=1), (X, Y), **FIT)
+    with pytest.raises(ValueError, match="8"):
+        explain(result, torch.zeros(2, 1, 9, 9))
+    with pytest.raises(ValueError, match=r"takes images \(N, 1, 8, 8\)"):
+        fit(lex(convolutional(), classes=2, k=1), (torch.zeros(9, 1, 9, 9), Y[:9]), **FIT)
+
+
+# Judges.
+
+SHORT = {"epochs": 20, "batch_size": 20, "learning_rate": 2e-2, "progress": False}
+
+
+@pytest.mark.parametrize("make", [convolutional, flat])
+def test_evalx_tells_the_patch_that_matters_from_one_that_does_not(make):
+    x = torch.rand(200, *SHAPE, generator=torch.Generator().manual_seed(1))
+    x[:, :, :4, :4] += (torch.arange(200) % 2).reshape(-1, 1, 1, 1)
+    y = torch.arange(200) % 2
+    judge = fit_evalx((x, y), architecture=make(), **SHORT)
+    assert judge.entries == 4
+    right, wrong = torch.zeros(2, len(x), 4)
+    right[:, 0], wrong[:, 3] = 1.0, 1.0
+    assert judge.scores(x, y, right).accuracy > 0.9
+    assert judge.scores(x, y, wrong).accuracy < 0.7
+    again = fit_evalx((x, y), architecture=make(), **SHORT)
+    assert torch.equal(again.predict(x[:4], right[:4]), judge.predict(x[:4], right[:4]))
+
+
+def test_predictors_and_refits_take_an_architecture():
+    architecture = convolutional()
+    full = fit_predictor((X, Y), architecture=architecture, **FIT)
+    assert full.predict(X).shape == (ROWS, 2)
+    assert full.result.event_shape == SHAPE
+    masks = torch.zeros(ROWS, 4)
+    masks[:, 0] = 1.0
+    scores = fidelity_scores(
+        full.predictor, X, masks, train_x=X, train_masks=masks, architecture=architecture, **FIT
+    )
+    assert 0.0 <= scores.fs_a <= 1.0
+    ranking = torch.rand(ROWS, 4, generator=torch.Generator().manual_seed(2))
+    removed = roar(
+        (X, Y), (X, Y), ranking, ranking, fractions=(0.0, 0.5), replicates=1,
+        architecture=architecture, **FIT,
+    )  # fmt: skip
+    assert removed.removed == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "architecture="),
+        ({"architecture": images((1, 4, 4), blocks=(2,), levels=0, width=2)}, "those of train are"),
+        ({"architecture": flat(), "hidden": (4,)}, "hidden= is of a table's perceptron"),
+        ({"architecture": flat(), "network": torch.nn.Flatten()}, "either a network"),
+    ],
+)
+def test_what_a_judge_cannot_use_is_refused(options, message):
+    for refit in (fit_evalx, fit_predictor):
+        with pytest.raises(ValueError, match=message):
+            refit((X, Y), **options, **FIT)
+
+
+@pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
+def test_gains_of_patches_have_their_names():
+    result = fit(lex(convolutional(), classes=2, k=2), (X, Y), **FIT)
+    gains = feature_gains(result, X, Y, masks=2)
+    assert list(gains.entry_names) == NAMES
+
+
+def test_q_fit_scales_patches_of_a_given_model():
+    architecture = convolutional()
+    program = q_fit(architecture, black_box(architecture)).program()
+    assert program.grouping.names == tuple(NAMES)
