@@ -8,6 +8,10 @@ from lexppl.models.imputers.gaussian import GaussianImputer
 from lexppl.models.imputers.imputed import Imputed
 from lexppl.models.imputers.imputer import Imputer
 from lexppl.models.imputers.marginal import MarginalImputer
+from lexppl.models.imputers.mixture.discretized_logistics import (
+    DiscretizedLogisticMeansImputer,
+    DiscretizedLogisticMixtureImputer,
+)
 from lexppl.models.imputers.mixture.gaussian_mixture import GaussianMixtureImputer
 from lexppl.models.imputers.mixture.kmeans_data import KMeansDataImputer
 from lexppl.models.imputers.mixture.mixture_data import MixtureDataImputer
@@ -18,6 +22,8 @@ __all__ = [
     "ComplementImputer",
     "ConditionalGaussianImputer",
     "ConstantImputer",
+    "DiscretizedLogisticMeansImputer",
+    "DiscretizedLogisticMixtureImputer",
     "GapImputer",
     "GaussianImputer",
     "GaussianMixtureImputer",

@@ -11,7 +11,7 @@ from lexppl.models.imputers.mixture.batched_em import fit_in_batches
 from lexppl.models.imputers.training_rows import check_training_rows
 from lexppl.models.imputers.variance_floor import fill_zero_variances
 
-__all__ = ["check_component_fit", "fit_diagonal_mixture"]
+__all__ = ["check_component_fit", "fit_diagonal_mixture", "usual_least_scale"]
 
 
 def check_component_fit(x: Tensor, components: int, seed: int) -> None:
@@ -69,9 +69,10 @@ def fit_diagonal_mixture(
         least_scale = finite_float("least_scale", least_scale, above=0.0)
     if x.ndim > 2 or least_scale is not None:
         flat = x.detach().flatten(1)
-        least = _usual_least_scale(flat) if least_scale is None else least_scale
-        found = fit_in_batches(flat, components, seed, least)
-        return found.weights, *(t.reshape(-1, *x.shape[1:]) for t in (found.means, found.scales))
+        added = usual_least_scale(flat) if least_scale is None else least_scale
+        found = fit_in_batches(flat, components, seed, added)
+        shape = (-1, *x.shape[1:])
+        return found.weights, found.means.reshape(shape), found.scales.reshape(shape)
     rows = x.detach().cpu().double().numpy()
     varies = (rows != rows[0]).any(0) & (rows.std(0) > 0)
     mean = np.where(varies, rows.mean(0), rows[0])
@@ -91,7 +92,16 @@ def fit_diagonal_mixture(
     )
 
 
-def _usual_least_scale(rows: Tensor) -> float:
-    """A tenth of the root-mean-square standard deviation; of the type's least where none vary."""
+def usual_least_scale(rows: Tensor) -> float:
+    """A tenth of the features' root-mean-square standard deviation, or the square root of the
+    type's machine epsilon where none varies.
+
+    Args:
+        rows: flat rows, shape `(N, D)`.
+
+    Example:
+        >>> round(usual_least_scale(torch.tensor([[0.0, 2.0], [2.0, 2.0]])), 4)
+        0.0707
+    """
     variance = float(rows.var(0, correction=0).double().mean())
     return 0.1 * variance**0.5 if variance > 0 else float(torch.finfo(rows.dtype).eps) ** 0.5
