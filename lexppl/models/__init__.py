@@ -29,6 +29,7 @@ from lexppl.models.counts import (
 from lexppl.models.grid_penalties import GridVariationPenalty, IsingPenalty
 from lexppl.models.grouping import Grouping
 from lexppl.models.imputers import (
+    VAEAC,
     ComplementImputer,
     ConditionalGaussianImputer,
     ConstantImputer,
@@ -37,11 +38,16 @@ from lexppl.models.imputers import (
     GapImputer,
     GaussianImputer,
     GaussianMixtureImputer,
+    ImageDecoder,
+    ImageEncoder,
     KMeansDataImputer,
     MarginalImputer,
     MixtureDataImputer,
     MixtureMeansImputer,
     SquaredMaskImputer,
+    TableDecoder,
+    VAEACImputer,
+    VAEACProposal,
 )
 from lexppl.models.lex import LEX, observe
 from lexppl.models.likelihoods import (
@@ -102,6 +108,7 @@ from lexppl.models.unmasked_predictor import UnmaskedPredictor
 __all__ = [
     "LEX",
     "MLP",
+    "VAEAC",
     "Architecture",
     "BaselineHazard",
     "BernoulliLikelihood",
@@ -136,6 +143,8 @@ __all__ = [
     "HiddenByNature",
     "HorseshoeLinear",
     "ImageArchitecture",
+    "ImageDecoder",
+    "ImageEncoder",
     "IsingPenalty",
     "KLPenalty",
     "KMeansDataImputer",
@@ -167,11 +176,14 @@ __all__ = [
     "SquaredMaskImputer",
     "StudentTLikelihood",
     "TableArchitecture",
+    "TableDecoder",
     "TorchvisionNetwork",
     "TotalVariationPenalty",
     "TreePredictor",
     "UNet",
     "UnmaskedPredictor",
+    "VAEACImputer",
+    "VAEACProposal",
     "ZeroInflatedPoissonLikelihood",
     "black_box",
     "estimator_predictor",

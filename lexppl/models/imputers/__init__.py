@@ -17,8 +17,12 @@ from lexppl.models.imputers.mixture.kmeans_data import KMeansDataImputer
 from lexppl.models.imputers.mixture.mixture_data import MixtureDataImputer
 from lexppl.models.imputers.mixture.mixture_means import MixtureMeansImputer
 from lexppl.models.imputers.squared import SquaredMaskImputer
+from lexppl.models.imputers.vaeac.imputer import VAEACImputer
+from lexppl.models.imputers.vaeac.networks import ImageDecoder, ImageEncoder, TableDecoder
+from lexppl.models.imputers.vaeac.program import VAEAC, VAEACProposal
 
 __all__ = [
+    "VAEAC",
     "ComplementImputer",
     "ConditionalGaussianImputer",
     "ConstantImputer",
@@ -27,6 +31,8 @@ __all__ = [
     "GapImputer",
     "GaussianImputer",
     "GaussianMixtureImputer",
+    "ImageDecoder",
+    "ImageEncoder",
     "Imputed",
     "Imputer",
     "KMeansDataImputer",
@@ -34,4 +40,7 @@ __all__ = [
     "MixtureDataImputer",
     "MixtureMeansImputer",
     "SquaredMaskImputer",
+    "TableDecoder",
+    "VAEACImputer",
+    "VAEACProposal",
 ]
