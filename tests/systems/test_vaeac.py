@@ -20,7 +20,7 @@ def test_a_fit_comes_near_the_true_conditional():
     x = rows(1200)
     state = torch.get_rng_state()
     given = {
-        "vaeac": fit_vaeac(x[:800], latent=2, width=32, epochs=30, batch_size=50, seed=1),
+        "vaeac": fit_vaeac(x[:800], latent=2, width=32, epochs=45, batch_size=50, seed=1),
         "true": ConditionalGaussianImputer(torch.zeros(D), COVARIANCE),
         "alone": GaussianImputer(),
     }
