@@ -3,6 +3,7 @@
 import argparse
 import json
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 import pandas as pd
@@ -113,7 +114,8 @@ def _print(scores: ImputationScores, source: DividedTable) -> None:
         if len(shown):
             print(f"\n{heading}")
             print(text_table(*_cells(shown, figure, scores)))
-    without = [name for name in scores.imputers if table.loc[name, "log_likelihood"].isna().all()]
+    densities = zip(scores.imputers, scores.log_likelihood, strict=True)
+    without = [name for name, each in densities if bool(each.isnan().all())]
     print("\n  ± one standard error over the held-out rows")
     if without:
         print(f"  of points and rows, without a density: {', '.join(without)}")
@@ -141,5 +143,7 @@ def _records(scores: ImputationScores) -> list[dict[str, Any]]:
     return [
         {"imputer": name, "rate": rate}
         | {str(k): None if pd.isna(v) else float(v) for k, v in row.items()}
-        for (name, rate), row in scores.table.to_dict("index").items()
+        for (name, rate), row in zip(
+            product(scores.imputers, scores.rates), scores.table.to_dict("records"), strict=True
+        )
     ]

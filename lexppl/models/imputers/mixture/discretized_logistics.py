@@ -73,7 +73,7 @@ class DiscretizedLogisticMixtureImputer(MixtureImputer):
         seed: int = 0,
         least_scale: float | None = None,
         *,
-        epochs: int = 20,
+        epochs: int = 10,
         learning_rate: float = 0.01,
     ) -> Self:
         """The mixture of high likelihood that Adam finds from the clusters of k-means.
@@ -84,7 +84,8 @@ class DiscretizedLogisticMixtureImputer(MixtureImputer):
             seed: of the start and of the batches; the global random state is not touched.
             least_scale: a least scale, above 0; a step, 1/255, if None. A pixel that is black in
                 all of a component's images would else rule the component out by being grey.
-            epochs: passes over the rows, in batches of 200; 0 leaves the clusters as they are.
+            epochs: passes over the rows, in batches of 200; 0 leaves the clusters as they are. The
+                cost of one grows with B, C and the number of pixels.
             learning_rate: Adam's at the beginning; it falls to 0 along a cosine.
 
         Raises:

@@ -74,7 +74,7 @@ def fit_logistic_mixture(
                 optimizer.zero_grad()
                 for some in places.split(part):
                     loss = -log_likelihood(rows[some], mixture()).sum() / len(places)
-                    loss.backward()  # type: ignore[no-untyped-call]
+                    loss.backward()
                 optimizer.step()
                 schedule.step()
     found = mixture()
