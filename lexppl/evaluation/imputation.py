@@ -167,7 +167,7 @@ def imputation(
             masks = [_keep(x, entries, rate, grouping) for rate in rates]
         for imputer in imputers.values():
             # Each from the same state: what one draws is none of another's business.
-            with seeded(of_draws):
+            with seeded(of_draws, x.device):
                 scores.append([_scored(imputer, x, keep, draws) for keep in masks])
     both = torch.stack([torch.stack([torch.stack(of_rate) for of_rate in own]) for own in scores])
     return ImputationScores(both[:, :, 0], both[:, :, 1], tuple(imputers), rates)

@@ -147,6 +147,25 @@ def test_entries_of_a_group_are_hidden_together():
     assert (~keep).sum(0).min() > 30
 
 
+def test_patches_of_images_are_hidden_whole():
+    x = torch.rand(20, 2, 4, 6, generator=torch.Generator().manual_seed(0))
+    patches = Grouping.patches((2, 4, 6), 2)
+    seen = []
+
+    class Watching(MarginalImputer):
+        def forward(self, x, keep):
+            seen.append(keep)
+            return super().forward(x, keep)
+
+    scores = imputation({"rows": Watching(x)}, x, rates=[0.5], grouping=patches, draws=3)
+    hidden = ~torch.cat(seen)
+    assert hidden.shape == x.shape
+    whole = hidden.reshape(20, 2, 2, 2, 3, 2).float().mean((1, 3, 5))
+    assert set(whole.unique().tolist()) == {0.0, 1.0}
+    assert (whole.sum((1, 2)) == 3).all()
+    assert scores.crps.isfinite().all()
+
+
 def test_a_seed_gives_the_same_whatever_else_is_scored():
     given = gaussians()
     state = torch.get_rng_state()

@@ -11,12 +11,14 @@ from scipy.special import logsumexp
 from sklearn.mixture import GaussianMixture
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from lexppl.choices.imputers import IMPUTERS, OF_PIXELS
 from lexppl.models import (
     GaussianMixtureImputer,
     KMeansDataImputer,
     MixtureDataImputer,
     MixtureMeansImputer,
 )
+from lexppl.models.imputers.by_name import imputer_of
 from lexppl.models.imputers.mixture import batched_em, blocks
 from lexppl.models.imputers.mixture.batched_em import fit_in_batches, start_by_clusters
 
@@ -251,3 +253,21 @@ def test_batches_of_rows_give_scikit_learns_mixture(monkeypatch):
     np.testing.assert_allclose(found.means, expected.means_, atol=1e-6)
     np.testing.assert_allclose(found.scales**2, expected.covariances_, atol=1e-6)
     assert np.abs(start.scales**2 - expected.covariances_).max() > 1e-4  # the control
+
+
+@pytest.mark.parametrize(
+    "name", [n for n in (*IMPUTERS, *OF_PIXELS) if n != "conditional-gaussian"]
+)
+def test_each_name_is_an_imputer_of_images(name):
+    x = images(60)[0]
+    fitted = imputer_of(name, x, seed=0)
+    sample = fitted(x, torch.zeros(3, 60, 1, 4, 4)).sample()
+    assert sample.shape == (3, 60, 1, 4, 4)
+    assert sample.isfinite().all()
+
+
+def test_names_of_images_are_none_of_tables():
+    with pytest.raises(ValueError, match=r"must be one of .*'constant'\]; it is 'logistic-m"):
+        imputer_of("logistic-mixture", torch.rand(5, 2), seed=0)
+    with pytest.raises(ValueError, match="x must be a table"):
+        imputer_of("conditional-gaussian", torch.rand(5, 1, 2, 2), seed=0)

@@ -329,7 +329,7 @@ class ComponentDistribution(TorchDistribution):
     def _reads_own(self) -> bool:
         """Whether draws against kept entries are read: not where masks are hard without gradient.
 
-        Few are drawn all the same, so that a seed gives the same bits whatever asks for them.
+        Where they cost little they are drawn all the same, and nothing has to be asked.
         """
         if not self._soft:
             return False
