@@ -278,6 +278,9 @@ OF_MODELS = [
         ),
     ),
 ]
+ONE_COMPONENT = {"weights": tensor(1), "means": tensor(1, 1), "scales": tensor(1, 1)}
+DECODER = told("TableDecoder", latent=1, features=2, hidden=[3])
+
 OF_IMPUTERS = [
     (lambda: ConstantImputer(0.5), CONSTANT),
     (
@@ -297,6 +300,55 @@ OF_IMPUTERS = [
         told("GaussianMixtureImputer", **MIXTURE),
     ),
     (lambda: models.MixtureMeansImputer.fit(ROWS, 2), told("MixtureMeansImputer", **MIXTURE)),
+    (
+        lambda: models.DiscretizedLogisticMixtureImputer([1.0], [[0.5]], [[0.1]]),
+        told("DiscretizedLogisticMixtureImputer", **ONE_COMPONENT),
+    ),
+    (
+        lambda: models.DiscretizedLogisticMeansImputer([1.0], [[0.5]], [[0.1]]),
+        told("DiscretizedLogisticMeansImputer", **ONE_COMPONENT, pixel_means=tensor(1, 1)),
+    ),
+    (
+        lambda: models.TableDecoder(1, 2, (3,)),
+        told("TableDecoder", latent=1, features=2, hidden=[3]),
+    ),
+    (
+        lambda: models.ImageEncoder(2, 3, (4, 5)),
+        told("ImageEncoder", channels=2, outputs=3, widths=[4, 5]),
+    ),
+    (
+        lambda: models.ImageDecoder(2, 1, 3),
+        told("ImageDecoder", latent=2, channels=1, width=3),
+    ),
+    (
+        lambda: models.VAEAC(network(4, 2), models.TableDecoder(1, 2, (3,))),
+        told(
+            "VAEAC",
+            prior=network_told(4, 2),
+            decoder=DECODER,
+            grouping=None,
+            features="normal",
+            least_scale=0.01,
+        ),
+    ),
+    (
+        lambda: models.VAEACProposal(network(4, 2)),
+        told("VAEACProposal", proposal=network_told(4, 2), grouping=None),
+    ),
+    (
+        lambda: models.VAEACImputer(
+            network(4, 2), models.TableDecoder(1, 2, (3,)), network(4, 2), (2,), "pixels", 0.1
+        ),
+        told(
+            "VAEACImputer",
+            prior=network_told(4, 2),
+            decoder=DECODER,
+            proposal=network_told(4, 2),
+            event_shape=[2],
+            features="pixels",
+            least_scale=0.1,
+        ),
+    ),
     (
         lambda: models.MixtureDataImputer.fit(ROWS, 2),
         told("MixtureDataImputer", **MIXTURE, reference=tensor(4, 2), row_weights=tensor(2, 4)),

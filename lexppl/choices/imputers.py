@@ -17,6 +17,19 @@ IMPUTERS: Mapping[str, str] = MappingProxyType(
 )
 """Names, and what hidden features are replaced with."""
 
+OF_PIXELS: Mapping[str, str] = MappingProxyType(
+    {
+        "logistic-mixture": "draws from a mixture of discretised logistics given the kept ones",
+        "logistic-means": "the means of such a mixture's component, drawn by the kept ones",
+    }
+)
+"""Those that are for images alone."""
+
+LEARNED: Mapping[str, str] = MappingProxyType(
+    {"vaeac": "draws of a variational autoencoder that is given the kept ones"}
+)
+"""Those that are fitted by gradients, which takes longer: `lexppl impute` has them by name."""
+
 GAP = "gap"
 """What trees take in place of an imputer: of their own accord, so that it is none to choose."""
 

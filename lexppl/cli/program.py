@@ -19,6 +19,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "explain": "lexppl.cli.explain_command:run_explain",
         "evaluate": "lexppl.cli.evaluate_command:run_evaluate",
         "compare": "lexppl.cli.compare_command:run_compare",
+        "impute": "lexppl.cli.impute_command:run_impute",
     }
 )
 """Where each command stands; it is loaded once what was typed has been checked, as it loads torch

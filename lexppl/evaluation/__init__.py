@@ -18,6 +18,7 @@ from lexppl.evaluation.explanation_divergence import (
 )
 from lexppl.evaluation.gain_tables import gain_table, row_gains
 from lexppl.evaluation.gains import FeatureGains, feature_gains
+from lexppl.evaluation.imputation import ImputationScores, fair_crps, imputation
 from lexppl.evaluation.learned import BaseRateGain, gain_over_base_rate
 from lexppl.evaluation.penalty_path import PenaltyPath, penalty_path
 from lexppl.evaluation.plateau import plateau
@@ -91,6 +92,7 @@ __all__ = [
     "GuideCheck",
     "GuideFits",
     "GuideWarning",
+    "ImputationScores",
     "LabelOracle",
     "Loo",
     "LooWarning",
@@ -120,6 +122,7 @@ __all__ = [
     "data_randomisation",
     "direction_table",
     "explanation_divergence",
+    "fair_crps",
     "feature_effects",
     "feature_evidence",
     "feature_gains",
@@ -131,6 +134,7 @@ __all__ = [
     "gain_table",
     "guide_check",
     "importance_agreement",
+    "imputation",
     "kendall_w",
     "knockoff_draws",
     "knockoff_table",

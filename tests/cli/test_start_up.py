@@ -40,7 +40,7 @@ for words in json.loads(sys.argv[1]):
 print("\\n" + json.dumps(told))
 """
 
-COMMANDS = ("explain", "evaluate", "compare")
+COMMANDS = ("explain", "evaluate", "compare", "impute")
 HELP = [["--help"], ["--version"], *([command, "--help"] for command in COMMANDS)]
 OUT = ["--out", "results"]
 REFUSED = [
@@ -62,6 +62,14 @@ REFUSED = [
     ["compare", "wien", "--methods", "lex"],
     ["compare", "wine", "--methods", "lex", "--test-share", "0.9"],
     ["compare", "wine", "--methods", "lex", "--out", "full"],
+    ["impute", "wien"],
+    ["impute", "wine", "--imputers", "mice"],
+    ["impute", "wine", "--imputers", "gaussian,gaussian"],
+    ["impute", "wine", "--rates", "1.5"],
+    ["impute", "wine", "--test-share", "1"],
+    ["impute", "wine", "--hide-missing"],
+    ["impute", "wine", "--out", "full/there.txt"],
+    ["impute", "wine", "--device", "cuda:"],
 ]
 REFUSED += [words for words, _ in USAGE.values()]
 

@@ -928,7 +928,7 @@ TWO = ([0.5, 0.5], [[0.0], [1.0]], [[1.0], [1.0]])
         (
             lambda: KMeansDataImputer([0.0], [[0.0]]),
             ValueError,
-            r"centres must have shape \(C, D\)",
+            r"centres must have shape \(C, \*event\)",
         ),
         (lambda: KMeansDataImputer([[0.0]], torch.ones(0, 1)), ValueError, r"shape \(N, 1\)"),
         (lambda: KMeansDataImputer([[0.0], [9.0]], [[0.0]]), ValueError, "row 1 has none"),
@@ -966,7 +966,7 @@ def test_bad_training_rows(kind: type[Imputer]) -> None:
         ((x.long(), 2), TypeError, "floating-point"),
         ((x.numpy(), 2), TypeError, "ndarray"),
         ((x[:1], 1), ValueError, "at least 2 rows"),
-        ((torch.randn(5, 2, 2), 2), ValueError, "must be a table"),
+        ((torch.randn(5), 2), ValueError, "must have shape"),
     ):
         with pytest.raises(error, match=message):
             kind.fit(*arguments)

@@ -21,6 +21,8 @@ from lexppl.cli.options.help_texts import (
     EVALUATE_MORE,
     EXPLAIN,
     EXPLAIN_MORE,
+    IMPUTE,
+    IMPUTE_MORE,
 )
 from lexppl.cli.options.table_options import table_options
 from lexppl.cli.options.typed_values import (
@@ -28,6 +30,7 @@ from lexppl.cli.options.typed_values import (
     fraction,
     int_at_least,
     penalty_or_auto,
+    rates,
     sizes,
 )
 
@@ -73,9 +76,14 @@ def parser() -> OneLineParser:
     commands = top.add_subparsers(
         prog="lexppl", dest="command", metavar="COMMAND", required=True, help=argparse.SUPPRESS
     )
-    usage = "DATA --out DIR", "SET", "DATA --methods A,B,…"
-    texts = (EXPLAIN, EXPLAIN_MORE), (EVALUATE, EVALUATE_MORE), (COMPARE, COMPARE_MORE)
-    fill = {"explain": _explain, "evaluate": _evaluate, "compare": _compare}
+    usage = "DATA --out DIR", "SET", "DATA --methods A,B,…", "DATA"
+    texts = (
+        (EXPLAIN, EXPLAIN_MORE),
+        (EVALUATE, EVALUATE_MORE),
+        (COMPARE, COMPARE_MORE),
+        (IMPUTE, IMPUTE_MORE),
+    )
+    fill = {"explain": _explain, "evaluate": _evaluate, "compare": _compare, "impute": _impute}
     for (name, options), needed, (text, more) in zip(fill.items(), usage, texts, strict=True):
         options(
             commands.add_parser(
@@ -172,6 +180,48 @@ def _evaluate(command: argparse.ArgumentParser) -> None:
     _model_options(command, EVALUATED_BY["imputer"], replicates=1, penalty=EVALUATED_BY["penalty"])
     _fit_options(command, EVALUATED_BY["epochs"], EVALUATED_BY["batch_size"], 0.1)
     _output_options(command)
+
+
+def _impute(command: argparse.ArgumentParser) -> None:
+    command.add_argument("data", metavar="DATA", help="as in explain: a name or a table")
+    command.add_argument("--out", metavar="FILE", help="write the figures as JSON too")
+    command.add_argument("--overwrite", action="store_true", help="replace FILE")
+    table_options(command.add_argument_group("the table"))
+    group = command.add_argument_group("the imputers")
+    group.add_argument(
+        "--imputers", metavar="A,B,…", help="see below (default: all but those that take longer)"
+    )
+    group.add_argument(
+        "--rates",
+        type=rates,
+        metavar="RATE,…",
+        help="shares of the features that are hidden (default: 0.1,0.3,0.5,0.7,0.9)",
+    )
+    group.add_argument(
+        "--draws",
+        type=int_at_least(2),
+        default=50,
+        metavar="D",
+        help="draws of each row and rate (default: 50)",
+    )
+    group.add_argument(
+        "--seed",
+        type=int_at_least(0),
+        default=0,
+        help="the same seed gives the same numbers (default: 0)",
+    )
+    group.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, mps … (default: cpu)")
+    group.add_argument(
+        "--test-share",
+        type=fraction(of="the rows"),
+        default=0.2,
+        metavar="SHARE",
+        help="share of rows held out and scored (default: 0.2)",
+    )
+    # All others are fitted on.
+    command.set_defaults(valid_share=None)
+    command.add_argument("--quiet", action="store_true", help="show no progress")
+    command.add_argument("--debug", action="store_true", help=argparse.SUPPRESS)
 
 
 def _model_options(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from lexppl.atomic_output import check_output_file, check_output_folder
 from lexppl.choices.compared import LIBRARIES
+from lexppl.choices.imputers import IMPUTERS, LEARNED
 from lexppl.choices.methods import METHODS
 from lexppl.choices.regimes import Regime
 from lexppl.choices.settings import check_settings
@@ -46,6 +47,13 @@ def check_options(options: argparse.Namespace) -> None:
                 "--hide-missing is for lexppl explain: the methods that compare puts side by side, "
                 "and their judge, see every value; give --drop-missing"
             )
+    if options.command == "impute":
+        imputers_of(options.imputers)
+        if options.hide_missing:
+            raise UsageError(
+                "--hide-missing is for lexppl explain: a hidden value must be known to be scored; "
+                "give --drop-missing"
+            )
     _check_device(options.device)
     if options.command == "explain":
         check_output_folder(options.out, options.overwrite, OUTPUTS)
@@ -77,6 +85,31 @@ def methods_of(text: str) -> list[str]:
         )
     if len(set(names)) < len(names):
         raise UsageError(f"--methods names a method twice: {text}")
+    return names
+
+
+def imputers_of(text: str | None) -> list[str]:
+    """The imputers that are scored, from their names between commas; all but the slow if None.
+
+    Raises:
+        UsageError: none, one that is not there, or one twice.
+
+    Example:
+        >>> imputers_of("marginal, vaeac")
+        ['marginal', 'vaeac']
+    """
+    if text is None:
+        return list(IMPUTERS)
+    known = (*IMPUTERS, *LEARNED)
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    unknown = [name for name in names if name not in known]
+    if unknown or not names:
+        raise UsageError(
+            f"--imputers takes names separated by commas; {', '.join(unknown) or 'none'} given, of "
+            f"{', '.join(known)}"
+        )
+    if len(set(names)) < len(names):
+        raise UsageError(f"--imputers names an imputer twice: {text}")
     return names
 
 

@@ -2,6 +2,7 @@
 
 from lexppl.choices.compared import LIBRARIES
 from lexppl.choices.data_sets import TARGETS, synthetic_names
+from lexppl.choices.imputers import IMPUTERS, LEARNED
 from lexppl.choices.methods import METHODS
 
 DESCRIPTION = """\
@@ -11,12 +12,14 @@ commands:
   explain    fit an explainer on a data set and write what it found: a report, tables, a posterior
   evaluate   fit an explainer on a synthetic set, whose relevant features are known, and judge it
   compare    put methods side by side on a data set, this library's and others, under one judge
+  impute     score imputers by what they make of hidden values, so that one can be chosen
 
 examples:
   lexppl explain breast_cancer --out results
   lexppl explain houses.csv --target price --out results
   lexppl evaluate S3
   lexppl compare wine --methods lex,real_x,shap
+  lexppl impute breast_cancer
 
 `lexppl COMMAND --help` tells all options of a command."""
 
@@ -79,3 +82,22 @@ examples:
   lexppl compare breast_cancer --methods lex,real_x,l2x
   lexppl compare wine --methods lex,shap,lime,permutation --sizes 1,2,4
   lexppl compare S3 --methods lex,tabnet --out figures.json"""
+
+IMPUTE = """\
+Score what hidden features can be replaced with: each imputer is fitted on a part of the rows, and
+asked for features that are hidden from held-out ones, given those that are kept. Figures are by the
+share of features that is hidden, with their standard errors over rows: CRPS, in standard deviations
+of a feature, the smaller the better; and, for imputers with a density, the log-likelihood of the
+hidden values in nats each, the larger the better. Choose one for `lexppl explain --imputer`."""
+
+_NAMED = "\n".join(f"  {name}: {meaning}" for name, meaning in {**IMPUTERS, **LEARNED}.items())
+
+IMPUTE_MORE = f"""\
+imputers, by what hidden features are replaced with:
+{_NAMED}
+  {", ".join(LEARNED)} takes longer, and is scored where it is named
+
+examples:
+  lexppl impute breast_cancer
+  lexppl impute houses.csv --target price --imputers marginal,conditional-gaussian,vaeac
+  lexppl impute wine --rates 0.25,0.75 --out imputers.json"""

@@ -53,6 +53,11 @@ def sizes(text: str) -> list[int]:
     return [int_at_least(1)(part) for part in text.split(",")]
 
 
+def rates(text: str) -> list[float]:
+    """Shares between commas, strictly between 0 and 1."""
+    return [fraction(of="the features")(part.strip()) for part in text.split(",")]
+
+
 def _read(text: str, number: Callable[[str], Number], check: Callable[..., Number]) -> Number:
     value: Any = text
     # What is no number at all is refused by the check, as it was typed.

@@ -8,19 +8,31 @@ from lexppl.models.imputers.gaussian import GaussianImputer
 from lexppl.models.imputers.imputed import Imputed
 from lexppl.models.imputers.imputer import Imputer
 from lexppl.models.imputers.marginal import MarginalImputer
+from lexppl.models.imputers.mixture.discretized_logistics import (
+    DiscretizedLogisticMeansImputer,
+    DiscretizedLogisticMixtureImputer,
+)
 from lexppl.models.imputers.mixture.gaussian_mixture import GaussianMixtureImputer
 from lexppl.models.imputers.mixture.kmeans_data import KMeansDataImputer
 from lexppl.models.imputers.mixture.mixture_data import MixtureDataImputer
 from lexppl.models.imputers.mixture.mixture_means import MixtureMeansImputer
 from lexppl.models.imputers.squared import SquaredMaskImputer
+from lexppl.models.imputers.vaeac.imputer import VAEACImputer
+from lexppl.models.imputers.vaeac.networks import ImageDecoder, ImageEncoder, TableDecoder
+from lexppl.models.imputers.vaeac.program import VAEAC, VAEACProposal
 
 __all__ = [
+    "VAEAC",
     "ComplementImputer",
     "ConditionalGaussianImputer",
     "ConstantImputer",
+    "DiscretizedLogisticMeansImputer",
+    "DiscretizedLogisticMixtureImputer",
     "GapImputer",
     "GaussianImputer",
     "GaussianMixtureImputer",
+    "ImageDecoder",
+    "ImageEncoder",
     "Imputed",
     "Imputer",
     "KMeansDataImputer",
@@ -28,4 +40,7 @@ __all__ = [
     "MixtureDataImputer",
     "MixtureMeansImputer",
     "SquaredMaskImputer",
+    "TableDecoder",
+    "VAEACImputer",
+    "VAEACProposal",
 ]

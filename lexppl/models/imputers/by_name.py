@@ -3,13 +3,17 @@
 import torch
 from torch import Tensor
 
-from lexppl.choices.imputers import GAP, IMPUTERS
+from lexppl.choices.imputers import GAP, IMPUTERS, OF_PIXELS
 from lexppl.models.imputers.conditional_gaussian import ConditionalGaussianImputer
 from lexppl.models.imputers.constant import ConstantImputer
 from lexppl.models.imputers.gap import GapImputer
 from lexppl.models.imputers.gaussian import GaussianImputer
 from lexppl.models.imputers.imputer import Imputer
 from lexppl.models.imputers.marginal import MarginalImputer
+from lexppl.models.imputers.mixture.discretized_logistics import (
+    DiscretizedLogisticMeansImputer,
+    DiscretizedLogisticMixtureImputer,
+)
 from lexppl.models.imputers.mixture.gaussian_mixture import GaussianMixtureImputer
 from lexppl.models.imputers.mixture.kmeans_data import KMeansDataImputer
 from lexppl.models.imputers.mixture.mixture_data import MixtureDataImputer
@@ -26,9 +30,14 @@ def imputer_of(name: str, x: Tensor, seed: int) -> Imputer:
     """The imputer of a name, fitted on training rows.
 
     Args:
-        name: one of :data:`lexppl.choices.imputers.IMPUTERS`, or "gap".
-        x: standardised training rows, `(N, D)`.
+        name: one of :data:`lexppl.choices.imputers.IMPUTERS`, or "gap"; of images also one of
+            :data:`lexppl.choices.imputers.OF_PIXELS`.
+        x: training rows, standardised ones of a table `(N, D)`, or images `(N, channels, H, W)` in
+            [0, 1], which "conditional-gaussian" does not take.
         seed: of the choice of reference rows, and of the start of a mixture's fit.
+
+    Raises:
+        ValueError: a name that is none; of "conditional-gaussian", images.
 
     Example:
         >>> imputer_of("marginal", torch.zeros(3, 2), seed=0).reference.shape
@@ -49,11 +58,16 @@ def imputer_of(name: str, x: Tensor, seed: int) -> Imputer:
         return MixtureDataImputer.fit(x, components, seed, reference=_some_rows(x, seed))
     if name == "kmeans-data":
         return KMeansDataImputer.fit(x, components, seed, reference=_some_rows(x, seed))
+    if x.ndim > 2 and name == "logistic-mixture":
+        return DiscretizedLogisticMixtureImputer.fit(x, components, seed)
+    if x.ndim > 2 and name == "logistic-means":
+        return DiscretizedLogisticMeansImputer.fit(x, components, seed)
     if name == GAP:
         return GapImputer()
     if name == "constant":
         return ConstantImputer(0.0).to(x.device, x.dtype)
-    raise ValueError(f"imputer must be one of {list(IMPUTERS)}; it is {name!r}")
+    known = [*IMPUTERS, *(OF_PIXELS if x.ndim > 2 else ())]
+    raise ValueError(f"imputer must be one of {known}; it is {name!r}")
 
 
 def _some_rows(x: Tensor, seed: int) -> Tensor:

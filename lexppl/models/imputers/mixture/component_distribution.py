@@ -2,44 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from functools import reduce
 
 import torch
 from pyro.distributions.torch_distribution import TorchDistribution
 from torch import Tensor
 from torch.distributions import constraints
 
-__all__ = ["ComponentDistribution", "ComponentFeatures"]
+from lexppl.distributions.gradients import may_carry_gradient
+from lexppl.models.imputers.mixture.blocks import blocks, each_block
+from lexppl.models.imputers.mixture.component_features import ComponentFeatures, Evidence
 
-
-class ComponentFeatures(Protocol):
-    """The features of a row under each of C components.
-
-    `means` and `variances` are those of the features, shape `(C, D)`.
-    """
-
-    @property
-    def means(self) -> Tensor: ...
-
-    @property
-    def variances(self) -> Tensor: ...
-
-    def draw(self, component: Tensor) -> Tensor:
-        """Features of rows, shape `(…, D)`.
-
-        Args:
-            component: whole numbers below C, of shape `(…, 1)`, one for a whole row, or `(…, D)`:
-                then each entry is drawn on its own.
-        """
-
-    def log_prob(self, value: Tensor) -> Tensor:
-        """The log-density of each entry of `value` `(…, D)` under each component, shape
-        `(…, D, C)`.
-
-        Raises:
-            NotImplementedError: where the features are points.
-        """
+__all__ = ["ComponentDistribution"]
 
 
 class ComponentDistribution(TorchDistribution):
@@ -59,17 +34,26 @@ class ComponentDistribution(TorchDistribution):
 
     The component is chosen without a gradient; means and densities have theirs.
 
+    Rows may be images: D is the number of their entries. The scores of all masks are one product of
+    matrices `(L, D) × (D, C)` for each row. Memory is bounded whatever C is: beside tensors of the
+    size of the masks, `(…, B, D)`, and of the scores, `(…, B, C)`, a computation holds a few
+    with features and components both, of :data:`.blocks.NUMBERS_AT_ONCE` numbers at most or of one
+    component. Gradients of means, variances and densities compute the components again, and keep a
+    tensor of the size of the masks for each few of them; draws have none to keep.
+
     Args:
-        keep: boolean or in [0, 1], shape `(…, B, D)` or broadcastable to it.
+        keep: boolean or in [0, 1], shape `(…, B, *event)` or broadcastable to it.
         log_weights: `a`, shape `(C,)`.
-        evidence: `e`, shape `(B, D, C)`.
+        evidence: `e` of the rows.
         features: what each component's features are.
+        event_shape: of a row, D entries in all; `(D,)` if None.
         nearest: give all probability to the largest score, the first of equal ones.
 
     Example:
+        >>> from lexppl.models.imputers.mixture.gaussian_evidence import GaussianEvidence
         >>> from lexppl.models.imputers.mixture.mixture_means import FeatureMeans
         >>> means = torch.tensor([[1.0, 2.0], [-1.0, -2.0]])
-        >>> evidence = torch.tensor([[[0.0, 0.0], [0.0, -99.0]]])
+        >>> evidence = GaussianEvidence(torch.tensor([[0.0, 2.0]]), means, 0.1 * torch.ones(2, 2))
         >>> keep = torch.tensor([[False, True]])
         >>> ComponentDistribution(keep, torch.zeros(2), evidence, FeatureMeans(means)).mean[0, 0]
         tensor(1.)
@@ -77,36 +61,43 @@ class ComponentDistribution(TorchDistribution):
 
     arg_constraints: dict[str, constraints.Constraint] = {}  # noqa: RUF012
     has_rsample = True
-    support = constraints.real_vector
 
     def __init__(
         self,
         keep: Tensor,
         log_weights: Tensor,
-        evidence: Tensor,
+        evidence: Evidence,
         features: ComponentFeatures,
+        event_shape: Sequence[int] | None = None,
         nearest: bool = False,
         validate_args: bool | None = None,
     ) -> None:
-        if keep.ndim < 2:
+        event = evidence.x.shape[-1:] if event_shape is None else torch.Size(event_shape)
+        if keep.ndim <= len(event):
             keep = keep.unsqueeze(0)
-        keep = keep.expand(*keep.shape[:-1], evidence.shape[-2])
+        keep = keep.expand(*keep.shape[: -len(event)], *event).flatten(-len(event))
         self._soft = keep.dtype != torch.bool
-        self._keep = keep.to(evidence.dtype)
+        self._keep = keep.to(evidence.x.dtype)
         self._kept = keep > 0.5 if self._soft else keep
         self._log_weights = log_weights
         self._evidence = evidence
         self._features = features
         self._nearest = nearest
-        self._scores = log_weights + torch.einsum("...bd,bdc->...bc", self._keep, evidence)
+        self._evidence_offset = None if nearest else self._largest_evidence()
+        self._whole_evidence: Tensor | None = None
+        if len(self._blocks(evidence.x.shape)) == 1:
+            self._whole_evidence = self._evidence_of(slice(0, self._components))
+        batch_shape = torch.broadcast_shapes(keep.shape[:-1], evidence.x.shape[:-1])
+        self._flat_shape = batch_shape + keep.shape[-1:]
         with torch.no_grad():
-            self._joint_ends = self._probabilities(self._scores).cumsum(-1)
-            # Of each entry's own component; None where nothing asks for it.
+            self._joint_ends = self._probabilities(self._scores()).cumsum(-1)
+            # Of each entry's own component; None where nothing asks for it, or where it is found
+            # for a few components at a time.
             self._own_ends: Tensor | None = None
-            if self._soft:
-                self._own_ends = self._probabilities(self._own_scores()).cumsum(-1)
-        batch_shape = torch.broadcast_shapes(keep.shape[:-1], evidence.shape[:-2])
-        super().__init__(batch_shape, keep.shape[-1:], validate_args=validate_args)
+            if self._soft and len(self._blocks(self._flat_shape)) == 1:
+                own = self._own_scores(slice(0, self._components))
+                self._own_ends = self._probabilities(own).cumsum(-1)
+        super().__init__(batch_shape, event, validate_args=validate_args)
 
     def expand(
         self, batch_shape: torch.Size, _instance: ComponentDistribution | None = None
@@ -119,9 +110,11 @@ class ComponentDistribution(TorchDistribution):
             "_kept",
             "_log_weights",
             "_evidence",
+            "_evidence_offset",
+            "_whole_evidence",
             "_features",
             "_nearest",
-            "_scores",
+            "_flat_shape",
             "_joint_ends",
             "_own_ends",
         ):
@@ -132,50 +125,79 @@ class ComponentDistribution(TorchDistribution):
         return new
 
     @property
+    def support(self) -> constraints.Constraint:
+        """The reals, entry by entry."""
+        return constraints.independent(constraints.real, len(self.event_shape))
+
+    @property
     def probabilities(self) -> Tensor:
         """Of the components, given what was kept: shape `(…, B, C)`."""
-        return self._probabilities(self._scores)
+        return self._probabilities(self._scores())
+
+    @property
+    def log_probabilities(self) -> Tensor:
+        """Their logarithms, which those near 0 have too; not of the nearest."""
+        return self._scores().log_softmax(-1)
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        """Draws of shape `(*sample_shape, …, B, D)`."""
+        """Draws of shape `(*sample_shape, …, B, *event)`."""
         shape = torch.Size(sample_shape) + self.batch_shape
         together = self._features.draw(_drawn(self._joint_ends, shape).unsqueeze(-1))
-        if self._own_ends is None:
-            return together
-        alone = self._features.draw(_drawn(self._own_ends, shape + self.event_shape))
-        return torch.where(self._kept, alone, together)
+        drawn = together
+        if self._reads_own():
+            own_shape = shape + self._flat_shape[-1:]
+            if self._own_ends is None:
+                own = self._own_drawn(own_shape)
+            else:
+                own = _drawn(self._own_ends, own_shape)
+            drawn = torch.where(self._kept, self._features.draw(own), together)
+        return drawn.reshape(shape + self.event_shape)
 
     @property
     def mean(self) -> Tensor:
-        """The mean of each entry, shape `(…, B, D)`."""
-        mean = (self._of_entries() * self._features.means.mT).sum(-1)
-        return mean.expand(self.batch_shape + self.event_shape)
+        """The mean of each entry, shape `(…, B, *event)`."""
+        return self._unflat(self._flat_mean())
 
     @property
     def variance(self) -> Tensor:
-        """The variance of each entry, shape `(…, B, D)`."""
-        means = self._features.means.mT
-        probabilities = self._of_entries()
-        mean = (probabilities * means).sum(-1, keepdim=True)
-        spread = self._features.variances.mT + (means - mean) ** 2
-        return (probabilities * spread).sum(-1).expand(self.batch_shape + self.event_shape)
+        """The variance of each entry, shape `(…, B, *event)`."""
+        means, variances = self._features.means.mT, self._features.variances.mT
+        mean = self._flat_mean().unsqueeze(-1)
+        of_entries = self._of_entries()
+
+        def spread(block: slice) -> Tensor:
+            within = variances[:, block] + (means[:, block] - mean) ** 2
+            return (of_entries(block) * within).sum(-1)
+
+        return self._unflat(reduce(torch.add, each_block(self._blocks(self._flat_shape), spread)))
 
     def log_prob_hidden(self, value: Tensor, hidden: Tensor) -> Tensor:
         """The joint log-density of the draws at the entries `hidden`, shape `(…, B)`.
 
         Args:
-            value: the draws, shape `(…, B, D)`; what stands outside `hidden` is not read.
+            value: the draws, shape `(…, B, *event)`; what stands outside `hidden` is not read.
             hidden: boolean; must hold on H, and may on entries of S.
 
         Raises:
             NotImplementedError: where the features of a component are points.
         """
-        entries = self._features.log_prob(value)
+        value, hidden = self._flat(value), self._flat(hidden)
+        pieces = self._blocks(torch.broadcast_shapes(value.shape, hidden.shape, self._flat_shape))
         together = (hidden & ~self._kept).unsqueeze(-1)
-        joint = self._scores.log_softmax(-1) + torch.where(together, entries, 0).sum(-2)
-        log_prob = joint.logsumexp(-1)
+
+        def joint(block: slice) -> Tensor:
+            return torch.where(together, self._features.log_prob(value, block), 0).sum(-2)
+
+        scores = self._scores().log_softmax(-1)
+        log_prob = (scores + torch.cat(list(each_block(pieces, joint)), -1)).logsumexp(-1)
         if self._soft:
-            alone = (self._own_scores().log_softmax(-1) + entries).logsumexp(-1)
+            normaliser = self._own_normaliser()
+
+            def own(block: slice) -> Tensor:
+                scores = self._own_scores(block) - normaliser.unsqueeze(-1)
+                return (scores + self._features.log_prob(value, block)).logsumexp(-1)
+
+            alone = reduce(torch.logaddexp, each_block(pieces, own))
             log_prob = log_prob + torch.where(hidden & self._kept, alone, 0).sum(-1)
         return log_prob
 
@@ -193,13 +215,45 @@ class ComponentDistribution(TorchDistribution):
             )
         return self.log_prob_hidden(value, torch.ones_like(value, dtype=torch.bool))
 
-    def _of_entries(self) -> Tensor:
-        """The components' probabilities for each entry, `(…, B, D, C)`."""
-        joint = self._probabilities(self._scores).unsqueeze(-2)
-        if not self._soft:
-            return joint
-        own = self._probabilities(self._own_scores())
-        return torch.where(self._kept.unsqueeze(-1), own, joint)
+    @property
+    def _components(self) -> int:
+        return len(self._log_weights)
+
+    def _blocks(self, shape: torch.Size) -> list[slice]:
+        """Of components, for tensors that are of this shape for each."""
+        return blocks(self._components, shape.numel())
+
+    def _flat(self, value: Tensor) -> Tensor:
+        events = len(self.event_shape)
+        return value.expand(*value.shape[:-events], *self.event_shape).flatten(-events)
+
+    def _unflat(self, value: Tensor) -> Tensor:
+        return value.expand(self.batch_shape + self._flat_shape[-1:]).reshape(
+            self.batch_shape + self.event_shape
+        )
+
+    def _largest_evidence(self) -> Tensor:
+        """Of each feature, over components: one far from all of them would else drown the digits
+        of the others' differences."""
+        with torch.no_grad():
+            pieces = self._blocks(self._evidence.x.shape)
+            largest = (self._evidence.of(block).amax(-1) for block in pieces)
+            return reduce(torch.maximum, largest).unsqueeze(-1)
+
+    def _evidence_of(self, block: slice) -> Tensor:
+        if self._whole_evidence is not None:
+            return self._whole_evidence[..., block]
+        evidence = self._evidence.of(block)
+        return evidence if self._evidence_offset is None else evidence - self._evidence_offset
+
+    def _scores(self) -> Tensor:
+        """Of the components, `(…, B, C)`."""
+
+        def kept_evidence(block: slice) -> Tensor:
+            return torch.einsum("...bd,bdc->...bc", self._keep, self._evidence_of(block))
+
+        pieces = self._blocks(self._evidence.x.shape)
+        return self._log_weights + torch.cat(list(each_block(pieces, kept_evidence)), -1)
 
     def _probabilities(self, scores: Tensor) -> Tensor:
         if not self._nearest:
@@ -207,9 +261,105 @@ class ComponentDistribution(TorchDistribution):
         components = torch.arange(scores.shape[-1], device=scores.device)
         return (components == scores.argmax(-1, keepdim=True)).to(scores.dtype)
 
-    def _own_scores(self) -> Tensor:
-        """Scores without each entry's own evidence, `(…, B, D, C)`."""
-        return self._log_weights + _sum_of_others(self._keep.unsqueeze(-1) * self._evidence)
+    def _own_scores(self, block: slice) -> Tensor:
+        """Scores without each entry's own evidence, `(…, B, D, c)`."""
+        evidence = self._evidence_of(block)
+        terms = self._keep.unsqueeze(-1) * evidence
+        if len(self._blocks(self._flat_shape)) == 1:
+            return self._log_weights[block] + _sum_of_others(terms)
+        # Of many entries sums from both ends take several times as long. In double precision a
+        # difference keeps the digits of small sums, but beside a term of 10 ** 12 nats.
+        precise = terms.dtype if terms.device.type == "mps" else torch.float64
+        total = torch.einsum(
+            "...bd,bdc->...bc", self._keep.to(precise), evidence.to(precise)
+        ).unsqueeze(-2)
+        return self._log_weights[block] + (total - terms).to(terms.dtype)
+
+    def _own_normaliser(self) -> Tensor:
+        """What makes them log-probabilities, `(…, B, D)`; of the nearest, their largest."""
+
+        def largest(block: slice) -> Tensor:
+            scores = self._own_scores(block)
+            return scores.amax(-1) if self._nearest else scores.logsumexp(-1)
+
+        join = torch.maximum if self._nearest else torch.logaddexp
+        return reduce(join, each_block(self._blocks(self._flat_shape), largest))
+
+    def _own_nearest(self) -> Tensor:
+        """The component of the largest own score, the first of equal ones, `(…, B, D)`."""
+        best, place = None, None
+        for block in self._blocks(self._flat_shape):
+            value, found = self._own_scores(block).max(-1)
+            found = found + block.start
+            if best is None or place is None:
+                best, place = value, found
+            else:
+                place = torch.where(value > best, found, place)
+                best = torch.maximum(best, value)
+        if place is None:
+            raise ValueError("a mixture needs a component")
+        return place
+
+    def _of_entries(self) -> Callable[[slice], Tensor]:
+        """A function from components to their probabilities for each entry, `(…, B, D, c)`."""
+        joint = self.probabilities.unsqueeze(-2)
+        if not self._soft:
+            return lambda block: joint[..., block]
+        kept = self._kept.unsqueeze(-1)
+        if self._nearest:
+            nearest = self._own_nearest().unsqueeze(-1)
+            components = torch.arange(self._components, device=nearest.device)
+            return lambda block: torch.where(
+                kept, (nearest == components[block]).to(joint.dtype), joint[..., block]
+            )
+        normaliser = self._own_normaliser().unsqueeze(-1)
+        return lambda block: torch.where(
+            kept, (self._own_scores(block) - normaliser).exp(), joint[..., block]
+        )
+
+    def _flat_mean(self) -> Tensor:
+        means = self._features.means.mT
+        of_entries = self._of_entries()
+
+        def part(block: slice) -> Tensor:
+            return (of_entries(block) * means[:, block]).sum(-1)
+
+        return reduce(torch.add, each_block(self._blocks(self._flat_shape), part))
+
+    def _reads_own(self) -> bool:
+        """Whether draws against kept entries are read: not where masks are hard without gradient.
+
+        Where they cost little they are drawn all the same, and nothing has to be asked.
+        """
+        if not self._soft:
+            return False
+        if self._own_ends is not None:
+            return True
+        if torch.is_grad_enabled() and may_carry_gradient(self._keep):
+            return True
+        if may_carry_gradient(self._keep.detach()):  # inside vmap, where nothing can be asked
+            return True
+        return bool((self._kept & (self._keep < 1)).any())
+
+    @torch.no_grad()
+    def _own_drawn(self, shape: torch.Size) -> Tensor:
+        """As :func:`_drawn`, of probabilities that are computed for a few components at a time."""
+        uniform = torch.rand((*shape, 1), dtype=self._keep.dtype, device=self._keep.device)
+        if self._nearest:
+            return self._own_nearest().expand(shape)
+        normaliser = self._own_normaliser().unsqueeze(-1)
+        before = torch.zeros_like(normaliser)
+        count = torch.zeros(shape, dtype=torch.long, device=uniform.device)
+        last = torch.zeros(normaliser.shape[:-1], dtype=torch.long, device=uniform.device)
+        for block in self._blocks(shape):
+            probabilities = (self._own_scores(block) - normaliser).exp()
+            places = torch.arange(block.start, block.stop, device=uniform.device)
+            last = torch.maximum(last, torch.where(probabilities > 0, places, 0).amax(-1))
+            ends = before + probabilities.cumsum(-1)
+            count = count + (uniform >= ends).sum(-1)
+            before = ends[..., -1:]
+        # Rounding leaves the last end near 1: no component without probability is ever drawn.
+        return torch.minimum(count, last)
 
 
 def _sum_of_others(terms: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lexppl.models.imputers.mixture.component_distribution import ComponentFeatures
+from lexppl.models.imputers.mixture.component_features import ComponentFeatures
 from lexppl.models.imputers.mixture.mixture_imputer import MixtureImputer
 
 __all__ = ["GaussianFeatures", "GaussianMixtureImputer"]
@@ -31,12 +31,13 @@ class GaussianMixtureImputer(MixtureImputer):
     (`straight_through=True`). Means, variances and densities are exact, gradients included. A
     boolean `keep` needs no draws for what is kept, and costs less.
 
-    Tables only: rows of shape `(D,)`.
+    Rows are tables' `(D,)` or images' `(channels, H, W)`; for memory see
+    :class:`.ComponentDistribution`.
 
     Args:
         weights: π, shape `(C,)`, positive, of sum 1.
-        means: μ, shape `(C, D)`, in the units of the features.
-        scales: the standard deviations σ > 0, shape `(C, D)`.
+        means: μ, shape `(C, *event)`, in the units of the features.
+        scales: the standard deviations σ > 0, shape `(C, *event)`.
 
     Raises:
         TypeError: when they are not of one floating-point type.
@@ -59,7 +60,7 @@ class GaussianMixtureImputer(MixtureImputer):
 
     def component_features(self) -> ComponentFeatures:
         """The Gaussians of each component."""
-        return GaussianFeatures(self.means, self.scales)
+        return GaussianFeatures(self.means.flatten(1), self.scales.flatten(1))
 
 
 class GaussianFeatures(NamedTuple):
@@ -89,8 +90,8 @@ class GaussianFeatures(NamedTuple):
             mean, torch.randn(mean.shape, dtype=mean.dtype, device=mean.device), scale
         )
 
-    def log_prob(self, value: Tensor) -> Tensor:
+    def log_prob(self, value: Tensor, components: slice) -> Tensor:
         distribution = torch.distributions.Normal(
-            self.means.mT, self.scales.mT, validate_args=False
+            self.means[components].mT, self.scales[components].mT, validate_args=False
         )
         return distribution.log_prob(value.unsqueeze(-1))

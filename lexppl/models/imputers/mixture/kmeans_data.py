@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -34,12 +34,12 @@ class KMeansDataImputer(Imputer):
     of a row of the cluster nearest in the other features. The gradient with respect to `keep` is
     `x − u` with that row's `u`; the choice of the cluster has none.
 
-    The distribution is a set of point masses; it has no `log_prob`. Tables only: rows of shape
-    `(D,)`.
+    The distribution is a set of point masses; it has no `log_prob`. Rows are tables' `(D,)` or
+    images' `(channels, H, W)`.
 
     Args:
-        centres: `m`, shape `(C, D)`.
-        reference: the rows ρ, shape `(N, D)`, N at least 1, finite.
+        centres: `m`, shape `(C, *event)`.
+        reference: the rows ρ, shape `(N, *event)`, N at least 1, finite.
         row_weights: shape `(C, N)`, non-negative, the weights of the rows in each cluster; if None,
             equal for the rows that are nearest to a centre and 0 for the others.
 
@@ -69,9 +69,9 @@ class KMeansDataImputer(Imputer):
     ) -> None:
         super().__init__()
         self._register("centres", centres)
-        if self.centres.ndim != 2 or self.centres.numel() == 0:
+        if self.centres.ndim < 2 or self.centres.numel() == 0:
             raise ValueError(
-                f"centres must have shape (C, D); it has shape {tuple(self.centres.shape)}"
+                f"centres must have shape (C, *event); it has shape {tuple(self.centres.shape)}"
             )
         self._register("reference", reference)
         check_reference(self.reference, self.centres, "centres")
@@ -86,18 +86,19 @@ class KMeansDataImputer(Imputer):
     ) -> Self:
         """The clusters of k-means, the largest first; those without a reference row are left out.
 
-        It runs on the CPU in float64; the result has the type and the device of `x`.
+        It runs on the CPU, in float64 for tables and in the type of `x` for images, of which one
+        start is made in place of 10; the result has the type and the device of `x`.
 
         Args:
-            x: training rows, shape `(B, D)`, finite, standardised.
+            x: training rows, shape `(B, *event)`, finite, standardised (pixels need not be).
             components: C, the clusters, from 1 to B.
             seed: of the start; the global random state is not touched.
-            reference: rows to take features from, shape `(N, D)`: validation rows in the paper; `x`
-                if None.
+            reference: rows to take features from, shape `(N, *event)`: validation rows in the
+                paper; `x` if None.
 
         Raises:
             TypeError: when `x` is not a floating-point tensor, `reference` not of its type.
-            ValueError: when `x` is not a finite table of 2 rows or more, the components are no
+            ValueError: when `x` is not finite or has fewer than 2 rows, the components are no
                 whole number from 1 to its rows, or `reference` does not fit it.
 
         Source: `sklearn.cluster.KMeans`, the best of 10 starts.
@@ -113,10 +114,11 @@ class KMeansDataImputer(Imputer):
         check_component_fit(x, components, seed)
         if reference is None:
             reference = x
-        rows = x.detach().cpu().double().numpy()
-        clusters = KMeans(components, n_init=10, random_state=seed).fit(rows)
-        centres = torch.from_numpy(clusters.cluster_centers_).to(x)
-        check_reference(reference, centres, "x")
+        check_reference(reference, x, "x")
+        table = x.ndim == 2
+        rows = (x.double() if table else x).detach().flatten(1).cpu().numpy()
+        clusters = KMeans(components, n_init=10 if table else 1, random_state=seed).fit(rows)
+        centres = torch.from_numpy(clusters.cluster_centers_).to(x).reshape(-1, *x.shape[1:])
         members = _memberships(reference, centres)
         sizes = members.sum(-1)
         order = sizes.argsort(descending=True, stable=True)
@@ -125,22 +127,43 @@ class KMeansDataImputer(Imputer):
 
     @property
     def event_shape(self) -> torch.Size | None:
-        """`(D,)`."""
+        """The shape of a row of `centres`."""
         return self.centres.shape[1:]
 
     def hidden_distribution(self, x: Tensor, keep: Tensor) -> ComponentDistribution:
         """A row of the nearest cluster, batch shape `(…, B)`."""
         return ComponentDistribution(
             keep,
-            torch.zeros_like(self.centres[:, 0]),
-            -((x.unsqueeze(-1) - self.centres.mT) ** 2),
-            WeightedRows(self.reference, self.row_weights),
+            self.centres.new_zeros(len(self.centres)),
+            Nearness(x.flatten(1), self.centres.flatten(1)),
+            WeightedRows(self.reference.flatten(1), self.row_weights),
+            self.event_shape,
             nearest=True,
         )
 
 
+class Nearness(NamedTuple):
+    """The negative squared distance of each feature from each centre.
+
+    Args:
+        x: rows, shape `(B, D)`.
+        centres: shape `(C, D)`.
+
+    Example:
+        >>> Nearness(torch.zeros(1, 1), torch.tensor([[1.0], [3.0]])).of(slice(1, 2))
+        tensor([[[-9.]]])
+    """
+
+    x: Tensor
+    centres: Tensor
+
+    def of(self, components: slice) -> Tensor:
+        return -((self.x.unsqueeze(-1) - self.centres[components].mT) ** 2)
+
+
 def _memberships(rows: Tensor, centres: Tensor) -> Tensor:
     """1 for the nearest centre of each row, the first of equal ones, else 0: `(C, N)`."""
+    rows, centres = rows.flatten(1), centres.flatten(1)
     nearest = torch.cdist(rows, centres, compute_mode="donot_use_mm_for_euclid_dist").argmin(-1)
     components = torch.arange(len(centres), device=centres.device)
     return (components.unsqueeze(-1) == nearest).to(centres.dtype)

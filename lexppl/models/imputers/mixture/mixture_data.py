@@ -8,9 +8,12 @@ import torch
 from torch import Tensor
 
 from lexppl.models.imputers.imputer import TensorOrShape
-from lexppl.models.imputers.mixture.component_distribution import ComponentFeatures
+from lexppl.models.imputers.mixture.blocks import NUMBERS_AT_ONCE
+from lexppl.models.imputers.mixture.component_distribution import ComponentDistribution
+from lexppl.models.imputers.mixture.component_features import ComponentFeatures
 from lexppl.models.imputers.mixture.diagonal_fit import fit_diagonal_mixture
 from lexppl.models.imputers.mixture.mixture_imputer import MixtureImputer
+from lexppl.models.imputers.mixture.mixture_means import FeatureMeans
 from lexppl.models.imputers.mixture.weighted_rows import (
     WeightedRows,
     check_reference,
@@ -18,8 +21,6 @@ from lexppl.models.imputers.mixture.weighted_rows import (
 )
 
 __all__ = ["MixtureDataImputer"]
-
-ROWS_AT_ONCE = 4096
 
 
 class MixtureDataImputer(MixtureImputer):
@@ -37,9 +38,9 @@ class MixtureDataImputer(MixtureImputer):
 
     Args:
         weights: π, shape `(C,)`, positive, of sum 1.
-        means: μ, shape `(C, D)`, in the units of the features.
-        scales: the standard deviations σ > 0, shape `(C, D)`.
-        reference: the rows ρ, shape `(N, D)`, N at least 1, finite.
+        means: μ, shape `(C, *event)`, in the units of the features.
+        scales: the standard deviations σ > 0, shape `(C, *event)`.
+        reference: the rows ρ, shape `(N, *event)`, N at least 1, finite.
         row_weights: `w`, shape `(C, N)`, non-negative; computed if None.
 
     Raises:
@@ -79,21 +80,28 @@ class MixtureDataImputer(MixtureImputer):
 
     @classmethod
     def fit(
-        cls, x: Tensor, components: int = 20, seed: int = 0, reference: Tensor | None = None
+        cls,
+        x: Tensor,
+        components: int = 20,
+        seed: int = 0,
+        least_scale: float | None = None,
+        *,
+        reference: Tensor | None = None,
     ) -> Self:
         """The mixture of the rows, as in :meth:`GaussianMixtureImputer.fit`, and their weights.
 
         Args:
-            x: training rows, shape `(B, D)`, finite.
+            x: training rows, shape `(B, *event)`, finite.
             components: C, from 1 to B.
             seed: of the start, which is k-means; the global random state is not touched.
-            reference: rows to take features from, shape `(N, D)`: validation rows in the paper; `x`
-                if None.
+            least_scale: as in :meth:`GaussianMixtureImputer.fit`.
+            reference: rows to take features from, shape `(N, *event)`: validation rows in the
+                paper; `x` if None.
 
         Raises:
             TypeError: when `x` is not a floating-point tensor, `reference` not of its type, or a
                 number not whole.
-            ValueError: when `x` is not a finite table of 2 rows or more, the components are fewer
+            ValueError: when `x` is not finite or has fewer than 2 rows, the components are fewer
                 than 1 or more than its rows, or `reference` does not fit it.
 
         Example:
@@ -101,17 +109,20 @@ class MixtureDataImputer(MixtureImputer):
             >>> MixtureDataImputer.fit(x, components=4).row_weights.shape
             torch.Size([4, 50])
         """
-        weights, means, scales = fit_diagonal_mixture(x, components, seed)
+        weights, means, scales = fit_diagonal_mixture(x, components, seed, least_scale)
         return cls(weights, means, scales, x if reference is None else reference)
 
     def component_features(self) -> ComponentFeatures:
         """The reference rows and their weights under each component."""
-        return WeightedRows(self.reference, self.row_weights)
+        return WeightedRows(self.reference.flatten(1), self.row_weights)
 
     def _row_weights(self) -> Tensor:
-        # Sums of logarithms: a component that no row is near has weights all the same.
-        scores = [
-            self._evidence(rows).sum(-2) + self.weights.log()
-            for rows in self.reference.split(ROWS_AT_ONCE)
-        ]
-        return torch.cat(scores).log_softmax(-1).softmax(0).mT
+        # A component that no row is near has weights all the same: logarithms, and all its rows.
+        rows_at_once = max(1, NUMBERS_AT_ONCE // self.means.numel())
+        features = FeatureMeans(self.means.flatten(1))
+        scores = []
+        for rows in self.reference.flatten(1).split(rows_at_once):
+            keep = torch.ones_like(rows, dtype=torch.bool)
+            given = ComponentDistribution(keep, self.weights.log(), self.evidence(rows), features)
+            scores.append(given.log_probabilities)
+        return torch.cat(scores).softmax(0).mT

@@ -8,11 +8,10 @@ import torch
 from torch import Tensor
 
 from lexppl.models.imputers.imputer import Imputer, TensorOrShape
-from lexppl.models.imputers.mixture.component_distribution import (
-    ComponentDistribution,
-    ComponentFeatures,
-)
+from lexppl.models.imputers.mixture.component_distribution import ComponentDistribution
+from lexppl.models.imputers.mixture.component_features import ComponentFeatures, Evidence
 from lexppl.models.imputers.mixture.diagonal_fit import fit_diagonal_mixture
+from lexppl.models.imputers.mixture.gaussian_evidence import GaussianEvidence
 
 __all__ = ["MixtureImputer"]
 
@@ -29,8 +28,8 @@ class MixtureImputer(Imputer):
 
     Args:
         weights: π, shape `(C,)`, positive, of sum 1.
-        means: μ, shape `(C, D)`, in the units of the features.
-        scales: σ > 0, shape `(C, D)`.
+        means: μ, shape `(C, *event)`, in the units of the features.
+        scales: σ > 0, shape `(C, *event)`.
 
     Raises:
         TypeError: when they are not of one floating-point type.
@@ -47,9 +46,9 @@ class MixtureImputer(Imputer):
         weighted = self._register("weights", weights)
         self._register("means", means)
         scaled = self._register("scales", scales)
-        if self.means.ndim != 2 or self.means.numel() == 0:
+        if self.means.ndim < 2 or self.means.numel() == 0:
             raise ValueError(
-                f"means must have shape (C, D); it has shape {tuple(self.means.shape)}"
+                f"means must have shape (C, *event); it has shape {tuple(self.means.shape)}"
             )
         if self.scales.shape != self.means.shape:
             raise ValueError(
@@ -77,48 +76,70 @@ class MixtureImputer(Imputer):
             raise ValueError(f"weights must sum to 1; their sum is {float(self.weights.sum()):g}")
 
     @classmethod
-    def fit(cls, x: Tensor, components: int = 20, seed: int = 0) -> Self:
+    def fit(
+        cls, x: Tensor, components: int = 20, seed: int = 0, least_scale: float | None = None
+    ) -> Self:
         """The mixture of highest likelihood that expectation maximisation finds.
 
-        The features are standardised for the fit, so that their units do not matter; to each
-        variance in a component, 1e-6 of the feature's overall variance is added. It runs on the CPU
-        in float64; the result has the type and the device of `x`.
+        Of tables the features are standardised for the fit, so that their units do not matter; to
+        each variance in a component, 1e-6 of the feature's overall variance is added. It runs on
+        the CPU in float64; the result has the type and the device of `x`.
+
+        Of images, and wherever `least_scale` is given, the features are left in their units, and to
+        each variance `least_scale²` is added: a pixel that is black in all of a component's images
+        would else rule the component out by being grey. The rows go by in batches on the device of
+        `x`, so that no second copy of them is made.
 
         Args:
-            x: training rows, shape `(B, D)`, finite.
+            x: training rows, shape `(B, *event)`, finite.
             components: C, from 1 to B.
             seed: of the start, which is k-means; the global random state is not touched.
+            least_scale: a least standard deviation in a component, above 0 and in the units of the
+                features. None: the above for tables, for images a tenth of the pixels'
+                root-mean-square standard deviation.
 
         Raises:
             TypeError: when `x` is not a floating-point tensor.
-            ValueError: when `x` is not a finite table of 2 rows or more, or the components are
-                no whole number from 1 to its rows.
+            ValueError: when `x` is not finite or has fewer than 2 rows, the components are no whole
+                number from 1 to its rows, or `least_scale` is not above 0.
 
         Source: `sklearn.mixture.GaussianMixture` with `covariance_type="diag"`.
         """
-        return cls(*fit_diagonal_mixture(x, components, seed))
+        return cls(*fit_diagonal_mixture(x, components, seed, least_scale))
 
     @property
     def event_shape(self) -> torch.Size | None:
-        """`(D,)`."""
+        """The shape of a row of `means`."""
         return self.means.shape[1:]
 
     def component_features(self) -> ComponentFeatures:
         """What the features are under each component."""
         raise NotImplementedError(f"{type(self).__name__} must define component_features()")
 
+    def evidence(self, x: Tensor) -> Evidence:
+        """How well each feature of the rows fits each component.
+
+        Args:
+            x: flat rows, shape `(B, D)`.
+        """
+        return GaussianEvidence(x, self.means.flatten(1), self.scales.flatten(1))
+
     def hidden_distribution(self, x: Tensor, keep: Tensor) -> ComponentDistribution:
         """The mixture given the kept entries, batch shape `(…, B)`."""
         return ComponentDistribution(
-            keep, self.weights.log(), self._evidence(x), self.component_features()
+            keep,
+            self.weights.log(),
+            self.evidence(x.flatten(1)),
+            self.component_features(),
+            self.event_shape,
         )
 
     def responsibilities(self, x: Tensor, keep: Tensor) -> Tensor:
         """The components' probabilities given the kept features, shape `(…, B, C)`.
 
         Args:
-            x: rows, shape `(B, D)`.
-            keep: boolean or in [0, 1], shape `(…, B, D)` or broadcastable to it.
+            x: rows, shape `(B, *event)`.
+            keep: boolean or in [0, 1], shape `(…, B, *event)` or broadcastable to it.
 
         Raises:
             TypeError: when `x` is not of the imputer's floating-point type.
@@ -126,14 +147,3 @@ class MixtureImputer(Imputer):
         """
         self._check_input(x, keep)
         return self.hidden_distribution(x, keep).probabilities
-
-    def _evidence(self, x: Tensor) -> Tensor:
-        """The log-density of each feature under each component, up to a constant of the feature.
-
-        Returns:
-            shape `(B, D, C)`, at most 0.
-        """
-        standardised = (x.unsqueeze(-1) - self.means.mT) / self.scales.mT
-        log_prob = -0.5 * standardised**2 - self.scales.mT.log()
-        # A feature far from all components would drown the digits of the others' differences.
-        return log_prob - log_prob.detach().amax(-1, keepdim=True)

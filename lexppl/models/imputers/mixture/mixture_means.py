@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lexppl.models.imputers.mixture.component_distribution import ComponentFeatures
+from lexppl.models.imputers.mixture.component_features import ComponentFeatures
 from lexppl.models.imputers.mixture.mixture_imputer import MixtureImputer
 
 __all__ = ["FeatureMeans", "MixtureMeansImputer"]
@@ -37,7 +37,7 @@ class MixtureMeansImputer(MixtureImputer):
 
     def component_features(self) -> ComponentFeatures:
         """The means of each component."""
-        return FeatureMeans(self.means)
+        return FeatureMeans(self.means.flatten(1))
 
 
 class FeatureMeans(NamedTuple):
@@ -61,7 +61,7 @@ class FeatureMeans(NamedTuple):
         feature = torch.arange(self.means.shape[-1], device=self.means.device)
         return self.means[component, feature]
 
-    def log_prob(self, value: Tensor) -> Tensor:
+    def log_prob(self, value: Tensor, components: slice) -> Tensor:
         raise NotImplementedError(
             "a component's means are points and have no density; objectives that propose x_imputed "
             "from the model do not need it, others can use a GaussianMixtureImputer"

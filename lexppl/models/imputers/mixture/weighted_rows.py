@@ -61,7 +61,7 @@ class WeightedRows(NamedTuple):
         feature = torch.arange(self.reference.shape[-1], device=self.reference.device)
         return self.reference[row, feature]
 
-    def log_prob(self, value: Tensor) -> Tensor:
+    def log_prob(self, value: Tensor, components: slice) -> Tensor:
         raise NotImplementedError(
             "the distribution of a random reference row is a set of point masses and has no "
             "density; objectives that propose x_imputed from the model do not need it, others can "
@@ -77,8 +77,8 @@ def check_reference(reference: Tensor, components: Tensor, name: str) -> None:
     """Refuses reference rows that do not fit the components.
 
     Args:
-        reference: shape `(N, D)`.
-        components: what describes the components' features, shape `(C, D)`.
+        reference: shape `(N, *event)`.
+        components: what describes the components' features, shape `(C, *event)`.
         name: of `components`, as the user knows it.
 
     Raises:
@@ -90,11 +90,13 @@ def check_reference(reference: Tensor, components: Tensor, name: str) -> None:
         Traceback (most recent call last):
         ValueError: reference must have shape (N, 2), as means has 2 features; it has shape (5, 3)
     """
-    features = components.shape[-1]
-    if reference.ndim != 2 or len(reference) == 0 or reference.shape[-1] != features:
+    event = components.shape[1:]
+    if reference.ndim < 2 or len(reference) == 0 or reference.shape[1:] != event:
+        sizes = ", ".join(map(str, event))
+        has = f"{sizes} features" if len(event) == 1 else f"rows of shape {tuple(event)}"
         raise ValueError(
-            f"reference must have shape (N, {features}), as {name} has {features} features; it "
-            f"has shape {tuple(reference.shape)}"
+            f"reference must have shape (N, {sizes}), as {name} has {has}; it has shape "
+            f"{tuple(reference.shape)}"
         )
     if reference.dtype != components.dtype:
         raise TypeError(
@@ -110,9 +112,9 @@ def check_row_weights(
 
     Args:
         row_weights: shape `(C, N)`.
-        components: what describes the components' features, shape `(C, D)`.
+        components: what describes the components' features, shape `(C, *event)`.
         name: of `components`, as the user knows it.
-        reference: the rows, shape `(N, D)`.
+        reference: the rows, shape `(N, *event)`.
         values: whether the values are there, or yet to be loaded.
 
     Raises:

@@ -1,0 +1,149 @@
+"""`lexppl impute`: imputers scored by what they make of hidden values."""
+
+import argparse
+import json
+from collections.abc import Sequence
+from itertools import product
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import nn
+
+from lexppl.atomic_output import output_file
+from lexppl.choices.imputers import LEARNED
+from lexppl.cli.options.checks import imputers_of
+from lexppl.cli.options.plan_options import device_of
+from lexppl.cli.short_warnings import short_warnings
+from lexppl.cli.source import capped, read_source
+from lexppl.cli.standard_error import tell
+from lexppl.cli.tables import text_table
+from lexppl.cli.threads import one_thread
+from lexppl.data import DividedTable
+from lexppl.evaluation.imputation import RATES, ImputationScores, imputation
+from lexppl.models.grouping import Grouping
+from lexppl.models.imputers.by_name import imputer_of
+from lexppl.systems import fit_vaeac
+from lexppl.tabular.fit_plan import FEW_ROWS
+
+STEPS_OF_VAEAC = 3000
+"""Of its fit, about."""
+BATCH = 100
+"""Rows of such a step."""
+
+
+@short_warnings()
+def run_impute(options: argparse.Namespace, command: Sequence[str]) -> int:
+    """Carry out `lexppl impute`.
+
+    Args:
+        options: as typed.
+        command: the words that were typed.
+
+    Returns:
+        the exit code, 0.
+
+    Raises:
+        UsageError, ValueError, TypeError, OSError: a mistake in what was typed or in the data.
+    """
+    names = imputers_of(options.imputers)
+    device = device_of(options.device)
+    if options.out is None:
+        scores, source = _scores(names, options, device)
+    else:
+        with output_file(options.out, options.overwrite) as file:
+            scores, source = _scores(names, options, device)
+            described = {"command": list(command), "scores": _records(scores)}
+            file.write_text(json.dumps(described, indent=1) + "\n", encoding="utf-8")
+    _print(scores, source)
+    if options.out is not None:
+        print(f"\nWritten to {options.out}")
+    return 0
+
+
+def _scores(
+    names: list[str], options: argparse.Namespace, device: torch.device
+) -> tuple[ImputationScores, DividedTable]:
+    source = capped(read_source(options, device), options.seed)
+    x = source.train.x
+    grouping = Grouping(source.data.groups, source.data.entry_names).to(x.device)
+    fitted: dict[str, nn.Module] = {}
+    with one_thread(len(x) < FEW_ROWS):
+        for name in names:
+            tell(f"fitting {name}", options.quiet)
+            fitted[name] = _fitted(name, x, grouping, options)
+        tell("scoring", options.quiet)
+        rates = RATES if options.rates is None else options.rates
+        scores = imputation(
+            fitted,
+            source.test.x,
+            rates=rates,
+            draws=options.draws,
+            grouping=grouping,
+            seed=options.seed,
+        )
+    return scores, source
+
+
+def _fitted(
+    name: str, x: torch.Tensor, grouping: Grouping, options: argparse.Namespace
+) -> nn.Module:
+    if name not in LEARNED:
+        return imputer_of(name, x, options.seed)
+    return fit_vaeac(
+        x,
+        grouping=grouping,
+        seed=options.seed,
+        epochs=max(1, STEPS_OF_VAEAC * BATCH // len(x)),
+        batch_size=BATCH,
+        progress=not options.quiet,
+    )
+
+
+def _print(scores: ImputationScores, source: DividedTable) -> None:
+    table = scores.table
+    print(
+        f"{source.data.name}: {len(source.train_rows)} rows to fit on, {len(source.test_rows)} "
+        "held out and scored, by the share of features that is hidden"
+    )
+    for figure, heading in (
+        ("crps", "CRPS of a hidden value, in standard deviations (smaller is better)"),
+        ("log_likelihood", "log-likelihood of a hidden value, nats (larger is better)"),
+    ):
+        shown = table[table[figure].notna()]
+        if len(shown):
+            print(f"\n{heading}")
+            print(text_table(*_cells(shown, figure, scores)))
+    densities = zip(scores.imputers, scores.log_likelihood, strict=True)
+    without = [name for name, each in densities if bool(each.isnan().all())]
+    print("\n  ± one standard error over the held-out rows")
+    if without:
+        print(f"  of points and rows, without a density: {', '.join(without)}")
+    if len(set(source.data.groups)) < len(source.data.groups):
+        print("  columns of categories have no density: trust their CRPS")
+
+
+def _cells(
+    table: pd.DataFrame, figure: str, scores: ImputationScores
+) -> tuple[list[str], list[list[str]]]:
+    names = [name for name in scores.imputers if name in table.index.get_level_values(0)]
+    rows = []
+    for name in names:
+        of_rates = table.loc[name]
+        pairs = zip(of_rates[figure], of_rates[f"{figure}_error"], strict=True)
+        rows.append([name, *(_cell(value, error) for value, error in pairs)])
+    return ["imputer", *(f"{100 * rate:g} %" for rate in scores.rates)], rows
+
+
+def _cell(value: float, error: float) -> str:
+    return f"{value:.3f}" if pd.isna(error) else f"{value:.3f} ± {error:.3f}"
+
+
+def _records(scores: ImputationScores) -> list[dict[str, Any]]:
+    return [
+        {"imputer": name, "rate": rate}
+        | {str(k): None if pd.isna(v) else float(v) for k, v in row.items()}
+        for (name, rate), row in zip(
+            product(scores.imputers, scores.rates), scores.table.to_dict("records"), strict=True
+        )
+    ]

@@ -1,0 +1,276 @@
+"""Imputers scored by what they make of hidden values that are known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyro.distributions as dist
+import torch
+from torch import Tensor, nn
+
+from lexppl.argument_checks import fraction, int_at_least
+from lexppl.inference.contexts import program_settings, seeded
+
+RATES = (0.1, 0.3, 0.5, 0.7, 0.9)
+"""Shares of the entries that are hidden, where nobody says."""
+
+NUMBERS_AT_ONCE = 2**22
+"""Most numbers of the draws of one part of the rows."""
+
+
+@dataclass(frozen=True, eq=False)
+class ImputationScores:
+    """The scores of :func:`imputation`, of each row.
+
+    Args:
+        log_likelihood: in nats a hidden value, `(I, M, N)` for I imputers, M rates and N rows; NaN
+            for an imputer without a density.
+        crps: in the units of the features, `(I, M, N)`.
+        imputers: their names.
+        rates: shares of the entries that are hidden.
+    """
+
+    log_likelihood: Tensor
+    crps: Tensor
+    imputers: tuple[str, ...]
+    rates: tuple[float, ...]
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """Means over rows and their standard errors, `sd / √N`.
+
+        Returns:
+            indexed by `imputer` and `rate`: `log_likelihood`, the larger the better;
+            `log_likelihood_error`; `crps`, the smaller the better; `crps_error`. Errors are NaN for
+            one row.
+        """
+        index = pd.MultiIndex.from_product([self.imputers, self.rates], names=["imputer", "rate"])
+        columns = {}
+        for name, each in (("log_likelihood", self.log_likelihood), ("crps", self.crps)):
+            mean, error = _mean_and_error(each)
+            columns[name], columns[f"{name}_error"] = mean.ravel(), error.ravel()
+        return pd.DataFrame(columns, index=index)
+
+    def against(self, imputer: str) -> pd.DataFrame:
+        """How much better each imputer is than one of them, on the same rows and masks.
+
+        Args:
+            imputer: the one to compare with.
+
+        Returns:
+            indexed by `imputer` and `rate`: `log_likelihood`, by how much it is larger; `crps`, by
+            how much it is smaller; and for each the `_error` of the mean difference and `_z`, their
+            quotient. Pairing the rows leaves out what makes a row hard for all.
+
+        Raises:
+            ValueError: no such imputer.
+        """
+        if imputer not in self.imputers:
+            raise ValueError(
+                f"imputer must be one of {list(self.imputers)}, which were scored; it is "
+                f"{imputer!r}"
+            )
+        place = self.imputers.index(imputer)
+        others = [name for name in self.imputers if name != imputer]
+        chosen = [self.imputers.index(name) for name in others]
+        columns = {}
+        for name, each, sign in (
+            ("log_likelihood", self.log_likelihood, 1.0),
+            ("crps", self.crps, -1.0),
+        ):
+            mean, error = _mean_and_error(sign * (each[chosen] - each[place]))
+            columns[name], columns[f"{name}_error"] = mean.ravel(), error.ravel()
+            with np.errstate(divide="ignore", invalid="ignore"):
+                columns[f"{name}_z"] = (mean / error).ravel()
+        index = pd.MultiIndex.from_product([others, self.rates], names=["imputer", "rate"])
+        return pd.DataFrame(columns, index=index)
+
+
+def imputation(
+    imputers: Mapping[str, nn.Module],
+    rows: Any,
+    *,
+    rates: Sequence[float] = RATES,
+    draws: int = 50,
+    grouping: nn.Module | None = None,
+    seed: int = 0,
+) -> ImputationScores:
+    r"""How well imputers know hidden values from the kept ones, by the share that is hidden.
+
+    Of each row and rate, `max(1, round(rate · G))` of its G mask entries are hidden at random, the
+    same ones for every imputer. With the hidden features H and the kept ones S of a row, |H| of
+    them hidden,
+
+        log_likelihood = log p(x_H | x_S) / |H|,
+        crps = 1/|H| Σ_{d ∈ H} ( E|u_d − x_d| − ½ E|u_d − u'_d| ),    u, u' ~ p(· | x_S),
+
+    the expectations by m draws, without bias ("fair"):
+
+        (1/m) Σ_i |u_i − x| − 1/(2m(m−1)) Σ_{i,j} |u_i − u_j|.
+
+    Both are proper: on average over rows, no imputer does better than the true conditional
+    distribution. The log-likelihood is of the hidden values together, and so tells their dependence
+    too; it is for imputers with a density. The continuous ranked probability score (CRPS) looks at
+    one value at a time, is for all, and of an imputer of points is its mean absolute error.
+
+    The log-likelihood of an imputer of steps, such as
+    :class:`lexppl.models.DiscretizedLogisticMixtureImputer`, is that of a density: the probability
+    of a value over the width of its step. One whose density is an integral, such as
+    :class:`lexppl.models.VAEACImputer`, gives a lower bound by `draws` draws.
+
+    Choose the imputer on rows that it was not fitted on, and not those that judge the explainer.
+
+    Args:
+        imputers: by name.
+        rows: held-out rows, `(N, *event)`: a tensor, or an array.
+        rates: shares of the entries that are hidden, in (0, 1).
+        draws: m, of each row and rate, 2 or more.
+        grouping: from G mask entries to features; an entry for each feature if None.
+        seed: of the masks and draws; global random state is left alone.
+
+    Raises:
+        TypeError: what are no imputers.
+        ValueError: no imputers, no rows, values that are not finite, an imputer that leaves gaps or
+            takes rows of another shape, or a rate or number out of its range.
+
+    Source: Gneiting, Raftery. Strictly proper scoring rules, prediction, and estimation. JASA 2007,
+    § 4.2; Ferro. Fair scores for ensemble forecasts. QJRMS 2014.
+
+    Example:
+        >>> from lexppl.models import ConditionalGaussianImputer, GaussianImputer
+        >>> common = torch.randn(200, 1, generator=torch.Generator().manual_seed(0))
+        >>> own = torch.randn(200, 3, generator=torch.Generator().manual_seed(1))
+        >>> x = common + 0.1 * own
+        >>> given = {"conditional": ConditionalGaussianImputer.fit(x[:100]),
+        ...     "alone": GaussianImputer.fit(x[:100])}
+        >>> scores = imputation(given, x[100:], rates=[0.3])
+        >>> scores.table["crps"].idxmin()[0]
+        'conditional'
+    """
+    x = _checked_rows(rows)
+    rates = tuple(fraction("a rate", rate, of="the entries") for rate in rates)
+    if not rates:
+        raise ValueError("rates must hold a share of the entries to hide; it is empty")
+    draws, seed = int_at_least("draws", draws, 2), int_at_least("seed", seed, 0)
+    _check_imputers(imputers)
+    entries = x[0].numel() if grouping is None else int(getattr(grouping, "entries", 0))
+    # Rows are often made from the same small seed, and must not be told by the draws.
+    of_masks, of_draws = (int(s) for s in np.random.SeedSequence(seed).generate_state(2))
+    scores = []
+    with torch.no_grad(), program_settings(validate=False):
+        with seeded(of_masks):
+            masks = [_keep(x, entries, rate, grouping) for rate in rates]
+        for imputer in imputers.values():
+            # Each from the same state: what one draws is none of another's business.
+            with seeded(of_draws, x.device):
+                scores.append([_scored(imputer, x, keep, draws) for keep in masks])
+    both = torch.stack([torch.stack([torch.stack(of_rate) for of_rate in own]) for own in scores])
+    return ImputationScores(both[:, :, 0], both[:, :, 1], tuple(imputers), rates)
+
+
+def fair_crps(draws: Tensor, value: Tensor) -> Tensor:
+    r"""The continuous ranked probability score by m draws, without bias:
+
+        (1/m) Σ_i |u_i − x| − 1/(2m(m−1)) Σ_{i,j} |u_i − u_j|.
+
+    Sorted, the second sum is `2 Σ_i (2i − m − 1) u_(i)`, i = 1 … m.
+
+    Args:
+        draws: u, shape `(m, …)`, m at least 2.
+        value: x, shape `(…)`.
+
+    Example:
+        >>> fair_crps(torch.tensor([0.0, 2.0]), torch.tensor(1.0))
+        tensor(0.)
+    """
+    count = len(draws)
+    rank = 2 * torch.arange(1, count + 1, device=draws.device, dtype=draws.dtype) - count - 1
+    ordered = (draws - value).sort(0).values
+    spread = torch.einsum("m,m...->...", rank, ordered) / (count * (count - 1))
+    return ordered.abs().mean(0) - spread
+
+
+def _scored(imputer: nn.Module, x: Tensor, keep: Tensor, draws: int) -> tuple[Tensor, Tensor]:
+    """The two scores of each row, `(N,)`."""
+    size = max(1, NUMBERS_AT_ONCE // (draws * x[0].numel()))
+    parts = []
+    for some, kept in zip(x.split(size), keep.split(size), strict=True):
+        hidden = ~kept.flatten(1)
+        distribution = imputer(some, kept)
+        sample = distribution.expand((draws, len(some))).sample().flatten(2)
+        each = fair_crps(sample.double(), some.flatten(1).double())
+        count = hidden.sum(-1)
+        crps = torch.where(hidden, each, 0).sum(-1) / count
+        density = _log_density(imputer, distribution, some, kept, draws) / count
+        parts.append((density, crps))
+    density, crps = (torch.cat(column) for column in zip(*parts, strict=True))
+    return density.cpu(), crps.cpu()
+
+
+def _log_density(
+    imputer: nn.Module, distribution: Any, x: Tensor, keep: Tensor, draws: int
+) -> Tensor:
+    """Of the hidden values of each row given the kept ones, in nats; NaN where there is none."""
+    none = torch.full((len(x),), torch.nan, dtype=torch.float64, device=x.device)
+    if isinstance(getattr(distribution, "hidden_distribution", distribution), dist.Delta):
+        return none
+    bound = getattr(imputer, "log_likelihood_bound", None)
+    try:
+        found: Tensor = distribution.log_prob(x) if bound is None else bound(x, keep, draws)
+    except NotImplementedError:
+        return none
+    step = getattr(imputer, "step", None)
+    if step is not None:
+        found = found - (~keep).flatten(1).sum(-1) * math.log(step)
+    return found.double()
+
+
+def _keep(x: Tensor, entries: int, rate: float, grouping: nn.Module | None) -> Tensor:
+    """What is kept of each row, boolean, of the shape of `x`."""
+    hidden = min(entries, max(1, round(rate * entries)))
+    order = torch.rand(len(x), entries).argsort(-1).argsort(-1)
+    keep = (order >= hidden).to(x.dtype)
+    if grouping is None:
+        return keep.bool().reshape(x.shape).to(x.device)
+    features: Tensor = grouping(keep.to(x.device))
+    return features.expand(x.shape).bool()
+
+
+def _mean_and_error(each: Tensor) -> tuple[Any, Any]:
+    values = each.numpy()
+    rows = values.shape[-1]
+    if rows < 2:
+        return values.mean(-1), np.full(values.shape[:-1], np.nan)
+    return values.mean(-1), values.std(-1, ddof=1) / math.sqrt(rows)
+
+
+def _checked_rows(rows: Any) -> Tensor:
+    x = torch.as_tensor(rows)
+    if not x.is_floating_point():
+        x = x.to(torch.get_default_dtype())
+    if x.ndim < 2 or x.numel() == 0:
+        raise ValueError(f"rows must have shape (N, *event); it has shape {tuple(x.shape)}")
+    bad = int((~x.isfinite()).sum())
+    if bad:
+        raise ValueError(
+            f"rows must be finite; {bad} of their {x.numel()} values are NaN or infinite: a hidden "
+            "value must be known to be scored"
+        )
+    return x
+
+
+def _check_imputers(imputers: Mapping[str, nn.Module]) -> None:
+    if not isinstance(imputers, Mapping) or not imputers:
+        raise ValueError("imputers must be a mapping from names to imputers, one or more")
+    for name, imputer in imputers.items():
+        if not isinstance(imputer, nn.Module):
+            raise TypeError(f"the imputer {name!r} is a {type(imputer).__name__}, not a module")
+        if getattr(imputer, "leaves_gaps", False):
+            raise ValueError(
+                f"the imputer {name!r} leaves hidden features missing, and has no values to score"
+            )

@@ -1,0 +1,1 @@
+"""Hidden features by a latent variable that the kept ones tell: VAEAC."""

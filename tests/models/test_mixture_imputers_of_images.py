@@ -1,0 +1,273 @@
+"""Mixture imputers of images: the flat row's distribution, brute force on few pixels, components a
+few at a time, and a bound on memory that many of them do not break."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from scipy.special import logsumexp
+from sklearn.mixture import GaussianMixture
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from lexppl.choices.imputers import IMPUTERS, OF_PIXELS
+from lexppl.models import (
+    GaussianMixtureImputer,
+    KMeansDataImputer,
+    MixtureDataImputer,
+    MixtureMeansImputer,
+)
+from lexppl.models.imputers.by_name import imputer_of
+from lexppl.models.imputers.mixture import batched_em, blocks
+from lexppl.models.imputers.mixture.batched_em import fit_in_batches, start_by_clusters
+
+EVENT = (2, 1, 2)
+C, D = 3, 4
+
+
+@pytest.fixture(autouse=True)
+def _seeded():
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        yield
+
+
+def parts(components=C, event=EVENT, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(5)
+    weights = torch.rand(components, generator=generator, dtype=dtype) + 0.2
+    means = torch.rand(components, *event, generator=generator, dtype=dtype)
+    scales = 0.1 + 0.3 * torch.rand(components, *event, generator=generator, dtype=dtype)
+    reference = torch.rand(max(9, components), *event, generator=generator, dtype=dtype)
+    return weights / weights.sum(), means, scales, reference
+
+
+def imputers(flat=False, **sizes):
+    weights, means, scales, reference = parts(**sizes)
+    if flat:
+        means, scales, reference = (t.flatten(1) for t in (means, scales, reference))
+    return {
+        "gaussian-mixture": GaussianMixtureImputer(weights, means, scales),
+        "mixture-means": MixtureMeansImputer(weights, means, scales),
+        "mixture-data": MixtureDataImputer(weights, means, scales, reference),
+        "kmeans-data": KMeansDataImputer(reference[: len(means)], reference),
+    }
+
+
+NAMES = list(imputers())
+
+
+def masks(kind):
+    hard = torch.tensor(list(itertools.product([0.0, 1.0], repeat=D)), dtype=torch.float64)
+    soft = torch.rand(16, D, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    return {"soft": soft, "hard": hard, "boolean": hard.bool()}[kind].unsqueeze(1)
+
+
+def rows(event=EVENT, count=2, dtype=torch.float64):
+    return torch.rand(count, *event, generator=torch.Generator().manual_seed(1), dtype=dtype)
+
+
+@pytest.mark.parametrize("kind", ["soft", "hard", "boolean"])
+@pytest.mark.parametrize("name", NAMES)
+def test_an_image_is_imputed_as_the_row_of_its_pixels(name, kind):
+    x, keep = rows(), masks(kind)
+    found = []
+    for flat, shape in ((True, (D,)), (False, EVENT)):
+        distribution = imputers(flat)[name](x.reshape(2, *shape), keep.reshape(16, 1, *shape))
+        assert distribution.batch_shape == (16, 2)
+        assert distribution.event_shape == shape
+        torch.manual_seed(3)
+        draws = distribution.expand((5, 16, 2)).rsample()
+        found.append([t.flatten(-len(shape)) for t in (draws, distribution.mean)])
+        found[-1].append(distribution.variance.flatten(-len(shape)))
+        if name == "gaussian-mixture":
+            found[-1].append(distribution.log_prob(draws))
+    for flat, image in zip(*found, strict=True):
+        assert torch.equal(flat, image)
+
+
+def test_densities_of_images_are_joint_over_marginal():
+    weights, means, scales, _ = (t.flatten(1).numpy() if t.ndim > 1 else t.numpy() for t in parts())
+    x, keep = rows(), masks("boolean")
+    distribution = imputers()["gaussian-mixture"](x, keep.reshape(16, 1, *EVENT))
+    value = distribution.sample()
+    log_prob = distribution.log_prob(value)
+    for i, mask in enumerate(keep[:, 0].numpy()):
+        for j, row in enumerate(value[i].flatten(1).numpy()):
+            each = stats.norm.logpdf(row, means, scales)
+            joint = logsumexp(np.log(weights) + each.sum(1))
+            marginal = logsumexp(np.log(weights) + each[:, mask].sum(1))
+            assert float(log_prob[i, j]) == pytest.approx(joint - marginal, rel=1e-9, abs=1e-9)
+
+
+def test_a_mask_of_pixels_serves_all_channels():
+    x = rows()
+    keep = torch.tensor([[[1.0, 0.0]]], dtype=torch.float64)
+    for name, imputer in imputers().items():
+        one = imputer(x, keep.expand(3, 2, 1, 1, 2))
+        own = imputer(x, keep.expand(3, 2, *EVENT).contiguous())
+        assert torch.equal(one.mean, own.mean), name
+        assert one.rsample().shape == (3, 2, *EVENT)
+
+
+@pytest.mark.parametrize("kind", ["soft", "hard", "boolean"])
+@pytest.mark.parametrize("name", NAMES)
+def test_components_a_few_at_a_time_give_the_same(name, kind, monkeypatch):
+    x, keep = rows(), masks(kind)
+    found = []
+    for most in (blocks.NUMBERS_AT_ONCE, 1):
+        monkeypatch.setattr(blocks, "NUMBERS_AT_ONCE", most)
+        given = keep.clone() if kind == "boolean" else keep.clone().requires_grad_()
+        imputer = imputers(flat=True)[name]
+        distribution = imputer(x.flatten(1), given)
+        own = distribution.hidden_distribution._own_ends
+        assert (own is None) == (most == 1 or kind == "boolean")
+        torch.manual_seed(3)
+        draws = distribution.expand((50, 16, 2)).rsample()
+        values = [draws, distribution.mean, distribution.variance]
+        if name == "gaussian-mixture":
+            values.append(distribution.log_prob(draws.detach()[0]))
+        if kind != "boolean":
+            total = sum(v[v.isfinite()].sum() for v in values)
+            values.append(torch.autograd.grad(total, given)[0])
+        found.append([v.detach() for v in values])
+    for whole, pieces in zip(*found, strict=True):
+        torch.testing.assert_close(whole, pieces, rtol=1e-9, atol=1e-12)
+
+
+class _Largest(TorchDispatchMode):
+    """Numbers of the largest tensor that an operation makes; views make none."""
+
+    def __init__(self):
+        super().__init__()
+        self.numbers = 0
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        made = operation(*args, **(kwargs or {}))
+        for tensor in made if isinstance(made, tuple | list) else (made,):
+            if isinstance(tensor, torch.Tensor):
+                self.numbers = max(self.numbers, tensor.untyped_storage().nbytes() // 4)
+        return made
+
+
+@pytest.mark.parametrize("bounded", [True, False])
+@pytest.mark.parametrize("name", ["gaussian-mixture", "mixture-data", "kmeans-data"])
+def test_memory_does_not_grow_with_the_components(name, bounded, monkeypatch):
+    """Masks of 4 × 8 images of 1,568 pixels are 50,176 numbers: 40 components are 2 million."""
+    event, components = (1, 28, 56), 40
+    imputer = imputers(components=components, event=event, dtype=torch.float32)[name]
+    x = rows(event, 8, torch.float32)
+    keep = torch.rand(4, 8, *event).requires_grad_()
+    most = 2**17 if bounded else 2**30
+    monkeypatch.setattr(blocks, "NUMBERS_AT_ONCE", most)
+    with _Largest() as largest:
+        distribution = imputer(x, keep)
+        distribution.rsample().square().sum().backward()
+        with torch.no_grad():
+            assert imputer(x, keep).mean.isfinite().all()
+            assert imputer(x, keep).variance.isfinite().all()
+    # Numbers of components take eight bytes, others four.
+    limit = 2 * max(most, 4 * 8 * 1568)
+    # Without a bound the test must fail.
+    assert (largest.numbers <= limit) if bounded else (largest.numbers > 2**19)
+    assert keep.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("kept", [0.0, 1.0])
+@pytest.mark.parametrize("name", NAMES)
+def test_thousands_of_pixels_of_which_nothing_or_everything_is_kept(name, kept):
+    event = (1, 40, 60)
+    imputer = imputers(event=event, dtype=torch.float32)[name]
+    x = rows(event, 5, torch.float32)
+    keep = torch.full((3, 5, *event), kept).requires_grad_()
+    distribution = imputer(x, keep)
+    draws = distribution.rsample()
+    draws.sum().backward()
+    assert draws.isfinite().all()
+    assert keep.grad.isfinite().all()
+    assert (keep.grad != 0).any()
+    assert imputer(x, keep.bool()).rsample().isfinite().all()
+    if kept:
+        assert torch.equal(draws.detach(), x.expand_as(draws))
+    if name == "gaussian-mixture":
+        assert distribution.log_prob(draws.detach()).isfinite().all()
+
+
+def images(count=200, event=(1, 4, 4)):
+    """Two kinds: bright above, or bright below; the corner is always black."""
+    generator = torch.Generator().manual_seed(7)
+    kind = torch.rand(count, generator=generator) < 0.4
+    x = 0.1 * torch.rand(count, *event, generator=generator)
+    half = event[1] // 2
+    x[kind, :, :half] += 0.7
+    x[~kind, :, half:] += 0.7
+    x[..., 0, 0] = 0.0
+    return x, kind
+
+
+@pytest.mark.parametrize("imputer", [GaussianMixtureImputer, MixtureMeansImputer])
+def test_what_is_kept_of_an_image_tells_the_rest(imputer):
+    x, kind = images()
+    fitted = imputer.fit(x, components=2)
+    keep = torch.zeros(1, 4, 4)
+    keep[:, 0, 1:] = 1
+    hidden = fitted(x, keep).sample()[:, :, 2:].mean((1, 2, 3))
+    assert ((hidden < 0.4) == kind).all()
+    assert fitted.means.shape == (2, 1, 4, 4)
+    assert fitted.scales.min() > 0.01  # a black corner that is grey once must not decide
+    none = fitted(x, torch.zeros(1, 4, 4)).sample()
+    shares = torch.tensor([(none[:, :, 2:].mean((1, 2, 3)) < 0.4).float().mean()])
+    assert 0.2 < float(shares) < 0.6
+
+
+@pytest.mark.parametrize("imputer", [MixtureDataImputer, KMeansDataImputer])
+def test_rows_of_the_data_are_whole_images(imputer):
+    x, kind = images()
+    fitted = imputer.fit(x[:100], components=2, reference=x[100:])
+    keep = torch.zeros(1, 4, 4)
+    keep[:, 0, 1:] = 1
+    hidden = fitted(x, keep).sample()[:, :, 2:].flatten(1)
+    same = (hidden.unsqueeze(1) == x[100:, :, 2:].flatten(1)).all(-1)
+    assert (same.sum(1) == 1).all()
+    assert ((hidden.mean(1) < 0.4) == kind).all()
+
+
+def test_batches_of_rows_give_scikit_learns_mixture(monkeypatch):
+    x = images()[0].flatten(1).double()
+    start = start_by_clusters(x, 3, seed=1, least_scale=0.05)
+    expected = GaussianMixture(
+        3,
+        covariance_type="diag",
+        reg_covar=0.05**2,
+        max_iter=5000,
+        tol=1e-12,
+        weights_init=start.weights,
+        means_init=start.means,
+        precisions_init=start.scales**-2,
+    ).fit(x)
+    monkeypatch.setattr(batched_em, "NUMBERS_AT_ONCE", 16 * 32)  # batches of 32 rows
+    monkeypatch.setattr(batched_em, "TOLERANCE", 1e-12)
+    monkeypatch.setattr(batched_em, "ROUNDS", 5000)
+    found = fit_in_batches(x, 3, seed=1, least_scale=0.05)
+    np.testing.assert_allclose(found.weights, expected.weights_, atol=1e-6)
+    np.testing.assert_allclose(found.means, expected.means_, atol=1e-6)
+    np.testing.assert_allclose(found.scales**2, expected.covariances_, atol=1e-6)
+    assert np.abs(start.scales**2 - expected.covariances_).max() > 1e-4  # the control
+
+
+@pytest.mark.parametrize(
+    "name", [n for n in (*IMPUTERS, *OF_PIXELS) if n != "conditional-gaussian"]
+)
+def test_each_name_is_an_imputer_of_images(name):
+    x = images(60)[0]
+    fitted = imputer_of(name, x, seed=0)
+    sample = fitted(x, torch.zeros(3, 60, 1, 4, 4)).sample()
+    assert sample.shape == (3, 60, 1, 4, 4)
+    assert sample.isfinite().all()
+
+
+def test_names_of_images_are_none_of_tables():
+    with pytest.raises(ValueError, match=r"must be one of .*'constant'\]; it is 'logistic-m"):
+        imputer_of("logistic-mixture", torch.rand(5, 2), seed=0)
+    with pytest.raises(ValueError, match="x must be a table"):
+        imputer_of("conditional-gaussian", torch.rand(5, 1, 2, 2), seed=0)
