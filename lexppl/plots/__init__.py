@@ -14,6 +14,7 @@ from lexppl.plots.history import plot_history
 from lexppl.plots.importance import plot_importance
 from lexppl.plots.penalties import plot_penalty_path
 from lexppl.plots.row import plot_row
+from lexppl.plots.selection_map import plot_selection_map
 from lexppl.plots.style import BLUE, FAINT, GREY, INK, ORANGE, NotebookFigure
 
 __all__ = [
@@ -32,4 +33,5 @@ __all__ = [
     "plot_importance",
     "plot_penalty_path",
     "plot_row",
+    "plot_selection_map",
 ]

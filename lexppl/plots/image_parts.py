@@ -1,0 +1,91 @@
+"""Images as pixels of a picture: in grey or colour, tinted by a map, and with parts hidden."""
+
+from typing import Any
+
+import numpy as np
+from matplotlib.colors import LinearSegmentedColormap, to_rgb
+from numpy.typing import NDArray
+
+from lexppl.plots.style import BLUE, ORANGE
+
+Pixels = NDArray[np.float64]
+"""Colours of pixels `(…, H, W, 3)`, in [0, 1]."""
+
+STRONGEST = 0.9
+"""How much of a tint covers a pixel of the largest value."""
+DARKEST = 0.65
+"""What a black pixel becomes below a tint, so that it is seen."""
+HIDDEN = "#CDB4DB"
+"""The colour of what a mask hides: in no grey image, and in few photographs."""
+
+
+def as_colours(images: Any) -> Pixels:
+    """Images `(…, C, H, W)` as colours: three channels as they are, one or another number as grey,
+    the mean over channels.
+
+    Values outside [0, 1], such as standardised ones, are put on [0, 1] by the least and the largest
+    value of all the images.
+
+    Example:
+        >>> as_colours(np.array([[[0.0, 0.5]]])).tolist()
+        [[[0.0, 0.0, 0.0], [0.5, 0.5, 0.5]]]
+        >>> as_colours(np.array([[[-1.0, 3.0]]]))[..., 0].tolist()
+        [[0.0, 1.0]]
+    """
+    values = np.asarray(images, dtype=np.float64)
+    low, high = float(values.min(initial=0.0)), float(values.max(initial=0.0))
+    if low < 0.0 or high > 1.0:
+        values = (values - low) / ((high - low) or 1.0)
+    if values.shape[-3] == 3:
+        return np.moveaxis(values, -3, -1)
+    grey = values.mean(-3)
+    return np.repeat(grey[..., None], 3, axis=-1)
+
+
+def tinted(colours: Pixels, values: NDArray[Any], most: float, signed: bool = False) -> Pixels:
+    """Images below a map: the image in a light grey, and over it blue, the more the larger the
+    value; with signs blue above 0 and orange below.
+
+    Args:
+        colours: of the images, `(…, H, W, 3)`.
+        values: the map, `(…, H, W)`.
+        most: the value of the strongest tint.
+        signed: whether values below 0 have a tint of their own.
+
+    Example:
+        >>> white = np.ones((1, 2, 3))
+        >>> tinted(white, np.array([[0.0, 1.0]]), 1.0).round(2).tolist()
+        [[[1.0, 1.0, 1.0], [0.1, 0.5, 0.73]]]
+    """
+    light = DARKEST + (1.0 - DARKEST) * colours.mean(-1, keepdims=True)
+    share = np.asarray(values, dtype=np.float64)[..., None] / most
+    strength = STRONGEST * (np.abs(share) if signed else share).clip(0.0, 1.0)
+    hue = np.where(share < 0.0, to_rgb(ORANGE), to_rgb(BLUE)) if signed else np.array(to_rgb(BLUE))
+    mixed: Pixels = (1.0 - strength) * light + strength * hue
+    return mixed
+
+
+def tints(signed: bool = False) -> LinearSegmentedColormap:
+    """The colours of :func:`tinted` over a white pixel, for a colour bar."""
+    white = np.ones((1, 2, 3))
+    ends = tinted(white, np.array([[-1.0, 1.0]]), 1.0, signed)[0]
+    return LinearSegmentedColormap.from_list(
+        "tints", [ends[0], (1.0, 1.0, 1.0), ends[1]] if signed else [(1.0, 1.0, 1.0), ends[1]]
+    )
+
+
+def only_kept(colours: Pixels, keep: NDArray[Any]) -> Pixels:
+    """Images of which a mask hides a part, which is lilac; a mask between 0 and 1 hides
+    in part.
+
+    Args:
+        colours: of the images, `(…, H, W, 3)`.
+        keep: what is kept of each pixel, `(…, H, W)`.
+
+    Example:
+        >>> only_kept(np.zeros((1, 1, 3)), np.array([[1]])).tolist()
+        [[[0.0, 0.0, 0.0]]]
+    """
+    share = np.asarray(keep, dtype=np.float64)[..., None].clip(0.0, 1.0)
+    mixed: Pixels = share * colours + (1.0 - share) * np.array(to_rgb(HIDDEN))
+    return mixed
