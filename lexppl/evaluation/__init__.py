@@ -18,6 +18,7 @@ from lexppl.evaluation.explanation_divergence import (
 )
 from lexppl.evaluation.gain_tables import gain_table, row_gains
 from lexppl.evaluation.gains import FeatureGains, feature_gains
+from lexppl.evaluation.imputed_samples import ImputedSamples, imputed_samples
 from lexppl.evaluation.learned import BaseRateGain, gain_over_base_rate
 from lexppl.evaluation.penalty_path import PenaltyPath, penalty_path
 from lexppl.evaluation.plateau import plateau
@@ -91,6 +92,7 @@ __all__ = [
     "GuideCheck",
     "GuideFits",
     "GuideWarning",
+    "ImputedSamples",
     "LabelOracle",
     "Loo",
     "LooWarning",
@@ -131,6 +133,7 @@ __all__ = [
     "gain_table",
     "guide_check",
     "importance_agreement",
+    "imputed_samples",
     "kendall_w",
     "knockoff_draws",
     "knockoff_table",

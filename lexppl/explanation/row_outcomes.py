@@ -69,9 +69,7 @@ def row_outcomes(posterior: Posterior, observed: Sequence[Any] | None = None) ->
         found = group_of(posterior, "observed_data")["y"]
         known = found.values if found.ndim == 1 else None
     if known is not None and len(known) != rows:
-        raise ValueError(
-            f"observed must be of the posterior's {rows} rows; there are {len(known)}"
-        )
+        raise ValueError(f"observed must be of the posterior's {rows} rows; there are {len(known)}")
     if predictive is not None and "y_probability" in predictive:
         share = predictive["y_probability"]
         p = share.values.mean(0, dtype=np.float64)

@@ -75,14 +75,12 @@ def row_spread(posterior: Posterior, rows: Any = slice(None)) -> RowSpread:
         ends = ends.clip(least, kind.most)
     return RowSpread(
         ends[1] - ends[0],
-        "width of 95 % interval",
+        "width of 95\u00a0% interval",
         f"the width of the 95 % interval of the {kind.label} over {over}",
     )
 
 
-def _of_draws(
-    posterior: Posterior, means: NDArray[np.float64], rows: Any
-) -> RowSpread:
+def _of_draws(posterior: Posterior, means: NDArray[np.float64], rows: Any) -> RowSpread:
     """The standard deviation of a draw, of a single fit."""
     label, meaning = "sd of a draw", "the standard deviation of a draw of the mask, of a single fit"
     if kind_of(posterior) is PROBABILITY:

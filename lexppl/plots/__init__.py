@@ -12,6 +12,7 @@ from lexppl.plots.dependence import plot_dependence
 from lexppl.plots.heatmap import plot_heatmap
 from lexppl.plots.history import plot_history
 from lexppl.plots.importance import plot_importance
+from lexppl.plots.imputed import plot_imputed
 from lexppl.plots.penalties import plot_penalty_path
 from lexppl.plots.row import plot_row
 from lexppl.plots.selection_map import plot_selection_map
@@ -31,6 +32,7 @@ __all__ = [
     "plot_heatmap",
     "plot_history",
     "plot_importance",
+    "plot_imputed",
     "plot_penalty_path",
     "plot_row",
     "plot_selection_map",

@@ -13,10 +13,10 @@ from lexppl.plots.style import GREY, INK, NotebookFigure, short
 
 SIDE, WIDEST, HIGHEST = 1.25, 12.0, 30.0
 """Inches of a panel, and of a figure."""
-LEFT, TOP, BOTTOM, GAP, RIGHT = 1.05, 0.42, 0.5, 0.08, 0.1
-"""Inches for names, titles, colour bars, and between panels."""
-LETTERS = 14.5
-"""Letters of a title that an inch has room for."""
+LEFT, TOP, BOTTOM, GAP, RIGHT = 1.05, 0.15, 0.5, 0.08, 0.1
+"""Inches for names, a line of a title, colour bars, and between panels."""
+LETTERS, FEWEST = 15.5, 11
+"""Letters of a title that an inch has room for, and of a line of one at least."""
 
 
 def panel_grid(
@@ -36,17 +36,19 @@ def panel_grid(
         width = min(LEFT + columns * (SIDE + GAP) + RIGHT, WIDEST)
     side = (width - LEFT - RIGHT) / columns - GAP
     high = side * height / across
-    total = min(TOP + lines * (high + GAP) + BOTTOM, HIGHEST)
-    high = (total - TOP - BOTTOM) / lines - GAP
+    letters = max(FEWEST, int(LETTERS * side))
+    wrapped = [textwrap.fill(title, letters, break_long_words=False) for title in titles]
+    top = TOP * max(1 + title.count("\n") for title in wrapped) + GAP
+    total = min(top + lines * (high + GAP) + BOTTOM, HIGHEST)
+    high = (total - top - BOTTOM) / lines - GAP
     figure = NotebookFigure(figsize=(width, total))
     grid = []
     for line in range(lines):
-        bottom = total - TOP - (line + 1) * high - line * GAP
+        bottom = total - top - (line + 1) * high - line * GAP
         places = [(LEFT + i * (side + GAP), bottom, side, high) for i in range(columns)]
         grid.append([_panel(figure, place, width, total) for place in places])
-    for axes, title in zip(grid[0], titles, strict=True):
-        wrapped = textwrap.fill(title, max(6, int(LETTERS * side)))
-        axes.set_title(wrapped, fontsize=8, color=INK, pad=3)
+    for axes, title in zip(grid[0], wrapped, strict=True):
+        axes.set_title(title, fontsize=8, color=INK, pad=3)
     return figure, grid
 
 
@@ -80,9 +82,13 @@ def colour_bar(figure: Figure, above: Axes, colours: ScalarMappable) -> None:
     bar = figure.colorbar(colours, cax=figure.add_axes(place), orientation="horizontal")
     bar.outline.set_linewidth(0.5)
     low, top = colours.get_clim()
-    bar.set_ticks([low, 0.0, top] if low else [0.0, top / 2, top])
+    bar.set_ticks([low, 0.0, top] if low else [low, top])
     bar.ax.tick_params(length=2, labelsize=7, colors=INK)
     bar.ax.xaxis.set_major_formatter(lambda value, _: f"{value:.2g}")
+    # Those at the ends would run into the next bar's.
+    first, *_, last = bar.ax.get_xticklabels()
+    first.set_horizontalalignment("left")
+    last.set_horizontalalignment("right")
 
 
 def _panel(
