@@ -166,9 +166,7 @@ def _mean_maps(maps: _Maps, outcomes: Sequence[RowOutcome]) -> Iterator[Tile]:
         )
 
 
-def _rows(
-    maps: _Maps, outcomes: Sequence[RowOutcome], places: Sequence[int]
-) -> Iterator[ImageRow]:
+def _rows(maps: _Maps, outcomes: Sequence[RowOutcome], places: Sequence[int]) -> Iterator[ImageRow]:
     spread = row_spread(maps.posterior, list(places))
     wide = maps.geometry.on_pixels(spread.values)
     widest = max(float(np.nan_to_num(wide).max(initial=0.0)), LEAST)

@@ -17,12 +17,16 @@ MAP_STYLES = """\
 .scale i.signed { background: linear-gradient(to right, #d96e1a, #ffffff, #1a80ba); }
 .words { line-height: 1.9; max-width: 46rem; }
 .words mark { color: var(--ink); background: none; padding: .1rem .12rem; border-radius: .2rem; }
-.words .w1 { background: rgba(47, 127, 193, .12); } .words .w2 { background: rgba(47, 127, 193, .22); }
-.words .w3 { background: rgba(47, 127, 193, .32); } .words .w4 { background: rgba(47, 127, 193, .42); }
-.words .w5 { background: rgba(47, 127, 193, .52); font-weight: 600; }
-.words .o1 { background: rgba(213, 94, 0, .12); } .words .o2 { background: rgba(213, 94, 0, .2); }
-.words .o3 { background: rgba(213, 94, 0, .28); } .words .o4 { background: rgba(213, 94, 0, .36); }
-.words .o5 { background: rgba(213, 94, 0, .44); font-weight: 600; }
+.words .w1 { background: rgba(var(--for), .14); } .words .w2 { background: rgba(var(--for), .24); }
+.words .w3 { background: rgba(var(--for), .34); } .words .w4 { background: rgba(var(--for), .43); }
+.words .w5 { background: rgba(var(--for), .52); font-weight: 600; }
+.words .o1 { background: rgba(var(--against), .14); }
+.words .o2 { background: rgba(var(--against), .22); }
+.words .o3 { background: rgba(var(--against), .3); }
+.words .o4 { background: rgba(var(--against), .38); }
+.words .o5 { background: rgba(var(--against), .46); font-weight: 600; }
+:root { --for: 47, 127, 193; --against: 213, 94, 0; }
+@media (prefers-color-scheme: dark) { :root { --for: 74, 150, 215; --against: 224, 110, 30; } }
 @media (max-width: 40rem) {
   .maps { grid-template-columns: repeat(auto-fill, minmax(7.5rem, 1fr)); gap: .5rem; }
   .maps.single { grid-template-columns: repeat(3, 1fr); }
