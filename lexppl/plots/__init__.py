@@ -17,6 +17,7 @@ from lexppl.plots.penalties import plot_penalty_path
 from lexppl.plots.row import plot_row
 from lexppl.plots.selection_map import plot_selection_map
 from lexppl.plots.style import BLUE, FAINT, GREY, INK, ORANGE, NotebookFigure
+from lexppl.plots.words import plot_words
 
 __all__ = [
     "BLUE",
@@ -36,4 +37,5 @@ __all__ = [
     "plot_penalty_path",
     "plot_row",
     "plot_selection_map",
+    "plot_words",
 ]

@@ -52,8 +52,8 @@ height="{{ one.height }}"{% if one.height < 100 %} class="small"{% endif %}>\
 {{ tiles(group.tiles) }}
 {% endfor %}
 {% if parts.means %}<h2>On average, class by class</h2>
-<p class="note">The mean map of all rows of a class, on their mean image. What is blue here is kept \
-in most rows of the class; what a class keeps here and there is faint.</p>
+<p class="note">The mean map of all rows of a class, on their mean image. What is blue here is \
+kept in most rows of the class; what a class keeps here and there is faint.</p>
 {{ tiles(parts.means, " single") }}{% endif %}
 <h2>Row by row</h2>
 {% for row in parts.rows %}<section class="row" aria-labelledby="row-{{ loop.index }}">
@@ -61,8 +61,8 @@ in most rows of the class; what a class keeps here and there is faint.</p>
 <p class="soft">{{ row.told }}</p>
 {{ tiles(row.tiles, " single") }}</section>
 {% endfor %}
-<p class="note">The map, how far it is from sure, and draws of the mask, in which what is hidden is \
-lilac.</p>
+<p class="note">The map, how far it is from sure, and draws of the mask, in which what is hidden \
+is lilac.</p>
 """
 
 TEXT_PART = """\
