@@ -83,9 +83,11 @@ def feature_map_of(
     places = np.arange(entries, dtype=np.int32)
     if groups is not None:
         places = np.asarray(groups, dtype=np.int32)
-    if places.size == height * width and int(places.max(initial=-1)) + 1 == entries:
+    if not np.array_equal(np.unique(places), np.arange(entries)):
+        return None
+    if places.size == height * width:
         return places.reshape(height, width)
-    if places.size == channels * height * width and int(places.max(initial=-1)) + 1 == entries:
+    if places.size == channels * height * width:
         cube = places.reshape(channels, height, width)
         return cube[0] if bool((cube == cube[:1]).all()) else cube
     return None

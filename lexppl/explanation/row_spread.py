@@ -69,10 +69,9 @@ def row_spread(posterior: Posterior, rows: Any = slice(None)) -> RowSpread:
         spread = mean_error(each, covers_rows(posterior))
         over = f"{count} replicates"
     half, middle = t.ppf(0.975, count - 1) * spread, each.mean(0)
-    least = None if kind is ATTRIBUTION else 0.0
     ends = np.stack([middle - half, middle + half])
-    if least is not None or kind.most is not None:
-        ends = ends.clip(least, kind.most)
+    if kind is not ATTRIBUTION:
+        ends = ends.clip(0.0, kind.most)
     return RowSpread(
         ends[1] - ends[0],
         "width of 95\u00a0% interval",

@@ -34,13 +34,14 @@ def image_posterior(
     predicted = np.where(np.arange(rows) == 0, (labels + 1) % len(classes), labels)
     share[:, np.arange(rows), predicted] = 0.8
     row = {"row": coordinates["row"]}
+    with_class = {**row, "class": list(classes)}
     dims = ("chain", "draw", "row", "feature")
     return posterior_of(
         {
             "prior": xr.Dataset({"mask": (dims, masks, kind)}, coordinates),
             "prior_predictive": xr.Dataset(
                 {"y_probability": (("chain", "row", "class"), share)},
-                {**row, "class": list(classes)},
+                with_class,
             ),
             "sample_stats": xr.Dataset(
                 {variable: (("chain", "row", "feature"), p, {"site": "mask"})}, coordinates

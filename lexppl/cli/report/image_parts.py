@@ -221,6 +221,6 @@ def _caption(maps: _Maps) -> str:
     )
     return (
         f"Left the image, right its map, mean over replicates: {what}. Pixels of one entry have "
-        "one colour; the image below it is in light grey. Of each class stand rows that are predicted "
-        "right, an even choice, and those that are predicted wrong most surely."
+        "one colour; the image below it is in light grey. Of each class stand rows that are "
+        "predicted right, an even choice, and those that are predicted wrong most surely."
     )

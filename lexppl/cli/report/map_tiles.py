@@ -2,7 +2,9 @@
 
 import base64
 import io
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,8 @@ LARGEST = 224
 """Pixels of a side above which an image is shrunk: pages shall stay small."""
 GAP = 0.04
 """Between two images of one tile, in shares of their width; it is transparent."""
+PLAIN: Mapping[str, Any] = MappingProxyType({"Software": None})
+"""No version of matplotlib in the file, so that the same colours are the same bytes."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,7 @@ def png_uri(colours: NDArray[Any]) -> str:
     """Colours `(H, W, 3 or 4)` as a PNG in a data URI, a pixel each. The same colours, the same
     bytes."""
     buffer = io.BytesIO()
-    imsave(buffer, np.ascontiguousarray(colours), format="png", metadata={"Software": None})
+    imsave(buffer, np.ascontiguousarray(colours), format="png", metadata=dict(PLAIN))
     return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode('ascii')}"
 
 
