@@ -15,6 +15,8 @@ STRONGEST = 0.9
 """How much of a tint covers a pixel of the largest value."""
 DARKEST = 0.65
 """What a black pixel becomes below a tint, so that it is seen."""
+NARROWEST = 0.1
+"""The least that a map of widths ends at, in shares of the largest value: narrow ones are faint."""
 HIDDEN = "#CDB4DB"
 """The colour of what a mask hides: in no grey image, and in few photographs."""
 
@@ -89,3 +91,17 @@ def only_kept(colours: Pixels, keep: NDArray[Any]) -> Pixels:
     share = np.asarray(keep, dtype=np.float64)[..., None].clip(0.0, 1.0)
     mixed: Pixels = share * colours + (1.0 - share) * np.array(to_rgb(HIDDEN))
     return mixed
+
+
+def widest_of(widths: NDArray[Any], most: float) -> float:
+    """Where a map of the widths of intervals ends.
+
+    Args:
+        widths: NaN where they are not known.
+        most: the largest value there can be, or is.
+
+    Example:
+        >>> widest_of(np.array([0.3, np.nan]), 1.0), widest_of(np.array([1e-5]), 1.0)
+        (0.3, 0.1)
+    """
+    return max(float(np.nan_to_num(widths).max(initial=0.0)), NARROWEST * most)

@@ -20,7 +20,12 @@ LETTERS, FEWEST = 15.5, 11
 
 
 def panel_grid(
-    lines: int, titles: Sequence[str], shape: Sequence[int], width: float | None = None
+    lines: int,
+    titles: Sequence[str],
+    shape: Sequence[int],
+    width: float | None = None,
+    *,
+    bars: bool = False,
 ) -> tuple[NotebookFigure, list[list[Axes]]]:
     """A figure of panels of images' proportions, edge to edge.
 
@@ -29,6 +34,7 @@ def panel_grid(
         titles: one for each column.
         shape: of the images, `(…, H, W)`.
         width: of the figure, in inches; by the number of columns if None.
+        bars: whether colour bars shall have room below.
     """
     columns = len(titles)
     height, across = shape[-2:]
@@ -38,9 +44,10 @@ def panel_grid(
     high = side * height / across
     letters = max(FEWEST, int(LETTERS * side))
     wrapped = [textwrap.fill(title, letters, break_long_words=False) for title in titles]
+    below = BOTTOM if bars else GAP
     top = TOP * max(1 + title.count("\n") for title in wrapped) + GAP
-    total = min(top + lines * (high + GAP) + BOTTOM, HIGHEST)
-    high = (total - top - BOTTOM) / lines - GAP
+    total = min(top + lines * (high + GAP) + below, HIGHEST)
+    high = (total - top - below) / lines - GAP
     figure = NotebookFigure(figsize=(width, total))
     grid = []
     for line in range(lines):

@@ -16,7 +16,7 @@ from lexppl.explanation.mask_groups import masks_of
 from lexppl.explanation.row_outcomes import row_outcomes
 from lexppl.explanation.row_spread import row_spread
 from lexppl.plots.chosen_rows import chosen_rows
-from lexppl.plots.image_parts import as_colours, only_kept, tinted, tints
+from lexppl.plots.image_parts import as_colours, only_kept, tinted, tints, widest_of
 from lexppl.plots.panels import colour_bar, name_line, panel_grid, row_title, show
 
 LEAST = 1e-9
@@ -77,10 +77,10 @@ def plot_selection_map(
     wide = geometry.on_pixels(spread.values)
     signed = kind is ATTRIBUTION
     most = 1.0 if kind is PROBABILITY else max(float(np.abs(mean).max()), LEAST)
-    widest = max(float(np.nan_to_num(wide).max()), LEAST)
+    widest = widest_of(wide, most)
 
     titles = ["image", "attribution" if signed else kind.label, spread.label, *["a draw"] * draws]
-    figure, grid = panel_grid(len(places), titles, geometry.shape, width)
+    figure, grid = panel_grid(len(places), titles, geometry.shape, width, bars=True)
     outcomes = row_outcomes(posterior)
     for line, place in enumerate(places):
         show(grid[line][0], colours[line])

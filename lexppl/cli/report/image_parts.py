@@ -20,7 +20,7 @@ from lexppl.explanation.mask_groups import masks_of
 from lexppl.explanation.row_outcomes import RowOutcome, percent, row_outcomes
 from lexppl.explanation.row_spread import row_spread
 from lexppl.plots.chosen_rows import chosen_rows
-from lexppl.plots.image_parts import Pixels, as_colours, only_kept, tinted
+from lexppl.plots.image_parts import Pixels, as_colours, only_kept, tinted, widest_of
 from lexppl.plots.panels import row_title
 
 LEAST = 1e-9
@@ -169,7 +169,7 @@ def _mean_maps(maps: _Maps, outcomes: Sequence[RowOutcome]) -> Iterator[Tile]:
 def _rows(maps: _Maps, outcomes: Sequence[RowOutcome], places: Sequence[int]) -> Iterator[ImageRow]:
     spread = row_spread(maps.posterior, list(places))
     wide = maps.geometry.on_pixels(spread.values)
-    widest = max(float(np.nan_to_num(wide).max(initial=0.0)), LEAST)
+    widest = widest_of(wide, maps.most)
     masks = masks_of(maps.posterior)[mask_means(maps.posterior).attrs["site"]].values
     for line, place in enumerate(places):
         title, outcome = row_title(maps.names[place]), outcomes[place]
