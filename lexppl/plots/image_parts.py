@@ -21,12 +21,26 @@ HIDDEN = "#CDB4DB"
 """The colour of what a mask hides: in no grey image, and in few photographs."""
 
 
-def as_colours(images: Any) -> Pixels:
+def value_ends(images: Any) -> tuple[float, float]:
+    """What is shown black and white: 0 and 1; of images with values outside, such as standardised
+    ones, the least and the largest value of all.
+
+    Example:
+        >>> value_ends([0.2, 0.7]), value_ends([-1.0, 0.5])
+        ((0.0, 1.0), (-1.0, 0.5))
+    """
+    low, high = float(np.min(images, initial=0.0)), float(np.max(images, initial=0.0))
+    return (0.0, 1.0) if low >= 0.0 and high <= 1.0 else (low, high)
+
+
+def as_colours(images: Any, ends: tuple[float, float] | None = None) -> Pixels:
     """Images `(…, C, H, W)` as colours: three channels as they are, one or another number as grey,
     the mean over channels.
 
-    Values outside [0, 1], such as standardised ones, are put on [0, 1] by the least and the largest
-    value of all the images.
+    Args:
+        images: the images.
+        ends: the values that are black and white; what is beyond them is cut. Those of
+            :func:`value_ends` if None.
 
     Example:
         >>> as_colours(np.array([[[0.0, 0.5]]])).tolist()
@@ -35,9 +49,8 @@ def as_colours(images: Any) -> Pixels:
         [[0.0, 1.0]]
     """
     values = np.asarray(images, dtype=np.float64)
-    low, high = float(values.min(initial=0.0)), float(values.max(initial=0.0))
-    if low < 0.0 or high > 1.0:
-        values = (values - low) / ((high - low) or 1.0)
+    low, high = value_ends(values) if ends is None else ends
+    values = ((values - low) / (high - low)).clip(0.0, 1.0)
     if values.shape[-3] == 3:
         return np.moveaxis(values, -3, -1)
     grey = values.mean(-3)

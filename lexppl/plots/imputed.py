@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from lexppl.argument_checks import int_at_least
 from lexppl.evaluation.imputed_samples import imputed_samples
-from lexppl.plots.image_parts import as_colours, only_kept
+from lexppl.plots.image_parts import as_colours, only_kept, value_ends
 from lexppl.plots.panels import name_line, panel_grid, row_title, show
 
 
@@ -54,8 +54,8 @@ def plot_imputed(
     if len(names) != shape[0]:
         raise ValueError(f"row_names must be {shape[0]} names; there are {len(names)}")
     found = imputed_samples(program, x, masks, samples=samples, seed=seed)
-    # One scale for the rows and their imputations, which may leave [0, 1].
-    every = as_colours(np.concatenate([found.x[:, None], found.samples], 1).clip(*_ends(found.x)))
+    # Draws that go beyond the rows' own range would else take the contrast of all.
+    every = as_colours(np.concatenate([found.x[:, None], found.samples], 1), value_ends(found.x))
     keep = found.keep.mean(1)
     titles = ["image", "kept", *["imputed"] * samples]
     figure, grid = panel_grid(len(every), titles, shape, width)
@@ -66,8 +66,3 @@ def plot_imputed(
             show(grid[line][2 + i], colours[1 + i])
         name_line(grid[line][0], [row_title(names[line])])
     return figure
-
-
-def _ends(x: Any) -> tuple[float, float]:
-    """[0, 1], or what the rows reach beyond it: draws beyond the rows' own range are cut."""
-    return min(0.0, float(np.min(x))), max(1.0, float(np.max(x)))

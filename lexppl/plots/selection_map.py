@@ -16,7 +16,7 @@ from lexppl.explanation.mask_groups import masks_of
 from lexppl.explanation.row_outcomes import row_outcomes
 from lexppl.explanation.row_spread import row_spread
 from lexppl.plots.chosen_rows import chosen_rows
-from lexppl.plots.image_parts import as_colours, only_kept, tinted, tints, widest_of
+from lexppl.plots.image_parts import as_colours, only_kept, tinted, tints, value_ends, widest_of
 from lexppl.plots.panels import colour_bar, name_line, panel_grid, row_title, show
 
 LEAST = 1e-9
@@ -71,7 +71,7 @@ def plot_selection_map(
     masks = drawn[means.attrs["site"]].values[:, :, places]
     chains = len(masks)
     draws = min(int_at_least("draws", draws, 0), masks.shape[1] * chains)
-    colours = as_colours(geometry.images)[places]
+    colours = as_colours(geometry.images[places], value_ends(geometry.images))
     mean = geometry.on_pixels(means.values[:, places].mean(0, dtype=np.float64))
     spread = row_spread(posterior, places)
     wide = geometry.on_pixels(spread.values)

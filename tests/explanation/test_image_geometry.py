@@ -22,7 +22,9 @@ from lexppl.models import (
     Grouping,
     KSubsetSelector,
     Predictor,
+    flat_images,
 )
+from lexppl.models import images as images_of
 from lexppl.plots import plot_imputed, plot_selection_map
 from lexppl.plots.image_parts import HIDDEN
 from lexppl.systems import lex
@@ -74,6 +76,21 @@ def test_a_posterior_of_images_has_them_and_their_entries(tmp_path, draws):
     np.testing.assert_array_equal(constant["feature_map"], np.reshape(QUARTERS, (4, 6)))
     assert all(v.dtype != object for v in constant.variables.values())
     drawn(plot_selection_map(again, rows=2))
+
+
+@pytest.mark.parametrize("system", [images_of, flat_images])
+def test_the_architectures_of_images_tell_their_entries(system):
+    segments = np.arange(64).reshape(8, 8) // 20
+    for grouping in (Grouping.patches((3, 8, 8), 3), Grouping.superpixels(segments, channels=3)):
+        architecture = system((3, 8, 8), grouping=grouping)
+        posterior = explain(
+            lex(architecture, classes=2, k=1).program(), images(2, (3, 8, 8)), draws=2
+        )
+        places = image_geometry(posterior).feature_map
+        np.testing.assert_array_equal(places, np.reshape(grouping.groups, (8, 8)))
+        names = group_of(posterior, "prior")["feature"].values
+        assert names[places[-1, -1]] == grouping.names[-1] and places[-1, -1] == len(names) - 1
+    assert Grouping.patches((3, 8, 8), 3).names[-1] == "r3 c3"
 
 
 def test_entries_that_are_values_have_a_map_for_each_channel():

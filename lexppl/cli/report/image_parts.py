@@ -20,7 +20,7 @@ from lexppl.explanation.mask_groups import masks_of
 from lexppl.explanation.row_outcomes import RowOutcome, percent, row_outcomes
 from lexppl.explanation.row_spread import row_spread
 from lexppl.plots.chosen_rows import chosen_rows
-from lexppl.plots.image_parts import Pixels, as_colours, only_kept, tinted, widest_of
+from lexppl.plots.image_parts import Pixels, as_colours, only_kept, tinted, value_ends, widest_of
 from lexppl.plots.panels import row_title
 
 LEAST = 1e-9
@@ -83,7 +83,7 @@ class _Maps:
         self.geometry: ImageGeometry = image_geometry(posterior)
         self.kind = kind_of(posterior)
         self.posterior = posterior
-        self.colours = as_colours(self.geometry.images)
+        self.ends = value_ends(self.geometry.images)
         self.means: NDArray[np.float64] = mask_means(posterior).values.mean(0, dtype=np.float64)
         self.signed = self.kind is ATTRIBUTION
         largest = max(float(np.abs(self.means).max(initial=0.0)), LEAST)
@@ -92,8 +92,11 @@ class _Maps:
         count = len(self.means)
         self.names = masks["row"].values if "row" in masks.coords else np.arange(count)
 
+    def image(self, place: int) -> Pixels:
+        return as_colours(self.geometry.images[place], self.ends)
+
     def map_of(self, place: int) -> Pixels:
-        return self.tint(self.colours[place], self.means[place])
+        return self.tint(self.image(place), self.means[place])
 
     def tint(self, colours: Pixels, values: NDArray[Any]) -> Pixels:
         return tinted(colours, self.geometry.on_pixels(values), self.most, self.signed)
@@ -146,7 +149,7 @@ def _tiles(maps: _Maps, outcomes: Sequence[RowOutcome], group: RowGroup) -> Tile
     for place in group.places:
         lines = [row_title(maps.names[place]), *outcomes[place].lines()]
         alt = f"{', '.join(lines)}: the image, and the map of its {maps.word}"
-        tiles.append(tile([maps.colours[place], maps.map_of(place)], alt, lines))
+        tiles.append(tile([maps.image(place), maps.map_of(place)], alt, lines))
     return TileGroup(group.heading, tuple(tiles))
 
 
@@ -158,7 +161,10 @@ def _mean_maps(maps: _Maps, outcomes: Sequence[RowOutcome]) -> Iterator[Tile]:
     for label in dict.fromkeys(sorted(name for name in labels if name is not None)):
         own = np.array([name == label for name in labels])
         rows = f"{int(own.sum())} row{'s' if own.sum() > 1 else ''}"
-        picture = maps.tint(maps.colours[own].mean(0), maps.means[own].mean(0))
+        picture = maps.tint(
+            as_colours(maps.geometry.images[own].mean(0, dtype=np.float64), maps.ends),
+            maps.means[own].mean(0),
+        )
         yield tile(
             [picture],
             f"Mean map of the {maps.word} over {rows} of {label}, on their mean image",
@@ -176,7 +182,7 @@ def _rows(maps: _Maps, outcomes: Sequence[RowOutcome], places: Sequence[int]) ->
         start = title[0].upper() + title[1:]
         unsure = colormaps["Oranges"](np.nan_to_num(wide[line]) / widest)[..., :3]
         tiles = [
-            tile([maps.colours[place]], f"{start}: the image", ["the image"]),
+            tile([maps.image(place)], f"{start}: the image", ["the image"]),
             tile([maps.map_of(place)], f"{start}: its {maps.word}", [maps.word]),
             tile(
                 [unsure],
@@ -188,9 +194,9 @@ def _rows(maps: _Maps, outcomes: Sequence[RowOutcome], places: Sequence[int]) ->
         for i in range(min(ROW_DRAWS, drawn.shape[0] * drawn.shape[1])):
             keep = drawn[i % len(drawn), i // len(drawn)]
             picture = (
-                maps.tint(maps.colours[place], keep)
+                maps.tint(maps.image(place), keep)
                 if maps.signed
-                else only_kept(maps.colours[place], maps.geometry.on_pixels(keep))
+                else only_kept(maps.image(place), maps.geometry.on_pixels(keep))
             )
             kept = "" if maps.kind is not PROBABILITY else f", {int(keep.sum())} kept"
             tiles.append(tile([picture], f"{start}: a draw of its mask{kept}", [f"a draw{kept}"]))
