@@ -23,6 +23,7 @@ def test_there_are_notebooks():
         "how_sure",
         "imputation_matters",
         "one_likelihood",
+        "one_pixel_cheat",
         "own_explainer",
         "own_mask_distribution",
         "survival",

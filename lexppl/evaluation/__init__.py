@@ -19,6 +19,7 @@ from lexppl.evaluation.explanation_divergence import (
 from lexppl.evaluation.gain_tables import gain_table, row_gains
 from lexppl.evaluation.gains import FeatureGains, feature_gains
 from lexppl.evaluation.imputation import ImputationScores, fair_crps, imputation
+from lexppl.evaluation.imputed_samples import ImputedSamples, imputed_samples
 from lexppl.evaluation.learned import BaseRateGain, gain_over_base_rate
 from lexppl.evaluation.penalty_path import PenaltyPath, penalty_path
 from lexppl.evaluation.plateau import plateau
@@ -93,6 +94,7 @@ __all__ = [
     "GuideFits",
     "GuideWarning",
     "ImputationScores",
+    "ImputedSamples",
     "LabelOracle",
     "Loo",
     "LooWarning",
@@ -135,6 +137,7 @@ __all__ = [
     "guide_check",
     "importance_agreement",
     "imputation",
+    "imputed_samples",
     "kendall_w",
     "knockoff_draws",
     "knockoff_table",

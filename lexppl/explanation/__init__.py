@@ -2,8 +2,16 @@
 
 from lexppl.explanation.explain import explain
 from lexppl.explanation.files import save_posterior
+from lexppl.explanation.image_geometry import with_images
 from lexppl.explanation.importance_kind import mask_means
 from lexppl.explanation.ranking import selection_table
 from lexppl.explanation.resampling import systematic_resampling
 
-__all__ = ["explain", "mask_means", "save_posterior", "selection_table", "systematic_resampling"]
+__all__ = [
+    "explain",
+    "mask_means",
+    "save_posterior",
+    "selection_table",
+    "systematic_resampling",
+    "with_images",
+]

@@ -114,7 +114,11 @@ def explain(
       row), log 1/(LK) Σ w in nats; `weight_ess` (chain, row), (Σ w)² / Σ w² over masks, and
       `weight_pareto_k` (chain, row), k̂ of :func:`~lexppl.explanation.pareto_k.pareto_k` (of the
       draws' own proposals their mean and median). Of a sampler its own, such as `diverging`.
-    - with y: `observed_data`: `y`. `constant_data`: `x` (row, input), where x is a table.
+    - with y: `observed_data`: `y`. `constant_data`: `x` (row, input), where x is a table; of images
+      `x` (row, channel, height, width), and `feature_map` (height, width), the place of each
+      pixel's entry along `feature`: `means.isel(feature=feature_map)` is a map of pixels. Where
+      the channels of a pixel have entries of their own it is (channel, height, width); where the
+      entries are not of pixels there is none (:func:`with_images` tells it).
     - of a fit with a bootstrap E[z | x] of its fits in `sample_stats`, by the same names with
       `bootstrap_` before them and dims (bootstrap, row, feature).
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from lexppl.explanation.arviz_layout import ArvizLayout
 from lexppl.explanation.drawn_means import DrawnMeans
 from lexppl.explanation.draws import RowDraws
+from lexppl.explanation.image_geometry import EVENT, FEATURE_MAP, feature_map_of, map_dimensions
 from lexppl.explanation.importance_kind import STATED, variable_of
 from lexppl.explanation.log_likelihood import LogLikelihood
 from lexppl.explanation.named_rows import NamedRows, entry_names, feature_names
@@ -69,6 +70,8 @@ class PosteriorArrays:
             "row": rows.names,
             "feature": names,
         }
+        if rows.x.dim() == 4:
+            self._coordinates |= dict(zip(EVENT, map(range, rows.x.shape[1:]), strict=True))
         self._layout = ArvizLayout(self._coordinates)
         self._evidence: LogLikelihood | None = None
         self._drawn_means = DrawnMeans(self._layout, self._shared)
@@ -85,6 +88,8 @@ class PosteriorArrays:
         if result.sampler is not None:
             self._add_sampler(result.sampler.sample_stats)
         self._add_constants(features, names)
+        if rows.x.dim() == 4:
+            self._add_images(getattr(result.model, "grouping", None), first.entries)
 
     def write(self, chain: int, rows: slice, drawn: RowDraws, given_y: bool = False) -> None:
         """Put the draws of a chunk of rows into their place.
@@ -264,3 +269,16 @@ class PosteriorArrays:
                 f"feature_names are of the columns of a table; rows of x have shape "
                 f"{tuple(x.shape[1:])}"
             )
+
+    def _add_images(self, grouping: Any, entries: int) -> None:
+        """The rows, and of which entry each of their pixels is."""
+        images = self._rows.x.detach().cpu().numpy()
+        self._layout.add("constant_data", "x", ("row", *EVENT), images.dtype)[:] = images
+        groups = getattr(grouping, "groups", None)
+        places = feature_map_of(images.shape[1:], entries, groups)
+        if places is not None:
+            description = "the place of each pixel's mask entry along `feature`"
+            dims = map_dimensions(places)
+            self._layout.add(
+                "constant_data", FEATURE_MAP, dims, places.dtype, description=description
+            )[:] = places

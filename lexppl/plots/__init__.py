@@ -12,9 +12,12 @@ from lexppl.plots.dependence import plot_dependence
 from lexppl.plots.heatmap import plot_heatmap
 from lexppl.plots.history import plot_history
 from lexppl.plots.importance import plot_importance
+from lexppl.plots.imputed import plot_imputed
 from lexppl.plots.penalties import plot_penalty_path
 from lexppl.plots.row import plot_row
+from lexppl.plots.selection_map import plot_selection_map
 from lexppl.plots.style import BLUE, FAINT, GREY, INK, ORANGE, NotebookFigure
+from lexppl.plots.words import plot_words
 
 __all__ = [
     "BLUE",
@@ -30,6 +33,9 @@ __all__ = [
     "plot_heatmap",
     "plot_history",
     "plot_importance",
+    "plot_imputed",
     "plot_penalty_path",
     "plot_row",
+    "plot_selection_map",
+    "plot_words",
 ]

@@ -1,6 +1,6 @@
-"""One row's prediction as a waterfall."""
+"""One row's explanation: of a table a waterfall, of an image its maps, of a text its words."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,33 +8,50 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from lexppl.argument_checks import int_at_least
+from lexppl.arviz_compatibility import Posterior, group_names
 from lexppl.evaluation.revealed import RowSteps
+from lexppl.explanation.image_geometry import has_images
 from lexppl.plots.given import checked_given
+from lexppl.plots.selection_map import plot_selection_map
 from lexppl.plots.style import BLUE, FAINT, GREY, INK, ORANGE, NotebookFigure, plain, short
+from lexppl.plots.words import plot_words
+
+IMAGE_DRAWS = 2
 
 
 def plot_row(
-    steps: RowSteps,
+    steps: RowSteps | Posterior,
     values: Mapping[str, Any] | None = None,
     features: int = 12,
     width: float = 6.4,
+    *,
+    row: Any = None,
+    words: Sequence[str] | None = None,
 ) -> Figure:
-    """One row's prediction, from the base rate to what is predicted, by a bar a feature.
+    """One row's prediction, from the base rate to what is predicted, by a bar a feature; of an
+    image its maps, of a text its words.
 
-    Bars stand end to end and add up: each is what revealing the feature adds to the log of the
-    label's probability, in nats (of a response to its mean), in the order in which they are
+    Of an image or a text give the posterior and the row's name: `plot_row(posterior, row=7)` is the
+    line of :func:`plot_selection_map`, and `plot_row(posterior, row=7, words=[…])` the text, its
+    words shaded by how often they are kept (:func:`plot_words`).
+
+    Of a table, bars stand end to end and add up: each is what revealing the feature adds to the log
+    of the label's probability, in nats (of a response to its mean), in the order in which they are
     revealed, the most kept first (:func:`lexppl.evaluation.revealed_predictions`). The features
     that add least are one bar together.
 
     Args:
-        steps: of the row, :meth:`lexppl.evaluation.RevealedPredictions.steps`.
+        steps: of the row, :meth:`lexppl.evaluation.RevealedPredictions.steps`; of an image or a
+            text the posterior.
         values: of the row's features, to stand beside their names.
         features: how many have a bar of their own.
         width: of the figure, in inches.
+        row: the name of the image's or the text's row in the posterior.
+        words: of the text, in the order of the entries.
 
     Raises:
-        TypeError: no steps, such as a posterior.
-        ValueError: fewer than one feature.
+        TypeError: no steps, such as a posterior of a table; a posterior without a row.
+        ValueError: fewer than one feature, a row that the posterior does not have.
 
     Example:
         >>> table = pd.DataFrame({"step": [0.5, -0.1], "total": [-0.2, -0.3], "kept": [1.0, 0.4]},
@@ -43,7 +60,18 @@ def plot_row(
         >>> [label.get_text() for label in figure.axes[0].get_yticklabels()]
         ['base rate', 'all hidden', 'age = 71', 'weight', 'prediction']
     """
-    checked_given(steps, RowSteps, "steps", "revealed_predictions(…).steps(row)")
+    if _is_posterior(steps) and (words is not None or has_images(steps)):
+        if row is None:
+            raise TypeError("row must name the row of the posterior that is wanted, such as row=0")
+        if words is not None:
+            return plot_words(steps, row, words, width=width)
+        return plot_selection_map(steps, [row], draws=IMAGE_DRAWS, width=width)
+    source = "revealed_predictions(…).steps(row)"
+    if _is_posterior(steps):
+        source += " (a posterior of images is taken with row=, of texts with row= and words=)"
+    checked_given(steps, RowSteps, "steps", source)
+    if row is not None or words is not None:
+        raise TypeError("row and words are of a posterior; steps are of one row already")
     features = int_at_least("features", features)
     lines = waterfall(steps, features)
     place = np.arange(len(lines))
@@ -119,3 +147,10 @@ def waterfall(steps: RowSteps, features: int) -> pd.DataFrame:
     return pd.DataFrame(
         [line[1:] for line in lines], index=names, columns=["start", "step", "is_level"]
     )
+
+
+def _is_posterior(given: Any) -> bool:
+    try:
+        return bool(group_names(given))
+    except TypeError:
+        return False

@@ -1,0 +1,223 @@
+"""Where an image's mask entries stand: what a picture of an explanation needs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from lexppl.argument_checks import int_at_least
+from lexppl.arviz_compatibility import Posterior, group_names, group_of
+from lexppl.explanation.importance_kind import mask_means
+
+CHANNEL, HEIGHT, WIDTH = "channel", "height", "width"
+PIXELS = (HEIGHT, WIDTH)
+EVENT = (CHANNEL, *PIXELS)
+"""The dimensions of an image row."""
+FEATURE_MAP = "feature_map"
+"""The variable of `constant_data`: the place of each pixel's entry along `feature`."""
+IMAGE = "image"
+"""The variable of `constant_data` that holds images whose x is a table of pixels."""
+
+
+@dataclass(frozen=True, eq=False)
+class ImageGeometry:
+    """The images of a posterior's rows, and which pixels each mask entry keeps.
+
+    Args:
+        images: `(N, C, H, W)`.
+        feature_map: the place of each pixel's entry, 0 … G−1, `(H, W)`, or `(C, H, W)` where the
+            channels of a pixel have entries of their own.
+    """
+
+    images: NDArray[Any]
+    feature_map: NDArray[np.integer[Any]]
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """`(C, H, W)`."""
+        channels, height, width = self.images.shape[1:]
+        return channels, height, width
+
+    def on_pixels(self, values: Any) -> NDArray[Any]:
+        """Values of entries `(…, G)` as maps of pixels `(…, H, W)`; where channels have entries of
+        their own, the mean over a pixel's channels.
+
+        Example:
+            >>> halves = ImageGeometry(np.zeros((1, 1, 1, 4)), np.array([[0, 0, 1, 1]]))
+            >>> halves.on_pixels([0.25, 0.75])
+            array([[0.25, 0.25, 0.75, 0.75]])
+        """
+        maps: NDArray[Any] = np.asarray(values)[..., self.feature_map]
+        return maps if self.feature_map.ndim == 2 else maps.mean(-3)
+
+
+def feature_map_of(
+    shape: Sequence[int], entries: int, groups: Sequence[int] | None = None
+) -> NDArray[np.int32] | None:
+    """Which entry each pixel has.
+
+    Args:
+        shape: `(C, H, W)` of a row.
+        entries: G.
+        groups: the entry of each pixel, row by row, H·W or C·H·W of them; if None the entries are
+            the pixels in this order.
+
+    Returns:
+        `(H, W)`, or `(C, H, W)` where there are more channels than one with entries of their own;
+        None where the entries are not those of pixels.
+
+    Example:
+        >>> feature_map_of((3, 1, 2), 2)
+        array([[0, 1]], dtype=int32)
+        >>> feature_map_of((1, 2, 2), 2, [0, 0, 1, 1]).tolist()
+        [[0, 0], [1, 1]]
+        >>> feature_map_of((1, 2, 2), 3) is None
+        True
+    """
+    channels, height, width = shape
+    places = np.arange(entries, dtype=np.int32)
+    if groups is not None:
+        places = np.asarray(groups, dtype=np.int32)
+    if not np.array_equal(np.unique(places), np.arange(entries)):
+        return None
+    if places.size == height * width:
+        return places.reshape(height, width)
+    if places.size == channels * height * width:
+        cube = places.reshape(channels, height, width)
+        return cube[0] if bool((cube == cube[:1]).all()) else cube
+    return None
+
+
+def map_dimensions(feature_map: NDArray[Any]) -> tuple[str, ...]:
+    """The names of a feature map's dimensions."""
+    return PIXELS if feature_map.ndim == 2 else EVENT
+
+
+def has_images(posterior: Posterior) -> bool:
+    """Whether a posterior knows its rows as images.
+
+    Raises:
+        TypeError: neither an `InferenceData` nor a `DataTree`.
+    """
+    if "constant_data" not in group_names(posterior):
+        return False
+    constant = group_of(posterior, "constant_data")
+    return FEATURE_MAP in constant and _images(constant) is not None
+
+
+def image_geometry(posterior: Posterior) -> ImageGeometry:
+    """The images of a posterior's rows, and where its mask entries stand.
+
+    Args:
+        posterior: what :func:`lexppl.explain` returned of rows `(B, C, H, W)`, or of flat ones with
+            what :func:`with_images` wrote into it.
+
+    Raises:
+        TypeError: not a posterior.
+        ValueError: its rows are no images, or it is not known which pixels its entries are.
+
+    Example:
+        >>> from lexppl.arviz_compatibility import posterior_of
+        >>> constant = xr.Dataset({"x": (("row", "channel", "height", "width"),
+        ...     np.zeros((5, 1, 2, 2))), "feature_map": (("height", "width"), [[0, 0], [1, 1]])})
+        >>> image_geometry(posterior_of({"constant_data": constant}, {})).shape
+        (1, 2, 2)
+    """
+    constant = xr.Dataset()
+    if "constant_data" in group_names(posterior):
+        constant = group_of(posterior, "constant_data")
+    images = _images(constant)
+    if images is None:
+        found = dict(constant["x"].sizes) if "x" in constant else "no x"
+        raise ValueError(
+            "the rows of this posterior are no images (row, channel, height, width); its "
+            f"constant_data has {found}. Of rows of pixels say which images they are: "
+            "with_images(posterior, (C, H, W))"
+        )
+    if FEATURE_MAP not in constant:
+        raise ValueError(
+            "the posterior does not say which pixels its mask entries are; say it with "
+            "with_images(posterior, (C, H, W), groups), groups the entry of each pixel"
+        )
+    pixels = constant[FEATURE_MAP].transpose(..., *PIXELS)
+    return ImageGeometry(images.transpose("row", *EVENT).values, pixels.values)
+
+
+def with_images(
+    posterior: Posterior, shape: Sequence[int], groups: Sequence[int] | None = None
+) -> Posterior:
+    """Say of a posterior that its rows are images: of rows of pixels, such as a table of digits, or
+    where the program's entries are groups of pixels that it does not tell of.
+
+    Writes into `constant_data` the `image` (row, channel, height, width), where x is a table, and
+    `feature_map` (height, width), the place of each pixel's entry along `feature`.
+
+    Args:
+        posterior: what :func:`lexppl.explain` returned; it is changed in place.
+        shape: `(C, H, W)`: a row's values are those of the first channel, line by line, then of the
+            next.
+        groups: the entry of each pixel, 0 … G−1, H·W or C·H·W of them, such as
+            `grouping.groups`; if None each pixel has its own.
+
+    Returns:
+        the posterior.
+
+    Raises:
+        TypeError: not a posterior.
+        ValueError: a shape of another number of values than a row has, or other entries than the
+            posterior's.
+
+    Example:
+        >>> from lexppl.arviz_compatibility import posterior_of
+        >>> stated = (("chain", "row", "feature"), [[[1.0, 0.5, 0.0, 0.0]]], {"site": "mask"})
+        >>> posterior = posterior_of({
+        ...     "constant_data": xr.Dataset({"x": (("row", "input"), [[0.1, 0.2, 0.3, 0.4]])}),
+        ...     "sample_stats": xr.Dataset({"selection_probability": stated}),
+        ... }, {})
+        >>> made = with_images(posterior, (1, 2, 2))
+        >>> kept = made["sample_stats"]["selection_probability"].mean("chain")
+        >>> kept.isel(feature=made["constant_data"]["feature_map"]).values.tolist()
+        [[[1.0, 0.5], [0.0, 0.0]]]
+    """
+    if len(shape) != 3:
+        raise ValueError(f"shape must be (C, H, W), of an image; it is {tuple(shape)}")
+    channels, height, width = (int_at_least("shape", size) for size in shape)
+    constant = group_of(posterior, "constant_data")
+    if "x" not in constant:
+        raise ValueError("the posterior has no x in constant_data, of which images could be made")
+    x = constant["x"]
+    own = x.shape[1:]
+    if int(np.prod(own)) != channels * height * width or (len(own) > 1 and own != tuple(shape)):
+        raise ValueError(
+            f"shape {tuple(shape)} has {channels * height * width} values; a row of x has shape "
+            f"{own}"
+        )
+    means = mask_means(posterior)
+    entries = means.sizes[str(means.dims[-1])]
+    places = feature_map_of((channels, height, width), entries, groups)
+    if places is None:
+        count = entries if groups is None else len(groups)
+        raise ValueError(
+            f"{'the mask' if groups is None else 'groups'} must have an entry for each of the "
+            f"{height} × {width} pixels, and be of the posterior's {entries} entries; there are "
+            f"{count}" + (": give groups, the entry of each pixel" if groups is None else "")
+        )
+    group = posterior["constant_data"]
+    if len(own) == 1:
+        images = x.values.reshape(-1, channels, height, width)
+        coordinates = {"row": x["row"].values} if "row" in x.coords else {}
+        group[IMAGE] = xr.DataArray(images, coordinates, ("row", *EVENT))
+    group[FEATURE_MAP] = xr.DataArray(places, dims=map_dimensions(places))
+    return posterior
+
+
+def _images(constant: xr.Dataset) -> xr.DataArray | None:
+    for name in (IMAGE, "x"):
+        if name in constant and set(constant[name].dims) == {"row", *EVENT}:
+            return constant[name]
+    return None

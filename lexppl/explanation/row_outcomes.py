@@ -1,0 +1,127 @@
+"""What each row of a posterior is, and what is predicted of it, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lexppl.arviz_compatibility import Posterior, group_names, group_of
+from lexppl.explanation.importance_kind import mask_means
+
+LARGEST_NUMBER = 1e9
+
+
+@dataclass(frozen=True)
+class RowOutcome:
+    """What a row is, and what is predicted of it.
+
+    Args:
+        observed: its label or response as text; None where it is not known.
+        predicted: the label that is predicted, or the mean response; None where nothing is.
+        probability: of the label that is predicted, mean over replicates; NaN of responses.
+    """
+
+    observed: str | None
+    predicted: str | None
+    probability: float = float("nan")
+
+    @property
+    def right(self) -> bool | None:
+        """Whether the label is predicted; None where it is not known, and of responses."""
+        if self.observed is None or self.predicted is None or np.isnan(self.probability):
+            return None
+        return self.observed == self.predicted
+
+    def lines(self) -> list[str]:
+        """In lines of a few words.
+
+        Example:
+            >>> RowOutcome("3", "5", 0.75).lines(), RowOutcome(None, "12.5").lines()
+            (['is 3', 'said 5, 75 %'], ['said 12.5'])
+        """
+        found = [] if self.observed is None else [f"is {self.observed}"]
+        if self.predicted is not None:
+            sure = "" if np.isnan(self.probability) else f", {percent(self.probability)}"
+            found.append(f"said {self.predicted}{sure}")
+        return found
+
+
+def row_outcomes(posterior: Posterior, observed: Sequence[Any] | None = None) -> list[RowOutcome]:
+    """What each row is, and what is predicted of it.
+
+    Args:
+        posterior: what :func:`lexppl.explain` returned.
+        observed: the rows' labels or responses; those of `observed_data` if None, where they are.
+            Labels are names of classes, as text, or their places, as numbers.
+
+    Raises:
+        ValueError: another number of them than the posterior has rows, or labels that it has not.
+    """
+    rows = mask_means(posterior).sizes["row"]
+    names, predictive = group_names(posterior), None
+    if "prior_predictive" in names:
+        predictive = group_of(posterior, "prior_predictive")
+    known: Any = observed
+    if known is None and "observed_data" in names:
+        found = group_of(posterior, "observed_data")["y"]
+        known = found.values if found.ndim == 1 else None
+    if known is not None and len(known) != rows:
+        raise ValueError(f"observed must be of the posterior's {rows} rows; there are {len(known)}")
+    if predictive is not None and "y_probability" in predictive:
+        share = predictive["y_probability"]
+        p = share.values.mean(0, dtype=np.float64)
+        classes = [str(name) for name in share["class"].values]
+        labels = [None] * rows if known is None else _labels(known, classes)
+        best = p.argmax(1)
+        return [
+            RowOutcome(label, classes[c], float(p[i, c]))
+            for i, (label, c) in enumerate(zip(labels, best, strict=True))
+        ]
+    texts = [None] * rows if known is None else [_text(value) for value in known]
+    if predictive is None or predictive["y"].ndim != 3:
+        return [RowOutcome(text, None) for text in texts]
+    middle = predictive["y"].values.mean((0, 1), dtype=np.float64)
+    return [RowOutcome(t, _text(m)) for t, m in zip(texts, middle, strict=True)]
+
+
+def percent(share: float) -> str:
+    """A probability in percent, never a 100 or a 0 that it is not.
+
+    Example:
+        >>> percent(0.5), percent(0.99999), percent(0.0004), percent(0.031)
+        ('50 %', '> 99.9 %', '< 0.1 %', '3.1 %')
+    """
+    value = 100 * share
+    if 0 < value < 0.1:
+        return "< 0.1 %"
+    if 99.9 < value < 100:
+        return "> 99.9 %"
+    return f"{value:.0f} %" if 10 <= value <= 90 else f"{value:.1f} %"
+
+
+def _labels(known: Sequence[Any], classes: Sequence[str]) -> list[str | None]:
+    given = np.asarray(known)
+    if given.dtype.kind in "US":
+        unknown = sorted(set(given.tolist()) - set(classes))
+        if not unknown:
+            return [str(name) for name in given]
+    else:
+        whole = given.astype(np.int64)
+        unknown = sorted(set(given[(whole != given) | (whole < 0) | (whole >= len(classes))]))
+        if not unknown:
+            return [classes[place] for place in whole]
+    raise ValueError(
+        f"observed must be of the posterior's classes {list(classes)[:10]}, as text, or of their "
+        f"places 0 … {len(classes) - 1}; it has {[str(value) for value in unknown[:5]]}"
+    )
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    number = float(value)
+    whole = number.is_integer() and abs(number) < LARGEST_NUMBER
+    return f"{number:.0f}" if whole else f"{number:.4g}"

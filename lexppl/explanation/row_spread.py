@@ -1,0 +1,91 @@
+"""How far what is said of a row's mask entries is from sure."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import t
+
+from lexppl.arviz_compatibility import Posterior, group_of
+from lexppl.explanation.bootstrap_means import PREFIX
+from lexppl.explanation.importance_kind import ATTRIBUTION, PROBABILITY, kind_of, mask_means
+from lexppl.explanation.mask_groups import masks_of
+from lexppl.explanation.ranking import covers_rows, mean_error
+
+
+@dataclass(frozen=True, eq=False)
+class RowSpread:
+    """How far what is said of some rows' entries is from sure.
+
+    Args:
+        values: `(N, G)`; NaN where nothing tells it.
+        label: what they are, as it stands on an axis.
+        meaning: the same in a sentence.
+    """
+
+    values: NDArray[np.float64]
+    label: str
+    meaning: str
+
+
+def row_spread(posterior: Posterior, rows: Any = slice(None)) -> RowSpread:
+    """The width of the interval of a row's E[z | x], entry by entry.
+
+    With R replicates it is that of the 95 % t-interval over them, mean ± t_{.975, R−1} s / √R, with
+    a bootstrap of B fits mean ± t_{.975, B−1} s, as in :func:`lexppl.explanation.selection_table`,
+    cut at 0 and at the largest value there can be. With one fit alone nothing tells how sure it is;
+    in its place stands the standard deviation of a draw of the mask, of selections √(p(1 − p)).
+
+    Args:
+        posterior: what :func:`lexppl.explain` returned.
+        rows: places of the rows wanted.
+
+    Raises:
+        TypeError, ValueError: not a posterior of :func:`lexppl.explain`.
+
+    Example:
+        >>> import xarray as xr
+        >>> from lexppl.arviz_compatibility import posterior_of
+        >>> dims = ("chain", "row", "feature")
+        >>> masks = xr.Dataset({"mask": (("chain", "draw", "row", "feature"), [[[[1, 0]]]])})
+        >>> stated = (dims, [[[0.5, 1.0]]], {"site": "mask"})
+        >>> stats = xr.Dataset({"selection_probability": stated})
+        >>> row_spread(posterior_of({"prior": masks, "sample_stats": stats}, {})).values
+        array([[0.5, 0. ]])
+    """
+    means = mask_means(posterior)
+    each = means.values[:, rows].astype(np.float64)
+    kind = kind_of(posterior)
+    stats = group_of(posterior, "sample_stats")
+    others = stats.get(f"{PREFIX}{means.name}")
+    count = len(each) if others is None else others.sizes["bootstrap"]
+    if count < 2:
+        return _of_draws(posterior, each[0], rows)
+    if others is not None:
+        spread = others.values[:, rows].astype(np.float64).std(0, ddof=1)
+        over = f"{count} fits of a bootstrap"
+    else:
+        spread = mean_error(each, covers_rows(posterior))
+        over = f"{count} replicates"
+    half, middle = t.ppf(0.975, count - 1) * spread, each.mean(0)
+    ends = np.stack([middle - half, middle + half])
+    if kind is not ATTRIBUTION:
+        ends = ends.clip(0.0, kind.most)
+    return RowSpread(
+        ends[1] - ends[0],
+        "width of 95\u00a0% interval",
+        f"the width of the 95 % interval of the {kind.label} over {over}",
+    )
+
+
+def _of_draws(posterior: Posterior, means: NDArray[np.float64], rows: Any) -> RowSpread:
+    """The standard deviation of a draw, of a single fit."""
+    label, meaning = "sd of a draw", "the standard deviation of a draw of the mask, of a single fit"
+    if kind_of(posterior) is PROBABILITY:
+        exact = means.clip(0.0, 1.0)
+        return RowSpread(np.sqrt(exact * (1.0 - exact)), label, meaning)
+    drawn = masks_of(posterior)[mask_means(posterior).attrs["site"]].values[0][:, rows]
+    if len(drawn) < 2:
+        return RowSpread(np.full(means.shape, np.nan), label, meaning)
+    return RowSpread(drawn.std(0, ddof=1, dtype=np.float64), label, meaning)

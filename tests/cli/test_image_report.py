@@ -1,0 +1,176 @@
+"""Images and texts in a report: what stands there, and how it reads, by axe-core's checks."""
+
+import base64
+import html
+import io
+import re
+
+import numpy as np
+import pytest
+from matplotlib.image import imread
+
+from lexppl.arviz_compatibility import group_of, posterior_of
+from lexppl.cli.report.image_parts import image_parts
+from lexppl.cli.report.image_report import image_report, text_report
+from lexppl.cli.report.map_tiles import LARGEST, png_uri, tile
+from lexppl.cli.report.shown_rows import MOST_CLASSES, shown_rows
+from lexppl.explanation.row_outcomes import RowOutcome
+from lexppl.plots.image_parts import as_colours, tinted
+from tests.cli.accessibility import DARK, LIGHT, checked
+from tests.plots.image_posteriors import image_posterior
+from tests.plots.test_plots import random_posterior
+
+WORDS = [["a", "<b>bold</b>", "film", "&", "cast"][: 2 + n % 4] for n in range(20)]
+
+
+def image_page(tmp_path, posterior=None, **options):
+    page = tmp_path / "images.html"
+    made = image_posterior((3, 6, 8)) if posterior is None else posterior
+    page.write_text(image_report(made, asked=[11], **options), encoding="utf-8")
+    return page
+
+
+def text_page(tmp_path):
+    page = tmp_path / "texts.html"
+    posterior = random_posterior(features=5)
+    page.write_text(text_report(posterior, WORDS, asked=[4]), encoding="utf-8")
+    return page
+
+
+def picture(uri):
+    return imread(io.BytesIO(base64.b64decode(uri.partition(",")[2])))
+
+
+# Accessibility
+
+
+@pytest.mark.parametrize("scheme", [LIGHT, DARK])
+@pytest.mark.parametrize("width", [400, 1280])
+@pytest.mark.parametrize("made", [image_page, text_page])
+def test_they_pass_axe(tmp_path, made, width, scheme):
+    found = checked(made(tmp_path), tmp_path, width, scheme)
+    assert found["violations"] == []
+    assert {"color-contrast", "heading-order", "document-title"} <= set(found["passes"])
+    assert found["dark"] == (scheme == DARK) and found["reach"] <= width
+
+
+def test_a_page_of_images_that_say_nothing_does_not_pass(tmp_path):
+    page = image_page(tmp_path)
+    worse = re.sub(r' alt="[^"]*"', "", page.read_text("utf-8"))
+    page.write_text(worse, encoding="utf-8")
+    found = checked(page, tmp_path, 1280, LIGHT)
+    assert {one["id"] for one in found["violations"]} == {"image-alt"}
+
+
+# Images
+
+
+def test_tiles_are_the_image_and_its_map():
+    posterior = image_posterior((1, 6, 8))
+    parts = image_parts(posterior, per_class=5)
+    assert [group.heading for group in parts.groups] == ["cat: 2 of 3 right", "dog: 2 of 2 right"]
+    names = [one.lines[0] for group in parts.groups for one in group.tiles]
+    assert names == ["row 12", "row 14", "row 10", "row 11", "row 13"]
+    p = group_of(posterior, "sample_stats")["selection_probability"].values.mean(0)
+    colours = as_colours(group_of(posterior, "constant_data")["x"].values)
+    shown = picture(parts.groups[0].tiles[2].uri)
+    np.testing.assert_allclose(shown[:, :8, :3], colours[0], atol=1 / 255)
+    expected = tinted(colours[0], p[0].reshape(6, 8), 1.0)
+    np.testing.assert_allclose(shown[:, -8:, :3], expected, atol=1 / 255)
+    assert (shown[:, 8, 3] == 0).all()
+
+
+def test_mean_maps_are_of_the_rows_of_a_class():
+    posterior = image_posterior((1, 6, 8))
+    means = image_parts(posterior).means
+    assert [one.lines for one in means] == [("cat", "3 rows"), ("dog", "2 rows")]
+    p = group_of(posterior, "sample_stats")["selection_probability"].values.mean(0)
+    colours = as_colours(group_of(posterior, "constant_data")["x"].values)
+    own = [1, 3]
+    expected = tinted(colours[own].mean(0), p[own].mean(0).reshape(6, 8), 1.0)
+    np.testing.assert_allclose(picture(means[1].uri)[..., :3], expected, atol=1 / 255)
+
+
+def test_rows_that_are_asked_for_are_those_that_are_shown():
+    rows = image_parts(image_posterior(), asked=[13, 10]).rows
+    assert [row.title for row in rows] == ["Row 13", "Row 10"]
+    told = "Observed: cat. Predicted: dog (80 %), cat (20 %). It keeps "
+    assert rows[1].told.startswith(told)
+    assert len(rows[0].tiles) == 6 and "kept" in rows[0].tiles[-1].lines[0]
+    with pytest.raises(ValueError, match="names of the posterior's 5 rows"):
+        image_parts(image_posterior(), asked=[7])
+
+
+def test_labels_may_be_given_and_may_be_unknown():
+    posterior = image_posterior()
+    given = image_parts(posterior, ["dog"] * 5)
+    assert [group.heading for group in given.groups] == ["dog: 3 of 5 right"]
+    groups = {n: group_of(posterior, n) for n in ("prior", "sample_stats", "constant_data")}
+    unknown = image_parts(posterior_of(groups, {}))
+    assert [group.heading for group in unknown.groups] == ["Some rows"]
+    assert unknown.means == () and len(unknown.groups[0].tiles) == 5
+
+
+@pytest.mark.parametrize("chains", [1, 3])
+def test_pages_of_other_masks_are_written_too(chains):
+    values = np.random.default_rng(0).normal(size=(chains, 5, 24))
+    page = image_report(image_posterior(chains=chains, attribution=values))
+    assert 'class="signed"' in page and "−" in page
+    shares = np.full((chains, 5, 24), 1 / 24)
+    assert 'class="signed"' not in image_report(image_posterior(chains=chains, mask_mean=shares))
+
+
+def test_large_images_are_shrunk():
+    one = tile([np.random.default_rng(0).random((500, 700, 3))], "an image", ["a"])
+    assert max(one.width, one.height) <= LARGEST
+    assert png_uri(np.ones((2, 2, 3))) == png_uri(np.ones((2, 2, 3)))
+
+
+def test_what_is_no_image_is_refused():
+    with pytest.raises(ValueError, match="no images"):
+        image_report(random_posterior())
+    with pytest.raises(ValueError, match="per_class"):
+        image_report(image_posterior(), per_class=0)
+
+
+# Rows
+
+
+def test_wrong_rows_are_those_that_are_wrong_most_surely():
+    sure = [0.5, 0.9, 0.7, 0.6]
+    rows = [RowOutcome("a", "b", p) for p in sure] + [RowOutcome("a", "a", 0.9)] * 5
+    (group,) = shown_rows(rows, 2)
+    assert group.heading == "a: 5 of 9 right" and group.places == (4, 8, 1, 2)
+    many = [RowOutcome(f"c{n:02d}", "c00", 0.5) for n in range(30)]
+    assert len(shown_rows(many, 1)) == MOST_CLASSES
+
+
+# Texts
+
+
+def test_words_are_marked_as_they_are_kept_and_escaped():
+    posterior = random_posterior(features=5)
+    p = group_of(posterior, "sample_stats")["selection_probability"].values.mean(0)
+    page = text_report(posterior, WORDS, asked=[7])
+    assert "<b>bold" not in page
+    section = re.search(r'<section class="row" aria-label="Row 7">(.*?)</section>', page, re.DOTALL)
+    marks = re.findall(r'class="w(\d)" title="([\d.]+)">(.*?)</mark>', section.group(1))
+    shown = {html.unescape(word): (int(shade), float(value)) for shade, value, word in marks}
+    for word, value in zip(WORDS[7], p[7], strict=False):
+        level = int(np.ceil(5 * value - 0.5))
+        assert (word in shown) == (level > 0)
+        if level:
+            assert shown[word] == (level, round(float(value), 2))
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "message"),
+    [
+        (WORDS[:3], ValueError, "20 rows; there are 3"),
+        ([["a"] * 6] * 20, ValueError, "6 words, and a row 5 entries"),
+        (["a film"] * 20, TypeError, "a list of words for each row"),
+    ],
+)
+def test_words_that_are_not_the_rows_are_refused(words, error, message):
+    with pytest.raises(error, match=message):
+        text_report(random_posterior(features=5), words)
