@@ -12,6 +12,7 @@ from torch.nn.functional import softplus
 from lexppl.argument_checks import finite_float, fraction, int_at_least
 from lexppl.configured import Configured
 from lexppl.distributions import KSubset, MaskDirichlet, MaxConcrete, TopEntries
+from lexppl.models.possible_entries import limited
 
 
 class _OfNetwork(Configured, nn.Module):
@@ -48,7 +49,7 @@ class BernoulliSelector(Configured, nn.Module):
         self.rate = fraction("rate", rate)
 
     def forward(self, x: Tensor) -> TorchDistribution:
-        logits = self.network(x)
+        logits, _ = limited(self.network, x)
         if self.rate != 0.5:
             logits = logits + math.log(self.rate / (1.0 - self.rate))
         return dist.Bernoulli(logits=logits).to_event(1)
@@ -77,7 +78,8 @@ class KSubsetSelector(Configured, nn.Module):
         self.k = int_at_least("k", k)
 
     def forward(self, x: Tensor) -> TorchDistribution:
-        return KSubset(self.network(x), self.k)
+        logits, k = limited(self.network, x, self.k)
+        return KSubset(logits, k, max_k=self.k if isinstance(k, Tensor) else None)
 
 
 class RandomSelector(Configured, nn.Module):
@@ -135,10 +137,10 @@ class MaxConcreteSelector(Configured, nn.Module):
         self.temperature = finite_float("temperature", temperature, above=0.0)
 
     def forward(self, x: Tensor) -> TorchDistribution:
-        logits = self.network(x)
+        logits, k = limited(self.network, x, self.k)
         if self.training:
             return MaxConcrete(self.temperature, logits, self.k)
-        return TopEntries(logits, self.k)
+        return TopEntries(logits, k)
 
 
 class DirichletSelector(_OfNetwork):
