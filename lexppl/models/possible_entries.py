@@ -24,25 +24,23 @@ def possible_entries(network: nn.Module, x: Tensor) -> Tensor | None:
     return None if told is None else told(x)
 
 
-def limited(
-    network: nn.Module, x: Tensor, k: int | Tensor | None = None
-) -> tuple[Tensor, int | Tensor | None]:
-    """A network's logits `(B, G)`, with :data:`NEVER` for entries that cannot be kept, and k.
+def possible_logits(network: nn.Module, x: Tensor) -> Tensor:
+    """A network's logits `(B, G)`, :data:`NEVER` for entries that cannot be kept."""
+    logits: Tensor = network(x)
+    there = possible_entries(network, x)
+    return logits if there is None else torch.where(there, logits, NEVER)
+
+
+def possible_size(network: nn.Module, x: Tensor, k: int) -> int | Tensor:
+    """k where all entries can be kept, else by row `(B,)`.
 
     A row with fewer entries than k keeps what it has; one that has none keeps one in name, of which
     nothing is shown.
-
-    Returns:
-        logits, and k: as it is where all entries can be kept, else by row `(B,)`.
     """
-    logits = network(x)
     there = possible_entries(network, x)
     if there is None:
-        return logits, k
-    logits = torch.where(there, logits, NEVER)
-    if k is not None:
-        k = torch.minimum(there.sum(-1), torch.as_tensor(k, device=x.device)).clamp(min=1)
-    return logits, k
+        return k
+    return torch.minimum(there.sum(-1), torch.as_tensor(k, device=x.device)).clamp(min=1)
 
 
 def can_be_kept(logits: Tensor) -> Tensor:
