@@ -15,10 +15,12 @@ from lexppl.models.architectures import (
     Flattened,
     ImageArchitecture,
     TableArchitecture,
+    TextArchitecture,
     TorchvisionNetwork,
     UNet,
     flat_images,
     images,
+    texts,
 )
 from lexppl.models.black_box import BlackBox, black_box
 from lexppl.models.counts import (
@@ -86,7 +88,7 @@ from lexppl.models.survival import (
     PartialLikelihood,
     ProportionalHazards,
 )
-from lexppl.models.texts import (
+from lexppl.models.text import (
     BagOfWords,
     BigramImputer,
     PaddingImputer,
@@ -170,6 +172,7 @@ __all__ = [
     "SquaredMaskImputer",
     "StudentTLikelihood",
     "TableArchitecture",
+    "TextArchitecture",
     "TextCNN",
     "TextSelector",
     "TorchvisionNetwork",
@@ -192,6 +195,7 @@ __all__ = [
     "penalty",
     "regime_targets",
     "slic_segments",
+    "texts",
     "tree_predictor",
     "with_prior",
 ]

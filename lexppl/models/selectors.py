@@ -159,7 +159,7 @@ class DirichletSelector(_OfNetwork):
     """
 
     def forward(self, x: Tensor) -> TorchDistribution:
-        return MaskDirichlet(positive(self.network(x)))
+        return MaskDirichlet(positive(possible_logits(self.network, x)))
 
 
 class SoftMaskSelector(_OfNetwork):

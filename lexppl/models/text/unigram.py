@@ -7,9 +7,9 @@ from torch import Tensor
 
 from lexppl.argument_checks import finite_float
 from lexppl.models.imputers.imputer import TensorOrShape
-from lexppl.models.texts.embedding import PADDING
-from lexppl.models.texts.hidden_words import ClassChain
-from lexppl.models.texts.word_imputer import WordImputer, check_probabilities, check_texts
+from lexppl.models.text.embedding import PADDING
+from lexppl.models.text.hidden_words import ClassChain
+from lexppl.models.text.word_imputer import WordImputer, check_probabilities, check_texts
 
 __all__ = ["UnigramImputer"]
 

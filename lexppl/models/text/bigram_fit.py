@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lexppl.models.texts.embedding import PADDING
+from lexppl.models.text.embedding import PADDING
 
 PAIRS_AT_ONCE = 2**22
 """Numbers of one step's classes of pairs that are worked on at once: 32 MiB."""

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from lexppl.configured import Configured
 from lexppl.models.networks import MLP
-from lexppl.models.texts.embedding import WordEmbedding
+from lexppl.models.text.embedding import WordEmbedding
 
 
 class BagOfWords(Configured, nn.Module):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import pyro.distributions as dist
 import torch
 from pyro.distributions.torch_distribution import TorchDistribution
@@ -26,6 +28,8 @@ class PaddingImputer(Imputer):
         >>> imputer(torch.tensor([[7.0, 4.0, 0.0]]), torch.tensor([1.0, 0.0, 0.5])).sample()
         tensor([[7.0000, 4.0000, 0.0000, 1.0000, 0.0000, 0.5000]])
     """
+
+    puts_a_constant: ClassVar[bool] = True
 
     def hidden_distribution(self, x: Tensor, keep: Tensor) -> TorchDistribution:
         """A Delta at padding, event shape `(T,)`."""

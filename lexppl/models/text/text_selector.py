@@ -11,7 +11,7 @@ from torch.nn.functional import dropout, relu
 
 from lexppl.argument_checks import fraction, int_at_least
 from lexppl.configured import Configured
-from lexppl.models.texts.embedding import PADDING, WordEmbedding
+from lexppl.models.text.embedding import PADDING, WordEmbedding
 
 
 class TextSelector(Configured, nn.Module):

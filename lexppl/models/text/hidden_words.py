@@ -11,7 +11,7 @@ from pyro.distributions.torch_distribution import TorchDistribution
 from torch import Tensor
 from torch.distributions import constraints
 
-from lexppl.models.texts.embedding import PADDING
+from lexppl.models.text.embedding import PADDING
 
 __all__ = ["ClassChain", "HiddenWords"]
 

@@ -9,8 +9,8 @@ from pyro.infer.util import is_validation_enabled
 
 from lexppl.inference.contexts import program_settings, seeded
 from lexppl.models import BigramImputer, UnigramImputer
-from lexppl.models.texts.bigram_fit import fitted_chain, word_pairs
-from lexppl.models.texts.hidden_words import ClassChain
+from lexppl.models.text.bigram_fit import fitted_chain, word_pairs
+from lexppl.models.text.hidden_words import ClassChain
 
 V, C = 4, 3
 X = torch.tensor([[2.0, 3.0, 1.0, 2.0], [3.0, 1.0, 0.0, 0.0]])

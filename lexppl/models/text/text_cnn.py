@@ -10,7 +10,7 @@ from torch.nn.functional import dropout, relu
 
 from lexppl.argument_checks import fraction, int_at_least
 from lexppl.configured import Configured
-from lexppl.models.texts.embedding import WordEmbedding
+from lexppl.models.text.embedding import WordEmbedding
 
 
 class TextCNN(Configured, nn.Module):

@@ -11,8 +11,8 @@ from torch import Tensor
 from lexppl.argument_checks import int_at_least
 from lexppl.models.imputers.imputed import Imputed
 from lexppl.models.imputers.imputer import Imputer
-from lexppl.models.texts.embedding import PADDING, check_words
-from lexppl.models.texts.hidden_words import ClassChain, HiddenWords
+from lexppl.models.text.embedding import PADDING, check_words
+from lexppl.models.text.hidden_words import ClassChain, HiddenWords
 
 __all__ = ["WordImputer", "check_probabilities", "check_texts"]
 
