@@ -89,6 +89,11 @@ class TextSelector(Configured, nn.Module):
             parts = 3 if self.shown else 2
             self.joined = nn.Conv1d(parts * filters, filters, 1)
             self.last = nn.Conv1d(filters, self.outputs // self.length, 1)
+            # Torch's own weights would leave words' numbers all but alike after so many layers.
+            for layer in self.modules():
+                if isinstance(layer, nn.Conv1d | nn.Linear):
+                    nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+                    nn.init.zeros_(layer.bias)
 
     def possible_entries(self, x: Tensor) -> Tensor:
         """Which places of a text are words, `(N, T)`."""
