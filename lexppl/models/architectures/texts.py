@@ -113,6 +113,9 @@ def texts(
     must read rows of 2T numbers, as networks of :class:`lexppl.models.WordEmbedding` do; give
     `prior=0` for another.
 
+    Fit with `weight_decay=0.0`: the numbers of words differ little at first, and the weight decay
+    of a fit, as an L2 term of the gradient, makes them all alike where masks' gradient is weak.
+
     Args:
         vocabulary_size: V, the word numbers that there are: `len(vocabulary)`.
         length: T.

@@ -40,7 +40,7 @@ class TextSelector(Configured, nn.Module):
             from a call, as :class:`WordEmbedding`.
 
     Source: Chen, Song, Wainwright and Jordan (2018), "Learning to explain", ICML, § 4.2 and its
-    code.
+    code, but for first weights that keep the scale of what they are given.
 
     Example:
         >>> selector = TextSelector(10, 3, 3, seed=0)
