@@ -93,7 +93,8 @@ class TextSelector(Configured, nn.Module):
             for layer in self.modules():
                 if isinstance(layer, nn.Conv1d | nn.Linear):
                     nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
-                    nn.init.zeros_(layer.bias)
+                    if layer.bias is not None:
+                        nn.init.zeros_(layer.bias)
 
     def possible_entries(self, x: Tensor) -> Tensor:
         """Which places of a text are words, `(N, T)`."""
