@@ -7,6 +7,7 @@ from typing import Literal
 
 import pandas as pd
 
+from lexppl.data.images.needed_files import folder_of
 from lexppl.data.texts.encoded import End, divided
 from lexppl.data.texts.text_dataset import TextDataset, dataset_of_words
 from lexppl.data.texts.vocabulary import Vocabulary
@@ -43,22 +44,21 @@ def imdb(
         `(train, test)`, with the training part's vocabulary.
 
     Raises:
-        FileNotFoundError: no reviews under root, with where to get them.
-        ValueError: a file without the columns; as :func:`lexppl.data.texts.texts_of`.
+        ValueError: no such folder, no reviews in it, with where to get them; a file without the
+            columns; as :func:`lexppl.data.texts_of`.
 
     Source: Maas, Daly, Pham, Huang, Ng & Potts, "Learning word vectors for sentiment analysis",
     ACL 2011.
 
     Example:
-        >>> imdb("nowhere")
+        >>> imdb("/no/such/place")
         Traceback (most recent call last):
         ...
-        FileNotFoundError: nowhere has neither imdb_reviews.csv.xz nor the folder aclImdb: unpack \
-https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz there
+        ValueError: root must be a folder that is there; it is '/no/such/place'
     """
     if reviews not in FILES:
         raise ValueError(f'reviews must be "all" or "5k"; it is {reviews!r}')
-    frame = _frame(Path(root), reviews)
+    frame = _frame(folder_of(root), reviews)
     parts: list[TextDataset] = []
     for split in ("train", "test"):
         part = frame[frame["split"] == split]
@@ -89,7 +89,7 @@ def _frame(root: Path, reviews: str) -> pd.DataFrame:
     original = f" nor the folder {FOLDER}" if reviews == "all" else ""
     where = f"unpack {SOURCE} there" if reviews == "all" else 'or ask for reviews="all"'
     has = "has neither" if original else "has no"
-    raise FileNotFoundError(f"{root} {has} {file}{original}: {where}")
+    raise ValueError(f"{root} {has} {file}{original}: {where}")
 
 
 def _checked(frame: pd.DataFrame, file: Path) -> pd.DataFrame:
@@ -109,5 +109,5 @@ def _of_folder(folder: Path) -> pd.DataFrame:
         for path in sorted((folder / split / name).glob("*.txt"))
     ]
     if not rows:
-        raise FileNotFoundError(f"{folder} has no texts such as train/pos/0_9.txt: unpack {SOURCE}")
+        raise ValueError(f"{folder} has no texts such as train/pos/0_9.txt: unpack {SOURCE}")
     return pd.DataFrame(rows, columns=["split", "label", "text"])

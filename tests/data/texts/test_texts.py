@@ -178,12 +178,14 @@ def test_reviews_of_one_file_and_of_the_original_folder(tmp_path):
 
 
 def test_missing_reviews_are_told(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"nor the folder aclImdb: unpack https://ai"):
+    with pytest.raises(ValueError, match="root must be a folder that is there"):
+        imdb(tmp_path / "nowhere")
+    with pytest.raises(ValueError, match=r"nor the folder aclImdb: unpack https://ai"):
         imdb(tmp_path)
-    with pytest.raises(FileNotFoundError, match=r"has no imdb_reviews_5k\.csv\.gz"):
+    with pytest.raises(ValueError, match=r"has no imdb_reviews_5k\.csv\.gz"):
         imdb(tmp_path, reviews="5k")
     (tmp_path / "aclImdb").mkdir()
-    with pytest.raises(FileNotFoundError, match=r"has no texts such as train/pos/0_9\.txt"):
+    with pytest.raises(ValueError, match=r"has no texts such as train/pos/0_9\.txt"):
         imdb(tmp_path)
     pd.DataFrame({"text": ["a"]}).to_csv(tmp_path / "imdb_reviews_5k.csv.gz")
     with pytest.raises(ValueError, match="it lacks"):
