@@ -16,6 +16,7 @@ from believable_tables import fit_table, found_table, unknown_table
 from calibration_table import calibration_table
 from constraint_tables import constraints_table
 from cox_tables import cox_table
+from mask_tables import k_subset_table, large_masks_table
 from posterior_table import posterior_table
 from record import RESULTS, read, spread
 from system_tables import (
@@ -210,6 +211,8 @@ TABLES: dict[str, tuple[Callable[[list[Record]], str], str]] = {
     "step": (step, "step"),
     "start-up": (start_up, "start_up"),
     "large-table": (large_table, "large_table"),
+    "k-subset": (k_subset_table, "k_subset"),
+    "large-masks": (large_masks_table, "large_masks"),
     "estimators": (estimators, "estimators"),
     "cox": (cox_table, "cox"),
     "real-x": (real_x_table, "systems"),

@@ -90,6 +90,23 @@ def test_large_tables_are_explained_in_a_process_of_their_own(monkeypatch, capsy
     assert f"| 300 | {record['seconds']:.0f} |" in capsys.readouterr().out
 
 
+def test_masks_of_thousands_of_entries_are_timed_and_weighed(monkeypatch, capsys, tmp_path):
+    run(monkeypatch, "k_subset", "--small", "--results", tmp_path)
+    one, four = json.loads((tmp_path / "k_subset.json").read_text())
+    assert (one["draws"], four["draws"]) == (1, 4)
+    assert min(one[f"{name}_ms"] for name in ("draw", "density", "reference")) > 0
+    few = ["--rows", 4, "--steps"]
+    run(monkeypatch, "large_masks", "--small", "--results", tmp_path, *few)
+    (explain,) = json.loads((tmp_path / "large_masks.json").read_text())
+    assert explain["draws"] == 100 and explain["result"] > 4 * 100 * 1568 / 1e6
+    assert explain["megabytes"] > 0
+    capsys.readouterr()
+    run(monkeypatch, "tables", "--results", tmp_path)
+    printed = capsys.readouterr().out
+    assert f"| 1568 | 157 | 2 | 1 | {one['draw_ms']:.1f} |" in printed
+    assert f"| rows explained | 4 | 100 | {explain['before']:.0f} |" in printed
+
+
 def test_calibration_is_recorded_with_its_verdicts(monkeypatch, capsys, tmp_path):
     chosen = ["--methods", "grid (exact)", "half as wide (control)", "enumeration"]
     run(monkeypatch, "calibration", "--small", "--results", tmp_path, *chosen)

@@ -39,7 +39,7 @@ ROOMS = {
         "training": {"objective", "estimators", "replicates", "posterior"},
     },
     "inference/posterior": {"mcmc": set(), "stochastic": set()},
-    "distributions": {"k_subset": set(), "by_size": set(), "relaxed": {"k_subset"}},
+    "distributions": {"k_subset": set(), "chain": set(), "by_size": set(), "relaxed": {"k_subset"}},
     "evaluation": {
         "bayes": set(),
         "truth": set(),

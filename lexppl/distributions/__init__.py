@@ -1,8 +1,9 @@
 """Mask distributions: standard Pyro distributions over which of G entries are kept.
 
-``KSubset`` is exact (probabilities, draws, marginals, entropy); ``TopKMask`` and ``OrderedTopK``
-draw without replacement; ``RandomSizeSubset`` draws k first, as by ``geometric_sizes`` or
-``beta_binomial_sizes``; ``RelaxedSubset`` and ``MaxConcrete`` are continuous stand-ins.
+``KSubset`` is exact (probabilities, draws, marginals, entropy), and so is ``ChainMask``, whose
+entries are kept in runs; ``TopKMask`` and ``OrderedTopK`` draw without replacement;
+``RandomSizeSubset`` draws k first, as by ``geometric_sizes`` or ``beta_binomial_sizes``;
+``RelaxedSubset`` and ``MaxConcrete`` are continuous stand-ins.
 ``ShapleyKernel`` and ``UniformSize`` know the mask's size alone (``ExchangeableMasks``).
 Independent masks are Pyro's own ``Bernoulli(...).to_event(1)``. ``mask_support`` lists what a
 distribution can draw, ``uniform_masks`` is its family's uniform member, and ``relaxation`` its
@@ -12,6 +13,7 @@ relaxation; all three are ``functools.singledispatch`` functions, open to distri
 from lexppl.distributions.by_size.exchangeable_masks import ExchangeableMasks
 from lexppl.distributions.by_size.shapley_kernel import ShapleyKernel
 from lexppl.distributions.by_size.uniform_size import UniformSize
+from lexppl.distributions.chain.distribution import ChainMask
 from lexppl.distributions.k_subset.distribution import KSubset
 from lexppl.distributions.mask_dirichlet import MaskDirichlet
 from lexppl.distributions.random_size import RandomSizeSubset
@@ -28,6 +30,7 @@ from lexppl.distributions.top_entries import TopEntries
 from lexppl.distributions.top_k import OrderedTopK, TopKMask
 
 __all__ = [
+    "ChainMask",
     "ExchangeableMasks",
     "KSubset",
     "MaskDirichlet",

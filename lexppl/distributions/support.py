@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.distributions import Bernoulli, Independent, constraints
 
 from lexppl.distributions.by_size.exchangeable_masks import AllowedSizes
+from lexppl.distributions.chain.distribution import ChainMask
 from lexppl.distributions.k_hot import KHot
 from lexppl.distributions.k_subset.distribution import KSubset
 from lexppl.distributions.random_size import RandomSizeSubset
@@ -66,6 +67,12 @@ def _(distribution: KSubset, limit: int = DEFAULT_LIMIT) -> Tensor:
 
 
 @mask_support.register
+def _(distribution: ChainMask, limit: int = DEFAULT_LIMIT) -> Tensor:
+    _refuse_too_many(distribution, 2 ** distribution.event_shape[0], limit)
+    return distribution.enumerate_support(expand=False)
+
+
+@mask_support.register
 def _(distribution: TopKMask, limit: int = DEFAULT_LIMIT) -> Tensor:
     _refuse_too_many(distribution, math.comb(distribution.event_shape[0], distribution.k), limit)
     return distribution.enumerate_support(expand=False)
@@ -110,9 +117,9 @@ def draws_zeros_and_ones(distribution: Any) -> bool:
 def uniform_masks(distribution: Any) -> Any:
     """The distribution of the same family, batch shape, size and k under which all masks are alike.
 
-    Bernoulli(½) for independent Bernoullis; zero logits and the same k for ``KSubset``,
-    ``TopKMask`` and ``OrderedTopK``; all masks of sizes that can be for ``RandomSizeSubset``.
-    Register a function for a distribution of your own by
+    Bernoulli(½) for independent Bernoullis and ``ChainMask``; zero logits and the same k for
+    ``KSubset``, ``TopKMask`` and ``OrderedTopK``; all masks of sizes that can be for
+    ``RandomSizeSubset``. Register a function for a distribution of your own by
     ``@uniform_masks.register``.
 
     Raises:
@@ -130,6 +137,11 @@ def uniform_masks(distribution: Any) -> Any:
 
 @uniform_masks.register
 def _(distribution: KSubset) -> KSubset:
+    return distribution.uniform()
+
+
+@uniform_masks.register
+def _(distribution: ChainMask) -> ChainMask:
     return distribution.uniform()
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 import xarray as xr
 from torch import Tensor
 
@@ -97,7 +98,7 @@ class PosteriorArrays:
             mask = drawn.masks[site.name]
             layout[group, site.name].put((chain, slice(None), rows), mask)
             shares = layout[group, self._named(site, "importance", group)]
-            shares.values[chain] += mask.double().sum(1).cpu().numpy() / len(self._rows)
+            shares.values[chain] += mask.sum(1, dtype=torch.float64).cpu().numpy() / len(self._rows)
             size = layout[group, self._named(site, "size", group)]
             size.put((chain, slice(None), rows), mask.sum(-1))
             mean = layout["sample_stats", self._mean_name(site, given_y)]

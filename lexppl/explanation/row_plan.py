@@ -15,6 +15,22 @@ OF_A_POOL, OF_ITS_OWN = 4, 100
 """Masks proposed for a draw, where all draws share theirs, and where each has its own."""
 
 
+USUAL_DRAWS, LEAST_DRAWS = 100, 10
+MOST_BYTES = 2**29
+"""What the masks of a group take at most, unless the draws are asked for or are fewest."""
+
+
+def usual_draws(sites: ProgramSites, rows: int) -> int:
+    """Draws of each row where none are asked for: 100, or as many as fit, and 10 at least.
+
+    Args:
+        sites: of the program.
+        rows: B, times the chains.
+    """
+    bytes_of_draw = rows * sum(site.entries * site.dtype.itemsize for site in sites.masks)
+    return min(USUAL_DRAWS, max(LEAST_DRAWS, MOST_BYTES // max(1, bytes_of_draw)))
+
+
 @dataclass(frozen=True)
 class RowPlan:
     """The draws of a row.

@@ -28,6 +28,7 @@ from lexppl.models.counts import (
     PoissonLikelihood,
     ZeroInflatedPoissonLikelihood,
 )
+from lexppl.models.grid_penalties import GridVariationPenalty, IsingPenalty
 from lexppl.models.grouping import Grouping
 from lexppl.models.imputers import (
     ComplementImputer,
@@ -75,6 +76,7 @@ from lexppl.models.priors import (
 from lexppl.models.regimes import Frozen, Regime, frozen, regime_targets
 from lexppl.models.selectors import (
     BernoulliSelector,
+    ChainSelector,
     DirichletSelector,
     KSubsetSelector,
     MaxConcreteSelector,
@@ -119,6 +121,7 @@ __all__ = [
     "BlackBox",
     "BoostedTrees",
     "CategoricalLikelihood",
+    "ChainSelector",
     "ComplementImputer",
     "ConditionalGaussianImputer",
     "ConstantImputer",
@@ -136,11 +139,13 @@ __all__ = [
     "GaussianImputer",
     "GaussianMixtureImputer",
     "GiniPenalty",
+    "GridVariationPenalty",
     "Grouping",
     "HeteroscedasticLikelihood",
     "HiddenByNature",
     "HorseshoeLinear",
     "ImageArchitecture",
+    "IsingPenalty",
     "KLPenalty",
     "KMeansDataImputer",
     "KSubsetSelector",

@@ -11,7 +11,7 @@ from torch.nn.functional import softplus
 
 from lexppl.argument_checks import finite_float, fraction, int_at_least
 from lexppl.configured import Configured
-from lexppl.distributions import KSubset, MaskDirichlet, MaxConcrete, TopEntries
+from lexppl.distributions import ChainMask, KSubset, MaskDirichlet, MaxConcrete, TopEntries
 from lexppl.models.possible_entries import possible_logits, possible_size
 
 
@@ -81,6 +81,53 @@ class KSubsetSelector(Configured, nn.Module):
         k = possible_size(self.network, x, self.k)
         logits = possible_logits(self.network, x)
         return KSubset(logits, k, max_k=self.k if isinstance(k, Tensor) else None)
+
+
+class ChainSelector(Configured, nn.Module):
+    """Entries in a row that are kept in runs: words of a text, times of a series.
+
+    A binary Markov chain, `p(z | x) ∝ exp(Σ_g network(x)_g z_g − J Σ_g |z_g − z_{g−1}|)`
+    (:class:`~lexppl.distributions.ChainMask`). How many are kept is free; a penalty on the size
+    holds it back.
+
+    Args:
+        network: `(B, *event)` to logits `(B, G)`, in the order of the entries.
+        coupling: J, what a switch between kept and hidden costs, in nats; 0 for independent
+            entries.
+        learned: whether J is learned, from `coupling` on, one for all places.
+
+    Raises:
+        ValueError: a coupling that is not a finite number.
+
+    Example:
+        >>> from lexppl.models import MLP
+        >>> import torch
+        >>> selector = ChainSelector(MLP(11, 11, seed=0), coupling=2.0)
+        >>> selector(torch.zeros(5, 11)).switches.shape
+        torch.Size([5, 10])
+    """
+
+    coupling: Tensor
+
+    def __init__(self, network: nn.Module, coupling: float = 1.0, learned: bool = False) -> None:
+        super().__init__()
+        self.network = network
+        self.learned = learned
+        self._start = finite_float("coupling", coupling)
+        value = torch.tensor(self._start)
+        if learned:
+            self.coupling = nn.Parameter(value)
+        else:
+            self.register_buffer("coupling", value)
+
+    def reset_parameters(self) -> None:
+        """Put the coupling back to where it started."""
+        with torch.no_grad():
+            self.coupling.fill_(self._start)
+
+    def forward(self, x: Tensor) -> TorchDistribution:
+        logits = possible_logits(self.network, x)
+        return ChainMask(logits, self.coupling.to(logits.dtype))
 
 
 class RandomSelector(Configured, nn.Module):

@@ -10,7 +10,7 @@ import pyro.distributions as dist
 import pytest
 import torch
 
-from lexppl.distributions import TopKMask
+from lexppl.distributions import ChainMask, TopKMask
 from lexppl.inference import NestedIWAE
 from lexppl.inference.estimators import (
     REBAR,
@@ -46,6 +46,11 @@ def ordered_top_two(logits, masks):
     return torch.stack(total).log()
 
 
+def chain(logits, masks):
+    """Log-probability of each mask of a chain, up to a constant and then normalised."""
+    return torch.log_softmax(masks @ logits - masks.diff(dim=-1).abs().sum(-1), 0)
+
+
 LAWS = {
     "bernoulli": {"features": 3},
     "k-subset": {"features": 4, "size": 2},
@@ -54,6 +59,11 @@ LAWS = {
         "size": PLACKETT_LUCE,
         "distribution": lambda logits: TopKMask(logits, PLACKETT_LUCE),
         "log_law": ordered_top_two,
+    },
+    "chain": {
+        "features": 3,
+        "distribution": lambda logits: ChainMask(logits, 1.0),
+        "log_law": chain,
     },
 }
 OBJECTIVES = {
@@ -64,8 +74,8 @@ OBJECTIVES = {
     "labels": ({"soft_labels": 0.3}, {"masks": 2, "samples": 2}),
 }
 UNBIASED = {
-    "leave one out": (LeaveOneOut(), ("bernoulli", "k-subset", "top-k")),
-    "score function": (ScoreFunction(), ("bernoulli", "k-subset", "top-k")),
+    "leave one out": (LeaveOneOut(), ("bernoulli", "k-subset", "top-k", "chain")),
+    "score function": (ScoreFunction(), ("bernoulli", "k-subset", "top-k", "chain")),
     "score function, baseline": (
         ScoreFunction(lambda values, unit: -0.5 * unit.detach()),
         ("bernoulli", "k-subset"),
@@ -77,7 +87,7 @@ UNBIASED = {
 }
 BIASED = {
     "straight through": (StraightThrough(0.5), ("bernoulli", "top-k")),
-    "marginals": (MarginalStraightThrough(), ("bernoulli", "k-subset")),
+    "marginals": (MarginalStraightThrough(), ("bernoulli", "k-subset", "chain")),
     "rebar, straight through": (REBAR(0.5, straight_through=True), ("bernoulli", "top-k")),
     "pathwise": (Pathwise(0.5), ("bernoulli", "top-k")),
     "self-normalised": (SelfNormalized(), ("bernoulli", "k-subset", "top-k")),

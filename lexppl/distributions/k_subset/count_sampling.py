@@ -1,119 +1,110 @@
 r"""Draws of independent Bernoullis given their sum.
 
-The entries are cut into blocks. From the top, the number that is still to be placed is divided
-between the two halves of the blocks, P(j left | c in all) ∝ P(S_left = j) P(S_right = c − j), until
-each block knows its count; then every block is walked entry by entry, all blocks at once, with
+The entries stand at the leaves of a binary tree. From the top, the number that is to be placed is
+divided between the two halves of the entries,
 
-    P(z_i = 1 | c still to place) = p_i P(S_{i+1..} = c − 1) / P(S_{i..} = c).
+    P(j left | c in all) ∝ P(S_left = j) P(S_right = c − j),
 
-All tables are sums of products of probabilities, depend on the distribution's rows alone, and serve
-any number of draws.
+and so on until each entry knows whether it is on: log2 G rounds, each for all nodes of a level.
+The distributions of the nodes' counts are sums of products of probabilities, without differences,
+depend on the distribution's rows alone, and serve any number of draws.
 """
-
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
+from torch.nn.functional import pad, threshold
 
-from lexppl.distributions.k_subset.counts import SMALL
-
-_BLOCK = 32
-
-
-@dataclass(frozen=True)
-class CountTables:
-    """What draws need of a distribution: tables ``(count + 1, *batch, blocks)``, all of them
-    constants."""
-
-    size: int
-    keep: list[Tensor]
-    """For each place in a block: the probability to be on given the count still to place."""
-    halves: list[tuple[Tensor, Tensor]]
-    """From the blocks up: the distributions of the counts of the left and of the right halves."""
+_FEW = 16
+"""Up to so many entries in a half its counts are gone through one by one: few passes over many
+nodes. Beyond, all counts of few nodes are laid side by side."""
 
 
 @torch.no_grad()
-def count_tables(off: Tensor, on: Tensor, max_k: int) -> CountTables:
-    """Tables for draws given a sum of at most ``max_k``; ``off`` and ``on`` are ``(*batch, G)``."""
-    size = off.shape[-1]
-    length = size if size <= SMALL else _BLOCK
-    blocks = -(-size // length)
-    missing = blocks * length - size
-    off = pad(off, (0, missing), value=1.0).unflatten(-1, (length, blocks)).movedim(-2, 0)
-    on = pad(on, (0, missing)).unflatten(-1, (length, blocks)).movedim(-2, 0)
+def count_tables(levels: list[Tensor], max_k: int) -> list[Tensor]:
+    """The distributions of the counts of all nodes but the root, ``(count + 1, *batch, nodes)``.
 
-    counts = torch.ones_like(on[:1])
-    keep = []
-    for place in range(length - 1, -1, -1):
-        taken = _pad_degree(on[place] * counts, 1, 0)
-        counts = (taken + _pad_degree(off[place] * counts, 0, 1))[: max_k + 1]
-        taken = taken[: max_k + 1]
-        # A count of probability 0 is never reached; being on then keeps the sum right anyway.
-        chance = torch.where(counts > 0, taken / counts, torch.ones_like(counts))
-        keep.append(_pad_degree(chance[1:], 1, 0))
-    keep.reverse()
-
-    halves = []
-    while (n := counts.shape[-1]) > 1:
-        half = (n + 1) // 2
-        left, right = counts[..., :half].contiguous(), counts[..., half:]
+    Args:
+        levels: of ``products``.
+        max_k: no count is larger.
+    """
+    tables = [level.detach() for level in levels if level.shape[-1] > 1]
+    if not tables or levels[-1].shape[-1] == 1:
+        return tables
+    # Processors are slow at numbers next to underflow. Of many entries the tilt makes the sum
+    # likely, so that counts rarer than the root of the least number are in no draw.
+    least = torch.finfo(tables[0].dtype).tiny ** 0.5
+    tables[-1] = threshold(tables[-1], least, 0.0)
+    while (n := tables[-1].shape[-1]) > 2:
+        first, second, last = tables[-1].split([n // 2, n // 2, n % 2], -1)
+        # Copies, because the nodes of a slice do not lie side by side.
+        counts = _multiply_in_place(first.contiguous(), second.contiguous(), max_k)
         if n % 2:
-            nothing = _pad_degree(torch.ones_like(left[:1, ..., :1]), 0, left.shape[0] - 1)
-            right = torch.cat([right, nothing], -1)
-        right = right.contiguous()
-        halves.append((left, right))
-        counts = _multiply_in_place(left, right, max_k)
-    return CountTables(size, keep, halves)
+            counts = torch.cat([counts, _pad_degree(last, 0, len(counts) - len(last))], -1)
+        tables.append(threshold(counts, least, 0.0))
+    return tables
 
 
 @torch.no_grad()
-def draw(tables: CountTables, k: int | Tensor, number: int, batch_shape: torch.Size) -> Tensor:
+def draw(
+    tables: list[Tensor], weights: Tensor, k: int | Tensor, number: int, batch_shape: torch.Size
+) -> Tensor:
     """``number`` draws of shape ``(number, *batch_shape, G)``.
 
-    ``batch_shape`` has as many dimensions as the tables' own and may expand those of size 1.
+    Args:
+        tables: of ``count_tables``.
+        weights: of the entries, ``(*batch, G)``.
+        k: the sum, an int or ``batch``.
+        number: of draws.
+        batch_shape: has as many dimensions as ``batch``, and may expand those of size 1.
     """
-    example = tables.keep[0]
-    dtype, device = example.dtype, example.device
-    left_to_place = torch.as_tensor(k, device=device).unsqueeze(-1)
-    left_to_place = left_to_place.expand(number, *batch_shape, 1)
-    for left, right in reversed(tables.halves):
-        left_to_place = _divide(left, right, left_to_place, number, batch_shape)
-    blocks = example.shape[-1]
-    left_to_place = left_to_place[..., :blocks]
-
-    length = len(tables.keep)
-    uniform = torch.rand(length, number, *batch_shape, blocks, dtype=dtype, device=device)
-    places = []
-    for place, keep in enumerate(tables.keep):
-        chance = keep.expand(-1, *batch_shape, -1).gather(0, left_to_place)
-        on = uniform[place] < chance
-        places.append(on)
-        left_to_place = left_to_place - on.to(left_to_place.dtype)
-        # The tables shrink towards the end, as fewer places can hold fewer.
-    masks = torch.stack(places, -2).flatten(-2)
-    return masks[..., : tables.size].to(dtype)
+    total = torch.as_tensor(k, device=weights.device).unsqueeze(-1)
+    # Every draw has the batch of the weights, of which a function transform may hide a dimension.
+    total = total + torch.zeros_like(weights[..., :1], dtype=total.dtype)
+    total = total.expand(number, *batch_shape, 1)
+    for counts in reversed(tables):
+        n = counts.shape[-1]
+        left, right = counts[..., : n // 2], counts[..., n // 2 : n // 2 * 2]
+        pairs, alone = total.split([n // 2, n % 2], -1)
+        divide = _divide_one_by_one if left.shape[0] <= _FEW + 1 else _divide_at_once
+        first = divide(left, right, pairs)
+        # Where no division is possible, by weights that underflow, the sum is right all the same.
+        degree = left.shape[0] - 1
+        first = torch.minimum(torch.maximum(first, pairs - degree), pairs)
+        total = torch.cat([first, pairs - first, alone], -1)
+    return total.to(weights.dtype)
 
 
-def _divide(
-    left: Tensor, right: Tensor, total: Tensor, number: int, batch_shape: torch.Size
-) -> Tensor:
-    """Counts of the left and right halves, ``(number, *batch_shape, 2 n)``, given their sums."""
+def _divide_one_by_one(left: Tensor, right: Tensor, total: Tensor) -> Tensor:
+    """Counts of the left halves, given the sums ``total``, ``(number, *batch, nodes)``."""
     degree = left.shape[0] - 1
-    blocks = left.shape[-1]
-    total = total[..., :blocks]
-    share = torch.arange(degree + 1, device=total.device).reshape(-1, *(1,) * total.dim())
-    rest = total.unsqueeze(0) - share
+    shape = total.shape
+    # Counts below 0 and above the degree have probability 0.
+    right = _pad_degree(right, degree, degree).unsqueeze(1).expand(-1, *shape)
+    below = []
+    reached = torch.zeros(shape, dtype=left.dtype, device=left.device)
+    for share in range(degree + 1):
+        rest = right.gather(0, (total - share + degree).unsqueeze(0)).squeeze(0)
+        reached = torch.addcmul(reached, left[share], rest)
+        below.append(reached)
+    return _first_above(torch.stack(below), 0)
+
+
+def _divide_at_once(left: Tensor, right: Tensor, total: Tensor) -> Tensor:
+    degree = left.shape[0] - 1
+    left, right = left.movedim(0, -1), right.movedim(0, -1)
+    share = torch.arange(degree + 1, device=total.device)
+    rest = total.unsqueeze(-1) - share
     possible = (rest >= 0) & (rest <= degree)
-    right = right.unsqueeze(1).expand(-1, number, *batch_shape, -1)
-    weight = left.unsqueeze(1) * right.gather(0, rest.clamp(0, degree)) * possible
-    below = weight.cumsum(0)
-    most = below[-1:]
-    threshold = torch.rand_like(most) * most
+    right = right.expand(*total.shape, -1).gather(-1, rest.clamp(0, degree))
+    return _first_above((left * right * possible).cumsum(-1), -1)
+
+
+def _first_above(below: Tensor, dim: int) -> Tensor:
+    """The first place at which cumulative weights exceed a uniform share of their sum."""
+    most = below.narrow(dim, below.shape[dim] - 1, 1)
+    level = torch.rand_like(most) * most
     # `below < most` because a product with a uniform just under 1 may round up to `most`.
-    first = ((below <= threshold) & (below < most)).sum(0)
-    first = torch.minimum(torch.maximum(first, total - degree), total)
-    return torch.cat([first, total - first], -1)
+    return ((below <= level) & (below < most)).sum(dim)
 
 
 def _multiply_in_place(a: Tensor, b: Tensor, max_degree: int) -> Tensor:

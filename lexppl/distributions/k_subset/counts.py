@@ -27,7 +27,8 @@ SMALL = 64
 """Up to so many entries polynomials alone are used; 2^-64 is well inside float32's range."""
 
 _POLYNOMIAL_DEGREE = 16
-_LOG_ALIASING = 42.0  # exp(-42) = 6e-19: below half a unit in the last place of a float64
+# exp(-42) = 6e-19 and exp(-21) = 8e-10: below half a unit in the last place of a float64, a float32
+_LOG_ALIASING, _LOG_ALIASING_SINGLE = 42.0, 21.0
 _BISECTIONS, _NEWTON_STEPS = 8, 8
 
 
@@ -76,38 +77,51 @@ def multiply(a: Tensor, b: Tensor, max_degree: int) -> Tensor:
     return padded[: rows * width].unflatten(0, (rows, width)).sum(0)[: max_degree + 1]
 
 
-def frequencies(size: int, k: int | None) -> int:
-    r"""An odd number N of frequencies at which P(S = k) is exact in float64.
+def frequencies(size: int, k: int | None, dtype: torch.dtype = torch.float64) -> int:
+    r"""An odd number N of frequencies at which P(S = k) is exact in the numbers' ``dtype``.
 
     With N frequencies the sum runs over all counts k + N·j in place of k. For N > G there are no
     others. Otherwise Bernstein's inequality bounds what they add, P(|S − E S| ≥ t) ≤
-    2 exp(−t² / 2(V + t/3)) with V = Var S ≤ k (1 − k/G), by 10^-18. ``k = None``: any k.
+    2 exp(−t² / 2(V + t/3)) with V = Var S ≤ k (1 − k/G), by 10^-18, in float32 by 10^-9.
+    ``k = None``: any k.
     """
     variance = size / 4 if k is None else k * (1 - k / size)
-    spread = _LOG_ALIASING / 3
-    number = math.ceil(spread + math.sqrt(spread**2 + 2 * _LOG_ALIASING * variance)) + 1
+    nats = _LOG_ALIASING if dtype == torch.float64 else _LOG_ALIASING_SINGLE
+    spread = nats / 3
+    number = math.ceil(spread + math.sqrt(spread**2 + 2 * nats * variance)) + 1
     return min(size + 1, number) // 2 * 2 + 1
 
 
-def log_count_probability(off: Tensor, on: Tensor, k: int | Tensor, max_k: int) -> Tensor:
-    r"""log P(S = k) for weights ``off`` and ``on`` of shape ``(*batch, G)``; returns ``batch``.
+def products(off: Tensor, on: Tensor, max_k: int) -> list[Tensor]:
+    """Polynomials of ever more entries, ``(degree + 1, *batch, n)``: n = G of one entry each first.
 
-    The weights are multiplied as they are: they need not add up to one. Their tilt must make k a
-    likely count (``tilt``). ``max_k`` is a bound on k, known without a look at the data.
+    Each level pairs its first n // 2 polynomials with the next n // 2; where n is odd the last is
+    carried over. Up to ``SMALL`` entries the last level is the one polynomial of all of them.
     """
     size = off.shape[-1]
     polynomials = torch.stack([off, on])
+    levels = [polynomials]
     while (n := polynomials.shape[-1]) > 1:
         if size > SMALL and polynomials.shape[0] > _POLYNOMIAL_DEGREE:
             break
-        half = n // 2
-        product = multiply(polynomials[..., :half], polynomials[..., half : 2 * half], max_k)
+        # One split, and not three slices: the gradients of slices are each padded with zeros.
+        first, second, last = polynomials.split([n // 2, n // 2, n % 2], -1)
+        product = multiply(first, second, max_k)
         if n % 2:
-            last = polynomials[..., -1:]
             higher = (0, product.shape[0] - last.shape[0])
             product = torch.cat([product, pad(last, (0, 0) * (last.dim() - 1) + higher)], -1)
         polynomials = product
-    if n == 1:
+        levels.append(polynomials)
+    return levels
+
+
+def log_count_probability(polynomials: Tensor, size: int, k: int | Tensor) -> Tensor:
+    r"""log P(S = k) of ``size`` entries by the last level of ``products``; returns ``batch``.
+
+    The weights are multiplied as they are: they need not add up to one. Their tilt must make k a
+    likely count (``tilt``).
+    """
+    if polynomials.shape[-1] == 1:
         coefficients = polynomials.squeeze(-1)
         if isinstance(k, Tensor):
             return coefficients.gather(0, k.unsqueeze(0)).squeeze(0).log()
@@ -118,7 +132,7 @@ def log_count_probability(off: Tensor, on: Tensor, k: int | Tensor, max_k: int) 
 def _probability_by_frequencies(polynomials: Tensor, size: int, k: int | Tensor) -> Tensor:
     # Real and imaginary parts apart, because compilers of tensor programs leave complex numbers.
     device, dtype = polynomials.device, polynomials.dtype
-    number = frequencies(size, None if isinstance(k, Tensor) else k)
+    number = frequencies(size, None if isinstance(k, Tensor) else k, dtype)
     angles = torch.arange(number, dtype=torch.float64, device=device) * (2 * math.pi / number)
     cos, sin = angles.cos().to(dtype), angles.sin().to(dtype)
     frequency = torch.arange(number // 2 + 1, device=device)
@@ -127,10 +141,9 @@ def _probability_by_frequencies(polynomials: Tensor, size: int, k: int | Tensor)
     real = torch.tensordot(cos[turns], polynomials, 1)
     imaginary = torch.tensordot(sin[turns], polynomials, 1)
     while (n := real.shape[-1]) > 1:
-        half = n // 2
-        r1, r2 = real[..., :half], real[..., half : 2 * half]
-        i1, i2 = imaginary[..., :half], imaginary[..., half : 2 * half]
-        rest_real, rest_imaginary = real[..., 2 * half :], imaginary[..., 2 * half :]
+        parts = [n // 2, n // 2, n % 2]
+        r1, r2, rest_real = real.split(parts, -1)
+        i1, i2, rest_imaginary = imaginary.split(parts, -1)
         real = torch.cat([r1 * r2 - i1 * i2, rest_real], -1)
         imaginary = torch.cat([r1 * i2 + i1 * r2, rest_imaginary], -1)
     # The spectrum of real coefficients is symmetric: each frequency but 0 stands for two.

@@ -1,7 +1,6 @@
 """The exact k-subset distribution: independent Bernoullis given the number that are on."""
 
 import math
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch
@@ -10,9 +9,10 @@ from torch import Tensor
 from torch.distributions import constraints, register_kl
 from torch.nn.functional import logsigmoid, softplus
 
+from lexppl.distributions.computed_once import ComputedOnce
 from lexppl.distributions.k_hot import KHot, all_k_hot, checked_k, checked_logits
-from lexppl.distributions.k_subset.count_sampling import CountTables, count_tables, draw
-from lexppl.distributions.k_subset.counts import log_count_probability, tilt
+from lexppl.distributions.k_subset.count_sampling import count_tables, draw
+from lexppl.distributions.k_subset.counts import log_count_probability, products, tilt
 
 
 class KSubset(TorchDistribution):
@@ -34,9 +34,9 @@ class KSubset(TorchDistribution):
     shared with every distribution that ``expand`` makes of this one: under a plate of L masks over
     B rows nothing is computed L times.
 
-    Cost: log2 G rounds of products in place of G sequential steps (``counts``). At G = 1568,
-    k = 157 and 64 rows in float32, on 2 cores (AMD EPYC, Zen 4): ``log_prob`` forward and backward
-    12 to 15 ms, with the draw 25 to 30 ms, ``entropy`` forward and backward 30 ms.
+    Cost: log2 G rounds of products in place of G sequential steps (``counts``), which draws share
+    (``count_sampling``). At G = 1568, k = 157 and 64 rows in float32, on one core: ``log_prob``
+    forward and backward about 20 ms, with the draw 40 ms (``benchmarks/k_subset.py``).
 
     Args:
         logits: log-odds of each entry's weight, finite. A constant added to a row changes nothing.
@@ -170,7 +170,7 @@ class KSubset(TorchDistribution):
         shape = self._extended_shape(sample_shape)
         own = self._rows.logits.dim() - 1
         lead, batch = shape[: len(shape) - 1 - own], shape[len(shape) - 1 - own : -1]
-        masks = draw(self._rows.tables(), self._rows.k, math.prod(lead), batch)
+        masks = self._rows.draw(math.prod(lead), batch)
         return masks.reshape(shape)
 
     @property
@@ -216,24 +216,15 @@ class KSubset(TorchDistribution):
         return masks.expand(-1, *self._batch_shape, size) if expand else masks
 
 
-class _Rows:
+class _Rows(ComputedOnce):
     """The rows of a distribution before any expansion, with what has been computed of them so
     far."""
 
     def __init__(self, logits: Tensor, k: int | Tensor, max_k: int) -> None:
+        super().__init__()
         self.logits = logits
         self.k = k
         self.max_k = max_k
-        self._computed: dict[str, tuple[bool, Any]] = {}
-
-    def _once(self, name: str, compute: Callable[[], Any]) -> Any:
-        graph = torch.is_grad_enabled()
-        known = self._computed.get(name)
-        # What was computed without a graph (in a sampler, say) must not cut later gradients.
-        if known is None or (graph and not known[0]):
-            known = (graph, compute())
-            self._computed[name] = known
-        return known[1]
 
     def _tilted(self) -> tuple[Tensor, Tensor]:
         """The tilt θ and the tilted logits, both constants."""
@@ -243,7 +234,7 @@ class _Rows:
             theta = tilt(logits, self.k)
             return theta, logits + theta.unsqueeze(-1)
 
-        return self._once("tilted", compute)
+        return self.once("tilted", compute)
 
     def _weights(self) -> tuple[Tensor, Tensor]:
         """Weights 1 − p_i and p_i of off and on. Only the second varies with the logits."""
@@ -254,21 +245,21 @@ class _Rows:
         """0, with the derivative of the logits."""
         return self.logits - self.logits.detach()
 
-    def tables(self) -> CountTables:
-        def compute() -> CountTables:
-            with torch.no_grad():
-                off, on = self._weights()
-                return count_tables(off, on, self.max_k)
+    def products(self) -> list[Tensor]:
+        """What both draws and log P(S = k) are made of."""
+        return self.once("products", lambda: products(*self._weights(), self.max_k))
 
-        return self._once("tables", compute)
+    def draw(self, number: int, batch_shape: torch.Size) -> Tensor:
+        tables = self.once("tables", lambda: count_tables(self.products(), self.max_k))
+        return draw(tables, self.logits, self.k, number, batch_shape)
 
     def log_count(self) -> Tensor:
         """log P(S = k) under the tilted weights, (*batch)."""
 
         def compute() -> Tensor:
-            return log_count_probability(*self._weights(), self.k, self.max_k)
+            return log_count_probability(self.products()[-1], self.logits.shape[-1], self.k)
 
-        return self._once("log_count", compute)
+        return self.once("log_count", compute)
 
     def log_prob_parts(self) -> tuple[Tensor, Tensor, Tensor]:
         def compute() -> tuple[Tensor, Tensor, Tensor]:
@@ -277,7 +268,7 @@ class _Rows:
             at_likely = (likely * self._shift() - softplus(-tilted.abs())).sum(-1)
             return theta, likely, at_likely - self.log_count()
 
-        return self._once("log_prob_parts", compute)
+        return self.once("log_prob_parts", compute)
 
     def marginals(self) -> tuple[Tensor, Tensor, Tensor]:
         """P(z_i = 1), P(z_i = 0) and log P(S = k) under the tilt.
@@ -288,14 +279,15 @@ class _Rows:
 
         def compute() -> tuple[Tensor, Tensor, Tensor]:
             def log_count(off: Tensor, on: Tensor) -> Tensor:
-                return log_count_probability(off, on, self.k, self.max_k)
+                last = products(off, on, self.max_k)[-1]
+                return log_count_probability(last, off.shape[-1], self.k)
 
             off, on = self._weights()
             value, pull_back, *_ = torch.func.vjp(log_count, off, on)
             by_off, by_on = pull_back(torch.ones_like(value))
             return on * by_on, off * by_off, value
 
-        return self._once("marginals", compute)
+        return self.once("marginals", compute)
 
     def log_weights(self) -> tuple[Tensor, Tensor]:
         """Logarithms of on and off, finite where the weights themselves underflow."""
@@ -310,7 +302,7 @@ class _Rows:
             log_on, log_off = self.log_weights()
             return log_count - (on * log_on + off * log_off).sum(-1)
 
-        return self._once("entropy", compute)
+        return self.once("entropy", compute)
 
 
 def _checked_k(k: int | Tensor, size: int, max_k: int | None) -> tuple[int | Tensor, int]:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.distributions import Independent
 
 from lexppl.configured import Configured
-from lexppl.distributions import KSubset
+from lexppl.distributions import ChainMask, KSubset
 from lexppl.effects import MASK_KIND
 from lexppl.models.missing.marked_rows import MarkedRows
 from lexppl.models.possible_entries import NEVER
@@ -24,13 +24,15 @@ class ObservedSelector(Configured, nn.Module):
 
         z ~ p_γ(z | x),  conditioned on  z_g = 0 for every g of which all values are missing.
 
-    Of independent entries that leaves the others as they are; of `k` entries it conditions on them,
+    Of independent entries that leaves the others as they are, of a chain it makes their neighbours
+    less likely; of `k` entries it conditions on them,
     and a row with fewer entries than k keeps what it has (one that has none keeps one in name, of
     which nothing is shown). The selector's network sees the values alone, with what stands in for
     the missing ones: their mean, or no level.
 
     Args:
-        selector: from values `(B, D)` to independent Bernoulli entries or a k-subset, `(G,)`.
+        selector: from values `(B, D)` to independent Bernoulli entries, a k-subset or a chain,
+            `(G,)`.
         groups: the entry of each of the D values.
         markers: of the F features of x, as :attr:`lexppl.data.TableEncoding.markers` has them.
 
@@ -86,7 +88,7 @@ def restricted(distribution: TorchDistribution, missing: Tensor) -> TorchDistrib
     """A distribution of masks given that some entries are not kept.
 
     Args:
-        distribution: independent Bernoulli entries, or a k-subset, `(B,)` + `(G,)`.
+        distribution: independent Bernoulli entries, a k-subset or a chain, `(B,)` + `(G,)`.
         missing: whether an entry cannot be kept, `(B, G)`.
 
     Raises:
@@ -105,7 +107,10 @@ def restricted(distribution: TorchDistribution, missing: Tensor) -> TorchDistrib
         there = (~missing).sum(-1)
         k = torch.minimum(there, torch.as_tensor(base.k, device=there.device)).clamp(min=1)
         return KSubset(torch.where(missing, NEVER, base.logits), k)
+    if isinstance(base, ChainMask):
+        return ChainMask(torch.where(missing, NEVER, base.logits), base.coupling)
     raise TypeError(
-        "missing values are known to masks of independent entries (BernoulliSelector) and of k "
-        f"entries (KSubsetSelector); the selector's are {type(base).__name__}"
+        "missing values are known to masks of independent entries (BernoulliSelector), of k "
+        f"entries (KSubsetSelector) and of a chain (ChainSelector); the selector's are "
+        f"{type(base).__name__}"
     )

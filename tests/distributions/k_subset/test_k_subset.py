@@ -205,6 +205,32 @@ def test_draws_fit(size: int, k: int, dtype: torch.dtype) -> None:
         assert_fits(draws[:, row], masks, probabilities[:, row])
 
 
+@pytest.mark.parametrize("size", [67, 70])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_draws_that_leave_few_out_fit(size: int, dtype: torch.dtype) -> None:
+    """k = G − 1 and G − 2 by row in one distribution, by the masks that are left out."""
+    torch.manual_seed(size)
+    logits = logits_of(2, size, scale=1.0).detach()
+    k = torch.tensor([size - 1, size - 2])
+    draws = KSubset(logits.to(dtype), k).sample((20_000,))
+    for row, out in enumerate([1, 2]):
+        masks = 1 - all_masks(size, out)
+        assert_fits(draws[:, row], masks, enumerated(logits, masks)[0][:, row].exp())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("k", [1, 157, 700, 784, 785, 1000, 1567, 1568])
+def test_no_draw_takes_an_unlikely_entry_before_a_likely_one(k: int, dtype: torch.dtype) -> None:
+    """Logits of ±50: fewer than one draw in 10^36 does."""
+    likely = torch.arange(1568) % 2 == 0
+    logits = torch.where(likely, 50.0, -50.0).to(dtype)
+    draws = KSubset(logits, k).sample((40,))
+    assert bool((draws.sum(-1) == k).all())
+    assert bool((draws[:, likely].sum(-1) == min(k, 784)).all())
+    if 1 < k < 1568 and k != 784:
+        assert len(draws.unique(dim=0)) > 1
+
+
 def test_draws_of_another_law_do_not_fit() -> None:
     """Negative controls: rows swapped, and Gumbel top-k (without replacement) in its place."""
     torch.manual_seed(0)
@@ -458,6 +484,10 @@ def test_number_of_frequencies_bounds_the_aliased_counts(k: int) -> None:
     aliased = sum(distribution.pmf(k + j * number) for j in (*range(-20, 0), *range(1, 20)))
     assert aliased < 1e-17
     assert frequencies(1568, k) <= 1569
+    single = frequencies(1568, k, torch.float32)
+    assert single <= number
+    aliased = sum(distribution.pmf(k + j * single) for j in (*range(-20, 0), *range(1, 20)))
+    assert aliased < 1e-9
 
 
 def test_a_value_for_all_rows_has_a_density_in_each():

@@ -8,6 +8,7 @@ from lexppl.inference.contexts import program_settings, seeded
 from lexppl.models import (
     BagOfWords,
     BernoulliSelector,
+    ChainSelector,
     ComplementImputer,
     ConstantImputer,
     KLPenalty,
@@ -108,11 +109,13 @@ def test_padding_is_never_kept():
         subset = KSubsetSelector(network, 3)(X)
         concrete = MaxConcreteSelector(network, 3, 0.5).train()(X)
         top = MaxConcreteSelector(network, 3).eval()(X)
+        chain = ChainSelector(network, 2.0)(X)
         draws = {
             "bernoulli": bernoulli.sample((200,)),
             "subset": subset.sample((200,)),
             "concrete": concrete.rsample((200,)),
             "top": top.sample((200,)),
+            "chain": chain.sample((200,)),
         }
     for name, masks in draws.items():
         assert not masks[:, ~WORDS].any(), name

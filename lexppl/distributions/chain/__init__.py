@@ -1,0 +1,1 @@
+"""Masks whose neighbouring entries hang together: a binary Markov chain."""
