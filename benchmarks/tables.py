@@ -16,6 +16,7 @@ from believable_tables import fit_table, found_table, unknown_table
 from calibration_table import calibration_table
 from constraint_tables import constraints_table
 from cox_tables import cox_table
+from interval_coverage_table import coverage_table
 from mask_tables import k_subset_table, large_masks_table
 from posterior_table import posterior_table
 from record import RESULTS, read, spread
@@ -219,6 +220,7 @@ TABLES: dict[str, tuple[Callable[[list[Record]], str], str]] = {
     "mcc": (mcc_table, "systems"),
     "xtab": (xtab_table, "xtab"),
     "calibration": (calibration_table, "calibration"),
+    "coverage": (coverage_table, "coverage"),
     "constraints": (constraints_table, "constraints"),
     "believable": (found_table, "believable"),
     "believable-fit": (fit_table, "believable"),

@@ -217,6 +217,10 @@ OF_MODELS = [
     (models.PoissonLikelihood, told("PoissonLikelihood")),
     (models.ZeroInflatedPoissonLikelihood, told("ZeroInflatedPoissonLikelihood")),
     (
+        lambda: models.ZeroInflatedNegativeBinomialLikelihood(0.5),
+        told("ZeroInflatedNegativeBinomialLikelihood", dispersion=0.5, learn_dispersion=True),
+    ),
+    (
         lambda: models.NegativeBinomialLikelihood(0.5, learn_dispersion=False),
         told("NegativeBinomialLikelihood", dispersion=0.5, learn_dispersion=False),
     ),

@@ -40,7 +40,8 @@ from lexppl.cli.model_first import least_bytes, what_follows, write_model
 from lexppl.cli.options.checks import regime_of
 from lexppl.cli.options.plan_options import device_of, plan_of
 from lexppl.cli.outputs import DIRECTIONS, IMPORTANCE, OUTPUTS, PATH, POSTERIOR, REPORT, ROWS
-from lexppl.cli.report.findings import ReportData, counted
+from lexppl.cli.posterior_told import is_asked, told_of_posterior, what_is_fitted
+from lexppl.cli.report.findings import ReportData
 from lexppl.cli.report.page import write_report
 from lexppl.cli.report.printed import print_findings
 from lexppl.cli.short_warnings import short_warnings
@@ -49,6 +50,7 @@ from lexppl.cli.standard_error import tell, warn
 from lexppl.cli.table_notes import table_notes
 from lexppl.cli.threads import one_thread
 from lexppl.data import DividedTable
+from lexppl.evaluation.penalty_path import HASTY_ROWS
 from lexppl.evaluation.refits.fitted_predictor import FittedPredictor
 from lexppl.explanation import explain, save_posterior, selection_table
 from lexppl.explanation.importance_kind import PROBABILITY, kind_of
@@ -66,8 +68,6 @@ EXPLAINED_ROWS = 1000
 """Most held-out rows whose masks are written."""
 PROPOSALS = 2
 """Masks weighed for each draw of those given the held-out y."""
-HASTY_ROWS = 200
-"""Most held-out rows that are looked at after Ctrl-C, so that the report is there in seconds."""
 NO_VALIDATION = (
     "too few rows of each class to set any apart for choosing the best epoch: all that are not "
     "held out are fitted on, and the best epoch is the one that fits them best"
@@ -83,11 +83,13 @@ class Fitted:
         chosen: the fit with its plan, and what its predictor was preferred to.
         outputs: what the black box says of every row, or None.
         full: the predictor that sees everything, where it was fitted first.
+        told: what was warned of the posterior of its weights.
     """
 
     chosen: Chosen
     outputs: Tensor | None
     full: FittedPredictor | None
+    told: tuple[str, ...] = ()
 
     @property
     def table(self) -> TableFit:
@@ -143,7 +145,7 @@ def _plan(
     data = source.data
     otherwise: dict[str, Any] = {}
     observed = data.y if outputs is None else outputs
-    if chooses_penalty(options.method) and source.valid_rows is not None:
+    if chooses_penalty(options.method) and source.valid_rows is not None and not is_asked(options):
         otherwise["penalty"] = AUTO
     plan = plan_of(
         options,
@@ -163,6 +165,8 @@ def _usual_predictor(
     options: argparse.Namespace, source: DividedTable, regime: Regime
 ) -> dict[str, str]:
     """The predictor where none is typed, of a method and rows that leave it open."""
+    if is_asked(options):
+        return {}
     is_open = METHODS[options.method].takes("predictor") and regime.learns_predictor
     chosen_on = source.valid_rows is not None or USUAL_PREDICTOR != AUTO_PREDICTOR
     if is_open and chosen_on and options.imputer is None:
@@ -243,25 +247,27 @@ def _fit(
     if plan.needs_full_predictor:
         tell("fitting the predictor that sees everything", options.quiet)
         full = fit_full_predictor(plan, rows, progress)
-    first = f"at {len(plan.path)} penalties, then at one, " if plan.penalty == AUTO else ""
-    tell(f"fitting the explainer, {first}{counted(plan.replicates, 'replicate')}", options.quiet)
-    chosen = fit_chosen(
-        plan, rows.valid, lambda one: fit_table(one, rows, full=full, progress=progress)
-    )
-    if len(chosen.fit.result.history) == 0:
+    tell(what_is_fitted(plan), options.quiet)
+    with told_of_posterior() as told:
+        chosen = fit_chosen(
+            plan, rows.valid, lambda one: fit_table(one, rows, full=full, progress=progress)
+        )
+    if len(chosen.fit.result.history) == 0 and chosen.fit.result.sampler is None:
         raise KeyboardInterrupt
     # A predictor that was fitted to a black box is no reference for the labels.
-    return Fitted(chosen, outputs, full if outputs is None else None)
+    return Fitted(chosen, outputs, full if outputs is None else None, tuple(told))
 
 
 def _notes_of_fit(options: argparse.Namespace, source: DividedTable, fitted: Fitted) -> list[str]:
     """What the reader should mind of the fit."""
     result, plan = fitted.result, fitted.table.plan
-    notes = [NO_VALIDATION] if source.valid_rows is None else []
+    notes = [NO_VALIDATION] if source.valid_rows is None and not result.sampler else []
     if notes and options.penalty is None and plan.k is None and chooses_penalty(plan.method):
         notes.append(NO_PATH.format(plan.penalty))
     if result.interrupted:
         return [_interruption(fitted), *notes]
+    if plan.posterior is not None:
+        return [*notes, *fitted.told]
     grows = METHODS[plan.method].takes("imputations") and plan.penalty is not None
     if fitted.table.path is not None:
         path = fitted.table.path

@@ -21,7 +21,7 @@ from lexppl.inference import FitResult
 from lexppl.models import regime_targets
 from lexppl.tabular.fit_plan import FitPlan
 
-JUDGED_ROWS = 2000
+GAIN_ROWS = 2000
 """Most held-out rows on which gains are measured."""
 MASKS = 20
 LEAST_MASKS = 4
@@ -132,7 +132,7 @@ def undecided(result: FitResult, source: DividedTable, plan: FitPlan) -> float |
     where masks are not selections of a free size with stated probabilities."""
     if plan.k is not None:
         return None
-    posterior = explain(result, source.test.x[:JUDGED_ROWS], draws=1)
+    posterior = explain(result, source.test.x[:GAIN_ROWS], draws=1)
     means = mask_means(posterior)
     stated = means.attrs.get("source") == STATED
     if kind_of(posterior) is not PROBABILITY or not stated:
@@ -142,10 +142,10 @@ def undecided(result: FitResult, source: DividedTable, plan: FitPlan) -> float |
 
 def _judged_rows(x: Tensor, seed: int) -> Tensor:
     """Places of the rows that are judged, at random where there are many."""
-    if len(x) <= JUDGED_ROWS:
+    if len(x) <= GAIN_ROWS:
         return torch.arange(len(x), device=x.device)
     generator = torch.Generator().manual_seed(seed)
-    return torch.randperm(len(x), generator=generator)[:JUDGED_ROWS].to(x.device)
+    return torch.randperm(len(x), generator=generator)[:GAIN_ROWS].to(x.device)
 
 
 def explained_targets(

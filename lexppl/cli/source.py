@@ -15,8 +15,9 @@ from lexppl.data import DividedTable, FileFormat, divided_frame, divided_set, re
 from lexppl.data.stratification import some_of_each
 from lexppl.data.table_files import table_name
 
-JUDGED_ROWS = 10_000
-"""Most rows to choose the best epoch on, and most held-out rows that are looked at."""
+MOST_ROWS_APART = 10_000
+"""Most rows to choose the best epoch on, and most held-out rows that are looked at: gains, which
+cost more, are of :data:`lexppl.cli.gains.GAIN_ROWS` of these."""
 
 
 def read_source(options: argparse.Namespace, device: torch.device) -> DividedTable:
@@ -61,7 +62,7 @@ def read_source(options: argparse.Namespace, device: torch.device) -> DividedTab
     ).to(device)
 
 
-def capped(source: DividedTable, seed: int, most: int = JUDGED_ROWS) -> DividedTable:
+def capped(source: DividedTable, seed: int, most: int = MOST_ROWS_APART) -> DividedTable:
     """The table with at most so many rows to choose the best epoch on, and held out, at random.
 
     What is told of a fit by 10,000 rows is told to within a hundredth of the rows' spread, and to

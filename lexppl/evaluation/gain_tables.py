@@ -11,7 +11,7 @@ from lexppl.evaluation.gains import FeatureGains
 from lexppl.explanation.ranking import mean_error
 
 
-def gain_table(gains: FeatureGains, fdr: float = 0.1) -> pd.DataFrame:
+def gain_table(gains: FeatureGains, fdr: float = 0.1, *, level: float = 0.95) -> pd.DataFrame:
     r"""The features by their gain, with intervals, and those found at a false discovery rate.
 
     With R replicates, N rows, and a feature's gains `d_{rn}`, columns:
@@ -46,12 +46,14 @@ def gain_table(gains: FeatureGains, fdr: float = 0.1) -> pd.DataFrame:
     Args:
         gains: of held-out rows.
         fdr: the rate, in (0, 1).
+        level: of the intervals, in (0, 1), where 95 % stands above.
 
     Returns:
         indexed by `feature`, the largest gain first.
 
     Raises:
-        ValueError: fewer than two rows, gains that are not finite, a rate outside (0, 1).
+        ValueError: fewer than two rows, gains that are not finite, a rate or a level outside
+            (0, 1).
 
     Source:
         Benjamini, Hochberg. Controlling the false discovery rate. JRSS B 1995. Banerjee.
@@ -68,6 +70,7 @@ def gain_table(gains: FeatureGains, fdr: float = 0.1) -> pd.DataFrame:
         noise   -0.025 -0.264  0.214  0.620  False
     """
     rate = fraction("fdr", fdr)
+    upper = (1 + fraction("level", level)) / 2
     values = gains.gains.detach().double().cpu().numpy()
     replicates, rows, _ = values.shape
     if rows < 2:
@@ -76,13 +79,13 @@ def gain_table(gains: FeatureGains, fdr: float = 0.1) -> pd.DataFrame:
         raise ValueError("gains must be finite; they have NaN or infinite values")
     by_row = values.mean(0)
     mean, of_rows = by_row.mean(0), by_row.var(0, ddof=1) / rows
-    squared = t.ppf(0.975, rows - 1) ** 2 * of_rows
+    squared = t.ppf(upper, rows - 1) ** 2 * of_rows
     if gains.bootstrap is not None:
         weighted = gains.bootstrap.detach().double().mean(1).cpu().numpy()
-        squared = squared + (t.ppf(0.975, len(weighted) - 1) * weighted.std(0, ddof=1)) ** 2
+        squared = squared + (t.ppf(upper, len(weighted) - 1) * weighted.std(0, ddof=1)) ** 2
     elif replicates > 1:
         of_fits = mean_error(values.mean(1), gains.bootstrapped)
-        squared = squared + (t.ppf(0.975, replicates - 1) * of_fits) ** 2
+        squared = squared + (t.ppf(upper, replicates - 1) * of_fits) ** 2
     half = np.sqrt(squared)
     with np.errstate(divide="ignore", invalid="ignore"):
         # A feature that changes nothing has 0/0.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -126,7 +127,8 @@ def feature_gains(
     forcing = Forcing(result, x, y, masks=masks, imputations=imputations, seed=seed, what="gains")
     entries = forcing.mask.entries
     names = tuple(map(str, names_of(result, entries, entry_names)))
-    parts = forcing.each(_likelihood, lambda runs, _: _gains(runs, entries), rows_per_chunk)
+    read = partial(_likelihood, forcing.sites.row_plates)
+    parts = forcing.each(read, lambda runs, _: _gains(runs, entries), rows_per_chunk)
     gains = [torch.cat([mean for mean, _ in chunks]) for chunks in parts]
     errors = [torch.cat([error for _, error in chunks]) for chunks in parts]
     bootstrapped = result.row_weights == DIRICHLET
@@ -164,9 +166,9 @@ def _flipped(masks: Tensor, g: int) -> Tensor:
     return other
 
 
-def _likelihood(run: ParticleTrace, draws: int) -> Tensor:
+def _likelihood(row_plates: frozenset[str], run: ParticleTrace, draws: int) -> Tensor:
     """`log p̂(y | x, z)` of a run, `(l, B)`."""
-    _refuse_latents_of_rows(run.sites.values())
+    _refuse_latents_of_rows(run.sites.values(), row_plates)
     y = run.arguments[1]
     return _log_likelihood(run, y).expand(draws, len(y))
 
@@ -188,11 +190,12 @@ def _log_likelihood(run: Any, y: Tensor) -> Tensor:
     return likelihood
 
 
-def _refuse_latents_of_rows(sites: Any) -> None:
+def _refuse_latents_of_rows(sites: Any, row_plates: frozenset[str]) -> None:
+    # A plate of groups may have the rows' dimension: what tells the rows' is its name.
     named = [
         site.name
         for site in sites
-        if not (site.in_particles or site.observed) and any(p.dim == -1 for p in site.plates)
+        if not (site.in_particles or site.observed) and not row_plates.isdisjoint(site.plate_names)
     ]
     if named:
         raise ValueError(

@@ -22,9 +22,9 @@ from lexppl.inference.training.collapse import report_collapse
 PATH = (0.005, 0.01, 0.02, 0.04, 0.08)
 """λ of the default path, in units of :func:`lexppl.inference.entropy_unit`."""
 
-
 HASTY_ROWS = 200
-"""Of the validation rows, on which an interrupted path is judged."""
+"""Most rows on which what Ctrl-C has interrupted is judged, so that it is there in seconds: of the
+validation rows a path, of the held-out ones an explainer."""
 
 
 class PathRule(Protocol):

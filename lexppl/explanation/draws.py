@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -30,6 +30,8 @@ class RowDraws:
             D of them or one; None without y, and where all rows are observed in one.
         weight_ess: `(B,)`, (Σ w)² / Σ w² over the proposed masks; None without proposals.
         weight_pareto_k: `(B,)`, how heavy the tail of their weights is; None without proposals.
+        means_by_draw: `(D, B, G)` by site, `means` given each draw of the latents that rows share;
+            None where these are not told apart.
     """
 
     masks: dict[str, Tensor]
@@ -39,6 +41,7 @@ class RowDraws:
     log_evidence: Tensor | None = None
     weight_ess: Tensor | None = None
     weight_pareto_k: Tensor | None = None
+    means_by_draw: dict[str, Tensor] | None = None
 
 
 def prior_draws(run: ParticleTrace, names: Sequence[str], imputations: int) -> RowDraws:
@@ -159,9 +162,13 @@ def observes_jointly(run: ParticleTrace) -> bool:
 
 def together(parts: Sequence[RowDraws]) -> RowDraws:
     """One set of draws of several, each from its own draw of the latents that rows share."""
-    if len(parts) == 1:
-        return parts[0]
+    by_draw = [
+        {name: mean.expand(len(part.masks[name]), -1, -1) for name, mean in part.means.items()}
+        for part in parts
+    ]
     first = parts[0]
+    if len(parts) == 1:
+        return replace(first, means_by_draw=by_draw[0])
 
     def joined(values: Sequence[Tensor | None]) -> Tensor | None:
         present = [value for value in values if value is not None]
@@ -185,6 +192,7 @@ def together(parts: Sequence[RowDraws]) -> RowDraws:
         log_evidence=joined([part.log_evidence for part in parts]),
         weight_ess=mean([part.weight_ess for part in parts]),
         weight_pareto_k=median([part.weight_pareto_k for part in parts]),
+        means_by_draw={name: torch.cat([each[name] for each in by_draw]) for name in first.means},
     )
 
 

@@ -91,8 +91,13 @@ def explain(
       p(y = c | x̃).
     - `posterior`: every latent that all rows share (weights with priors, a global Dirichlet), by
       its site's name, dims (chain, draw, …): its event of size (G,) is `feature`, its plates are
-      named as they are. With y the masks given x and y as well, p(z | x, y), with their
-      `importance` and `size`; `<site>_importance` where a latent has the name itself.
+      named as they are. Beside them what follows from each draw θ_d, E[z | x, θ_d], where the
+      masks' distribution states it: `<site>_mean` (chain, draw, row, feature), if that is no more
+      than eight million numbers, and its mean over rows, `<site>_mean_over_rows` (chain, draw,
+      feature). Their spread over draws is how sure θ leaves one of a selection, without the noise
+      of drawn masks: `az.summary(posterior, var_names="mask_mean_over_rows")`. With y the masks
+      given x and y as well, p(z | x, y), with their `importance` and `size`; `<site>_importance`
+      where a latent has the name itself.
     - with y: `posterior_predictive`, as `prior_predictive`, given x and y.
     - with y: `log_likelihood`: `y` (chain, draw, row), log p(y | x, θ_d) for the draw θ_d of the
       latents that rows share, masks summed out by log 1/(LK) Σ w, in nats, as `arviz.loo` and

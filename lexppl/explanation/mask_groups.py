@@ -3,6 +3,7 @@
 import xarray as xr
 
 from lexppl.arviz_compatibility import Posterior, group_names, group_of
+from lexppl.explanation.drawn_means import MEAN_OF
 
 GIVEN_X, GIVEN_XY = "prior", "posterior"
 """The groups of masks given x alone, and of masks given x and y."""
@@ -60,7 +61,7 @@ def _has_masks(posterior: Posterior, name: str) -> bool:
     if name not in group_names(posterior):
         return False
     group = group_of(posterior, name)
-    if "row" in group.dims:
+    if any("row" in v.dims and MEAN_OF not in v.attrs for v in group.data_vars.values()):
         return True
     alone = name == GIVEN_X or GIVEN_X not in group_names(posterior)
     return alone and "importance" in group

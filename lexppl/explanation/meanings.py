@@ -3,6 +3,8 @@
 import importlib.metadata
 from typing import Any
 
+from lexppl.arviz_compatibility import Posterior
+from lexppl.explanation.mask_groups import masks_of
 from lexppl.explanation.row_plan import RowPlan
 from lexppl.inference.training.result import FitResult
 from lexppl.inference.training.row_weights import DIRICHLET
@@ -13,6 +15,15 @@ HELD_OUT = (
 )
 BY_DRAW = "log p(y | x) with the masks summed out, given the draw of what all rows share"
 BY_FIT = "log p(y | x) with the masks summed out, given the fit, whose rows had weights of its own"
+
+MARKOV_CHAINS, INDEPENDENT_DRAWS = "Markov chains", "sets of independent draws"
+SAMPLED = (MARKOV_CHAINS, INDEPENDENT_DRAWS)
+"""What the attribute `chains` begins with where latents that rows share were sampled."""
+
+
+def chains_are(posterior: Posterior) -> str:
+    """What the chains of a posterior are, in words, by its attribute `chains`."""
+    return str(masks_of(posterior).attrs.get("chains", ""))
 
 
 def attributes(result: FitResult, seed: int) -> dict[str, Any]:
@@ -83,7 +94,7 @@ def what_likelihoods_are(result: FitResult, plan: RowPlan, held_out: bool) -> st
 def _chains(result: FitResult) -> str:
     if result.sampler is None:
         return "replicates of the fit, one chain each"
-    kind = "Markov chains" if result.sampler.are_chains else "sets of independent draws"
+    kind = MARKOV_CHAINS if result.sampler.are_chains else INDEPENDENT_DRAWS
     return f"{kind}: {result.sampler.name}"
 
 

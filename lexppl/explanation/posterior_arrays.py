@@ -9,6 +9,7 @@ import xarray as xr
 from torch import Tensor
 
 from lexppl.explanation.arviz_layout import ArvizLayout
+from lexppl.explanation.drawn_means import DrawnMeans
 from lexppl.explanation.draws import RowDraws
 from lexppl.explanation.importance_kind import STATED, variable_of
 from lexppl.explanation.log_likelihood import LogLikelihood
@@ -70,6 +71,7 @@ class PosteriorArrays:
         }
         self._layout = ArvizLayout(self._coordinates)
         self._evidence: LogLikelihood | None = None
+        self._drawn_means = DrawnMeans(self._layout, self._shared)
         given = (False,) if rows.y is None else (False, True)
         for with_y in given:
             for site in sites.masks:
@@ -103,6 +105,8 @@ class PosteriorArrays:
             size.put((chain, slice(None), rows), mask.sum(-1))
             mean = layout["sample_stats", self._mean_name(site, given_y)]
             mean.put((chain, rows), drawn.means[site.name])
+        if drawn.means_by_draw is not None and not given_y:
+            self._drawn_means.write(chain, rows, len(self._rows), drawn.means_by_draw)
         if drawn.y is not None:
             layout[predictive, "y"].put((chain, slice(None), rows), drawn.y)
         by_row = {
@@ -191,6 +195,8 @@ class PosteriorArrays:
             site=site.name,
             source=self._of_weights if given_y else source,
         )
+        if self._shared and site.states_mean and not given_y:
+            self._drawn_means.add(site.name, feature, self._rows.float_type)
 
     def _add_response(
         self, response: Response, class_names: Sequence[str] | None, group: str

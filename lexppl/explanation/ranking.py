@@ -1,5 +1,6 @@
 """Features ranked by how often they are kept, and whether replicates agree."""
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -8,16 +9,27 @@ import xarray as xr
 from numpy.typing import NDArray
 from scipy.stats import t
 
+from lexppl.argument_checks import fraction
 from lexppl.arviz_compatibility import Posterior
 from lexppl.explanation.bootstrap_means import bootstrap_means
-from lexppl.explanation.importance_kind import PROBABILITY, STATED, importance_kind, mask_means
+from lexppl.explanation.drawn_means import means_over_rows
+from lexppl.explanation.importance_kind import (
+    PROBABILITY,
+    STATED,
+    ImportanceKind,
+    importance_kind,
+    mask_means,
+)
 from lexppl.explanation.mask_groups import are_given_y, masks_of
+from lexppl.explanation.meanings import MARKOV_CHAINS, SAMPLED, chains_are
 from lexppl.inference.training.row_weights import DIRICHLET
 
 ROWS_AT_ONCE = 1000
+LEAST_DRAWS = 4
+"""Of a chain, for a split r̂."""
 
 
-def selection_table(posterior: Posterior) -> pd.DataFrame:
+def selection_table(posterior: Posterior, *, level: float = 0.95) -> pd.DataFrame:
     """Rank the features of an explanation.
 
     Columns, one row a feature, the most kept first:
@@ -41,6 +53,11 @@ def selection_table(posterior: Posterior) -> pd.DataFrame:
       of these, also with one chain, and the interval
 
           mean ± √(t²_{.975, B−1} s² + t²_{.975, N−1} V_N).
+
+      Where latents that all rows share were drawn from their posterior, by a sampler or a guide,
+      it is the central 95 % posterior interval of the mean over these rows: quantiles of
+      `mean_n E[z_n | x_n, θ_d]` over the draws d of all chains. NaN of a sampler's draws that have
+      no such means.
     - `agreement`: whether replicates keep the feature in the same rows, from 0 to 1: the share of
       the masks' variance that is within replicates, pooled over rows n. Of selections whose
       distribution states `p_{rn} = E[z_{rn} | x_n]` it is exact, and rests on no draws,
@@ -61,15 +78,18 @@ def selection_table(posterior: Posterior) -> pd.DataFrame:
       where soft masks are functions of x:
       nothing is drawn within a replicate then, to compare the replicates with. Fits that have
       learned nothing agree as well: read it beside the held-out scores.
+    - `r_hat`, of Markov chains in its place: rank-normalised split r̂ of those means, by ArviZ;
+      chains that have converged are below 1.01. NaN with one chain or fewer than four draws.
 
     Args:
         posterior: what :func:`explain` returned; of several mask sites the first is ranked.
+        level: of the intervals, in (0, 1), where .95 stands above.
 
     Returns:
         pandas.DataFrame: indexed by `feature`.
 
     Raises:
-        TypeError, ValueError: not a posterior of :func:`explain`.
+        TypeError, ValueError: not a posterior of :func:`explain`; a level outside (0, 1).
 
     Source: Newton and Raftery (1994), "Approximate Bayesian inference with the weighted likelihood
     bootstrap", JRSS B 56. Gelman and Rubin (1992), "Inference from iterative simulation using
@@ -91,36 +111,84 @@ def selection_table(posterior: Posterior) -> pd.DataFrame:
         age                        1.0        1.0
         height                     0.5        1.0
     """
+    upper = (1 + fraction("level", level)) / 2
     draws = masks_of(posterior)
     by_chain = chain_probabilities(posterior)
     mask = draws[by_chain.attrs["site"]]
     kind = importance_kind(mask)
-    chains = by_chain.sizes["chain"]
     variable = str(by_chain.name)
     mean = by_chain.values.mean(0)
-    half = np.full_like(mean, np.nan)
-    weighted = bootstrap_means(posterior)
-    if weighted is not None:
-        spread = t.ppf(0.975, len(weighted) - 1) * weighted.std(0, ddof=1)
-        half = np.hypot(spread, _error_of_rows(posterior))
-    elif chains > 1:
-        half = t.ppf(0.975, chains - 1) * mean_error(by_chain.values, covers_rows(posterior))
-        if covers_rows(posterior):
-            half = np.hypot(half, _error_of_rows(posterior))
+    interval = _posterior_interval(posterior, by_chain.attrs["site"], upper)
+    if interval is None:
+        half = _half_interval(posterior, by_chain.values, upper)
+        interval = mean - half, mean + half
     table = pd.DataFrame(
         {
             variable: mean,
-            "lower": (mean - half).clip(0.0, kind.most),
-            "upper": (mean + half).clip(0.0, kind.most),
-            "agreement": (
-                _exact_agreement(mask_means(posterior).values)
-                if kind is PROBABILITY and _states_probabilities(posterior)
-                else _agreement(mask, drawn=kind is PROBABILITY)
-            ),
+            "lower": interval[0].clip(0.0, kind.most),
+            "upper": interval[1].clip(0.0, kind.most),
+            **_consistency(posterior, mask, kind),
         },
         index=pd.Index(draws[mask.dims[-1]].values, name="feature"),
     )
     return table.sort_values(variable, ascending=False, kind="stable")
+
+
+def _half_interval(
+    posterior: Posterior, by_chain: NDArray[np.float64], upper: float
+) -> NDArray[np.float64]:
+    """Half the t-interval over replicates or bootstrap, by feature; NaN where there is none."""
+    chains = len(by_chain)
+    weighted = bootstrap_means(posterior)
+    if weighted is not None:
+        spread = t.ppf(upper, len(weighted) - 1) * weighted.std(0, ddof=1)
+        return np.hypot(spread, _error_of_rows(posterior, upper))
+    if chains < 2 or chains_are(posterior).startswith(SAMPLED):
+        return np.full(by_chain.shape[-1], np.nan)
+    half: NDArray[np.float64] = t.ppf(upper, chains - 1) * mean_error(
+        by_chain, covers_rows(posterior)
+    )
+    return np.hypot(half, _error_of_rows(posterior, upper)) if covers_rows(posterior) else half
+
+
+def _posterior_interval(
+    posterior: Posterior, site: str, upper: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+    """Quantiles of the mean selection over draws of what rows share, by feature; None where none
+    was drawn that moves the masks, or a bootstrap tells the interval."""
+    drawn = means_over_rows(posterior, site)
+    if drawn is None or bootstrap_means(posterior) is not None:
+        return None
+    values = drawn.values
+    if not (values != values[:, :1]).any():
+        return None
+    lower, higher = np.quantile(values.reshape(-1, values.shape[-1]), [1 - upper, upper], axis=0)
+    return lower, higher
+
+
+def _consistency(
+    posterior: Posterior, mask: xr.DataArray, kind: ImportanceKind
+) -> dict[str, NDArray[np.float64]]:
+    """Whether Markov chains have converged, or replicates agree, by feature."""
+    if chains_are(posterior).startswith(MARKOV_CHAINS):
+        return {"r_hat": _r_hat(posterior, mask)}
+    if kind is PROBABILITY and _states_probabilities(posterior):
+        return {"agreement": _exact_agreement(mask_means(posterior).values)}
+    return {"agreement": _agreement(mask, drawn=kind is PROBABILITY)}
+
+
+def _r_hat(posterior: Posterior, mask: xr.DataArray) -> NDArray[np.float64]:
+    drawn = means_over_rows(posterior, str(mask.name))
+    if drawn is None or drawn.sizes["chain"] < 2 or drawn.sizes["draw"] < LEAST_DRAWS:
+        return np.full(mask.shape[-1], np.nan)
+    with warnings.catch_warnings():
+        # ArviZ 0.2x announces its successor on import.
+        warnings.simplefilter("ignore", FutureWarning)
+        # Slow, and needed for chains alone.
+        import arviz  # noqa: PLC0415
+    with np.errstate(invalid="ignore", divide="ignore"):
+        found: NDArray[np.float64] = arviz.rhat(drawn.to_dataset(name="r_hat"))["r_hat"].values
+    return found
 
 
 def covers_rows(posterior: Posterior) -> bool:
@@ -151,13 +219,13 @@ def mean_error(replicates: NDArray[np.float64], weighted: bool) -> NDArray[np.fl
     return error
 
 
-def _error_of_rows(posterior: Posterior) -> NDArray[np.float64]:
+def _error_of_rows(posterior: Posterior, upper: float) -> NDArray[np.float64]:
     """Half the interval of the mean over the explained rows, by feature; 0 of a single row."""
     by_row = abs(mask_means(posterior)).mean("chain", dtype=np.float64).values
     rows = len(by_row)
     if rows < 2:
         return np.zeros(by_row.shape[1])
-    half: NDArray[np.float64] = t.ppf(0.975, rows - 1) * by_row.std(0, ddof=1) / np.sqrt(rows)
+    half: NDArray[np.float64] = t.ppf(upper, rows - 1) * by_row.std(0, ddof=1) / np.sqrt(rows)
     return half
 
 

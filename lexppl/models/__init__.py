@@ -26,6 +26,7 @@ from lexppl.models.black_box import BlackBox, black_box
 from lexppl.models.counts import (
     NegativeBinomialLikelihood,
     PoissonLikelihood,
+    ZeroInflatedNegativeBinomialLikelihood,
     ZeroInflatedPoissonLikelihood,
 )
 from lexppl.models.grid_penalties import GridVariationPenalty, IsingPenalty
@@ -187,6 +188,7 @@ __all__ = [
     "UnigramImputer",
     "UnmaskedPredictor",
     "WordEmbedding",
+    "ZeroInflatedNegativeBinomialLikelihood",
     "ZeroInflatedPoissonLikelihood",
     "black_box",
     "estimator_predictor",

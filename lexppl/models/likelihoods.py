@@ -35,6 +35,9 @@ class Likelihood(Configured, nn.Module, ABC):
     outputs: ClassVar[int | None] = 1
     """How many outputs of a network it takes; None for one of each class."""
 
+    responses: ClassVar[str] = "responses"
+    """What y holds where it is no label, in a word or two."""
+
     def check_responses(self, y: Tensor) -> None:
         """Refuse responses that the distribution cannot have, before any work; here what is given
         as probabilities of labels and is none.

@@ -11,6 +11,7 @@ from torch import nn
 
 from lexppl.argument_checks import finite_float, int_at_least, int_between
 from lexppl.choices.methods import DEFAULT_METHOD, METHODS, Method
+from lexppl.choices.posteriors import AskedPosterior
 from lexppl.choices.regimes import Regime
 from lexppl.choices.settings import (
     NETWORK,
@@ -65,6 +66,8 @@ class FitPlan:
         predictor_kind: one of :data:`lexppl.choices.settings.PREDICTORS`; trees leave a gap where
             features are hidden.
         bootstrap: B, fits to randomly weighted rows beside the replicates, 0 for none.
+        posterior: of the weights, where one is asked for: the selector is then linear, and the
+            predictor of an inference too; replicates are chains, where it has some.
     """
 
     method: str
@@ -87,6 +90,14 @@ class FitPlan:
     unit: float = 1.0
     predictor_kind: str = NETWORK
     bootstrap: int = 0
+    posterior: AskedPosterior | None = None
+
+    @property
+    def own_predictor_hidden(self) -> tuple[int, ...]:
+        """Widths of the explainer's own predictor; others that stand beside it have
+        `predictor_hidden`."""
+        sampled = self.posterior is not None and self.posterior.inference is not None
+        return () if sampled else self.predictor_hidden
 
     @property
     def path(self) -> tuple[float, ...]:
@@ -126,6 +137,7 @@ def plan_for(
     unit: float = 1.0,
     predictor: str | None = None,
     bootstrap: Any = 0,
+    posterior: AskedPosterior | None = None,
 ) -> FitPlan:
     """The plan of a fit of a method to so many rows; what is None is chosen here.
 
@@ -142,7 +154,7 @@ def plan_for(
         method: its name, and settings that
             :func:`lexppl.choices.settings.check_settings` has let pass.
         k, penalty, imputer, masks, imputations, folds, hidden, predictor_hidden, epochs,
-            batch_size, learning_rate, regime, replicates, seed, unit, bootstrap: of
+            batch_size, learning_rate, regime, replicates, seed, unit, bootstrap, posterior: of
             :class:`FitPlan`.
         predictor: its kind; the network if None.
 
@@ -159,6 +171,9 @@ def plan_for(
     known = METHODS[method]
     kind = _predictor_kind(predictor, imputer, regime)
     usual = "gap" if kind == TREES else usual_imputer(known)
+    if posterior is not None and posterior.inference is not None:
+        # So that the likelihood is a finite sum over masks.
+        usual = "constant"
     size = _count("batch_size", batch_size, math.ceil(min(LARGEST_BATCH, rows / BATCHES_AN_EPOCH)))
     size = min(size, rows)
     while rows % size == 1 % size and size < rows:
@@ -180,7 +195,9 @@ def plan_for(
             if imputations is None
             else int_at_least("imputations", imputations)
         ),
-        hidden=_widths("hidden", hidden, (64, 64) if few else (200, 200)),
+        hidden=()
+        if posterior is not None
+        else _widths("hidden", hidden, (64, 64) if few else (200, 200)),
         predictor_hidden=_widths(
             "predictor_hidden", predictor_hidden, (64, 64) if few else (200, 200, 200)
         ),
@@ -195,6 +212,7 @@ def plan_for(
         unit=unit,
         predictor_kind=kind,
         bootstrap=_bootstrap(bootstrap),
+        posterior=posterior,
     )
 
 

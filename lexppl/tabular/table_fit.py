@@ -33,6 +33,7 @@ from lexppl.summary import Summarised, Summary
 from lexppl.systems import Settings, system_for
 from lexppl.systems.lex import PENALTY
 from lexppl.tabular.fit_plan import FEW_ROWS, FitPlan
+from lexppl.tabular.global_posterior import fit_posterior, with_prior_scale
 from lexppl.tabular.missing_values import check_missing, fitted_imputer, gapped, with_missing
 from lexppl.tabular.sample_weights import repeated_rows
 from lexppl.tabular.settled_scale import settle_scale
@@ -274,16 +275,34 @@ def fit_table(
 
     def system(penalty: Any) -> System:
         built = _system(plan, replace(settings, penalty=penalty), x)
+        if plan.posterior is not None:
+            built = with_prior_scale(built, plan.posterior)
         return with_missing(built, rows.markers).to(x.device, x.dtype) if rows.markers else built
 
     path = None
+    if plan.posterior is not None:
+        result = fit_posterior(
+            plan.posterior,
+            system(plan.penalty),
+            rows.train,
+            rows.valid,
+            chains=plan.replicates,
+            training=training,
+        )
+        return _named(TableFit(replace(plan, replicates=result.replicates), result), rows)
     if plan.penalty == AUTO:
         path = _path(plan, rows, system, training)
         plan = replace(plan, penalty=path.penalty)
     result, plan = _at_penalty(plan, rows, system, training, path)
+    return _named(TableFit(plan, result, path), rows)
+
+
+def _named(fitted: TableFit, rows: EncodedRows) -> TableFit:
+    """A fit that knows what its entries, features and labels are called."""
+    result = fitted.result
     result.entry_names = rows.grouping.names
     result.feature_names, result.class_names = rows.feature_names, rows.class_names
-    return TableFit(plan, result, path)
+    return fitted
 
 
 def _path(
@@ -363,7 +382,7 @@ def _settings(
         else None,
         grouping=rows.grouping,
         hidden=plan.hidden,
-        predictor_hidden=plan.predictor_hidden,
+        predictor_hidden=plan.own_predictor_hidden,
     )
 
 

@@ -103,6 +103,43 @@ USAGE = {
     ),
     "imputer": (["explain", "wine", "--out", "r", "--imputer", "mice"], ["mice", "marginal"]),
     "seed": (["explain", "wine", "--out", "r", "--seed", "-1"], ["--seed"]),
+    "prior alone": (
+        ["explain", "wine", "--out", "r", "--prior", "2"],
+        ["--prior", "--inference or --guide"],
+    ),
+    "prior of 0": (
+        ["explain", "wine", "--out", "r", "--guide", "normal", "--prior", "0"],
+        ["--prior", "above 0"],
+    ),
+    "unknown inference": (["explain", "wine", "--out", "r", "--inference", "nust"], ["nuts"]),
+    "inference and guide": (
+        ["explain", "wine", "--out", "r", "--inference", "nuts", "--guide", "normal"],
+        ["--guide", "--inference"],
+    ),
+    "posterior of l2x": (
+        ["explain", "wine", "--out", "r", "--inference", "nuts", "--method", "l2x"],
+        ["--inference nuts", "l2x", "--method lex"],
+    ),
+    "posterior of a black box": (
+        ["explain", "wine", "--out", "r", "--guide", "normal", "--black-box", "m.joblib"],
+        ["--guide normal", "--black-box"],
+    ),
+    "posterior at auto": (
+        ["explain", "wine", "--out", "r", "--guide", "normal", "--penalty", "auto"],
+        ["--guide normal", "nats"],
+    ),
+    "epochs of a sampler": (
+        ["explain", "wine", "--out", "r", "--inference", "sghmc", "--epochs", "3"],
+        ["--epochs", "--inference sghmc"],
+    ),
+    "bootstrap of a guide": (
+        ["explain", "wine", "--out", "r", "--guide", "normal", "--bootstrap"],
+        ["--bootstrap", "--guide normal"],
+    ),
+    "imputer of a chain": (
+        ["explain", "wine", "--out", "r", "--inference", "nuts", "--imputer", "marginal"],
+        ["--imputer constant"],
+    ),
     "unknown set": (["explain", "wein", "--out", "r"], ["'wein'", "did you mean 'wine'?"]),
     "unknown file": (["explain", "no/such.csv", "--out", "r"], ["no file 'no/such.csv'"]),
     "table option": (

@@ -297,6 +297,43 @@ def test_global_latents_are_drawn_with_the_masks():
     assert largest_z(result, exact.flip(1), x, y, masks=8) > 2 * limit(8)
 
 
+class OfSites(pyro.nn.PyroModule):
+    """A level of each of two sites, in a plate of groups that has the rows' dimension."""
+
+    def forward(self, x, y=None):
+        with pyro.plate("sites", 2, dim=-1):
+            level = pyro.sample("level", dist.Normal(x.new_zeros(()), 1.0))
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            mask = pyro.sample("mask", dist.Bernoulli(torch.full_like(x, 0.5)).to_event(1))
+            with imputation_particles():
+                mean = (mask * x).sum(-1) + level[(x[:, 0] > 0).long()]
+                return pyro.sample("y", dist.Normal(mean, 1.0), obs=y)
+
+
+def guide_of_sites(*_):
+    with pyro.plate("sites", 2, dim=-1):
+        pyro.sample("level", dist.Delta(torch.tensor([-1.0, 2.0]).double()))
+
+
+def test_an_effect_of_groups_is_none_of_rows():
+    """It was refused as one: a plate of groups may have the rows' dimension."""
+    x = X[:, :2]
+    level = torch.tensor([-1.0, 2.0]).double()[(x[:, 0] > 0).long()]
+    y = level + 0.3
+
+    def squared(kept):
+        return (y - level - (torch.tensor(kept).double() * x).sum(-1)).square()
+
+    first = (squared((0, 0)) - squared((1, 0)) + squared((0, 1)) - squared((1, 1))) / 4
+    second = (squared((0, 0)) - squared((0, 1)) + squared((1, 0)) - squared((1, 1))) / 4
+    exact = torch.stack([first, second], -1)
+    result = result_of(OfSites(), guides=[guide_of_sites], event_shape=(2,))
+    assert largest_z(result, exact, x, y, masks=8) < limit(8)
+    assert largest_z(result, exact.flip(1), x, y, masks=8) > 2 * limit(8)
+    # As many rows as groups, which only the plates' names tell apart.
+    assert feature_gains(result, x[:2], y[:2]).gains.shape == (1, 2, 2)
+
+
 def null_tables(tables, rows, imputations, masks=4):
     """Gains of a known law, `y | x ~ Bernoulli(σ(2 x₁))`, under a predictor that reads x₃ too,
     whose hidden features are drawn from their own distribution: `(tables, rows, 3)`."""

@@ -13,11 +13,14 @@ from torch import nn
 from lexppl import explain
 from lexppl.evaluation import prediction_scores, predictive, predictive_log_likelihood
 from lexppl.inference import NestedIWAE, fit
+from lexppl.inference.contexts import seeded
 from lexppl.models import (
     LEX,
     MLP,
     BernoulliSelector,
+    CategoricalLikelihood,
     ConstantImputer,
+    CoxLikelihood,
     HeteroscedasticLikelihood,
     NegativeBinomialLikelihood,
     OrdinalLikelihood,
@@ -25,6 +28,7 @@ from lexppl.models import (
     Predictor,
     StudentTLikelihood,
     UnmaskedPredictor,
+    ZeroInflatedNegativeBinomialLikelihood,
     ZeroInflatedPoissonLikelihood,
 )
 from lexppl.saving import describe, load, rebuild, save
@@ -41,6 +45,7 @@ EVERY = {
     "poisson": (PoissonLikelihood, Y),
     "negative binomial": (NegativeBinomialLikelihood, Y),
     "zero-inflated": (ZeroInflatedPoissonLikelihood, Y),
+    "zero-inflated negative binomial": (ZeroInflatedNegativeBinomialLikelihood, Y),
     "student": (lambda: StudentTLikelihood(5.0, learn_degrees=True), X[:, 0] + X[:, 1]),
     "heteroscedastic": (HeteroscedasticLikelihood, X[:, 0] + X[:, 1]),
     "ordinal": (lambda: OrdinalLikelihood(3), LABELS),
@@ -106,6 +111,40 @@ def test_more_zeros_than_a_poisson_has():
     expected = np.where(COUNTS.numpy() == 0, gate, 0.0) + (1 - gate) * poisson
     assert np.allclose(found.log_prob(COUNTS).exp().numpy(), expected, rtol=1e-8)
     assert float(found.mean[0]) == pytest.approx((1 - gate) * rate)
+
+
+def test_more_zeros_than_a_negative_binomial_has():
+    mean, gate, dispersion = 2.0, 0.3, 0.8
+    outputs = torch.tensor([[math.log(mean), math.log(gate / (1 - gate))]], dtype=F64)
+    likelihood = ZeroInflatedNegativeBinomialLikelihood(dispersion).to(F64)
+    found = likelihood(outputs.expand(5, 2))
+    r = 1.0 / likelihood.log_dispersion.exp().item()
+    of_counts = stats.nbinom.pmf(COUNTS.numpy(), r, r / (r + mean))
+    expected = np.where(COUNTS.numpy() == 0, gate, 0.0) + (1 - gate) * of_counts
+    assert np.allclose(found.log_prob(COUNTS).exp().detach().numpy(), expected, rtol=1e-6)
+    every = np.arange(2000)
+    share = (1 - gate) * stats.nbinom.pmf(every, r, r / (r + mean))
+    first, second = (share * every).sum(), (share * every**2).sum()
+    assert float(found.mean[0]) == pytest.approx(first, rel=1e-6)
+    assert float(found.variance[0]) == pytest.approx(second - first**2, rel=1e-6)
+    own = (1 - gate) * mean * (1 + mean * (gate + 1 / r))
+    assert own == pytest.approx(second - first**2, rel=1e-6)
+
+
+def test_without_a_gate_it_is_a_negative_binomial_and_draws_as_many_zeros_as_it_says():
+    likelihood = ZeroInflatedNegativeBinomialLikelihood(0.8).to(F64)
+    shut = torch.tensor([[0.7, -60.0]], dtype=F64).expand(5, 2)
+    plain = NegativeBinomialLikelihood(0.8).to(F64)(shut[:, :1])
+    assert torch.allclose(likelihood(shut).log_prob(COUNTS), plain.log_prob(COUNTS))
+    open_gate = torch.tensor([[0.7, 0.4]], dtype=F64).expand(20_000, 2)
+    with seeded(0), torch.no_grad():
+        drawn = likelihood(open_gate).sample()
+    zero = float(likelihood(open_gate[:1]).log_prob(torch.zeros(1)).exp().detach())
+    error = (zero * (1 - zero) / 20_000) ** 0.5
+    z = abs(float((drawn == 0).double().mean()) - zero) / error
+    assert z < threshold(1)
+    # The control: a gate that is shut has fewer.
+    assert float(plain.log_prob(torch.zeros(5)).exp()[0].detach()) < zero - 10 * error
 
 
 def test_cumulative_logits():
@@ -220,7 +259,13 @@ def test_predictions_are_the_mean_over_masks(name):
 
 
 @pytest.mark.parametrize(
-    "make", [PoissonLikelihood, NegativeBinomialLikelihood, ZeroInflatedPoissonLikelihood]
+    "make",
+    [
+        PoissonLikelihood,
+        NegativeBinomialLikelihood,
+        ZeroInflatedPoissonLikelihood,
+        ZeroInflatedNegativeBinomialLikelihood,
+    ],
 )
 @pytest.mark.parametrize(
     ("spoil", "found"), [(lambda y: y - 5.0, "none, the first in row"), (lambda y: y + 0.5, "0.5")]
@@ -244,6 +289,20 @@ def test_counts_of_a_whole_type_are_no_labels():
     assert predictive_log_likelihood(result, X[:2], unseen).shape == (1, 2)
     with pytest.raises(ValueError, match="is of counts"):
         predictive_log_likelihood(result, X[:2], unseen - 100)
+
+
+def test_a_fit_says_what_its_responses_are():
+    times = torch.stack([X[:, 0].abs() + 0.1, (X[:, 1] > 0).float()], 1)
+    black_box = torch.softmax(X[:, :2], -1)
+    for made, y, told in (
+        (PoissonLikelihood(), Y, "counts"),
+        (CoxLikelihood(), times, "survival times, and whether the event happened then"),
+        (HeteroscedasticLikelihood(), X[:, 0], "responses"),
+        (CategoricalLikelihood(), black_box, "probabilities of labels"),
+    ):
+        model = UnmaskedPredictor(Predictor(MLP(3, made.outputs or 2, (4,), seed=0), made))
+        result = fit(model, (X, y), objective=NestedIWAE(1), **QUICK)
+        assert result.summarised().lines["y"] == told
 
 
 @pytest.mark.parametrize("wrong", [3, -1])

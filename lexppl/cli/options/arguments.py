@@ -9,6 +9,7 @@ import lexppl
 from lexppl.choices.data_sets import synthetic_names
 from lexppl.choices.imputers import IMPUTERS
 from lexppl.choices.methods import DEFAULT_METHOD, METHODS
+from lexppl.choices.posteriors import GUIDES, INFERENCES, PRIOR_SCALE
 from lexppl.choices.regimes import Regime
 from lexppl.choices.settings import BOOTSTRAP_ROWS, PREDICTORS, USUAL_PREDICTOR, usual_imputer
 from lexppl.cli.errors import UsageError
@@ -133,6 +134,7 @@ def _explain(command: argparse.ArgumentParser) -> None:
     )
     table_options(command.add_argument_group("the table"))
     _model_options(command, None, replicates=4, penalty=None, methods=True)
+    _posterior_options(command.add_argument_group("a posterior of the weights, for lex"))
     _black_box_options(command.add_argument_group("explaining a model of yours (a black box)"))
     _fit_options(command, BY_ROWS, BY_ROWS, 0.2, tested="held out, scored and explained")
     found = command.add_argument_group("what is found")
@@ -239,6 +241,33 @@ def _model_options(
             "cover other rows to fit on, and not other seeds alone (default: "
             f"with two replicates or more, of at most {BOOTSTRAP_ROWS} rows)",
         )
+
+
+def _posterior_options(group: argparse._ArgumentGroup) -> None:
+    which = group.add_mutually_exclusive_group()
+    which.add_argument(
+        "--inference",
+        choices=tuple(INFERENCES),
+        metavar="NAME",
+        help="sample the weights of a linear selector and predictor, given all rows that are not "
+        "held out; --replicates are its chains: "
+        + "; ".join(f"{name}, {meaning}" for name, meaning in INFERENCES.items())
+        + " (default: fit them)",
+    )
+    which.add_argument(
+        "--guide",
+        choices=tuple(GUIDES),
+        metavar="NAME",
+        help="fit a posterior of a linear selector's weights, and a predictor along with it: "
+        + "; ".join(f"{name}, {meaning}" for name, meaning in GUIDES.items()),
+    )
+    group.add_argument(
+        "--prior",
+        type=finite_float(above=0.0),
+        metavar="SCALE",
+        help="standard deviation of the weights' normal prior, features being standardised "
+        f"(default: {PRIOR_SCALE:g})",
+    )
 
 
 def _black_box_options(group: argparse._ArgumentGroup) -> None:

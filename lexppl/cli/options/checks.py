@@ -13,6 +13,7 @@ from lexppl.choices.regimes import Regime
 from lexppl.choices.settings import check_settings
 from lexppl.cli.errors import UsageError
 from lexppl.cli.options.data_name import check_data_name
+from lexppl.cli.options.posterior_options import posterior_of
 from lexppl.cli.outputs import OUTPUTS
 
 SETTINGS = ("k", "penalty", "imputer", "masks", "imputations", "folds", "predictor", "regime")
@@ -36,6 +37,7 @@ def check_options(options: argparse.Namespace) -> None:
         _check_shares(options)
     if options.command == "explain":
         _check_method(options)
+        posterior_of(options)
         regime_of(options)
     if options.command == "compare":
         _check_libraries(methods_of(options.methods))

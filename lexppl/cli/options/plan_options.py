@@ -10,8 +10,10 @@ from lexppl.choices.regimes import Regime
 from lexppl.choices.settings import BOOTSTRAP_ROWS
 from lexppl.cli.errors import UsageError
 from lexppl.cli.options.checks import SETTINGS
+from lexppl.cli.options.posterior_options import posterior_of
 from lexppl.data import Dataset
 from lexppl.tabular.fit_plan import FitPlan, check_method, plan_for
+from lexppl.tabular.global_posterior import refuse_unlistable
 
 FIT = ("epochs", "batch_size", "learning_rate", "replicates", "seed")
 
@@ -56,6 +58,10 @@ def plan_of(
     if "k" in typed:
         otherwise.pop("penalty", None)
     settings = {"bootstrap": _bootstrap(options, rows), **otherwise, **typed}
+    asked = posterior_of(options) if name == getattr(options, "method", None) else None
+    if asked is not None:
+        refuse_unlistable(asked, data.n_entries, typed.get("k"))
+        settings |= {"bootstrap": 0, "posterior": asked}
     return plan_for(rows, data.n_entries, name, regime=regime, **settings)
 
 

@@ -11,7 +11,9 @@ def ranking_notes(findings: ReportData) -> list[str]:
     """What the bars and the columns of the ranking are."""
     gains, kind = findings.gains, findings.kind
     over = (
-        f", with 95 % intervals over the {findings.plan.replicates} replicates"
+        ", with 95 % intervals of their posterior"
+        if findings.plan.posterior is not None
+        else f", with 95 % intervals over the {findings.plan.replicates} replicates"
         if findings.plan.replicates > 1
         else ""
     )

@@ -101,6 +101,19 @@ class ReportData:
         first = ["report.html", "importance.csv", *closer, *path]
         return [*first, "posterior.nc", "explainer/", *encoding]
 
+    @property
+    def fitted(self) -> str:
+        """How the explainer was fitted, or its weights were given a posterior."""
+        plan, sampler = self.plan, self.result.sampler
+        if sampler is None:
+            by = "" if plan.posterior is None else f", {plan.posterior.words}"
+            epochs = counted(plan.epochs, "epoch")
+            return f"{counted(plan.replicates, 'replicate')} of {epochs}{by}"
+        what = "chain" if sampler.are_chains else "set"
+        draws = counted(self.result.guides[0].draws, "draw")
+        words = "" if plan.posterior is None else f", {plan.posterior.words}"
+        return f"{counted(self.result.replicates, what)} of {draws}{words}"
+
     def summary(self) -> list[str]:
         """What was done, in three lines, and the predictor where it is another than usual."""
         data, plan = self.source.data, self.plan
@@ -109,8 +122,7 @@ class ReportData:
             f"{data.name}: {len(data)} rows, {data.n_entries} features, target {target_text(self)}",
             rows_text(self, "rows to fit on"),
             f"{plan.method}: {explained_text(self)}; {self.distribution}; {plan.imputer} "
-            f"imputation; {counted(plan.replicates, 'replicate')} of "
-            f"{counted(plan.epochs, 'epoch')}; seed {plan.seed}",
+            f"imputation; {self.fitted}; seed {plan.seed}",
             *([] if usual else [f"predictor: {self.predictor}"]),
         ]
 

@@ -21,6 +21,7 @@ from lexppl.cli.report.captions import (
 )
 from lexppl.cli.report.findings import ReportData, counted, explained_text, rows_text, target_text
 from lexppl.cli.report.pictures import dependences, pictures
+from lexppl.cli.report.posterior_words import consistency, draws_text
 from lexppl.cli.report.single_rows import row_block
 from lexppl.cli.report.template import TEMPLATE
 from lexppl.cli.report.which_way import about, class_table, direction_cells
@@ -66,6 +67,7 @@ def report_context(findings: ReportData) -> dict[str, Any]:
         "warnings": findings.warnings,
         "replicates": findings.plan.replicates,
         "kind": findings.kind,
+        "consistency": consistency(findings),
         "gains": findings.gains is not None,
         "about": about(findings) if findings.closer.directions is not None else None,
         "first_features": lines[:FIRST_FEATURES],
@@ -116,9 +118,16 @@ def _objective(plan: FitPlan) -> str:
     )
 
 
+def _fit(findings: ReportData) -> str:
+    plan, history = findings.plan, findings.result.history
+    return (
+        f"{counted(len(history), 'epoch')} of batches of {plan.batch_size}, Adam at "
+        f"{_rate(plan)}, weight decay {plan.weight_decay:g}; {float(history.seconds.sum()):.0f} s"
+    )
+
+
 def _settings(findings: ReportData) -> list[tuple[str, str]]:
     data, plan, result = findings.source.data, findings.plan, findings.result
-    seconds = float(result.history.seconds.sum())
     settings = [
         ("data", f"{findings.given}: {len(data)} rows, {data.n_entries} features"),
         ("target", target_text(findings)),
@@ -128,7 +137,7 @@ def _settings(findings: ReportData) -> list[tuple[str, str]]:
         ("hidden features", f"{plan.imputer}: {hidden_by(str(plan.imputer))}"),
         (
             "networks",
-            f"selector {_widths(plan.hidden)}, predictor {_widths(plan.predictor_hidden)}, ReLU"
+            f"selector {_widths(plan.hidden)}, predictor {_widths(plan.own_predictor_hidden)}, ReLU"
             if plan.predictor_kind == NETWORK
             else f"selector {_widths(plan.hidden)}, ReLU",
         ),
@@ -136,11 +145,12 @@ def _settings(findings: ReportData) -> list[tuple[str, str]]:
         ("objective", _objective(plan)),
         (
             "fit",
-            f"{counted(len(result.history), 'epoch')} of batches of {plan.batch_size}, Adam at "
-            f"{_rate(plan)}, weight decay {plan.weight_decay:g}; {seconds:.0f} s",
+            draws_text(findings) if result.sampler is not None else _fit(findings),
         ),
-        ("best epochs", ", ".join(str(int(epoch) + 1) for epoch in result.best_epoch)),
-        ("replicates", str(plan.replicates)),
+        ("best epochs", ", ".join(str(int(epoch) + 1) for epoch in result.best_epoch))
+        if result.sampler is None
+        else ("posterior", result.sampler.summary or "independent draws"),
+        ("chains" if result.sampler else "replicates", str(plan.replicates)),
         ("fits of a bootstrap", str(plan.bootstrap or "none")),
         ("seed", str(plan.seed)),
         ("mask draws a row", str(findings.draws)),
@@ -148,6 +158,8 @@ def _settings(findings: ReportData) -> list[tuple[str, str]]:
         ("versions", ", ".join(f"{name} {_version(name)}" for name in VERSIONS)),
         ("Python", f"{platform.python_version()} on {platform.system()} {platform.machine()}"),
     ]
+    if plan.posterior is not None:
+        settings.insert(5, ("weights", plan.posterior.words))
     if isinstance(plan.penalty, float):
         chosen = ""
         if (path := findings.path) is not None:

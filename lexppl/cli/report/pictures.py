@@ -45,7 +45,9 @@ def pictures(findings: ReportData) -> dict[str, Picture | None]:
         "sizes": None
         if curve is None
         else lambda width: _size_picture(curve, measure(findings), width),
-        "history": lambda width: plot_history(findings.result.history, width),
+        "history": None
+        if len(findings.result.history) == 0
+        else lambda width: plot_history(findings.result.history, width),
         "path": None if path is None else lambda width: plot_penalty_path(path.table, width),
     }
     return {name: None if draw is None else _both(draw) for name, draw in drawn.items()}

@@ -4,6 +4,7 @@ import textwrap
 from pathlib import Path
 
 from lexppl.cli.report.findings import ReportData
+from lexppl.cli.report.posterior_words import consistency, printed_interval
 from lexppl.cli.report.ranked import ranked_features, ranking_head
 from lexppl.cli.report.single_rows import row_text
 from lexppl.cli.report.words import gain_meaning, unsettled, what_is_found
@@ -28,7 +29,7 @@ def print_findings(findings: ReportData, folder: Path, asked: bool) -> None:
     kind, gains = findings.kind, findings.gains
     what = kind.meaning if gains is None else f"gain in nats, and {kind.meaning}"
     print(f"Ranked features: {what}, mean over held-out rows")
-    head = ranking_head(kind, gains is not None)
+    head = ranking_head(kind, gains is not None, consistency(findings))
     print(text_table(head, [feature.cells for feature in ranking[:SHOWN_FEATURES]]))
     more = len(ranking) - SHOWN_FEATURES
     if more > 0:
@@ -37,7 +38,9 @@ def print_findings(findings: ReportData, folder: Path, asked: bool) -> None:
         for said in (gain_meaning(findings, gains), what_is_found(gains), unsettled(gains)):
             if said is not None:
                 print(textwrap.fill(said, 100, initial_indent="  ", subsequent_indent="  "))
-    if findings.result.replicates > 1:
+    if findings.plan.posterior is not None:
+        print(f"  {printed_interval(findings)}")
+    elif findings.result.replicates > 1:
         near = "they keep the feature in the same rows" if kind is PROBABILITY else "they agree"
         spread = f"{findings.result.replicates} replicates (seeds of the fit)"
         if findings.result.bootstrap is not None:

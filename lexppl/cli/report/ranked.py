@@ -36,7 +36,7 @@ class Gain:
 @dataclass(frozen=True)
 class RankedFeature:
     """A feature's line in the ranking; NaN where one replicate tells nothing, and no gain where
-    masks do not select."""
+    masks do not select. Of Markov chains `agreement` is their r̂."""
 
     name: str
     importance: float
@@ -69,16 +69,17 @@ class RankedFeature:
         return [self.name, *gain, f"{self.importance:.2f}", self.interval, self.agreement_text]
 
 
-def ranking_head(kind: ImportanceKind, gains: bool) -> list[str]:
+def ranking_head(kind: ImportanceKind, gains: bool, consistency: str = "agreement") -> list[str]:
     """What stands above :attr:`RankedFeature.cells`."""
     gain = ["gain", INTERVAL, "found"] if gains else []
-    return ["feature", *gain, kind.name, INTERVAL, "agreement"]
+    return ["feature", *gain, kind.name, INTERVAL, consistency]
 
 
 def ranked_features(table: pd.DataFrame) -> list[RankedFeature]:
     """The lines of a :func:`lexppl.explanation.selection_table`, with gains where it has them, in
     its order."""
-    values = table[[table.columns[0], "lower", "upper", "agreement"]].to_numpy(dtype=np.float64)
+    last = "r_hat" if "r_hat" in table else "agreement"
+    values = table[[table.columns[0], "lower", "upper", last]].to_numpy(dtype=np.float64)
     gains = _gains(table)
     return [
         RankedFeature(str(name), importance, lower, upper, agreement, gain)

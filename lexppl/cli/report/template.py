@@ -45,7 +45,7 @@ aria-label="{{ name }}"><table class="ranking">
 ({{ about }}){% endif %}</th>{% endif %}\
 <th scope="col">{{ "kept" if kind.name == "probability" else kind.name }}</th>\
 <th scope="col" class="extra">95&nbsp;% interval</th>\
-<th scope="col" class="extra">agreement</th></tr></thead>
+<th scope="col" class="extra">{{ consistency }}</th></tr></thead>
 <tbody>
 {% for line in lines %}<tr{% if line.lost %} class="lost"{% endif %}>\
 <th scope="row">{{ line.name }}<span class="bar"><i style="left:{{ line.bar.left }}%;\
@@ -137,12 +137,12 @@ width:{{ bar.width }}%{% endif %}"></i></span></td><td>{{ bar.step }}</td>\
 penalty") }}<figcaption>{{ path_caption }}</figcaption></figure>
 {% endif %}
 
-<h2>How the fit went</h2>
+{% if pictures.history %}<h2>How the fit went</h2>
 <figure>{{ picture(pictures.history, "Training and validation loss by epoch") }}
 <figcaption>The loss by epoch, a line a replicate, in nats a row. The validation loss is measured \
 with the penalty at its full weight; each replicate keeps the state of its lowest point. While the \
 training loss still counts the fading entropy bonus and a growing penalty, the two curves are not \
-alike.</figcaption></figure>
+alike.</figcaption></figure>{% endif %}
 
 <h2>What was run</h2>
 <pre tabindex="0"><code>{{ command }}</code></pre>

@@ -6,6 +6,7 @@ from lexppl.cli.gains import JudgedGains
 from lexppl.cli.judging import ScoreRow
 from lexppl.cli.options.plan_options import law_of
 from lexppl.cli.report.findings import ReportData
+from lexppl.cli.report.posterior_words import reading_of_posterior
 from lexppl.cli.tables import size_text
 from lexppl.explanation.importance_kind import (
     ATTRIBUTION,
@@ -41,7 +42,9 @@ def lead(findings: ReportData) -> str:
 def gain_meaning(findings: ReportData, gains: JudgedGains) -> str:
     """What a gain is, in a sentence or two."""
     seeds = ""
-    if findings.result.replicates > 1:
+    if findings.result.sampler is not None:
+        seeds = " and over the chains" if findings.result.replicates > 1 else ""
+    elif findings.result.replicates > 1:
         seeds = " and over the seeds of the fit"
         if findings.result.bootstrap is not None:
             seeds = ", over other rows to fit on and over the seeds of the fit"
@@ -152,6 +155,8 @@ def _reading_of_gains(findings: ReportData, gains: JudgedGains) -> str:
 
 def _reading_of_replicates(findings: ReportData) -> str:
     plan, kind = findings.plan, findings.kind
+    if plan.posterior is not None:
+        return reading_of_posterior(findings)
     if plan.replicates == 1:
         return (
             "There is one replicate only, so nothing tells how far this explanation depends on "

@@ -82,7 +82,7 @@ class GuideFits:
         if guide is None:
             raise ValueError(
                 "GuideFits needs a guide of the program's global latents, as "
-                "GuideFits(AutoNormal(...)); the program has none of its own"
+                "GuideFits(AutoNormal); the program has none of its own"
             )
         # Before the fits, which see a copy of the program: a guide may hold the program itself.
         with seeded(seeds[0]), program_settings(validate=False):

@@ -32,6 +32,7 @@ FAMILIES: Mapping[type, list[str]] = MappingProxyType(
         dist.Poisson: ["rate"],
         dist.NegativeBinomial: ["total_count", "logits"],
         dist.ZeroInflatedPoisson: ["rate", "gate_logits"],
+        dist.ZeroInflatedNegativeBinomial: ["total_count", "logits", "gate_logits"],
     }
 )
 """Distributions of y, and the parameters that each is made from; of labels logits or

@@ -14,7 +14,7 @@ from lexppl.inference.posterior.drawn_parameters import DrawnParameters, stacked
 from lexppl.inference.posterior.global_draws import SamplerRecord
 from lexppl.inference.posterior.sampled_guide import SampledGuide
 from lexppl.inference.replicates.replicate_hyperparameters import replicate_hyperparameters
-from lexppl.inference.training.response_checks import refuse_responses
+from lexppl.inference.training.response_checks import likelihood_of, refuse_responses
 from lexppl.summary import Summarised, Summary, counted, in_range, parts_of, short, some_of
 
 
@@ -157,7 +157,13 @@ class FitResult(Summarised):
             return f"{len(self.class_names)} classes: {some_of(map(short, self.class_names))}"
         if self.labels is not None:
             return f"{len(self.labels)} labels: {some_of(self.labels)}"
-        return "responses, or probabilities of labels"
+        likelihood = likelihood_of(self.models[0])
+        if likelihood is None:
+            return "responses, or probabilities of labels"
+        discrete = getattr(likelihood, "discrete", False)
+        return (
+            "probabilities of labels" if discrete else getattr(likelihood, "responses", "responses")
+        )
 
     def _epochs_told(self) -> str:
         stages = len(np.unique(self.history.stage))

@@ -53,6 +53,7 @@ class CoxLikelihood(Likelihood):
     """
 
     discrete = False
+    responses = "survival times, and whether the event happened then"
     outputs = 1
 
     def __init__(

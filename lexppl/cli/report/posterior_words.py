@@ -1,0 +1,55 @@
+"""What the report says where the explainer's weights have a posterior."""
+
+from lexppl.cli.report.findings import ReportData, counted
+
+
+def consistency(findings: ReportData) -> str:
+    """What the last column of the ranking is: r̂ of chains, or the agreement of fits."""
+    return "r̂" if "r_hat" in findings.ranking else "agreement"
+
+
+def printed_interval(findings: ReportData) -> str:
+    """What interval and last column of the printed ranking are, of a posterior."""
+    told = f"interval over the posterior of the weights, {draws_text(findings)}"
+    if "r_hat" in findings.ranking:
+        return f"{told}; r̂ of chains that have converged is below 1.01"
+    if findings.result.replicates > 1:
+        return f"{told}; agreement of fits from different seeds near 1: they agree"
+    return told
+
+
+def draws_text(findings: ReportData) -> str:
+    """By what, and how many."""
+    result = findings.result
+    if result.sampler is None:
+        return f"by a guide, {counted(result.replicates, 'fit')}"
+    count = result.guides[0].draws
+    if result.sampler.are_chains:
+        return f"by {result.sampler.name}, {counted(result.replicates, 'chain')} of {count} draws"
+    return f"by {result.sampler.name}, {count} draws"
+
+
+def reading_of_posterior(findings: ReportData) -> str:
+    """How to read intervals and their last column, of a posterior."""
+    plan, result = findings.plan, findings.result
+    if plan.posterior is None:
+        return ""
+    first = (
+        f"The explainer's weights have a posterior: {plan.posterior.words}; "
+        f"{draws_text(findings)}. "
+        f"The interval beside the {findings.kind.label} holds 95 % of its posterior, for these "
+        "held-out rows: how sure the rows of the fit, and the prior, leave one of it. "
+    )
+    if "r_hat" in findings.ranking:
+        known = result.sampler.summary if result.sampler is not None else None
+        return first + (
+            "r̂ compares the chains with each other: those that have converged to one posterior are "
+            "below 1.01. It says nothing of whether anything was learned. "
+            f"Of all weights: {known}."
+        )
+    if result.replicates > 1:
+        return first + (
+            "The posterior was fitted from several seeds, all of which are in the interval; the "
+            "agreement says whether they keep the feature in the same rows."
+        )
+    return first

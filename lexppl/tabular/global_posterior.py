@@ -1,0 +1,167 @@
+"""A posterior of a table's explainer: its weights have priors, and are sampled or have a guide."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pyro.distributions as dist
+import torch
+from pyro.infer import HMC, NUTS
+from pyro.infer.autoguide import (
+    AutoLowRankMultivariateNormal,
+    AutoMultivariateNormal,
+    AutoNormal,
+)
+from torch import Tensor
+
+from lexppl.choices.posteriors import HAMILTONIAN, AskedPosterior
+from lexppl.effects import weights_with_priors
+from lexppl.inference import (
+    MCMC,
+    SGHMC,
+    SGLD,
+    DiagonalVI,
+    Ensemble,
+    FitResult,
+    Laplace,
+    Stage,
+    System,
+    fit,
+    settled,
+)
+from lexppl.inference.schedules import Linear
+from lexppl.models.priors.of_explainer import explainer_with_prior
+
+CHAIN = 250
+"""Draws of a Hamiltonian chain, and as many before them in which its steps adapt."""
+GUIDE_RATE = Linear(1e-2, 5e-4, begin=0.5)
+"""Adam's, of a fit with a guide: a guide's scale is slow to come down."""
+MOST_LISTED = 256
+"""Masks that each step of a Hamiltonian chain, or a dense Hessian, sums over: of more a chain takes
+hours."""
+
+
+def refuse_unlistable(asked: AskedPosterior, entries: int, k: int | None) -> None:
+    """Refuse an inference that sums over all masks where these are too many, before any fit.
+
+    Args:
+        asked: the posterior.
+        entries: G.
+        k: entries that a mask keeps, or None for any number.
+
+    Raises:
+        ValueError: with their number, and what to use instead.
+
+    Example:
+        >>> refuse_unlistable(AskedPosterior("nuts", None, 1.0), 30, None)
+        Traceback (most recent call last):
+        ...
+        ValueError: nuts sums over every mask of a row, and of 30 features there are 1,073,741,824,
+        of which at most 256 can be: use sghmc, or the guide normal, ...
+    """
+    masks = 2**entries if k is None else math.comb(entries, k)
+    if asked.inference in (*HAMILTONIAN, "laplace") and masks > MOST_LISTED:
+        kept = "" if k is None else f" that keep {k}"
+        raise ValueError(
+            f"{asked.inference} sums over every mask of a row, and of {entries} features there are "
+            f"{masks:,}{kept}, of which at most {MOST_LISTED:,} can be: use sghmc, or "
+            "the guide normal, which draw masks; or give fewer features, or a smaller k"
+        )
+
+
+def with_prior_scale(system: System, asked: AskedPosterior) -> System:
+    """The system, whose weights have normal priors: of an inference all of them, of a guide the
+    selector's, beside a predictor that is fitted along.
+
+    Args:
+        system: of one stage and one program.
+        asked: the posterior.
+    """
+    normal = dist.Normal(0.0, asked.prior)
+    prior: Any = normal if asked.guide is None else {"selector": normal}
+
+    def build() -> list[Stage]:
+        stages = list(system.build())
+        for stage in stages:
+            for term in stage.terms:
+                program: Any = term.model
+                explainer_with_prior(program, prior)
+        return stages
+
+    fixed = bool(weights_with_priors(System(build).program().predictor))
+    return System(build) if fixed else System(build, folds=system.folds)
+
+
+def fit_posterior(
+    asked: AskedPosterior,
+    system: System,
+    train: tuple[Tensor, Tensor],
+    valid: tuple[Tensor, Tensor] | None,
+    *,
+    chains: int,
+    training: dict[str, Any],
+) -> FitResult:
+    """The posterior of a system with priors.
+
+    An inference is conditioned on all rows, those for validation among them: it chooses no epoch.
+
+    Args:
+        asked: how.
+        system: of :func:`with_prior_scale`.
+        train, valid: x and y.
+        chains: C, of a sampler of chains; fits from different seeds, of a guide.
+        training: arguments of `fit`, of which an inference reads seed and progress.
+
+    Raises:
+        ValueError, TypeError: what the inference cannot read, before any draw.
+        ImportError: the extra `bayes` is missing.
+
+    Warns:
+        SamplerWarning: chains that disagree, few draws, divergences.
+        NotSettledWarning: a guide that still moves.
+    """
+    if asked.inference is not None:
+        rows = train if valid is None else _joined(train, valid)
+        method = _inference(asked.inference, chains, len(rows[0]))
+        seed, progress = training["seed"], training["progress"]
+        return fit(system, rows, inference=method, seed=seed, progress=progress)
+    # Adam's usual decay: the guide's own parameters have none.
+    training = {name: value for name, value in training.items() if name != "weight_decay"}
+    training["learning_rate"] = training["learning_rate"] or GUIDE_RATE
+    result = fit(
+        system, train, valid=valid, guide=_guide(asked.guide), replicates=chains, **training
+    )
+    if not result.interrupted:
+        settled(result)
+    return result
+
+
+def _joined(train: tuple[Tensor, Tensor], valid: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    return torch.cat([train[0], valid[0]]), torch.cat([train[1], valid[1]])
+
+
+def _guide(name: str | None) -> Callable[..., Any]:
+    return {
+        "normal": AutoNormal,
+        "low-rank": AutoLowRankMultivariateNormal,
+        "multivariate-normal": AutoMultivariateNormal,
+    }[str(name)]
+
+
+def _inference(name: str, chains: int, rows: int) -> Any:
+    # A batch is of 100 rows at least where nobody says, and there may be fewer.
+    batch: dict[str, Any] = {} if rows >= 100 else {"batch_size": rows}
+    made: dict[str, Callable[[], Any]] = {
+        "nuts": partial(MCMC, NUTS, samples=CHAIN, warmup=CHAIN, chains=chains),
+        "hmc": partial(MCMC, HMC, samples=CHAIN, warmup=CHAIN, chains=chains),
+        "sghmc": partial(SGHMC, chains=chains, **batch),
+        "sgld": partial(SGLD, chains=chains, **batch),
+        "laplace": Laplace,
+        "diagonal-laplace": partial(Laplace, diagonal=True),
+        "vi": partial(DiagonalVI, **batch),
+        "ensemble": partial(Ensemble, **batch),
+    }
+    return made[name]()
