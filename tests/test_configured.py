@@ -485,7 +485,48 @@ OF_SYSTEMS = [
         ),
     ),
 ]
-DESCRIBED = [*OF_MODELS, *OF_IMPUTERS, *OF_SYSTEMS]
+SIZES = {"vocabulary_size": 9, "length": 4}
+LAW = torch.tensor([[0.0, 0.0, 1.0]])
+OF_TEXTS = [
+    (lambda: models.WordEmbedding(9, 4, 2), told("WordEmbedding", **SIZES, width=2)),
+    (
+        lambda: models.BagOfWords(9, 4, 2, 3, (5,)),
+        told("BagOfWords", **SIZES, outputs=2, embedding=3, hidden=[5]),
+    ),
+    (
+        lambda: models.TextCNN(9, 4, 2, 3, 4, 2, 5, 0),
+        told(
+            "TextCNN",
+            **SIZES,
+            outputs=2,
+            embedding=3,
+            filters=4,
+            window=2,
+            hidden=5,
+            dropout=0.0,
+        ),
+    ),
+    (
+        lambda: models.TextSelector(9, 4, 4, 3, 5, shown=2),
+        told(
+            "TextSelector",
+            **SIZES,
+            outputs=4,
+            embedding=3,
+            filters=5,
+            window=3,
+            shown=2,
+            dropout=0.2,
+        ),
+    ),
+    (models.PaddingImputer, told("PaddingImputer")),
+    (lambda: models.UnigramImputer(LAW[0]), told("UnigramImputer", frequency=tensor(3))),
+    (
+        lambda: models.BigramImputer(torch.ones(3, 1), LAW),
+        told("BigramImputer", to_class=tensor(3, 1), words=tensor(1, 3)),
+    ),
+]
+DESCRIBED = [*OF_MODELS, *OF_IMPUTERS, *OF_SYSTEMS, *OF_TEXTS]
 """Parts, and what files of version 0.1.0 call them, argument by argument and in this order."""
 
 

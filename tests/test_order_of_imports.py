@@ -47,7 +47,7 @@ ROOMS = {
         "robustness": set(),
         "survival": set(),
     },
-    "data": {"images": set(), "reading": set()},
+    "data": {"images": set(), "reading": set(), "texts": {"images"}},
     "compare": {"importances": set(), "adapters": set()},
 }
 """What the rooms within a room may import, besides the files that stand in none of them."""

@@ -1,4 +1,4 @@
-"""Data sets: synthetic ones with known truth, shipped ones, tables and images from files."""
+"""Data sets: synthetic ones with known truth, shipped ones, tables, images and texts from files."""
 
 from lexppl.choices.data_sets import image_names, shipped_names, synthetic_names
 from lexppl.data.columns import (
@@ -37,6 +37,7 @@ from lexppl.data.synthetic import (
 )
 from lexppl.data.table_files import read_frame
 from lexppl.data.tables import dataset_from_frame, read_table
+from lexppl.data.texts import TextDataset, Vocabulary, encoded_texts, imdb, texts_of
 
 __all__ = [
     "AdditiveBranch",
@@ -55,17 +56,21 @@ __all__ = [
     "TableEncoding",
     "TableError",
     "TargetColumn",
+    "TextDataset",
+    "Vocabulary",
     "celeba_smile",
     "dataset_from_frame",
     "digits_pair",
     "divided_folder",
     "divided_frame",
     "divided_set",
+    "encoded_texts",
     "fashion_mnist",
     "fashion_pair",
     "image_folder",
     "image_names",
     "image_set",
+    "imdb",
     "load",
     "load_survival",
     "mnist",
@@ -81,4 +86,5 @@ __all__ = [
     "synthetic_names",
     "synthetic_set",
     "synthetic_survival",
+    "texts_of",
 ]

@@ -14,7 +14,7 @@ class TopEntries(dist.Delta):
 
     Args:
         logits: ``(*batch, G)``.
-        k: how many, 1 ≤ k ≤ G.
+        k: how many, 1 ≤ k ≤ G; by row in an integer tensor that broadcasts with ``batch``.
 
     Raises:
         ValueError: k < 1 or k > G.
@@ -26,11 +26,16 @@ class TopEntries(dist.Delta):
         tensor([1., 0., 1.])
     """
 
-    def __init__(self, logits: Tensor, k: int, validate_args: bool | None = None) -> None:
-        self.k = checked_k(k, checked_logits(logits))
+    def __init__(self, logits: Tensor, k: int | Tensor, validate_args: bool | None = None) -> None:
+        size = checked_logits(logits)
+        self.k = k if isinstance(k, Tensor) else checked_k(k, size)
         self.logits = logits
-        chosen = logits.topk(self.k, -1).indices
-        mask = torch.zeros_like(logits).scatter(-1, chosen, 1.0)
+        if isinstance(self.k, Tensor):
+            rank = logits.argsort(dim=-1, descending=True, stable=True).argsort(-1)
+            mask = (rank < self.k.unsqueeze(-1)).to(logits.dtype)
+        else:
+            chosen = logits.topk(self.k, -1).indices
+            mask = torch.zeros_like(logits).scatter(-1, chosen, 1.0)
         super().__init__(mask, event_dim=1, validate_args=validate_args)
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> Any:

@@ -1,6 +1,5 @@
 """Penalties `R(z)` on masks, in nats; several add up."""
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
@@ -13,6 +12,7 @@ from torch.distributions import kl_divergence
 from lexppl.argument_checks import finite_float, fraction
 from lexppl.configured import Configured
 from lexppl.distributions import MaxConcrete, TopEntries
+from lexppl.models.possible_entries import can_be_kept
 
 
 class Penalty(Configured, nn.Module, ABC):
@@ -150,8 +150,8 @@ class KLPenalty(Penalty):
     r"""`λ · KL(q(z | x) ‖ r(z))`, in nats a row, in closed form.
 
     - `MaxConcrete`: each of its k draws picks a feature by `p = softmax(logits)`, and r is uniform
-      over the G features: `log G − H(p)` (VIBI, Bang et al. 2019, eq. 7). `TopEntries`, its
-      distribution after training, is charged the same.
+      over the G features (of a text over its words): `log G − H(p)` (VIBI, Bang et al. 2019,
+      eq. 7). `TopEntries`, its distribution after training, is charged the same.
     - `Dirichlet(α)`: r is `Dirichlet(α₀, …, α₀)` (Q-FIT, Adamczewski et al., eq. 4).
 
     Args:
@@ -181,7 +181,8 @@ class KLPenalty(Penalty):
             return self.weight * kl_divergence(distribution, prior.expand(distribution.batch_shape))
         if isinstance(distribution, MaxConcrete | TopEntries):
             log_p = distribution.logits.log_softmax(-1)
-            return self.weight * ((log_p.exp() * log_p).sum(-1) + math.log(log_p.shape[-1]))
+            count = can_be_kept(distribution.logits).sum(-1).clamp(min=1).to(log_p.dtype)
+            return self.weight * ((log_p.exp() * log_p).sum(-1) + count.log())
         raise TypeError(
             "KLPenalty knows MaxConcrete, TopEntries and Dirichlet distributions; it was given "
             f"{type(distribution).__name__}"

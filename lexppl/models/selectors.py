@@ -12,6 +12,7 @@ from torch.nn.functional import softplus
 from lexppl.argument_checks import finite_float, fraction, int_at_least
 from lexppl.configured import Configured
 from lexppl.distributions import ChainMask, KSubset, MaskDirichlet, MaxConcrete, TopEntries
+from lexppl.models.possible_entries import possible_logits, possible_size
 
 
 class _OfNetwork(Configured, nn.Module):
@@ -48,7 +49,7 @@ class BernoulliSelector(Configured, nn.Module):
         self.rate = fraction("rate", rate)
 
     def forward(self, x: Tensor) -> TorchDistribution:
-        logits = self.network(x)
+        logits = possible_logits(self.network, x)
         if self.rate != 0.5:
             logits = logits + math.log(self.rate / (1.0 - self.rate))
         return dist.Bernoulli(logits=logits).to_event(1)
@@ -77,7 +78,9 @@ class KSubsetSelector(Configured, nn.Module):
         self.k = int_at_least("k", k)
 
     def forward(self, x: Tensor) -> TorchDistribution:
-        return KSubset(self.network(x), self.k)
+        k = possible_size(self.network, x, self.k)
+        logits = possible_logits(self.network, x)
+        return KSubset(logits, k, max_k=self.k if isinstance(k, Tensor) else None)
 
 
 class ChainSelector(Configured, nn.Module):
@@ -123,7 +126,7 @@ class ChainSelector(Configured, nn.Module):
             self.coupling.fill_(self._start)
 
     def forward(self, x: Tensor) -> TorchDistribution:
-        logits = self.network(x)
+        logits = possible_logits(self.network, x)
         return ChainMask(logits, self.coupling.to(logits.dtype))
 
 
@@ -182,10 +185,10 @@ class MaxConcreteSelector(Configured, nn.Module):
         self.temperature = finite_float("temperature", temperature, above=0.0)
 
     def forward(self, x: Tensor) -> TorchDistribution:
-        logits = self.network(x)
+        logits = possible_logits(self.network, x)
         if self.training:
             return MaxConcrete(self.temperature, logits, self.k)
-        return TopEntries(logits, self.k)
+        return TopEntries(logits, possible_size(self.network, x, self.k))
 
 
 class DirichletSelector(_OfNetwork):
@@ -203,7 +206,7 @@ class DirichletSelector(_OfNetwork):
     """
 
     def forward(self, x: Tensor) -> TorchDistribution:
-        return MaskDirichlet(positive(self.network(x)))
+        return MaskDirichlet(positive(possible_logits(self.network, x)))
 
 
 class SoftMaskSelector(_OfNetwork):

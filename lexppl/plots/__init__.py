@@ -2,7 +2,7 @@
 
 Each function returns a `matplotlib.figure.Figure` made without pyplot, so that no global state is
 touched; `figure.savefig("name.png")` writes it. Colours are from Okabe and Ito's palette, which
-colour-blind readers can tell apart.
+colour-blind readers can tell apart. `highlighted_text` returns HTML in place of a figure.
 """
 
 from lexppl.plots.accuracy_by_size import plot_accuracy_by_size
@@ -10,6 +10,7 @@ from lexppl.plots.beeswarm import plot_beeswarm
 from lexppl.plots.calibration import plot_calibration
 from lexppl.plots.dependence import plot_dependence
 from lexppl.plots.heatmap import plot_heatmap
+from lexppl.plots.highlighted_text import HighlightedText, highlighted_text
 from lexppl.plots.history import plot_history
 from lexppl.plots.importance import plot_importance
 from lexppl.plots.imputed import plot_imputed
@@ -25,7 +26,9 @@ __all__ = [
     "GREY",
     "INK",
     "ORANGE",
+    "HighlightedText",
     "NotebookFigure",
+    "highlighted_text",
     "plot_accuracy_by_size",
     "plot_beeswarm",
     "plot_calibration",

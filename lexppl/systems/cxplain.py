@@ -18,6 +18,7 @@ from lexppl.models.grouping import Grouping
 from lexppl.models.imputers import ConstantImputer
 from lexppl.models.imputers.imputer import puts_a_constant
 from lexppl.models.lex import observe
+from lexppl.models.possible_entries import possible_logits
 
 
 class CXPlain(Configured, PyroModule):
@@ -54,7 +55,7 @@ class CXPlain(Configured, PyroModule):
         self.grouping = grouping
 
     def forward(self, x: Tensor, y: Tensor | None = None) -> Tensor:
-        logits = self.network(x)
+        logits = possible_logits(self.network, x)
         if y is not None and y.shape != logits.shape:
             raise ValueError(
                 f"y must hold a share for each row and mask entry, {tuple(logits.shape)}, as "

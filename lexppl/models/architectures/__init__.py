@@ -1,4 +1,4 @@
-"""Which networks a system is made of: of tables, of images."""
+"""Which networks a system is made of: of tables, of images, of texts."""
 
 from lexppl.models.architectures.architecture import Architecture
 from lexppl.models.architectures.chosen import architecture_of, predictor_of
@@ -12,6 +12,7 @@ from lexppl.models.architectures.images import (
     images,
 )
 from lexppl.models.architectures.table import TableArchitecture
+from lexppl.models.architectures.texts import TextArchitecture, texts
 from lexppl.models.architectures.torchvision_networks import TorchvisionNetwork
 from lexppl.models.architectures.unet import UNet
 
@@ -23,10 +24,12 @@ __all__ = [
     "Flattened",
     "ImageArchitecture",
     "TableArchitecture",
+    "TextArchitecture",
     "TorchvisionNetwork",
     "UNet",
     "architecture_of",
     "flat_images",
     "images",
     "predictor_of",
+    "texts",
 ]

@@ -14,12 +14,9 @@ from lexppl.configured import Configured
 from lexppl.distributions import ChainMask, KSubset
 from lexppl.effects import MASK_KIND
 from lexppl.models.missing.marked_rows import MarkedRows
+from lexppl.models.possible_entries import NEVER
 
 __all__ = ["NEVER", "ObservedSelector"]
-
-NEVER = -1000.0
-"""Log-odds of an entry that cannot be kept: a probability of exactly 0 in every type, with finite
-logarithms and gradients."""
 
 
 class ObservedSelector(Configured, nn.Module):

@@ -20,6 +20,7 @@ from lexppl.models.grouping import Grouping
 from lexppl.models.imputers import ConstantImputer
 from lexppl.models.imputers.imputer import Imputer, puts_a_constant
 from lexppl.models.lex import LEX, observe
+from lexppl.models.possible_entries import possible_entries
 from lexppl.models.regimes import Frozen, frozen
 from lexppl.models.table_parts import check_classes
 from lexppl.systems.fastshap.uniform_size_selector import UniformSizeSelector
@@ -201,7 +202,12 @@ class FastSHAP(Configured, PyroModule):
         if not self.normalize:
             return phi
         gap = everything - none - phi.sum(-1)
-        return phi + gap.unsqueeze(-1) / self.entries
+        there = possible_entries(self.network, x)
+        if there is None:
+            return phi + gap.unsqueeze(-1) / self.entries
+        # The padding of a text is a player that adds nothing to any coalition.
+        share = there / there.sum(-1, keepdim=True).clamp(min=1)
+        return phi + gap.unsqueeze(-1) * share.unsqueeze(-2)
 
 
 def fastshap(

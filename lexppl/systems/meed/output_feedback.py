@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from lexppl.configured import Configured
+from lexppl.models.possible_entries import possible_entries
 from lexppl.models.regimes import Frozen, frozen
 
 
@@ -36,6 +37,10 @@ class OutputFeedback(Configured, nn.Module):
         self.network = network
         self.join = join
         self.model = model if isinstance(model, Frozen) else frozen(model)
+
+    def possible_entries(self, x: Tensor) -> Tensor | None:
+        """Which entries a mask can keep, `(B, G)`, by the network; None for all of them."""
+        return possible_entries(self.network, x)
 
     def forward(self, x: Tensor) -> Tensor:
         output = self.model(x).probs.detach()

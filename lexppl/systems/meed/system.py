@@ -12,7 +12,7 @@ from lexppl.configured import Configured
 from lexppl.inference import LossTerm, NestedIWAE, Pathwise, Stage, System
 from lexppl.models.architectures import Architecture, architecture_of, predictor_of
 from lexppl.models.grouping import Grouping
-from lexppl.models.imputers import ComplementImputer
+from lexppl.models.imputers import ComplementImputer, ConstantImputer
 from lexppl.models.lex import LEX
 from lexppl.models.selectors import MaxConcreteSelector
 from lexppl.models.table_parts import check_size
@@ -130,8 +130,10 @@ def meed(
             network = architecture.selector(entries)
         selector = MaxConcreteSelector(network, k, temperature)
         zero = architecture.imputer()
+        # Where what is hidden is 0 the gradient in x does, and costs less.
+        hides = None if isinstance(zero, ConstantImputer) else zero
         fading = (
-            [FadingPrior(prior, black_box, prior_epochs, architecture.grouping)]
+            [FadingPrior(prior, black_box, prior_epochs, architecture.grouping, hides)]
             if prior > 0.0
             else []
         )

@@ -1,0 +1,284 @@
+"""Texts with labels, as an explainer is fitted to them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lexppl.data.stratification import stratified_parts
+from lexppl.data.texts.encoded import End, divided, encoded_words
+from lexppl.data.texts.tokens import TextWords
+from lexppl.data.texts.vocabulary import PADDING, Vocabulary
+from lexppl.summary import Summarised, Summary, counted, short, some_of
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TextDataset(Summarised):
+    """``N`` texts of at most ``T`` words, with their classes.
+
+    A mask entry is a place of the text: entry t keeps or hides its word t.
+
+    Args:
+        x: word numbers, ``(N, T)``, float32; 0 is padding, which stands after the words, 1 an
+            unknown word.
+        y: class indices ``0 … C-1``, ``(N,)``, ``torch.long``.
+        class_names: ``C >= 2`` names.
+        words: for each row its words as they are written, for pictures.
+        vocabulary: the words that have numbers.
+        target_name: of the classes.
+        name: of the data set.
+
+    Raises:
+        ValueError: shapes that differ, numbers that the vocabulary does not have, padding before a
+            word, a row without words, labels outside ``0 … C-1``.
+
+    Example:
+        >>> data = texts_of(["good film", "bad film, really"], ["good", "bad"])
+        >>> data.x.shape, data.class_names, data.words[1]
+        (torch.Size([2, 3]), ('bad', 'good'), ('bad', 'film,', 'really'))
+    """
+
+    x: Tensor
+    y: Tensor
+    class_names: tuple[str, ...]
+    words: tuple[tuple[str, ...], ...]
+    vocabulary: Vocabulary
+    target_name: str = "class"
+    name: str = "texts"
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    def __len__(self) -> int:
+        """Return ``N``."""
+        return len(self.x)
+
+    @property
+    def length(self) -> int:
+        """Return ``T``, the words that a row has room for."""
+        return self.x.shape[1]
+
+    @property
+    def n_entries(self) -> int:
+        """Return ``G = T``."""
+        return self.length
+
+    @property
+    def n_classes(self) -> int:
+        """Return ``C``."""
+        return len(self.class_names)
+
+    @property
+    def task(self) -> str:
+        """Return ``"classification"``."""
+        return "classification"
+
+    @property
+    def entry_names(self) -> tuple[str, ...]:
+        """Names of the places, the same in every row: ``word 1 … word T``."""
+        return tuple(f"word {place}" for place in range(1, self.length + 1))
+
+    def like(
+        self,
+        texts: Iterable[str],
+        labels: Iterable[Any],
+        *,
+        keep: End | None = None,
+        name: str | None = None,
+    ) -> TextDataset:
+        """Other texts, such as a test part, with this one's vocabulary, length and classes.
+
+        Raises:
+            ValueError: as :func:`texts_of`; a label of no class.
+        """
+        return texts_of(
+            texts,
+            labels,
+            vocabulary=self.vocabulary,
+            length=self.length,
+            keep=keep,
+            class_names=self.class_names,
+            target_name=self.target_name,
+            name=self.name if name is None else name,
+        )
+
+    def subset(self, index: Tensor | Sequence[int] | slice) -> TextDataset:
+        """Return the rows of ``index``: integers, a boolean mask of length ``N`` or a slice.
+
+        Raises:
+            ValueError: no row is chosen.
+            IndexError: a row that is not there.
+        """
+        places = torch.arange(len(self))
+        rows = places[index if isinstance(index, slice) else torch.as_tensor(index).cpu()]
+        if rows.numel() == 0:
+            raise ValueError("index must choose at least one row; it chooses none")
+        chosen = rows.to(self.x.device)
+        words = tuple(self.words[row] for row in rows.tolist())
+        return replace(self, x=self.x[chosen], y=self.y[chosen], words=words)
+
+    def split(self, *fractions: float, seed: int) -> tuple[TextDataset, ...]:
+        """Divide the rows at random into parts of the given fractions, class by class.
+
+        Args:
+            fractions: two or more positive numbers that sum to 1.
+            seed: of the random division.
+
+        Raises:
+            ValueError: fractions that are not positive or do not sum to 1, a part without rows.
+        """
+        if len(fractions) < 2 or min(fractions) <= 0 or not math.isclose(sum(fractions), 1.0):
+            raise ValueError(
+                "fractions must be two or more positive numbers that sum to 1, "
+                f"as in split(0.8, 0.2, seed=0); they are {fractions}"
+            )
+        parts = stratified_parts(self.y.cpu().numpy(), fractions, seed)
+        sizes = [len(part) for part in parts]
+        if min(sizes) == 0:
+            raise ValueError(
+                f"each part needs a row; fractions {fractions} of {len(self)} rows give parts of "
+                f"{sizes} rows"
+            )
+        return tuple(self.subset(torch.from_numpy(part)) for part in parts)
+
+    def to(self, device: torch.device | str | None = None) -> TextDataset:
+        """Return the same rows on ``device``."""
+        return replace(self, x=self.x.to(device), y=self.y.to(device))
+
+    def summarised(self) -> Summary:
+        """What is in it."""
+        counts = torch.bincount(self.y, minlength=self.n_classes).tolist()
+        each = some_of(f"{short(n)} ({c:,})" for n, c in zip(self.class_names, counts, strict=True))
+        sizes = (self.x != PADDING).sum(1)
+        lines = {
+            "x": f"at most {counted(self.length, 'word')} a row, {self.x.dtype}, {self.x.device}; "
+            f"{float(sizes.double().mean()):.0f} on average",
+            "vocabulary": f"{len(self.vocabulary.words):,} words",
+            "y": f"{self.target_name}, {self.n_classes} classes: {each}",
+        }
+        return Summary(f"TextDataset {self.name!r}: {counted(len(self), 'row')}", lines)
+
+
+def texts_of(
+    texts: Iterable[str],
+    labels: Iterable[Any],
+    *,
+    vocabulary: Vocabulary | int | None = 10_000,
+    min_count: int = 1,
+    length: int | None = None,
+    keep: End | None = None,
+    class_names: Sequence[str] | None = None,
+    target_name: str = "class",
+    name: str = "texts",
+) -> TextDataset:
+    """Texts and their labels as a data set.
+
+    Args:
+        texts: N texts: a list, an array or a column of a frame.
+        labels: N labels of any kind that can be told by its text.
+        vocabulary: given, of the training part; or how many words one that is fitted to these
+            texts has at most, all if None.
+        min_count: how often a word of a fitted vocabulary must stand in the texts.
+        length: T; the words of the longest text if None.
+        keep: of a text of more than T words, which T are kept: those at its "start" or at its
+            "end". If None, such a text is refused.
+        class_names: names of the classes in their order; the different labels in alphabetical order
+            (of numbers in theirs) if None.
+        target_name, name: of the labels and of the data set.
+
+    Raises:
+        ValueError: texts and labels of other numbers, a label that is missing or of no class, one
+            class only; as :func:`encoded_texts` and :meth:`Vocabulary.of`.
+
+    Example:
+        >>> train = texts_of(["good film", "bad film"], [1, 0], length=5)
+        >>> test = train.like(["a good one"], [1])
+        >>> test.x, test.y
+        (tensor([[1., 4., 1., 0., 0.]]), tensor([1]))
+    """
+    if isinstance(texts, str):
+        raise TypeError("texts must be several, such as a list of strings; it is one string")
+    return dataset_of_words(
+        divided(texts),
+        list(labels),
+        vocabulary=vocabulary,
+        min_count=min_count,
+        length=length,
+        keep=keep,
+        class_names=class_names,
+        target_name=target_name,
+        name=name,
+    )
+
+
+def dataset_of_words(
+    rows: Sequence[TextWords],
+    labels: Sequence[Any],
+    *,
+    vocabulary: Vocabulary | int | None,
+    min_count: int = 1,
+    length: int | None,
+    keep: End | None,
+    class_names: Sequence[str] | None,
+    target_name: str,
+    name: str,
+) -> TextDataset:
+    """As :func:`texts_of`, of texts that are divided into words."""
+    if len(labels) != len(rows):
+        raise ValueError(f"each text needs a label; there are {len(rows)} and {len(labels)}")
+    classes, y = _classes(labels, class_names)
+    if not isinstance(vocabulary, Vocabulary):
+        vocabulary = Vocabulary.of_words((row.words for row in rows), vocabulary, min_count)
+    x, shown = encoded_words(rows, vocabulary, length, keep)
+    return TextDataset(x, y, classes, shown, vocabulary, target_name, name)
+
+
+def _classes(labels: Sequence[Any], given: Sequence[str] | None) -> tuple[tuple[str, ...], Tensor]:
+    for row, label in enumerate(labels):
+        if label is None or (isinstance(label, float | np.floating) and math.isnan(label)):
+            raise ValueError(f"row {row} has no label; it is {label!r}. Leave the row out")
+    if given is None:
+        different = set(labels)
+        numbers = all(isinstance(one, int | float | np.number) for one in different)
+        given = [
+            str(one) for one in (sorted(different) if numbers else sorted(map(str, different)))
+        ]
+        if len(given) < 2:
+            raise ValueError(f"there is one class only, {given[0]!r}; at least two are needed")
+    place = {name: number for number, name in enumerate(given)}
+    unknown = [row for row, label in enumerate(labels) if str(label) not in place]
+    if unknown:
+        raise ValueError(
+            f"row {unknown[0]} has the label {labels[unknown[0]]!r}, which is none of the classes "
+            f"{some_of(given)}"
+        )
+    return tuple(given), torch.tensor([place[str(label)] for label in labels])
+
+
+def _check(data: TextDataset) -> None:
+    x, y = data.x, data.y
+    if x.dim() != 2 or x.numel() == 0 or not x.is_floating_point():
+        raise ValueError(
+            f"x must be floating, of shape (N, T); it is {x.dtype} of shape {tuple(x.shape)}"
+        )
+    if y.shape != (len(x),) or y.dtype != torch.long or len(data.words) != len(x):
+        raise ValueError(
+            f"y and words must have one entry for each of the {len(x)} rows, y of torch.long; y is "
+            f"{y.dtype} of shape {tuple(y.shape)}, and there are {len(data.words)} rows of words"
+        )
+    if not bool(((x == x.round()) & (x >= 0) & (x < len(data.vocabulary))).all()):
+        raise ValueError(f"x must hold whole numbers from 0 to {len(data.vocabulary) - 1}")
+    there = x != PADDING
+    if not bool(there[:, 0].all()) or bool((there[:, 1:] & ~there[:, :-1]).any()):
+        raise ValueError("each row of x must have a word, and padding, 0, after its last one only")
+    if not len(data.class_names) >= 2 or int(y.min()) < 0 or int(y.max()) >= data.n_classes:
+        raise ValueError(
+            f"y must hold labels of {data.n_classes} classes from 0 on, and at least two; it holds "
+            f"{int(y.min())} to {int(y.max())}"
+        )

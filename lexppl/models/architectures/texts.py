@@ -1,0 +1,151 @@
+"""Architectures of texts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import nn
+
+from lexppl.argument_checks import int_at_least
+from lexppl.models.architectures.architecture import Architecture
+from lexppl.models.architectures.weights import initial_weights
+from lexppl.models.imputers.imputer import Imputer
+from lexppl.models.text.bag_of_words import BagOfWords
+from lexppl.models.text.padding import PaddingImputer
+from lexppl.models.text.text_cnn import TextCNN
+from lexppl.models.text.text_selector import TextSelector
+
+PREDICTORS = ("bag", "cnn")
+
+
+class TextArchitecture(Architecture):
+    """Networks of word vectors: see :func:`texts`."""
+
+    def __init__(
+        self,
+        vocabulary_size: int,
+        length: int,
+        *,
+        predictor: str | Callable[[int], nn.Module] = "bag",
+        embedding: int = 50,
+        filters: int = 100,
+        window: int = 3,
+        hidden: int = 250,
+        dropout: float = 0.2,
+    ) -> None:
+        self.vocabulary_size = int_at_least("vocabulary_size", vocabulary_size, 2)
+        self.length = int_at_least("length", length)
+        if isinstance(predictor, str) and predictor not in PREDICTORS:
+            raise ValueError(
+                f"predictor must be one of {list(PREDICTORS)}, or a function from the number of "
+                f"outputs to a module; it is {predictor!r}"
+            )
+        self._predictor, self._embedding = predictor, int_at_least("embedding", embedding)
+        self._filters, self._window, self._hidden = filters, window, hidden
+        self._dropout = dropout
+        # What does not fit is refused here, and not where a system is built of it.
+        TextSelector(2, 1, 1, 1, filters, window, dropout=dropout, seed=0)
+        TextCNN(2, 1, 1, 1, 1, window, hidden, dropout, seed=0)
+
+    @property
+    def event_shape(self) -> tuple[int, ...]:
+        """`(T,)`."""
+        return (self.length,)
+
+    def selector(self, outputs: int, seed: int | None = None) -> nn.Module:
+        """L2X's network of a text's words and of the whole, `(N, T)` to `(N, outputs)`."""
+        return self._selector(outputs, 0, seed)
+
+    def predictor(self, outputs: int, seed: int | None = None) -> nn.Module:
+        """The bag of words or the convolutional network, or the one that was given: `(N, T)` or
+        `(N, 2T)` to `(N, outputs)`."""
+        sizes = (self.vocabulary_size, self.length, outputs, self._embedding)
+        if self._predictor == "bag":
+            return BagOfWords(*sizes, (self._hidden,), seed)
+        if isinstance(self._predictor, str):
+            # Of a model, as many filters as its dense layer is wide.
+            return TextCNN(*sizes, self._hidden, self._window, self._hidden, self._dropout, seed)
+        with initial_weights(seed):
+            return self._predictor(outputs)
+
+    def feedback(
+        self, outputs: int, shown: int, seed: int | None = None
+    ) -> tuple[nn.Module, nn.Module | None]:
+        """The selector with a perceptron of the output beside the whole."""
+        return self._selector(outputs, shown, seed), None
+
+    def imputer(self) -> Imputer:
+        """Hidden words are read as padding."""
+        return PaddingImputer()
+
+    def _selector(self, outputs: int, shown: int, seed: int | None) -> nn.Module:
+        return TextSelector(
+            self.vocabulary_size,
+            self.length,
+            outputs,
+            self._embedding,
+            self._filters,
+            self._window,
+            shown,
+            self._dropout,
+            seed,
+        )
+
+
+def texts(
+    vocabulary_size: int,
+    length: int,
+    *,
+    predictor: str | Callable[[int], nn.Module] = "bag",
+    embedding: int = 50,
+    filters: int = 100,
+    window: int = 3,
+    hidden: int = 250,
+    dropout: float = 0.2,
+) -> TextArchitecture:
+    """The networks of explainers of texts, rows of T word numbers with padding, 0, behind them.
+
+    A mask has an entry for each of the T places. Padding is never kept and is no part of k: a text
+    of fewer words than k keeps all it has. The selector is L2X's, with a global and a local part;
+    hidden words are read as padding (:class:`lexppl.models.PaddingImputer`), with gradients in
+    relaxed masks. Where masks are hard, `imputer=UnigramImputer.fit(…)` or `BigramImputer.fit(…)`
+    draws words in their place. A black box whose attributions a method reads (MEED's fading prior)
+    must read rows of 2T numbers, as networks of :class:`lexppl.models.WordEmbedding` do; give
+    `prior=0` for another.
+
+    Fit with `weight_decay=0.0`: the numbers of words differ little at first, and the weight decay
+    of a fit, as an L2 term of the gradient, makes them all alike where masks' gradient is weak.
+
+    Args:
+        vocabulary_size: V, the word numbers that there are: `len(vocabulary)`.
+        length: T.
+        predictor: "bag", the mean vector of the kept words and a perceptron, which L2X has; "cnn",
+            the convolutional network that its reviews are judged by
+            (:class:`lexppl.models.TextCNN`); or a function from the number of outputs to a module.
+        embedding: width of a word's vector, of each network its own.
+        filters: of each layer of the selector.
+        window: words that a filter reads.
+        hidden: width of the predictor's layers.
+        dropout: share dropped while training.
+
+    Raises:
+        ValueError: a number below 1, a share outside [0, 1), another predictor.
+
+    Example:
+        >>> architecture = texts(100, length=20, filters=8)
+        >>> architecture.entries, architecture.event_shape
+        (20, (20,))
+        >>> from lexppl.systems import l2x
+        >>> l2x(architecture, classes=2, k=5, temperature=0.5).program().imputer
+        PaddingImputer()
+    """
+    return TextArchitecture(
+        vocabulary_size,
+        length,
+        predictor=predictor,
+        embedding=embedding,
+        filters=filters,
+        window=window,
+        hidden=hidden,
+        dropout=dropout,
+    )

@@ -1,0 +1,53 @@
+"""Entries that a mask can keep: those of a text's words, and not those of its padding."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+NEVER = -1000.0
+"""Log-odds of an entry that cannot be kept: a probability of exactly 0 in every type, with finite
+logarithms and gradients."""
+
+
+def possible_entries(network: nn.Module, x: Tensor) -> Tensor | None:
+    """Which entries of rows a mask can keep, `(B, G)`; None for all of them.
+
+    A selector's network that knows of entries that no mask should keep, such as the padding of a
+    text, says so by a method `possible_entries(x)`.
+
+    Example:
+        >>> possible_entries(nn.Identity(), torch.zeros(1, 2)) is None
+        True
+    """
+    told = getattr(network, "possible_entries", None)
+    return None if told is None else told(x)
+
+
+def possible_logits(network: nn.Module, x: Tensor) -> Tensor:
+    """A network's logits `(B, G)`, :data:`NEVER` for entries that cannot be kept."""
+    logits: Tensor = network(x)
+    there = possible_entries(network, x)
+    return logits if there is None else torch.where(there, logits, NEVER)
+
+
+def possible_size(network: nn.Module, x: Tensor, k: int) -> int | Tensor:
+    """k where all entries can be kept, else by row `(B,)`.
+
+    A row with fewer entries than k keeps what it has; one that has none keeps one in name, of which
+    nothing is shown.
+    """
+    there = possible_entries(network, x)
+    if there is None:
+        return k
+    return torch.minimum(there.sum(-1), torch.as_tensor(k, device=x.device)).clamp(min=1)
+
+
+def can_be_kept(logits: Tensor) -> Tensor:
+    """Whether logits are those of an entry that can be kept.
+
+    Example:
+        >>> can_be_kept(torch.tensor([0.0, NEVER]))
+        tensor([ True, False])
+    """
+    return logits > NEVER / 2

@@ -1,0 +1,158 @@
+"""A text with its words shaded, as HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import t
+
+from lexppl.arviz_compatibility import Posterior, group_of
+from lexppl.explanation.bootstrap_means import PREFIX
+from lexppl.explanation.importance_kind import (
+    ATTRIBUTION,
+    PROBABILITY,
+    ImportanceKind,
+    kind_of,
+    mask_means,
+)
+from lexppl.explanation.ranking import covers_rows, mean_error
+from lexppl.plots.style import BLUE, ORANGE
+
+STRONGEST = 0.55
+"""Opacity of a word that is always kept: black and white text can both be read on it."""
+LEAST = 1e-9
+
+
+@dataclass(frozen=True, repr=False)
+class HighlightedText:
+    """A text with its words shaded: a notebook shows it, and `html` goes into a page.
+
+    Args:
+        html: one element with styles of its own and no scripts.
+        plain: the text, the words that are kept more often than not in brackets.
+    """
+
+    html: str
+    plain: str
+
+    def _repr_html_(self) -> str:
+        return self.html
+
+    def __repr__(self) -> str:
+        return self.plain
+
+
+def highlighted_text(posterior: Posterior, row: Any, words: Sequence[str]) -> HighlightedText:
+    """A text, each word the bluer the more often its entry is kept, mean over replicates; of
+    attributions blue above 0 and orange below, of those and shares by the text's largest.
+
+    Held over a word, the pointer tells its number and how sure it is: the 95 % t-interval over R
+    replicates, mean ± t_{.975, R−1} s / √R, or with a bootstrap of B fits mean ± t_{.975, B−1} s,
+    as in :func:`lexppl.explanation.selection_table`; nothing tells it of one fit.
+
+    Args:
+        posterior: what :func:`explain` returned of texts, an entry a word.
+        row: the name of the text's row.
+        words: of the text as they are to stand, in the order of the entries, such as
+            `data.words[row]`; entries beyond them are padding.
+
+    Returns:
+        what a notebook shows; its `html` goes into a page, on light and dark grounds.
+
+    Raises:
+        TypeError: not a posterior of :func:`explain`, or words in one string.
+        ValueError: a row that it does not have, no words, more words than a row has entries.
+
+    Example:
+        >>> import xarray as xr
+        >>> from lexppl.arviz_compatibility import posterior_of
+        >>> mask = np.array([[[[1, 0, 0]]]], np.int8)
+        >>> posterior = posterior_of({
+        ...     "prior": xr.Dataset({"mask": (("chain", "draw", "row", "feature"), mask)}),
+        ...     "sample_stats": xr.Dataset({"selection_probability": (
+        ...         ("chain", "row", "feature"), mask.mean(1), {"site": "mask"})}),
+        ... }, {})
+        >>> highlighted_text(posterior, 0, ["good", "<film>"])
+        [good] <film>
+        >>> "&lt;film&gt;" in highlighted_text(posterior, 0, ["good", "<film>"]).html
+        True
+    """
+    if isinstance(words, str):
+        raise TypeError("words must be a list of the text's words; it is one string")
+    means, kind = mask_means(posterior), kind_of(posterior)
+    place = _place(means, row)
+    entries = means.shape[-1]
+    if not 0 < len(words) <= entries:
+        raise ValueError(f"words must be 1 to {entries}, an entry each; there are {len(words)}")
+    values = means.values[:, place].mean(0, dtype=np.float64)[: len(words)]
+    ends = _interval(posterior, place, kind)
+    most = 1.0 if kind is PROBABILITY else max(float(np.abs(values).max()), LEAST)
+    spans = [
+        _span(word, value, None if ends is None else ends[:, entry], most, kind)
+        for entry, (word, value) in enumerate(zip(words, values, strict=True))
+    ]
+    caption = escape(f"row {row}: {'attribution' if kind is ATTRIBUTION else kind.label}")
+    html = (
+        '<figure style="margin:0.5em 0;max-width:48em" dir="auto">'
+        f'<figcaption style="font-size:0.85em;opacity:0.75">{caption}</figcaption>'
+        f'<p style="margin:0.25em 0;line-height:1.7;color:inherit">{" ".join(spans)}</p></figure>'
+    )
+    marked = (
+        f"[{word}]" if abs(value) > most / 2 else str(word)
+        for word, value in zip(words, values, strict=True)
+    )
+    return HighlightedText(html, " ".join(marked))
+
+
+def _place(means: Any, row: Any) -> int:
+    names = means["row"].values if "row" in means.coords else np.arange(means.sizes["row"])
+    places = [place for place, name in enumerate(names) if str(name) == str(row)]
+    if not places:
+        first = ", ".join(map(str, names[:3]))
+        raise ValueError(
+            f"row must be one of the posterior's {len(names)} rows, such as {first}; it is {row!r}"
+        )
+    return places[0]
+
+
+def _interval(posterior: Posterior, row: int, kind: ImportanceKind) -> NDArray[np.float64] | None:
+    """The ends of each entry's interval, `(2, G)`; None where nothing tells it."""
+    means = mask_means(posterior)
+    each = means.values[:, row].astype(np.float64)
+    others = group_of(posterior, "sample_stats").get(f"{PREFIX}{means.name}")
+    if others is not None and others.sizes["bootstrap"] > 1:
+        count = others.sizes["bootstrap"]
+        spread = others.values[:, row].astype(np.float64).std(0, ddof=1)
+    elif len(each) > 1:
+        count = len(each)
+        spread = mean_error(each[:, None], covers_rows(posterior))[0]
+    else:
+        return None
+    half, middle = t.ppf(0.975, count - 1) * spread, each.mean(0)
+    ends = np.stack([middle - half, middle + half])
+    return ends if kind is ATTRIBUTION else ends.clip(0.0, kind.most)
+
+
+def _span(
+    word: str,
+    value: float,
+    ends: NDArray[np.float64] | None,
+    most: float,
+    kind: ImportanceKind,
+) -> str:
+    told = f"{kind.label if kind is not ATTRIBUTION else 'attribution'} {value:.2f}"
+    if ends is not None:
+        told += f", 95 % interval {ends[0]:.2f} to {ends[1]:.2f}"
+    colour = BLUE if value >= 0 else ORANGE
+    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    opacity = STRONGEST * min(1.0, abs(value) / most)
+    style = (
+        f"background-color:rgba({red},{green},{blue},{opacity:.3f});"
+        "border-radius:0.2em;padding:0.1em 0.15em;color:inherit"
+    )
+    return f'<span style="{style}" title="{escape(told)}">{escape(str(word))}</span>'

@@ -1,0 +1,201 @@
+"""Texts as rows of word numbers."""
+
+import json
+import lzma
+import os
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from lexppl.data.texts import TextDataset, Vocabulary, encoded_texts, imdb, texts_of, words_of
+
+HERE = Path(__file__).parents[3]
+SHARED = Path(os.environ.get("LEXPPL_DATA", HERE.parent / "shared" / "data"))
+GOOD, BAD = "A good film, really good!", "A bad film."
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("Don't STOP", ("don't", "stop")),
+        ("don’t", ("don't",)),
+        ("10/10 -- 3.5 stars", ("10", "10", "3", "5", "stars")),
+        ("Été à Zürich", ("été", "à", "zürich")),
+        ("snake_case 'quoted'", ("snake", "case", "quoted")),
+        ("...", ()),
+    ],
+)
+def test_words(text, words):
+    found = words_of(text)
+    assert found.words == words
+    assert len(found.shown) == len(words)
+
+
+def test_shown_words_read_as_the_text():
+    text = '"Well," she said -- it\'s  (quite)\n fine...'
+    assert " ".join(words_of(text).shown) == " ".join(text.split())
+
+
+def test_vocabulary_has_the_most_frequent_words_of_the_training_part():
+    vocabulary = Vocabulary.of([GOOD, BAD], size=3)
+    # "good" and "film" and "a" stand twice each, the others once
+    assert vocabulary.words == ("a", "film", "good")
+    assert vocabulary.numbers(["good", "bad", "film"]) == [4, 1, 3]
+    assert [vocabulary.word(number) for number in (0, 1, 4)] == ["", "?", "good"]
+    assert Vocabulary.of([GOOD, BAD], min_count=2) == vocabulary
+    train = texts_of([GOOD, BAD], ["g", "b"])
+    test = train.like(["A dull good film"], ["g"])
+    assert "dull" not in test.vocabulary.words
+    assert test.x.flatten().tolist() == [2.0, 1.0, 4.0, 3.0, 0.0]
+
+
+def test_vocabulary_is_saved(tmp_path):
+    vocabulary = Vocabulary(["été", 'a"b'])
+    vocabulary.save(tmp_path / "words.json")
+    assert Vocabulary.load(tmp_path / "words.json") == vocabulary
+    (tmp_path / "other.json").write_text(json.dumps({"words": ["a"]}))
+    with pytest.raises(ValueError, match=r"other\.json is no vocabulary of format 1"):
+        Vocabulary.load(tmp_path / "other.json")
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: Vocabulary([]), "a vocabulary needs at least one word"),
+        (lambda: Vocabulary(["a", "b", "a"]), "repeated: a"),
+        (lambda: Vocabulary.of([GOOD], min_count=3), "no word stands 3 times.*one has 2"),
+        (lambda: Vocabulary.of([GOOD], size=0), "size must be a whole number of at least 1"),
+        (lambda: Vocabulary(["a"]).word(3), "whole and from 0 to 2; it is 3"),
+    ],
+)
+def test_wrong_vocabularies(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+@pytest.mark.parametrize("keep", ["start", "end"])
+def test_the_stated_end_of_a_long_text_is_kept(keep):
+    data = texts_of(["one two three four", "one five"], [0, 1], length=2, keep=keep)
+    kept = {"start": ("one", "two"), "end": ("three", "four")}[keep]
+    assert data.words[0] == kept
+    assert [data.vocabulary.word(number) for number in data.x[0].tolist()] == list(kept)
+    assert data.words[1] == ("one", "five")
+
+
+@pytest.mark.parametrize(
+    ("texts", "labels", "options", "message"),
+    [
+        ([GOOD, "  "], "gb", {}, r"row 1 is a text without words, '  '"),
+        ([GOOD, "?!"], "gb", {}, r"row 1 is a text without words, '\?!'"),
+        ([GOOD, np.nan], "gb", {}, "row 1 must be a text; it is nan"),
+        ([GOOD, "xyz q"], "gb", {"vocabulary": Vocabulary(["good"])}, "row 1 has unknown words on"),
+        ([BAD, GOOD, GOOD], "bgg", {"length": 3}, "row 1 has 5 words, and a row has 3, and 1 more"),
+        ([GOOD, BAD], "g", {}, "each text needs a label; there are 2 and 1"),
+        ([GOOD, BAD], "gg", {}, "there is one class only, 'g'"),
+        ([GOOD, BAD], ["g", None], {}, "row 1 has no label"),
+        ([GOOD, BAD], "gb", {"class_names": ["g", "h"]}, "row 1 has the label 'b', which is none"),
+        ([GOOD, BAD], "gb", {"length": 3, "keep": "middle"}, 'keep must be "start" or "end"'),
+        ([], "", {}, "there are no texts"),
+    ],
+)
+def test_wrong_texts(texts, labels, options, message):
+    with pytest.raises(ValueError, match=message):
+        texts_of(texts, list(labels), **options)
+
+
+def test_one_string_is_no_list_of_texts():
+    with pytest.raises(TypeError, match="it is one string"):
+        texts_of(GOOD, ["g"])
+
+
+def test_a_frame_s_column_will_do():
+    frame = pd.DataFrame({"text": [GOOD, BAD, GOOD], "stars": [10, 2, 9]}, index=[5, 6, 7])
+    data = texts_of(frame["text"], frame["stars"])
+    assert data.class_names == ("2", "9", "10")
+    assert data.y.tolist() == [2, 0, 1]
+    assert data.entry_names[:2] == ("word 1", "word 2") and data.n_entries == 5
+
+
+def test_parts_have_the_words_of_their_rows():
+    data = texts_of([f"{w} film {w}" for w in "abcdefgh"], [0, 1] * 4)
+    for part in (*data.split(0.5, 0.5, seed=0), data.subset([6, 1]), data.subset(slice(2))):
+        for row, words in zip(part.x.tolist(), part.words, strict=True):
+            assert [part.vocabulary.word(number) for number in row] == list(words)
+    assert data.split(0.5, 0.5, seed=0)[0].y.tolist().count(1) == 2
+    with pytest.raises(ValueError, match="chooses none"):
+        data.subset(torch.zeros(8, dtype=torch.bool))
+    assert "8 rows" in repr(data)
+
+
+def test_padding_stands_after_the_words():
+    data = texts_of([GOOD, BAD], "gb")
+    for row in ([[0.0, 2.0]], [[2.0, 0.0, 3.0]], [[2.5, 0.0]], [[99.0, 0.0]]):
+        with pytest.raises(ValueError, match=r"x must hold|padding, 0, after its last"):
+            TextDataset(
+                torch.tensor(row), torch.tensor([0]), ("b", "g"), (("a",),), data.vocabulary
+            )
+
+
+def test_encoding_new_texts():
+    x, words = encoded_texts(["good good", "bad"], Vocabulary(["good", "bad"]), length=3)
+    assert x.tolist() == [[2, 2, 0], [3, 0, 0]] and words == (("good", "good"), ("bad",))
+    assert x.dtype == torch.float32
+
+
+def reviews(folder, name, compress):
+    frame = pd.DataFrame(
+        {
+            "split": ["train", "train", "test"],
+            "label": [1, 0, 1],
+            "text": ["Good.<br /><br />Film", "bad film", "good new film"],
+        }
+    )
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_bytes(compress(frame.to_csv(index=False).encode()))
+
+
+def test_reviews_of_one_file_and_of_the_original_folder(tmp_path):
+    reviews(tmp_path / "imdb", "imdb_reviews.csv.xz", lzma.compress)
+    train, test = imdb(tmp_path, length=2)
+    assert train.words == (("Good.", "Film"), ("bad", "film"))
+    assert train.y.tolist() == [1, 0] and train.class_names == ("negative", "positive")
+    # the end is kept, and "new" is not of the training part
+    assert test.words == (("new", "film"),) and test.x[0, 0] == 1
+    for split, name, text in (
+        ("train", "pos/0_9", "Good.<br /><br />Film"),
+        ("train", "neg/0_1", "bad film"),
+        ("test", "pos/0_8", "good new film"),
+    ):
+        file = tmp_path / "other" / "aclImdb" / split / f"{name}.txt"
+        file.parent.mkdir(parents=True)
+        file.write_text(text)
+    again, other = imdb(tmp_path / "other", length=2)
+    assert again.vocabulary == train.vocabulary
+    assert sorted(again.words) == sorted(train.words) and other.words == test.words
+
+
+def test_missing_reviews_are_told(tmp_path):
+    with pytest.raises(ValueError, match="root must be a folder that is there"):
+        imdb(tmp_path / "nowhere")
+    with pytest.raises(ValueError, match=r"nor the folder aclImdb: unpack https://ai"):
+        imdb(tmp_path)
+    with pytest.raises(ValueError, match=r"has no imdb_reviews_5k\.csv\.gz"):
+        imdb(tmp_path, reviews="5k")
+    (tmp_path / "aclImdb").mkdir()
+    with pytest.raises(ValueError, match=r"has no texts such as train/pos/0_9\.txt"):
+        imdb(tmp_path)
+    pd.DataFrame({"text": ["a"]}).to_csv(tmp_path / "imdb_reviews_5k.csv.gz")
+    with pytest.raises(ValueError, match="it lacks"):
+        imdb(tmp_path, reviews="5k")
+
+
+@pytest.mark.skipif(not (SHARED / "imdb").is_dir(), reason="no IMDB reviews here")
+def test_shared_reviews():
+    train, test = imdb(SHARED, reviews="5k")
+    assert len(train) == len(test) == 2500 and train.length == 400
+    assert train.y.bincount().tolist() == [1250, 1250]
+    assert len(train.vocabulary) == 10_002 and test.vocabulary is train.vocabulary
+    assert train.vocabulary.words[0] == "the"
