@@ -157,11 +157,11 @@ OF_MODELS = [
     ),
     (
         lambda: models.GridVariationPenalty(0.5, (2, 3)),
-        told("GridVariationPenalty", shape=[2, 3], weight=0.5, neighbours=4),
+        told("GridVariationPenalty", weight=0.5, shape=[2, 3], neighbours=4),
     ),
     (
         lambda: models.IsingPenalty(0.5, (2, 3)),
-        told("IsingPenalty", shape=[2, 3], weight=0.5, neighbours=4),
+        told("IsingPenalty", weight=0.5, shape=[2, 3], neighbours=4),
     ),
     (
         lambda: models.HorseshoeLinear(2, 3, 0.5),
