@@ -99,6 +99,14 @@ def test_l2x_finds_the_telling_word_and_it_carries_the_prediction(data, architec
     assert fidelity_scores(box.predictor, x, random).fs_m < 0.8
 
 
+def test_fresh_predictors_of_the_kept_words_and_of_the_rest(data, architecture, box, telling):
+    x, kept = data.x, torch.as_tensor(telling).float()
+    rest = {"train_x": x, "train_masks": kept, "architecture": architecture, "progress": False}
+    training = {"epochs": 20, "batch_size": 20, "learning_rate": 1e-2}
+    scores = fidelity_scores(box.predictor, x, kept, **rest, **training)
+    assert scores.fs_a > 0.95 and scores.fu_a < 0.8
+
+
 @pytest.mark.parametrize("imputer", ["padding", "unigram", "bigram"])
 def test_lex_finds_it_whatever_hides_the_other_words(data, architecture, telling, imputer):
     size = len(data.vocabulary)

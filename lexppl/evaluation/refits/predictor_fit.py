@@ -175,7 +175,7 @@ def _check_architecture(
     network: nn.Module | None,
     hidden: Sequence[int],
 ) -> None:
-    if architecture.event_shape != data.event:
+    if data.event not in (architecture.event_shape, architecture.hidden_shape):
         raise ValueError(
             f"the architecture is of rows {architecture.event_shape}; those of train are "
             f"{data.event}"

@@ -35,6 +35,12 @@ class Architecture(ABC):
         """The shape of a row: `(D,)`, `(C, H, W)`, `(T,)`."""
 
     @property
+    def hidden_shape(self) -> tuple[int, ...]:
+        """The shape of a row of which :meth:`imputer` has hidden something; its networks read
+        both."""
+        return self.event_shape
+
+    @property
     def event_dim(self) -> int:
         """The number of dimensions of a row."""
         return len(self.event_shape)

@@ -52,6 +52,11 @@ class TextArchitecture(Architecture):
         """`(T,)`."""
         return (self.length,)
 
+    @property
+    def hidden_shape(self) -> tuple[int, ...]:
+        """`(2T,)`: word numbers, and how much of each is kept."""
+        return (2 * self.length,)
+
     def selector(self, outputs: int, seed: int | None = None) -> nn.Module:
         """L2X's network of a text's words and of the whole, `(N, T)` to `(N, outputs)`."""
         return self._selector(outputs, 0, seed)
