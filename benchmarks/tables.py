@@ -18,6 +18,7 @@ from constraint_tables import constraints_table
 from cox_tables import cox_table
 from interval_coverage_table import coverage_table
 from mask_tables import k_subset_table, large_masks_table
+from panel_tables import infidelity_table, panels_table
 from posterior_table import posterior_table
 from record import RESULTS, read, spread
 from system_tables import (
@@ -228,6 +229,8 @@ TABLES: dict[str, tuple[Callable[[list[Record]], str], str]] = {
     "global-posteriors": (posterior_table, "global_posteriors"),
     "lex-3": (figure_3_table, "lex_figures"),
     "lex-4": (figure_4_table, "lex_figures"),
+    "panels": (panels_table, "panels"),
+    "infidelity": (infidelity_table, "infidelity"),
     **{
         name: (partial(tabular_table, data=name), "tabular")
         for name in ("adult", "mushroom", "german_credit", "creditcard", "blog")
