@@ -10,8 +10,8 @@ An image of MNIST and one of Fashion-MNIST side by side, in random order; the la
 of them. Exact k-subset masks, k = rate x entries, judged on 10 draws a row: accuracy, and the share
 of the selection in the wrong panel, which is .5 of masks that know nothing. By default an entry is
 a patch of 4 x 4 pixels and networks are perceptrons on pixels (`--networks convolutional` for the
-paper's). But for the surrogate's, the predictor learns with the selector; `--warm` is for how many
-epochs it learns from random masks before.
+paper's). But for the surrogate's, the predictor learns with the selector; for `--warm` epochs it
+learns from random masks before.
 """
 
 import argparse
@@ -118,12 +118,12 @@ def main() -> None:
     take("--rows", type=int, default=2_000, help="for training; half as many for tests")
     take("--epochs", type=int)
     take("--masks", type=int, default=4, help="L")
-    take("--warm", type=int, default=0, help="epochs of the predictor on random masks, before")
+    take("--warm", type=int, default=10, help="epochs of the predictor on random masks, before")
     take("--patches", type=int, help="side of an entry in pixels; 4, of --full 1")
     take("--networks", choices=NETWORKS, help="flat; of --full convolutional")
     take("--device", default="cpu")
     take("--full", action="store_true")
-    options = options_of(parser, small={"rows": 200, "epochs": 2, "rates": [0.1]})
+    options = options_of(parser, small={"rows": 200, "epochs": 2, "warm": 1})
     options.networks = options.networks or ("convolutional" if options.full else "flat")
     options.patches = options.patches or (1 if options.full else 4)
     options.epochs = options.epochs or (100 if options.full else 30)
