@@ -18,6 +18,7 @@ from lexppl.evaluation.explanation_divergence import (
 )
 from lexppl.evaluation.gain_tables import gain_table, row_gains
 from lexppl.evaluation.gains import FeatureGains, feature_gains
+from lexppl.evaluation.leaks.encode_meter import EncodeMeter, encode_meter, stripe_x
 from lexppl.evaluation.learned import BaseRateGain, gain_over_base_rate
 from lexppl.evaluation.penalty_path import PenaltyPath, penalty_path
 from lexppl.evaluation.plateau import plateau
@@ -70,6 +71,12 @@ from lexppl.evaluation.survival import (
     predict_survival,
     with_baseline,
 )
+from lexppl.evaluation.truth.encode_oracle import (
+    EncodeTruth,
+    enumerated_encode_meter,
+    of_function,
+    oracle_encode_meter,
+)
 from lexppl.evaluation.truth.oracle import BayesScores, Oracle
 from lexppl.evaluation.truth.oracle_gap import LabelOracle, OracleGap, oracle_gap, oracle_gaps
 from lexppl.evaluation.truth.outside import share_outside
@@ -80,6 +87,8 @@ __all__ = [
     "BayesScores",
     "Calibration",
     "Concordance",
+    "EncodeMeter",
+    "EncodeTruth",
     "EvalX",
     "EvalXScores",
     "Evidence",
@@ -119,6 +128,8 @@ __all__ = [
     "concordance_index",
     "data_randomisation",
     "direction_table",
+    "encode_meter",
+    "enumerated_encode_meter",
     "explanation_divergence",
     "feature_effects",
     "feature_evidence",
@@ -143,6 +154,8 @@ __all__ = [
     "max_sensitivity",
     "model_randomisation",
     "most_useful",
+    "of_function",
+    "oracle_encode_meter",
     "oracle_gap",
     "oracle_gaps",
     "penalty_path",
@@ -160,6 +173,7 @@ __all__ = [
     "sanity_scores",
     "selection_scores",
     "share_outside",
+    "stripe_x",
     "top_k_agreement",
     "with_baseline",
     "with_knockoffs",
