@@ -166,7 +166,7 @@ class SequentialMask(TorchDistribution):
         if largest > 16:
             raise ValueError(f"a mask keeps {largest} entries: the orders of 16 at most are summed")
         # Entries of each mask, its own first: place p stands for its p-th kept entry.
-        kept = mask.argsort(-1, descending=True, stable=True)[..., :largest]
+        kept = torch.argsort(mask, dim=-1, descending=True, stable=True)[..., :largest]
         own = mask.gather(-1, kept)
         size = mask.sum(-1)
         if self.explore_stop > 0.0:
@@ -205,7 +205,7 @@ class SequentialMask(TorchDistribution):
         log_pi = logits.masked_fill(taken, -torch.inf).log_softmax(-1)
         if self.explore == 0.0:
             return log_pi
-        left = (~taken).sum(-1, keepdim=True).clamp_min(1)
+        left = (~taken).sum(-1, keepdim=True).to(logits.dtype)
         mixed = ((1.0 - self.explore) * log_pi.exp() + self.explore / left).log()
         return mixed.masked_fill(taken, -torch.inf)
 
