@@ -35,7 +35,7 @@ from lexppl.evaluation import (
 from lexppl.evaluation.truth.encode_oracle import Selection
 from lexppl.inference import FitResult, fit
 from lexppl.inference.predictive import drawing
-from lexppl.models import ConditionalGaussian, ConstantImputer
+from lexppl.models import ConstantImputer
 from lexppl.systems import base_x, l2x, lex, real_x, suwr
 
 K, SWITCH = 5, 10
@@ -44,6 +44,8 @@ REAL_X_PENALTY = {"S1": 0.05 / 11, "S2": 0.05 / 11, "S3": 0.1 / 11}
 SUWR_PENALTY = 0.01
 BY_HAND = ("truth", "random", "told", "twin", "no switch", "best two")
 LEARNED = ("l2x", "base_x", "real_x", "lex constant", "lex gaussian", "suwr")
+FEW = {"best two": 1_000, "suwr": 200}
+"""Rows of the oracle's meter where a redraw is dear: all pairs, or 2^k calls for k kept."""
 SAME = ("set", "explainer", "seed", "epochs")
 LINE = (
     "{set} {explainer:12s} data {seed}: meter {meter:.4f} [{lower:.4f}, {upper:.4f}], oracle "
@@ -86,7 +88,7 @@ def by_hand(name: str, oracle: Oracle) -> tuple[Masks, Selection]:
     return drawn[name], lambda x, masks: x.new_ones(len(x))
 
 
-def system_of(name: str, data_set: str, train):
+def system_of(name: str, data_set: str):
     """A system to learn the masks."""
     if name == "l2x":
         return l2x(11, classes=2, k=K)
@@ -95,9 +97,8 @@ def system_of(name: str, data_set: str, train):
         return factory(11, classes=2, penalty=REAL_X_PENALTY[data_set])
     if name == "suwr":
         return suwr(11, classes=2, penalty=SUWR_PENALTY)
-    gaussian = name == "lex gaussian"
-    imputer = ConditionalGaussian.fit(train.x) if gaussian else ConstantImputer(0.0)
-    return lex(11, classes=2, k=K, imputer=imputer)
+    imputer = None if name == "lex gaussian" else ConstantImputer(0.0)
+    return lex(11, classes=2, k=K, folds=1, towards=0.5, imputer=imputer)
 
 
 def of_result(result: FitResult) -> tuple[Masks, Selection]:
@@ -157,7 +158,7 @@ def main() -> None:
             if explainer in LEARNED:
                 training = {"epochs": options.epochs, "batch_size": batch, "seed": seed}
                 with timed(record):
-                    system = system_of(explainer, name, train)
+                    system = system_of(explainer, name)
                     result = fit(system, train, valid=0.1, **training, progress=False)
                 make, selection = of_result(result)
                 likely = predictive_log_likelihood(result, test.x, test.y, masks=100)[result.best]
@@ -167,15 +168,15 @@ def main() -> None:
                 make, selection = by_hand(explainer, oracle)
             with drawing(seed):
                 masks = make(test.x)
-            # What its law cannot tell is 0, and costs 2^k calls a redraw to be told so.
-            few = slice(0, 200) if explainer == "suwr" else slice(None)
-            most = 400 if explainer in ("suwr", "best two") else 2**13
+            few = slice(0, FEW.get(explainer))
+            most = 400 if explainer in FEW else 2**13
             truth = oracle_encode_meter(
                 selection, masks[few], oracle, test.x[few], test.y[few], most=most
             )
             meter = encode_meter(test.x, test.y, masks, seed=seed, **short)
-            found = truth.log_ratio.new_zeros(rows) if explainer == "suwr" else truth.log_ratio
-            apart = meter.by_row - found
+            # A law that cannot tell has 0 at every row.
+            found = 0.0 * meter.by_row if explainer == "suwr" else truth.log_ratio
+            apart = meter.by_row[: len(found)] - found
             told = judge.scores(test.x, test.y, masks)
             scores = selection_scores(masks, test.truth, control=SWITCH)
             record |= {

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Unpack
 
-import numpy as np
 import torch
 from scipy.stats import t
 from torch import Tensor, nn
@@ -119,7 +118,8 @@ def encode_meter(
             :func:`lexppl.inference.fit`.
 
     Raises:
-        ValueError: shapes that do not fit, soft masks, NaN, fewer rows than two a fold and label.
+        ValueError: shapes that do not fit, soft masks, NaN, labels of one kind, fewer
+            rows than ten a fold.
         TypeError: y that holds neither labels nor responses.
 
     Source: Puli, Nguyen, Ranganath. Explanations that reveal all through the definition of
@@ -141,12 +141,14 @@ def encode_meter(
     folds, copies = int_at_least("folds", folds, 2), int_at_least("copies", copies)
     replicates = int_at_least("replicates", replicates)
     rows = MaskedRows.of(x, y, masks, grouping)
+    if len(x) < 10 * folds:
+        raise ValueError(f"folds={folds} needs {10 * folds} rows at least; x has {len(x)}")
     options = {**TRAINING, **training}
     shape = (replicates, 2, rows.draws, len(x))
     told = rows.x.new_zeros((*shape, *rows.outcome), dtype=torch.float64)
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))
-    for fold in range(folds):
-        held = order[fold::folds].to(x.device)
+    blocks = [order[fold::folds].to(x.device) for fold in range(folds)]
+    for fold, held in enumerate(blocks):
         rest = order[torch.arange(len(x)) % folds != fold].to(x.device)
         result = _fitted(rows, rest, copies, replicates, hidden, seed + fold, options)
         for selected in (0, 1):
@@ -154,7 +156,7 @@ def encode_meter(
             told[:, selected, :, held] = found.reshape(
                 replicates, rows.draws, len(held), *rows.outcome
             )
-    return _meter(told, y, rows)
+    return _meter(told, y, rows, blocks)
 
 
 def stripe_x(log_likelihood: float, meter: EncodeMeter | float, weight: float = 10.0) -> float:
@@ -248,8 +250,9 @@ def _network(rows: MaskedRows, hidden: Sequence[int], seed: int) -> nn.Module:
     return network.to(rows.x.device, rows.x.dtype)
 
 
-def _meter(told: Tensor, y: Tensor, rows: MaskedRows) -> EncodeMeter:
-    """The figure of all replicates, and its interval by rows and by the jackknife's replicates."""
+def _meter(told: Tensor, y: Tensor, rows: MaskedRows, blocks: Sequence[Tensor]) -> EncodeMeter:
+    """The figure of all replicates, and its interval by rows and, in each fold, by the jackknife's
+    replicates."""
     count = len(told)
     whole = _log_likelihoods(told.mean(0), y, rows)
     by_row = (whole[1] - whole[0]).mean(0)
@@ -259,11 +262,12 @@ def _meter(told: Tensor, y: Tensor, rows: MaskedRows) -> EncodeMeter:
         others = [
             _log_likelihoods(told[torch.arange(count) != r].mean(0), y, rows) for r in range(count)
         ]
-        pseudo = np.array(
-            [count * value - (count - 1) * float((o[1] - o[0]).mean()) for o in others]
-        )
-        error = float(pseudo.std(ddof=1)) / math.sqrt(count)
-        half = math.hypot(half, float(t.ppf((1 + LEVEL) / 2, count - 1)) * error)
+        pseudo = torch.stack([count * by_row - (count - 1) * (o[1] - o[0]).mean(0) for o in others])
+        # The folds' networks are others each: their errors add up in quadrature.
+        shares = [float(pseudo[:, block].sum(1).std()) / len(y) for block in blocks]
+        error = math.sqrt(sum(share**2 for share in shares) / count)
+        freedom = len(blocks) * (count - 1)
+        half = math.hypot(half, float(t.ppf((1 + LEVEL) / 2, freedom)) * error)
     return EncodeMeter(
         value, value - half, value + half, float(whole[0].mean()), float(whole[1].mean()), by_row
     )
