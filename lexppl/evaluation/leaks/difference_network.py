@@ -11,10 +11,11 @@ from lexppl.models import MLP
 
 
 class DifferenceNetwork(Configured, nn.Module):
-    """`f(x_v, v) + s δ(x_v, v)`, for s = 1 where the mask was selected for the row, else 0.
+    """`f(x_v, v) ± δ(x_v, v)`, plus where the mask was selected for the row, else minus.
 
-    Rows come as `[x ⊙ v, v, s]`. `δ` starts at 0: what both laws have in common is learned once,
-    from all rows, and a difference has to be earned.
+    Rows come as `[x ⊙ v, v, s]`, s of 1 or 0. `δ` starts at 0: what both laws have in common is
+    learned once, from all rows, and a difference has to be earned. Neither law has more to be
+    fitted with than the other.
 
     Args:
         features: D, of x once it is flat.
@@ -51,7 +52,7 @@ class DifferenceNetwork(Configured, nn.Module):
     def forward(self, rows: Tensor) -> Tensor:
         seen, selected = rows[..., :-1], rows[..., -1:]
         difference = self.last(nn.functional.relu(self.difference(seen)))
-        outputs: Tensor = self.common(seen) + selected * difference
+        outputs: Tensor = self.common(seen) + (2.0 * selected - 1.0) * difference
         return outputs
 
 

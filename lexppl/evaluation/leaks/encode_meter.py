@@ -89,14 +89,14 @@ def encode_meter(
     places v in all rows, chosen for them or not; `p(y | x_v, E = v)` that in the rows for which v
     is chosen. Truth masks that hold every relevant feature have M = 0, random masks too.
 
-    **The estimate.** Both laws are one network's, `f(x_v, v) + s δ(x_v, v)`: rows with their own
-    masks (s = 1) and rows with the masks of other rows (s = 0), which know nothing of x, are fitted
+    **The estimate.** Both laws are one network's, `f(x_v, v) ± δ(x_v, v)`: rows with their own
+    masks (plus) and rows with the masks of other rows (minus), which know nothing of x, are fitted
     together by maximum likelihood, `δ` starting at 0. Of the masks that a row is dealt those are
     learned from that it might have been given: they are drawn by the odds, in a network of
     `(x_v, v)` alone, of a mask's being its row's own. That leaves `p(y | x_v)` as it is and asks
     for it where it is judged. In F folds: each row is judged by networks that learned from other
     folds. The R replicates' predictions are averaged in probability. What both laws are wrong in
-    alike cancels; noise in `δ` lowers the mean.
+    alike cancels.
 
     Labels: the gap of log-probabilities. Responses: each law is normal about its network's mean,
     with the variance of its own residuals here, so that `M = ½ log(σ₀² / σ₁²)`.

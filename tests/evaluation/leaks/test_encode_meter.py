@@ -94,8 +94,8 @@ def test_masks_of_what_matters_and_random_ones_tell_nothing():
     draws = torch.bernoulli(torch.full((2, *x.shape), 0.5), generator=torch.Generator())
     for masks in (truth, draws):
         found = encode_meter(x, y, masks, **SMALL)
-        assert not found.tells
-        assert abs(found.value) < 0.04
+        assert found.lower < 0.002
+        assert abs(found.value) < 0.02
         assert found.by_row.shape == (ROWS,)
 
 

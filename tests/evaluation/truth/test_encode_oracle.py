@@ -43,7 +43,9 @@ def divergence_by_quadrature():
 
 def test_it_is_the_quadratures_of_a_choice_that_tells():
     masks = by_sign_of_second(DATA.x)
-    found = oracle_encode_meter(of_function(by_sign_of_second), masks, ORACLE, DATA.x, DATA.y)
+    found = oracle_encode_meter(
+        of_function(by_sign_of_second), masks, ORACLE, DATA.x, DATA.y, least=100
+    )
     wanted = divergence_by_quadrature()
     assert wanted > 0.02
     assert abs(found.value - wanted) / found.standard_error < 4.0
@@ -61,7 +63,7 @@ def test_a_soft_choice_is_weighted_by_its_probability():
     generator = torch.Generator().manual_seed(0)
     uniform = torch.rand(len(DATA.x), generator=generator, dtype=torch.float64)
     masks = one_hot(DATA.x, torch.where(uniform < torch.sigmoid(2.0 * DATA.x[:, 1]), 0, 2))
-    found = oracle_encode_meter(selection, masks, ORACLE, DATA.x)
+    found = oracle_encode_meter(selection, masks, ORACLE, DATA.x, least=60)
 
     def p(value):
         weight = lambda o: norm.pdf(o) / (1 + math.exp(-2.0 * o))  # noqa: E731
