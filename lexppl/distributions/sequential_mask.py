@@ -46,7 +46,8 @@ class SequentialMask(TorchDistribution):
         event_dim: of x.
 
     Raises:
-        ValueError: T outside 1 … G, a share outside [0, 1].
+        ValueError: T outside 1 … G, a share outside [0, 1], rows of another shape than `(G,)`
+            without a `carry`.
 
     Source: Oosterhuis, Lyu, Anand. Local feature selection without label or feature leakage for
         interpretable machine learning predictions. ICML 2024.
@@ -81,14 +82,19 @@ class SequentialMask(TorchDistribution):
         self.policy, self.x, self.carry = policy, x, carry
         self.entries = entries
         self.most = int_between("most", entries if most is None else most, 1, entries)
+        event = x.shape[x.dim() - event_dim :]
+        if carry is None and tuple(event) != (entries,):
+            raise ValueError(
+                f"x must have {entries} features, one for each entry; its rows have shape "
+                f"{tuple(event)}: give carry="
+            )
         for name, share in (("explore", explore), ("explore_stop", explore_stop)):
             if not 0.0 <= finite_float(name, share) <= 1.0:
                 raise ValueError(f"{name} must be a share from 0 to 1; it is {share!r}")
         self.explore, self.explore_stop = float(explore), float(explore_stop)
         self._event_dim = event_dim
-        rows = x.dim() - event_dim
-        event = torch.Size((self.most, entries))
-        super().__init__(x.shape[:rows], event, validate_args=validate_args)
+        batch, steps = x.shape[: x.dim() - event_dim], torch.Size((self.most, entries))
+        super().__init__(batch, steps, validate_args=validate_args)
 
     @property
     def support(self) -> Any:

@@ -231,6 +231,14 @@ def test_wrong_numbers_are_refused(options, message):
         SequentialMask(policy(), row(), G, **options)
 
 
+def test_rows_of_other_features_are_refused():
+    with pytest.raises(ValueError, match="x must have 4 features"):
+        SequentialMask(policy(), torch.zeros(2, 3), G)
+    selector = SequentialSelector(policy(features=3, entries=2), 2, grouping=Grouping([0, 0, 1]))
+    with pytest.raises(ValueError, match="masks to 3 features"):
+        selector(torch.zeros(2, 4))
+
+
 def test_what_cannot_be_summed_is_refused():
     with pytest.raises(ValueError, match="explore_stop"):
         law(row(), explore_stop=0.5).set_log_prob(torch.ones(G, dtype=torch.float64))

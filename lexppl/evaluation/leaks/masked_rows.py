@@ -71,9 +71,9 @@ class MaskedRows:
 
     def packed(self, index: Tensor, selected: bool) -> Tensor:
         """Rows with their own masks, draw after draw, `(L · N, D + G + 1)`."""
-        x = self.x[index].expand(self.draws, -1, -1)
-        parts = (x, self.masks[:, index], self.keep[:, index])
-        return kept_rows(*(part.flatten(0, 1) for part in parts), selected)
+        x = self.x[index].repeat(self.draws, 1)
+        masks, keep = self.masks[:, index].flatten(0, 1), self.keep[:, index].flatten(0, 1)
+        return kept_rows(x, masks, keep, selected)
 
     def dealt(self, index: Tensor, copies: int, generator: torch.Generator) -> Dealt:
         """Rows with the masks of other rows of `index`, each mask dealt as often."""
