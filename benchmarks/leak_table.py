@@ -16,8 +16,8 @@ def leak_table(records: list[Record]) -> str:
         groups[record["set"], record["explainer"], record["epochs"]].append(record)
     lines = [
         "| set | explainer | epochs | encode-meter, nats | oracle's at these labels | apart | in "
-        "the mean over labels | EVAL-X, nats | STRIPE-X | TPR | FDR | control flow | gap, nats | data "
-        "sets |",
+        "the mean over labels | EVAL-X, nats | STRIPE-X | TPR | FDR | control flow | gap, nats | "
+        "data sets |",
         "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for (name, explainer, epochs), found in groups.items():
