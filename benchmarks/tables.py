@@ -17,6 +17,7 @@ from calibration_table import calibration_table
 from constraint_tables import constraints_table
 from cox_tables import cox_table
 from interval_coverage_table import coverage_table
+from leak_table import leak_table
 from mask_tables import k_subset_table, large_masks_table
 from panel_tables import infidelity_table, panels_table
 from posterior_table import posterior_table
@@ -219,6 +220,7 @@ TABLES: dict[str, tuple[Callable[[list[Record]], str], str]] = {
     "cox": (cox_table, "cox"),
     "real-x": (real_x_table, "systems"),
     "mcc": (mcc_table, "systems"),
+    "leaks": (leak_table, "leaks"),
     "xtab": (xtab_table, "xtab"),
     "calibration": (calibration_table, "calibration"),
     "coverage": (coverage_table, "coverage"),
