@@ -24,8 +24,9 @@ from lexppl.models import (
     flat_images,
     images,
 )
-from lexppl.models.architectures.convolutional import halved
+from lexppl.models.architectures.convolutional import ConvolutionBlock, halved
 from lexppl.models.architectures.unet import EntryMeans
+from lexppl.models.architectures.weights import initial_weights
 from lexppl.saving import describe, rebuild
 from lexppl.systems import fastshap, real_x
 
@@ -350,3 +351,32 @@ def test_a_predictor_that_is_learned_beside_moves_its_statistics():
     assert not torch.equal(found[0].running_mean, found[1].running_mean)
     # Each batch is counted once: the selector's term asks the predictor as it predicts.
     assert int(found[1].num_batches_tracked) == int(found[0].num_batches_tracked) + 2 * 2
+
+
+def mean_square_kept(reset):
+    """Of the activations behind two convolutions, relative to what they take."""
+    with initial_weights(0):
+        block = ConvolutionBlock(32, 64, 2)
+        for layer in block.layers:
+            reset(layer)
+        x = torch.randn(4, 32, 16, 16)
+    with torch.no_grad():
+        # Without the border, where a part of what a filter sees is padding.
+        return float(block(x)[..., 2:-2, 2:-2].square().mean() / x.square().mean())
+
+
+def test_convolutions_let_the_signal_through_from_the_start():
+    # A ReLU of N(0, 2) has mean square 1; over 4,600 weights it is known to a few percent.
+    assert 0.8 < mean_square_kept(lambda layer: layer.reset_parameters()) < 1.2
+    # The control: torch's own draw, of which a sixth is left by each layer.
+    assert mean_square_kept(torch.nn.Conv2d.reset_parameters) < 0.1
+
+
+def test_copies_that_are_reset_are_drawn_from_the_same_law():
+    network = ConvolutionalNetwork((1, 8, 8), 2, (16,), seed=0)
+    layer = network.layers[0].layers[1]
+    before = layer.weight.detach().clone()
+    layer.reset_parameters()
+    assert not torch.equal(before, layer.weight)
+    bound = (2 * 3 / (16 * 9)) ** 0.5
+    assert 0.9 * bound < layer.weight.abs().max() <= bound and not layer.bias.any()
