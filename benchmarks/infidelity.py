@@ -170,6 +170,14 @@ def sensitivity(result: Any, x: Tensor) -> float | None:
         return max_sensitivity(shares, x[:100], perturbations=5, rows_per_chunk=20)
 
 
+def present(name: str) -> bool:
+    """Whether a set's folder is there; where it is not, say so."""
+    folder = FOLDER / {"digits": "MNIST", "fashion": "FashionMNIST", "imdb": "imdb"}[name]
+    if not folder.is_dir():
+        print(f"{name} is skipped: no folder {folder}; set LEXPPL_DATA to where it lies")
+    return folder.is_dir()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sets", nargs="+", default=list(SETS), choices=SETS)
@@ -185,7 +193,7 @@ def main() -> None:
     records = Records("infidelity", SAME, LINE, options)
     rows = "all" if options.full else options.rows
     for seed in range(1, 1 + options.data_sets):
-        for name in options.sets:
+        for name in filter(present, options.sets):
             same = {"set": name, "seed": seed, "rows": rows, "epochs": options.epochs}
             due = records.due({**same, "method": method} for method in options.methods)
             if due:

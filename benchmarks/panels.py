@@ -108,6 +108,14 @@ def judged(result: Any, test: Any, patches: int) -> dict[str, float]:
     }
 
 
+def present() -> bool:
+    """Whether both kinds of images are there; where they are not, say so."""
+    missing = [name for name in ("MNIST", "FashionMNIST") if not (FOLDER / name).is_dir()]
+    for name in missing:
+        print(f"nothing is run: no folder {FOLDER / name}; set LEXPPL_DATA to where it lies")
+    return not missing
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     take = parser.add_argument
@@ -129,6 +137,8 @@ def main() -> None:
     options.epochs = options.epochs or (100 if options.full else 30)
     if options.full:
         options.rows = 48_000
+    if not present():
+        return
     records = Records("panels", SAME, LINE, options)
     told = {key: getattr(options, key) for key in SAME if hasattr(options, key)}
     for seed in range(1, 1 + options.data_sets):

@@ -3,6 +3,7 @@
 import argparse
 import importlib
 import json
+import os
 import re
 import runpy
 import sys
@@ -164,6 +165,36 @@ def test_an_absent_data_set_is_said_and_skipped(monkeypatch, capsys, tmp_path):
     run(monkeypatch, "tabular", "--small", "--data", "adult", "--results", tmp_path)
     assert f"adult is skipped: no file {tmp_path / 'nowhere'}" in capsys.readouterr().out
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["panels", "infidelity"])
+def test_absent_images_and_texts_are_said(monkeypatch, capsys, tmp_path, name):
+    monkeypatch.setenv("LEXPPL_DATA", str(tmp_path / "nowhere"))
+    run(monkeypatch, name, "--small", "--results", tmp_path)
+    assert f"no folder {tmp_path / 'nowhere' / 'MNIST'}" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(
+    not Path(os.environ.get("LEXPPL_DATA", "nowhere"), "MNIST").is_dir(),
+    reason="LEXPPL_DATA has no MNIST",
+)
+def test_explainers_of_images_are_recorded_at_a_small_size(monkeypatch, capsys, tmp_path):
+    common = ("--small", "--results", tmp_path)
+    run(monkeypatch, "panels", *common, "--imputers", "constant", "surrogate constant")
+    run(monkeypatch, "infidelity", *common, "--sets", "digits", "--methods", "l2x")
+    constant, surrogate = json.loads((tmp_path / "panels.json").read_text())
+    for record in (constant, surrogate):
+        assert (record["k"], record["entries"]) == (10, 98)
+        # Two epochs have learned nothing: half of a selection is in either panel.
+        assert record["outside"] == pytest.approx(0.5, abs=0.1)
+    (l2x,) = json.loads((tmp_path / "infidelity.json").read_text())
+    assert (l2x["k"], l2x["entries"]) == (25, 784)
+    capsys.readouterr()
+    run(monkeypatch, "tables", "--results", tmp_path)
+    printed = capsys.readouterr().out
+    assert f"| 10 of 98 | {surrogate['accuracy']:.3f} |" in printed
+    assert f"| l2x | {l2x['fs_m']:.1f} | {l2x['fu_m']:.1f} |" in printed
 
 
 def test_planted_tables_have_the_gains_that_are_told(monkeypatch):
