@@ -189,7 +189,7 @@ def main() -> None:
     parser.add_argument("--full", action="store_true")
     small = {"rows": 200, "epochs": 2, "sets": ["digits", "imdb"], "methods": ["l2x", "meed"]}
     options = options_of(parser, small=small)
-    options.epochs = options.epochs or (100 if options.full else 20)
+    options.epochs = options.epochs or (100 if options.full else 10)
     records = Records("infidelity", SAME, LINE, options)
     rows = "all" if options.full else options.rows
     for seed in range(1, 1 + options.data_sets):
