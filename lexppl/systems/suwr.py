@@ -8,6 +8,7 @@ from torch import nn
 
 from lexppl.inference import LeaveOneOut, LossTerm, NestedIWAE, Stage, System
 from lexppl.inference.schedules import Linear
+from lexppl.models.architectures import Architecture
 from lexppl.models.grouping import Grouping
 from lexppl.models.imputers import ConstantImputer
 from lexppl.models.networks import MLP
@@ -24,7 +25,7 @@ LEAST, LEAST_STOP = 0.05, 0.1
 
 
 def suwr(
-    features: int,
+    features: int | Architecture,
     *,
     classes: int | None,
     penalty: float = 0.01,
@@ -57,7 +58,8 @@ def suwr(
     log-likelihood by 10: its λ is ten times this one).
 
     Args:
-        features: D.
+        features: D of a table; an architecture is refused: the policy is a perceptron of columns and
+            of which are kept.
         classes: C for labels, or None for a real response.
         penalty: λ.
         most: the most entries kept (its budget); all of them if None.
@@ -71,13 +73,18 @@ def suwr(
             are fitted.
 
     Raises:
-        ValueError: fewer than two classes, λ < 0, a budget outside 1 … G.
+        ValueError: an architecture; fewer than two classes, λ < 0, a budget outside 1 … G.
 
     Example:
         >>> (stage,) = suwr(11, classes=2).build()
         >>> type(stage.terms[0].model).__name__
         'SequentialLEX'
     """
+    if isinstance(features, Architecture):
+        raise ValueError(
+            "suwr's policy is a perceptron of a table's columns and of which of them are kept, and "
+            f"{type(features).__name__} has rows of another shape: give a number of features"
+        )
     entries = mask_entries(features, grouping)
 
     def build() -> list[Stage]:
