@@ -58,8 +58,8 @@ def suwr(
     log-likelihood by 10: its λ is ten times this one).
 
     Args:
-        features: D of a table; an architecture is refused: the policy is a perceptron of columns and
-            of which are kept.
+        features: D of a table; an architecture is refused: the policy is a perceptron of columns
+            and of which are kept.
         classes: C for labels, or None for a real response.
         penalty: λ.
         most: the most entries kept (its budget); all of them if None.
