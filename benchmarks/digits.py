@@ -17,20 +17,21 @@ import argparse
 from judged_images import FOLDER, RATE, Task, options_for, run
 
 from lexppl.data import mnist
+from lexppl.inference import Linear
 from lexppl.models import flat_images
 
 GRIDS = {
     "l2x": (1,),
-    "invase": (0.002, 0.005, 0.01),
-    "base_x": (0.002, 0.005, 0.01),
+    "invase": (0.005, 0.02),
+    "base_x": (0.01, 0.03),
     "real_x": (0.002, 0.005, 0.01),
-    "lex": (0.005, 0.01, 0.02),
+    "lex": (0.01, 0.03),
     "lex_random": (0.002, 0.005, 0.01),
 }
 """λ in nats a pixel, of L2X k. The paper's λ = 5 of the mean over the pixels is .0064."""
 
 
-OWN = {"l2x": {"epochs": 48}}
+OWN = {"l2x": {"epochs": 40, "learning_rate": Linear(2e-3, 5e-5, begin=0.5)}}
 """Options of a method's fit at the default size."""
 
 
@@ -65,7 +66,7 @@ def task_of(seed, options):
 
 def main() -> None:
     options = options_for(argparse.ArgumentParser(description=__doc__), tuple(GRIDS))
-    run("digits", options, lambda seed: task_of(seed, options), patches=1)
+    run("digits", options, lambda seed: task_of(seed, options), 1, "perceptrons")
 
 
 if __name__ == "__main__":

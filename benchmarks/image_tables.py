@@ -39,18 +39,18 @@ def evalx_table(records: list[Record], paper: dict[str, str]) -> str:
     sizes = {_size(r) for r in records}
     for key in sorted(sizes):
         found = [r for r in records if _size(r) == key]
-        everything = spread([100 * r["full_accuracy"] for r in found[:1]], 1)
+        full = [f"{100 * found[0]['full_accuracy']:.1f}", f"{found[0]['full_auroc']:.3f} (AUROC)"]
         rows.append(
-            f"| everything | — | {key[2]} | {everything} | — | {found[0]['full_auroc']:.3f} (AUROC)"
-            f" | {paper.get('full', '—')} | {key[1]:,} | — | |"
+            f"| everything, {key[3]} | — | {key[2]} | {full[0]} | — | {full[1]} | "
+            f"{paper.get('full', '—')} | {key[1]:,} | — | |"
         )
         for method in dict.fromkeys(r["method"] for r in found):
             rows += _candidates([r for r in found if r["method"] == method], paper)
     return "\n".join(rows)
 
 
-def _size(record: Record) -> tuple[bool, int, int]:
-    return record["full"], record["rows"], record["entries"]
+def _size(record: Record) -> tuple[bool, int, int, str]:
+    return record["full"], record["rows"], record["entries"], record["networks"]
 
 
 def _candidates(found: list[Record], paper: dict[str, str]) -> list[str]:

@@ -31,7 +31,7 @@ from lexppl.systems import base_x, invase, l2x, lex, real_x
 FOLDER = Path(os.environ.get("LEXPPL_DATA", Path(__file__).parents[2] / "shared" / "data"))
 L2X_TEMPERATURE = 0.5
 """As for text: at .1 one of 784 pixels is learned too slowly."""
-SAME = ("method", "seed", "full", "patches")
+SAME = ("method", "seed", "full", "patches", "networks")
 RATE = Linear(1e-3, 5e-5, begin=0.5)
 LINE = (
     "{seed} {method:10s} keeps {size:.1f} ACC {accuracy:.3f} eACC {evalx_accuracy:.3f} eAUROC "
@@ -145,7 +145,7 @@ def options_for(parser, methods):
     return options_of(parser, small={"seeds": 1})
 
 
-def run(name, options, task_of, patches):
+def run(name, options, task_of, patches, networks):
     """Fit and judge what is not recorded yet.
 
     Args:
@@ -153,10 +153,14 @@ def run(name, options, task_of, patches):
         options: of :func:`options_for`.
         task_of: from a seed to its :class:`Task`.
         patches: the side of an entry's patch, in pixels.
+        networks: what they are called in the records.
     """
     records = Records(name, SAME, LINE, options)
     runs = [
-        {"method": method, "seed": seed, "full": options.full, "patches": patches}
+        {
+            **{"method": method, "seed": seed, "full": options.full},
+            **{"patches": patches, "networks": networks},
+        }
         for seed in range(1, 1 + options.seeds)
         for method in options.methods
     ]

@@ -27,10 +27,10 @@ from lexppl.systems import invase, l2x, lex, q_fit, real_x
 
 SIZES = (1, 2, 3, 4, 5)
 GRIDS = {
-    "q_fit": (1e-3, 1e-2, 1e-1),
+    "q_fit": (1e-3, 1e-2),
     "l2x": SIZES,
-    "invase": (0.005, 0.02, 0.05),
-    "real_x": (0.005, 0.02, 0.05),
+    "invase": (0.005, 0.02),
+    "real_x": (0.005, 0.02),
     "lex": SIZES,
 }
 """Of Q-FIT the weight of its KL, of L2X and LEX k, else λ in nats a patch."""
@@ -48,11 +48,11 @@ def systems(method, architecture, given):
     """A system for each member of the method's grid."""
     grid, of = GRIDS[method], {"classes": 2}
     if method == "q_fit":
-        return [q_fit(architecture, given, kl_weight=weight, samples=4) for weight in grid]
+        return [q_fit(architecture, given, kl_weight=weight, samples=2) for weight in grid]
     if method == "l2x":
         return [l2x(architecture, k=k, **of) for k in grid]
     if method == "lex":
-        return [lex(architecture, k=k, predictor=frozen(given), **of) for k in grid]
+        return [lex(architecture, k=k, masks=2, predictor=frozen(given), **of) for k in grid]
     factory = {"invase": invase, "real_x": real_x}[method]
     return [factory(architecture, penalty=penalty, **of) for penalty in grid]
 
@@ -95,8 +95,8 @@ def main() -> None:
     parser.add_argument("--full", action="store_true", help="200 epochs, for a GPU")
     options = options_of(parser, small={"seeds": 1})
     seeds = options.seeds or (3 if options.full else 1)
-    epochs = 2 if options.small else 200 if options.full else 20
-    shared = {"valid": 0.1, "batch_size": 200, "progress": False, "learning_rate": RATE}
+    epochs = 2 if options.small else 200 if options.full else 12
+    shared = {"valid": 0.1, "batch_size": 100, "progress": False, "learning_rate": RATE}
     records = Records("patches", SAME, line, options)
     runs = [
         {"method": method, "seed": seed, "full": options.full}

@@ -96,10 +96,10 @@ def test_a_table_has_every_candidate_and_the_paper_beside_the_chosen_one():
     record = {
         **{"method": "real_x", "full": False, "rows": 100, "entries": 784, "place": 1},
         **{"candidates": tried, "full_accuracy": 0.961, "full_auroc": 0.99, "fit_epochs": 3},
-        "seconds": 9.0,
+        **{"seconds": 9.0, "networks": "perceptrons"},
     }
     rows = tables.digits_table([record]).splitlines()[2:]
-    assert rows[0].startswith("| everything | — | 784 | 96.1 |")
+    assert rows[0].startswith("| everything, perceptrons | — | 784 | 96.1 |")
     assert rows[1].startswith("| real_x | 0.002 | 120.0 | 95.0 | 85.0 | 0.900 |  |")
     assert rows[2].startswith("| **real_x** | 0.005 | 60.0 | 93.0 | **83.0** | 0.900 | 93.8, 86.7")
     assert "eACC 70.3" in tables.radiographs_table([record]).splitlines()[4]
