@@ -22,8 +22,8 @@ from lexppl.models import flat_images
 
 GRIDS = {
     "l2x": (1,),
-    "invase": (0.005, 0.02),
-    "base_x": (0.01, 0.03),
+    "invase": (0.0001, 0.001),
+    "base_x": (0.001, 0.003),
     "real_x": (0.002, 0.005, 0.01),
     "lex": (0.01, 0.03),
     "lex_random": (0.002, 0.005, 0.01),

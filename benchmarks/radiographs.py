@@ -24,11 +24,11 @@ from lexppl.models import flat_images, images
 
 GRIDS = {
     "l2x": (1,),
-    "invase": (0.003, 0.01, 0.03),
-    "base_x": (0.003, 0.01, 0.03),
-    "real_x": (0.003, 0.01, 0.03),
-    "lex": (0.003, 0.01, 0.03),
-    "lex_random": (0.003, 0.01, 0.03),
+    "invase": (0.005, 0.02),
+    "base_x": (0.005, 0.02),
+    "real_x": (0.005, 0.02),
+    "lex": (0.005, 0.02),
+    "lex_random": (0.005, 0.02),
 }
 """λ in nats a patch, of L2X k."""
 SHAPE = (1, 28, 28)
@@ -60,7 +60,7 @@ def task_of(seed, options):
     if options.small:
         train, check, test = (part.take(300, seed=0) for part in (train, check, test))
     train, check, test = (part.to(options.device) for part in (train, check, test))
-    epochs = 2 if options.small else 50 if options.full else 30
+    epochs = 2 if options.small else 50 if options.full else 20
     shared = {
         "valid": 0.1,
         "batch_size": 100,
