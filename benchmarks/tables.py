@@ -16,6 +16,7 @@ from believable_tables import fit_table, found_table, unknown_table
 from calibration_table import calibration_table
 from constraint_tables import constraints_table
 from cox_tables import cox_table
+from image_tables import digits_table, patches_table, radiographs_table
 from interval_coverage_table import coverage_table
 from leak_table import leak_table
 from mask_tables import k_subset_table, large_masks_table
@@ -229,6 +230,9 @@ TABLES: dict[str, tuple[Callable[[list[Record]], str], str]] = {
     "believable-fit": (fit_table, "believable"),
     "unknown": (unknown_table, "unknown_tables"),
     "global-posteriors": (posterior_table, "global_posteriors"),
+    "digits": (digits_table, "digits"),
+    "patches": (patches_table, "patches"),
+    "radiographs": (radiographs_table, "radiographs"),
     "lex-3": (figure_3_table, "lex_figures"),
     "lex-4": (figure_4_table, "lex_figures"),
     "panels": (panels_table, "panels"),

@@ -31,7 +31,7 @@ from lexppl.models import (
     SizePenalty,
     frozen,
 )
-from lexppl.systems import lex, real_x, xtab
+from lexppl.systems import l2x, lex, real_x, xtab
 
 EXACT = NestedIWAE(math.inf, estimator=Enumerate())
 QUIET = {"progress": False, "valid": None, "epochs": 3}
@@ -148,6 +148,12 @@ def test_a_number_that_the_program_decides_by_is_named():
 
     with pytest.raises(ValueError, match=r"differ in \[.*share.*one by one"):
         fit([system(0.1), system(0.2)], data(0), **QUIET)
+
+
+def test_a_number_on_which_a_shape_depends_is_named():
+    systems = [l2x(3, classes=2, k=k, hidden=(4,), predictor_hidden=(4,)) for k in (1, 2)]
+    with pytest.raises(ValueError, match=r"differ in \['programs.0.selector.k'\].*one by one"):
+        fit(systems, data(0), **QUIET)
 
 
 def test_systems_may_differ_in_their_penalty():

@@ -18,6 +18,9 @@ from lexppl.inference.replicates.replicate_hyperparameters import (
 )
 from lexppl.inference.stages import LossTerm, TrainingModules
 
+READS_A_NUMBER = ("data-dependent control flow", "calling .item()")
+"""In what torch says of a program that a vectorised number is read by, for a branch or a shape."""
+
 
 class Replicates:
     """R copies of the terms' modules, run at once.
@@ -178,7 +181,7 @@ class Replicates:
         try:
             yield
         except RuntimeError as error:
-            if not self.numbers or "data-dependent control flow" not in str(error):
+            if not self.numbers or not any(sign in str(error) for sign in READS_A_NUMBER):
                 raise
             names = [f"{n.path}.{n.attribute}" for n in self.numbers]
             raise ValueError(
