@@ -94,9 +94,7 @@ def judge_explainer(
     predictions = predictive(result, x, masks=masks, seed=seed)
     likelihoods = [None] * result.replicates
     if source.data.task == "regression":
-        likelihoods = list(
-            predictive_log_likelihood(result, x, y, masks=masks, seed=seed)
-        )
+        likelihoods = list(predictive_log_likelihood(result, x, y, masks=masks, seed=seed))
     each = [
         prediction_scores(p, y, log_likelihood=one)
         for p, one in zip(predictions, likelihoods, strict=True)

@@ -52,7 +52,7 @@ from lexppl.explanation import explain, mask_means, save_posterior, selection_ta
 from lexppl.explanation.importance_kind import PROBABILITY, kind_of
 
 DIGITS = "%.4g"
-EXPLAINED_ROWS, EXPLAINED_NUMBERS = 1000, 50_000_000
+EXPLAINED_ROWS, EXPLAINED_NUMBERS = 300, 50_000_000
 """Most held-out rows whose masks are written, and most entries of all of their draws."""
 JUDGED_MASKS, JUDGED_DRAWS = 20, 5
 LEARNED_ROWS = 500
@@ -183,9 +183,7 @@ def _notes(
     elif METHODS[plan.method].takes("imputations") and plan.penalty is not None:
         notes += early_message(result.best_epoch.tolist(), len(result.history), True)
     x, y = source.test.x[:LEARNED_ROWS], source.test.y[:LEARNED_ROWS]
-    gain = gain_over_base_rate(
-        result, source.train.y, x, y, masks=JUDGED_MASKS, seed=options.seed
-    )
+    gain = gain_over_base_rate(result, source.train.y, x, y, masks=JUDGED_MASKS, seed=options.seed)
     what = source.data.entries
     told = learned_messages(gain, None)
     told += collapse_messages(result.collapse, judgement.as_good_as_all(gain.error))

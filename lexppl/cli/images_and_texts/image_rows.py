@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from lexppl.models import Architecture, flat_images, images
 
 PATCH, PATCHES_A_SIDE = 4, 14
 """Side of a patch in pixels, and how many of them a side has at most, where nobody says."""
-SMALL = {"blocks": (16, 32), "levels": 2, "width": 8}
+SMALL: Mapping[str, Any] = MappingProxyType({"blocks": (16, 32), "levels": 2, "width": 8})
 """Convolutional networks that are fitted in minutes on a processor."""
 
 
@@ -110,5 +111,4 @@ def _patch(given: int | None, height: int, width: int) -> int:
 def _architecture(networks: str, shape: Sequence[int], patch: int) -> Architecture:
     if networks == "flat":
         return flat_images(shape, patches=patch)
-    small: dict[str, Any] = SMALL
-    return images(shape, patches=patch, **small)
+    return images(shape, patches=patch, **SMALL)

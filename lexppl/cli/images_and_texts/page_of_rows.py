@@ -178,8 +178,8 @@ def _reading(found: FoundRows) -> list[str]:
         f"{found.plan.replicates} replicates were fitted from different seeds, on the same rows: "
         "intervals show how far they differ, and speak of the fit, not of the sample of rows."
         if found.plan.replicates > 1
-        else "There is one replicate, so nothing tells how far this depends on the seed of the fit: "
-        "run it again with --replicates 4."
+        else "There is one replicate, so nothing tells how far this depends on the seed of the "
+        "fit: run it again with --replicates 4."
     )
     return [
         first + "This is about prediction, not about cause: of two "
@@ -240,10 +240,10 @@ def _files(found: FoundRows) -> list[tuple[str, str]]:
     meanings: Mapping[str, str] = {
         "importance.csv": "the words by how much of them is kept, with intervals"
         if words
-        else f"the {found.source.data.entries} by their row and column, with intervals and agreement",
+        else f"the {found.source.data.entries} by their row and column, with intervals",
         "rows.csv": "single rows, step by step",
-        "posterior.nc": f"{found.draws} mask draws of each of {len(found.numbers[0])} held-out rows "
-        "and each replicate, for ArviZ; with their log-likelihood",
+        "posterior.nc": f"{found.draws} mask draws of each of {len(found.numbers[0])} held-out "
+        "rows and each replicate, for ArviZ; with their log-likelihood",
         "explainer/": "the fitted model"
         + (
             f"; with the {found.plan.imputer} imputer it holds rows of the training data"

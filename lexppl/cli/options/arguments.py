@@ -24,7 +24,12 @@ from lexppl.cli.options.help_texts import (
     IMPUTE,
     IMPUTE_MORE,
 )
-from lexppl.cli.options.image_and_text_options import image_and_text_options, image_options
+from lexppl.cli.options.image_and_text_options import (
+    FDR,
+    SHARE,
+    image_and_text_options,
+    image_options,
+)
 from lexppl.cli.options.table_options import table_options
 from lexppl.cli.options.typed_values import (
     finite_float,
@@ -147,7 +152,7 @@ def _explain(command: argparse.ArgumentParser) -> None:
     _model_options(command, None, replicates=4, penalty=None, methods=True)
     _posterior_options(command.add_argument_group("a posterior of the weights, for lex"))
     _black_box_options(command.add_argument_group("explaining a model of yours (a black box)"))
-    _fit_options(command, BY_ROWS, BY_ROWS, 0.2, tested="held out, scored and explained")
+    _fit_options(command, BY_ROWS, BY_ROWS, SHARE, tested="held out, scored and explained")
     found = command.add_argument_group("what is found")
     found.add_argument(
         "--row",
@@ -162,7 +167,7 @@ def _explain(command: argparse.ArgumentParser) -> None:
     found.add_argument(
         "--fdr",
         type=fraction(of="the features found"),
-        default=0.1,
+        default=FDR,
         metavar="RATE",
         help="false discovery rate: of the features that are called found, at most this share is "
         "expected to gain nothing on held-out rows (default: 0.1)",
@@ -218,9 +223,9 @@ def _impute(command: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--test-share",
         type=fraction(of="the rows"),
-        default=0.2,
+        default=SHARE,
         metavar="SHARE",
-        help="share of rows held out and scored (default: 0.2)",
+        help=f"share of rows held out and scored (default: {SHARE:g})",
     )
     # All others are fitted on.
     command.set_defaults(valid_share=None)
@@ -427,9 +432,9 @@ def _fit_options(
         group.add_argument(
             "--test-share",
             type=fraction(of="the rows"),
-            default=0.2,
+            default=SHARE,
             metavar="SHARE",
-            help=f"share of rows {tested} (default: 0.2)",
+            help=f"share of rows {tested} (default: {SHARE:g})",
         )
 
 

@@ -13,6 +13,8 @@ from lexppl.cli.options.typed_values import int_at_least
 
 TABLE, IMAGES, TEXTS = "a table", "images", "texts"
 """What DATA can be."""
+SHARE, FDR = 0.2, 0.1
+"""Of `lexppl explain`, where nothing is typed: of rows to judge, and of false discoveries."""
 NETWORKS = ("flat", "convolutional")
 ENDS = ("start", "end")
 OF_IMAGES = ("patches", "size", "grayscale", "networks", "download")
@@ -153,6 +155,8 @@ def check_images_and_texts(options: argparse.Namespace) -> None:
 
 def _check_explained(options: argparse.Namespace, kind: str) -> None:
     _refuse(options, OF_TABLES, "is for tables")
+    if options.fdr != FDR:
+        raise UsageError("--fdr is for tables: gains of images and texts are not measured")
     if options.method in NOT_OF[kind]:
         others = "lex, real_x, l2x, invase and others are for them"
         raise UsageError(f"--method {options.method} is for tables, and not for {kind}: {others}")
@@ -171,6 +175,15 @@ def _check_imputer(options: argparse.Namespace, kind: str, known: tuple[str, ...
         )
 
 
+def _check_own_parts(options: argparse.Namespace) -> None:
+    """Refuse shares of a set that comes in parts to fit on, to choose the epoch on and to judge."""
+    for name in ("valid_share", "test_share"):
+        if getattr(options, name) not in (None, SHARE):
+            raise UsageError(
+                f"{options.data} comes in its own parts: leave --{name.replace('_', '-')} out"
+            )
+
+
 def _check_images(options: argparse.Namespace) -> None:
     name = options.data
     if getattr(options, "text", None) is not None:
@@ -184,6 +197,7 @@ def _check_images(options: argparse.Namespace) -> None:
     else:
         _refuse(options, ("size", "grayscale"), "is for a folder of images")
         shape = IMAGE_SETS[name].shape[1:]
+        _check_own_parts(options)
         _check_root(options, " and ".join(IMAGE_SETS[name].files))
     if shape is not None and (options.patches or 0) > min(shape):
         raise UsageError(
@@ -199,6 +213,7 @@ def _check_texts(options: argparse.Namespace) -> None:
     if options.data in text_names():
         others = ("text", "target", "drop_missing", *FILE_OPTIONS)
         _refuse(options, others, "is for a table with a column of texts")
+        _check_own_parts(options)
         _check_root(options, "imdb_reviews.csv.xz or aclImdb")
         return
     _refuse(options, ("root",), "is for a set by name, and this is a table")
