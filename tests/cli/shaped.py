@@ -6,7 +6,21 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
-FILLER = "the a film with of and this that story scene actor was had".split()
+FILLER = [
+    "the",
+    "a",
+    "film",
+    "with",
+    "of",
+    "and",
+    "this",
+    "that",
+    "story",
+    "scene",
+    "actor",
+    "was",
+    "had",
+]
 TELLING = {"bad": "awful", "good": "great"}
 
 

@@ -2,12 +2,14 @@
 
 import json
 import re
+from collections import Counter
 
 import arviz
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from scipy.stats import ttest_1samp
 
 import lexppl
 from lexppl.arviz_compatibility import group_of
@@ -15,6 +17,7 @@ from lexppl.cli import main
 from lexppl.cli.images_and_texts.divided_rows import left_out
 from lexppl.cli.images_and_texts.found_rows import KeptSize
 from lexppl.cli.images_and_texts.ranked_words import UNKNOWN_WORDS, ranked_words
+from lexppl.cli.images_and_texts.text_rows import read_texts
 from lexppl.cli.options.arguments import parse
 from lexppl.cli.options.image_and_text_options import IMAGES, TABLE, TEXTS, kind_of_data
 from lexppl.data import Vocabulary, divided_folder, encoded_texts
@@ -134,21 +137,32 @@ def test_a_text_of_ones_own_is_read_by_what_was_written(texts):
     assert words[0][int(means.argmax())] == "great" and means.max() > 0.8
 
 
-def test_a_row_that_was_fitted_on_is_told_as_one(tmp_path, capsys):
-    table = table_of_texts(tmp_path / "reviews.csv", 60)
-    told = set()
-    for row in range(8):
-        out = ["--out", str(tmp_path / f"r{row}"), "--row", str(row)]
-        assert main(["explain", str(table), "--text", "review", *out, *FEW]) == 0
-        shown = capsys.readouterr().out
-        told.add(re.search(rf"Row {row} \(asked for;? ?([^)]*)\)", shown)[1])
-    assert told == {"", "the explainer was fitted on it", "the best epoch was chosen on it"}
+def test_a_row_is_told_by_its_number_in_the_table_and_by_its_part(tmp_path):
+    table = table_of_texts(tmp_path / "reviews.csv", 100)
+    words = ["explain", str(table), "--text", "review", "--out", "r", "--rows", "20"]
+    typed = [word for row in range(100) for word in ("--row", str(row))]
+    source = read_texts(parse([*words, *typed]), torch.device("cpu"))
+    said = pd.read_csv(table)["review"]
+    for number in (0, 7, 99):
+        assert [" ".join(one) for one in source.by_number([number]).words] == [said[number]]
+    told = Counter(source.part_of(number) for number in range(100))
+    assert told == {
+        "": 20,
+        "; the explainer was fitted on it": 20,
+        "; the best epoch was chosen on it": 20,
+        "; it was left out of the fit": 40,
+    }
+    asked = {"; the explainer was fitted on it": source.train, "": source.test}
+    for why, part in asked.items():
+        rows = [number for number in range(100) if source.part_of(number) == why]
+        assert torch.equal(source.by_number(rows).x, part.x)
 
 
 def test_reports_say_what_was_found(images, texts):
     pictures = (images[0] / "out" / "report.html").read_text("utf-8")
     assert "Where it looks" in pictures and "bright: " in pictures
-    assert pictures.count('<img src="data:image/png') > 20
+    # Three rows and a mean map of either class, and six pictures of the row that is asked for.
+    assert pictures.count('<img src="data:image/png') == 2 * 3 + 2 + 6
     assert "Row 2" in pictures and "patches" in pictures
     words = (texts[0] / "out" / "report.html").read_text("utf-8")
     assert '<mark class="w5" title="' in words and "Asked for" in words
@@ -258,8 +272,6 @@ def test_the_number_kept_has_an_interval_over_replicates():
     sizes = mask_means(posterior).values.sum(-1)
     each, found = sizes.mean(1), KeptSize.of(posterior)
     assert np.isclose(found.mean, each.mean())
-    from scipy.stats import ttest_1samp
-
     interval = ttest_1samp(each, 0.0).confidence_interval(0.95)
     assert np.allclose([found.lower, found.upper], interval)
 

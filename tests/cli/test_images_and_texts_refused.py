@@ -3,8 +3,11 @@
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from PIL import Image
 
+from lexppl.cli.images_and_texts.text_rows import read_texts
+from lexppl.cli.options.arguments import parse
 from tests.cli.shaped import folder_of_images, table_of_texts
 from tests.cli.test_bad_input import refused
 
@@ -193,12 +196,9 @@ def test_unknown_words_only(tmp_path, capsys):
     words = ["explain", str(table), "--text", "review", "--target", "verdict", *QUICK]
     told = []
     for seed in range(40):
-        from lexppl.cli.images_and_texts.text_rows import read_texts
-        from lexppl.cli.options.arguments import parse
-
         options = parse([*words, "--out", "r", "--seed", str(seed), "--vocabulary", "12"])
         try:
-            read_texts(options, "cpu")
+            read_texts(options, torch.device("cpu"))
         except ValueError as error:
             told.append(str(error))
     assert told
@@ -230,12 +230,9 @@ def test_columns(case, tmp_path, capsys):
 
 
 def test_rows_with_missing_cells_are_dropped_where_that_is_asked_for(tmp_path):
-    from lexppl.cli.images_and_texts.text_rows import read_texts
-    from lexppl.cli.options.arguments import parse
-
     table = table_of_texts(tmp_path / "reviews.csv", 40, review=None)
     words = ["explain", str(table), "--text", "review", "--out", "r", "--drop-missing"]
-    source = read_texts(parse(words), "cpu")
+    source = read_texts(parse(words), torch.device("cpu"))
     sizes = [len(part) for part in (source.train, source.valid, source.test)]
     assert sum(sizes) == 39
     frame = pd.read_csv(table).dropna().reset_index(drop=True)

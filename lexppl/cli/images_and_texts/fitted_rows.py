@@ -27,7 +27,7 @@ from lexppl.tabular.fit_plan import FitPlan, plan_for
 from lexppl.tabular.table_fit import by_common_optimizer
 
 BATCH = 100
-STEPS_OF_IMAGES, STEPS_OF_TEXTS = 800, 200
+STEPS_OF_IMAGES, STEPS_OF_TEXTS = 400, 200
 LEAST_EPOCHS, MOST_EPOCHS = 5, 200
 """Where nobody says how many: what takes minutes of 2,000 rows."""
 RATE_OF_TEXTS = 5e-3

@@ -121,12 +121,10 @@ def kind_of_data(options: argparse.Namespace) -> str:
         options: as typed.
     """
     name = options.data
-    if name in image_names():
+    if name in image_names() or (name and Path(name).expanduser().is_dir()):
         return IMAGES
     if name in text_names() or getattr(options, "text", None) is not None:
         return TEXTS
-    if name not in ("", ".") and Path(name).expanduser().is_dir():
-        return IMAGES
     return TABLE
 
 
