@@ -74,6 +74,7 @@ class ImputedRows:
         train, test: the rows, `(N, *event)`.
         grouping: which features an entry hides.
         hidden: what is hidden, such as "features".
+        unit: of their values.
         grouped: whether an entry hides several columns of a table.
         left_out: what was not read, in words.
     """
@@ -83,6 +84,7 @@ class ImputedRows:
     test: Tensor
     grouping: Grouping
     hidden: str = "features"
+    unit: str = "standard deviations"
     grouped: bool = False
     left_out: str = ""
 
@@ -107,6 +109,7 @@ def _images(options: argparse.Namespace, device: torch.device) -> ImputedRows:
         source.test.x,
         grouping.to(device),
         data.entries.partition(" of ")[0],
+        "shades, from 0 to 1",
         left_out=data.left_out,
     )
 
@@ -155,7 +158,7 @@ def _print(scores: ImputationScores, source: ImputedRows) -> None:
     if source.left_out:
         print(source.left_out)
     for figure, heading in (
-        ("crps", "CRPS of a hidden value, in standard deviations (smaller is better)"),
+        ("crps", f"CRPS of a hidden value, in {source.unit} (smaller is better)"),
         ("log_likelihood", "log-likelihood of a hidden value, nats (larger is better)"),
     ):
         shown = table[table[figure].notna()]

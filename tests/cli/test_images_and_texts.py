@@ -292,6 +292,7 @@ def test_imputers_of_images_are_scored_as_in_python(tmp_path, capsys):
     assert main(["impute", str(folder), "--out", str(out), *words]) == 0
     shown = capsys.readouterr().out
     assert "squares: 80 rows to fit on, 20 held out and scored, by the share of patches" in shown
+    assert "CRPS of a hidden value, in shades, from 0 to 1" in shown
     parts = divided_folder(folder, valid_share=None, seed=0)
     given = {name: imputer_of(name, parts.train.x, 0) for name in names}
     grouping = Grouping.patches((1, 8, 8), 4)

@@ -150,7 +150,7 @@ def _facts(found: FoundRows) -> list[dict[str, str]]:
     entries = data.entries.partition(" of ")[0]
     facts = []
     if found.kind is PROBABILITY:
-        size = f"{size_text(found.size.mean)} of {data.n_entries}"
+        size = f"{size_text(round(found.size.mean, 3))} of {data.n_entries}"
         facts.append({"value": size, "what": f"{entries} that a row keeps, on average"})
     for who, what in (
         ("the explainer", f"accuracy, explainer, from the {entries} it keeps"),

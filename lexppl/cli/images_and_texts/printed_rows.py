@@ -12,6 +12,8 @@ from lexppl.explanation.importance_kind import PROBABILITY
 
 SHOWN = 20
 """Entries or words."""
+SHOWN_KEPT = 0.05
+"""Of a word, below which it shows as 0 and is of no class."""
 WORD_HEAD = ("word", "kept", "95 % interval", "in the texts", "share kept", "mostly in")
 
 
@@ -83,7 +85,7 @@ def word_cells(ranking: pd.DataFrame, count: int) -> list[list[str]]:
                 interval,
                 str(int(line["count"])),
                 f"{float(line['share']):.2f}",
-                str(line["mostly_in"]),
+                str(line["mostly_in"]) if abs(float(line["kept"])) >= SHOWN_KEPT else "–",
             ]
         )
     return cells
