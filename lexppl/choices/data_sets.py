@@ -1,4 +1,4 @@
-"""The data sets by name: those that need no file, and sets of images under a root."""
+"""The data sets by name: those that need no file, and sets of images and texts under a root."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -61,6 +61,10 @@ IMAGE_SETS: Mapping[str, ImageSet] = MappingProxyType(
 """Sets of images that :func:`lexppl.data.image_set` reads from files under a root."""
 
 
+TEXT_SETS: Mapping[str, str] = MappingProxyType({"imdb": "review"})
+"""Sets of texts that are read from files under a root, and what is predicted in each."""
+
+
 def image_names() -> tuple[str, ...]:
     """Return the names that :func:`lexppl.data.image_set` knows.
 
@@ -68,6 +72,15 @@ def image_names() -> tuple[str, ...]:
     ('mnist', 'fashion_mnist', 'mnist_3_8', 'fashion_pullover_shirt')
     """
     return tuple(IMAGE_SETS)
+
+
+def text_names() -> tuple[str, ...]:
+    """Return the names of the sets of texts.
+
+    >>> text_names()
+    ('imdb',)
+    """
+    return tuple(TEXT_SETS)
 
 
 def synthetic_names() -> tuple[str, ...]:

@@ -25,6 +25,18 @@ OF_PIXELS: Mapping[str, str] = MappingProxyType(
 )
 """Those that are for images alone."""
 
+OF_WORDS: Mapping[str, str] = MappingProxyType(
+    {
+        "padding": "padding, as if they were not there",
+        "unigram": "words drawn by how frequent they are in the training texts",
+        "bigram": "words drawn given the kept ones, by a hidden Markov chain of word classes",
+    }
+)
+"""Those that are for texts."""
+
+NOT_OF_IMAGES = frozenset({"conditional-gaussian"})
+"""Those of tables that images, of hundreds of pixels, have no form of."""
+
 LEARNED: Mapping[str, str] = MappingProxyType(
     {"vaeac": "draws of a variational autoencoder that is given the kept ones"}
 )
@@ -44,4 +56,17 @@ def hidden_by(name: str) -> str:
         >>> hidden_by("marginal"), hidden_by("gap")
         ('those of a random training row', 'nothing: they are missing')
     """
-    return "nothing: they are missing" if name == GAP else IMPUTERS[name]
+    if name == GAP:
+        return "nothing: they are missing"
+    return {**IMPUTERS, **OF_PIXELS, **OF_WORDS}[name]
+
+
+def image_imputers() -> dict[str, str]:
+    """What hidden pixels can be replaced with, by name.
+
+    Example:
+        >>> "logistic-mixture" in image_imputers(), "conditional-gaussian" in image_imputers()
+        (True, False)
+    """
+    every = {**IMPUTERS, **OF_PIXELS, "constant": "0, which is black"}
+    return {name: meaning for name, meaning in every.items() if name not in NOT_OF_IMAGES}

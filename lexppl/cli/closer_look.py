@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,7 +18,7 @@ from lexppl.data import DividedTable
 from lexppl.evaluation.effects import direction_table, feature_effects
 from lexppl.evaluation.learned import base_frequencies
 from lexppl.evaluation.refits.fitted_predictor import FittedPredictor
-from lexppl.evaluation.revealed import RowSteps, revealed_predictions
+from lexppl.evaluation.revealed import RevealedPredictions, RowSteps, revealed_predictions
 from lexppl.explanation.feature_values import FeatureValues, decoded_values, with_values
 from lexppl.explanation.mask_groups import masks_of
 from lexppl.explanation.row_gains import with_gains
@@ -134,7 +135,7 @@ def look_closer(
     except FloatingPointError as error:
         notes.append(f"directions are not known: {error}")
     targets = explained_targets(source.data, np.arange(len(source.data)), plan, outputs, full)
-    chosen = {row: "asked for" for row in asked} or _unasked(posterior, targets)
+    chosen = {row: "asked for" for row in asked} or unasked_rows(posterior, targets)
     rows = _rows(result, source, targets, chosen, seed)
     return CloserLook(directions, tuple(rows), tuple(notes))
 
@@ -176,7 +177,7 @@ def _directions(result: FitResult, source: DividedTable, seed: int) -> pd.DataFr
     return table
 
 
-def _unasked(posterior: Posterior, targets: Tensor) -> dict[int, str]:
+def unasked_rows(posterior: Posterior, targets: Tensor) -> dict[int, str]:
     """The held-out rows that are predicted best, in the middle and worst, with why."""
     predicted = group_of(posterior, "prior_predictive")
     names = predicted["y"]["row"].values.astype(int)
@@ -215,25 +216,45 @@ def _rows(
         base = base_frequencies(train, len(names)).cpu().numpy()
     rows = []
     for place, number in enumerate(numbers):
-        steps = found.steps(place, base=base)
-        classes: tuple[tuple[str, float, float], ...] = ()
-        if names is None:
-            steps = steps.in_units(source.target_scale, source.target_mean)
-        else:
-            each = found.predicted[place].tolist()
-            ranked = sorted(zip(names, each, base.tolist(), strict=True), key=lambda c: -c[1])
-            classes = tuple(ranked)
-        rows.append(
-            ExplainedRow(
-                number,
-                chosen[number] + _part_of(source, number),
-                steps,
-                _observed(source, number),
-                {name: known.text(place) for name, known in values.items()},
-                classes,
-            )
+        row = explained_row(
+            found,
+            place,
+            base,
+            number=number,
+            why=chosen[number] + _part_of(source, number),
+            observed=_observed(source, number),
+            values={name: known.text(place) for name, known in values.items()},
         )
+        if names is None:
+            steps = row.steps.in_units(source.target_scale, source.target_mean)
+            row = replace(row, steps=steps)
+        rows.append(row)
     return rows
+
+
+def explained_row(
+    found: RevealedPredictions,
+    place: int,
+    base: Any,
+    *,
+    number: int,
+    why: str,
+    observed: str,
+    values: Mapping[str, str],
+) -> ExplainedRow:
+    """A row, of predictions by what was revealed.
+
+    Args:
+        found: the predictions.
+        place: of the row among them.
+        base: what is predicted without x: frequencies of the labels, or the mean response.
+        number, why, observed, values: of :class:`ExplainedRow`.
+    """
+    classes: tuple[tuple[str, float, float], ...] = ()
+    if found.class_names is not None:
+        each = zip(found.class_names, found.predicted[place].tolist(), base.tolist(), strict=True)
+        classes = tuple(sorted(each, key=lambda c: -c[1]))
+    return ExplainedRow(number, why, found.steps(place, base=base), observed, values, classes)
 
 
 def _part_of(source: DividedTable, number: int) -> str:

@@ -28,6 +28,8 @@ OPTIONS: Mapping[str, str] = MappingProxyType(
         ),
         "k must be": "--k must be",
         "another test_share": "another --test-share",
+        "give size= and grayscale=": "give --size and --grayscale",
+        "root must be a folder": "--root must be a folder",
         "lower valid_share and test_share": "lower --valid-share and --test-share",
     }
 )

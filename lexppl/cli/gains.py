@@ -10,6 +10,7 @@ from torch import Tensor
 
 from lexppl.choices.methods import METHODS
 from lexppl.choices.regimes import Regime
+from lexppl.cli.judged_rows import JudgedRows
 from lexppl.data import Dataset, DividedTable
 from lexppl.evaluation.gain_tables import gain_table
 from lexppl.evaluation.gains import FeatureGains, feature_gains
@@ -127,7 +128,7 @@ def judge_learning(
     return gain_over_base_rate(result, train_y, x[chosen], y[chosen], seed=seed)
 
 
-def undecided(result: FitResult, source: DividedTable, plan: FitPlan) -> float | None:
+def undecided(result: FitResult, source: JudgedRows, plan: FitPlan) -> float | None:
     """Share of held-out rows and features that are kept with a probability from .1 to .9; None
     where masks are not selections of a free size with stated probabilities."""
     if plan.k is not None:

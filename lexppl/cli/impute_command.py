@@ -3,23 +3,25 @@
 import argparse
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
 import pandas as pd
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from lexppl.atomic_output import output_file
 from lexppl.choices.imputers import LEARNED
+from lexppl.cli.images_and_texts.image_rows import read_images
 from lexppl.cli.options.checks import imputers_of
+from lexppl.cli.options.image_and_text_options import IMAGES, kind_of_data
 from lexppl.cli.options.plan_options import device_of
 from lexppl.cli.short_warnings import short_warnings
 from lexppl.cli.source import capped, read_source
 from lexppl.cli.standard_error import tell
 from lexppl.cli.tables import text_table
 from lexppl.cli.threads import one_thread
-from lexppl.data import DividedTable
 from lexppl.evaluation.imputation import RATES, ImputationScores, imputation
 from lexppl.models.grouping import Grouping
 from lexppl.models.imputers.by_name import imputer_of
@@ -46,13 +48,15 @@ def run_impute(options: argparse.Namespace, command: Sequence[str]) -> int:
     Raises:
         UsageError, ValueError, TypeError, OSError: a mistake in what was typed or in the data.
     """
-    names = imputers_of(options.imputers)
+    images = kind_of_data(options) == IMAGES
+    names = imputers_of(options.imputers, images)
     device = device_of(options.device)
+    read = _images if images else _table
     if options.out is None:
-        scores, source = _scores(names, options, device)
+        scores, source = _scores(names, options, read(options, device))
     else:
         with output_file(options.out, options.overwrite) as file:
-            scores, source = _scores(names, options, device)
+            scores, source = _scores(names, options, read(options, device))
             described = {"command": list(command), "scores": _records(scores)}
             file.write_text(json.dumps(described, indent=1) + "\n", encoding="utf-8")
     _print(scores, source)
@@ -61,12 +65,59 @@ def run_impute(options: argparse.Namespace, command: Sequence[str]) -> int:
     return 0
 
 
-def _scores(
-    names: list[str], options: argparse.Namespace, device: torch.device
-) -> tuple[ImputationScores, DividedTable]:
+@dataclass(frozen=True, eq=False)
+class ImputedRows:
+    """Rows to fit imputers on and rows to score them on, with what an entry hides.
+
+    Args:
+        name: of the data set.
+        train, test: the rows, `(N, *event)`.
+        grouping: which features an entry hides.
+        hidden: what is hidden, such as "features".
+        unit: of their values.
+        grouped: whether an entry hides several columns of a table.
+        left_out: what was not read, in words.
+    """
+
+    name: str
+    train: Tensor
+    test: Tensor
+    grouping: Grouping
+    hidden: str = "features"
+    unit: str = "standard deviations"
+    grouped: bool = False
+    left_out: str = ""
+
+
+def _table(options: argparse.Namespace, device: torch.device) -> ImputedRows:
     source = capped(read_source(options, device), options.seed)
-    x = source.train.x
-    grouping = Grouping(source.data.groups, source.data.entry_names).to(x.device)
+    data = source.data
+    grouping = Grouping(data.groups, data.entry_names).to(device)
+    grouped = len(set(data.groups)) < len(data.groups)
+    return ImputedRows(data.name, source.train.x, source.test.x, grouping, grouped=grouped)
+
+
+def _images(options: argparse.Namespace, device: torch.device) -> ImputedRows:
+    source = read_images(options, device)
+    grouping = source.architecture.grouping
+    if grouping is None:
+        raise ValueError("images are hidden by patches, and these have none")
+    data = source.data
+    return ImputedRows(
+        data.name,
+        source.train.x,
+        source.test.x,
+        grouping.to(device),
+        data.entries.partition(" of ")[0],
+        "shades, from 0 to 1",
+        left_out=data.left_out,
+    )
+
+
+def _scores(
+    names: list[str], options: argparse.Namespace, source: ImputedRows
+) -> tuple[ImputationScores, ImputedRows]:
+    x, grouping = source.train, source.grouping
     fitted: dict[str, nn.Module] = {}
     with one_thread(len(x) < FEW_ROWS):
         for name in names:
@@ -76,7 +127,7 @@ def _scores(
         rates = RATES if options.rates is None else options.rates
         scores = imputation(
             fitted,
-            source.test.x,
+            source.test,
             rates=rates,
             draws=options.draws,
             grouping=grouping,
@@ -85,9 +136,7 @@ def _scores(
     return scores, source
 
 
-def _fitted(
-    name: str, x: torch.Tensor, grouping: Grouping, options: argparse.Namespace
-) -> nn.Module:
+def _fitted(name: str, x: Tensor, grouping: Grouping, options: argparse.Namespace) -> nn.Module:
     if name not in LEARNED:
         return imputer_of(name, x, options.seed)
     return fit_vaeac(
@@ -100,14 +149,16 @@ def _fitted(
     )
 
 
-def _print(scores: ImputationScores, source: DividedTable) -> None:
+def _print(scores: ImputationScores, source: ImputedRows) -> None:
     table = scores.table
     print(
-        f"{source.data.name}: {len(source.train_rows)} rows to fit on, {len(source.test_rows)} "
-        "held out and scored, by the share of features that is hidden"
+        f"{source.name}: {len(source.train)} rows to fit on, {len(source.test)} held out and "
+        f"scored, by the share of {source.hidden} that is hidden"
     )
+    if source.left_out:
+        print(source.left_out)
     for figure, heading in (
-        ("crps", "CRPS of a hidden value, in standard deviations (smaller is better)"),
+        ("crps", f"CRPS of a hidden value, in {source.unit} (smaller is better)"),
         ("log_likelihood", "log-likelihood of a hidden value, nats (larger is better)"),
     ):
         shown = table[table[figure].notna()]
@@ -119,7 +170,7 @@ def _print(scores: ImputationScores, source: DividedTable) -> None:
     print("\n  ± one standard error over the held-out rows")
     if without:
         print(f"  of points and rows, without a density: {', '.join(without)}")
-    if len(set(source.data.groups)) < len(source.data.groups):
+    if source.grouped:
         print("  columns of categories have no density: trust their CRPS")
 
 

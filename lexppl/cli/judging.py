@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lexppl.cli.judged_rows import JudgedRows
 from lexppl.data import DividedTable
 from lexppl.evaluation.learned import base_density, base_frequencies
 from lexppl.evaluation.prediction import (
@@ -85,15 +86,15 @@ class Judgement:
         return own is not None and full is not None and own > full - 2.0 * error
 
 
-def judge_explainer(result: FitResult, source: DividedTable, seed: int) -> ScoreRow:
+def judge_explainer(
+    result: FitResult, source: JudgedRows, seed: int, masks: int = PREDICTED_MASKS
+) -> ScoreRow:
     """The explainer's own predictions of the held-out rows."""
     x, y = source.test.x, source.test.y
-    predictions = predictive(result, x, masks=PREDICTED_MASKS, seed=seed)
+    predictions = predictive(result, x, masks=masks, seed=seed)
     likelihoods = [None] * result.replicates
     if source.data.task == "regression":
-        likelihoods = list(
-            predictive_log_likelihood(result, x, y, masks=PREDICTED_MASKS, seed=seed)
-        )
+        likelihoods = list(predictive_log_likelihood(result, x, y, masks=masks, seed=seed))
     each = [
         prediction_scores(p, y, log_likelihood=one)
         for p, one in zip(predictions, likelihoods, strict=True)
@@ -111,11 +112,16 @@ def judge_full(
     """A predictor of the labels that sees everything."""
     rows = EncodedRows.of(source.data, source.train_rows, source.valid_rows)
     full = fit_full_predictor(plan, rows, progress) if fitted is None else fitted
+    return score_full(full, source)
+
+
+def score_full(full: FittedPredictor, source: JudgedRows) -> ScoreRow:
+    """A fitted predictor of the labels that sees everything, on the held-out rows."""
     scores = full.scores(source.test.x, source.test.y)
     return _row(FULL, source.data.n_entries, [scores], source)
 
 
-def judge_base_rate(source: DividedTable) -> ScoreRow:
+def judge_base_rate(source: JudgedRows) -> ScoreRow:
     """What knows nothing of a row: the labels' frequencies in the rows that were fitted on, or the
     normal distribution of their responses."""
     train, y = source.train.y, source.test.y
@@ -161,11 +167,11 @@ def fit_judge(plan: FitPlan, source: DividedTable, progress: bool) -> EvalX:
 
 
 def judge_by_evalx(
-    judge: EvalX, result: FitResult, source: DividedTable, seed: int
+    judge: EvalX, result: FitResult, source: JudgedRows, seed: int, draws: int = JUDGED_DRAWS
 ) -> tuple[ScoreRow, SizeCurve]:
     """What EVAL-X makes of the explainer's masks, and of its ranking at every size."""
     x, y = source.test.x, source.test.y
-    posterior = explain(result, x, draws=JUDGED_DRAWS, seed=seed)
+    posterior = explain(result, x, draws=draws, seed=seed)
     site = mask_means(posterior)
     masks = _hard(masks_of(posterior)[site.attrs["site"]].values)
     each = [judge.scores(x, y, torch.from_numpy(chain).to(x.device), seed=seed) for chain in masks]
@@ -186,7 +192,7 @@ def _hard(masks: np.ndarray) -> np.ndarray:
     return (masks > masks.mean(-1, keepdims=True)).astype(masks.dtype)
 
 
-def _curve(judge: EvalX, ranking: Tensor, source: DividedTable, seed: int) -> SizeCurve:
+def _curve(judge: EvalX, ranking: Tensor, source: JudgedRows, seed: int) -> SizeCurve:
     rows = slice(0, CURVE_ROWS)
     x, y = source.test.x[rows], source.test.y[rows]
     sizes = _sizes(judge.entries)
@@ -208,7 +214,7 @@ def _sizes(entries: int) -> list[int]:
     return sorted({int(size) for size in np.unique(np.ceil(spread - 1e-9))})
 
 
-def _row(who: str, size: float, each: Sequence[Any], source: DividedTable) -> ScoreRow:
+def _row(who: str, size: float, each: Sequence[Any], source: JudgedRows) -> ScoreRow:
     figures, spreads = {}, {}
     for name in FIGURES:
         values = [asdict(scores).get(name) for scores in each]
@@ -220,7 +226,7 @@ def _row(who: str, size: float, each: Sequence[Any], source: DividedTable) -> Sc
     return ScoreRow(who, size, figures, spreads)
 
 
-def _in_own_units(name: str, value: float, source: DividedTable) -> float:
+def _in_own_units(name: str, value: float, source: JudgedRows) -> float:
     """From a standardised response to the table's own: a density shrinks as its unit does."""
     if source.data.task == "classification":
         return value

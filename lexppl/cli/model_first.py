@@ -11,7 +11,7 @@ from pathlib import Path
 from lexppl.atomic_output import is_full_disk
 from lexppl.choices.methods import METHODS
 from lexppl.choices.settings import NETWORK
-from lexppl.cli.outputs import ENCODING, EXPLAINER
+from lexppl.cli.outputs import ENCODING, EXPLAINER, MODEL
 from lexppl.cli.signals import deferred_interrupts
 from lexppl.cli.standard_error import tell
 from lexppl.data import DividedTable
@@ -81,7 +81,7 @@ def what_follows(folder: Path) -> Iterator[Rest]:
             raise
         with deferred_interrupts(raises=False):
             for path in folder.iterdir():
-                if path.name not in (EXPLAINER, ENCODING):
+                if path.name not in MODEL:
                     shutil.rmtree(path) if path.is_dir() else path.unlink()
             rest.error = error
 

@@ -3,4 +3,7 @@
 POSTERIOR, IMPORTANCE, REPORT = "posterior.nc", "importance.csv", "report.html"
 EXPLAINER, ENCODING, PATH = "explainer", "encoding.json", "penalty_path.csv"
 DIRECTIONS, ROWS = "directions.csv", "rows.csv"
-OUTPUTS = (POSTERIOR, IMPORTANCE, REPORT, EXPLAINER, ENCODING, PATH, DIRECTIONS, ROWS)
+VOCABULARY, TEXTS = "vocabulary.json", "texts.json"
+MODEL = (EXPLAINER, ENCODING, VOCABULARY, TEXTS)
+"""What is written of the model, before what follows from it."""
+OUTPUTS = (*MODEL, POSTERIOR, IMPORTANCE, REPORT, PATH, DIRECTIONS, ROWS)

@@ -12,11 +12,13 @@ from lexppl.cli.errors import UsageError, told
 from lexppl.cli.exit_codes import FAILED, INTERRUPTED, MISUSED
 from lexppl.cli.options.arguments import parse
 from lexppl.cli.options.checks import check_options
+from lexppl.cli.options.image_and_text_options import TABLE, kind_of_data
 from lexppl.cli.signals import ended_as_by_ctrl_c
 
 COMMANDS: Mapping[str, str] = MappingProxyType(
     {
         "explain": "lexppl.cli.explain_command:run_explain",
+        "explain images and texts": "lexppl.cli.images_and_texts.explain_rows:run_explain_rows",
         "evaluate": "lexppl.cli.evaluate_command:run_evaluate",
         "compare": "lexppl.cli.compare_command:run_compare",
         "impute": "lexppl.cli.impute_command:run_impute",
@@ -47,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         options = parse(words)
         check_options(options)
         with ended_as_by_ctrl_c():
-            return _command(options.command)(options, ["lexppl", *words])
+            return _command(_name(options))(options, ["lexppl", *words])
     except UsageError as error:
         return _fail(error, MISUSED, debug)
     except BrokenPipeError:
@@ -60,6 +62,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("lexppl: interrupted; nothing was written", file=sys.stderr)
         return INTERRUPTED
+
+
+def _name(options: Any) -> str:
+    """The command by its name in :data:`COMMANDS`."""
+    name: str = options.command
+    if name == "explain" and kind_of_data(options) != TABLE:
+        return "explain images and texts"
+    return name
 
 
 def _command(name: str) -> Callable[[Any, Sequence[str]], int]:

@@ -37,12 +37,7 @@ def read_source(options: argparse.Namespace, device: torch.device) -> DividedTab
     if name in shipped_names():
         return divided_set(name, **division).to(device)
     path = Path(name).expanduser()
-    file_format = FileFormat(
-        missing=tuple(options.missing),
-        separator=_separator(options.separator),
-        decimal=options.decimal,
-        text_encoding=options.encoding,
-    )
+    file_format = file_format_of(options)
     return divided_frame(
         read_frame(path, file_format, column_names=options.column_names),
         options.target,
@@ -60,6 +55,16 @@ def read_source(options: argparse.Namespace, device: torch.device) -> DividedTab
         name=table_name(path),
         **division,
     ).to(device)
+
+
+def file_format_of(options: argparse.Namespace) -> FileFormat:
+    """How a table's file is written, as typed."""
+    return FileFormat(
+        missing=tuple(options.missing),
+        separator=_separator(options.separator),
+        decimal=options.decimal,
+        text_encoding=options.encoding,
+    )
 
 
 def capped(source: DividedTable, seed: int, most: int = MOST_ROWS_APART) -> DividedTable:

@@ -405,10 +405,12 @@ def _trees(plan: FitPlan, rows: EncodedRows) -> TreePredictor | None:
 def _system(plan: FitPlan, settings: Settings, x: Tensor) -> System:
     with seeded(plan.seed):
         system = system_for(plan.method, settings).to(x.device, x.dtype)
-        return _by_common_optimizer(system) if plan.rate_given else system
+        return by_common_optimizer(system) if plan.rate_given else system
 
 
-def _by_common_optimizer(system: System) -> System:
+def by_common_optimizer(system: System) -> System:
+    """The system with one Adam for all of its stages, at the rate that the fit is given."""
+
     def build() -> list[Stage]:
         return [replace(stage, optimizer=None, learning_rate=None) for stage in system.build()]
 

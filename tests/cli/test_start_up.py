@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.test_bad_input import USAGE
+from tests.cli.test_images_and_texts_refused import TYPED as IMAGES_AND_TEXTS
 
 HEAVY = (
     "arviz",
@@ -72,6 +73,9 @@ REFUSED = [
     ["impute", "wine", "--device", "cuda:"],
 ]
 REFUSED += [words for words, _ in USAGE.values()]
+REFUSED += [
+    [*words, *(OUT if words[0] == "explain" else [])] for words, _ in IMAGES_AND_TEXTS.values()
+]
 
 
 def ran(folder: Path, commands: list[list[str]]) -> list[tuple[int, list[str]]]:
@@ -85,6 +89,8 @@ def ran(folder: Path, commands: list[list[str]]) -> list[tuple[int, list[str]]]:
 def folder(tmp_path):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "there.txt").write_text("")
+    (tmp_path / "squares").mkdir()
+    (tmp_path / "texts.csv").write_text("review,verdict\n")
     return tmp_path
 
 

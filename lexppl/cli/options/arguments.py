@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 import lexppl
 from lexppl.choices.data_sets import synthetic_names
-from lexppl.choices.imputers import IMPUTERS
+from lexppl.choices.imputers import IMPUTERS, OF_PIXELS, OF_WORDS
 from lexppl.choices.methods import DEFAULT_METHOD, METHODS
 from lexppl.choices.posteriors import GUIDES, INFERENCES, PRIOR_SCALE
 from lexppl.choices.regimes import Regime
@@ -23,6 +23,12 @@ from lexppl.cli.options.help_texts import (
     EXPLAIN_MORE,
     IMPUTE,
     IMPUTE_MORE,
+)
+from lexppl.cli.options.image_and_text_options import (
+    FDR,
+    SHARE,
+    image_and_text_options,
+    image_options,
 )
 from lexppl.cli.options.table_options import table_options
 from lexppl.cli.options.typed_values import (
@@ -134,17 +140,19 @@ def _explain(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "data",
         metavar="DATA",
-        help="a data set's name (below), or a table: .csv, .tsv (also .gz), .parquet or .xlsx",
+        help="a data set's name (below), a table: .csv, .tsv (also .gz), .parquet or .xlsx, or a "
+        "folder that has a folder of images for each class",
     )
     command.add_argument("--out", metavar="DIR", required=True, help="folder to write to")
     command.add_argument(
         "--overwrite", action="store_true", help="replace what an earlier run left in DIR"
     )
     table_options(command.add_argument_group("the table"))
+    image_and_text_options(command.add_argument_group("images and texts"))
     _model_options(command, None, replicates=4, penalty=None, methods=True)
     _posterior_options(command.add_argument_group("a posterior of the weights, for lex"))
     _black_box_options(command.add_argument_group("explaining a model of yours (a black box)"))
-    _fit_options(command, BY_ROWS, BY_ROWS, 0.2, tested="held out, scored and explained")
+    _fit_options(command, BY_ROWS, BY_ROWS, SHARE, tested="held out, scored and explained")
     found = command.add_argument_group("what is found")
     found.add_argument(
         "--row",
@@ -153,13 +161,13 @@ def _explain(command: argparse.ArgumentParser) -> None:
         default=[],
         metavar="N",
         help="explain this row of the table feature by feature, counted from 0 after rows that "
-        "are dropped, as in report.html and posterior.nc (repeat for more; default: three "
-        "held-out rows)",
+        "are dropped, as in report.html and posterior.nc; of images, and of texts of a set by "
+        "name, among those held out (repeat for more; default: three held-out rows)",
     )
     found.add_argument(
         "--fdr",
         type=fraction(of="the features found"),
-        default=0.1,
+        default=FDR,
         metavar="RATE",
         help="false discovery rate: of the features that are called found, at most this share is "
         "expected to gain nothing on held-out rows (default: 0.1)",
@@ -187,6 +195,7 @@ def _impute(command: argparse.ArgumentParser) -> None:
     command.add_argument("--out", metavar="FILE", help="write the figures as JSON too")
     command.add_argument("--overwrite", action="store_true", help="replace FILE")
     table_options(command.add_argument_group("the table"))
+    image_options(command.add_argument_group("images"))
     group = command.add_argument_group("the imputers")
     group.add_argument(
         "--imputers", metavar="A,B,…", help="see below (default: all but those that take longer)"
@@ -214,9 +223,9 @@ def _impute(command: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--test-share",
         type=fraction(of="the rows"),
-        default=0.2,
+        default=SHARE,
         metavar="SHARE",
-        help="share of rows held out and scored (default: 0.2)",
+        help=f"share of rows held out and scored (default: {SHARE:g})",
     )
     # All others are fitted on.
     command.set_defaults(valid_share=None)
@@ -258,14 +267,16 @@ def _model_options(
         help="instead: each row keeps as many as pay, at LAMBDA nats each; auto chooses it from "
         f"the data, for lex (default: {usual_penalty})",
     )
+    others = {**OF_PIXELS, **OF_WORDS} if methods else {}
     group.add_argument(
         "--imputer",
-        choices=tuple(IMPUTERS),
+        choices=(*IMPUTERS, *others),
         metavar="LAW",
         help="what hidden features are replaced with: "
         + "; ".join(f"{name}, {meaning}" for name, meaning in IMPUTERS.items())
         + f" (default: {imputer}"
-        + (", and constant for methods of one imputation)" * methods or ")"),
+        + (", and constant for methods of one imputation)" * methods or ")")
+        + (_of_others() if methods else ""),
     )
     if methods:
         group.add_argument(
@@ -291,6 +302,15 @@ def _model_options(
             "cover other rows to fit on, and not other seeds alone (default: "
             f"with two replicates or more, of at most {BOOTSTRAP_ROWS} rows)",
         )
+
+
+def _of_others() -> str:
+    """What hides pixels and words."""
+    pixels, words = (
+        "; ".join(f"{name}, {meaning}" for name, meaning in named.items())
+        for named in (OF_PIXELS, OF_WORDS)
+    )
+    return f". Of images also {pixels}. Of texts {words} (default: padding)"
 
 
 def _posterior_options(group: argparse._ArgumentGroup) -> None:
@@ -412,9 +432,9 @@ def _fit_options(
         group.add_argument(
             "--test-share",
             type=fraction(of="the rows"),
-            default=0.2,
+            default=SHARE,
             metavar="SHARE",
-            help=f"share of rows {tested} (default: 0.2)",
+            help=f"share of rows {tested} (default: {SHARE:g})",
         )
 
 

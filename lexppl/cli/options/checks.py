@@ -8,12 +8,17 @@ from pathlib import Path
 
 from lexppl.atomic_output import check_output_file, check_output_folder
 from lexppl.choices.compared import LIBRARIES
-from lexppl.choices.imputers import IMPUTERS, LEARNED
+from lexppl.choices.imputers import IMPUTERS, LEARNED, OF_PIXELS, image_imputers
 from lexppl.choices.methods import METHODS
 from lexppl.choices.regimes import Regime
 from lexppl.choices.settings import check_settings
 from lexppl.cli.errors import UsageError
 from lexppl.cli.options.data_name import check_data_name
+from lexppl.cli.options.image_and_text_options import (
+    IMAGES,
+    check_images_and_texts,
+    kind_of_data,
+)
 from lexppl.cli.options.posterior_options import posterior_of
 from lexppl.cli.outputs import OUTPUTS
 
@@ -48,7 +53,7 @@ def check_options(options: argparse.Namespace) -> None:
                 "and their judge, see every value; give --drop-missing"
             )
     if options.command == "impute":
-        imputers_of(options.imputers)
+        imputers_of(options.imputers, kind_of_data(options) == IMAGES)
         if options.hide_missing:
             raise UsageError(
                 "--hide-missing is for lexppl explain: a hidden value must be known to be scored; "
@@ -61,6 +66,7 @@ def check_options(options: argparse.Namespace) -> None:
         check_output_file(options.out, options.overwrite)
     if options.command != "evaluate":
         check_data_name(options)
+        check_images_and_texts(options)
     if options.command == "explain" and options.black_box:
         check_black_box(options)
 
@@ -88,8 +94,12 @@ def methods_of(text: str) -> list[str]:
     return names
 
 
-def imputers_of(text: str | None) -> list[str]:
+def imputers_of(text: str | None, images: bool = False) -> list[str]:
     """The imputers that are scored, from their names between commas; all but the slow if None.
+
+    Args:
+        text: as typed.
+        images: whether those of images are meant, and not those of tables.
 
     Raises:
         UsageError: none, one that is not there, or one twice.
@@ -98,9 +108,10 @@ def imputers_of(text: str | None) -> list[str]:
         >>> imputers_of("marginal, vaeac")
         ['marginal', 'vaeac']
     """
+    usual = image_imputers() if images else IMPUTERS
     if text is None:
-        return list(IMPUTERS)
-    known = (*IMPUTERS, *LEARNED)
+        return [name for name in usual if name not in OF_PIXELS]
+    known = (*usual, *LEARNED)
     names = [name.strip() for name in text.split(",") if name.strip()]
     unknown = [name for name in names if name not in known]
     if unknown or not names:

@@ -1,10 +1,16 @@
-"""DATA as it is typed: the name of a data set that comes along, or a table's file."""
+"""DATA as it is typed: the name of a data set, a table's file, or a folder of images."""
 
 import argparse
 import difflib
 from pathlib import Path
 
-from lexppl.choices.data_sets import TARGETS, shipped_names, synthetic_names
+from lexppl.choices.data_sets import (
+    TARGETS,
+    image_names,
+    shipped_names,
+    synthetic_names,
+    text_names,
+)
 from lexppl.cli.errors import UsageError
 
 TABLE_OPTIONS = (
@@ -28,12 +34,14 @@ TABLE_OPTIONS = (
 
 
 def check_data_name(options: argparse.Namespace) -> None:
-    """Refuse what is neither a data set that comes along nor a file.
+    """Refuse what is neither a data set by name nor there.
 
     Raises:
         UsageError: neither; or options for tables with a set that comes along.
     """
     name = options.data
+    if name in (*image_names(), *text_names()):
+        return
     if name in shipped_names():
         _refuse_table_options(options)
         return
@@ -52,7 +60,8 @@ def _refuse_table_options(options: argparse.Namespace) -> None:
 
 
 def _unknown(name: str, path: Path) -> str:
-    close = difflib.get_close_matches(name, shipped_names(), n=1, cutoff=0.6)
+    known = (*shipped_names(), *image_names(), *text_names())
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     if path.suffix or len(path.parts) > 1:
         return f"there is no file {name!r}"
     if close:

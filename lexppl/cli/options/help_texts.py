@@ -1,7 +1,7 @@
 """What the commands say of themselves."""
 
 from lexppl.choices.compared import LIBRARIES
-from lexppl.choices.data_sets import TARGETS, synthetic_names
+from lexppl.choices.data_sets import TARGETS, image_names, synthetic_names, text_names
 from lexppl.choices.imputers import IMPUTERS, LEARNED
 from lexppl.choices.methods import METHODS
 
@@ -35,6 +35,9 @@ EXPLAIN_MORE = f"""\
 data sets that need no file:
   {", ".join(TARGETS)}
   with known truth: {", ".join(synthetic_names())}
+data sets of images and texts, whose files lie under --root:
+  {", ".join(image_names())},
+  {", ".join(text_names())}
 
 what is written to --out:
   report.html     everything in one page: open it in a browser
@@ -45,6 +48,8 @@ what is written to --out:
   posterior.nc    the posterior of the masks, for ArviZ: arviz.from_netcdf("posterior.nc")
   explainer/      the fitted model: lexppl.load("explainer")
   encoding.json   how columns became features (not for synthetic sets)
+  of images and texts: no directions.csv; importance.csv has the patches, or the words by how much
+  of them is kept; vocabulary.json and texts.json say how texts are read
 
 examples:
   lexppl explain breast_cancer --out results
@@ -53,6 +58,9 @@ examples:
   lexppl explain houses.csv --target price --drop-missing --out results
   lexppl explain wine --method l2x --k 3 --out results
   lexppl explain patients.csv --target outcome --black-box model.joblib --trust-black-box --out r
+  lexppl explain mnist --root ~/data --patches 4 --out results
+  lexppl explain radiographs/ --size 64 --grayscale --out results
+  lexppl explain reviews.csv --text review --target stars --keep-words end --out results
 
 Ctrl-C ends the fit; the best state so far is still written. Ctrl-C again ends without."""
 
@@ -100,4 +108,5 @@ imputers, by what hidden features are replaced with:
 examples:
   lexppl impute breast_cancer
   lexppl impute houses.csv --target price --imputers marginal,conditional-gaussian,vaeac
-  lexppl impute wine --rates 0.25,0.75 --out imputers.json"""
+  lexppl impute wine --rates 0.25,0.75 --out imputers.json
+  lexppl impute mnist --root ~/data --patches 4 --imputers marginal,gaussian-mixture"""

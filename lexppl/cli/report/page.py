@@ -80,7 +80,7 @@ def report_context(findings: ReportData) -> dict[str, Any]:
         "single_note": single_note(findings),
         "reading": reading(findings),
         "rows_caption": rows_caption(findings),
-        "scores": {"head": head, "rows": [_with_spreads(line) for line in rows]},
+        "scores": {"head": head, "rows": [with_spreads(line) for line in rows]},
         "score_notes": score_notes(findings),
         "sizes_alt": f"{figure} against the number of features kept",
         "sizes_caption": "" if curve is None else sizes_caption(curve, figure),
@@ -93,7 +93,7 @@ def report_context(findings: ReportData) -> dict[str, Any]:
     }
 
 
-def _with_spreads(line: list[str]) -> list[Any]:
+def with_spreads(line: list[str]) -> list[Any]:
     """Figures apart from their spread, for which a narrow page has no room."""
     figures = [cell.replace("-", "−").partition(" ± ") for cell in line[1:]]
     return [line[0], *({"value": value, "spread": spread} for value, _, spread in figures)]
@@ -109,7 +109,8 @@ def _path_caption(path: PenaltyPath) -> str:
     )
 
 
-def _objective(plan: FitPlan) -> str:
+def objective(plan: FitPlan) -> str:
+    """What is maximised, in words."""
     if not METHODS[plan.method].takes("imputations"):
         return METHODS[plan.method].summary
     return (
@@ -142,7 +143,7 @@ def _settings(findings: ReportData) -> list[tuple[str, str]]:
             else f"selector {_widths(plan.hidden)}, ReLU",
         ),
         ("predictor", findings.predictor),
-        ("objective", _objective(plan)),
+        ("objective", objective(plan)),
         (
             "fit",
             draws_text(findings) if result.sampler is not None else _fit(findings),
@@ -155,8 +156,7 @@ def _settings(findings: ReportData) -> list[tuple[str, str]]:
         ("seed", str(plan.seed)),
         ("mask draws a row", str(findings.draws)),
         ("device", findings.device),
-        ("versions", ", ".join(f"{name} {_version(name)}" for name in VERSIONS)),
-        ("Python", f"{platform.python_version()} on {platform.system()} {platform.machine()}"),
+        *versions(),
     ]
     if plan.posterior is not None:
         settings.insert(5, ("weights", plan.posterior.words))
@@ -227,6 +227,14 @@ def _rate(plan: FitPlan) -> str:
 
 def _widths(widths: Sequence[int]) -> str:
     return "–".join(str(width) for width in widths)
+
+
+def versions() -> list[tuple[str, str]]:
+    """What it was run by."""
+    return [
+        ("versions", ", ".join(f"{name} {_version(name)}" for name in VERSIONS)),
+        ("Python", f"{platform.python_version()} on {platform.system()} {platform.machine()}"),
+    ]
 
 
 def _version(name: str) -> str:

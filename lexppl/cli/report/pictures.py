@@ -44,13 +44,13 @@ def pictures(findings: ReportData) -> dict[str, Picture | None]:
         "rows": lambda width: plot_heatmap(posterior, SHOWN_ROWS, ranked, width),
         "sizes": None
         if curve is None
-        else lambda width: _size_picture(curve, measure(findings), width),
+        else lambda width: size_picture(curve, measure(findings), width),
         "history": None
         if len(findings.result.history) == 0
         else lambda width: plot_history(findings.result.history, width),
         "path": None if path is None else lambda width: plot_penalty_path(path.table, width),
     }
-    return {name: None if draw is None else _both(draw) for name, draw in drawn.items()}
+    return {name: None if draw is None else both(draw) for name, draw in drawn.items()}
 
 
 def dependences(findings: ReportData) -> list[tuple[str, str]]:
@@ -62,11 +62,12 @@ def dependences(findings: ReportData) -> list[tuple[str, str]]:
     ]
 
 
-def _both(draw: Callable[[float], Figure]) -> Picture:
+def both(draw: Callable[[float], Figure]) -> Picture:
+    """A picture for either page."""
     return Picture(data_uri(draw(WIDE)), data_uri(draw(NARROW)))
 
 
-def _size_picture(curve: SizeCurve, name: str, width: float) -> Figure:
+def size_picture(curve: SizeCurve, name: str, width: float) -> Figure:
     """Accuracy against k with its controls: as many features chosen at random, and all of them."""
     figure = plot_accuracy_by_size(curve.sizes, curve.ranked, width=width)
     axes = figure.axes[0]

@@ -2,8 +2,7 @@
 
 from lexppl.cli.report.styles import STYLES
 
-TEMPLATE = (
-    """\
+START = """\
 <!DOCTYPE html>
 <html lang="en">
 <head>
@@ -13,8 +12,9 @@ TEMPLATE = (
 <title>{{ title }}</title>
 <style>
 """
-    + STYLES
-    + """\
+"""Before the styles."""
+
+OPENING = """\
 </style>
 </head>
 <body>
@@ -36,6 +36,10 @@ srcset="{{ one.narrow }}"><img src="{{ one.wide }}" alt="{{ alt }}"></picture>{%
 {% for warning in warnings %}<p><strong>Mind:</strong> {{ warning }}</p>
 {% endfor %}</div>{% endif %}
 
+"""
+"""After them, to what was found."""
+
+RANKING = """\
 <h2>What matters</h2>
 {% macro ranking(lines, name) %}<div class="wide" tabindex="0" role="region" \
 aria-label="{{ name }}"><table class="ranking">
@@ -95,6 +99,10 @@ over replicates{% if replicates > 1 %}; thin lines go from the lowest to the hig
 {% for paragraph in reading %}<p>{{ paragraph }}</p>
 {% endfor %}
 
+"""
+"""What was found of the features of a table."""
+
+SINGLE_ROWS = """\
 <h2>Row by row</h2>
 {% for row in single_rows %}<section class="row" aria-labelledby="row-{{ row.number }}">
 <h3 id="row-{{ row.number }}">Row {{ row.number }}: {{ row.predicted }}</h3>
@@ -114,9 +122,17 @@ width:{{ bar.width }}%{% endif %}"></i></span></td><td>{{ bar.step }}</td>\
 {% endfor %}</tbody></table></section>
 {% endfor %}
 {% if single_rows %}<p class="note">{{ single_note }}</p>{% endif %}
+"""
+"""Single rows, step by step."""
+
+HEAT_MAP = """\
 <figure>{{ picture(pictures.rows, "Heat map of rows by features: " ~ kind.meaning) }}
 <figcaption>{{ rows_caption }}</figcaption></figure>
 
+"""
+"""The rows of a table."""
+
+CLOSING = """\
 <h2>Do the chosen features suffice?</h2>
 <div class="wide" tabindex="0" role="region" aria-label="Held-out scores"><table class="scores">
 <thead><tr>{% for cell in scores.head %}<th scope="col"\
@@ -161,4 +177,6 @@ alike.</figcaption></figure>{% endif %}
 </body>
 </html>
 """
-)
+"""The scores, the fit, and what was run."""
+
+TEMPLATE = START + STYLES + OPENING + RANKING + SINGLE_ROWS + HEAT_MAP + CLOSING

@@ -213,23 +213,36 @@ def rows_caption(findings: ReportData) -> str:
 
 def score_notes(findings: ReportData) -> list[str]:
     """What to know of the scores."""
-    notes = ["Means over replicates ± their standard deviation; log-likelihood in nats a row."]
     classes = findings.source.data.class_names
-    if classes is not None:
-        of = "of the rarer class" if len(classes) == 2 else "mean over the classes"
+    judged = _score(findings, "EVAL-X") is not None
+    notes = notes_on_scores(0 if classes is None else len(classes), judged)
+    if findings.black_box is not None:
+        notes.append("Scores are against the labels; the agreement is with the black box.")
+    return notes
+
+
+def notes_on_scores(classes: int, judged: bool, features: str = "features") -> list[str]:
+    """What to know of scores.
+
+    Args:
+        classes: how many there are; 0 for a response.
+        judged: whether EVAL-X is among them.
+        features: what the entries of a mask are.
+    """
+    notes = ["Means over replicates ± their standard deviation; log-likelihood in nats a row."]
+    if classes:
+        of = "of the rarer class" if classes == 2 else "mean over the classes"
         notes[0] += (
             f" Average precision (avg precision): {of}; the base rate, which knows nothing of a "
             "row, has the class's share of the rows."
         )
-    if _score(findings, "EVAL-X") is not None:
+    if judged:
         notes.append(
             "An explainer that is trained together with its predictor could hide the answer in "
-            "which features it keeps. EVAL-X is a judge against that: a predictor trained on "
-            "random choices of features, which is then shown only what the explainer keeps. If the "
-            "explainer scores much better than EVAL-X does on its features, do not trust it."
+            f"which {features} it keeps. EVAL-X is a judge against that: a predictor trained on "
+            f"random choices of {features}, which is then shown only what the explainer keeps. If "
+            f"the explainer scores much better than EVAL-X does on its {features}, do not trust it."
         )
-    if findings.black_box is not None:
-        notes.append("Scores are against the labels; the agreement is with the black box.")
     return notes
 
 

@@ -1,0 +1,199 @@
+"""An explainer of images or texts: its plan, its fit, and the judges beside it."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import Tensor, nn
+
+from lexppl.choices.imputers import OF_WORDS
+from lexppl.choices.methods import METHODS
+from lexppl.choices.settings import usual_imputer
+from lexppl.cli.images_and_texts.divided_rows import DividedRows, Part
+from lexppl.cli.options.plan_options import FIT
+from lexppl.cli.report.findings import counted
+from lexppl.cli.standard_error import tell
+from lexppl.evaluation import FittedPredictor, fit_predictor
+from lexppl.evaluation.refits.evalx import EvalX, fit_evalx
+from lexppl.inference import FitResult, System, entropy_unit, fit
+from lexppl.inference.contexts import seeded
+from lexppl.models import BigramImputer, UnigramImputer, regime_targets
+from lexppl.models.imputers.by_name import imputer_of
+from lexppl.systems import Settings, system_for
+from lexppl.tabular.fit_plan import FitPlan, plan_for
+from lexppl.tabular.table_fit import by_common_optimizer
+
+BATCH = 100
+STEPS_OF_IMAGES, STEPS_OF_TEXTS = 400, 200
+LEAST_EPOCHS, MOST_EPOCHS = 5, 200
+"""Where nobody says how many: what takes minutes of 2,000 rows."""
+RATE_OF_TEXTS = 5e-3
+"""Of Adam, where nobody says: vectors of words, of which a batch has few, learn slowly."""
+WORDS_KEPT = 10
+"""By a method that keeps a given number of words, where nobody says; L2X's. LEX is one: of
+hundreds of places each is worth so little at first that a penalty a word leaves none."""
+JUDGE_EPOCHS, JUDGE_PATIENCE = 3, 10
+"""EVAL-X, which sees random masks, learns for so many times as many epochs as the explainer, and
+ends where it no longer gets better."""
+
+
+@dataclass(frozen=True, eq=False)
+class FittedRows:
+    """An explainer, how it was fitted, and the predictor that was fitted on everything before, for
+    methods that explain one."""
+
+    plan: FitPlan
+    result: FitResult
+    full: FittedPredictor | None
+
+
+def plan_of_rows(options: argparse.Namespace, source: DividedRows) -> FitPlan:
+    """The plan of what was typed.
+
+    Weights of networks of texts do not decay: the decay of a fit is an L2 term of the gradient,
+    which flattens the selector of words (:func:`lexppl.models.texts`).
+
+    Raises:
+        ValueError: a k above the number of entries.
+    """
+    rows, entries = len(source.train), source.data.n_entries
+    method = METHODS[options.method]
+    wanted = ("k", "penalty", "imputer", "masks", "imputations", "folds", *FIT)
+    typed = {name: getattr(options, name) for name in wanted}
+    settings: dict[str, Any] = {
+        name: value
+        for name, value in typed.items()
+        if value is not None and (name in FIT or method.takes(name))
+    }
+    size = settings.setdefault("batch_size", min(BATCH, math.ceil(rows / 3)))
+    steps = STEPS_OF_TEXTS if source.are_texts else STEPS_OF_IMAGES
+    epochs = math.ceil(steps / math.ceil(rows / size))
+    settings.setdefault("epochs", max(LEAST_EPOCHS, min(MOST_EPOCHS, epochs)) * method.epochs)
+    settings.setdefault("imputer", "padding" if source.are_texts else usual_imputer(method))
+    if source.are_texts and method.takes("k") and "penalty" not in settings:
+        settings.setdefault("k", min(WORDS_KEPT, entries))
+    plan = plan_for(
+        rows,
+        entries,
+        options.method,
+        unit=entropy_unit(source.train.y, len(source.data.class_names)),
+        bootstrap=options.replicates if options.bootstrap else 0,
+        **settings,
+    )
+    if not source.are_texts:
+        return plan
+    rate = plan.learning_rate if plan.rate_given else RATE_OF_TEXTS
+    return replace(plan, weight_decay=0.0, learning_rate=rate)
+
+
+def fit_rows(plan: FitPlan, source: DividedRows, quiet: bool) -> FittedRows:
+    """Fit the explainer, and first the predictor that it explains, where the method explains one.
+
+    Args:
+        plan: how.
+        source: the rows.
+        quiet: show no progress.
+
+    Raises:
+        KeyboardInterrupt: interrupted before there was anything to keep.
+    """
+    full, observed = None, None
+    if plan.needs_full_predictor:
+        tell("fitting the predictor that sees everything", quiet)
+        full = fit_full(plan, source, not quiet)
+        if full.result.interrupted:
+            raise KeyboardInterrupt
+        observed = full.predictor
+    tell(f"fitting the explainer, {counted(plan.replicates, 'replicate')}", quiet)
+    has_own_rate = METHODS[plan.method].own_rate is not None and not plan.rate_given
+    result = fit(
+        _system(plan, source, observed),
+        _pair(source.train, observed),
+        valid=None if source.valid is None else _pair(source.valid, observed),
+        replicates=plan.replicates,
+        bootstrap=plan.bootstrap,
+        epochs=plan.epochs,
+        batch_size=plan.batch_size,
+        learning_rate=None if has_own_rate else plan.schedule,
+        weight_decay=plan.weight_decay,
+        seed=plan.seed,
+        progress=not quiet,
+    )
+    if len(result.history) == 0:
+        raise KeyboardInterrupt
+    result.entry_names = source.data.entry_names
+    result.class_names = source.data.class_names
+    return FittedRows(plan, result, full)
+
+
+def fit_full(plan: FitPlan, source: DividedRows, progress: bool) -> FittedPredictor:
+    """Fit a predictor that sees everything, of the explainer's own network."""
+    return fit_predictor(
+        _pair(source.train, None),
+        valid=None if source.valid is None else _pair(source.valid, None),
+        architecture=source.architecture,
+        epochs=plan.epochs,
+        batch_size=plan.batch_size,
+        learning_rate=plan.schedule,
+        weight_decay=plan.weight_decay,
+        patience=None,
+        seed=plan.seed,
+        progress=progress,
+    )
+
+
+def fit_evalx_of(plan: FitPlan, source: DividedRows, progress: bool) -> EvalX:
+    """Fit EVAL-X on the rows that the explainer was fitted on; what is hidden is black, or
+    padding."""
+    return fit_evalx(
+        _pair(source.train, None),
+        valid=None if source.valid is None else _pair(source.valid, None),
+        architecture=source.architecture,
+        epochs=JUDGE_EPOCHS * plan.epochs,
+        batch_size=plan.batch_size,
+        learning_rate=plan.learning_rate,
+        weight_decay=plan.weight_decay,
+        patience=JUDGE_PATIENCE,
+        seed=plan.seed,
+        progress=progress,
+    )
+
+
+def _pair(part: Part, observed: nn.Module | None) -> tuple[Tensor, Tensor]:
+    """Rows and labels, or what a predictor says of them."""
+    if observed is None:
+        return part.x, part.y
+    return part.x, regime_targets("self post-hoc", part.x, predictor=observed)
+
+
+def _system(plan: FitPlan, source: DividedRows, black_box: nn.Module | None) -> System:
+    x = source.train.x
+    settings = Settings(
+        features=source.architecture,
+        classes=len(source.data.class_names),
+        k=plan.k,
+        penalty=None if isinstance(plan.penalty, str) else plan.penalty,
+        black_box=black_box,
+        masks=plan.masks,
+        imputations=plan.imputations,
+        folds=plan.folds,
+        unit=plan.unit,
+        imputer=_imputer(plan, source) if METHODS[plan.method].takes("imputer") else None,
+    )
+    with seeded(plan.seed):
+        system = system_for(plan.method, settings).to(x.device, x.dtype)
+        return by_common_optimizer(system) if plan.rate_given else system
+
+
+def _imputer(plan: FitPlan, source: DividedRows) -> nn.Module | None:
+    """The imputer of the plan's name, fitted; None for the architecture's own, padding."""
+    name, x = str(plan.imputer), source.train.x
+    if name not in OF_WORDS:
+        return imputer_of(name, x, plan.seed)
+    size: int = getattr(source.architecture, "vocabulary_size", 0)
+    if name == "unigram":
+        return UnigramImputer.fit(x, size)
+    return BigramImputer.fit(x, size, seed=plan.seed) if name == "bigram" else None

@@ -1,0 +1,289 @@
+"""The report on images or texts: everything that was found, in one page that needs no other
+file."""
+
+import importlib.metadata
+import shlex
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from lexppl.choices.imputers import HOLDING_ROWS
+from lexppl.cli.images_and_texts.divided_rows import words_of
+from lexppl.cli.images_and_texts.found_rows import FoundRows
+from lexppl.cli.images_and_texts.printed_rows import (
+    WORD_HEAD,
+    ranking_title,
+    size_line,
+    word_cells,
+)
+from lexppl.cli.report.captions import sizes_caption
+from lexppl.cli.report.image_parts import image_parts
+from lexppl.cli.report.image_report import image_html, text_html
+from lexppl.cli.report.image_template import MAP_STYLES
+from lexppl.cli.report.page import objective, versions, with_spreads
+from lexppl.cli.report.pictures import both, size_picture
+from lexppl.cli.report.single_rows import row_block
+from lexppl.cli.report.styles import STYLES
+from lexppl.cli.report.template import CLOSING, OPENING, SINGLE_ROWS, START
+from lexppl.cli.report.text_parts import text_parts
+from lexppl.cli.report.words import notes_on_scores
+from lexppl.cli.tables import score_cells, size_text
+from lexppl.data import TextDataset
+from lexppl.explanation.importance_kind import PROBABILITY
+from lexppl.plots import plot_history
+
+SHOWN_WORDS = 30
+WORDS = """\
+<h2>Which words matter</h2>
+<div class="wide" tabindex="0" role="region" aria-label="Ranked words"><table class="scores">
+<thead><tr>{% for cell in word_head %}<th scope="col"\
+{% if loop.index in (3, 5) %} class="extra"{% endif %}>{{ cell }}</th>{% endfor %}</tr></thead>
+<tbody>{% for line in words %}<tr>{% for cell in line %}{% if loop.first %}\
+<th scope="row">{{ cell }}</th>{% else %}<td\
+{% if loop.index in (3, 5) %} class="extra"{% endif %}>{{ cell }}</td>{% endif %}{% endfor %}</tr>
+{% endfor %}</tbody></table></div>
+<p class="note">{{ words_note }}</p>
+"""
+READING = """\
+<h2>How to read this</h2>
+{% for paragraph in reading %}<p>{{ paragraph }}</p>
+{% endfor %}
+"""
+OF_IMAGES = START + STYLES + MAP_STYLES + OPENING + "{{ part }}" + READING + CLOSING
+OF_TEXTS = (
+    START
+    + STYLES
+    + MAP_STYLES
+    + OPENING
+    + WORDS
+    + "{{ part }}"
+    + READING
+    + "{% if single_rows %}"
+    + SINGLE_ROWS
+    + "{% endif %}"
+    + CLOSING
+)
+
+
+def write_page(found: FoundRows, path: Path) -> None:
+    """Write the report as one HTML file."""
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
+    template = OF_TEXTS if found.source.are_texts else OF_IMAGES
+    page = environment.from_string(template).render(**_context(found))
+    path.write_text(page, encoding="utf-8")
+
+
+def _context(found: FoundRows) -> dict[str, Any]:
+    """What the template speaks of."""
+    data, curve = found.source.data, found.judgement.curve
+    head, rows = score_cells(found.judgement.scores)
+    entries = data.entries.partition(" of ")[0]
+    judged = any(row.who.startswith("EVAL-X") for row in found.judgement.scores)
+    context: dict[str, Any] = {
+        "version": importlib.metadata.version("lexppl"),
+        "title": f"What predicts {data.target_name} in {data.name}",
+        "subtitle": " · ".join(found.summary()[1:]),
+        "lead": _lead(found),
+        "facts": _facts(found),
+        "warnings": found.warnings,
+        "part": _part(found),
+        "reading": _reading(found),
+        "scores": {"head": [head[0], entries, *head[2:]], "rows": list(map(with_spreads, rows))},
+        "score_notes": notes_on_scores(len(data.class_names), judged, entries),
+        "sizes_alt": f"accuracy against the number of {entries} kept",
+        "sizes_caption": "" if curve is None else sizes_caption(curve, "accuracy"),
+        "pictures": {
+            "sizes": None
+            if curve is None
+            else both(lambda width: size_picture(curve, "accuracy", width)),
+            "path": None,
+            "history": both(lambda width: plot_history(found.result.history, width)),
+        },
+        "command": shlex.join(found.command),
+        "settings": _settings(found),
+        "files": _files(found),
+        "snippet": _snippet(found),
+    }
+    if found.source.are_texts:
+        context |= {
+            "word_head": WORD_HEAD,
+            "words": word_cells(found.ranking, SHOWN_WORDS),
+            "words_note": _words_note(found),
+            "single_rows": [row_block(row) for row in found.rows],
+            "single_note": _single_note(),
+        }
+    return context
+
+
+def _part(found: FoundRows) -> Markup:
+    """The images or the texts themselves."""
+    first, asked = found.numbers
+    source = found.source
+    if not isinstance(source.test, TextDataset):
+        shown = [row.number for row in found.rows]
+        parts = image_parts(found.posterior, asked=() if asked else shown)
+        if found.asked is not None:
+            parts = replace(parts, rows=image_parts(found.asked, asked=asked).rows)
+        return image_html(parts)
+    texts = text_parts(found.posterior, source.test.words[: len(first)])
+    if found.asked is not None:
+        words = words_of(source.by_number(asked))
+        own = text_parts(found.asked, words, asked=asked)
+        texts = replace(texts, groups=(own.groups[0], *texts.groups))
+    return text_html(texts)
+
+
+def _lead(found: FoundRows) -> str:
+    data = found.source.data
+    if found.kind is PROBABILITY:
+        return f"To predict {data.target_name}: {size_line(found)[0].lower()}{size_line(found)[1:]}"
+    return f"What matters to predict {data.target_name}, by the {found.kind.label}."
+
+
+def _facts(found: FoundRows) -> list[dict[str, str]]:
+    """Figures for the head of the page."""
+    data = found.source.data
+    entries = data.entries.partition(" of ")[0]
+    facts = []
+    if found.kind is PROBABILITY:
+        size = f"{size_text(round(found.size.mean, 3))} of {data.n_entries}"
+        facts.append({"value": size, "what": f"{entries} that a row keeps, on average"})
+    for who, what in (
+        ("the explainer", f"accuracy, explainer, from the {entries} it keeps"),
+        ("a predictor", "accuracy, predictor that sees everything"),
+        ("EVAL-X", "accuracy, EVAL-X, from what the explainer keeps"),
+    ):
+        row = next((one for one in found.judgement.scores if one.who.startswith(who)), None)
+        if row is not None and "accuracy" in row.figures:
+            facts.append({"value": f"{100 * row.figures['accuracy']:.1f} %", "what": what})
+    facts.append({"value": f"{len(found.source.test):,}", "what": f"held-out {data.rows}s"})
+    return facts
+
+
+def _reading(found: FoundRows) -> list[str]:
+    """How to read it, a paragraph each."""
+    data = found.source.data
+    hidden = found.hidden_by.partition(": ")[2] or found.hidden_by
+    first = (
+        f"For each {data.rows} the explainer {found.distribution}, replaces the others with "
+        f"{hidden}, and predicts from the result. "
+        if found.kind is PROBABILITY
+        else f"For each {data.rows} the explainer {found.distribution}. "
+    )
+    replicates = (
+        f"{found.plan.replicates} replicates were fitted from different seeds, on the same rows: "
+        "intervals show how far they differ, and speak of the fit, not of the sample of rows."
+        if found.plan.replicates > 1
+        else "There is one replicate, so nothing tells how far this depends on the seed of the "
+        "fit: run it again with --replicates 4."
+    )
+    return [
+        first + "This is about prediction, not about cause: of two "
+        f"{data.entries.partition(' of ')[0]} that say the same, an explainer may take either.",
+        replicates,
+    ]
+
+
+def _words_note(found: FoundRows) -> str:
+    return (
+        f"{ranking_title(found)}, mean over replicates: a word that stands in many texts and is "
+        "always kept comes first. Share kept: of the places where it stands, how many are kept. "
+        "Mostly in: the predicted class whose texts keep most of it. Words of one kind, as good "
+        "and great, have a line each. All words are in importance.csv."
+    )
+
+
+def _single_note() -> str:
+    return (
+        "Each bar is what revealing the word adds to the log-probability of the label that is "
+        "predicted, in nats, averaged over masks, imputations and replicates; the bars add up to "
+        "the prediction exactly. Words are revealed in the order in which this text keeps them, "
+        "the most kept first. For other texts give --row N."
+    )
+
+
+def _settings(found: FoundRows) -> list[tuple[str, str]]:
+    source, plan, history = found.source, found.plan, found.result.history
+    settings = [
+        ("data", f"{found.given}: {source.data.shape}"),
+        ("rows", found.summary()[1]),
+        ("masks", f"{source.data.n_entries} {source.data.entries}; {found.distribution}"),
+        ("hidden", found.hidden_by),
+        ("networks", repr(source.architecture)),
+        ("objective", objective(plan)),
+        (
+            "fit",
+            f"{len(history)} epochs of batches of {plan.batch_size}, Adam at "
+            f"{plan.learning_rate:g}, weight decay {plan.weight_decay:.3g}; "
+            f"{float(history.seconds.sum()):.0f} s",
+        ),
+        ("best epochs", ", ".join(str(int(epoch) + 1) for epoch in found.result.best_epoch)),
+        ("replicates", str(plan.replicates)),
+        ("fits of a bootstrap", str(plan.bootstrap or "none")),
+        ("seed", str(plan.seed)),
+        ("mask draws a row", str(found.draws)),
+        ("device", found.device),
+        *versions(),
+    ]
+    if plan.penalty is not None:
+        settings.insert(3, ("penalty", f"λ = {plan.penalty:.3g} nats"))
+    return settings
+
+
+def _files(found: FoundRows) -> list[tuple[str, str]]:
+    holds = found.plan.imputer in HOLDING_ROWS
+    words = found.source.are_texts
+    meanings: Mapping[str, str] = {
+        "importance.csv": "the words by how much of them is kept, with intervals"
+        if words
+        else f"the {found.source.data.entries} by their row and column, with intervals",
+        "rows.csv": "single rows, step by step",
+        "posterior.nc": f"{found.draws} mask draws of each of {len(found.numbers[0])} held-out "
+        "rows and each replicate, for ArviZ; with their log-likelihood",
+        "explainer/": "the fitted model"
+        + (
+            f"; with the {found.plan.imputer} imputer it holds rows of the training data"
+            if holds
+            else ""
+        ),
+        "vocabulary.json": "the words that it knows, with their numbers",
+        "texts.json": "how many words of a text it reads, and which end of a longer one",
+    }
+    return [(name, meanings[name]) for name in found.written() if name in meanings]
+
+
+def _snippet(found: FoundRows) -> str:
+    lines = [
+        "import arviz, lexppl",
+        "",
+        'posterior = arviz.from_netcdf("posterior.nc")',
+        'explainer = lexppl.load("explainer")',
+    ]
+    if not found.source.are_texts:
+        row = found.rows[0].number if found.rows else found.numbers[0][0]
+        return "\n".join(
+            [
+                *lines[:1],
+                "from lexppl.plots import plot_selection_map",
+                *lines[1:],
+                f"plot_selection_map(posterior, [{row}])",
+            ]
+        )
+    return "\n".join(
+        [
+            "import json, lexppl",
+            "from lexppl.data import Vocabulary, encoded_texts",
+            "from lexppl.explanation import explain",
+            "from lexppl.plots import highlighted_text",
+            "",
+            'explainer = lexppl.load("explainer")',
+            'vocabulary = Vocabulary.load("vocabulary.json")',
+            'x, words = encoded_texts(["a text of yours"], vocabulary,',
+            '                         **json.load(open("texts.json")))',
+            "highlighted_text(explain(explainer, x), 0, words[0])",
+        ]
+    )

@@ -1,0 +1,283 @@
+"""Texts as they are named on the command line: reviews by name, or a column of a table."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+import torch
+
+from lexppl.choices.data_sets import text_names
+from lexppl.cli.errors import UsageError
+from lexppl.cli.images_and_texts.divided_rows import (
+    NONE,
+    ROWS,
+    DividedRows,
+    Places,
+    RowsDescribed,
+    check_rows,
+    left_out,
+)
+from lexppl.cli.source import file_format_of
+from lexppl.data import TextDataset, Vocabulary, imdb, read_frame, texts_of
+from lexppl.data.listing import listed
+from lexppl.data.stratification import some_of_each, stratified_parts, training_and_validation
+from lexppl.data.table_files import table_name
+from lexppl.data.texts import words_of
+from lexppl.models import texts
+
+WORDS, LENGTH = 10_000, 400
+"""Of the vocabulary and of a text, at most, where nobody says; L2X's."""
+SMALL: Mapping[str, int] = MappingProxyType({"embedding": 32, "filters": 32, "hidden": 64})
+"""Networks that are fitted in minutes on a processor."""
+MOST_CLASSES = 50
+VALID_SHARE = 0.2
+"""Of the reviews to fit on, which come without a part to choose an epoch on."""
+
+
+def read_texts(options: argparse.Namespace, device: torch.device) -> DividedRows:
+    """Read the texts that DATA names, in three parts, with the vocabulary of those to fit on.
+
+    Args:
+        options: as typed.
+        device: to put them on.
+
+    Raises:
+        UsageError: a column that is not there.
+        ValueError: files that are not there or cannot be read; a text without words, of unknown
+            words only, or longer than a row without `--keep-words`; labels that are no classes.
+    """
+    source = _imdb(options) if options.data in text_names() else _of_column(options)
+    train, valid, test = source.train, source.valid, source.test
+    small: dict[str, Any] = dict(SMALL)
+    rows = ROWS if options.rows is None else options.rows
+    described = RowsDescribed(
+        name=table_name(Path(options.data)) if options.text else options.data,
+        target_name=train.target_name,
+        class_names=train.class_names,
+        entry_names=train.entry_names,
+        rows="text",
+        entries="words",
+        shape=f"at most {train.length} words of {len(train.vocabulary.words):,} known",
+        left_out=left_out(rows, "texts", [len(train), len(test)]),
+    )
+    return DividedRows(
+        described,
+        train.to(device),
+        None if valid is None else valid.to(device),
+        test.to(device),
+        texts(len(train.vocabulary), train.length, **small),
+        source.numbered.to(device),
+        source.numbers,
+        source.places,
+        "end"
+        if options.data in text_names() and options.keep_words is None
+        else options.keep_words,
+    )
+
+
+def _kept_end(options: argparse.Namespace) -> Literal["start", "end"] | None:
+    """Which end of a longer text is kept; of reviews the end, where they come to a judgement."""
+    typed: Literal["start", "end"] | None = options.keep_words
+    return "end" if typed is None and options.data in text_names() else typed
+
+
+@dataclass(frozen=True)
+class TextParts:
+    """Texts in their parts, the rows that `--row` can name with their numbers, and the
+    numbers of each part's rows."""
+
+    train: TextDataset
+    valid: TextDataset | None
+    test: TextDataset
+    numbered: TextDataset
+    numbers: Places
+    places: tuple[Places, Places, Places]
+
+
+def _imdb(options: argparse.Namespace) -> TextParts:
+    rows = ROWS if options.rows is None else options.rows
+    train, test = imdb(
+        options.root,
+        vocabulary=options.vocabulary or WORDS,
+        length=options.length or LENGTH,
+        keep=_kept_end(options) or "end",
+    )
+    train, valid = train.split(1 - VALID_SHARE, VALID_SHARE, seed=options.seed)
+    train, valid, test = (_some(part, rows, options.seed) for part in (train, valid, test))
+    numbers = np.arange(len(test))
+    check_rows(options.row, len(test), "there are", "held-out texts")
+    return TextParts(train, valid, test, test, numbers, (NONE, NONE, numbers))
+
+
+def _of_column(options: argparse.Namespace) -> TextParts:
+    frame = read_frame(
+        Path(options.data).expanduser(),
+        file_format_of(options),
+        column_names=options.column_names,
+    )
+    frame.columns = [str(column) for column in frame.columns]
+    target = _target(frame, options)
+    cells = frame[[options.text, target]]
+    if options.drop_missing:
+        cells = cells.dropna().reset_index(drop=True)
+    labels = _labels(cells[target], target)
+    strata = pd.factorize(cells[target])[0].astype(np.int64)
+    places = _places(strata, options)
+    said = cells[options.text].tolist()
+    check_rows(options.row, len(said), "the table has", "rows")
+    _check_texts(said, options.text)
+    used = np.unique(np.concatenate([*places, np.array(options.row, dtype=np.int64)]))
+    rows = {int(row): words_of(said[row]).words for row in used}
+    vocabulary = Vocabulary.of_words(
+        (rows[row] for row in places[0].tolist()), options.vocabulary or WORDS
+    )
+    length = options.length or min(max(map(len, rows.values())), LENGTH)
+    _check_words(rows, vocabulary, length, options)
+    every = texts_of(
+        [said[row] for row in used],
+        [labels[row] for row in used],
+        vocabulary=vocabulary,
+        length=length,
+        keep=options.keep_words,
+        class_names=sorted_labels(labels),
+        target_name=target,
+        name=table_name(Path(options.data)),
+    )
+    train, valid, test = (
+        every.subset(torch.from_numpy(np.searchsorted(used, part))) if len(part) else None
+        for part in places
+    )
+    if train is None or test is None:
+        raise ValueError("each part needs a row")
+    return TextParts(train, valid, test, every, used, places)
+
+
+def _target(frame: pd.DataFrame, options: argparse.Namespace) -> str:
+    """The target's column, the last one if none is typed."""
+    for option, name in (("--text", options.text), ("--target", options.target)):
+        if name is not None and name not in frame:
+            close = difflib.get_close_matches(name, list(frame.columns), n=1)
+            hint = f"; did you mean {close[0]!r}?" if close else ""
+            raise UsageError(
+                f"{option} {name!r} is no column of {options.data}; it has "
+                f"{listed(frame.columns, most=20)}{hint}"
+            )
+    if options.target is not None:
+        return str(options.target)
+    last = str(frame.columns[-1])
+    if last == options.text:
+        raise UsageError(
+            f"the last column, {last!r}, has the texts: give --target, the column to predict"
+        )
+    return last
+
+
+def _labels(column: pd.Series, target: str) -> list[Any]:
+    missing = column.isna()
+    if missing.any():
+        row = int(np.flatnonzero(missing)[0])
+        raise ValueError(
+            f"target {target!r} is missing in {int(missing.sum())} rows, such as row {row}: give "
+            "drop_missing=True"
+        )
+    different = column.nunique()
+    if different < 2:
+        raise ValueError(
+            f"target {target!r} has one class only, {column.iloc[0]!r}; at least two are needed"
+        )
+    if different > MOST_CLASSES:
+        raise ValueError(
+            f"target {target!r} has {different:,} different values; texts are explained by "
+            f"classes, of which there can be {MOST_CLASSES}"
+        )
+    return [str(label) for label in column]
+
+
+def _check_texts(said: list[Any], column: str) -> None:
+    """Refuse the first row that has no text, by its place in the table."""
+    for row, text in enumerate(said):
+        if not isinstance(text, str):
+            kind = "is missing" if pd.isna(text) else f"is {text!r}, which is no text,"
+            raise ValueError(
+                f"column {column!r} {kind} in row {row}: give drop_missing=True, or another --text"
+            )
+
+
+def _check_words(
+    rows: Mapping[int, Sequence[str]],
+    vocabulary: Vocabulary,
+    length: int,
+    options: argparse.Namespace,
+) -> None:
+    """Refuse the first row that is empty, too long, or of unknown words only."""
+    known = set(vocabulary.words)
+    for row, words in rows.items():
+        where = f"row {row} of column {options.text!r}"
+        if not words:
+            raise ValueError(f"{where} is a text without words; leave the row out of the table")
+        if len(words) > length and options.keep_words is None:
+            longer = sum(len(one) > length for one in rows.values())
+            raise ValueError(
+                f"{where} has {len(words):,} words, more than {length}, as have {longer - 1} "
+                "others: give --keep-words start or end to keep that end of a longer text, or "
+                "another --length"
+            )
+        seen = words[-length:] if options.keep_words == "end" else words[:length]
+        if known.isdisjoint(seen):
+            raise ValueError(
+                f"{where} has unknown words only, such as {seen[0]!r}: the texts to fit on have "
+                f"{len(known):,} others; give a larger --vocabulary, more --rows, or leave the row "
+                "out of the table"
+            )
+
+
+def sorted_labels(labels: Sequence[str]) -> list[str]:
+    """The different labels, numbers by their size.
+
+    Example:
+        >>> sorted_labels(["10", "9", "10"]), sorted_labels(["b", "a"])
+        (['9', '10'], ['a', 'b'])
+    """
+    different = sorted(set(labels))
+    with suppress(ValueError):
+        return sorted(different, key=float)
+    return different
+
+
+def _places(strata: Places, options: argparse.Namespace) -> tuple[Places, Places, Places]:
+    """Places of the rows of each part, at most `--rows` of them each."""
+    rest, test = stratified_parts(
+        strata, (1 - options.test_share, options.test_share), options.seed
+    )
+    if min(len(rest), len(test)) == 0:
+        raise ValueError(
+            f"each part needs a row; {len(strata)} rows give {len(rest)} to fit on and {len(test)} "
+            "to judge: give more rows, or another test_share"
+        )
+    share = options.valid_share / (1 - options.test_share)
+    train, valid = training_and_validation(strata[rest], share, options.seed)
+    parts = (rest[train], NONE if valid is None else rest[valid], test)
+    rows = ROWS if options.rows is None else options.rows
+    generator = np.random.default_rng(options.seed)
+    capped = [
+        part if len(part) <= rows else np.sort(part[some_of_each(strata[part], rows, generator)])
+        for part in parts
+    ]
+    return capped[0], capped[1], capped[2]
+
+
+def _some(part: TextDataset, rows: int, seed: int) -> TextDataset:
+    """At most so many rows, at random."""
+    if len(part) <= rows:
+        return part
+    chosen = some_of_each(part.y.cpu().numpy(), rows, np.random.default_rng(seed))
+    return part.subset(torch.from_numpy(np.sort(chosen)))

@@ -1,0 +1,301 @@
+"""`lexppl explain` of images and texts: what it finds, prints, writes and loads again."""
+
+import json
+import re
+from collections import Counter
+
+import arviz
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy.stats import ttest_1samp
+
+import lexppl
+from lexppl.arviz_compatibility import group_of
+from lexppl.cli import main
+from lexppl.cli.images_and_texts.divided_rows import left_out
+from lexppl.cli.images_and_texts.found_rows import KeptSize
+from lexppl.cli.images_and_texts.ranked_words import UNKNOWN_WORDS, ranked_words
+from lexppl.cli.images_and_texts.text_rows import read_texts
+from lexppl.cli.options.arguments import parse
+from lexppl.cli.options.image_and_text_options import IMAGES, TABLE, TEXTS, kind_of_data
+from lexppl.data import Vocabulary, divided_folder, encoded_texts
+from lexppl.evaluation import imputation
+from lexppl.explanation import explain, mask_means
+from lexppl.explanation.importance_kind import ATTRIBUTION, PROBABILITY
+from lexppl.models import Grouping
+from lexppl.models.imputers.by_name import imputer_of
+from tests.cli.accessibility import DARK, LIGHT, checked
+from tests.cli.shaped import TELLING, folder_of_images, table_of_texts
+from tests.data.images.written import write_mnist
+from tests.plots.test_plots import random_posterior
+
+QUICK = ["--replicates", "2", "--draws", "10", "--quiet"]
+FEW = ["--epochs", "1", "--replicates", "1", "--draws", "5", "--quiet"]
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory):
+    """A run on images, with what it printed."""
+    return ran(tmp_path_factory, lambda folder: [str(folder_of_images(folder / "squares"))], "2")
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory):
+    """A run on texts, with what it printed."""
+    return ran(
+        tmp_path_factory,
+        lambda folder: [
+            str(table_of_texts(folder / "reviews.csv")),
+            *("--text", "review", "--learning-rate", "0.01"),
+        ],
+        "3",
+    )
+
+
+def ran(factory, words, row):
+    folder = factory.mktemp("run")
+    command = ["explain", *words(folder), "--k", "1", "--row", row, "--epochs", "60"]
+    with pytest.MonkeyPatch.context() as patched:
+        printed: list[str] = []
+        patched.setattr("builtins.print", lambda *said, **_: printed.append(" ".join(said)))
+        assert main([*command, "--out", str(folder / "out"), *QUICK]) == 0
+    return folder, "\n".join(printed)
+
+
+# What is found
+
+
+def test_the_patch_that_tells_is_found(images):
+    folder, _ = images
+    table = pd.read_csv(folder / "out" / "importance.csv", index_col=0)
+    assert sorted(table.index) == ["r1 c1", "r1 c2", "r2 c1", "r2 c2"]
+    assert table.index[0] == "r1 c1"
+    assert table.iloc[:, 0].iloc[0] > 0.9
+    assert table.iloc[:, 0].iloc[1:].max() < 0.1
+
+
+def test_the_words_that_tell_are_found(texts):
+    folder, _ = texts
+    table = pd.read_csv(folder / "out" / "importance.csv", index_col=0)
+    assert set(table.index[:2]) == set(TELLING.values())
+    assert (table["share"].iloc[:2] > 0.9).all() and (table["share"].iloc[2:] < 0.1).all()
+    assert {word: table.loc[word, "mostly_in"] for word in TELLING.values()} == {
+        word: label for label, word in TELLING.items()
+    }
+
+
+def test_what_is_printed_of_images(images):
+    _, shown = images
+    assert "squares: 8 × 8 pixels, grey; 4 patches of 4 × 4 pixels, target 'class'" in shown
+    assert "60 images to fit on, 20 to choose the best epoch on, 20 held out" in shown
+    assert "An image keeps 1 of 4 patches of 4 × 4 pixels." in shown
+    assert "Row 2 (asked for): predicted bright" in shown
+    assert re.search(r"the explainer +1 +1\.000 ± 0\.000", shown)
+    assert re.search(r"EVAL-X on the explainer's features +1 +1\.000", shown)
+    assert "a predictor that sees everything" in shown and "the base rate" in shown
+
+
+def test_what_is_printed_of_texts(texts):
+    _, shown = texts
+    assert "reviews: at most 9 words of 15 known; 9 words, target 'verdict' (bad, good)" in shown
+    assert "A text keeps 1 of 9 words, and one of fewer all it has." in shown
+    assert re.search(r"Row 3 \(asked for[^)]*\): predicted good", shown)
+    assert re.search(r"word \d +great", shown)
+    assert re.search(r"the explainer +1 +1\.000 ± 0\.000", shown)
+
+
+# What is written
+
+
+def test_files_of_images(images):
+    folder, _ = images
+    out = folder / "out"
+    assert sorted(path.name for path in out.iterdir()) == [
+        *("explainer", "importance.csv", "posterior.nc", "report.html", "rows.csv"),
+    ]
+    test = divided_folder(folder / "squares", seed=0).test
+    posterior = arviz.from_netcdf(out / "posterior.nc")
+    means = mask_means(posterior)
+    again = mask_means(explain(lexppl.load(out / "explainer"), test.x, draws=0))
+    assert np.allclose(means.values, again.values, atol=1e-6)
+    assert list(means["feature"].values) == ["r1 c1", "r1 c2", "r2 c1", "r2 c2"]
+    assert group_of(posterior, "constant_data")["x"].dims == ("row", "channel", "height", "width")
+    lines = pd.read_csv(out / "rows.csv")
+    assert set(lines["row"]) == {2} and "r1 c1" in set(lines["feature"])
+
+
+def test_a_text_of_ones_own_is_read_by_what_was_written(texts):
+    folder, _ = texts
+    out = folder / "out"
+    vocabulary = Vocabulary.load(out / "vocabulary.json")
+    told = json.loads((out / "texts.json").read_text())
+    assert told == {"length": 9, "keep": None}
+    x, words = encoded_texts(["This scene had a great story!"], vocabulary, **told)
+    means = mask_means(explain(lexppl.load(out / "explainer"), x, draws=0)).values.mean((0, 1))
+    assert words[0][int(means.argmax())] == "great" and means.max() > 0.8
+
+
+def test_a_row_is_told_by_its_number_in_the_table_and_by_its_part(tmp_path):
+    table = table_of_texts(tmp_path / "reviews.csv", 100)
+    words = ["explain", str(table), "--text", "review", "--out", "r", "--rows", "20"]
+    typed = [word for row in range(100) for word in ("--row", str(row))]
+    source = read_texts(parse([*words, *typed]), torch.device("cpu"))
+    said = pd.read_csv(table)["review"]
+    for number in (0, 7, 99):
+        assert [" ".join(one) for one in source.by_number([number]).words] == [said[number]]
+    told = Counter(source.part_of(number) for number in range(100))
+    assert told == {
+        "": 20,
+        "; the explainer was fitted on it": 20,
+        "; the best epoch was chosen on it": 20,
+        "; it was left out of the fit": 40,
+    }
+    asked = {"; the explainer was fitted on it": source.train, "": source.test}
+    for why, part in asked.items():
+        rows = [number for number in range(100) if source.part_of(number) == why]
+        assert torch.equal(source.by_number(rows).x, part.x)
+
+
+def test_reports_say_what_was_found(images, texts):
+    pictures = (images[0] / "out" / "report.html").read_text("utf-8")
+    assert "Where it looks" in pictures and "bright: " in pictures
+    # Three rows and a mean map of either class, and six pictures of the row that is asked for.
+    assert pictures.count('<img src="data:image/png') == 2 * 3 + 2 + 6
+    assert "Row 2" in pictures and "patches" in pictures
+    words = (texts[0] / "out" / "report.html").read_text("utf-8")
+    assert '<mark class="w5" title="' in words and "Asked for" in words
+    assert '<th scope="row">great</th>' in words
+    assert "= great" in words.replace("\n", "")
+
+
+@pytest.mark.parametrize("scheme", [LIGHT, DARK])
+@pytest.mark.parametrize("width", [400, 1280])
+@pytest.mark.parametrize("run", ["images", "texts"])
+def test_reports_pass_axe(run, request, tmp_path, width, scheme):
+    folder, _ = request.getfixturevalue(run)
+    found = checked(folder / "out" / "report.html", tmp_path, width, scheme)
+    assert found["violations"] == []
+    assert {"color-contrast", "heading-order", "document-title"} <= set(found["passes"])
+    assert found["dark"] == (scheme == DARK) and found["reach"] <= width
+
+
+# Of every kind
+
+
+@pytest.mark.parametrize("method", ["real_x", "l2x", "invase", "fastshap", "senn", "q_fit"])
+def test_methods_explain_images(method, tmp_path, capsys):
+    folder = folder_of_images(tmp_path / "squares", 12)
+    out = ["--out", str(tmp_path / "out"), "--method", method]
+    assert main(["explain", str(folder), *out, *FEW]) == 0
+    assert f"\n{method}: " in capsys.readouterr().out
+    assert (tmp_path / "out" / "report.html").is_file()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--method", "real_x"],
+        ["--method", "fastshap"],
+        ["--imputer", "unigram", "--penalty", "0.01"],
+        ["--imputer", "bigram"],
+        ["--length", "5", "--keep-words", "end", "--vocabulary", "8", "--bootstrap"],
+    ],
+)
+def test_options_of_texts(options, tmp_path):
+    table = table_of_texts(tmp_path / "reviews.csv", 40)
+    quick = [*FEW, *(["--replicates", "2"] * ("--bootstrap" in options))]
+    out = ["--out", str(tmp_path / "out")]
+    assert main(["explain", str(table), "--text", "review", *out, *quick, *options]) == 0
+    if "--length" in options:
+        told = json.loads((tmp_path / "out" / "texts.json").read_text())
+        assert told == {"length": 5, "keep": "end"}
+        assert len(Vocabulary.load(tmp_path / "out" / "vocabulary.json").words) == 8
+
+
+def test_a_set_by_name_is_read_and_cut_to_the_rows_that_are_asked_for(tmp_path, capsys):
+    write_mnist(tmp_path / "data", train=60, test=30)
+    before = sorted((tmp_path / "data").rglob("*"))
+    words = ["--root", str(tmp_path / "data"), "--rows", "20", "--patches", "7"]
+    out = ["--out", str(tmp_path / "out"), "--networks", "convolutional", "--row", "19"]
+    assert main(["explain", "mnist", *words, *out, *FEW]) == 0
+    shown = capsys.readouterr()
+    assert "16 patches of 7 × 7 pixels" in shown.out
+    assert "20 images to fit on, 12 to choose" in shown.out
+    assert "at most 20 images of each part are read, at random; --rows takes more" in shown.out
+    assert "Row 19 (asked for)" in shown.out
+    assert sorted((tmp_path / "data").rglob("*")) == before
+
+
+def test_what_data_is(tmp_path):
+    folder_of_images(tmp_path / "squares", 1)
+
+    def kind(*words):
+        return kind_of_data(parse(["explain", *words, "--out", "r"]))
+
+    assert kind("mnist") == kind(str(tmp_path / "squares")) == IMAGES
+    assert kind("imdb") == kind("reviews.csv", "--text", "review") == TEXTS
+    assert kind("wine") == kind("reviews.csv") == kind("digits") == TABLE
+
+
+# The parts
+
+
+def test_words_are_summed_over_their_places():
+    generator = np.random.default_rng(0)
+    x = torch.from_numpy(generator.integers(0, 5, (20, 6))).float()
+    values = generator.normal(size=(3, 20, 6))
+    said = generator.integers(0, 2, 20)
+    vocabulary = Vocabulary(["a", "b", "c"])
+    table = ranked_words(values, x, vocabulary, ATTRIBUTION, said, ("no", "yes"))
+    names = {1: UNKNOWN_WORDS, 2: "a", 3: "b", 4: "c"}
+    assert set(table.index) == set(names.values())
+    for number, name in names.items():
+        there = x.numpy() == number
+        each = [value[there].sum() for value in values]
+        assert np.isclose(table.loc[name, "kept"], np.mean(each))
+        assert table.loc[name, "count"] == there.sum()
+        # t_{.975, 2} = 4.3027
+        half = 4.302653 * np.std(each, ddof=1) / np.sqrt(3)
+        assert np.isclose(table.loc[name, "upper"] - np.mean(each), half)
+        size = np.abs(values.mean(0)) * there
+        by_class = [size[said == c].sum() / (said == c).sum() for c in range(2)]
+        assert table.loc[name, "mostly_in"] == ("no", "yes")[int(np.argmax(by_class))]
+    assert table["kept"].abs().is_monotonic_decreasing
+    bounded = ranked_words(np.abs(values), x, vocabulary, PROBABILITY, said, ("no", "yes"))
+    assert (bounded["lower"] >= 0).all()
+
+
+def test_the_number_kept_has_an_interval_over_replicates():
+    posterior = random_posterior()
+    sizes = mask_means(posterior).values.sum(-1)
+    each, found = sizes.mean(1), KeptSize.of(posterior)
+    assert np.isclose(found.mean, each.mean())
+    interval = ttest_1samp(each, 0.0).confidence_interval(0.95)
+    assert np.allclose([found.lower, found.upper], interval)
+
+
+def test_what_is_left_out_is_told_where_something_is():
+    assert left_out(10, "texts", [10, 3]).startswith("at most 10 texts of each part")
+    assert left_out(10, "texts", [9, 3]) == ""
+
+
+# Imputers
+
+
+def test_imputers_of_images_are_scored_as_in_python(tmp_path, capsys):
+    folder = folder_of_images(tmp_path / "squares")
+    names = ("marginal", "gaussian-mixture", "logistic-mixture")
+    out = tmp_path / "scores.json"
+    words = ["--imputers", ",".join(names), "--rates", "0.5", "--draws", "10", "--quiet"]
+    assert main(["impute", str(folder), "--out", str(out), *words]) == 0
+    shown = capsys.readouterr().out
+    assert "squares: 80 rows to fit on, 20 held out and scored, by the share of patches" in shown
+    assert "CRPS of a hidden value, in shades, from 0 to 1" in shown
+    parts = divided_folder(folder, valid_share=None, seed=0)
+    given = {name: imputer_of(name, parts.train.x, 0) for name in names}
+    grouping = Grouping.patches((1, 8, 8), 4)
+    expected = imputation(given, parts.test.x, rates=[0.5], draws=10, grouping=grouping).table
+    found = pd.DataFrame(json.loads(out.read_text())["scores"]).set_index(["imputer", "rate"])
+    pd.testing.assert_frame_equal(found, expected, check_dtype=False)

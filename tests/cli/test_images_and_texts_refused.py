@@ -1,0 +1,240 @@
+"""What is wrong with images and texts, or with what was typed of them, gets one line."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from PIL import Image
+
+from lexppl.cli.images_and_texts.text_rows import read_texts
+from lexppl.cli.options.arguments import parse
+from tests.cli.shaped import folder_of_images, table_of_texts
+from tests.cli.test_bad_input import refused
+
+QUICK = ["--epochs", "1", "--replicates", "1", "--draws", "5", "--quiet"]
+
+TYPED = {
+    "no root": (["explain", "mnist"], ["mnist needs --root DIR", "MNIST/raw"]),
+    "no root of texts": (["explain", "imdb"], ["imdb needs --root DIR", "imdb_reviews.csv.xz"]),
+    "no such root": (["explain", "mnist", "--root", "nowhere"], ["--root must be a folder"]),
+    "large patches": (
+        ["explain", "mnist", "--root", ".", "--patches", "29"],
+        ["--patches must be at most 28", "28 × 28 pixels", "it is 29"],
+    ),
+    "large patches of a size": (
+        ["explain", "squares", "--size", "6", "--patches", "7"],
+        ["--patches must be at most 6", "it is 7"],
+    ),
+    "method of tables": (
+        ["explain", "squares", "--method", "xtab"],
+        ["--method xtab is for tables, and not for images"],
+    ),
+    "method of quantities": (
+        ["explain", "texts.csv", "--text", "review", "--method", "senn"],
+        ["--method senn is for tables, and not for texts"],
+    ),
+    "imputer of words": (
+        ["explain", "squares", "--imputer", "padding"],
+        ["--imputer padding is not for images", "marginal"],
+    ),
+    "imputer of pixels": (
+        ["explain", "wine", "--imputer", "logistic-mixture"],
+        ["--imputer logistic-mixture is not for a table", "marginal"],
+    ),
+    "imputer of tables": (
+        ["explain", "texts.csv", "--text", "review", "--imputer", "marginal"],
+        ["--imputer marginal is not for texts", "padding, unigram, bigram"],
+    ),
+    "penalty auto": (["explain", "squares", "--penalty", "auto"], ["--penalty auto is for tables"]),
+    "target of images": (["explain", "squares", "--target", "y"], ["--target is for tables"]),
+    "text of images": (["explain", "squares", "--text", "y"], ["--text is for a table"]),
+    "root of a folder": (
+        ["explain", "squares", "--root", "."],
+        ["--root is for a set by name, and this is a folder"],
+    ),
+    "size of a set": (
+        ["explain", "mnist", "--root", ".", "--size", "9"],
+        ["--size is for a folder of images"],
+    ),
+    "patches of a table": (["explain", "wine", "--patches", "2"], ["--patches is for images"]),
+    "rows of a table": (["explain", "wine", "--rows", "50"], ["--rows is for images and texts"]),
+    "patches of texts": (
+        ["explain", "texts.csv", "--text", "review", "--patches", "2"],
+        ["--patches is for images"],
+    ),
+    "columns of texts": (
+        ["explain", "texts.csv", "--text", "review", "--drop", "id"],
+        ["--drop is for tables of other columns than texts"],
+    ),
+    "text is the target": (
+        ["explain", "texts.csv", "--text", "review", "--target", "review"],
+        ["--text and --target name the same column"],
+    ),
+    "length of images": (["explain", "squares", "--length", "9"], ["--length is for texts"]),
+    "posterior of images": (
+        ["explain", "squares", "--inference", "nuts"],
+        ["--inference is for tables"],
+    ),
+    "black box of images": (
+        ["explain", "squares", "--black-box", "m.joblib", "--trust-black-box"],
+        ["--black-box is for tables"],
+    ),
+    "share of a set": (
+        ["explain", "mnist", "--root", ".", "--test-share", "0.5"],
+        ["--test-share", "mnist comes in its own parts"],
+    ),
+    "false discoveries": (["explain", "squares", "--fdr", "0.2"], ["--fdr is for tables"]),
+    "a name that is close": (["explain", "mnits"], ["did you mean 'mnist'?"]),
+    "few rows": (["explain", "mnist", "--root", ".", "--rows", "3"], ["--rows", "at least 10"]),
+    "compare images": (
+        ["compare", "mnist", "--methods", "lex"],
+        ["mnist has images, and lexppl compare has no form for them"],
+    ),
+    "impute texts": (["impute", "imdb"], ["imdb has texts, and lexppl impute has no form"]),
+    "impute without a root": (["impute", "mnist"], ["mnist needs --root DIR"]),
+    "impute words": (["impute", "squares", "--imputers", "padding"], ["--imputers", "padding"]),
+}
+"""By what was typed: the words, and what is said."""
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder_of_images(tmp_path / "squares", 12)
+    table_of_texts(tmp_path / "texts.csv", 40)
+    return tmp_path
+
+
+@pytest.mark.parametrize("case", TYPED)
+def test_what_was_typed(case, here, capsys):
+    words, named = TYPED[case]
+    out = ["--out", "results"] if words[0] == "explain" else []
+    code, line = refused(capsys, here, *words, *out)
+    assert code == 2
+    for one in named:
+        assert one in line
+
+
+def test_files_that_are_not_there(here, capsys):
+    (here / "data").mkdir()
+    words = ["--root", "data", "--out", "results", *QUICK]
+    code, line = refused(capsys, here, "explain", "mnist", *words)
+    assert code == 1 and "MNIST/raw" in line and "get it from" in line
+    code, line = refused(capsys, here, "explain", "imdb", *words)
+    assert code == 1 and "imdb_reviews.csv.xz" in line and "aclImdb" in line
+    code, line = refused(capsys, here, "impute", "mnist", "--root", "data", "--quiet")
+    assert code == 1 and "MNIST/raw" in line
+
+
+def test_images_of_another_size(here, capsys):
+    Image.fromarray(np.zeros((9, 8), np.uint8)).save(here / "squares" / "dark" / "other.png")
+    code, line = refused(capsys, here, "explain", "squares", "--out", "results", *QUICK)
+    assert code == 1 and "other.png" in line
+    assert "--size" in line and "--grayscale" in line
+
+
+def test_images_in_grey_and_in_colour(here, capsys):
+    Image.fromarray(np.zeros((8, 8, 3), np.uint8)).save(here / "squares" / "dark" / "other.png")
+    code, line = refused(capsys, here, "explain", "squares", "--out", "results", *QUICK)
+    assert code == 1 and "other.png" in line and "--grayscale" in line
+
+
+def test_pixels_of_more_than_eight_bits(here, capsys):
+    pixels = np.full((8, 8), 40_000, np.uint16)
+    Image.fromarray(pixels).save(here / "squares" / "dark" / "deep.png")
+    code, line = refused(capsys, here, "explain", "squares", "--out", "results", *QUICK)
+    assert code == 1 and "deep.png" in line
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (["--patches", "9"], "--patches must be at most 8, as the images are 8 × 8 pixels"),
+        (["--k", "5"], "--k must be a whole number from 1 to 4"),
+        (["--row", "99"], "--row must be 0 to"),
+    ],
+)
+def test_numbers_that_do_not_fit_images(options, named, here, capsys):
+    words = ["explain", "squares", "--out", "results", *QUICK, *options]
+    _, line = refused(capsys, here, *words)
+    assert named in line
+
+
+def test_a_folder_of_one_class(here, capsys):
+    (here / "one" / "class").mkdir(parents=True)
+    code, line = refused(capsys, here, "explain", "one", "--out", "results", *QUICK)
+    assert code == 1 and "two or more classes" in line
+
+
+CELLS = {
+    "empty text": ("review", "", [], ["'review' is missing in row 3", "--drop-missing"]),
+    "no words": ("review", "--- !!!", [], ["row 3 of column 'review' is a text without words"]),
+    "long text": (
+        "review",
+        "great film " * 10,
+        ["--length", "12"],
+        ["row 3 of column 'review' has 20 words, more than 12", "--keep-words start or end"],
+    ),
+    "no label": ("verdict", None, [], ["'verdict' is missing in 1 rows, such as row 3"]),
+}
+
+
+@pytest.mark.parametrize("case", CELLS)
+def test_cells(case, tmp_path, capsys):
+    column, value, options, named = CELLS[case]
+    table = table_of_texts(tmp_path / "reviews.csv", 40, **{column: value})
+    words = ["explain", str(table), "--text", "review", "--out", str(tmp_path / "out"), *QUICK]
+    code, line = refused(capsys, tmp_path, *words, "--target", "verdict", *options)
+    assert code == 1
+    for one in named:
+        assert one in line
+
+
+def test_unknown_words_only(tmp_path, capsys):
+    """Whether such a row is among those to fit on, whose words are known, depends on the seed."""
+    table = table_of_texts(tmp_path / "reviews.csv", 40, review="qwertz uiop")
+    words = ["explain", str(table), "--text", "review", "--target", "verdict", *QUICK]
+    told = []
+    for seed in range(40):
+        options = parse([*words, "--out", "r", "--seed", str(seed), "--vocabulary", "12"])
+        try:
+            read_texts(options, torch.device("cpu"))
+        except ValueError as error:
+            told.append(str(error))
+    assert told
+    for line in told:
+        assert "row 3 of column 'review' has unknown words only, such as 'qwertz'" in line
+        assert "--vocabulary" in line
+
+
+COLUMNS = {
+    "no such text": (["--text", "reviews"], ["--text 'reviews' is no column", "mean 'review'"]),
+    "no such target": (
+        ["--text", "review", "--target", "verdit"],
+        ["--target 'verdit' is no column", "'verdict'"],
+    ),
+    "numbers": (["--text", "id", "--target", "verdict"], ["'id' is 0, which is no text, in row 0"]),
+    "many classes": (["--text", "review", "--target", "id"], ["'id' has 60 different values"]),
+    "row": (["--text", "review", "--row", "60"], ["--row must be 0 to 59", "60 rows"]),
+}
+
+
+@pytest.mark.parametrize("case", COLUMNS)
+def test_columns(case, tmp_path, capsys):
+    options, named = COLUMNS[case]
+    table = table_of_texts(tmp_path / "reviews.csv", 60)
+    words = ["explain", str(table), "--out", str(tmp_path / "out"), *QUICK, *options]
+    _, line = refused(capsys, tmp_path, *words)
+    for one in named:
+        assert one in line
+
+
+def test_rows_with_missing_cells_are_dropped_where_that_is_asked_for(tmp_path):
+    table = table_of_texts(tmp_path / "reviews.csv", 40, review=None)
+    words = ["explain", str(table), "--text", "review", "--out", "r", "--drop-missing"]
+    source = read_texts(parse(words), torch.device("cpu"))
+    sizes = [len(part) for part in (source.train, source.valid, source.test)]
+    assert sum(sizes) == 39
+    frame = pd.read_csv(table).dropna().reset_index(drop=True)
+    for number, said in zip(source.test_numbers, source.test.words, strict=True):
+        assert " ".join(said) == frame["review"][number]
