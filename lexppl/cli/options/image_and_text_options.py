@@ -36,7 +36,7 @@ COLUMN_OPTIONS = (
 OF_TABLES = ("predictor", "regime", "black_box", "inference", "guide", "prior")
 """Of the fit of tables alone."""
 NOT_OF: Mapping[str, frozenset[str]] = MappingProxyType(
-    {IMAGES: frozenset({"xtab"}), TEXTS: frozenset({"xtab", "senn"})}
+    {IMAGES: frozenset({"xtab", "suwr"}), TEXTS: frozenset({"xtab", "suwr", "senn"})}
 )
 """Methods that have no form for such rows."""
 
