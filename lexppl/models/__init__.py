@@ -7,6 +7,7 @@ from lexppl.effects import (
     mask_particles,
     penalty,
 )
+from lexppl.models.adapted_normalisation import AdaptedNormalisation, adapted_normalisation
 from lexppl.models.black_box import BlackBox, black_box
 from lexppl.models.counts import (
     NegativeBinomialLikelihood,
@@ -84,6 +85,7 @@ from lexppl.models.unmasked_predictor import UnmaskedPredictor
 __all__ = [
     "LEX",
     "MLP",
+    "AdaptedNormalisation",
     "BaselineHazard",
     "BernoulliLikelihood",
     "BernoulliSelector",
@@ -141,6 +143,7 @@ __all__ = [
     "TreePredictor",
     "UnmaskedPredictor",
     "ZeroInflatedPoissonLikelihood",
+    "adapted_normalisation",
     "black_box",
     "estimator_predictor",
     "frozen",
