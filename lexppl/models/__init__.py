@@ -7,6 +7,7 @@ from lexppl.effects import (
     mask_particles,
     penalty,
 )
+from lexppl.models.adapted_normalisation import AdaptedNormalisation, adapted_normalisation
 from lexppl.models.architectures import (
     Architecture,
     ConvolutionalNetwork,
@@ -121,6 +122,7 @@ __all__ = [
     "LEX",
     "MLP",
     "VAEAC",
+    "AdaptedNormalisation",
     "Architecture",
     "BagOfWords",
     "BaselineHazard",
@@ -206,6 +208,7 @@ __all__ = [
     "WordEmbedding",
     "ZeroInflatedNegativeBinomialLikelihood",
     "ZeroInflatedPoissonLikelihood",
+    "adapted_normalisation",
     "black_box",
     "estimator_predictor",
     "flat_images",

@@ -1,5 +1,6 @@
 """Q-FIT: the importance of features as a Dirichlet posterior."""
 
+import copy
 import math
 from collections.abc import Sequence
 from functools import partial
@@ -16,6 +17,7 @@ from lexppl.configured import Configured
 from lexppl.distributions import MaskDirichlet
 from lexppl.effects import MASK_KIND, imputation_particles, mask_particles
 from lexppl.inference import Geometric, LossTerm, NestedIWAE, Pathwise, PlugInMean, Stage, System
+from lexppl.models.adapted_normalisation import adapted_normalisation
 from lexppl.models.architectures import Architecture, architecture_of
 from lexppl.models.grouping import Grouping
 from lexppl.models.imputers import ConstantImputer
@@ -147,6 +149,7 @@ def q_fit(
     concentration: float = 0.1,
     kl_weight: float = 1.0,
     samples: int | None = None,
+    adapt: str | None = None,
     grouping: Grouping | None = None,
     hidden: Sequence[int] | None = None,
 ) -> System:
@@ -165,6 +168,12 @@ def q_fit(
     stop it before it is narrow. Where features bear unlike information, no Dirichlet has the sd of
     each: the nearest is too wide for the one and too narrow for the other.
 
+    The paper explains the given model, frozen, and so does this by default. Its released code
+    explains another: batch norms whose statistics, γ and β go on learning on the scaled rows
+    `f ⊙ x`. `adapt="normalisation"` is that one. The importances are then those of a model that
+    has been fitted, as far as its norms can be, to rows of which the features share out a unit,
+    and not of the model that was given.
+
     Deviations: none in the objective. α = softplus(v) of the paper's global q is here a total and
     shares (:class:`DirichletGuide`), the same family. The released code pools a batch into one
     Dirichlet in the local point estimate, weights the global KL by about 1e-4/N, and lets the given
@@ -182,11 +191,14 @@ def q_fit(
             its prior; smaller weights give sharper importances that are no posterior.
         samples: draws of f averaged a step; None for 10 a row where they are local, 1 where one
             draw is all rows'.
+        adapt: "normalisation" to let the given model's batch norms learn with the explainer;
+            None for the model as it is given.
         grouping: which features an entry scales.
         hidden: widths of the local network's hidden layers; (200, 200) if None.
 
     Raises:
-        ValueError: another scope, a concentration or a weight that is not positive.
+        ValueError: another scope, a concentration or a weight that is not positive; another word
+            for what adapts, or a model without batch norms.
         TypeError: a predictor that is no module.
 
     Example:
@@ -200,13 +212,21 @@ def q_fit(
     if scope not in ("local", "global"):
         raise ValueError(f"scope must be 'local' or 'global'; it is {scope!r}")
     kl_weight = finite_float("kl_weight", kl_weight, above=0.0)
-    given = frozen(black_box)
+    if adapt not in (None, "normalisation"):
+        raise ValueError(f"adapt must be None or 'normalisation'; it is {adapt!r}")
+    hold = frozen if adapt is None else adapted_normalisation
+    given = hold(black_box)
     usual = LOCAL_SAMPLES if scope == "local" else 1
     drawn = usual if samples is None else int_at_least("samples", samples)
 
     def build_global() -> list[Stage]:
         model = GlobalImportance(
-            entries, given, concentration, kl_weight, architecture.imputer(), architecture.grouping
+            entries,
+            copy.deepcopy(given),
+            concentration,
+            kl_weight,
+            architecture.imputer(),
+            architecture.grouping,
         )
         objective = NestedIWAE(1, estimator=Pathwise(), copies=1 if point else drawn)
         term = LossTerm(model, objective, DirichletGuide(entries, point, kl_weight))
@@ -217,7 +237,7 @@ def q_fit(
         model = LEX(
             DirichletSelector(architecture.selector(entries)),
             architecture.imputer(),
-            given,
+            copy.deepcopy(given),
             [KLPenalty(kl_weight, concentration)],
             architecture.grouping,
         )
