@@ -39,7 +39,8 @@ EXPLAINED = {"adapted": "normalisation", "frozen": None}
 WIDTH, STEPS, ROWS = 200, 500, 1000
 SAME = ("set", "seed", "explained", "kl_weight", "step_rows")
 LINE = (
-    "{set} {seed} {explained:8s} KL × {kl_weight} given {accuracy:.3f} MCC {mcc:.3f} {seconds:.0f} s"
+    "{set} {seed} {explained:8s} KL × {kl_weight} given {accuracy:.3f} MCC {mcc:.3f} "
+    "{seconds:.0f} s"
 ).format
 
 

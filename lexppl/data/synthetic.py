@@ -230,12 +230,13 @@ def synthetic_set(name: str, constant: Constant = "l2x-code") -> SyntheticSet:
 
     - ``f_A = exp(x1 x2)``,
     - ``f_B = exp(x3² + x4² + x5² + x6² − 4)``,
-    - ``f_C = exp(−10 sin(0.2 x7) + |x8| + x9 + e^{−x10} − 2.4)`` in the released code of L2X,
-      INVASE and REAL-X (``constant="l2x-code"``), or
+    - ``f_C = exp(−10 sin(0.2 x7) + |x8| + x9 + e^{−x10} − 2.4)`` in the released code of INVASE
+      and REAL-X (``constant="l2x-code"``), or
       ``f_C = exp(−100 sin(2 x7) + 2|x8| + x9 + e^{−x10})`` as the L2X and Q-FIT papers print it
       (``constant="l2x-paper"``), or
-      ``f_C = exp(−100 sin(0.2 x7) + |x8| + x9 + e^{−x10} − 2.4)`` in Q-FIT's released code, for the
-      Syn3 of its table alone (``constant="q-fit-code"``; see ``likeliest`` of :func:`synthetic`),
+      ``f_C = exp(−100 sin(0.2 x7) + |x8| + x9 + e^{−x10} − 2.4)`` in L2X's own generator, which
+      Q-FIT has for the Syn3 of its table alone (``constant="q-fit-code"``; see ``likeliest`` of
+      :func:`synthetic`),
 
     Syn1, Syn2, Syn3 are ``f_A``, ``f_B``, ``f_C``. Syn4 (S1), Syn5 (S2), Syn6 (S3) take
     ``f_A``, ``f_A``, ``f_B`` where ``x11 < 0``, else ``f_B``, ``f_C``, ``f_C``.

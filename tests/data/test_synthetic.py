@@ -163,7 +163,8 @@ def test_a_law_can_be_pickled() -> None:
 def test_refusals() -> None:
     with pytest.raises(ValueError, match=r"no synthetic set 'S7'.*'Syn1'.*'S3'"):
         synthetic("S7")
-    with pytest.raises(ValueError, match="constant must be 'l2x-code', 'l2x-paper'; it is 'x'"):
+    known = "'l2x-code', 'l2x-paper', 'q-fit-code'"
+    with pytest.raises(ValueError, match=f"constant must be {known}; it is 'x'"):
         synthetic_set("Syn1", constant="x")
     with pytest.raises(ValueError, match="rows must be a whole number of at least 1; it is 0"):
         synthetic("S1", rows=0)

@@ -6,7 +6,6 @@ from torch import Tensor, nn
 from lexppl.configured import Configured
 from lexppl.models.regimes import Frozen, frozen
 
-
 MOMENTUM = 0.1
 """Weight of the newest batch in the running divisor, as in torch's batch norms."""
 
@@ -16,9 +15,9 @@ class CombinedMask(Configured, nn.Module):
 
         m = (m_g + m_l) / C,    C = max (m_g + m_l),    m_g = σ(shared(x)), m_l = σ(local(x)),
 
-    XTab's final round (Uçar & Hajiramezanali 2022, eq. 7). C is one number, the largest entry of all
-    rows of the batch. Afterwards it is the running mean of the training batches' numbers, so that a
-    row's mask does not depend on the rows it is asked with; entries above it are one.
+    XTab's final round (Uçar & Hajiramezanali 2022, eq. 7). C is one number, the largest entry
+    of all rows of the batch. Afterwards it is the running mean of the training batches' numbers, so
+    that a row's mask does not depend on the rows it is asked with; entries above it are one.
 
     Args:
         shared: network of the global mask, `(B, D)` to logits; a frozen copy is used.

@@ -44,7 +44,8 @@ def xtab(
 ) -> System:
     """XTab (Uçar & Hajiramezanali, 2022, eqs. 3 to 8): a deterministic soft mask
     `m = σ(MLP_{D → D → D}(x))`, rows `m² ⊙ x`, cut into overlapping subsets of which each has noise
-    of its own, one encoder, the mean over subsets, a classifier of three linear layers, and the loss
+    of its own, one encoder, the mean over subsets, a classifier of three linear layers, and the
+    loss
 
         −log q(y | m² ⊙ x) + mean_g (1 − m_g² − (1 − m_g)²) + mean_g m_g.
 
