@@ -40,7 +40,7 @@ SETTINGS = {
     "breast_cancer": {"noise": 0.2, "noise_scale": 0.05},
 }
 ROWS = {"Switch": 10_000, "Switch copied": 10_000}
-SAME = ("set", "run", "width", "clip", "settings", "seeds")
+SAME = ("set", "run", "width", "clip", "settings", "seeds", "asked_rows")
 SETTINGS_NAME = "paper"
 """Records of other settings are called "before": entries with noise added to them, the same for all
 subsets, an encoder without activation, four layers, no dropout, batches of 256, a fifth of the rows
@@ -71,11 +71,11 @@ def line(**record):
     )
 
 
-def data_of(name, run, small):
+def data_of(name, run, small, given):
     made, own = GENERATED.get(name, (name, {}))
     if made in ranked_names():
         rows = 400 if small else 4000
-        many = rows if small else ROWS.get(name, rows)
+        many = rows if small else given or ROWS.get(name, rows)
         return (
             ranked_set(made, many, seed=run, likeliest=True, **own),
             ranked_set(made, rows, seed=1000 + run, likeliest=True, **own),
@@ -165,6 +165,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=10, help="K")
     parser.add_argument("--clip", type=float, help="of the mask's weights; none in the tables")
     parser.add_argument("--width", type=int, default=128)
+    parser.add_argument("--rows", type=int, help="of the synthetic sets, for training")
     parser.add_argument("--full", action="store_true", help="networks of 1,024")
     options = options_of(parser, small={"runs": 1, "seeds": 3, "width": 16})
     width = 1024 if options.full else options.width
@@ -178,6 +179,7 @@ def main() -> None:
             "clip": options.clip,
             "settings": SETTINGS_NAME,
             "seeds": options.seeds,
+            "asked_rows": options.rows,
         }
         for run in range(1, 1 + options.runs)
         for name in options.sets
@@ -185,7 +187,7 @@ def main() -> None:
     for run in records.due(runs):
         name = run["set"]
         with records.run(run) as record:
-            train, test = data_of(name, run["run"], options.small)
+            train, test = data_of(name, run["run"], options.small, options.rows)
             training = {"valid": None, "seed": run["run"], "progress": False}
             training["epochs"] = 2 if options.small else 40
             training["batch_size"] = 32 if options.small else 1024
