@@ -62,6 +62,20 @@ def real_x_table(records: list[Record]) -> str:
     return "\n".join(rows)
 
 
+def real_x_grid_table(records: list[Record]) -> str:
+    """REAL-X by λ and by how its selector is annealed."""
+    rows = [
+        "| set | variant | λ | TPR | FDR | CFSR | ACC | data sets |",
+        "|---" * 8 + "|",
+    ]
+    for (name, variant, penalty), found in sorted(
+        grouped(records, "set", "variant", "penalty").items()
+    ):
+        cells = (spread([r[key] for r in found]) for key in ("tpr", "fdr", "cfsr", "accuracy"))
+        rows.append(f"| {name} | {variant} | {penalty} | {' | '.join(cells)} | {len(found)} |")
+    return "\n".join(rows)
+
+
 def mcc_table(records: list[Record]) -> str:
     """Q-FIT, Table 1."""
     groups = grouped(records, "method", "set")
