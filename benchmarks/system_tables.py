@@ -117,13 +117,13 @@ def q_fit_table(records: list[Record]) -> str:
 def xtab_table(records: list[Record]) -> str:
     """XTab's rankings."""
     rows = [
-        "| set | settings, rows, width, K | runs | global mask as expected | final mask as expected "
+        "| set | settings, width, K | runs | global mask as expected | final mask as expected "
         "| mean of seeds as expected | Kendall's W of the seeds | accuracy "
         "| first three, commonest: global; final | ties among the final mask's first five |",
         "|---" * 10 + "|",
     ]
-    groups = grouped(records, "set", "settings", "rows", "width", "seeds")
-    for (name, settings, count, width, seeds), found in groups.items():
+    groups = grouped(records, "set", "settings", "width", "seeds")
+    for (name, settings, width, seeds), found in groups.items():
         cells = []
         for who in ("global", "final", "mean of seeds"):
             right = [r["ranked"][who]["as_expected"] for r in found]
@@ -133,7 +133,7 @@ def xtab_table(records: list[Record]) -> str:
             firsts = [", ".join(r["ranked"][who]["order"][:3]) for r in found]
             told.append(max(firsts, key=firsts.count))
         rows.append(
-            f"| {name} | {settings}, {count}, {width}, {seeds} | {len(found)} | {cells[0]} | {cells[1]} | "
+            f"| {name} | {settings}, {width}, {seeds} | {len(found)} | {cells[0]} | {cells[1]} | "
             f"{cells[2]} | {spread([r['kendall_w_of_seeds'] for r in found], 2)} | "
             f"{spread([r['accuracy'] for r in found])} | {'; '.join(told)} | {_ties(found)} |"
         )

@@ -17,6 +17,7 @@ from calibration_table import calibration_table
 from constraint_tables import constraints_table
 from cox_tables import cox_table
 from interval_coverage_table import coverage_table
+from leak_table import leak_table
 from mask_tables import k_subset_table, large_masks_table
 from posterior_table import posterior_table
 from record import RESULTS, read, spread
@@ -222,6 +223,7 @@ TABLES: dict[str, tuple[Callable[[list[Record]], str], str]] = {
     "mcc": (mcc_table, "systems"),
     "q-fit": (q_fit_table, "q_fit"),
     "real-x-s3": (real_x_grid_table, "real_x"),
+    "leaks": (leak_table, "leaks"),
     "xtab": (xtab_table, "xtab"),
     "calibration": (calibration_table, "calibration"),
     "coverage": (coverage_table, "coverage"),

@@ -152,6 +152,18 @@ OF_MODELS = [
         told("PriorLogits", network=NETWORK, log_odds=[1.0, -1.0]),
     ),
     (
+        lambda: models.ChainSelector(network(), 1.5),
+        told("ChainSelector", network=NETWORK, coupling=1.5, learned=False),
+    ),
+    (
+        lambda: models.GridVariationPenalty(0.5, (2, 3)),
+        told("GridVariationPenalty", weight=0.5, shape=[2, 3], neighbours=4),
+    ),
+    (
+        lambda: models.IsingPenalty(0.5, (2, 3)),
+        told("IsingPenalty", weight=0.5, shape=[2, 3], neighbours=4),
+    ),
+    (
         lambda: models.HorseshoeLinear(2, 3, 0.5),
         told("HorseshoeLinear", inputs=2, outputs=3, scale=0.5, intercept_scale=1.0),
     ),

@@ -45,6 +45,7 @@ ROOMS = {
         "truth": set(),
         "refits": set(),
         "robustness": set(),
+        "leaks": {"refits"},
         "survival": set(),
     },
     "data": {"images": set(), "reading": set(), "texts": {"images"}},

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import pytest
 
 README = Path(__file__).parent.parent / "README.md"
@@ -36,8 +37,9 @@ def test_posterior_of_weights_runs():
     program = blocks("python")[1]
     quick = program.replace("rows=2000", "rows=200").replace("epochs=200", "epochs=2")
     names = names_after(program, quick.replace("draws=200", "draws=3"))
-    latents = set(names["posterior"]["posterior"].data_vars)
-    assert latents == {f"selector.network.layers.0.{name}" for name in ("weight", "bias")}
+    latents = {f"selector.network.layers.0.{name}" for name in ("weight", "bias")}
+    means = {"mask_mean", "mask_mean_over_rows"}
+    assert set(names["posterior"]["posterior"].data_vars) == latents | means
 
 
 @pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
@@ -49,8 +51,16 @@ def test_published_system_runs():
 
 
 @pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
-def test_sweep_runs():
+def test_images_run():
     program = blocks("python")[3]
+    names = names_after(program, program.replace("epochs=40", "epochs=2"))
+    assert names["posterior"]["constant_data"]["feature_map"].shape == (8, 8)
+    plt.close("all")
+
+
+@pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
+def test_sweep_runs():
+    program = blocks("python")[4]
     quick = program.replace("rows=2000", "rows=200").replace("epochs=20", "epochs=2")
     names = names_after(program, quick)
     assert [model.selector.k for model in names["result"].models] == [3, 5, 7]
@@ -58,7 +68,7 @@ def test_sweep_runs():
 
 @pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
 def test_penalty_path_runs():
-    program = blocks("python")[4]
+    program = blocks("python")[5]
     quick = program.replace("rows=2000", "rows=200").replace("epochs=20", "epochs=2")
     path = names_after(program, quick)["path"]
     assert path.penalty in path.table["penalty"].tolist() and len(path.table) == 5
@@ -67,14 +77,14 @@ def test_penalty_path_runs():
 
 @pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
 def test_scikit_learn_program_runs():
-    program = blocks("python")[5]
+    program = blocks("python")[6]
     quick = program.replace("random_state=0), {", "random_state=0, epochs=3), {")
     names = names_after(program, quick)
     assert names["explainer"].importances(names["X_test"]).shape == (143, 30)
 
 
 def test_each_program_is_run():
-    assert len(blocks("python")) == 6
+    assert len(blocks("python")) == 7
 
 
 def test_commands_are_one_line_each():

@@ -243,6 +243,14 @@ METHODS = Registry(
             "classes hidden",
         ),
         _listed(
+            "suwr",
+            "suwr:suwr",
+            "SUWR: entries chosen one by one by those already kept, which cannot leak",
+            "classes penalty imputer hidden predictor_hidden",
+            # For a part of its epochs its choices are random.
+            epochs=2,
+        ),
+        _listed(
             "vibi",
             "vibi:vibi",
             "VIBI: L2X with an information bottleneck",

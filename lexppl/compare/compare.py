@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from lexppl.argument_checks import int_at_least, int_between
+from lexppl.compare.encoded import encoded
 from lexppl.compare.extra import library
 from lexppl.compare.figures import Figure, figures_of, with_intervals
 from lexppl.compare.importances.checks import check_tables
@@ -48,6 +49,7 @@ def compare(
     fit_options: Mapping[str, Any] | None = None,
     seconds: Mapping[str, float] | None = None,
     draws: int = 20,
+    leaks: bool = False,
     seed: int = 0,
     progress: bool = False,
 ) -> pd.DataFrame:
@@ -69,8 +71,12 @@ def compare(
       units of y); with truth `tpr@k` and `fdr@k` (:func:`lexppl.evaluation.selection_scores`).
     - with truth, `tpr@truth`: the share found of a row's truly relevant entries where as many are
       kept as there are (FDR is 1 minus it).
-    - for each of these figures the 95 % interval `_lower` to `_upper`: over rows, and for a fit of
-      several replicates, or with a bootstrap, over these too
+    - with `leaks`, `encoded@k`: the nats that the choice of k entries tells of y beyond their
+      values (:func:`lexppl.evaluation.encode_meter`). EVAL-X does not see it: of two methods that
+      it judges alike, one may have chosen by the answer. STRIPE-X is the log-likelihood less a
+      multiple of it. Of honest choices it is about 0, its interval over rows and refits.
+    - for each of the other figures the 95 % interval `_lower` to `_upper`: over rows, and for a
+      fit of several replicates, or with a bootstrap, over these too
       (:func:`lexppl.compare.figures.with_intervals`); the replicates' mean ranks. It is of one
       judge and one explained model, and takes each method by itself: of the same rows two methods
       differ by less than their intervals say.
@@ -102,6 +108,7 @@ def compare(
             than its epochs say.
         draws: masks a row from which E[z | x] is estimated where the distribution does not state
             it.
+        leaks: also `encoded@k`: two small fits a fold for each method and k.
         seed: of all fits and draws. Global random state is left alone.
         progress: show the fits' progress bars.
 
@@ -182,7 +189,12 @@ def compare(
         else:
             each = each[None]
         ranked = _checked(each, name, (len(test_x), entries))
-        rows.append({**timing, **with_intervals(judged, ranked, weighted, others)})
+        figures = with_intervals(judged, ranked, weighted, others)
+        if leaks:
+            figures |= encoded(
+                ranked.mean(0).to(test_x), test_x, test_y, grouping, chosen, seed, fit_options
+            )
+        rows.append({**timing, **figures})
     return pd.DataFrame(rows, index=pd.Index([*named, RANDOM], name="method"))
 
 

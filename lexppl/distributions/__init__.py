@@ -24,6 +24,7 @@ from lexppl.distributions.relaxed.relaxed_subset import (
     soft_top_k,
     successive_softmax,
 )
+from lexppl.distributions.sequential_mask import ChosenMask, SequentialMask
 from lexppl.distributions.sizes import beta_binomial_sizes, geometric_sizes
 from lexppl.distributions.support import draws_zeros_and_ones, mask_support, uniform_masks
 from lexppl.distributions.top_entries import TopEntries
@@ -31,6 +32,7 @@ from lexppl.distributions.top_k import OrderedTopK, TopKMask
 
 __all__ = [
     "ChainMask",
+    "ChosenMask",
     "ExchangeableMasks",
     "KSubset",
     "MaskDirichlet",
@@ -39,6 +41,7 @@ __all__ = [
     "RandomSizeSubset",
     "Relaxation",
     "RelaxedSubset",
+    "SequentialMask",
     "ShapleyKernel",
     "TopEntries",
     "TopKMask",

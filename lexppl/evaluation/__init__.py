@@ -20,6 +20,7 @@ from lexppl.evaluation.gain_tables import gain_table, row_gains
 from lexppl.evaluation.gains import FeatureGains, feature_gains
 from lexppl.evaluation.imputation import ImputationScores, fair_crps, imputation
 from lexppl.evaluation.imputed_samples import ImputedSamples, imputed_samples
+from lexppl.evaluation.leaks.encode_meter import EncodeMeter, encode_meter, stripe_x
 from lexppl.evaluation.learned import BaseRateGain, gain_over_base_rate
 from lexppl.evaluation.penalty_path import PenaltyPath, penalty_path
 from lexppl.evaluation.plateau import plateau
@@ -72,6 +73,12 @@ from lexppl.evaluation.survival import (
     predict_survival,
     with_baseline,
 )
+from lexppl.evaluation.truth.encode_oracle import (
+    EncodeTruth,
+    enumerated_encode_meter,
+    of_function,
+    oracle_encode_meter,
+)
 from lexppl.evaluation.truth.oracle import BayesScores, Oracle
 from lexppl.evaluation.truth.oracle_gap import LabelOracle, OracleGap, oracle_gap, oracle_gaps
 from lexppl.evaluation.truth.outside import share_outside
@@ -82,6 +89,8 @@ __all__ = [
     "BayesScores",
     "Calibration",
     "Concordance",
+    "EncodeMeter",
+    "EncodeTruth",
     "EvalX",
     "EvalXScores",
     "Evidence",
@@ -123,6 +132,8 @@ __all__ = [
     "concordance_index",
     "data_randomisation",
     "direction_table",
+    "encode_meter",
+    "enumerated_encode_meter",
     "explanation_divergence",
     "fair_crps",
     "feature_effects",
@@ -150,6 +161,8 @@ __all__ = [
     "max_sensitivity",
     "model_randomisation",
     "most_useful",
+    "of_function",
+    "oracle_encode_meter",
     "oracle_gap",
     "oracle_gaps",
     "penalty_path",
@@ -167,6 +180,7 @@ __all__ = [
     "sanity_scores",
     "selection_scores",
     "share_outside",
+    "stripe_x",
     "top_k_agreement",
     "with_baseline",
     "with_knockoffs",

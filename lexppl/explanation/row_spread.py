@@ -54,14 +54,34 @@ def row_spread(posterior: Posterior, rows: Any = slice(None)) -> RowSpread:
         >>> row_spread(posterior_of({"prior": masks, "sample_stats": stats}, {})).values
         array([[0.5, 0. ]])
     """
+    found = row_interval(posterior, rows)
+    if found is None:
+        return _of_draws(posterior, mask_means(posterior).values[0, rows].astype(np.float64), rows)
+    ends, over = found
+    return RowSpread(
+        ends[1] - ends[0],
+        "width of 95\u00a0% interval",
+        f"the width of the 95 % interval of the {kind_of(posterior).label} over {over}",
+    )
+
+
+def row_interval(
+    posterior: Posterior, rows: Any = slice(None)
+) -> tuple[NDArray[np.float64], str] | None:
+    """The 95 % interval of :func:`row_spread`, its ends `(2, rows, G)`, and what it is over; None
+    of a single fit, of which nothing tells it.
+
+    Args:
+        posterior: what :func:`lexppl.explain` returned.
+        rows: places of the rows wanted.
+    """
     means = mask_means(posterior)
     each = means.values[:, rows].astype(np.float64)
     kind = kind_of(posterior)
-    stats = group_of(posterior, "sample_stats")
-    others = stats.get(f"{PREFIX}{means.name}")
+    others = group_of(posterior, "sample_stats").get(f"{PREFIX}{means.name}")
     count = len(each) if others is None else others.sizes["bootstrap"]
     if count < 2:
-        return _of_draws(posterior, each[0], rows)
+        return None
     if others is not None:
         spread = others.values[:, rows].astype(np.float64).std(0, ddof=1)
         over = f"{count} fits of a bootstrap"
@@ -70,13 +90,7 @@ def row_spread(posterior: Posterior, rows: Any = slice(None)) -> RowSpread:
         over = f"{count} replicates"
     half, middle = t.ppf(0.975, count - 1) * spread, each.mean(0)
     ends = np.stack([middle - half, middle + half])
-    if kind is not ATTRIBUTION:
-        ends = ends.clip(0.0, kind.most)
-    return RowSpread(
-        ends[1] - ends[0],
-        "width of 95\u00a0% interval",
-        f"the width of the 95 % interval of the {kind.label} over {over}",
-    )
+    return (ends if kind is ATTRIBUTION else ends.clip(0.0, kind.most)), over
 
 
 def _of_draws(posterior: Posterior, means: NDArray[np.float64], rows: Any) -> RowSpread:

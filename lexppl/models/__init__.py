@@ -93,6 +93,7 @@ from lexppl.models.selectors import (
     RandomSelector,
     SoftMaskSelector,
 )
+from lexppl.models.sequential import SequentialLEX, SequentialSelector, StepPolicy
 from lexppl.models.superpixels import slic_segments
 from lexppl.models.survival import (
     BaselineHazard,
@@ -187,10 +188,13 @@ __all__ = [
     "RatePenalty",
     "Regime",
     "ScaledOutput",
+    "SequentialLEX",
+    "SequentialSelector",
     "SiteOffsets",
     "SizePenalty",
     "SoftMaskSelector",
     "SquaredMaskImputer",
+    "StepPolicy",
     "StudentTLikelihood",
     "TableArchitecture",
     "TableDecoder",

@@ -80,7 +80,9 @@ class KSubsetSelector(Configured, nn.Module):
     def forward(self, x: Tensor) -> TorchDistribution:
         k = possible_size(self.network, x, self.k)
         logits = possible_logits(self.network, x)
-        return KSubset(logits, k, max_k=self.k if isinstance(k, Tensor) else None)
+        # Of replicates with a k each, self.k is a tensor too, and no bound that can be read.
+        by_row = isinstance(k, Tensor) and not isinstance(self.k, Tensor)
+        return KSubset(logits, k, max_k=self.k if by_row else None)
 
 
 class ChainSelector(Configured, nn.Module):

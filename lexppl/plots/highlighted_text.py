@@ -9,10 +9,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import t
 
-from lexppl.arviz_compatibility import Posterior, group_of
-from lexppl.explanation.bootstrap_means import PREFIX
+from lexppl.arviz_compatibility import Posterior
 from lexppl.explanation.importance_kind import (
     ATTRIBUTION,
     PROBABILITY,
@@ -20,7 +18,8 @@ from lexppl.explanation.importance_kind import (
     kind_of,
     mask_means,
 )
-from lexppl.explanation.ranking import covers_rows, mean_error
+from lexppl.explanation.row_spread import row_interval
+from lexppl.plots.chosen_rows import chosen_rows
 from lexppl.plots.style import BLUE, ORANGE
 
 STRONGEST = 0.55
@@ -85,12 +84,14 @@ def highlighted_text(posterior: Posterior, row: Any, words: Sequence[str]) -> Hi
     if isinstance(words, str):
         raise TypeError("words must be a list of the text's words; it is one string")
     means, kind = mask_means(posterior), kind_of(posterior)
-    place = _place(means, row)
+    names = means["row"].values if "row" in means.coords else np.arange(means.sizes["row"])
+    place = chosen_rows(list(names), [row])[0]
     entries = means.shape[-1]
     if not 0 < len(words) <= entries:
         raise ValueError(f"words must be 1 to {entries}, an entry each; there are {len(words)}")
     values = means.values[:, place].mean(0, dtype=np.float64)[: len(words)]
-    ends = _interval(posterior, place, kind)
+    found = row_interval(posterior, [place])
+    ends = None if found is None else found[0][:, 0]
     most = 1.0 if kind is PROBABILITY else max(float(np.abs(values).max()), LEAST)
     spans = [
         _span(word, value, None if ends is None else ends[:, entry], most, kind)
@@ -107,35 +108,6 @@ def highlighted_text(posterior: Posterior, row: Any, words: Sequence[str]) -> Hi
         for word, value in zip(words, values, strict=True)
     )
     return HighlightedText(html, " ".join(marked))
-
-
-def _place(means: Any, row: Any) -> int:
-    names = means["row"].values if "row" in means.coords else np.arange(means.sizes["row"])
-    places = [place for place, name in enumerate(names) if str(name) == str(row)]
-    if not places:
-        first = ", ".join(map(str, names[:3]))
-        raise ValueError(
-            f"row must be one of the posterior's {len(names)} rows, such as {first}; it is {row!r}"
-        )
-    return places[0]
-
-
-def _interval(posterior: Posterior, row: int, kind: ImportanceKind) -> NDArray[np.float64] | None:
-    """The ends of each entry's interval, `(2, G)`; None where nothing tells it."""
-    means = mask_means(posterior)
-    each = means.values[:, row].astype(np.float64)
-    others = group_of(posterior, "sample_stats").get(f"{PREFIX}{means.name}")
-    if others is not None and others.sizes["bootstrap"] > 1:
-        count = others.sizes["bootstrap"]
-        spread = others.values[:, row].astype(np.float64).std(0, ddof=1)
-    elif len(each) > 1:
-        count = len(each)
-        spread = mean_error(each[:, None], covers_rows(posterior))[0]
-    else:
-        return None
-    half, middle = t.ppf(0.975, count - 1) * spread, each.mean(0)
-    ends = np.stack([middle - half, middle + half])
-    return ends if kind is ATTRIBUTION else ends.clip(0.0, kind.most)
 
 
 def _span(

@@ -13,6 +13,7 @@ from lexppl.systems.rationale import rationale
 from lexppl.systems.real_x import base_x, real_x
 from lexppl.systems.registry import Settings, system_for
 from lexppl.systems.senn import SENN, senn
+from lexppl.systems.suwr import suwr
 from lexppl.systems.vaeac import fit_vaeac
 from lexppl.systems.vibi import vibi
 from lexppl.systems.xtab import CombinedMask, GatedMask, NoisyFeatures, SubsetNetwork, xtab
@@ -53,6 +54,7 @@ __all__ = [
     "rationale",
     "real_x",
     "senn",
+    "suwr",
     "system_for",
     "vibi",
     "xtab",

@@ -102,7 +102,7 @@ def _masks(run: ParticleTrace) -> str:
         )
         kind = type(distribution).__name__
         names.append("deterministic" if kind == "Delta" and not outside else kind)
-    return ", ".join(dict.fromkeys(n for n in names if n != "Delta"))
+    return ", ".join(dict.fromkeys(n for n in names if n not in ("Delta", "ChosenMask")))
 
 
 def _hidden(model: Any) -> str:

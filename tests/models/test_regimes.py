@@ -189,7 +189,8 @@ def test_a_fit_leaves_a_frozen_predictor_as_it_was(replicates):
     assert replicates == 1 or not torch.equal(*learned)
 
 
-def test_without_gradients_alone_statistics_still_move():
-    given = predictor().requires_grad_(False)
-    moved = fitted_with(copy.deepcopy(given), 1).model.predictor.network.norm.running_mean
-    assert not torch.equal(moved, given.network.norm.running_mean)
+def test_statistics_move_with_the_parameters_and_not_without():
+    for learns in (True, False):
+        given = predictor().requires_grad_(learns)
+        after = fitted_with(copy.deepcopy(given), 1).model.predictor.network.norm.running_mean
+        assert torch.equal(after, given.network.norm.running_mean) is not learns

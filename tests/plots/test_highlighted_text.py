@@ -128,7 +128,7 @@ def test_the_interval_is_over_replicates_or_a_bootstrap():
 @pytest.mark.parametrize(
     ("row", "words", "error", "message"),
     [
-        ("r7", WORDS, ValueError, "one of the posterior's 1 rows, such as r0; it is 'r7'"),
+        ("r7", WORDS, ValueError, "1 rows, such as r0; \\['r7'\\] are not"),
         ("r0", [], ValueError, "words must be 1 to 3, an entry each; there are 0"),
         ("r0", ["a"] * 4, ValueError, "there are 4"),
         ("r0", "a film", TypeError, "it is one string"),

@@ -32,7 +32,7 @@ bright = X[:, 0, :4, :4].mean((1, 2))
 Y = (bright > bright.median()).long()
 NAMES = ["r1 c1", "r1 c2", "r2 c1", "r2 c2"]
 FIT = {"epochs": 1, "batch_size": 20, "progress": False}
-ON_IMAGES = [name for name in METHODS if name != "xtab"]
+ON_IMAGES = [name for name in METHODS if name not in ("xtab", "suwr")]
 
 
 def convolutional(**options):
@@ -95,9 +95,11 @@ def test_cxplain_explains_images(make):
         cxplain_targets(black_box(architecture), X, Y, grouping=Grouping(range(64)))
 
 
-def test_xtab_says_why_it_has_no_images():
+def test_xtab_and_suwr_say_why_they_have_no_images():
     with pytest.raises(ValueError, match="xtab cuts the columns of a table into subsets"):
         system("xtab", flat())
+    with pytest.raises(ValueError, match="suwr's policy is a perceptron of a table's columns"):
+        system("suwr", flat())
 
 
 def test_the_selector_of_meed_is_shown_the_output_as_a_channel():

@@ -12,6 +12,7 @@ from torch import nn
 from lexppl.inference import Linear, fit
 from lexppl.inference.contexts import seeded
 from lexppl.inference.replicates.replicate_rows import ReplicateData
+from lexppl.models.table_parts import table_predictor
 from lexppl.systems import q_fit
 from lexppl.systems.q_fit import DirichletGuide
 
@@ -144,3 +145,14 @@ def test_the_guide_starts_from_the_uniform_distribution_again():
         guide.log_total.fill_(5.0)
     guide.reset_parameters()
     assert torch.allclose(guide.distribution.concentration, torch.ones(3), atol=1e-3)
+
+
+def test_a_posterior_alone_takes_as_many_steps_of_few_rows_as_of_many():
+    few = torch.randn(20, 2, generator=torch.Generator().manual_seed(0))
+    rows = (few, (few[:, 0] > 0).long())
+    with seeded(0):
+        given = table_predictor(2, 2, (2,))
+    alone = fit(q_fit(2, given, scope="global"), rows, seed=0, progress=False)
+    beside = fit(q_fit(2, given, hidden=(2,)), rows, seed=0, progress=False)
+    told = fit(q_fit(2, given, scope="global"), rows, epochs=3, seed=0, progress=False)
+    assert [len(r.history) for r in (alone, beside, told)] == [1000, 300, 3]

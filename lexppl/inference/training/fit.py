@@ -53,6 +53,7 @@ from lexppl.inference.training.sampled_fit import (
     sampled_fit,
 )
 from lexppl.inference.training.settled import warn_if_moving
+from lexppl.inference.training.usual_epochs import usual_epochs
 from lexppl.inference.training.weight_decay import Decay, decays_by_parameter
 
 Model = nn.Module | System | Callable[[], nn.Module]
@@ -80,7 +81,7 @@ def fit(
     inference: Any = None,
     objective: Any = None,
     stages: Sequence[Stage] | Callable[[], Sequence[Stage]] | None = None,
-    epochs: int = 300,
+    epochs: int | None = None,
     batch_size: int = 500,
     folds: int | None = None,
     row_weights: Any = None,
@@ -132,7 +133,8 @@ def fit(
             have size one, and a guide covers every latent that is not enumerated.
         stages: in place of model, guide and objective: terms to be minimised together, stage
             after stage, or a function that builds them.
-        epochs: epochs of each stage that does not say.
+        epochs: epochs of each stage that does not say; None for 300, and where guides alone learn
+            for as many more as make 1,000 steps.
         batch_size: rows of a mini-batch (a loader has its own).
         folds: F ≥ 2 to cross-fit: the part of a program called `predictor` becomes F of them, each
             learning from all training rows but a fold's, and what else learns (the selector) is
@@ -210,7 +212,8 @@ def fit(
     if inference is not None:
         refuse_training_arguments(fit, locals())
         return sampled_fit(model, train, inference, seed=seed, progress=progress)
-    epochs = int_at_least("epochs", epochs)
+    if epochs is not None:
+        epochs = int_at_least("epochs", epochs)
     batch_size = int_at_least("batch_size", batch_size)
     check_numbers(replicates, folds, patience, clip_norm)
     rate: float | Schedule | None = None
@@ -280,7 +283,14 @@ def fit(
                 decay_is_default,
                 decays,
             )
-            plan = [(s, s.epochs or epochs, s.optimizer or optimizer) for s in copies[0].stages]
+            plan = [
+                (
+                    stage,
+                    stage.epochs or epochs or usual_epochs(stage, len(learned_rows), batch_size),
+                    stage.optimizer or optimizer,
+                )
+                for stage in copies[0].stages
+            ]
             loop.run(plan, progress)
         finished = runner.separated()
         result = _result(finished, loop, rows, held_out, seed)

@@ -1,0 +1,204 @@
+"""S1, S2, S3: does the choice of features itself tell the answer, and does the meter notice?
+
+    python benchmarks/leaks.py                            # all explainers, five data sets: hours
+    python benchmarks/leaks.py --explainers truth random  # those built by hand take a minute each
+    python benchmarks/leaks.py --sets S1 --data-sets 1 --epochs 60
+    python benchmarks/leaks.py --small                    # to see that it runs
+
+The encode-meter, fitted on 10,000 rows of no other fit, against the oracle's on the same rows and
+labels, and EVAL-X, fitted on 10,000 training rows, beside it. By hand: the truth's masks; masks at
+random; a cheat that keeps x11 and one of two idle features, which of them says the likelier label,
+and its twin that takes one at random; the branch's features without the switch; and the two
+features that serve EVAL-X best, row by row.
+"""
+
+import argparse
+from collections.abc import Callable
+from functools import cache
+
+import torch
+from record import Records, options_of, timed
+from torch import Tensor
+
+from lexppl.data import synthetic
+from lexppl.data.synthetic import SyntheticSet
+from lexppl.evaluation import (
+    Oracle,
+    encode_meter,
+    fit_evalx,
+    of_function,
+    oracle_encode_meter,
+    predictive_log_likelihood,
+    selection_scores,
+    stripe_x,
+)
+from lexppl.evaluation.truth.encode_oracle import Selection
+from lexppl.inference import FitResult, fit
+from lexppl.inference.predictive import drawing
+from lexppl.models import ConstantImputer
+from lexppl.systems import base_x, l2x, lex, real_x, suwr
+
+K, SWITCH = 5, 10
+# λ of the REAL-X paper over the mean of the 11 entries: .05, .05, .1.
+REAL_X_PENALTY = {"S1": 0.05 / 11, "S2": 0.05 / 11, "S3": 0.1 / 11}
+SUWR_PENALTY = 0.01
+BY_HAND = ("truth", "random", "told", "twin", "no switch", "best two")
+LEARNED = ("l2x", "base_x", "real_x", "lex constant", "lex gaussian", "suwr")
+FEW = {"best two": 1_000, "suwr": 200}
+"""Rows of the oracle's meter where a redraw is dear: all pairs, or 2^k calls for k kept."""
+SAME = ("set", "explainer", "seed", "epochs")
+LINE = (
+    "{set} {explainer:12s} data {seed}: meter {meter:.4f} [{lower:.4f}, {upper:.4f}], oracle "
+    "{oracle:.4f} ({oracle_at_y:.4f} at the labels), apart {apart:.4f}; EVAL-X {eval_x:.4f} TPR "
+    "{tpr:.3f} FDR {fdr:.3f}, {seconds:.0f} s"
+).format
+
+Masks = Callable[[Tensor], Tensor]
+
+
+def by_hand(name: str, oracle: Oracle) -> tuple[Masks, Selection]:
+    """From rows to masks, and how likely a row has a mask."""
+    law: SyntheticSet = oracle.distribution
+    used = {feature for branch in law.branches for feature in branch.features}
+    idle = sorted(set(range(SWITCH)) - used)[:2]
+
+    def pair(x: Tensor, first: Tensor) -> Tensor:
+        mask = torch.zeros_like(x)
+        mask[:, SWITCH], mask[:, idle[0]], mask[:, idle[1]] = 1.0, first, 1.0 - first
+        return mask
+
+    def told(x: Tensor) -> Tensor:
+        return pair(x, (law.log_f(x) < 0).to(x.dtype))
+
+    def no_switch(x: Tensor) -> Tensor:
+        mask = law.truth(x)
+        mask[:, SWITCH] = 0.0
+        return mask
+
+    def best_two(x: Tensor) -> Tensor:
+        return oracle.best(x, 2)[0]
+
+    sure = {"truth": law.truth, "told": told, "no switch": no_switch, "best two": best_two}
+    if name in sure:
+        return sure[name], of_function(sure[name])
+    drawn: dict[str, Masks] = {
+        "random": lambda x: torch.bernoulli(torch.full_like(x, 0.4)),
+        "twin": lambda x: pair(x, torch.bernoulli(torch.full_like(x[:, 0], 0.5))),
+    }
+    return drawn[name], lambda x, masks: x.new_ones(len(x))
+
+
+def system_of(name: str, data_set: str):
+    """A system to learn the masks."""
+    if name == "l2x":
+        return l2x(11, classes=2, k=K)
+    if name in ("base_x", "real_x"):
+        factory = base_x if name == "base_x" else real_x
+        return factory(11, classes=2, penalty=REAL_X_PENALTY[data_set])
+    if name == "suwr":
+        return suwr(11, classes=2, penalty=SUWR_PENALTY)
+    imputer = None if name == "lex gaussian" else ConstantImputer(0.0)
+    return lex(11, classes=2, k=K, folds=1, towards=0.5, imputer=imputer)
+
+
+def of_result(result: FitResult) -> tuple[Masks, Selection]:
+    """The masks of a fitted explainer, one draw a row, and how likely they are."""
+    selector = result.model.eval().selector
+
+    def masks(x: Tensor) -> Tensor:
+        drawn = selector(x).sample()
+        return drawn.sum(-2) if drawn.dim() > x.dim() else drawn
+
+    def selection(x: Tensor, mask: Tensor) -> Tensor:
+        law = selector(x)
+        sequence = hasattr(law, "set_log_prob")
+        return (law.set_log_prob(mask) if sequence else law.log_prob(mask)).exp()
+
+    return masks, selection
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sets", nargs="+", default=["S1", "S2", "S3"])
+    parser.add_argument("--explainers", nargs="+", default=[*BY_HAND, *LEARNED])
+    parser.add_argument("--data-sets", type=int, default=5)
+    parser.add_argument("--first", type=int, default=1, help="seed of the first data set")
+    parser.add_argument("--epochs", type=int, default=300, help="of the explainers that learn")
+    options = options_of(parser, small={"data_sets": 1, "epochs": 2, "sets": ["S1"]})
+    rows, batch = (1_000, 100) if options.small else (10_000, 1_000)
+    short = {"epochs": 2} if options.small else {}
+
+    @cache
+    def judge_of(name: str, seed: int):
+        train = synthetic(name, rows=rows, seed=seed)
+        return fit_evalx(
+            train, seed=seed, **{"epochs": 40, "batch_size": 500, "progress": False, **short}
+        )
+
+    records = Records("leaks", SAME, LINE, options)
+    runs = (
+        {
+            "set": name,
+            "explainer": explainer,
+            "seed": seed,
+            "epochs": options.epochs if explainer in LEARNED else 0,
+        }
+        for seed in range(options.first, options.first + options.data_sets)
+        for name in options.sets
+        for explainer in options.explainers
+    )
+    for run in records.due(runs):
+        name, explainer, seed = run["set"], run["explainer"], run["seed"]
+        train = synthetic(name, rows=rows, seed=seed)
+        test = synthetic(name, rows=rows, seed=1000 + seed)
+        oracle = Oracle(name)
+        judge = judge_of(name, seed)
+        gap = None
+        with records.run(run) as record:
+            if explainer in LEARNED:
+                training = {"epochs": options.epochs, "batch_size": batch, "seed": seed}
+                with timed(record):
+                    system = system_of(explainer, name)
+                    result = fit(system, train, valid=0.1, **training, progress=False)
+                make, selection = of_result(result)
+                likely = predictive_log_likelihood(result, test.x, test.y, masks=100)[result.best]
+                best = oracle.full(test.x, test.y).log_likelihood
+                gap = best - float(likely.double().mean())
+            else:
+                make, selection = by_hand(explainer, oracle)
+            with drawing(seed):
+                masks = make(test.x)
+            few = slice(0, FEW.get(explainer))
+            most = 400 if explainer in FEW else 2**13
+            truth = oracle_encode_meter(
+                selection, masks[few], oracle, test.x[few], test.y[few], most=most
+            )
+            meter = encode_meter(test.x, test.y, masks, seed=seed, **short)
+            # A law that cannot tell has 0 at every row.
+            found = 0.0 * meter.by_row if explainer == "suwr" else truth.log_ratio
+            apart = meter.by_row[: len(found)] - found
+            told = judge.scores(test.x, test.y, masks)
+            scores = selection_scores(masks, test.truth, control=SWITCH)
+            record |= {
+                "meter": meter.value,
+                "lower": meter.lower,
+                "upper": meter.upper,
+                "oracle": truth.value,
+                "oracle_error": truth.standard_error,
+                "oracle_at_y": float(found.mean()),
+                "thin": truth.thin,
+                "apart": float(apart.mean()),
+                "apart_error": float(apart.std()) / len(apart) ** 0.5,
+                "eval_x": told.log_likelihood,
+                "eval_x_oracle": float(oracle.log_likelihood(test.x, test.y, masks).mean()),
+                "stripe_x": stripe_x(told.log_likelihood, meter),
+                "tpr": scores.tpr,
+                "fdr": scores.fdr,
+                "control_flow": scores.control_flow,
+                "size": scores.mean_size,
+                "gap": gap,
+            }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,254 @@
+"""Masks drawn one feature after another, each choice seeing only what is kept already."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyro.distributions as dist
+import torch
+from pyro.distributions import TorchDistribution, constraints
+from torch import Tensor
+from torch.nn.functional import logsigmoid, one_hot
+
+from lexppl.argument_checks import finite_float, int_between
+
+Policy = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+"""From what is kept of rows `(…, *event)`, 0 elsewhere, and the mask so far `(…, G)`, to the logits
+of the next entry `(…, G)` and of stopping `(…)`."""
+
+
+class SequentialMask(TorchDistribution):
+    r"""A mask drawn entry by entry, each choice and the stop by what is kept already:
+
+        p(j_1 … j_k | x) = Π_{t<k} (1 − s(z_t, x_{z_t})) π(j_{t+1} | z_t, x_{z_t}) s(z_k, x_{z_k}),
+
+    with `z_t = {j_1 … j_t}`; after `most` entries it stops for certain (the last factor is 1).
+    The policy is given `x ⊙ z_t` and `z_t` and nothing else, so that two rows with the same values
+    at `z_k` draw the sequence with the same probability: **the choice of features tells nothing of
+    what they do not hold**, `p(y | x_z, E = z) = p(y | x_z)`.
+
+    The latent is the **sequence**, `(T, G)`: row t is the entry of step t as zeros and one 1, all
+    zeros from the stop on. Its sum over steps is the mask. `log_prob` is exact for the sequence;
+    that of a mask, whichever order it came in, is :meth:`set_log_prob`.
+
+    With exploration ε a choice is `(1 − ε) π + ε uniform` over the entries that are left, and with
+    ε′ the number kept is `(1 − ε′) p(k) + ε′ / (T + 1)` along a sequence of choices.
+
+    Args:
+        policy: see :data:`Policy`; a network of the last dimensions.
+        x: rows, `(*batch, *event)`.
+        entries: G.
+        most: T, the most entries kept; G if None.
+        carry: from masks `(…, G)` to the features `(…, *event)`; None where an entry is a feature.
+        explore: ε of the choices, in [0, 1].
+        explore_stop: ε′ of the stop.
+        event_dim: of x.
+
+    Raises:
+        ValueError: T outside 1 … G, a share outside [0, 1], rows of another shape than `(G,)`
+            without a `carry`.
+
+    Source: Oosterhuis, Lyu, Anand. Local feature selection without label or feature leakage for
+        interpretable machine learning predictions. ICML 2024.
+
+    Example:
+        >>> def policy(kept, mask):
+        ...     return torch.zeros_like(mask), torch.zeros(mask.shape[:-1])
+        >>> law = SequentialMask(policy, torch.zeros(2, 3), 3, most=2)
+        >>> law.batch_shape, law.event_shape
+        (torch.Size([2]), torch.Size([2, 3]))
+        >>> first = torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
+        >>> law.log_prob(first).exp()  # goes on, takes it of three, stops: 1/2 · 1/3 · 1/2
+        tensor([0.0833, 0.0833])
+    """
+
+    arg_constraints: dict[str, Any] = {}  # noqa: RUF012
+    has_enumerate_support = False
+
+    def __init__(
+        self,
+        policy: Policy,
+        x: Tensor,
+        entries: int,
+        most: int | None = None,
+        carry: Callable[[Tensor], Tensor] | None = None,
+        *,
+        explore: float = 0.0,
+        explore_stop: float = 0.0,
+        event_dim: int = 1,
+        validate_args: bool | None = None,
+    ) -> None:
+        self.policy, self.x, self.carry = policy, x, carry
+        self.entries = entries
+        self.most = int_between("most", entries if most is None else most, 1, entries)
+        event = x.shape[x.dim() - event_dim :]
+        if carry is None and tuple(event) != (entries,):
+            raise ValueError(
+                f"x must have {entries} features, one for each entry; its rows have shape "
+                f"{tuple(event)}: give carry="
+            )
+        for name, share in (("explore", explore), ("explore_stop", explore_stop)):
+            if not 0.0 <= finite_float(name, share) <= 1.0:
+                raise ValueError(f"{name} must be a share from 0 to 1; it is {share!r}")
+        self.explore, self.explore_stop = float(explore), float(explore_stop)
+        self._event_dim = event_dim
+        batch, steps = x.shape[: x.dim() - event_dim], torch.Size((self.most, entries))
+        super().__init__(batch, steps, validate_args=validate_args)
+
+    @property
+    def support(self) -> Any:
+        """Zeros and ones."""
+        return constraints.independent(constraints.boolean, 2)
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> SequentialMask:
+        shape = torch.Size(batch_shape)
+        event = self.x.shape[self.x.dim() - self._event_dim :]
+        return SequentialMask(
+            self.policy,
+            self.x.expand(*shape, *event),
+            self.entries,
+            self.most,
+            self.carry,
+            explore=self.explore,
+            explore_stop=self.explore_stop,
+            event_dim=self._event_dim,
+            validate_args=False,
+        )
+
+    def sample(self, sample_shape: Any = ()) -> Tensor:
+        """Draws of the sequence, `sample_shape + batch_shape + (T, G)`."""
+        shape = torch.Size(sample_shape) + self.batch_shape
+        with torch.no_grad():
+            mask = self.x.new_zeros((*shape, self.entries))
+            going = self.x.new_ones(shape)
+            log_alive = self.x.new_zeros(shape)
+            steps = []
+            for t in range(self.most):
+                logits, stop = self._asked(mask)
+                log_stop, _, log_alive = self._stops(stop, log_alive, t)
+                going = going * (torch.rand_like(going) >= log_stop.exp())
+                # Gumbel's largest: a draw by the logits, of any leading dimensions.
+                noise = -torch.log(-torch.log(torch.rand_like(logits).clamp(1e-30, 1 - 1e-7)))
+                chosen = one_hot((self._choices(logits, mask) + noise).argmax(-1), self.entries)
+                step = chosen.to(mask.dtype) * going[..., None]
+                steps.append(step)
+                mask = mask + step
+            return torch.stack(steps, -2)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """`log p` of sequences, `(…)`, in nats; −∞ of one that cannot be drawn."""
+        shape = torch.broadcast_shapes(self.batch_shape, value.shape[:-2])
+        value = value.expand(*shape, *self.event_shape)
+        after = value.cumsum(-2)
+        before = (after - value).movedim(-2, 0)
+        chosen, taken = value.movedim(-2, 0), value.sum(-1).movedim(-1, 0)
+        logits, stop = self._asked(before)
+        log_alive = self.x.new_zeros(shape)
+        total = torch.zeros_like(log_alive)
+        over = torch.zeros_like(log_alive, dtype=torch.bool)
+        wrong = (taken > 1).any(0)
+        for t in range(self.most):
+            log_stop, log_go, log_alive = self._stops(stop[t], log_alive, t)
+            choice = self._choices(logits[t], before[t])
+            picked = torch.where(chosen[t] == 1, choice, 0.0).sum(-1)
+            goes = taken[t] == 1
+            wrong = wrong | (goes & over)
+            each = torch.where(goes, picked + log_go, log_stop)
+            total = total + torch.where(over, 0.0, each)
+            over = over | ~goes
+        return total.masked_fill(wrong, -torch.inf)
+
+    def set_log_prob(self, mask: Tensor) -> Tensor:
+        """`log p` of masks `(…, G)` in nats, summed over the orders in which they can be drawn.
+
+        Every order passes through subsets of the mask alone, so that it is a recursion over them:
+        `2^k` calls of the policy for the largest mask of k entries.
+
+        Raises:
+            ValueError: masks of more than 16 entries, too many to be listed.
+        """
+        largest = int(mask.sum(-1).max())
+        if largest > 16:
+            raise ValueError(f"a mask keeps {largest} entries: the orders of 16 at most are summed")
+        # Entries of each mask, its own first: place p stands for its p-th kept entry.
+        kept = torch.argsort(mask, dim=-1, descending=True, stable=True)[..., :largest]
+        own = mask.gather(-1, kept)
+        size = mask.sum(-1)
+        if self.explore_stop > 0.0:
+            raise ValueError(
+                "with explore_stop the stop depends on the order too; set_log_prob is of the law "
+                "without it"
+            )
+        reached: dict[int, Tensor] = {0: torch.zeros_like(size)}
+        final = torch.full_like(size, -torch.inf)
+        for code in range(2**largest):
+            bits = [p for p in range(largest) if code >> p & 1]
+            part = torch.zeros_like(mask)
+            if bits:
+                part = part.scatter_add(-1, kept[..., bits], own[..., bits])
+            logits, stop = self._asked(part)
+            choice = self._choices(logits, part)
+            full = (part == mask).all(-1) & (len(bits) == size)
+            ends = torch.zeros_like(stop) if len(bits) == self.most else logsigmoid(stop)
+            final = torch.where(full, reached[code] + ends, final)
+            for p in set(range(largest)) - set(bits):
+                step = choice.gather(-1, kept[..., p : p + 1]).squeeze(-1) + logsigmoid(-stop)
+                step = torch.where(own[..., p] == 1, reached[code] + step, -torch.inf)
+                other = code | 1 << p
+                before = reached.get(other)
+                reached[other] = step if before is None else torch.logaddexp(before, step)
+        return final.masked_fill(size > self.most, -torch.inf)
+
+    def _asked(self, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """The policy's answers to what a mask keeps: nothing else of x reaches it."""
+        keep = mask if self.carry is None else self.carry(mask)
+        return self.policy(torch.where(keep == 1, self.x, 0.0), mask)
+
+    def _choices(self, logits: Tensor, mask: Tensor) -> Tensor:
+        """`log π` of the entries that are left, −∞ of those that are not."""
+        taken = mask == 1
+        log_pi = logits.masked_fill(taken, -torch.inf).log_softmax(-1)
+        if self.explore == 0.0:
+            return log_pi
+        left = (~taken).sum(-1, keepdim=True).to(logits.dtype)
+        mixed = ((1.0 - self.explore) * log_pi.exp() + self.explore / left).log()
+        return mixed.masked_fill(taken, -torch.inf)
+
+    def _stops(self, stop: Tensor, log_alive: Tensor, t: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Of a sequence that has come to step t: `log` of the probability to stop there, and to go
+        on; and of the policy's own probability to come past it."""
+        log_stop, log_go = logsigmoid(stop), logsigmoid(-stop)
+        past = log_alive + log_go
+        if self.explore_stop == 0.0:
+            return log_stop, log_go, past
+        share, counts = self.explore_stop, self.most + 1
+        here = (1.0 - share) * log_alive.exp() + share * (counts - t) / counts
+        stops = (1.0 - share) * (log_alive + log_stop).exp() + share / counts
+        goes = (1.0 - share) * past.exp() + share * (counts - t - 1) / counts
+        return (stops / here).log(), (goes / here).log(), past
+
+
+class ChosenMask(dist.Delta):
+    """The mask of a sequence that was drawn before it: a Delta that states no mean, as over
+    sequences it has another.
+
+    Args:
+        steps: a :class:`SequentialMask`'s draw, `(…, T, G)`.
+
+    Example:
+        >>> ChosenMask(torch.tensor([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0]])).sample()
+        tensor([1., 1., 0.])
+    """
+
+    def __init__(self, steps: Tensor, validate_args: bool | None = None) -> None:
+        super().__init__(steps.sum(-2), event_dim=1, validate_args=validate_args)
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
+        new = self._get_checked_instance(ChosenMask, _instance)
+        return super().expand(batch_shape, new)
+
+    @property
+    def mean(self) -> Tensor:
+        """Not stated."""
+        raise NotImplementedError("a mask's mean is over the sequences that it comes of")

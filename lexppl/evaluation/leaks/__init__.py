@@ -1,0 +1,1 @@
+"""Whether the choice of features itself tells the answer."""

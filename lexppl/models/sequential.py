@@ -1,0 +1,167 @@
+"""An explainer whose masks are drawn entry by entry, so that they cannot leak."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyro
+import torch
+from torch import Tensor, nn
+
+from lexppl.argument_checks import fraction, int_at_least, int_between
+from lexppl.configured import Configured
+from lexppl.distributions import ChosenMask, SequentialMask
+from lexppl.effects import (
+    draw_weights,
+    fit_progress,
+    imputation_particles,
+    mask_particles,
+)
+from lexppl.effects import penalty as add_penalty
+from lexppl.models.grouping import Grouping
+from lexppl.models.lex import LEX, observe
+
+
+class StepPolicy(Configured, nn.Module):
+    """A network of what is kept, for the next entry and the stop.
+
+    Args:
+        network: from `[x ⊙ z, z]`, `(…, D + G)`, to G logits of the next entry and one of the stop.
+
+    Example:
+        >>> import torch
+        >>> from lexppl.models import MLP
+        >>> logits, stop = StepPolicy(MLP(6, 4))(torch.zeros(5, 3), torch.zeros(5, 3))
+        >>> logits.shape, stop.shape
+        (torch.Size([5, 3]), torch.Size([5]))
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, kept: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        flat = kept.flatten(mask.dim() - 1)
+        outputs = self.network(torch.cat([flat, mask.to(flat.dtype)], -1))
+        return outputs[..., :-1], outputs[..., -1]
+
+
+class SequentialSelector(Configured, nn.Module):
+    """From x to a :class:`SequentialMask`, which explores while it trains and not otherwise.
+
+    At progress t of a fit the shares of choices and of stops that are made at random are
+
+        1 up to t_0,    then max(f^{1000 (t − t_0)}, least),
+
+    f a factor for each thousandth of the fit.
+
+    Args:
+        policy: from what is kept and the mask so far to the logits of the next entry and the stop.
+        entries: G.
+        most: the most entries kept; G if None.
+        explore: the least share of choices at random; None to explore never.
+        explore_stop: the least share of stops.
+        explore_from: t_0, until which all are.
+        explore_decay: f, in (0, 1].
+        grouping: which features an entry keeps.
+
+    Raises:
+        ValueError: shares outside [0, 1], a factor outside (0, 1].
+
+    Example:
+        >>> import torch
+        >>> from lexppl.models import MLP
+        >>> selector = SequentialSelector(StepPolicy(MLP(6, 4, seed=0)), 3, most=2)
+        >>> selector(torch.zeros(5, 3)).sample().shape
+        torch.Size([5, 2, 3])
+    """
+
+    def __init__(
+        self,
+        policy: nn.Module,
+        entries: int,
+        most: int | None = None,
+        explore: float | None = None,
+        explore_stop: float | None = None,
+        explore_from: float = 0.05,
+        explore_decay: float = 0.995,
+        grouping: Grouping | None = None,
+    ) -> None:
+        super().__init__()
+        self.policy = policy
+        self.entries = int_at_least("entries", entries)
+        self.most = entries if most is None else int_between("most", most, 1, entries)
+        shares = {"explore": explore, "explore_stop": explore_stop, "explore_from": explore_from}
+        for name, share in shares.items():
+            if share is not None:
+                fraction(name, share, zero=True, one=True)
+        self.explore, self.explore_stop = explore, explore_stop
+        self.explore_from = explore_from
+        self.explore_decay = fraction("explore_decay", explore_decay, one=True)
+        self.grouping = grouping
+
+    def forward(self, x: Tensor) -> SequentialMask:
+        wanted = None if self.grouping is None else self.grouping.features
+        if wanted is not None and x[0].numel() != wanted:
+            raise ValueError(
+                f"the grouping carries masks to {wanted} features; x has rows of {x[0].numel()}"
+            )
+        return SequentialMask(
+            self.policy,
+            x,
+            self.entries,
+            self.most,
+            self.grouping,
+            explore=self._now(self.explore),
+            explore_stop=self._now(self.explore_stop),
+            event_dim=x.dim() - 1,
+        )
+
+    def _now(self, least: float | None) -> float:
+        if least is None or not self.training:
+            return 0.0
+        since = fit_progress() - self.explore_from
+        return 1.0 if since <= 0.0 else max(float(self.explore_decay ** (1000.0 * since)), least)
+
+
+class SequentialLEX(LEX):
+    """LEX with a selector that chooses step by step:
+
+        j_1 … j_k ~ p_γ(· | x) of a :class:`SequentialMask`,   z = {j_1 … j_k},
+        x̃ ~ p_ι(x̃ | x, z),    y ~ Φ(y | f_θ(x̃)).
+
+    Args:
+        selector, imputer, predictor, penalties, grouping: as :class:`LEX`; the selector gives a
+            :class:`SequentialMask`, as :class:`SequentialSelector` does.
+
+    Sites: `steps` `(L, B)` + `(T, G)`, the sequence, which is the latent; `mask`, what it keeps;
+    else as :class:`LEX`.
+
+    Example:
+        >>> import torch
+        >>> from lexppl.inference import NestedIWAE
+        >>> from lexppl.models import MLP, ConstantImputer
+        >>> from lexppl.models.table_parts import table_predictor
+        >>> selector = SequentialSelector(StepPolicy(MLP(6, 4, seed=0)), 3)
+        >>> model = SequentialLEX(selector, ConstantImputer(), table_predictor(3, 2, (4,)))
+        >>> x, y = torch.zeros(4, 3), torch.tensor([0, 1, 0, 1])
+        >>> NestedIWAE(masks=2)(model, None)(x, y).shape
+        torch.Size([])
+    """
+
+    def forward(self, x: Tensor, y: Tensor | None = None) -> Tensor:
+        draw_weights(self)
+        with pyro.plate("data", len(x), dim=-1):
+            distribution = self.selector(x)
+            with mask_particles():
+                steps = pyro.sample("steps", distribution)
+                options: dict[str, Any] = self._mask_options()
+                chosen = ChosenMask(steps)
+                mask = pyro.sample("mask", chosen, infer=options)
+                for cost in self.penalties:
+                    rows = (x,) if cost.reads_rows else ()
+                    add_penalty(type(cost).__name__, cost(chosen, mask, *rows))
+                keep = mask if self.grouping is None else self.grouping(mask)
+                with imputation_particles():
+                    x_imputed = pyro.sample("x_imputed", self.imputer(x, keep))
+                    return observe("y", self.predictor(x_imputed), y)

@@ -1,0 +1,265 @@
+"""SequentialMask: exact probabilities, draws by them, and no leak."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from scipy.stats import chi2
+
+from lexppl.distributions import ChosenMask, SequentialMask
+from lexppl.inference import LeaveOneOut, NestedIWAE, ScoreFunction
+from lexppl.inference.contexts import seeded
+from lexppl.models import (
+    MLP,
+    ConstantImputer,
+    Grouping,
+    KSubsetSelector,
+    SequentialLEX,
+    SequentialSelector,
+    SizePenalty,
+    StepPolicy,
+)
+from lexppl.models.table_parts import table_predictor
+
+G = 4
+
+
+def policy(seed=0, features=G, entries=G):
+    return StepPolicy(MLP(features + entries, entries + 1, (16,), "tanh", seed=seed)).double()
+
+
+def law(x, most=3, **options):
+    return SequentialMask(policy(), x, G, most, **options)
+
+
+def sequences(most=3):
+    """Every sequence of at most so many of G entries, `(M, T, G)`."""
+    found = []
+    for k in range(most + 1):
+        for order in itertools.permutations(range(G), k):
+            steps = torch.zeros(most, G, dtype=torch.float64)
+            for t, j in enumerate(order):
+                steps[t, j] = 1.0
+            found.append(steps)
+    return torch.stack(found)
+
+
+def row(seed=0):
+    return torch.randn(G, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+EXPLORING = pytest.mark.parametrize(
+    "options", [{}, {"explore": 0.3}, {"explore_stop": 0.4}, {"explore": 1.0, "explore_stop": 1.0}]
+)
+
+
+@EXPLORING
+@pytest.mark.parametrize("most", [1, 3, 4])
+def test_probabilities_of_all_sequences_sum_to_one(options, most):
+    with torch.no_grad():
+        total = law(row(), most, **options).log_prob(sequences(most)).exp().sum()
+    assert abs(float(total) - 1.0) < 1e-12
+
+
+@EXPLORING
+def test_draws_have_these_probabilities(options):
+    every, count = sequences(), 40_000
+    one = law(row(), **options)
+    with torch.no_grad(), seeded(1):
+        expected = one.log_prob(every).exp() * count
+        drawn = one.sample((count,))
+    same = (drawn[:, None] == every).all(-1).all(-1)
+    assert bool((same.sum(1) == 1).all())
+    statistic = float(((same.sum(0) - expected).square() / expected).sum())
+    assert chi2.sf(statistic, len(every) - 1) > 1e-4
+
+
+def test_the_law_by_hand():
+    x, asked = row(), policy()
+    with torch.no_grad():
+        total, mask = 0.0, torch.zeros(G, dtype=torch.float64)
+        for j in (2, 0):
+            logits, stop = asked(x * mask, mask)
+            left = logits.masked_fill(mask == 1, -math.inf)
+            total += float(left.log_softmax(-1)[j]) + math.log1p(-float(stop.sigmoid()))
+            mask[j] = 1.0
+        total += float(asked(x * mask, mask)[1].sigmoid().log())
+        steps = torch.zeros(3, G, dtype=torch.float64)
+        steps[0, 2] = steps[1, 0] = 1.0
+        assert abs(float(law(x).log_prob(steps)) - total) < 1e-12
+
+
+def test_a_full_exploration_of_the_stop_keeps_every_number_alike():
+    every = sequences()
+    with torch.no_grad():
+        p = law(row(), explore_stop=1.0).log_prob(every).exp()
+    sizes = every.sum((1, 2)).long()
+    by_size = torch.zeros(4, dtype=torch.float64).index_add_(0, sizes, p)
+    assert torch.allclose(by_size, torch.full((4,), 0.25, dtype=torch.float64))
+
+
+def test_what_cannot_be_drawn_has_no_probability():
+    twice = torch.zeros(3, G, dtype=torch.float64)
+    twice[0, 1] = twice[1, 1] = 1.0
+    two_at_once = torch.zeros(3, G, dtype=torch.float64)
+    two_at_once[0, :2] = 1.0
+    gap = torch.zeros(3, G, dtype=torch.float64)
+    gap[0, 1] = gap[2, 2] = 1.0
+    with torch.no_grad():
+        found = law(row()).log_prob(torch.stack([twice, two_at_once, gap]))
+    assert bool(found.isneginf().all())
+
+
+@pytest.mark.parametrize("most", [2, 4])
+def test_a_masks_probability_is_that_of_its_orders_together(most):
+    every = sequences(most)
+    one = law(row(), most)
+    masks = torch.tensor(list(itertools.product([0.0, 1.0], repeat=G)), dtype=torch.float64)
+    with torch.no_grad():
+        by_order = one.log_prob(every).exp()
+        same = (every.sum(1)[:, None] == masks).all(-1).double()
+        expected = same.T @ by_order
+        found = one.set_log_prob(masks).exp()
+    assert torch.allclose(found, expected, atol=1e-13)
+
+
+def hidden_changed(x, kept, generator):
+    other = torch.randn(x.shape, dtype=x.dtype, generator=generator)
+    return torch.where(kept == 1, x, other)
+
+
+def test_hidden_features_do_not_move_the_law():
+    generator = torch.Generator().manual_seed(3)
+    x = torch.randn(500, G, dtype=torch.float64, generator=generator)
+    with torch.no_grad(), seeded(2):
+        one = law(x)
+        steps = one.sample()
+        mask = steps.sum(-2)
+        other = law(hidden_changed(x, mask, generator))
+        assert torch.equal(one.log_prob(steps), other.log_prob(steps))
+        assert torch.equal(one.set_log_prob(mask), other.set_log_prob(mask))
+        # A change of what is kept does move it.
+        moved = law(x + mask)
+        kept = mask.sum(-1) > 0
+        assert bool((one.log_prob(steps) != moved.log_prob(steps))[kept].all())
+
+
+def test_lex_with_a_constant_imputer_leaks():
+    generator = torch.Generator().manual_seed(3)
+    x = torch.randn(500, G, dtype=torch.float64, generator=generator)
+    selector = KSubsetSelector(MLP(G, G, (16,), seed=0).double(), k=2)
+    with torch.no_grad(), seeded(2):
+        mask = selector(x).sample()
+        before = selector(x).log_prob(mask)
+        after = selector(hidden_changed(x, mask, generator)).log_prob(mask)
+    assert float((before != after).double().mean()) > 0.99
+
+
+def test_groups_are_kept_together():
+    grouping = Grouping([0, 0, 1])
+    x = torch.randn(50, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    asked = policy(features=3, entries=2)
+    with torch.no_grad(), seeded(0):
+        one = SequentialMask(asked, x, 2, carry=grouping)
+        steps = one.sample()
+        kept = grouping(steps.sum(-2))
+        other = SequentialMask(asked, hidden_changed(x, kept, None), 2, carry=grouping)
+        assert torch.equal(one.log_prob(steps), other.log_prob(steps))
+
+
+def explainer(penalty=0.3):
+    with seeded(4):
+        model = SequentialLEX(
+            SequentialSelector(policy(), G, most=3),
+            ConstantImputer().double(),
+            table_predictor(G, 2, (5,)).double(),
+            [SizePenalty(penalty)],
+        )
+    return model
+
+
+def exact_gradient(model, x, y):
+    """Of `Σ_n E[log p(y | x_z) − λ |z|]`, by listing every sequence."""
+    every = sequences()
+    total = 0.0
+    for one, label in zip(x, y, strict=True):
+        p = model.selector(one[None]).log_prob(every[:, None]).squeeze(-1).exp()
+        mask = every.sum(1)
+        fit = model.predictor(one * mask).log_prob(label.expand(len(mask)))
+        total = total + (p * (fit - model.penalties[0].weight * mask.sum(-1))).sum()
+    return total, torch.autograd.grad(total, list(model.parameters()))
+
+
+@pytest.mark.parametrize("estimator", [LeaveOneOut(), ScoreFunction()])
+def test_the_bound_and_its_gradient_are_those_of_all_sequences(estimator):
+    model = explainer()
+    x = torch.stack([row(1), row(2)])
+    y = torch.tensor([0, 1])
+    value, exact = exact_gradient(model, x, y)
+    objective = NestedIWAE(1, samples=50, estimator=estimator)
+    each, losses = [], []
+    with seeded(5):
+        for _ in range(300):
+            loss = objective.differentiable_loss(model, None, x, y)
+            grads = torch.autograd.grad(loss, list(model.parameters()))
+            each.append(torch.cat([-g.flatten() for g in grads]))
+            losses.append(-loss.detach())
+    found, wanted = torch.stack(each), torch.cat([g.flatten() for g in exact])
+    error = found.std(0) / math.sqrt(len(found))
+    z = (found.mean(0) - wanted) / error.clamp_min(1e-12)
+    assert float(z.abs().max()) < 4.8
+    assert float(z.square().mean()) < 1.6
+    values = torch.stack(losses)
+    z_value = (values.mean() - value.detach()) / (values.std() / math.sqrt(len(values)))
+    assert abs(float(z_value)) < 4.0
+    # Half the score would be noticed.
+    assert float(((found.mean(0) - 0.5 * wanted) / error.clamp_min(1e-12)).abs().max()) > 10.0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"most": 0}, "most must be"),
+        ({"most": 5}, "most must be"),
+        ({"explore": 1.5}, "explore must be a share"),
+        ({"explore_stop": -0.1}, "explore_stop must be a share"),
+    ],
+)
+def test_wrong_numbers_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        SequentialMask(policy(), row(), G, **options)
+
+
+def test_rows_of_other_features_are_refused():
+    with pytest.raises(ValueError, match="x must have 4 features"):
+        SequentialMask(policy(), torch.zeros(2, 3), G)
+    selector = SequentialSelector(policy(features=3, entries=2), 2, grouping=Grouping([0, 0, 1]))
+    with pytest.raises(ValueError, match="masks to 3 features"):
+        selector(torch.zeros(2, 4))
+
+
+def test_what_cannot_be_summed_is_refused():
+    with pytest.raises(ValueError, match="explore_stop"):
+        law(row(), explore_stop=0.5).set_log_prob(torch.ones(G, dtype=torch.float64))
+    with pytest.raises(NotImplementedError, match="over the sequences"):
+        _ = ChosenMask(torch.zeros(2, 3)).mean
+
+
+def test_exploration_follows_the_fit_and_ends_with_training():
+    from lexppl.effects import Progress
+
+    selector = SequentialSelector(policy(), G, explore=0.05, explore_stop=0.1)
+    x = row()[None]
+    shares = []
+    for t in (0.0, 0.05, 0.15, 1.0):
+        with Progress(t):
+            one = selector(x)
+        shares.append((one.explore, one.explore_stop))
+    # .995 an epoch of 1,000: 100 epochs after the fiftieth.
+    assert shares[:2] == [(1.0, 1.0), (1.0, 1.0)]
+    assert shares[2] == pytest.approx((0.995**100,) * 2)
+    assert shares[3] == (0.05, 0.1)
+    with Progress(0.0):
+        still = selector.eval()(x)
+    assert (still.explore, still.explore_stop) == (0.0, 0.0)

@@ -1,0 +1,165 @@
+"""The encode-meter's truth: against quadrature, against enumeration, and none where none is."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.integrate import quad
+from scipy.stats import norm
+
+from lexppl.data import synthetic
+from lexppl.evaluation import (
+    Oracle,
+    enumerated_encode_meter,
+    of_function,
+    oracle_encode_meter,
+)
+
+DATA = synthetic("Syn1", rows=1500, seed=5, dtype=torch.float64)
+ORACLE = Oracle("Syn1")
+
+
+def one_hot(x, place):
+    return torch.zeros_like(x).scatter(1, place[:, None], 1.0)
+
+
+def by_sign_of_second(x):
+    """Keeps x1 where x2 > 0, else x3: of y = sigmoid(−x1 x2) the kept value tells nothing alone."""
+    return one_hot(x, torch.where(x[:, 1] > 0, 0, 2))
+
+
+def divergence_by_quadrature():
+    """½ E KL(p(y | x1, x2 > 0) ‖ ½); of the rows that keep x3 nothing is told."""
+
+    def p(value):
+        integrand = lambda other: 2 * norm.pdf(other) / (1 + math.exp(value * other))  # noqa: E731
+        return quad(integrand, 0, 9)[0]
+
+    grid = np.linspace(-6, 6, 241)
+    each = [sum(q * math.log(2 * q) for q in (p(v), 1 - p(v))) for v in grid]
+    return 0.5 * float(np.trapezoid(np.array(each) * norm.pdf(grid), grid))
+
+
+def test_it_is_the_quadratures_of_a_choice_that_tells():
+    masks = by_sign_of_second(DATA.x)
+    found = oracle_encode_meter(
+        of_function(by_sign_of_second), masks, ORACLE, DATA.x, DATA.y, least=100
+    )
+    wanted = divergence_by_quadrature()
+    assert wanted > 0.02
+    assert abs(found.value - wanted) / found.standard_error < 4.0
+    labels = found.log_ratio
+    error = float(labels.std()) / math.sqrt(len(labels))
+    assert abs(float(labels.mean()) - wanted) / error < 4.0
+    assert found.thin == 0.0
+
+
+def test_a_soft_choice_is_weighted_by_its_probability():
+    def selection(x, masks):
+        up = torch.sigmoid(2.0 * x[:, 1])
+        return torch.where(masks[:, 0] == 1, up, 1.0 - up)
+
+    generator = torch.Generator().manual_seed(0)
+    uniform = torch.rand(len(DATA.x), generator=generator, dtype=torch.float64)
+    masks = one_hot(DATA.x, torch.where(uniform < torch.sigmoid(2.0 * DATA.x[:, 1]), 0, 2))
+    found = oracle_encode_meter(selection, masks, ORACLE, DATA.x, least=60)
+
+    def p(value):
+        weight = lambda o: norm.pdf(o) / (1 + math.exp(-2.0 * o))  # noqa: E731
+        told = quad(lambda o: weight(o) / (1 + math.exp(value * o)), -9, 9)[0]
+        return told / quad(weight, -9, 9)[0]
+
+    grid = np.linspace(-6, 6, 121)
+    each = [sum(q * math.log(2 * q) for q in (p(v), 1 - p(v))) for v in grid]
+    wanted = 0.5 * float(np.trapezoid(np.array(each) * norm.pdf(grid), grid))
+    assert abs(found.value - wanted) / found.standard_error < 4.0
+    # A hard choice tells more.
+    assert wanted < 0.8 * divergence_by_quadrature()
+
+
+@pytest.mark.parametrize("name", ["S1", "S3"])
+def test_truth_and_random_masks_tell_nothing(name):
+    data, oracle = synthetic(name, rows=300, seed=1), Oracle(name)
+    law = oracle.distribution
+    truth = oracle_encode_meter(of_function(law.truth), data.truth, oracle, data.x)
+    assert abs(truth.value) < 1e-9
+    masks = torch.bernoulli(torch.full_like(data.x, 0.5))
+    even = oracle_encode_meter(lambda x, _: x.new_ones(len(x)), masks, oracle, data.x, data.y)
+    assert abs(even.value) < 4.0 * even.standard_error + 1e-9
+    assert even.standard_error < 0.002
+
+
+def test_draws_are_averaged_row_by_row():
+    masks = by_sign_of_second(DATA.x)
+    two = torch.stack([masks, masks])
+    selection = of_function(by_sign_of_second)
+    found = oracle_encode_meter(selection, two, ORACLE, DATA.x, least=50, seed=1)
+    assert found.divergence.shape == (1500,)
+    assert abs(found.value - divergence_by_quadrature()) / found.standard_error < 4.0
+
+
+def table(seed):
+    """A law of three binary features and y, and an explainer that draws of four masks."""
+    generator = torch.Generator().manual_seed(seed)
+    points = torch.tensor([[a, b, c] for a in (0, 1) for b in (0, 1) for c in (0, 1)]).double()
+    weights = torch.rand(8, generator=generator, dtype=torch.float64)
+    labels = torch.rand(8, 2, generator=generator, dtype=torch.float64)
+    masks = torch.tensor([[1, 0, 0], [0, 1, 0], [0, 1, 1], [0, 0, 0]]).double()
+    selection = torch.rand(8, 4, generator=generator, dtype=torch.float64)
+    return (
+        weights / weights.sum(),
+        points,
+        labels / labels.sum(1, keepdim=True),
+        masks,
+        selection / selection.sum(1, keepdim=True),
+    )
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_enumerated_one_is_conditional_mutual_information(seed):
+    """`Σ_v P(E = v) · E KL`, by four loops over a joint table."""
+    weights, points, labels, masks, selection = table(seed)
+    total = 0.0
+    for v, mask in enumerate(masks):
+        for i in range(8):
+            same = [j for j in range(8) if bool(((points[i] == points[j]) | (mask == 0)).all())]
+            for c in range(2):
+                plain = sum(weights[j] * labels[j, c] for j in same) / weights[same].sum()
+                chosen = sum(weights[j] * labels[j, c] * selection[j, v] for j in same)
+                mass = sum(weights[j] * selection[j, v] for j in same)
+                joint = weights[i] * labels[i, c] * selection[i, v]
+                total += float(joint * torch.log(chosen / mass / plain))
+    assert abs(float(enumerated_encode_meter(*table(seed))) - total) < 1e-12
+    assert total > 1e-4
+
+
+def test_a_choice_by_what_is_kept_tells_nothing():
+    weights, points, labels, masks, _ = table(0)
+    by_first = torch.stack([points[:, 0], 0 * points[:, 0], 0 * points[:, 0], 1 - points[:, 0]], 1)
+    leaks = enumerated_encode_meter(weights, points, labels, masks, by_first)
+    # Where x1 = 0 nothing is kept, and that it is 0 is told; where it is 1 it is kept.
+    assert float(leaks) > 1e-4
+    kept = masks.clone()
+    kept[3, 0] = 1.0
+    assert abs(float(enumerated_encode_meter(weights, points, labels, kept, by_first))) < 1e-12
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"x": DATA.x[:, 0]}, r"x must have shape"),
+        ({"masks": torch.ones(3, 11)}, r"masks must have shape"),
+        ({"masks": torch.full_like(DATA.x, 0.5)}, r"0 and 1 only"),
+        ({"y": DATA.y[:5]}, r"y must hold labels"),
+        ({"least": 0}, r"least"),
+    ],
+)
+def test_wrong_input_is_refused(change, message):
+    given = {"masks": by_sign_of_second(DATA.x), "x": DATA.x, "y": DATA.y, **change}
+    masks, x, y = given.pop("masks"), given.pop("x"), given.pop("y")
+    with pytest.raises(ValueError, match=message):
+        oracle_encode_meter(of_function(by_sign_of_second), masks, ORACLE, x, y, **given)
+    weights, points, labels, some, selection = table(0)
+    with pytest.raises(ValueError, match="selection must have shape"):
+        enumerated_encode_meter(weights, points, labels, some, selection[:, :2])
