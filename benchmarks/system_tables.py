@@ -62,6 +62,20 @@ def real_x_table(records: list[Record]) -> str:
     return "\n".join(rows)
 
 
+def real_x_grid_table(records: list[Record]) -> str:
+    """REAL-X by λ and by how its selector is annealed."""
+    rows = [
+        "| set | variant | λ | TPR | FDR | CFSR | ACC | data sets |",
+        "|---" * 8 + "|",
+    ]
+    for (name, variant, penalty), found in sorted(
+        grouped(records, "set", "variant", "penalty").items()
+    ):
+        cells = (spread([r[key] for r in found]) for key in ("tpr", "fdr", "cfsr", "accuracy"))
+        rows.append(f"| {name} | {variant} | {penalty} | {' | '.join(cells)} | {len(found)} |")
+    return "\n".join(rows)
+
+
 def mcc_table(records: list[Record]) -> str:
     """Q-FIT, Table 1."""
     groups = grouped(records, "method", "set")
@@ -80,26 +94,61 @@ def mcc_table(records: list[Record]) -> str:
     return "\n".join(rows)
 
 
+def q_fit_table(records: list[Record]) -> str:
+    """Q-FIT by row, of the model as given and of the adapted one."""
+    sets = [f"Syn{number}" for number in range(1, 7)]
+    paper = {new: MCC["q_fit"].get(old) for new, old in zip(sets, SETS, strict=True)}
+    rows = [
+        "| what is explained | weight of the KL | " + " | ".join(sets) + " | seeds |",
+        "|---" * (3 + len(sets)) + "|",
+        "| *paper* | | " + " | ".join(f"{paper[name]:g}" for name in sets) + " | |",
+    ]
+    groups = grouped(records, "explained", "kl_weight")
+    named = {"adapted": "batch norms that adapt", "frozen": "the model as given"}
+    for (explained, weight), found in sorted(groups.items()):
+        by_set = {name: [r["mcc"] for r in found if r["set"] == name] for name in sets}
+        cells = [spread(by_set[name]) if by_set[name] else "not run" for name in sets]
+        counts = sorted({len(values) for values in by_set.values() if values})
+        told = " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
+        rows.append(f"| {named[explained]} | {weight} | {' | '.join(cells)} | {told} |")
+    return "\n".join(rows)
+
+
 def xtab_table(records: list[Record]) -> str:
     """XTab's rankings."""
     rows = [
-        "| set | runs | global mask as expected | final mask as expected "
+        "| set | settings, width, K | runs | global mask as expected | final mask as expected "
         "| mean of seeds as expected | Kendall's W of the seeds | accuracy "
-        "| first three of the global mask, commonest |",
-        "|---|---|---|---|---|---|---|---|",
+        "| first three, commonest: global; final | ties among the final mask's first five |",
+        "|---" * 10 + "|",
     ]
-    for (name,), found in grouped(records, "set").items():
+    groups = grouped(records, "set", "settings", "width", "seeds")
+    for (name, settings, width, seeds), found in groups.items():
         cells = []
         for who in ("global", "final", "mean of seeds"):
             right = [r["ranked"][who]["as_expected"] for r in found]
             cells.append("—" if right[0] is None else f"{sum(right)} of {len(right)}")
-        firsts = [", ".join(r["ranked"]["global"]["order"][:3]) for r in found]
+        told = []
+        for who in ("global", "final"):
+            firsts = [", ".join(r["ranked"][who]["order"][:3]) for r in found]
+            told.append(max(firsts, key=firsts.count))
         rows.append(
-            f"| {name} | {len(found)} | {cells[0]} | {cells[1]} | {cells[2]} | "
-            f"{spread([r['kendall_w_of_seeds'] for r in found], 2)} | "
-            f"{spread([r['accuracy'] for r in found])} | {max(firsts, key=firsts.count)} |"
+            f"| {name} | {settings}, {width}, {seeds} | {len(found)} | {cells[0]} | {cells[1]} | "
+            f"{cells[2]} | {spread([r['kendall_w_of_seeds'] for r in found], 2)} | "
+            f"{spread([r['accuracy'] for r in found])} | {'; '.join(told)} | {_ties(found)} |"
         )
     return "\n".join(rows)
+
+
+def _ties(found: list[Record]) -> str:
+    """In how many of the runs two of the first five entries of the final mask are a tie."""
+    if any("ties" not in r["ranked"]["final"] for r in found):
+        return "not recorded"
+    count = sum(
+        any(len(set(tie) & set(final["order"][:5])) > 1 for tie in final["ties"])
+        for final in (r["ranked"]["final"] for r in found)
+    )
+    return f"{count} of {len(found)}"
 
 
 def tabular_table(records: list[Record], data: str) -> str:

@@ -39,7 +39,10 @@ from lexppl.systems import Settings, q_fit, system_for
 
 SETS = ("Syn1", "Syn2", "Syn3", "S1", "S2", "S3")
 K = {"Syn1": 2, "Syn2": 4, "Syn3": 4, "S1": 5, "S2": 5, "S3": 5}
-PENALTIES = (0.05, 0.1, 0.15)
+PENALTIES = (0.05, 0.075, 0.1, 0.125, 0.15, 0.2, 0.25)
+"""REAL-X's grid. Records without one of their own are of .05, .1 and .15."""
+REAL_X_WIDTHS = {"hidden": (200, 200, 200), "predictor_hidden": (200, 200)}
+"""Of REAL-X and BASE-X, as their paper has them; records say so where they have others."""
 KL_WEIGHT = 1e-3
 """Of Q-FIT's local importances: at 1, one label says little beside the prior (Syn1: MCC .24)."""
 LEX_PENALTY = {"S2": 0.0205, "S3": 0.0245}
@@ -76,6 +79,8 @@ def settings_of(method, name, model):
     if method == "invase" and name == "S2":
         options["penalty"] = 0.15 / 11
     widths = {"hidden": (200, 200), "predictor_hidden": (200, 200, 200)}
+    if method in ("real_x", "base_x"):
+        widths = REAL_X_WIDTHS
     return Settings(11, 2, black_box=model, **{**widths, **options})
 
 
@@ -173,6 +178,8 @@ def main() -> None:
                     "full_auroc": reference.auroc,
                     "collapse": result.collapse[place],
                     "penalty": PENALTIES[place] / 11 if method == "real_x" else settings.penalty,
+                    "hidden": list(settings.hidden),
+                    "predictor_hidden": list(settings.predictor_hidden),
                 }
 
 

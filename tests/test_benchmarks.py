@@ -414,3 +414,50 @@ def test_a_command_that_ends_otherwise_is_not_measured(monkeypatch, tmp_path):
     monkeypatch.setitem(start_up.COMMANDS, "--help", 2)
     with pytest.raises(RuntimeError, match="ended with 0; expected is 2"):
         start_up.run("--help", start_up.ROOT, tmp_path)
+
+
+def test_q_fit_says_which_model_is_explained(monkeypatch, capsys, tmp_path):
+    run(monkeypatch, "q_fit", "--small", "--results", tmp_path)
+    records = json.loads((tmp_path / "q_fit.json").read_text())
+    assert [r["explained"] for r in records] == ["adapted", "frozen"]
+    assert all(-1 <= r["mcc"] <= 1 for r in records)
+    assert records[0]["accuracy"] == records[1]["accuracy"]
+    capsys.readouterr()
+    run(monkeypatch, "tables", "--results", tmp_path)
+    printed = capsys.readouterr().out
+    cells = [f"{r['mcc']:.3f}" for r in records]
+    missing = " | ".join(["not run"] * 3)
+    assert f"| batch norms that adapt | 0.002 | {missing} | {cells[0]} |" in printed
+    assert f"| the model as given | 0.002 | {missing} | {cells[1]} |" in printed
+
+
+def test_real_x_is_recorded_at_every_penalty(monkeypatch, capsys, tmp_path):
+    run(monkeypatch, "real_x", "--small", "--results", tmp_path)
+    records = json.loads((tmp_path / "real_x.json").read_text())
+    assert [(r["variant"], r["penalty"]) for r in records] == [("folds", 0.1), ("folds", 0.2)]
+    capsys.readouterr()
+    run(monkeypatch, "tables", "--results", tmp_path)
+    assert f"| S3 | folds | 0.1 | {records[0]['tpr']:.3f} |" in capsys.readouterr().out
+
+
+def test_an_order_that_rests_on_a_tie_is_not_as_expected():
+    xtab = importlib.import_module("xtab")
+    names = ["f1", "f2", "f3", "f4", "f10"]
+
+    def said(name, who, *masks):
+        groups = xtab.tied(names, torch.tensor(masks))
+        return xtab.as_expected(name, who, groups)
+
+    assert xtab.tied(names, torch.tensor([0.5, 0.3495, 0.35, 0.6, 0.3499])) == [
+        ["f4"], ["f1"], ["f3", "f10", "f2"],
+    ]  # fmt: skip
+    assert said("Additive", "final", 0.9, 0.5, 0.6, 0.7, 0.1)
+    assert not said("Additive", "final", 0.9, 0.6, 0.6, 0.7, 0.1)
+    assert not said("Additive", "final", 0.9, 0.6, 0.5, 0.7, 0.1)
+    assert said("Switch copied", "final", 0.9, 0.5, 0.6, 0.7, 0.8)
+    assert not said("Switch copied", "global", 0.9, 0.5, 0.6, 0.7, 0.8)
+    assert said("Switch", "global", 0.7, 0.5, 0.6, 0.7, 0.8)
+    assert not said("Switch", "global", 0.8, 0.5, 0.6, 0.7, 0.8005)
+    assert said("XOR", "final", 0.7, 0.7, 0.6, 0.6, 0.1)
+    assert not said("XOR", "final", 0.7, 0.6, 0.6, 0.5, 0.1)
+    assert said("wine", "final", 0.7, 0.6, 0.6, 0.5, 0.1) is None

@@ -262,6 +262,10 @@ OF_MODELS = [
     (program, PROGRAM),
     (lambda: models.Frozen(network()), told("Frozen", module=NETWORK)),
     (
+        lambda: models.AdaptedNormalisation(network()),
+        told("AdaptedNormalisation", module=NETWORK),
+    ),
+    (
         lambda: models.LEX(
             models.RandomSelector(2),
             ConstantImputer(),

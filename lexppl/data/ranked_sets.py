@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
 
@@ -23,6 +23,14 @@ RANKED_CENTRES = (-10.0, 10.0, 0.0)
 
 def _sine(x: Tensor) -> Tensor:
     return -100.0 * torch.sin(2.0 * x)
+
+
+def _slow_sine(x: Tensor) -> Tensor:
+    return -100.0 * torch.sin(0.2 * x)
+
+
+def _absolute(x: Tensor) -> Tensor:
+    return x.abs()
 
 
 def _twice_absolute(x: Tensor) -> Tensor:
@@ -57,6 +65,17 @@ _BRANCHES: Mapping[str, tuple[Branch, ...]] = MappingProxyType(
 )
 
 
+_additive_of_the_code = partial(
+    AdditiveBranch,
+    terms=(_slow_sine, _absolute, _itself, _exponential_of_minus),
+    constant=-2.4,
+)
+CONSTANTS: Mapping[str, Callable[..., Branch]] = MappingProxyType(
+    {"l2x-paper": _additive, "q-fit-code": _additive_of_the_code}
+)
+"""Makers of the additive branch, by where its constants stand."""
+
+
 def ranked_names() -> tuple[str, ...]:
     """Return the names of XTab's sets.
 
@@ -72,6 +91,8 @@ def ranked_set(
     seed: int = 0,
     *,
     likeliest: bool = False,
+    constant: str | None = None,
+    copied: bool = False,
     dtype: torch.dtype | None = None,
 ) -> Dataset:
     """Draw one of XTab's sets, with its truth mask.
@@ -92,10 +113,18 @@ def ranked_set(
         seed: of the draw, which leaves global random state alone.
         likeliest: make y the likelier label in place of a draw. The accuracies that XTab reports
             (.97 on Switch, .995 on SynRank) are above the best that drawn labels admit.
+        constant: of Additive and of its rows in Switch: "l2x-paper" as above, or "q-fit-code",
+            ``g = exp(−100 sin(0.2 f1) + |f2| + f3 + e^{−f4} − 2.4)``, which L2X's generator has.
+            The second where ``copied``, else the first.
+        copied: Switch as L2X's generator makes it, and not as its paper says. It means to swap
+            f1 … f4 with f5 … f8 in the Additive rows, and as both sides are views of one array,
+            f5 … f8 become **copies** of f1 … f4 there: those rows can be told by either four. The
+            truth mask keeps f5 … f8.
         dtype: of the features; torch's default where ``None``.
 
     Raises:
-        ValueError: an unknown name, fewer rows than 10.
+        ValueError: an unknown name or constant, fewer rows than 10, copies in another set than
+            Switch, a constant of a set without one.
 
     Source: Uçar & Hajiramezanali 2022, § 4.1 and app. A.
 
@@ -106,6 +135,12 @@ def ranked_set(
     """
     if name not in _BRANCHES:
         raise ValueError(f"there is no set {name!r}; there are {listed(ranked_names(), most=5)}")
+    if copied and name != "Switch":
+        raise ValueError(f"copied=True is Switch as L2X's generator makes it; {name} has no copies")
+    if constant is not None and name not in ("Additive", "Switch"):
+        raise ValueError(f"constant is of Additive and Switch; {name} has none: leave it out")
+    if constant not in (None, *CONSTANTS):
+        raise ValueError(f"constant must be {listed(tuple(CONSTANTS))}; it is {constant!r}")
     rows = int_at_least("rows", rows, 10)
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(rows, FEATURES, dtype=torch.float64, generator=generator)
@@ -121,7 +156,9 @@ def ranked_set(
             zip(RANKED_FEATURES, RANKED_CENTRES, strict=True)
         ):
             x[:, feature] += centre * (branch == number)
-    branches = _BRANCHES[name]
+    branches = _branches(name, constant or ("q-fit-code" if copied else "l2x-paper"))
+    if copied:
+        x[:, 4:8] = torch.where(branch.unsqueeze(-1) == 1, x[:, :4], x[:, 4:8])
     log_g = torch.stack([b.log_f(x) for b in branches], -1)
     probability = torch.sigmoid(-log_g.gather(-1, branch.unsqueeze(-1)).squeeze(-1))
     relevant = torch.zeros(len(branches), FEATURES, dtype=torch.float64)
@@ -142,4 +179,12 @@ def ranked_set(
         truth=relevant[branch].to(kind),
         name=name,
         is_part=True,
+    )
+
+
+def _branches(name: str, constant: str) -> tuple[Branch, ...]:
+    """The set's branches, the additive one with these constants."""
+    return tuple(
+        CONSTANTS[constant](branch.name, branch.features) if branch.name == "additive" else branch
+        for branch in _BRANCHES[name]
     )

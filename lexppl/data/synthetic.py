@@ -20,7 +20,7 @@ from lexppl.choices.data_sets import ALIASES, SYNTHETIC, synthetic_names
 from lexppl.data.dataset import Dataset
 from lexppl.data.listing import listed
 
-Constant = Literal["l2x-code", "l2x-paper"]
+Constant = Literal["l2x-code", "l2x-paper", "q-fit-code"]
 
 
 class Branch(Protocol):
@@ -208,6 +208,17 @@ _NONLINEAR_ADDITIVE: Mapping[str, AdditiveBranch] = MappingProxyType(
             ),
             constant=0.0,
         ),
+        "q-fit-code": AdditiveBranch(
+            "f_C",
+            features=(6, 7, 8, 9),
+            terms=(
+                partial(_sine, amplitude=-100.0, frequency=0.2),
+                partial(_absolute, factor=1.0),
+                _identity,
+                _exponential_of_minus,
+            ),
+            constant=-2.4,
+        ),
     }
 )
 
@@ -219,10 +230,13 @@ def synthetic_set(name: str, constant: Constant = "l2x-code") -> SyntheticSet:
 
     - ``f_A = exp(x1 x2)``,
     - ``f_B = exp(x3² + x4² + x5² + x6² − 4)``,
-    - ``f_C = exp(−10 sin(0.2 x7) + |x8| + x9 + e^{−x10} − 2.4)`` in the released code of L2X,
-      INVASE and REAL-X (``constant="l2x-code"``), or
+    - ``f_C = exp(−10 sin(0.2 x7) + |x8| + x9 + e^{−x10} − 2.4)`` in the released code of INVASE
+      and REAL-X (``constant="l2x-code"``), or
       ``f_C = exp(−100 sin(2 x7) + 2|x8| + x9 + e^{−x10})`` as the L2X and Q-FIT papers print it
-      (``constant="l2x-paper"``),
+      (``constant="l2x-paper"``), or
+      ``f_C = exp(−100 sin(0.2 x7) + |x8| + x9 + e^{−x10} − 2.4)`` in L2X's own generator, which
+      Q-FIT has for the Syn3 of its table alone (``constant="q-fit-code"``; see ``likeliest`` of
+      :func:`synthetic`),
 
     Syn1, Syn2, Syn3 are ``f_A``, ``f_B``, ``f_C``. Syn4 (S1), Syn5 (S2), Syn6 (S3) take
     ``f_A``, ``f_A``, ``f_B`` where ``x11 < 0``, else ``f_B``, ``f_C``, ``f_C``.
@@ -260,6 +274,8 @@ def synthetic(
     seed: int = 0,
     constant: Constant = "l2x-code",
     dtype: torch.dtype | None = None,
+    *,
+    likeliest: bool = False,
 ) -> Dataset:
     """Draw a synthetic data set with its truth mask.
 
@@ -272,6 +288,9 @@ def synthetic(
         constant: which ``f_C``, of a set that is named.
         dtype: of the features; torch's default where ``None``. The rows are drawn in float64 and
             rounded, so that every type has the same ones.
+        likeliest: make y the likelier label in place of a draw. Q-FIT's table has Syn1, Syn2 and
+            Syn3 so, the last with ``constant="q-fit-code"``, and draws the labels of Syn4 to Syn6.
+            (Its first three have ten features, the relevant ones first.)
 
     Raises:
         ValueError: an unknown name or constant, fewer rows than 1.
@@ -295,7 +314,7 @@ def synthetic(
     names = tuple(f"x{d + 1}" for d in range(distribution.n_features))
     return Dataset(
         x=x,
-        y=(uniform < distribution.probability(exact)).long(),
+        y=((0.5 if likeliest else uniform) < distribution.probability(exact)).long(),
         feature_names=names,
         groups=tuple(range(distribution.n_features)),
         entry_names=names,

@@ -7,6 +7,7 @@ from lexppl.effects import (
     mask_particles,
     penalty,
 )
+from lexppl.models.adapted_normalisation import AdaptedNormalisation, adapted_normalisation
 from lexppl.models.architectures import (
     Architecture,
     ConvolutionalNetwork,
@@ -122,6 +123,7 @@ __all__ = [
     "LEX",
     "MLP",
     "VAEAC",
+    "AdaptedNormalisation",
     "Architecture",
     "BagOfWords",
     "BaselineHazard",
@@ -210,6 +212,7 @@ __all__ = [
     "WordEmbedding",
     "ZeroInflatedNegativeBinomialLikelihood",
     "ZeroInflatedPoissonLikelihood",
+    "adapted_normalisation",
     "black_box",
     "estimator_predictor",
     "flat_images",

@@ -1,10 +1,12 @@
 """REAL-X, and BASE-X, its ablation."""
 
 from collections.abc import Sequence
+from types import MappingProxyType
 
 from torch import nn
 
-from lexppl.inference import REBAR, LossTerm, NestedIWAE, Stage, System
+from lexppl.argument_checks import int_at_least
+from lexppl.inference import REBAR, LossTerm, NestedIWAE, Stage, System, annealed
 from lexppl.models.architectures import Architecture, architecture_of, predictor_of
 from lexppl.models.grouping import Grouping
 from lexppl.models.lex import LEX
@@ -13,6 +15,9 @@ from lexppl.models.priors.of_explainer import explainer_with_prior
 from lexppl.models.priors.with_prior import Prior
 from lexppl.models.selectors import BernoulliSelector
 from lexppl.systems.random_mask_predictor import random_mask_predictor
+
+WIDTHS = MappingProxyType({"hidden": (200, 200, 200), "predictor_hidden": (200, 200)})
+"""The paper's: a selector of three hidden layers, a predictor of two (Jethani et al., § 5)."""
 
 
 def real_x(
@@ -23,6 +28,8 @@ def real_x(
     temperature: float = 0.1,
     samples: int = 1,
     alternate: bool = False,
+    folds: int = 1,
+    towards: float | None = None,
     grouping: Grouping | None = None,
     imputer: nn.Module | None = None,
     hidden: Sequence[int] | None = None,
@@ -39,7 +46,9 @@ def real_x(
 
     Deviations: the predictor is fitted to its end and then frozen, as the released code does it,
     where the paper alternates and reports both equal; `alternate=True` is the paper's. λ is in
-    nats for each entry kept (the released code's λ is G times this one).
+    nats for each entry kept (the released code's λ is G times this one). Neither paper nor code
+    anneals or cross-fits: `towards` and `folds` are :func:`lexppl.systems.lex`'s. At a low λ on S3
+    a selector that saturates early keeps the features of both branches (`benchmarks/real_x.py`).
 
     Args:
         features: D of a table, or an architecture, such as :func:`lexppl.models.images`.
@@ -49,17 +58,22 @@ def real_x(
         temperature: of REBAR; its scale is 1.
         samples: masks averaged a row and step.
         alternate: move predictor and selector in the same steps.
+        folds: F predictors, each fitted without a fold's rows, on which it judges the selector; 1
+            for the paper's one.
+        towards: the rate of keeping that masks start at and are annealed to, by
+            :func:`lexppl.inference.annealed`; None for the paper's constant λ, without an entropy.
         grouping: which features an entry keeps.
         imputer: 0 for hidden features if None.
-        hidden: widths of the selector's hidden layers; (200, 200) if None.
-        predictor_hidden: widths of the predictor's; (200, 200, 200) if None.
+        hidden: widths of the selector's hidden layers; (200, 200, 200) if None, as in the paper.
+        predictor_hidden: widths of the predictor's; (200, 200) if None.
         prior: of the selector's weights: a distribution of one number, such as
             `dist.Normal(0.0, 1.0)`, or a function of a weight's name and value
             (:func:`lexppl.models.with_prior`). A guide or a sampler then has their posterior. The
             predictor is fitted by itself, before or beside, and can have none.
 
     Raises:
-        ValueError: fewer than two classes, λ < 0, a temperature that is not positive.
+        ValueError: fewer than two classes, λ < 0, a temperature that is not positive, no folds, a
+            rate of keeping outside (0, 1).
 
     Example:
         >>> [len(stage.terms) for stage in real_x(11, classes=2).build()]
@@ -69,20 +83,26 @@ def real_x(
         features,
         grouping,
         {"hidden": hidden, "predictor_hidden": predictor_hidden},
-        hidden=(200, 200),
-        predictor_hidden=(200, 200, 200),
+        **WIDTHS,
     )
     entries = architecture.entries
+    folds = int_at_least("folds", folds)
+    estimator = REBAR(temperature)
+    if towards is None:
+        bound = NestedIWAE(1, samples=samples, estimator=estimator)
+    else:
+        bound = annealed(1, towards=towards, samples=samples, estimator=estimator)
 
     def build() -> list[Stage]:
         predictor = predictor_of(architecture, classes)
         hides = architecture.imputer() if imputer is None else imputer
-        selector = BernoulliSelector(architecture.selector(entries))
+        network = architecture.selector(entries)
+        selector = BernoulliSelector(network, 0.5 if towards is None else towards)
         explainer = LEX(selector, hides, predictor, [SizePenalty(penalty)], architecture.grouping)
         explainer_with_prior(explainer, prior, ("selector",))
         select = LossTerm(
             explainer,
-            NestedIWAE(1, samples=samples, estimator=REBAR(temperature)),
+            bound,
             learns=[selector] if prior is None else None,
             spares=() if prior is None else [predictor],
         )
@@ -91,7 +111,8 @@ def real_x(
         )
         return [Stage([select, predict])] if alternate else [Stage([predict]), Stage([select])]
 
-    return System(build, {"epochs": 1000, "learning_rate": 1e-4, "weight_decay": 0.0})
+    published = {"epochs": 1000, "learning_rate": 1e-4, "weight_decay": 0.0}
+    return System(build, published, folds)
 
 
 def base_x(
@@ -132,8 +153,7 @@ def base_x(
         features,
         grouping,
         {"hidden": hidden, "predictor_hidden": predictor_hidden},
-        hidden=(200, 200),
-        predictor_hidden=(200, 200, 200),
+        **WIDTHS,
     )
     entries = architecture.entries
 

@@ -19,6 +19,7 @@ LOG_F_B = 0.1**2 + 0.2**2 + 0.3**2 + 0.4**2 - 4
 LOG_F_C = {
     "l2x-code": -10 * math.sin(0.2 * 1.2) + 0.7 + 0.9 + math.exp(1.1) - 2.4,
     "l2x-paper": -100 * math.sin(2 * 1.2) + 2 * 0.7 + 0.9 + math.exp(1.1),
+    "q-fit-code": -100 * math.sin(0.2 * 1.2) + 0.7 + 0.9 + math.exp(1.1) - 2.4,
 }
 
 
@@ -26,7 +27,7 @@ def row_with_control(control: float) -> torch.Tensor:
     return torch.tensor([[*ROW[:10], control]], dtype=torch.float64)
 
 
-@pytest.mark.parametrize("constant", ["l2x-code", "l2x-paper"])
+@pytest.mark.parametrize("constant", list(LOG_F_C))
 @pytest.mark.parametrize(
     ("name", "below", "above"),
     [
@@ -162,9 +163,20 @@ def test_a_law_can_be_pickled() -> None:
 def test_refusals() -> None:
     with pytest.raises(ValueError, match=r"no synthetic set 'S7'.*'Syn1'.*'S3'"):
         synthetic("S7")
-    with pytest.raises(ValueError, match="constant must be 'l2x-code', 'l2x-paper'; it is 'x'"):
+    known = "'l2x-code', 'l2x-paper', 'q-fit-code'"
+    with pytest.raises(ValueError, match=f"constant must be {known}; it is 'x'"):
         synthetic_set("Syn1", constant="x")
     with pytest.raises(ValueError, match="rows must be a whole number of at least 1; it is 0"):
         synthetic("S1", rows=0)
     with pytest.raises(ValueError, match=r"11 features.*\(3, 10\)"):
         synthetic_set("S1").probability(torch.zeros(3, 10))
+
+
+@pytest.mark.parametrize("name", ["Syn1", "Syn3", "S3"])
+def test_the_likelier_labels_are_of_the_same_rows(name: str) -> None:
+    drawn, likely = (synthetic(name, 2000, 3, likeliest=likeliest) for likeliest in (False, True))
+    assert torch.equal(drawn.x, likely.x)
+    assert torch.equal(drawn.truth, likely.truth)
+    p = synthetic_set(name).probability(likely.x.double())
+    assert torch.equal(likely.y, (p > 0.5).long())
+    assert not torch.equal(likely.y, drawn.y)

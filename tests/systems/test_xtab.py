@@ -16,9 +16,11 @@ SIZES = {"encoder_hidden": (4,), "predictor_hidden": (5,)}
 
 def classified(model, rows):
     """Subsets by hand, one encoder, the mean of its codes, the classifier."""
-    network = model.predictor.network.network
+    network = model.predictor.network
+    (layer,) = (part for part in network.encoder.modules() if isinstance(part, torch.nn.Linear))
     codes = [
-        network.encoder(rows[:, [c % 3 for c in columns]]) for columns in ((0, 1, 2), (2, 3, 4))
+        torch.nn.functional.leaky_relu(layer(rows[:, [c % 3 for c in columns]]))
+        for columns in ((0, 1, 2), (2, 3, 4))
     ]
     return network.network(torch.stack(codes).mean(0)).log_softmax(-1)
 
@@ -31,7 +33,8 @@ def loss_by_hand(model, m):
 
 
 def term_of(**options):
-    term = stages_of(xtab(3, classes=2, noise=0.0, overlap=0.5, **SIZES, **options))[0].terms[0]
+    quiet = {"noise": 0.0, "dropout": 0.0, "overlap": 0.5}
+    term = stages_of(xtab(3, classes=2, **quiet, **SIZES, **options))[0].terms[0]
     return term, term.objective.differentiable_loss(term.model, None, X, Y)
 
 
@@ -57,7 +60,8 @@ def test_the_final_round_adds_the_global_mask_and_scales_by_the_largest():
     term, loss = term_of(shared=shared)
     both = torch.sigmoid(shared(X)) + torch.sigmoid(term.model.selector.network.local(X))
     mask = term.model.selector(X).mean
-    assert torch.allclose(mask, both / both.amax(-1, keepdim=True), atol=2e-6)
+    assert torch.allclose(mask, both / both.max(), atol=2e-6)
+    assert (mask.amax(-1) < 0.999).any()
     check(term, loss, mask)
     assert not any(p.requires_grad for p in term.model.selector.network.shared.parameters())
 
@@ -89,6 +93,40 @@ def test_the_global_mask_is_the_mean_of_parameters_over_replicates():
         assert all(torch.equal(held[n], v) for n, v in expected.items())
 
 
+def test_a_rows_final_mask_does_not_depend_on_the_others_it_is_asked_with():
+    x = torch.randn(100, 3, generator=torch.Generator().manual_seed(0))
+    data = (x, (x[:, 0] > 0).long())
+    with seeded(1):
+        shared = MLP(3, 3, (3,), "leaky_relu")
+    system = xtab(3, classes=2, shared=shared, **SIZES)
+    result = fit(system, data, epochs=3, replicates=2, progress=False)
+    divisors = [float(m.selector.network.divisor) for m in result.models]
+    assert divisors[0] != divisors[1]
+    for model, divisor in zip(result.models, divisors, strict=True):
+        assert 0.5 < divisor < 2.0
+        both = torch.sigmoid(shared(x)) + torch.sigmoid(model.selector.network.local(x))
+        asked = model.selector(x).mean
+        assert torch.allclose(asked, (both / divisor).clamp(max=1.0), atol=2e-6)
+        assert torch.allclose(model.selector(x[:1]).mean, asked[:1], atol=1e-6)
+
+
+def test_each_subset_has_noise_of_its_own():
+    """All columns are in both subsets: one noise for both would leave their codes alike."""
+    program = xtab(2, classes=2, subsets=2, overlap=1.0, noise=0.5, **SIZES).program()
+    network, x = program.predictor.network, torch.ones(200, 2)
+    seen = []
+    network.encoder.network.register_forward_pre_hook(lambda module, given: seen.append(given[0]))
+    with seeded(0):
+        network.train()(x)
+    (pieces,) = seen
+    first, second = (
+        piece[:, columns.argsort()] != 1.0
+        for piece, columns in zip(pieces.unbind(1), network.columns, strict=True)
+    )
+    # Changed in one and not in the other with probability ¼ if apart, and never if together.
+    assert abs(float((first & ~second).double().mean()) - 0.25) < 5 * (0.25 * 0.75 / 400) ** 0.5
+
+
 @pytest.mark.parametrize(
     ("features", "subsets", "overlap"), [(10, 3, 0.0), (7, 4, 0.75), (5, 5, 1.0), (280, 7, 0.75)]
 )
@@ -115,14 +153,19 @@ def test_noise_falls_on_the_given_share_of_entries_and_only_in_training():
     assert torch.equal(NoisyFeatures(torch.nn.Identity(), 1.0).eval()(x), x)
 
 
-def test_clipped_weights_stay_within_the_bound_in_every_replicate():
+def test_the_masks_clipped_weights_stay_within_the_bound_in_every_replicate():
     x = torch.randn(100, 3, generator=torch.Generator().manual_seed(0))
     data = (x, (x[:, 0] > 0).long())
     result = fit(
         xtab(3, classes=2, clip=0.05, **SIZES), data, epochs=3, replicates=2, progress=False
     )
     for model in result.models:
-        assert max(float(p.detach().abs().max()) for p in model.parameters()) <= 0.05 + 1e-7
+        sizes = [
+            max(float(p.detach().abs().max()) for p in part.parameters())
+            for part in (model.selector, model.predictor)
+        ]
+        assert sizes[0] <= 0.05 + 1e-7
+        assert sizes[1] > 0.1
 
 
 @pytest.mark.parametrize(
@@ -144,6 +187,7 @@ def test_clipped_weights_stay_within_the_bound_in_every_replicate():
         (lambda: xtab(3, classes=1, **SIZES), "classes must be a whole number of at least 2"),
         (lambda: xtab(3, classes=2, encoder_hidden=()), "encoder_hidden must have at least one"),
         (lambda: clipped_adamw(0.0), "bound must be a finite number above 0"),
+        (lambda: clipped_adamw(0.2, 0), "last must be a whole number of at least 1; it is 0"),
         (lambda: averaged([]), "at least one model"),
         (
             lambda: averaged([torch.nn.Linear(1, 1), torch.nn.Linear(2, 1)]),

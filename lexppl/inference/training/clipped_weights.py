@@ -7,19 +7,21 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from lexppl.argument_checks import finite_float
+from lexppl.argument_checks import finite_float, int_at_least
 from lexppl.inference.stages import OptimizerFactory
 
 
-def clipped_adamw(bound: float, **options: Any) -> OptimizerFactory:
+def clipped_adamw(bound: float, last: int | None = None, **options: Any) -> OptimizerFactory:
     """AdamW whose weights are put back to [−bound, bound] after each step.
 
     Args:
         bound: the largest size of a weight.
+        last: hold the last so many parameters alone; a fit gives them sorted by name, so that a
+            program's selector comes after its predictor. All of them if None.
         options: of `torch.optim.AdamW`.
 
     Raises:
-        ValueError: a bound that is not positive.
+        ValueError: a bound that is not positive, fewer than one parameter to hold.
 
     Example:
         >>> weight = torch.nn.Parameter(torch.tensor([5.0]))
@@ -30,10 +32,13 @@ def clipped_adamw(bound: float, **options: Any) -> OptimizerFactory:
         0.2
     """
     bound = finite_float("bound", bound, above=0.0)
+    if last is not None:
+        last = int_at_least("last", last)
 
     def make(parameters: Iterable[Tensor]) -> Optimizer:
-        held = list(parameters)
-        optimizer = torch.optim.AdamW(held, **options)
+        moved = list(parameters)
+        optimizer = torch.optim.AdamW(moved, **options)
+        held = moved if last is None else moved[-last:]
 
         def put_back(*_: Any) -> None:
             with torch.no_grad():

@@ -13,10 +13,11 @@ class NoisyFeatures(Configured, nn.Module):
     """While training, each entry is replaced with probability p; afterwards rows pass as they are.
 
     By a Gaussian draw `ε ~ N(0, σ²)`, by its own value with such a draw added ("added"), or by the
-    same feature of another row of the batch ("swap"; Uçar & Hajiramezanali 2022, § 3.2).
+    same feature of another row of the batch ("swap"; Uçar & Hajiramezanali 2022, § 3.2). Of rows in
+    pieces, each piece's entries are changed for themselves.
 
     Args:
-        network: what sees the rows, `(N, D)`.
+        network: what sees the rows, `(N, …, D)`.
         share: p, in [0, 1].
         scale: σ.
         kind: "gaussian", "added" or "swap".
