@@ -29,6 +29,14 @@ def predictor():
     return Predictor(network(), CategoricalLikelihood())
 
 
+def policy():
+    return models.StepPolicy(network(4, 3))
+
+
+def chooser():
+    return models.SequentialSelector(policy(), 2, 1, 0.05, 0.1)
+
+
 def program():
     return UnmaskedPredictor(predictor())
 
@@ -54,6 +62,18 @@ LABELS = told("CategoricalLikelihood")
 PREDICTOR = told("Predictor", network=NETWORK, likelihood=LABELS, event_dim=1)
 PROGRAM = told("UnmaskedPredictor", predictor=PREDICTOR)
 CONSTANT = told("ConstantImputer", value=tensor())
+POLICY = told("StepPolicy", network=network_told(4, 3))
+CHOOSER = told(
+    "SequentialSelector",
+    policy=POLICY,
+    entries=2,
+    most=1,
+    explore=0.05,
+    explore_stop=0.1,
+    explore_from=0.05,
+    explore_decay=0.995,
+    grouping=None,
+)
 MIXTURE = {"weights": tensor(2), "means": tensor(2, 2), "scales": tensor(2, 2)}
 
 OF_MODELS = [
@@ -287,6 +307,19 @@ OF_MODELS = [
         told(
             "LEX",
             selector=told("RandomSelector", entries=2, rate=0.5),
+            imputer=CONSTANT,
+            predictor=PREDICTOR,
+            penalties=[],
+            grouping=None,
+        ),
+    ),
+    (lambda: policy(), POLICY),
+    (lambda: chooser(), CHOOSER),
+    (
+        lambda: models.SequentialLEX(chooser(), ConstantImputer(), predictor()),
+        told(
+            "SequentialLEX",
+            selector=CHOOSER,
             imputer=CONSTANT,
             predictor=PREDICTOR,
             penalties=[],
