@@ -313,8 +313,8 @@ OF_MODELS = [
             grouping=None,
         ),
     ),
-    (lambda: policy(), POLICY),
-    (lambda: chooser(), CHOOSER),
+    (policy, POLICY),
+    (chooser, CHOOSER),
     (
         lambda: models.SequentialLEX(chooser(), ConstantImputer(), predictor()),
         told(
