@@ -213,7 +213,7 @@ COLUMNS = {
         ["--text", "review", "--target", "verdit"],
         ["--target 'verdit' is no column", "'verdict'"],
     ),
-    "numbers": (["--text", "id", "--target", "verdict"], ["'id' is 0, which is no text, in row 0"]),
+    "numbers": (["--text", "id", "--target", "verdict"], ["'id' holds no texts: in row 0 it is 0"]),
     "many classes": (["--text", "review", "--target", "id"], ["'id' has 60 different values"]),
     "row": (["--text", "review", "--row", "60"], ["--row must be 0 to 59", "60 rows"]),
 }

@@ -206,9 +206,14 @@ def _check_texts(said: list[Any], column: str) -> None:
     """Refuse the first row that has no text, by its place in the table."""
     for row, text in enumerate(said):
         if not isinstance(text, str):
-            kind = "is missing" if pd.isna(text) else f"is {text!r}, which is no text,"
+            if pd.isna(text):
+                raise ValueError(
+                    f"column {column!r} is missing in row {row}: give drop_missing=True, or "
+                    "another --text"
+                )
             raise ValueError(
-                f"column {column!r} {kind} in row {row}: give drop_missing=True, or another --text"
+                f"column {column!r} holds no texts: in row {row} it is {text!r}; give another "
+                "--text"
             )
 
 

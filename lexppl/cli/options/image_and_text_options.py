@@ -233,7 +233,7 @@ def _check_root(options: argparse.Namespace, files: str) -> None:
             + (" (or one to --download into)" if kind_of_data(options) == IMAGES else "")
         )
     if not Path(options.root).expanduser().is_dir():
-        raise UsageError(f"--root must be a folder that is there; it is {options.root!r}")
+        raise UsageError(f"root must be a folder that is there; it is {options.root!r}")
 
 
 def _refuse(options: argparse.Namespace, names: tuple[str, ...], why: str) -> None:
