@@ -438,6 +438,7 @@ OF_SYSTEMS = [
         lambda: systems.NoisyFeatures(network(), 0.5, 2, "swap"),
         told("NoisyFeatures", network=NETWORK, share=0.5, scale=2.0, kind="swap"),
     ),
+    (lambda: systems.RectifiedCode(network()), told("RectifiedCode", network=NETWORK)),
     (
         lambda: systems.CombinedMask(network(), network()),
         told("CombinedMask", shared=told("Frozen", module=NETWORK), local=NETWORK),

@@ -16,7 +16,14 @@ from lexppl.systems.senn import SENN, senn
 from lexppl.systems.suwr import suwr
 from lexppl.systems.vaeac import fit_vaeac
 from lexppl.systems.vibi import vibi
-from lexppl.systems.xtab import CombinedMask, GatedMask, NoisyFeatures, SubsetNetwork, xtab
+from lexppl.systems.xtab import (
+    CombinedMask,
+    GatedMask,
+    NoisyFeatures,
+    RectifiedCode,
+    SubsetNetwork,
+    xtab,
+)
 
 __all__ = [
     "DEFAULT_METHOD",
@@ -34,6 +41,7 @@ __all__ = [
     "NoisyFeatures",
     "OutputFeedback",
     "PredictorBaseline",
+    "RectifiedCode",
     "Registry",
     "Settings",
     "SubsetNetwork",

@@ -19,6 +19,7 @@ from lexppl.models.predictor import Predictor
 from lexppl.models.selectors import SoftMaskSelector
 from lexppl.models.table_parts import check_classes, mask_entries
 from lexppl.systems.xtab.noisy_features import NoisyFeatures
+from lexppl.systems.xtab.rectified_code import RectifiedCode
 from lexppl.systems.xtab.shared_mask import CombinedMask, GatedMask
 from lexppl.systems.xtab.subset_network import SubsetNetwork, subset_width
 
@@ -108,7 +109,7 @@ def xtab(
 
     def build() -> list[Stage]:
         *before, code = encoder_hidden
-        encoder = nn.Sequential(MLP(width, code, before, "leaky_relu"), nn.LeakyReLU())
+        encoder = RectifiedCode(MLP(width, code, before, "leaky_relu"))
         network = SubsetNetwork(
             features,
             subsets,
