@@ -183,7 +183,7 @@ def _find(
         source = capped(source, options.seed, HASTY_ROWS)
     notes = [*_notes_of_fit(options, source, fitted), *table_notes(source, fitted.outputs)]
     gain = judge_learning(result, source, plan, fitted.outputs, fitted.full, options.seed)
-    notes += learned_messages(gain, undecided(result, source, plan))
+    notes += learned_messages(gain, undecided(result, source, plan), result.sampler is not None)
     for note in notes:
         warn(note)
     judgement, complete = _judge(options, plan, source, fitted)

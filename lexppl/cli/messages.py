@@ -25,13 +25,16 @@ MOST_UNDECIDED = 0.5
 """Of rows and features; above it masks have not settled."""
 
 
-def learned_messages(gain: BaseRateGain, undecided: float | None) -> list[str]:
+def learned_messages(
+    gain: BaseRateGain, undecided: float | None, sampled: bool = False
+) -> list[str]:
     """Lines where new rows do not show that anything was learned, or masks have not settled.
 
     Args:
         gain: of the explainer's predictions over the base rate.
         undecided: share of rows and features that are kept with a probability from .1 to .9; None
             where masks are not selections of a free size.
+        sampled: whether weights were drawn from their posterior, which knows no epochs.
 
     Example:
         >>> learned_messages(BaseRateGain(0.2, 0.05, 100), 0.1)
@@ -45,13 +48,15 @@ def learned_messages(gain: BaseRateGain, undecided: float | None) -> list[str]:
         lines.append(
             "on held-out rows the explainer predicts no better than the base rate "
             f"({gain.nats:+.3f}{error} nats a row, {counted_rows(gain.rows)}): nothing shows that "
-            "it has learned, and what it says of the features says nothing; give more rows or more "
-            "--epochs"
+            "it has learned, and what it says of the features says nothing; give more rows"
+            + ("" if sampled else " or more --epochs")
         )
     if undecided is not None and undecided > MOST_UNDECIDED:
         lines.append(
             f"masks have not settled: {undecided:.0%} of the rows' features are kept with a "
-            "probability from .1 to .9; give more --epochs, or a higher --penalty"
+            "probability from .1 to .9; give more "
+            + ("rows" if sampled else "--epochs")
+            + ", or a higher --penalty"
         )
     return lines
 

@@ -39,6 +39,7 @@ def test_chains_are_chains_in_all_that_is_written(table, capsys):
     assert explained(table, "--inference", "nuts", "--prior", "2") == 0
     told = capsys.readouterr()
     assert "2 chains of 6 draws" in told.out and "weights Normal(0, 2) before" in told.out
+    assert "rows that the posterior is given" in told.out and "best epoch" not in told.out
     assert "r̂ of chains that have converged" in told.out
     # Six draws are too few, which is said, and stands in the report as well.
     assert "chains of NUTS" in told.err

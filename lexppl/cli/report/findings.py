@@ -141,10 +141,10 @@ def rows_text(findings: ReportData, first: str = "to fit on") -> str:
     """How many rows there are for what."""
     source = findings.source
     valid = 0 if source.valid_rows is None else len(source.valid_rows)
-    told = (
-        f"{len(source.train_rows)} {first}, {valid} to choose the best epoch on, "
-        f"{len(source.test_rows)} held out"
-    )
+    given = f"{len(source.train_rows)} {first}, {valid} to choose the best epoch on"
+    if findings.result.sampler is not None:
+        given = f"{len(source.train_rows) + valid} rows that the posterior is given"
+    told = f"{given}, {len(source.test_rows)} held out"
     others = len(source.data) - len(source.train_rows) - valid - len(source.test_rows)
     if others > 0:
         told += f"; {others} others, at random, are left out"
