@@ -29,6 +29,8 @@ GUIDES: Mapping[str, str] = MappingProxyType(
 
 HAMILTONIAN = frozenset({"nuts", "hmc"})
 """Those that sum over every mask of every row at each step."""
+POINTS = frozenset({"ensemble"})
+"""Those whose draws are modes: they tell how far fits agree, and not how sure the rows leave us."""
 NEED_BAYES = frozenset({"sghmc", "sgld", "laplace", "diagonal-laplace", "vi"})
 """Those of the library that the extra `bayes` brings."""
 BAYES_LIBRARY = "posteriors"

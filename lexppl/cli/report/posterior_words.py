@@ -1,5 +1,6 @@
 """What the report says where the explainer's weights have a posterior."""
 
+from lexppl.choices.posteriors import POINTS
 from lexppl.cli.report.findings import ReportData, counted
 
 
@@ -10,12 +11,23 @@ def consistency(findings: ReportData) -> str:
 
 def printed_interval(findings: ReportData) -> str:
     """What interval and last column of the printed ranking are, of a posterior."""
+    if are_points(findings):
+        return (
+            f"interval over modes from several starts, {draws_text(findings)}: how far fits agree, "
+            "and no posterior, which is wider"
+        )
     told = f"interval over the posterior of the weights, {draws_text(findings)}"
     if "r_hat" in findings.ranking:
         return f"{told}; r̂ of chains that have converged is below 1.01"
     if findings.result.replicates > 1:
         return f"{told}; agreement of fits from different seeds near 1: they agree"
     return told
+
+
+def are_points(findings: ReportData) -> bool:
+    """Whether what stands for the posterior's draws is modes of it."""
+    asked = findings.plan.posterior
+    return asked is not None and asked.inference in POINTS
 
 
 def draws_text(findings: ReportData) -> str:
@@ -34,6 +46,13 @@ def reading_of_posterior(findings: ReportData) -> str:
     plan, result = findings.plan, findings.result
     if plan.posterior is None:
         return ""
+    if are_points(findings):
+        return (
+            f"The explainer was fitted from several starts: {plan.posterior.words}; "
+            f"{draws_text(findings)}. The interval beside the {findings.kind.label} holds 95 % of "
+            "these fits: how far they agree. It is no posterior, which the rows leave wider: ask "
+            "nuts, sghmc or laplace for one."
+        )
     first = (
         f"The explainer's weights have a posterior: {plan.posterior.words}; "
         f"{draws_text(findings)}. "
