@@ -234,7 +234,7 @@ METHODS = Registry(
             "real_x",
             "real_x:real_x",
             "REAL-X: a predictor of random masks, then a selector",
-            "classes penalty imputer hidden predictor_hidden",
+            "classes penalty folds imputer hidden predictor_hidden",
         ),
         _listed(
             "senn",
