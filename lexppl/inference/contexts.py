@@ -111,7 +111,8 @@ class _OwnParameters(_Context):
     """
 
     def __enter__(self) -> None:
-        if not self.active:
+        # A step of a fit has the setting on already, and is not to pay for it again.
+        if not self.active and not pyro.settings.get("module_local_params"):
             self._setting = pyro.settings.context(module_local_params=True)
             self._setting.__enter__()
         super().__enter__()
