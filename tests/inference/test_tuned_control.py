@@ -5,7 +5,7 @@ import torch
 
 from lexppl.inference import REBAR, NestedIWAE, TunedControl, fit
 from lexppl.inference.contexts import keep_parameters_local, program_settings, seeded
-from lexppl.inference.training.loop import gradient_of_square
+from lexppl.inference.training.step import gradient_of_square
 from lexppl.models import (
     LEX,
     MLP,

@@ -2,8 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,13 +13,11 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from tqdm.auto import tqdm
 
-from lexppl.effects import FoldShift
 from lexppl.inference.contexts import MiniBatch, program_settings, rows_plate, seeded
 from lexppl.inference.plain_calls import PlainCalls
 from lexppl.inference.replicates.replicate_rows import Rows, batch_rows, of_replicate
 from lexppl.inference.replicates.replicates import Replicates, weighing
 from lexppl.inference.schedules import Linear, Schedule
-from lexppl.inference.schedules import at as at_progress
 from lexppl.inference.stages import LossTerm, OptimizerFactory, Stage, TrainingModules
 from lexppl.inference.training.best_states import BestStates
 from lexppl.inference.training.epoch_loss import EpochLoss
@@ -31,6 +28,7 @@ from lexppl.inference.training.row_weights import (
     batches_with_weights,
     refuse_unweighted,
 )
+from lexppl.inference.training.step import MovedTerm, TrainingStep, shifted
 from lexppl.inference.training.weight_decay import (
     PartDecay,
     parameters_with_a_prior,
@@ -89,7 +87,6 @@ class TrainingLoop:
         self.best_valid = np.full(self.runner.count, np.nan)
         self.best_epoch = np.zeros(self.runner.count, dtype=int)
         self._rows_plates: dict[int, str | None] = {}
-        self._part_decay: PartDecay | None = None
         self._plain_calls = PlainCalls(())
 
     def run(self, plan: list[tuple[Stage, int, OptimizerFactory]], progress: bool) -> None:
@@ -105,42 +102,18 @@ class TrainingLoop:
     def _stage(
         self, number: int, stage: Stage, epochs: int, make_optimizer: OptimizerFactory, bar: Any
     ) -> None:
-        runner = self.runner
-        learned = [runner.template.learned_by(term) for term in stage.terms]
-        for term, names in zip(stage.terms, learned, strict=True):
-            if not names:
-                raise ValueError(
-                    f"the term of {type(term.model).__name__} learns nothing: none of its modules "
-                    "has a parameter that requires a gradient"
-                )
-        names = sorted(set().union(*learned))
-        parameters = [runner.parameters[name] for name in names]
-        self._rate = self._rate_of(stage)
-        spared = self._first_step(stage)
-        optimizer = make_optimizer(parameters)
-        spare_from_decay(
-            optimizer,
-            {name: runner.parameters[name] for name in names if name in spared},
-            warns=not (self.decay_is_default and stage.optimizer is None),
-        )
-        self._part_decay = None
-        if self.decays is not None and stage.optimizer is None:
-            moved = dict(zip(names, parameters, strict=True))
-            self._part_decay = PartDecay(moved, self.decays, spared)
-        control_parameters = [runner.template.controls_of(term) for term in stage.terms]
-        controls = [runner.parameters[name] for name in sorted(set().union(*control_parameters))]
-        tuner = torch.optim.Adam(controls, lr=CONTROL_RATE) if controls else None
-        scheduler = self.make_scheduler(optimizer) if self.make_scheduler is not None else None
-        best = BestStates(runner, unseen=self.held_out is None or stage.keeps_last)
+        step = self._step(stage, make_optimizer)
+        scheduler = None
+        if self.make_scheduler is not None:
+            scheduler = self.make_scheduler(step.optimizer)
+        best = BestStates(self.runner, unseen=self.held_out is None or stage.keeps_last)
         settled = max(term.objective.settled for term in stage.terms)
         waited, first, start = 0, len(self.records), time.perf_counter()
         self._seen = EpochLoss((), 1.0)
         try:
             for epoch in range(epochs):
                 start = time.perf_counter()
-                train = self._epoch(
-                    stage, learned, control_parameters, optimizer, tuner, (epoch, epochs)
-                )
+                train = self._epoch(step, epoch, epochs)
                 if scheduler is not None:
                     scheduler.step()
                 valid = self._validate(stage.terms[0])
@@ -170,6 +143,48 @@ class TrainingLoop:
             if len(self.records) == first:
                 self._take_short(best, number, time.perf_counter() - start)
         self.best_valid = best.put_back()
+
+    def _step(self, stage: Stage, make_optimizer: OptimizerFactory) -> TrainingStep:
+        """What a stage does with each batch, after a first look at its programs."""
+        runner = self.runner
+        learned = [runner.template.learned_by(term) for term in stage.terms]
+        for term, names in zip(stage.terms, learned, strict=True):
+            if not names:
+                raise ValueError(
+                    f"the term of {type(term.model).__name__} learns nothing: none of its modules "
+                    "has a parameter that requires a gradient"
+                )
+        names = sorted(set().union(*learned))
+        spared = self._first_step(stage)
+        optimizer = make_optimizer([runner.parameters[name] for name in names])
+        spare_from_decay(
+            optimizer,
+            {name: runner.parameters[name] for name in names if name in spared},
+            warns=not (self.decay_is_default and stage.optimizer is None),
+        )
+        part_decay = None
+        if self.decays is not None and stage.optimizer is None:
+            moved = {name: runner.parameters[name] for name in names}
+            part_decay = PartDecay(moved, self.decays, spared)
+        controls = [runner.template.controls_of(term) for term in stage.terms]
+        tuned = [runner.parameters[name] for name in sorted(set().union(*controls))]
+        rows = len(self.rows)
+        return TrainingStep(
+            runner=runner,
+            terms=[
+                MovedTerm(term, of_term, of_controls, self._rows_plates[id(term)])
+                for term, of_term, of_controls in zip(stage.terms, learned, controls, strict=True)
+            ],
+            optimizer=optimizer,
+            tuner=torch.optim.Adam(tuned, lr=CONTROL_RATE) if tuned else None,
+            rows=rows,
+            total=self.rows.total if isinstance(self.rows, WeightedRows) else rows,
+            by_replicate=self.rows.by_replicate,
+            plain_calls=self._plain_calls,
+            rate=self._rate_of(stage),
+            clip_norm=self.clip_norm,
+            part_decay=part_decay,
+        )
 
     def _take_short(self, best: BestStates, stage: int, seconds: float) -> None:
         """Of a first epoch that was cut short, which is not validated, keep what it has learned."""
@@ -224,7 +239,7 @@ class TrainingLoop:
                 spared |= {names[id(parameter)] for parameter in held if id(parameter) in names}
                 with (
                     self._scaled(term, len(self.rows), len(batch[0])),
-                    self._shifted(term),
+                    shifted(term),
                     weighing(weights, plate),
                 ):
                     loss = template(term, term.objective, batch)
@@ -247,69 +262,16 @@ class TrainingLoop:
     def _scaled(self, term: LossTerm, rows: int, batch: int) -> MiniBatch:
         return MiniBatch(rows, batch, self._rows_plates[id(term)])
 
-    def _shifted(self, term: LossTerm) -> AbstractContextManager[Any]:
-        """The predictors that a term runs with on training rows."""
-        return nullcontext() if term.fold_shift is None else FoldShift(term.fold_shift)
-
-    def _epoch(
-        self,
-        stage: Stage,
-        learned: list[list[str]],
-        control_parameters: list[list[str]],
-        optimizer: Optimizer,
-        tuner: Optimizer | None,
-        place: tuple[int, int],
-    ) -> np.ndarray:
+    def _epoch(self, step: TrainingStep, epoch: int, epochs: int) -> np.ndarray:
         """One pass over the rows; the mean loss by replicate."""
-        runner = self.runner
-        runner.template.train()
-        rows = len(self.rows)
-        steps = max(1, math.ceil(rows / self.batch_size))
-        total = self.rows.total if isinstance(self.rows, WeightedRows) else rows
-        self._seen = seen = EpochLoss(stage.terms, total)
+        self.runner.template.train()
+        steps = max(1, math.ceil(len(self.rows) / self.batch_size))
+        self._seen = seen = EpochLoss([moved.term for moved in step.terms], step.total)
         batches = batches_with_weights(self.rows, self.batch_size, shuffle=True)
-        for step, (batch, weights) in enumerate(batches):
-            at = (place[0] + min(step / steps, 1.0)) / place[1]
+        for number, (batch, weights) in enumerate(batches):
+            at = (epoch + min(number / steps, 1.0)) / epochs
             size = batch_rows(self.rows, batch)
-            optimizer.zero_grad(set_to_none=True)
-            if tuner is not None:
-                tuner.zero_grad(set_to_none=True)
-            if (rate := self._rate) is not None:
-                for group in optimizer.param_groups:
-                    group["lr"] = at_progress(rate, at)
-            step_losses = []
-            for term, names, controls in zip(stage.terms, learned, control_parameters, strict=True):
-                objective = term.objective.at(at)
-                with (
-                    runner.moving_only({*names, *controls}),
-                    self._plain_calls,
-                    self._scaled(term, rows, size),
-                    self._shifted(term),
-                ):
-                    loss = runner.losses(
-                        term,
-                        objective,
-                        batch,
-                        self.rows.by_replicate,
-                        weights,
-                        self._rows_plates[id(term)],
-                    )
-                moved = [runner.parameters[name] for name in names]
-                gradients = _gradients(loss, moved, term.weight, total, create_graph=bool(controls))
-                if controls:
-                    lessened = [runner.parameters[name] for name in controls]
-                    _add(lessened, gradient_of_square(gradients, lessened))
-                _add(moved, gradients)
-                step_losses.append(loss.detach())
-            if self.clip_norm is not None:
-                held = [p for group in optimizer.param_groups for p in group["params"]]
-                _clip(held, self.clip_norm, runner.count)
-            if self._part_decay is not None:
-                self._part_decay.add()
-            optimizer.step()
-            if tuner is not None:
-                tuner.step()
-            seen.add(step_losses, size)
+            seen.add(step.run(batch, weights, size, at), size)
         return seen.mean()
 
     @torch.no_grad()
@@ -334,56 +296,3 @@ class TrainingLoop:
                 share = size / rows**2 if weight is None else size / rows / weight
                 total = total + loss * share
         return total.cpu().numpy() if isinstance(total, Tensor) else np.zeros(0)
-
-
-def _gradients(
-    losses: Tensor, moved: list[Tensor], weight: float, total: float | Tensor, create_graph: bool
-) -> tuple[Tensor | None, ...]:
-    """Gradients of a term's share of the step, `Σ_r weight · loss_r / N`."""
-    if not losses.requires_grad:
-        return (None,) * len(moved)
-    # Given as the losses' own gradient, the share costs no node of the graph.
-    share = torch.ones_like(losses) / total
-    found: tuple[Tensor | None, ...] = torch.autograd.grad(
-        losses,
-        moved,
-        grad_outputs=share if weight == 1.0 else share * weight,
-        allow_unused=True,
-        create_graph=create_graph,
-    )
-    return found
-
-
-def _add(parameters: list[Tensor], gradients: Sequence[Tensor | None]) -> None:
-    """Add gradients to those that the parameters have."""
-    for parameter, gradient in zip(parameters, gradients, strict=True):
-        if gradient is None:
-            continue
-        # Fused Adam reads a gradient by the parameter's strides, and vmap's differ.
-        gradient = gradient.detach().contiguous()
-        parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
-
-
-def gradient_of_square(
-    gradients: Sequence[Tensor | None], controls: list[Tensor]
-) -> tuple[Tensor | None, ...]:
-    """Gradient of the squared gradient in what does not move its mean: that of its variance."""
-    squares = [g.square().sum() for g in gradients if g is not None and g.requires_grad]
-    if not squares:
-        return (None,) * len(controls)
-    found: tuple[Tensor | None, ...] = torch.autograd.grad(
-        torch.stack(squares).sum(), controls, allow_unused=True
-    )
-    return found
-
-
-def _clip(parameters: list[Tensor], norm: float, replicates: int) -> None:
-    """Shorten each replicate's gradient to the given norm."""
-    gradients = [p.grad for p in parameters if p.grad is not None]
-    if replicates == 1:
-        torch.nn.utils.clip_grad_norm_(parameters, norm)
-        return
-    squares = [g.flatten(1).square().sum(1) for g in gradients]
-    factor = (norm / (torch.stack(squares).sum(0).sqrt() + 1e-6)).clamp(max=1.0)
-    for gradient in gradients:
-        gradient.mul_(factor.reshape(-1, *[1] * (gradient.dim() - 1)))
