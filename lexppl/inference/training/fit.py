@@ -1,6 +1,7 @@
 """Fit a program: check what is given, train replicates of it, and hand back the best states."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -27,6 +28,8 @@ from lexppl.inference.schedules import Linear, Schedule, at
 from lexppl.inference.stages import OptimizerFactory, Stage, TrainingModules
 from lexppl.inference.system import System
 from lexppl.inference.training.collapse import collapse, mask_marginals, report_collapse
+from lexppl.inference.training.distributed import processes_of, refuse_processes
+from lexppl.inference.training.distributed_start import begin_together
 from lexppl.inference.training.divided_rows import divided_rows
 from lexppl.inference.training.fit_arguments import (
     check_alike,
@@ -96,6 +99,7 @@ def fit(
     bootstrap: int = 0,
     seed: int = 0,
     callbacks: Iterable[Callback] = (),
+    distributed: Any = None,
     progress: bool = True,
 ) -> FitResult:
     """Fit a Pyro program by minimising an objective over epochs, and keep the best state.
@@ -190,6 +194,16 @@ def fit(
             along. Goes with one model, the same rows for all replicates and no `row_weights`.
         seed: of initial weights, batches and draws; the same seed gives the same bits.
         callbacks: called after each epoch with an :class:`Epoch`.
+        distributed: whether processes that `torchrun` has started share the fit: each learns from
+            its part of every batch, and together they do what one does with the whole batch, draws
+            apart, which each has of its own (:class:`SharedStep`). Each is given the same rows and
+            arguments; all have the same result, callbacks are called in each, and the first alone
+            shows and warns. None to share where a `torch.distributed` process group is initialised,
+            and to refuse where `torchrun` has started several processes and there is none; True to
+            share in any case, by a group that is then initialised; a group, to share among its
+            processes; False for a fit of its own in each. Device of rows and model is the user's:
+            on CUDA that of `LOCAL_RANK`. What a program computes over a batch's rows together, such
+            as batch norm, it computes over a process's part.
         progress: show a progress bar, on a terminal or in a notebook.
 
     Returns:
@@ -198,6 +212,7 @@ def fit(
     Raises:
         ValueError, TypeError: a mistake in data or arguments, before any training.
         FloatingPointError: a loss that is no longer finite in any replicate.
+        RuntimeError: another process that shares the fit has failed or ended.
 
     Example:
         >>> from lexppl.models import (LEX, MLP, CategoricalLikelihood, GaussianImputer,
@@ -211,6 +226,7 @@ def fit(
     """
     if inference is not None:
         refuse_training_arguments(fit, locals())
+        refuse_processes(distributed)
         return sampled_fit(model, train, inference, seed=seed, progress=progress)
     if epochs is not None:
         epochs = int_at_least("epochs", epochs)
@@ -244,7 +260,9 @@ def fit(
         check_bootstrap(bootstrap, several, train, valid, row_weights)
         row_weights = DIRICHLET
     replicates = counted + bootstrap
-    with seeded(seed), program_settings(validate=False):
+    processes = processes_of(distributed)
+    joined = nullcontext() if processes is None else processes.joined()
+    with seeded(seed), program_settings(validate=False), joined:
         given = [guide] if stages is None or callable(stages) else guides_of(stages)
         set_up_guides(given, models, train)
         copies = copies_of(builders, replicates, given, folds)
@@ -267,6 +285,19 @@ def fit(
         fit_to_rows(copies, learned_rows, seed)
         runner = Replicates(copies, differ=several)
         _check_devices(runner, rows)
+        if processes is not None:
+            settings = {
+                "batch_size": batch_size,
+                "clip_norm": clip_norm,
+                "epochs": [stage.epochs or epochs for stage in copies[0].stages],
+                "folds": folds,
+                "learning_rate": None if rate is None else [at(rate, p / 8) for p in range(9)],
+                "patience": patience,
+                "replicates": replicates,
+                "seed": seed,
+                "weight_decay": weight_decay,
+            }
+            begin_together(processes, runner, learned_rows, held_out, settings)
         with seeded(seed + 1, rows.device):
             loop = TrainingLoop(
                 runner,
@@ -282,6 +313,7 @@ def fit(
                 rate_is_default,
                 decay_is_default,
                 decays,
+                processes,
             )
             plan = [
                 (
@@ -301,9 +333,10 @@ def fit(
     result.class_names = _names(train, "class_names")
     if bootstrap:
         result = _parted(result, counted, sample_weight is not None)
-    report_collapse(result.collapse)
-    if is_posterior:
-        warn_if_moving(result)
+    if processes is None or processes.leads:
+        report_collapse(result.collapse)
+        if is_posterior:
+            warn_if_moving(result)
     return result
 
 

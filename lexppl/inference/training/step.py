@@ -16,6 +16,7 @@ from lexppl.inference.replicates.replicates import Replicates
 from lexppl.inference.schedules import Schedule
 from lexppl.inference.schedules import at as at_progress
 from lexppl.inference.stages import LossTerm
+from lexppl.inference.training.distributed_step import SharedStep
 from lexppl.inference.training.weight_decay import PartDecay
 
 
@@ -52,6 +53,7 @@ class TrainingStep:
         rate: the learning rate over the stage; None where the optimizer has its own.
         clip_norm: largest norm of a replicate's gradient.
         part_decay: the weight decay by part, where it is not the optimizer's.
+        shared: what adds the processes' shares of a batch up; None for one process.
     """
 
     runner: Replicates
@@ -65,6 +67,7 @@ class TrainingStep:
     rate: float | Schedule | None = None
     clip_norm: float | None = None
     part_decay: PartDecay | None = None
+    shared: SharedStep | None = None
 
     def run(
         self, batch: tuple[Tensor, ...], weights: Tensor | None, size: int, at: float
@@ -86,7 +89,7 @@ class TrainingStep:
         if self.rate is not None:
             for group in self.optimizer.param_groups:
                 group["lr"] = at_progress(self.rate, at)
-        losses = [self._differentiate(moved, batch, weights, size, at) for moved in self.terms]
+        losses = self._differentiate_all(batch, weights, size, at)
         if self.clip_norm is not None:
             held = [p for group in self.optimizer.param_groups for p in group["params"]]
             _clip(held, self.clip_norm, self.runner.count)
@@ -96,6 +99,19 @@ class TrainingStep:
         if self.tuner is not None:
             self.tuner.step()
         return losses
+
+    def _differentiate_all(
+        self, batch: tuple[Tensor, ...], weights: Tensor | None, size: int, at: float
+    ) -> list[Tensor]:
+        """Leave the gradients of all terms with the parameters; the losses, `(R,)` of each."""
+
+        def of_rows(batch: tuple[Tensor, ...], weights: Tensor | None, size: int) -> list[Tensor]:
+            return [self._differentiate(moved, batch, weights, size, at) for moved in self.terms]
+
+        if self.shared is None:
+            return of_rows(batch, weights, size)
+        joints = sum(bool(moved.controls) for moved in self.terms)
+        return self.shared.losses(of_rows, batch, weights, size, joints)
 
     def _differentiate(
         self,
@@ -121,7 +137,8 @@ class TrainingStep:
             loss, parameters, term.weight, self.total, create_graph=bool(controls)
         )
         if controls:
-            _add(controls, gradient_of_square(gradients, controls))
+            whole = None if self.shared is None else self.shared.joint(parameters, gradients)
+            _add(controls, gradient_of_square(gradients, controls, whole))
         _add(parameters, gradients)
         return loss.detach()
 
@@ -164,10 +181,27 @@ def _add(parameters: list[Tensor], gradients: Sequence[Tensor | None]) -> None:
 
 
 def gradient_of_square(
-    gradients: Sequence[Tensor | None], controls: list[Tensor]
+    gradients: Sequence[Tensor | None],
+    controls: list[Tensor],
+    whole: Sequence[Tensor | None] | None = None,
 ) -> tuple[Tensor | None, ...]:
-    """Gradient of the squared gradient in what does not move its mean: that of its variance."""
-    squares = [g.square().sum() for g in gradients if g is not None and g.requires_grad]
+    """Gradient of the squared gradient in what does not move its mean: that of its variance.
+
+    Args:
+        gradients: of the loss.
+        controls: what does not move its mean.
+        whole: the gradients of which those are a part; None where they are all. `2 Σ G · g` has
+            the part's share of the derivative of `Σ G²`.
+    """
+    if whole is None:
+        squares = [g.square().sum() for g in gradients if g is not None and g.requires_grad]
+    else:
+        pairs = zip(gradients, whole, strict=True)
+        squares = [
+            2.0 * (g * all_of.detach()).sum()
+            for g, all_of in pairs
+            if g is not None and all_of is not None and g.requires_grad
+        ]
     if not squares:
         return (None,) * len(controls)
     found: tuple[Tensor | None, ...] = torch.autograd.grad(
