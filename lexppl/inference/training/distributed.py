@@ -6,11 +6,13 @@ import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+
+T = TypeVar("T")
 
 FLAGS = 2
 """Entries after what is added up: how many processes failed, and how many were interrupted."""
@@ -108,6 +110,16 @@ class Processes:
         """
         no = torch.zeros(1, device=self.device)
         return bool(self.sum_of(lambda: no + ask(), lambda: no)[0] > 0)
+
+    def each(self, work: Callable[[], T]) -> T:
+        """What each process does by itself, once all have done it.
+
+        Raises:
+            as :meth:`sum`.
+        """
+        done: list[T] = []
+        self.any(lambda: done.append(work()) is not None)
+        return done[0]
 
     def agree(self, given: Mapping[str, str]) -> None:
         """Refuse to begin where processes were given different things.

@@ -89,9 +89,16 @@ def refuse_unshared(
         batch: some rows.
 
     Raises:
-        ValueError: no such plate, or a site outside it with an entry for each row.
+        ValueError: no such plate, a site outside it with an entry for each row, or an objective
+            that does not read a site's scale.
     """
     name = type(term.model).__name__
+    if not term.objective.reads_scales:
+        raise ValueError(
+            "processes scale the rows that each has up to the data set, and "
+            f"{type(term.objective).__name__} does not say that it reads a site's scale: set its "
+            "reads_scales = True if it does, or give distributed=False"
+        )
     if plate is None:
         raise ValueError(
             f"processes share the rows of a plate at dim -1, and {name} has none; observe its rows "

@@ -160,7 +160,11 @@ class TrainingLoop:
                     "has a parameter that requires a gradient"
                 )
         names = sorted(set().union(*learned))
-        spared = self._first_step(stage)
+        spared = (
+            self._first_step(stage)
+            if self.processes is None
+            else self.processes.each(lambda: self._first_step(stage))
+        )
         optimizer = make_optimizer([runner.parameters[name] for name in names])
         spare_from_decay(
             optimizer,
