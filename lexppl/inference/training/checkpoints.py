@@ -4,7 +4,7 @@ import shutil
 import time
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from lexppl.argument_checks import finite_float, int_at_least
+from lexppl.atomic_output import is_full_disk
 from lexppl.inference.training.fit_identity import Identity, differences, versions
 from lexppl.inference.training.state_files import DamagedStateError, read_state, write_state
 
@@ -73,10 +74,24 @@ class Checkpoints:
         if self.every_minutes is not None:
             finite_float("every_minutes", self.every_minutes, least=0.0)
 
+    def below(self, name: str) -> "Checkpoints":
+        """As often, in a folder within this one: of one fit among several.
+
+        Example:
+            >>> Checkpoints("states", every_epochs=5).below("judge").folder.name
+            'judge'
+        """
+        return replace(self, folder=Path(self.folder) / name)
+
     @classmethod
     def of(cls, asked: "str | Path | Checkpoints") -> "Checkpoints":
         """What is asked for, of a folder alone."""
         return asked if isinstance(asked, Checkpoints) else cls(asked)
+
+
+def below(checkpoint: Checkpoints | None, name: str) -> Checkpoints | None:
+    """:meth:`Checkpoints.below`, where there are any."""
+    return None if checkpoint is None else checkpoint.below(name)
 
 
 class KeptStates:
@@ -187,16 +202,23 @@ class KeptStates:
         places = self._places()
         number = 1 + (_number(places[-1]) if places else 0)
         told = {"fit": self._identity, "versions": versions(), **state}
+        place = self.folder / f"{NAME}{number:06d}"
         try:
-            self.bytes = write_state(self.folder / f"{NAME}{number:06d}", told)
+            try:
+                self.bytes = write_state(place, told)
+            except OSError as error:
+                if len(places) < KEPT or not is_full_disk(error):
+                    raise
+                # There may be room for two, and the last is enough while the next is written.
+                _remove(places[:-1])
+                self.bytes = write_state(place, told)
         except OSError as error:
             if first:
                 raise
             self._tell_of(error, state["epochs"])
         else:
             self._standing, self._warned = state["epochs"], False
-            for old in self._places()[:-KEPT]:
-                shutil.rmtree(old, ignore_errors=True)
+            _remove(self._places()[:-KEPT])
         self._written = time.monotonic()
         self.seconds = self._written - begun
 
@@ -260,6 +282,11 @@ class KeptStates:
                 CheckpointWarning,
                 stacklevel=3,
             )
+
+
+def _remove(places: list[Path]) -> None:
+    for place in places:
+        shutil.rmtree(place, ignore_errors=True)
 
 
 def _number(place: Path) -> int:

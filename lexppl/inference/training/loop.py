@@ -112,7 +112,7 @@ class TrainingLoop:
                     break
         if self._states is not None and begin < len(plan):
             if cut_short:
-                self._states.interrupted()
+                self._states.tell_of_interruption()
             else:
                 self._states.finish()
 

@@ -98,6 +98,7 @@ class LoopStates:
                 moved = [runner.parameters[name] for name in names]
                 refuse_unrestorable(moved, make_optimizer, loop.make_scheduler)
         self._found = state = self._kept.found
+        self._kept.found = None
         self._kept.from_all(torch.zeros(1))
         self._kept.clear_remains()
         self._fitted = digest_of_fitted(runner)
@@ -160,13 +161,17 @@ class LoopStates:
         if self._kept.is_due(course.epochs):
             self._kept.write(self._taken(course))
 
-    def interrupted(self) -> None:
+    def tell_of_interruption(self) -> None:
         """Tell where the fit can be continued from."""
         self._kept.tell_of_interruption()
 
     def finish(self) -> None:
         """Write what the fit has come to."""
-        self._kept.write({**self._common(), "finished": True})
+        try:
+            self._kept.write({**self._common(), "finished": True})
+        except KeyboardInterrupt:
+            # The fit is whole; its last epochs can be had again from the state before.
+            self._loop.interrupted = True
 
     def _common(self) -> dict[str, Any]:
         loop = self._loop
