@@ -343,7 +343,9 @@ def test_all_processes_end_alike_to_the_bit(pair, name):
 def test_drawn_gradients_are_those_of_the_whole_batch(pair, monkeypatch):
     model = explainer(seed=3)
     keep_parameters_local(model)
-    exact = NestedIWAE(1, estimator=Enumerate()).differentiable_loss(model, None, *FEW) / len(FEW[0])
+    exact = NestedIWAE(1, estimator=Enumerate()).differentiable_loss(model, None, *FEW) / len(
+        FEW[0]
+    )
     gradient = torch.cat(
         [g.reshape(-1) for g in torch.autograd.grad(exact, list(model.parameters()))]
     ).numpy()

@@ -121,31 +121,37 @@ class Processes:
         self.any(lambda: done.append(work()) is not None)
         return done[0]
 
-    def agree(self, given: Mapping[str, str]) -> None:
+    def agree(self, given: Mapping[str, str], last: bool = False) -> None:
         """Refuse to begin where processes were given different things.
 
         Args:
-            given: of this process, by what it is called.
+            given: of this process, by what it is called; what has a dot in its name follows from
+                what has none, if there is such a difference.
+            last: whether no more is to be agreed on.
 
         Raises:
             ValueError: something differs, in every process.
             ProcessError: another process has failed before.
         """
         everyone = self._gather((None, dict(given)))
-        self._met = True
         for rank, (error, _) in enumerate(everyone):
             if error is not None:
+                self._met = True
                 raise ProcessError(self._failed(rank, error))
         first = everyone[0][1]
         for rank, (_, others) in enumerate(everyone):
-            differing = [name for name in first if others.get(name) != first[name]]
+            every = dict.fromkeys([*first, *others])
+            differing = [name for name in every if others.get(name) != first.get(name)]
             if differing:
+                self._met = True
+                told = [name for name in differing if "." not in name] or differing
                 raise ValueError(
                     f"processes that fit together are each given the same, all rows among it, and "
                     f"each learns from its share of every batch; process {rank} differs from "
-                    f"process 0 in {', '.join(differing)}: give each the same, or distributed="
+                    f"process 0 in {', '.join(told[:3])}: give each the same, or distributed="
                     "False for a fit of its own in each"
                 )
+        self._met = last
 
     def broadcast(self, tensors: Iterable[Tensor]) -> None:
         """Let tensors be in each process as they are in the first."""

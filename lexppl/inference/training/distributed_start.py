@@ -1,80 +1,70 @@
 """What processes must have alike before they fit together."""
 
-import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Sequence
 from typing import Any
-
-import torch
-from torch import Tensor
 
 from lexppl.inference.batches import TensorRows
 from lexppl.inference.replicates.replicate_rows import StackedRows
-from lexppl.inference.replicates.replicates import Replicates
+from lexppl.inference.stages import TrainingModules
+from lexppl.inference.training.checkpoints import KeptStates
 from lexppl.inference.training.distributed import Processes
+from lexppl.inference.training.fit_identity import Identity
 from lexppl.inference.training.folded_rows import FoldedRows
-from lexppl.inference.training.row_weights import WeightedRows
-
-HASHED_AT_ONCE = 2**24
-"""Bytes of a column, of which a copy is made."""
+from lexppl.inference.training.row_weights import TrainingRows, WeightedRows
 
 
-def begin_together(
+def begin_alike(
     processes: Processes,
-    runner: Replicates,
-    rows: Any,
-    held_out: Any,
-    settings: Mapping[str, Any],
+    copies: Sequence[TrainingModules],
+    rows: TrainingRows,
+    held_out: TrainingRows | None,
 ) -> None:
-    """See that all processes have the same rows and settings, and give them the first's weights.
+    """Let the programs of all processes begin with the first one's weights.
 
     Args:
         processes: all of them.
-        runner: the replicates, as this process has made them.
+        copies: the replicates' modules, as this process has made them.
         rows: that are learned from.
         held_out: validation rows, or None.
-        settings: other arguments of the fit, as they are called there.
 
     Raises:
-        ValueError: rows that are not held; a difference between processes.
+        ValueError: rows that are not held; programs of other parameters.
         ProcessError: another process has failed.
     """
-    given = {name: str(value) for name, value in settings.items()}
     for name, some in (("train", rows), ("valid", held_out)):
         held = some.rows if isinstance(some, WeightedRows) else some
-        if held is None:
-            given[name] = ""
-            continue
-        if not isinstance(held, TensorRows | StackedRows | FoldedRows):
+        if held is not None and not isinstance(held, TensorRows | StackedRows | FoldedRows):
             raise ValueError(
                 f"{name} comes in batches of its own, and processes share batches of rows that "
                 "each of them holds: give tensors, arrays or a data set, the same in each process, "
                 "or distributed=False"
             )
-        given[name] = fingerprint(held.columns)
-    state = {**runner.parameters, **runner.buffers}
-    given["the model's parameters"] = str(
-        [(name, tuple(value.shape), value.dtype) for name, value in state.items()]
-    )
     processes.device = rows.device
     processes.refuse_backend()
-    processes.agree(given)
-    template = runner.template
-    every = (*state.values(), *template.parameters(), *template.buffers())
-    processes.broadcast({id(value): value for value in every}.values())
+    tensors = {
+        id(tensor): (name, tensor)
+        for one in copies
+        for name, tensor in (*one.named_parameters(), *one.named_buffers())
+    }
+    shapes = [(name, tuple(t.shape), str(t.dtype)) for name, t in tensors.values()]
+    processes.agree({"the model's parameters": str(shapes)})
+    processes.broadcast(tensor for _, tensor in tensors.values())
 
 
-def fingerprint(columns: Iterable[Tensor]) -> str:
-    """A checksum of tensors' shapes, types and bytes.
+def agree_together(processes: Processes, identity: Identity, kept: KeptStates | None) -> None:
+    """Refuse to begin where processes were given different things.
 
-    Example:
-        >>> first = fingerprint([torch.zeros(3)])
-        >>> first == fingerprint([torch.zeros(3)]), first == fingerprint([torch.zeros(4)])
-        (True, False)
+    Args:
+        processes: all of them.
+        identity: of the fit, as this process has it.
+        kept: where its state is written, or None.
+
+    Raises:
+        ValueError: something differs, in every process.
+        ProcessError: another process has failed.
     """
-    sums = hashlib.blake2b(digest_size=16)
-    for column in columns:
-        sums.update(f"{tuple(column.shape)} {column.dtype}".encode())
-        values = column.detach().reshape(-1)
-        for some in values.split(HASHED_AT_ONCE):
-            sums.update(some.cpu().contiguous().view(torch.uint8).numpy().data)
-    return sums.hexdigest()
+    given: dict[str, Any] = dict(identity)
+    if kept is not None:
+        found = kept.found
+        given["checkpoint"] = "nothing" if found is None else f"{found['epochs']} epochs"
+    processes.agree({name: str(value) for name, value in given.items()}, last=True)

@@ -4,7 +4,8 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -20,11 +21,13 @@ from lexppl.inference.replicates.replicates import Replicates, weighing
 from lexppl.inference.schedules import Linear, Schedule
 from lexppl.inference.stages import LossTerm, OptimizerFactory, Stage, TrainingModules
 from lexppl.inference.training.best_states import BestStates
+from lexppl.inference.training.checkpoints import KeptStates
 from lexppl.inference.training.distributed import Processes
 from lexppl.inference.training.distributed_rows import Dealt, refuse_unshared
 from lexppl.inference.training.distributed_step import OwnDraws, shared_step
 from lexppl.inference.training.epoch_loss import EpochLoss
 from lexppl.inference.training.first_look import FirstLook, runs_alike_plainly
+from lexppl.inference.training.loop_state import Course, LoopStates
 from lexppl.inference.training.row_weights import (
     TrainingRows,
     WeightedRows,
@@ -37,6 +40,8 @@ from lexppl.inference.training.weight_decay import (
     parameters_with_a_prior,
     spare_from_decay,
 )
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -83,6 +88,8 @@ class TrainingLoop:
     """Whether the weight decay is the fit's own; of one asked for, what it spares is told."""
     decays: Mapping[str, tuple[float, ...]] | None = None
     """The weight decay by parameter and replicate, where it is not the optimizer's."""
+    kept: KeptStates | None = None
+    """Where the fit's state is written; None for nowhere."""
     processes: Processes | None = None
     """Those that share the rows of each batch; None for one by itself."""
     interrupted: bool = False
@@ -97,27 +104,47 @@ class TrainingLoop:
     def run(self, plan: list[tuple[Stage, int, OptimizerFactory]], progress: bool) -> None:
         """Minimise each stage's terms for its epochs, and put its best state back."""
         total = sum(epochs for _, epochs, _ in plan)
+        self._states = None if self.kept is None else LoopStates(self, self.kept)
+        begin = 0
+        if (states := self._states) is not None:
+            begin = self._each(lambda: states.begin(plan))
+        cut_short = False
         # None: silent where standard error is no terminal; a notebook has a bar of its own.
         shown = progress and (self.processes is None or self.processes.leads)
-        with tqdm(total=total, disable=None if shown else True, unit="epoch") as bar:
-            for number, (stage, epochs, optimizer) in enumerate(plan):
-                self._stage(number, stage, epochs, optimizer, bar)
+        with tqdm(
+            total=total,
+            initial=len(self.records),
+            disable=None if shown else True,
+            unit="epoch",
+        ) as bar:
+            for number, (stage, epochs, optimizer) in list(enumerate(plan))[begin:]:
+                cut_short = self._stage(number, stage, epochs, optimizer, bar)
                 if self.interrupted:
                     break
+        if self._states is not None and begin < len(plan):
+            if cut_short:
+                self._states.tell_of_interruption()
+            else:
+                self._states.finish()
 
     def _stage(
         self, number: int, stage: Stage, epochs: int, make_optimizer: OptimizerFactory, bar: Any
-    ) -> None:
+    ) -> bool:
+        """Run a stage; whether Ctrl-C has ended it."""
         step = self._step(stage, make_optimizer)
         scheduler = None
         if self.make_scheduler is not None:
             scheduler = self.make_scheduler(step.optimizer)
         best = BestStates(self.runner, unseen=self.held_out is None or stage.keeps_last)
         settled = max(term.objective.settled for term in stage.terms)
-        waited, first, start = 0, len(self.records), time.perf_counter()
+        course = Course(number, step, scheduler, best)
+        if (states := self._states) is not None:
+            self._each(lambda: states.enter(course))
+        first, start = len(self.records) - course.epochs, time.perf_counter()
         self._seen = EpochLoss((), 1.0)
+        cut_short = False
         try:
-            for epoch in range(epochs):
+            for epoch in range(course.epochs, course.epochs if course.ended else epochs):
                 start = time.perf_counter()
                 train = self._epoch(step, epoch, epochs)
                 if scheduler is not None:
@@ -134,20 +161,24 @@ class TrainingLoop:
                 improved = best.take(train, valid)
                 self.best_epoch = np.where(improved, at, self.best_epoch)
                 reached = (epoch + 1) / epochs
-                waited = 0 if improved.any() or reached < settled else waited + 1
+                waits = not improved.any() and reached >= settled
+                course.waited = course.waited + 1 if waits else 0
                 bar.set_postfix(train=f"{train.mean():.4f}", valid=f"{valid.mean():.4f}")
                 bar.update()
                 seen = Epoch(at, number, reached, train, valid, self.runner.snapshot)
-                if self._is_to_end(seen):
-                    self.interrupted = True
-                    break
-                if self.patience is not None and waited >= self.patience:
+                self.interrupted = self._is_to_end(seen)
+                lost_patience = self.patience is not None and course.waited >= self.patience
+                course.epochs, course.ended = epoch + 1, self.interrupted or lost_patience
+                if states is not None:
+                    self._each(partial(states.epoch_over, course))
+                if course.ended:
                     break
         except KeyboardInterrupt:
-            self.interrupted = True
+            self.interrupted = cut_short = True
             if len(self.records) == first:
                 self._take_short(best, number, time.perf_counter() - start)
         self.best_valid = best.put_back()
+        return cut_short
 
     def _step(self, stage: Stage, make_optimizer: OptimizerFactory) -> TrainingStep:
         """What a stage does with each batch, after a first look at its programs."""
@@ -160,11 +191,7 @@ class TrainingLoop:
                     "has a parameter that requires a gradient"
                 )
         names = sorted(set().union(*learned))
-        spared = (
-            self._first_step(stage)
-            if self.processes is None
-            else self.processes.each(lambda: self._first_step(stage))
-        )
+        spared = self._each(lambda: self._first_step(stage))
         optimizer = make_optimizer([runner.parameters[name] for name in names])
         spare_from_decay(
             optimizer,
@@ -205,6 +232,10 @@ class TrainingLoop:
             ),
         )
 
+    def _each(self, work: Callable[[], T]) -> T:
+        """What is done here; where processes share the fit, once all have done it."""
+        return work() if self.processes is None else self.processes.each(work)
+
     def _is_to_end(self, seen: Epoch) -> bool:
         """Whether a callback says so, in any process."""
 
@@ -233,7 +264,8 @@ class TrainingLoop:
             # The first one's share in each process: all see the same, and it is never empty.
             dealt = Dealt.among(self.rows, 0, self.processes.count)
             batch, weights, _ = dealt.of(*next(first))
-        buffers = {n: b.clone() for n, b in self.runner.template.named_buffers()}
+        template = self.runner.template
+        buffers = {n: (b, b._version, b.clone()) for n, b in template.named_buffers()}
         spared: set[str] = set()
         plain: list[Any] = [part for t in stage.terms for part in (t.model, t.guide)]
         alike = not (self.runner.differ or self.rows.by_replicate)
@@ -247,7 +279,10 @@ class TrainingLoop:
         self._plain_calls = PlainCalls(plain)
         with torch.no_grad():
             for name, buffer in self.runner.template.named_buffers():
-                buffer.copy_(buffers[name])
+                before, changes, values = buffers[name]
+                # What stays as it was given is in no checkpoint.
+                if buffer is not before or buffer._version != changes:
+                    buffer.copy_(values)
         return spared
 
     def _check(
