@@ -21,6 +21,7 @@ from lexppl.inference.schedules import Linear, Schedule
 from lexppl.inference.stages import LossTerm, OptimizerFactory, Stage, TrainingModules
 from lexppl.inference.training.best_states import BestStates
 from lexppl.inference.training.checkpoints import KeptStates
+from lexppl.inference.training.compiled.compiled_terms import CompiledTerms
 from lexppl.inference.training.epoch_loss import EpochLoss
 from lexppl.inference.training.first_look import FirstLook, runs_alike_plainly
 from lexppl.inference.training.loop_state import Course, LoopStates
@@ -84,6 +85,8 @@ class TrainingLoop:
     """The weight decay by parameter and replicate, where it is not the optimizer's."""
     kept: KeptStates | None = None
     """Where the fit's state is written; None for nowhere."""
+    compiled: CompiledTerms | None = None
+    """Finds gradients by graphs; None where the programs themselves are run."""
     interrupted: bool = False
     records: list[tuple[np.ndarray, np.ndarray, int, float]] = field(default_factory=list)
 
@@ -210,6 +213,7 @@ class TrainingLoop:
             rate=self._rate_of(stage),
             clip_norm=self.clip_norm,
             part_decay=part_decay,
+            compiled=self.compiled,
         )
 
     def _take_short(self, best: BestStates, stage: int, seconds: float) -> None:
