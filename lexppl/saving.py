@@ -23,6 +23,7 @@ import lexppl.systems
 from lexppl.atomic_output import output_file, write_through
 from lexppl.inference import FitResult, History, NestedIWAE, SampledGuide, SamplerRecord
 from lexppl.inference.replicates.replicate_hyperparameters import replicate_hyperparameters
+from lexppl.inference.training.compiled.record import CompiledSteps
 from lexppl.models.priors.families import prior_from
 from lexppl.models.priors.with_prior import weight_priors, with_prior, written_class
 
@@ -177,6 +178,7 @@ def save(result: FitResult, folder: str | Path) -> None:
         "row_weights": result.row_weights,
         "bootstrap": result.bootstrap is not None,
         SAMPLER: _sampler(result.sampler),
+        "compiled": None if result.compiled is None else result.compiled.as_json(),
         "rows": None if result.rows is None else list(result.rows),
         "history": {
             name: np.where(np.isfinite(values), values, np.nan).tolist()
@@ -261,7 +263,12 @@ def load(
         bootstrap=bootstrap,
         rows=_tuple(description.get("rows")),
         sampler=sampler,
+        compiled=_compiled(description.get("compiled")),
     )
+
+
+def _compiled(told: Any) -> CompiledSteps | None:
+    return None if told is None else CompiledSteps.from_json(told)
 
 
 def _refuse_unsaved(module: Any) -> None:

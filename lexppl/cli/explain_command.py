@@ -50,6 +50,7 @@ from lexppl.cli.source import capped, read_source
 from lexppl.cli.standard_error import tell, warn
 from lexppl.cli.table_notes import table_notes
 from lexppl.cli.threads import one_thread
+from lexppl.cli.told_by_choice import judge_choice
 from lexppl.data import DividedTable
 from lexppl.evaluation.penalty_path import HASTY_ROWS
 from lexppl.evaluation.refits.fitted_predictor import FittedPredictor
@@ -214,8 +215,18 @@ def _find(
             notes.append(f"gains are not known: {error}")
             warn(notes[-1])
     closer, known = _look_closer(options, source, fitted, posterior, gains, complete)
-    complete = complete and known
-    for note in closer.notes:
+    tell("asking whether the choice of features itself tells", options.quiet)
+    choice = judge_choice(
+        result,
+        source,
+        plan,
+        outputs=fitted.outputs,
+        full=fitted.full,
+        seed=options.seed,
+        complete=complete and known,
+    )
+    complete = complete and known and choice.complete
+    for note in (*closer.notes, *choice.notes()):
         notes.append(note)
         warn(note)
     findings = ReportData(
@@ -236,6 +247,7 @@ def _find(
         device=options.device,
         black_box=options.black_box,
         path=fitted.table.path,
+        choice=choice,
     )
     return findings, complete
 

@@ -13,9 +13,10 @@ from lexppl.inference.replicates.replicates import Replicates, tracked_buffers
 from lexppl.inference.training.distributed import Processes
 from lexppl.inference.training.distributed_rows import Dealt
 from lexppl.inference.training.row_weights import TrainingRows
+from lexppl.inference.training.step_rows import StepRows
 
-Differentiate = Callable[[tuple[Tensor, ...], Tensor | None, int], list[Tensor]]
-"""From rows, weights and their number to the terms' losses; gradients are left with parameters."""
+Differentiate = Callable[[StepRows], list[Tensor]]
+"""From rows to the terms' losses; gradients are left with the parameters."""
 
 
 class OwnDraws:
@@ -134,22 +135,18 @@ class SharedStep:
     def losses(
         self,
         differentiate: Differentiate,
-        batch: tuple[Tensor, ...],
-        weights: Tensor | None,
-        rows: int,
+        rows: StepRows,
         joints: int,
     ) -> list[Tensor]:
         """Leave the batch's gradients with the parameters; its losses, `(R,)` of each term.
 
         Args:
             differentiate: of a share.
-            batch: the columns of the whole batch.
-            weights: of its rows, or None.
-            rows: B.
+            rows: of the whole batch.
             joints: how many of the terms ask for :meth:`joint`.
         """
-        own, own_weights, size = self._dealt.of(batch, weights)
-        self._share = size / rows
+        own, weights, size = self._dealt.of(rows.batch, rows.weights)
+        self._share = size / rows.size
 
         def compute() -> Tensor:
             if not size:
@@ -158,7 +155,7 @@ class SharedStep:
                     self._processes.sum(self._zeros())
                 return self._zeros()
             with self.draws.drawing():
-                found = differentiate(own, own_weights, size)
+                found = differentiate(StepRows(own, weights, size, rows.at))
             return self._packed([p.grad for p in self._parameters], torch.cat(found))
 
         return self._unpacked(self._processes.sum_of(compute, self._zeros))

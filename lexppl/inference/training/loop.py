@@ -22,6 +22,7 @@ from lexppl.inference.schedules import Linear, Schedule
 from lexppl.inference.stages import LossTerm, OptimizerFactory, Stage, TrainingModules
 from lexppl.inference.training.best_states import BestStates
 from lexppl.inference.training.checkpoints import KeptStates
+from lexppl.inference.training.compiled.compiled_terms import CompiledTerms
 from lexppl.inference.training.distributed import Processes
 from lexppl.inference.training.distributed_rows import Dealt, refuse_unshared
 from lexppl.inference.training.distributed_step import OwnDraws, shared_step
@@ -90,6 +91,8 @@ class TrainingLoop:
     """The weight decay by parameter and replicate, where it is not the optimizer's."""
     kept: KeptStates | None = None
     """Where the fit's state is written; None for nowhere."""
+    compiled: CompiledTerms | None = None
+    """Finds gradients by graphs; None where the programs themselves are run."""
     processes: Processes | None = None
     """Those that share the rows of each batch; None for one by itself."""
     interrupted: bool = False
@@ -220,6 +223,7 @@ class TrainingLoop:
             rate=self._rate_of(stage),
             clip_norm=self.clip_norm,
             part_decay=part_decay,
+            compiled=self.compiled,
             shared=None
             if self.processes is None
             else shared_step(
