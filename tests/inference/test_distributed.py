@@ -4,8 +4,11 @@ import math
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 from datetime import timedelta
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pyro
@@ -79,7 +82,8 @@ def joined(rank, count, address, work, pipe):
 def together(folder, work, count=2):
     """What each of several processes of a group makes of its number; None of one that died."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
+    # Torch imports it at an optimizer's first step, once for each process.
+    context.set_forkserver_preload([__name__, "torch._dynamo"])
     pipes, processes = [], []
     for rank in range(count):
         here, there = context.Pipe(duplex=False)
@@ -103,12 +107,12 @@ def together(folder, work, count=2):
             process.join()
 
 
-def explainer(seed=0, batch_norm=False, program=LEX):
+def explainer(seed=0, batch_norm=False, program=LEX, cost=0.1):
     return program(
         BernoulliSelector(MLP(3, 3, (4,), seed=seed, batch_norm=batch_norm)),
         ConstantImputer(0.2),
         Predictor(MLP(3, 2, (4,), seed=seed + 1), CategoricalLikelihood()),
-        [SizePenalty(0.1)],
+        [SizePenalty(cost)],
     ).double()
 
 
@@ -211,6 +215,42 @@ def estimates():
     return (-flat.diff(dim=0) / STILL).flatten(0, 1).numpy()
 
 
+ELASTIC = {"epochs": 6, "batch_size": 5, "replicates": 2}
+"""A fit that is killed on its way, and one that is not."""
+
+KILLED = """
+import os, signal, sys
+import numpy as np
+from tests.inference import test_distributed as test
+from lexppl.inference import NestedIWAE
+from lexppl.inference.training.checkpoints import Checkpoints
+from lexppl.models import LEX
+
+
+class Killed(LEX):
+    calls = 0
+
+    def forward(self, *args):
+        Killed.calls += self.training
+        first = os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
+        if first and os.environ["RANK"] == "1" and Killed.calls == 34:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().forward(*args)
+
+
+folder = sys.argv[1]
+result = test.fitted(
+    test.partial(test.explainer, program=Killed),
+    objective=test.partial(NestedIWAE, 4),
+    checkpoint=Checkpoints(folder + "/states", every_epochs=1),
+    distributed=True,
+    **test.ELASTIC,
+)
+restarts, rank = os.environ["TORCHELASTIC_RESTART_COUNT"], os.environ["RANK"]
+np.savez(f"{folder}/{rank}.npz", restarts=int(restarts), calls=Killed.calls, **result)
+"""
+
+
 class Failing(LEX):
     """A program that one process cannot run after a few calls."""
 
@@ -283,6 +323,9 @@ def everything(rank):
         "alone": partial(fitted, train=(noisy, Y), epochs=2, distributed=False),
         "other rows": partial(fitted, train=(noisy, Y), epochs=2),
         "other seed": partial(fitted, seed=rank, epochs=2),
+        "other penalty": partial(fitted, partial(explainer, cost=0.1 + rank), epochs=2),
+        "not killed": partial(fitted, objective=partial(NestedIWAE, 4), **ELASTIC),
+        "compiled": partial(fitted, compile="graph", epochs=4, batch_size=20, clip_norm=0.01),
         "no rows": partial(fitted, train=(X / (1 - rank), Y), epochs=2),
         "a loader": partial(fitted, train=loader, valid=None, epochs=1),
         "failing to look": partial(failing, 1, True, 2),
@@ -325,6 +368,16 @@ def test_two_processes_do_what_one_does_with_the_whole_batch(pair, same_batches,
     assert_same(pair[0][name], one, rtol=1e-9, atol=1e-11)
 
 
+def test_compiled_steps_are_shared(pair):
+    whole = fitted(epochs=1, batch_size=20, clip_norm=0.01)
+    assert_same(
+        {"train": pair[0]["compiled"]["train"][:1]},
+        {"train": whole["train"]},
+        rtol=1e-9,
+        atol=1e-11,
+    )
+
+
 def test_fifty_steps_are_those_of_a_plain_fit(pair):
     case = CASES["fifty steps"]
     one = fitted(**case)
@@ -332,7 +385,10 @@ def test_fifty_steps_are_those_of_a_plain_fit(pair):
     assert_same(pair[0]["fifty steps"], one, rtol=1e-9, atol=1e-11)
 
 
-@pytest.mark.parametrize("name", [*CASES, "batch norm", "rebar", "other weights", "interrupted"])
+@pytest.mark.parametrize(
+    "name",
+    [*CASES, "batch norm", "rebar", "other weights", "interrupted", "not killed", "compiled"],
+)
 def test_all_processes_end_alike_to_the_bit(pair, name):
     first, second = (found[name] for found in pair)
     assert isinstance(first, dict), first
@@ -388,7 +444,12 @@ def test_processes_by_themselves_have_fits_of_their_own(pair):
 
 
 @pytest.mark.parametrize(
-    ("name", "differs"), [("other rows", "in train, valid: "), ("other seed", "in seed, train")]
+    ("name", "differs"),
+    [
+        ("other rows", "in train.x, valid.x: "),
+        ("other seed", "in seed: "),
+        ("other penalty", "penalties.0.weight: "),
+    ],
 )
 def test_processes_that_are_given_different_things_are_refused(pair, name, differs):
     for found in pair:
@@ -441,6 +502,30 @@ def test_a_process_that_is_killed_leaves_none_waiting(tmp_path):
     first, second = together(tmp_path, killed)
     assert second is None
     assert first.startswith("ProcessError: process 0 of 2 waited for the others")
+
+
+def test_a_fit_goes_on_where_a_killed_process_has_left_it(pair, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(KILLED)
+    root = Path(__file__).parents[2]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command += ["--nproc-per-node", "2", "--max-restarts", "1", "--monitor-interval", "0.2"]
+    environment = {**os.environ, "PYTHONPATH": str(root), "GLOO_SOCKET_IFNAME": "lo"}
+    run = subprocess.run(
+        [*command, str(script), str(tmp_path)],
+        env={**environment, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=WAIT,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr[-3000:]
+    for rank in range(2):
+        found = np.load(tmp_path / f"{rank}.npz")
+        # Fewer than the six epochs have: what was done before is not done again.
+        assert found["restarts"] == 1 and found["calls"] < 6 * 8
+        for key, value in pair[rank]["not killed"].items():
+            np.testing.assert_array_equal(found[key], value, err_msg=key)
 
 
 @pytest.mark.parametrize("folds", [1, 3])
