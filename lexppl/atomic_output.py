@@ -101,6 +101,22 @@ def write_through(path: Path, content: bytes | memoryview) -> None:
         os.fsync(file.fileno())
 
 
+def sync_folder(folder: Path) -> None:
+    """Wait until the disk has a folder's names, where the system can: a name that a file has just
+    taken is else lost with the power.
+
+    Args:
+        folder: that has been written in.
+    """
+    if os.name != "posix":
+        return
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
 def refuse_without_space(target: str | Path, needed: int) -> None:
     """Refuse a place that has too little room, before any work.
 

@@ -89,8 +89,28 @@ def fit_progress() -> float:
     return 1.0
 
 
+@effectful(type="fit_reaches")
+def fit_reaches(share: float) -> bool:
+    """Whether the fit has come so far; yes where no objective says.
+
+    What only decides by the progress asks this: a compiled step then knows that nothing else of the
+    program changes.
+
+    Args:
+        share: of the fit, from 0 to 1.
+
+    Example:
+        >>> with Progress(0.25):
+        ...     fit_reaches(0.2), fit_reaches(0.3)
+        (True, False)
+        >>> fit_reaches(0.3)
+        True
+    """
+    return True
+
+
 class Progress(Messenger):
-    """Tell :func:`fit_progress` to the program that runs inside this context.
+    """Tell :func:`fit_progress` and :func:`fit_reaches` to the program that runs inside.
 
     Args:
         value: from 0 to 1.
@@ -103,6 +123,10 @@ class Progress(Messenger):
     def _pyro_fit_progress(self, msg: Any) -> None:
         if not msg["done"]:
             msg["value"], msg["done"] = self._value, True
+
+    def _pyro_fit_reaches(self, msg: Any) -> None:
+        if not msg["done"]:
+            msg["value"], msg["done"] = self._value >= msg["args"][0], True
 
 
 @effectful(type="fold_shift")

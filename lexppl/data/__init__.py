@@ -38,6 +38,7 @@ from lexppl.data.synthetic import (
 from lexppl.data.table_files import read_frame
 from lexppl.data.tables import dataset_from_frame, read_table
 from lexppl.data.texts import TextDataset, Vocabulary, encoded_texts, imdb, texts_of
+from lexppl.data.three_way_switch import ThreeWaySwitch, three_way_switch
 
 __all__ = [
     "AdditiveBranch",
@@ -57,6 +58,7 @@ __all__ = [
     "TableError",
     "TargetColumn",
     "TextDataset",
+    "ThreeWaySwitch",
     "Vocabulary",
     "celeba_smile",
     "dataset_from_frame",
@@ -87,4 +89,5 @@ __all__ = [
     "synthetic_set",
     "synthetic_survival",
     "texts_of",
+    "three_way_switch",
 ]

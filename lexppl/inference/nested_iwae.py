@@ -2,7 +2,7 @@
 
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -12,7 +12,7 @@ from lexppl.argument_checks import fraction, int_at_least
 from lexppl.effects import Progress
 from lexppl.inference.estimators import GradientEstimator, LeaveOneOut
 from lexppl.inference.objective.bound import BoundSpec
-from lexppl.inference.objective.objective import Objective
+from lexppl.inference.objective.objective import Moving, Objective
 from lexppl.inference.objective.program import ParticleProgram
 from lexppl.inference.schedules import Schedule, at, settles
 
@@ -126,10 +126,26 @@ class NestedIWAE(Objective):
         self.random_masks = random_masks
         self.copies = copies
         self.progress = 1.0
+        self._numbers: Mapping[str, Tensor] = {}
 
     def at(self, progress: float) -> "NestedIWAE":
         other = copy.copy(self)
         other.progress = float(progress)
+        return other
+
+    @property
+    def moving(self) -> Moving | None:
+        own = (type(self).at, type(self).spec)
+        if own != (NestedIWAE.at, NestedIWAE.spec):
+            return None
+        schedules = {"entropy": self.entropy, "penalty": self.penalty}
+        # A constant is the same in every step; a schedule's 0 is multiplied by like any number.
+        numbers = {n: at(s, self.progress) for n, s in schedules.items() if callable(s)}
+        return Moving((self.progress < self.random_masks, *numbers), numbers)
+
+    def with_numbers(self, numbers: Mapping[str, Tensor]) -> "NestedIWAE":
+        other = copy.copy(self)
+        other._numbers = dict(numbers)
         return other
 
     @property
@@ -158,12 +174,16 @@ class NestedIWAE(Objective):
             masks=self.masks,
             imputations=self.imputations,
             samples=self.samples,
-            entropy=at(self.entropy, self.progress),
+            entropy=self._number("entropy", self.entropy),
             towards=self.towards,
-            penalty=at(self.penalty, self.progress),
+            penalty=self._number("penalty", self.penalty),
             random_masks=self.progress < self.random_masks,
             copies=self.copies,
         )
+
+    def _number(self, name: str, schedule: float | Schedule) -> float | Tensor:
+        given = self._numbers.get(name)
+        return at(schedule, self.progress) if given is None else given
 
     def differentiable_loss(
         self,

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lexppl.inference import History, NestedIWAE
+from lexppl.inference.training.compiled.record import CompiledSteps
 from lexppl.inference.training.row_weights import DIRICHLET, GIVEN
 from lexppl.saving.layout import BOOTSTRAP, SAMPLER
 
@@ -78,6 +79,7 @@ def result_fields(described: Mapping[str, Any]) -> dict[str, Any]:
         "row_weights": _read(
             described, "row_weights", _is_weighting, f"one of {WEIGHTINGS}", optional=True
         ),
+        "compiled": _compiled(described),
         "rows": _tuple(
             _read(described, "rows", _or_none(_is_pair), "two counts or null", optional=True)
         ),
@@ -141,6 +143,21 @@ def _objective(described: Mapping[str, Any]) -> NestedIWAE | None:
         math.inf if masks is None else masks,
         _read(told, "imputations", _is_count, "a count"),
         samples=_read(told, "samples", _is_count, "a count"),
+    )
+
+
+def _compiled(described: Mapping[str, Any]) -> CompiledSteps | None:
+    told = _read(
+        described, "compiled", _or_none(_is_mapping), "a description or null", optional=True
+    )
+    if told is None:
+        return None
+    counts = {
+        name: _read(told, name, _is_index, "a count") for name in ("compiled", "traced", "eager")
+    }
+    reasons = _read(told, "reasons", _list_of(_is_text), "a list of words")
+    return CompiledSteps(
+        _read(told, "backend", _is_text, "a name"), **counts, reasons=tuple(reasons)
     )
 
 

@@ -104,6 +104,7 @@ def _described(result: FitResult) -> dict[str, Any]:
         "row_weights": result.row_weights,
         "bootstrap": result.bootstrap is not None,
         SAMPLER: _sampler(result.sampler),
+        "compiled": None if result.compiled is None else result.compiled.as_json(),
         "rows": None if result.rows is None else list(result.rows),
         "history": {name: values.tolist() for name, values in vars(result.history).items()},
     }

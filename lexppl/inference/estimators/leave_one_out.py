@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from lexppl.argument_checks import fraction
-from lexppl.effects import fit_progress, fold_shift
+from lexppl.effects import fit_reaches, fold_shift
 from lexppl.inference.estimators.base import Estimate, SampledEstimator
 from lexppl.inference.estimators.label_averaging import averaged_advantage, refuse_imputations
 from lexppl.inference.estimators.leaving_one_out import imputation_score, mask_score
@@ -111,4 +111,4 @@ class LeaveOneOut(SampledEstimator):
     def _averages_now(self, spec: BoundSpec) -> bool:
         # A term of a shift s ≥ 1 moves the predictors, and the score does not.
         scored = torch.is_grad_enabled() and not spec.random_masks and not fold_shift()
-        return scored and fit_progress() >= self.labels_from
+        return scored and fit_reaches(self.labels_from)

@@ -17,6 +17,7 @@ from lexppl.inference.estimators.leaving_one_out import imputation_score, per_ma
 from lexppl.inference.estimators.straight_through import straight_through
 from lexppl.inference.objective.bound import BoundSpec, BoundTerms, no_gradient, shared_with
 from lexppl.inference.objective.site import Site
+from lexppl.inference.random_state import random_state, set_random_state
 
 
 class TunedControl(nn.Module):
@@ -141,7 +142,7 @@ class REBAR(SampledEstimator):
         relaxed = relaxation(site.distribution)
         noise = relaxed.noise()
         draw = relaxed.draw(noise)
-        one = _Drawn(relaxed, noise, draw, _random_state(draw))
+        one = _Drawn(relaxed, noise, draw, random_state(draw))
         return relaxed.mask(draw).detach(), one
 
     def score_terms(self, sites: Sequence[Site], estimate: Estimate) -> Tensor | float:
@@ -178,7 +179,7 @@ class REBAR(SampledEstimator):
                 value = relaxation(site.distribution).relaxed(noises[site.name], temperature)
                 if self.straight_through:
                     value = straight_through(one.relaxed.mask(one.draw), value)
-                _set_random_state(one.draw, one.state)
+                set_random_state(one.draw, one.state)
                 return value
 
             run = estimate.program.run(
@@ -252,16 +253,3 @@ def _benefit(site: Site, terms: BoundTerms) -> Tensor:
         value = per_mask(average.value) / terms.spec.particles
         shares.append(shared_with(site, value, average.plates))
     return sum(shares[1:], shares[0])
-
-
-def _random_state(like: Tensor) -> Any:
-    if like.is_cuda:
-        return torch.cuda.get_rng_state(like.device)
-    return torch.get_rng_state()
-
-
-def _set_random_state(like: Tensor, state: Any) -> None:
-    if like.is_cuda:
-        torch.cuda.set_rng_state(state, like.device)
-    else:
-        torch.set_rng_state(state)

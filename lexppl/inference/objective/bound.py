@@ -41,10 +41,11 @@ class BoundSpec:
         masks: `L`, the masks inside the log; `math.inf` for the log-likelihood itself.
         imputations: `K`, imputations a mask inside the log.
         samples: `S`, independent copies of the bound that are averaged.
-        entropy: nats of bonus a nat of entropy of the mask distributions.
+        entropy: nats of bonus a nat of entropy of the mask distributions; a tensor where a graph
+            has it as an input.
         towards: ρ, the rate of keeping that the bonus draws the mask distributions to; at ½ it is
             their entropy alone.
-        penalty: factor of all penalties.
+        penalty: factor of all penalties, a number or a tensor alike.
         random_masks: draw masks from the uniform distribution of their family (the predictor's
             warm-up).
         copies: independent draws of the latents outside the particle plates; None for two where
@@ -54,9 +55,9 @@ class BoundSpec:
     masks: float
     imputations: int = 1
     samples: int = 1
-    entropy: float = 0.0
+    entropy: float | Tensor = 0.0
     towards: float = 0.5
-    penalty: float = 1.0
+    penalty: float | Tensor = 1.0
     random_masks: bool = False
     copies: int | None = None
 
@@ -205,14 +206,14 @@ class BoundTerms:
         for site in self.run.sites.values():
             if site.is_penalty and site.in_particles:
                 value = site.scaled_log_prob()
-                if self.spec.penalty != 1.0:
+                if not _is(self.spec.penalty, 1.0):
                     value = self.spec.penalty * value
                 of_distribution = not site.infer.get(BY_DRAW, True)
                 found.append(Average(value, site.outer, frozenset() if of_distribution else None))
         return found
 
     def _entropies(self) -> list[Average]:
-        if self.spec.entropy == 0.0 or self.spec.random_masks:
+        if _is(self.spec.entropy, 0.0) or self.spec.random_masks:
             return []
         found: list[Average] = []
         before: set[str] = set()
@@ -282,6 +283,11 @@ def shared_with(site: Site, value: Tensor, plates: Mapping[PlateKey, int | None]
         and value.shape[dim] != 1
     ]
     return value.sum(dims, keepdim=True) if dims else value
+
+
+def _is(weight: float | Tensor, value: float) -> bool:
+    """Whether a weight is a number that stays; of a tensor nobody knows before the step."""
+    return not isinstance(weight, Tensor) and weight == value
 
 
 def _over_particles(value: Tensor) -> Tensor:

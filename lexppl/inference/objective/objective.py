@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from pyro.infer import ELBO
 from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Moving:
+    """What of an objective changes in the course of a fit, as it stands: all that a graph of its
+    step must be told, or be made anew for.
+
+    Args:
+        kind: what decides which operations there are.
+        numbers: what they reckon with besides, by name.
+    """
+
+    kind: Hashable = None
+    numbers: Mapping[str, float] = field(default_factory=dict)
 
 
 class Objective(ELBO):
@@ -55,6 +70,20 @@ class Objective(ELBO):
 
     def at(self, progress: float) -> Objective:
         """The objective as it stands at a point of the fit, from 0 (start) to 1 (end)."""
+        return self
+
+    @property
+    def moving(self) -> Moving | None:
+        """What of it changes with :meth:`at`, as it stands; None where that is not known, and a
+        step cannot be compiled."""
+        return Moving() if type(self).at is Objective.at else None
+
+    def with_numbers(self, numbers: Mapping[str, Tensor]) -> Objective:
+        """The objective with tensors in the place of the numbers of :attr:`moving`.
+
+        Args:
+            numbers: by name, 0-dimensional.
+        """
         return self
 
     def refuse_uncovered(self, model: Mapping[str, Any], guide: Mapping[str, Any]) -> None:

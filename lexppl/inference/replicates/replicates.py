@@ -1,7 +1,7 @@
 """Independent seeds of the same programs, trained as one with a leading replicate dimension."""
 
 import copy
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -174,6 +174,22 @@ class Replicates:
         finally:
             for value in others:
                 value.requires_grad_()
+
+    @contextmanager
+    def standing_in(self, state: Mapping[str, Tensor]) -> Iterator[None]:
+        """Let other tensors be the parameters and running statistics for a while.
+
+        Args:
+            state: by the names of :attr:`parameters` and :attr:`buffers`, of the same shapes.
+        """
+        own = self.parameters, self.buffers
+        self.parameters = {name: state[name] for name in self.parameters}
+        self.buffers = {name: state[name] for name in self.buffers}
+        try:
+            with self._holding(dict(state)) if self.count == 1 else nullcontext():
+                yield
+        finally:
+            self.parameters, self.buffers = own
 
     @contextmanager
     def _told_of_numbers(self) -> Iterator[None]:

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from lexppl.argument_checks import int_at_least
 from lexppl.inference.replicates.replicate_rows import ReplicateData
+from lexppl.inference.training.compiled.compiled_terms import BACKENDS, CompiledTerms
 from lexppl.inference.training.row_weights import weights_by_replicate
 
 
@@ -84,6 +85,28 @@ def check_numbers(
         int_at_least("patience", patience)
     if clip_norm is not None and not clip_norm > 0.0:
         raise ValueError(f"clip_norm must be positive; it is {clip_norm}")
+
+
+def compiled_terms(asked: Any) -> CompiledTerms | None:
+    """What finds a fit's gradients by graphs; None where nobody asks for it.
+
+    Args:
+        asked: as it is given to `fit`.
+
+    Raises:
+        ValueError: neither True nor False nor a backend.
+
+    Example:
+        >>> compiled_terms(True).backend, compiled_terms(False)
+        ('inductor', None)
+    """
+    if asked is False:
+        return None
+    if asked is True:
+        return CompiledTerms("inductor")
+    if asked not in BACKENDS:
+        raise ValueError(f"compile must be True, False or one of {list(BACKENDS)}; it is {asked!r}")
+    return CompiledTerms(asked)
 
 
 def check_alike(x: Tensor, parameter: Tensor) -> None:

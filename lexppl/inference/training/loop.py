@@ -20,8 +20,11 @@ from lexppl.inference.replicates.replicates import Replicates, weighing
 from lexppl.inference.schedules import Linear, Schedule
 from lexppl.inference.stages import LossTerm, OptimizerFactory, Stage, TrainingModules
 from lexppl.inference.training.best_states import BestStates
+from lexppl.inference.training.checkpoints import KeptStates
+from lexppl.inference.training.compiled.compiled_terms import CompiledTerms
 from lexppl.inference.training.epoch_loss import EpochLoss
 from lexppl.inference.training.first_look import FirstLook, runs_alike_plainly
+from lexppl.inference.training.loop_state import Course, LoopStates
 from lexppl.inference.training.row_weights import (
     TrainingRows,
     WeightedRows,
@@ -80,6 +83,10 @@ class TrainingLoop:
     """Whether the weight decay is the fit's own; of one asked for, what it spares is told."""
     decays: Mapping[str, tuple[float, ...]] | None = None
     """The weight decay by parameter and replicate, where it is not the optimizer's."""
+    kept: KeptStates | None = None
+    """Where the fit's state is written; None for nowhere."""
+    compiled: CompiledTerms | None = None
+    """Finds gradients by graphs; None where the programs themselves are run."""
     interrupted: bool = False
     records: list[tuple[np.ndarray, np.ndarray, int, float]] = field(default_factory=list)
 
@@ -92,26 +99,44 @@ class TrainingLoop:
     def run(self, plan: list[tuple[Stage, int, OptimizerFactory]], progress: bool) -> None:
         """Minimise each stage's terms for its epochs, and put its best state back."""
         total = sum(epochs for _, epochs, _ in plan)
+        self._states = None if self.kept is None else LoopStates(self, self.kept)
+        begin = 0 if self._states is None else self._states.begin(plan)
+        cut_short = False
         # None: silent where standard error is no terminal; a notebook has a bar of its own.
-        with tqdm(total=total, disable=None if progress else True, unit="epoch") as bar:
-            for number, (stage, epochs, optimizer) in enumerate(plan):
-                self._stage(number, stage, epochs, optimizer, bar)
+        with tqdm(
+            total=total,
+            initial=len(self.records),
+            disable=None if progress else True,
+            unit="epoch",
+        ) as bar:
+            for number, (stage, epochs, optimizer) in list(enumerate(plan))[begin:]:
+                cut_short = self._stage(number, stage, epochs, optimizer, bar)
                 if self.interrupted:
                     break
+        if self._states is not None and begin < len(plan):
+            if cut_short:
+                self._states.tell_of_interruption()
+            else:
+                self._states.finish()
 
     def _stage(
         self, number: int, stage: Stage, epochs: int, make_optimizer: OptimizerFactory, bar: Any
-    ) -> None:
+    ) -> bool:
+        """Run a stage; whether Ctrl-C has ended it."""
         step = self._step(stage, make_optimizer)
         scheduler = None
         if self.make_scheduler is not None:
             scheduler = self.make_scheduler(step.optimizer)
         best = BestStates(self.runner, unseen=self.held_out is None or stage.keeps_last)
         settled = max(term.objective.settled for term in stage.terms)
-        waited, first, start = 0, len(self.records), time.perf_counter()
+        course = Course(number, step, scheduler, best)
+        if self._states is not None:
+            self._states.enter(course)
+        first, start = len(self.records) - course.epochs, time.perf_counter()
         self._seen = EpochLoss((), 1.0)
+        cut_short = False
         try:
-            for epoch in range(epochs):
+            for epoch in range(course.epochs, course.epochs if course.ended else epochs):
                 start = time.perf_counter()
                 train = self._epoch(step, epoch, epochs)
                 if scheduler is not None:
@@ -128,21 +153,25 @@ class TrainingLoop:
                 improved = best.take(train, valid)
                 self.best_epoch = np.where(improved, at, self.best_epoch)
                 reached = (epoch + 1) / epochs
-                waited = 0 if improved.any() or reached < settled else waited + 1
+                waits = not improved.any() and reached >= settled
+                course.waited = course.waited + 1 if waits else 0
                 bar.set_postfix(train=f"{train.mean():.4f}", valid=f"{valid.mean():.4f}")
                 bar.update()
                 seen = Epoch(at, number, reached, train, valid, self.runner.snapshot)
                 answers = [call(seen) for call in self.callbacks]
-                if any(answer is True for answer in answers):
-                    self.interrupted = True
-                    break
-                if self.patience is not None and waited >= self.patience:
+                self.interrupted = any(answer is True for answer in answers)
+                lost_patience = self.patience is not None and course.waited >= self.patience
+                course.epochs, course.ended = epoch + 1, self.interrupted or lost_patience
+                if self._states is not None:
+                    self._states.epoch_over(course)
+                if course.ended:
                     break
         except KeyboardInterrupt:
-            self.interrupted = True
+            self.interrupted = cut_short = True
             if len(self.records) == first:
                 self._take_short(best, number, time.perf_counter() - start)
         self.best_valid = best.put_back()
+        return cut_short
 
     def _step(self, stage: Stage, make_optimizer: OptimizerFactory) -> TrainingStep:
         """What a stage does with each batch, after a first look at its programs."""
@@ -184,6 +213,7 @@ class TrainingLoop:
             rate=self._rate_of(stage),
             clip_norm=self.clip_norm,
             part_decay=part_decay,
+            compiled=self.compiled,
         )
 
     def _take_short(self, best: BestStates, stage: int, seconds: float) -> None:
@@ -200,7 +230,8 @@ class TrainingLoop:
         parameters that no weight decay may move."""
         first = batches_with_weights(self.rows, self.batch_size, shuffle=False)
         batch, weights = next(first)
-        buffers = {n: b.clone() for n, b in self.runner.template.named_buffers()}
+        template = self.runner.template
+        buffers = {n: (b, b._version, b.clone()) for n, b in template.named_buffers()}
         spared: set[str] = set()
         plain: list[Any] = [part for t in stage.terms for part in (t.model, t.guide)]
         alike = not (self.runner.differ or self.rows.by_replicate)
@@ -214,7 +245,10 @@ class TrainingLoop:
         self._plain_calls = PlainCalls(plain)
         with torch.no_grad():
             for name, buffer in self.runner.template.named_buffers():
-                buffer.copy_(buffers[name])
+                before, changes, values = buffers[name]
+                # What stays as it was given is in no checkpoint.
+                if buffer is not before or buffer._version != changes:
+                    buffer.copy_(values)
         return spared
 
     def _check(

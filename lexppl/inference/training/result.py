@@ -14,6 +14,7 @@ from lexppl.inference.posterior.drawn_parameters import DrawnParameters, stacked
 from lexppl.inference.posterior.global_draws import SamplerRecord
 from lexppl.inference.posterior.sampled_guide import SampledGuide
 from lexppl.inference.replicates.replicate_hyperparameters import replicate_hyperparameters
+from lexppl.inference.training.compiled.record import CompiledSteps
 from lexppl.inference.training.response_checks import likelihood_of, refuse_responses
 from lexppl.summary import Summarised, Summary, counted, in_range, parts_of, short, some_of
 
@@ -63,6 +64,7 @@ class FitResult(Summarised):
             theirs (`fit(bootstrap=B)`): by their spread, intervals are told. None without.
         sampler: how draws of global latents were made, where they were sampled and not fitted: then
             `models` are one program, C times, and guide c gives the draws of chain c.
+        compiled: how the steps were computed, where `fit(compile=…)` asked for graphs; else None.
     """
 
     models: list[Any]
@@ -84,6 +86,7 @@ class FitResult(Summarised):
     modules: list[nn.Module] = field(default_factory=list, repr=False)
     bootstrap: FitResult | None = field(default=None, repr=False)
     sampler: SamplerRecord | None = field(default=None, repr=False)
+    compiled: CompiledSteps | None = None
 
     @property
     def model(self) -> Any:
@@ -116,6 +119,7 @@ class FitResult(Summarised):
             "y": self._y_told(),
             "bound": None if self.objective is None else self.objective.summary,
             "epochs": self._epochs_told() if sampler is None else None,
+            "steps": None if self.compiled is None else self.compiled.summary,
             "held-out loss": self._loss_told(),
             "warnings": "; ".join(self._warnings()),
         }

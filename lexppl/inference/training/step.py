@@ -1,6 +1,6 @@
 """One step of a stage: losses and gradients on a batch, and what the optimizers make of them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 
 from lexppl.effects import FoldShift
 from lexppl.inference.contexts import MiniBatch
+from lexppl.inference.objective.objective import Objective
 from lexppl.inference.plain_calls import PlainCalls
 from lexppl.inference.replicates.replicates import Replicates
 from lexppl.inference.schedules import Schedule
@@ -36,6 +37,38 @@ class MovedTerm:
     plate: str | None
 
 
+@dataclass(frozen=True)
+class TermGradients:
+    """What a term gives a step.
+
+    Args:
+        loss: `(R,)`, an estimate of the whole data set's.
+        learned: the gradient of what the term moves, in that order; None where there is none.
+        controls: the same of what is tuned.
+    """
+
+    loss: Tensor
+    learned: Sequence[Tensor | None]
+    controls: Sequence[Tensor | None] = ()
+
+
+@dataclass(frozen=True)
+class StepRows:
+    """The rows of one step, and how far the stage is.
+
+    Args:
+        batch: the columns.
+        weights: of the rows, `(R, B)`, or None.
+        size: B.
+        at: the progress, in [0, 1].
+    """
+
+    batch: tuple[Tensor, ...]
+    weights: Tensor | None
+    size: int
+    at: float
+
+
 @dataclass
 class TrainingStep:
     """What a stage does with each batch.
@@ -52,6 +85,8 @@ class TrainingStep:
         rate: the learning rate over the stage; None where the optimizer has its own.
         clip_norm: largest norm of a replicate's gradient.
         part_decay: the weight decay by part, where it is not the optimizer's.
+        compiled: finds a term's gradients by graphs, given the step, the term and the rows; None
+            for the program itself.
     """
 
     runner: Replicates
@@ -65,6 +100,7 @@ class TrainingStep:
     rate: float | Schedule | None = None
     clip_norm: float | None = None
     part_decay: PartDecay | None = None
+    compiled: Callable[["TrainingStep", MovedTerm, StepRows], TermGradients] | None = None
 
     def run(
         self, batch: tuple[Tensor, ...], weights: Tensor | None, size: int, at: float
@@ -86,7 +122,8 @@ class TrainingStep:
         if self.rate is not None:
             for group in self.optimizer.param_groups:
                 group["lr"] = at_progress(self.rate, at)
-        losses = [self._differentiate(moved, batch, weights, size, at) for moved in self.terms]
+        rows = StepRows(batch, weights, size, at)
+        losses = [self._differentiate(moved, rows) for moved in self.terms]
         if self.clip_norm is not None:
             held = [p for group in self.optimizer.param_groups for p in group["params"]]
             _clip(held, self.clip_norm, self.runner.count)
@@ -97,33 +134,41 @@ class TrainingStep:
             self.tuner.step()
         return losses
 
-    def _differentiate(
-        self,
-        moved: MovedTerm,
-        batch: tuple[Tensor, ...],
-        weights: Tensor | None,
-        size: int,
-        at: float,
-    ) -> Tensor:
+    def _differentiate(self, moved: MovedTerm, rows: StepRows) -> Tensor:
         """Add a term's gradients to what its parameters have; its loss, `(R,)`."""
+        if self.compiled is None:
+            found = self.evaluate(moved, rows, moved.term.objective.at(rows.at))
+        else:
+            found = self.compiled(self, moved, rows)
+        _add([self.runner.parameters[name] for name in moved.controls], found.controls)
+        _add([self.runner.parameters[name] for name in moved.learned], found.learned)
+        return found.loss
+
+    def evaluate(self, moved: MovedTerm, rows: StepRows, objective: Objective) -> TermGradients:
+        """A term's loss and gradients by running its program.
+
+        Args:
+            moved: the term.
+            rows: of the step.
+            objective: the term's, as it stands.
+        """
         term, runner = moved.term, self.runner
         with (
             runner.moving_only({*moved.learned, *moved.controls}),
             self.plain_calls,
-            MiniBatch(self.rows, size, moved.plate),
+            MiniBatch(self.rows, rows.size, moved.plate),
             shifted(term),
         ):
-            objective = term.objective.at(at)
-            loss = runner.losses(term, objective, batch, self.by_replicate, weights, moved.plate)
+            loss = runner.losses(
+                term, objective, rows.batch, self.by_replicate, rows.weights, moved.plate
+            )
         parameters = [runner.parameters[name] for name in moved.learned]
         controls = [runner.parameters[name] for name in moved.controls]
         gradients = _gradients(
             loss, parameters, term.weight, self.total, create_graph=bool(controls)
         )
-        if controls:
-            _add(controls, gradient_of_square(gradients, controls))
-        _add(parameters, gradients)
-        return loss.detach()
+        of_controls = gradient_of_square(gradients, controls) if controls else ()
+        return TermGradients(loss.detach(), gradients, of_controls)
 
 
 def shifted(term: LossTerm) -> AbstractContextManager[Any]:

@@ -1,0 +1,260 @@
+"""A step's losses and gradients by graphs that are compiled as they are needed."""
+
+import warnings
+from collections import Counter
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor
+from torch.fx import GraphModule
+
+from lexppl.inference.objective.objective import Moving, Objective
+from lexppl.inference.random_state import random_state, set_random_state
+from lexppl.inference.training.compiled.agreement import disagreement
+from lexppl.inference.training.compiled.record import CompiledSteps
+from lexppl.inference.training.compiled.traced_term import (
+    TracedTerm,
+    graph_inputs,
+    traced_term,
+)
+from lexppl.inference.training.step import MovedTerm, StepRows, TermGradients, TrainingStep
+
+Backend = Literal["inductor", "graph"]
+BACKENDS: tuple[Backend, ...] = get_args(Backend)
+
+MOST_GRAPHS = 8
+"""Of a term; a loader whose batches have ever other sizes would else be traced for ever."""
+MOST_MISSES = 3
+"""Checks in a row that a graph may fail. One may: a compiled probability differs in its last digit,
+and a draw that falls between the two is another one."""
+
+
+@dataclass
+class _Graph:
+    """A graph in use."""
+
+    traced: TracedTerm
+    run: Callable[..., Any]
+    compiled: bool
+    uses: int = 0
+    next_check: int = 1
+    misses: int = 0
+
+
+@dataclass
+class _OfTerm:
+    """What is known of a term."""
+
+    graphs: dict[Hashable, _Graph] = field(default_factory=dict)
+    met: set[Hashable] = field(default_factory=set)
+    shares: set[float] = field(default_factory=set)
+    compiled_rows: Hashable = None
+    """The shapes of the rows that graphs are compiled for; those of others are traced alone."""
+    reason: str | None = None
+    """Why the term is run as it is, where it is."""
+
+
+class CompiledTerms:
+    """Finds a term's loss and gradients by a graph of them, as a :class:`TrainingStep` asks.
+
+    The first step of a kind (a shape of rows, a phase of the objective) runs the program itself.
+    The second does too; then the term is traced, compiled, and the graph's loss, gradients and
+    running statistics are held against the program's with the same draws. They are again at the
+    graph's 2nd, 4th, 8th … use, so that what a program changes by itself does not stay unseen. A
+    term whose graph cannot be made, or gives other numbers, is run as it is, and a warning says
+    why.
+
+    Args:
+        backend: "inductor" compiles graphs, "graph" runs them as they were traced.
+    """
+
+    def __init__(self, backend: Backend) -> None:
+        self.backend = backend
+        self._terms: dict[int, _OfTerm] = {}
+        self._counts: Counter[str] = Counter()
+        self._reasons: list[str] = []
+
+    @property
+    def record(self) -> CompiledSteps:
+        """How the steps so far were computed."""
+        counts = {name: self._counts[name] for name in ("compiled", "traced", "eager")}
+        return CompiledSteps(self.backend, **counts, reasons=tuple(self._reasons))
+
+    def __call__(self, step: TrainingStep, moved: MovedTerm, rows: StepRows) -> TermGradients:
+        """A term's loss and gradients.
+
+        Args:
+            step: whose.
+            moved: the term.
+            rows: of the step.
+        """
+        objective = moved.term.objective.at(rows.at)
+        known = self._terms.setdefault(id(moved.term), _OfTerm())
+        moving = None if known.reason is not None else objective.moving
+        if known.reason is None and moving is None:
+            name = type(objective).__name__
+            self._give_up(
+                moved, known, f"{name} does not say what of it changes (Objective.moving)"
+            )
+        if moving is None:
+            return self._eager(step, moved, rows, objective)
+        shapes = _shapes(rows)
+        reached = tuple((share, rows.at >= share) for share in sorted(known.shares))
+        key = (shapes, moving.kind, reached)
+        graph = known.graphs.get(key)
+        if graph is not None:
+            graph.uses += 1
+            if graph.uses < graph.next_check:
+                self._counts["compiled" if graph.compiled else "traced"] += 1
+                return graph.traced.gradients(graph.run, graph_inputs(step, rows, moving.numbers))
+            return self._checked(step, moved, rows, objective, moving, graph, known)
+        if key not in known.met:
+            known.met.add(key)
+            return self._eager(step, moved, rows, objective)
+        if len(known.graphs) == MOST_GRAPHS:
+            self._give_up(moved, known, "its batches have ever other sizes")
+            return self._eager(step, moved, rows, objective)
+        graph = self._made(step, moved, rows, objective, moving, known)
+        if graph is None:
+            return self._eager(step, moved, rows, objective)
+        reached = tuple((share, rows.at >= share) for share in sorted(known.shares))
+        known.graphs[shapes, moving.kind, reached] = graph
+        graph.uses = 1
+        return self._checked(step, moved, rows, objective, moving, graph, known)
+
+    def _eager(
+        self, step: TrainingStep, moved: MovedTerm, rows: StepRows, objective: Objective
+    ) -> TermGradients:
+        self._counts["eager"] += 1
+        return step.evaluate(moved, rows, objective)
+
+    def _give_up(self, moved: MovedTerm, known: _OfTerm, why: str) -> None:
+        known.reason = why
+        known.graphs.clear()
+        self._tell(moved, why, "its steps are run as they are")
+
+    def _tell(self, moved: MovedTerm, why: str, instead: str) -> None:
+        name = type(moved.term.model).__name__
+        reason = f"{name} is not compiled: {why}"
+        if reason not in self._reasons:
+            self._reasons.append(reason)
+            warnings.warn(f"{reason}; {instead}", RuntimeWarning, stacklevel=2)
+
+    def _made(
+        self,
+        step: TrainingStep,
+        moved: MovedTerm,
+        rows: StepRows,
+        objective: Objective,
+        moving: Moving,
+        known: _OfTerm,
+    ) -> _Graph | None:
+        """The graph of a term for such rows; None, and a warning, where there is none."""
+        state = random_state(rows.batch[0])
+        try:
+            traced = traced_term(step, moved, rows, objective, moving.numbers)
+            known.shares |= traced.shares
+            shapes = _shapes(rows)
+            if known.compiled_rows is None:
+                known.compiled_rows = shapes
+            # Compiling costs as much as thousands of steps; a last smaller batch has one an epoch.
+            if self.backend == "graph" or known.compiled_rows != shapes:
+                return _Graph(traced, traced.graph, False)
+            inputs = [value.detach() for value in graph_inputs(step, rows, moving.numbers)]
+            try:
+                return _Graph(traced, _compiled(traced.graph, inputs), True)
+            except Exception as error:
+                why = f"its graph cannot be, {_line(error)}"
+                self._tell(moved, why, "the graph is run as it was traced")
+                return _Graph(traced, traced.graph, False)
+        # A program is any Python, and torch has no one error for what cannot be traced.
+        except Exception as error:
+            self._give_up(moved, known, _why_not_traced(error))
+            return None
+        finally:
+            set_random_state(rows.batch[0], state)
+
+    def _checked(
+        self,
+        step: TrainingStep,
+        moved: MovedTerm,
+        rows: StepRows,
+        objective: Objective,
+        moving: Moving,
+        graph: _Graph,
+        known: _OfTerm,
+    ) -> TermGradients:
+        """What the program gives, after its graph was held against it."""
+        like, buffers = rows.batch[0], list(step.runner.template.buffers())
+        moving_buffers = [*buffers, *step.runner.buffers.values()]
+        before, state = [b.clone() for b in moving_buffers], random_state(like)
+        found = self._eager(step, moved, rows, objective)
+        after, left = [b.clone() for b in moving_buffers], random_state(like)
+        _put(moving_buffers, before)
+        set_random_state(like, state)
+        why = None
+        try:
+            inputs = graph_inputs(step, rows, moving.numbers)
+            by_graph = graph.traced.gradients(graph.run, inputs)
+            gap = disagreement(found, by_graph, zip(after, moving_buffers, strict=True))
+        except Exception as error:
+            gap, why = float("inf"), f"its graph fails, {_line(error)}"
+            graph.misses = MOST_MISSES
+        _put(moving_buffers, after)
+        set_random_state(like, left)
+        if gap <= 1.0:
+            graph.misses, graph.next_check = 0, 2 * graph.uses
+            return found
+        graph.misses += 1
+        graph.next_check = graph.uses + 1
+        if graph.misses >= MOST_MISSES:
+            why = why or (
+                f"its graph's loss or gradients differ from the program's, {gap:.1e} times what "
+                f"rounding explains, at its step {graph.uses}"
+            )
+            self._give_up(moved, known, why)
+        return found
+
+
+def _put(tensors: list[Tensor], values: list[Tensor]) -> None:
+    with torch.no_grad():
+        for tensor, value in zip(tensors, values, strict=True):
+            tensor.copy_(value)
+
+
+def _shapes(rows: StepRows) -> Hashable:
+    """Of all that a graph is given of the rows."""
+    given = rows.batch if rows.weights is None else (*rows.batch, rows.weights)
+    return rows.size, rows.weights is None, *((column.shape, column.dtype) for column in given)
+
+
+def _compiled(graph: GraphModule, inputs: list[Tensor]) -> Callable[..., Any]:
+    """A graph as machine code, whose random numbers are torch's own.
+
+    By inductor itself: `torch.compile` would look at each of some twenty inputs before each step,
+    whose shapes are known here, and keep what it compiled for all programs of the process.
+    """
+    from torch import _inductor  # noqa: PLC0415 - seconds to load, for those who compile
+
+    with torch.no_grad():
+        run: Callable[..., Any] = _inductor.compile(
+            graph, inputs, options={"fallback_random": True}
+        )
+    return run
+
+
+def _line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0] if lines else 'without a word'}"
+
+
+def _why_not_traced(error: Exception) -> str:
+    """What stood in the way of a graph, in words where they are known."""
+    told = f"{type(error).__name__} {error}"
+    if "data-dependent" in told.lower() or "_local_scalar_dense" in told:
+        return "the program reads a number from a tensor, for a branch, a shape or an .item()"
+    if "numpy" in told.lower():
+        return "the program takes a tensor out of torch, to NumPy"
+    return _line(error)

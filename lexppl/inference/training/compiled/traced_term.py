@@ -1,0 +1,136 @@
+"""A term's loss and gradients as one graph."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from pyro.poutine.messenger import Messenger
+from torch import Tensor
+from torch.fx import GraphModule
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from lexppl.inference.objective.objective import Objective
+from lexppl.inference.training.compiled.repeated_draws import NotTraceableError, RepeatedDraws
+from lexppl.inference.training.step import MovedTerm, StepRows, TermGradients, TrainingStep
+
+
+class ProgressReads(Messenger):
+    """What a program asks of the fit's progress.
+
+    Attributes:
+        number: whether it read the number itself.
+        shares: those that it asked whether they are reached.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.number = False
+        self.shares: set[float] = set()
+
+    def _pyro_fit_progress(self, msg: Any) -> None:
+        self.number = True
+
+    def _pyro_fit_reaches(self, msg: Any) -> None:
+        self.shares.add(msg["args"][0])
+
+
+@dataclass(frozen=True)
+class TracedTerm:
+    """The graph of a term's loss and gradients for rows of one shape.
+
+    Args:
+        graph: from :meth:`inputs` to the loss and those gradients that there are.
+        present: of what is learned and what is tuned, whether it has a gradient.
+        learned: how many of them are learned.
+        shares: of the fit, by whose being reached the program decides.
+    """
+
+    graph: GraphModule
+    present: Sequence[bool]
+    learned: int
+    shares: frozenset[float]
+
+    def gradients(self, run: Callable[..., Any], inputs: Sequence[Tensor]) -> TermGradients:
+        """What the graph gives.
+
+        Args:
+            run: the graph, or what was compiled of it.
+            inputs: of this step.
+        """
+        with torch.no_grad():
+            loss, *found = run(*inputs)
+        values = iter(found)
+        every = [next(values) if there else None for there in self.present]
+        return TermGradients(loss, every[: self.learned], every[self.learned :])
+
+
+def graph_inputs(step: TrainingStep, rows: StepRows, numbers: Mapping[str, float]) -> list[Tensor]:
+    """All that a step's graph reads and that changes from step to step: parameters, running
+    statistics, rows, their weights and the objective's numbers.
+
+    Args:
+        step: whose.
+        rows: of the step.
+        numbers: of the objective, by name.
+    """
+    runner = step.runner
+    own = [*runner.parameters.values(), *runner.buffers.values()]
+    like = own[0]
+    # Of the parameters' type, as a number takes that of the tensor that it multiplies.
+    given = [torch.tensor(n, dtype=like.dtype, device=like.device) for n in numbers.values()]
+    weights = [] if rows.weights is None else [rows.weights]
+    return [*own, *rows.batch, *weights, *given]
+
+
+def traced_term(
+    step: TrainingStep,
+    moved: MovedTerm,
+    rows: StepRows,
+    objective: Objective,
+    numbers: Mapping[str, float],
+) -> TracedTerm:
+    """The graph of a term for rows of this shape: forward and backward together, as a graph of the
+    forward alone loses the gradients of an `autograd.Function`.
+
+    Args:
+        step: whose.
+        moved: the term.
+        rows: of a step.
+        objective: the term's, as it stands.
+        numbers: of it that are inputs, by name.
+
+    Raises:
+        NotTraceableError: the program reads the fit's progress as a number, or goes back to a random
+            state in a way that cannot be repeated.
+        Exception: whatever the program, or torch, raises where its tensors have no values.
+    """
+    runner = step.runner
+    names = [*runner.parameters, *runner.buffers]
+    learned = set(runner.parameters)
+    columns, several = len(rows.batch), rows.weights is not None
+    present: list[bool] = []
+
+    def loss_and_gradients(*inputs: Tensor) -> list[Tensor]:
+        given = iter(inputs)
+        state = {name: next(given) for name in names}
+        own = {n: v.detach().requires_grad_() if n in learned else v for n, v in state.items()}
+        batch = tuple(next(given) for _ in range(columns))
+        weights = next(given) if several else None
+        changing = objective.with_numbers({name: next(given) for name in numbers})
+        with runner.standing_in(own), torch.enable_grad(), RepeatedDraws():
+            found = step.evaluate(moved, StepRows(batch, weights, rows.size, rows.at), changing)
+        every = (*found.learned, *found.controls)
+        present[:] = [one is not None for one in every]
+        return [found.loss, *(one.detach() for one in every if one is not None)]
+
+    reads = ProgressReads()
+    with reads:
+        graph = make_fx(loss_and_gradients, tracing_mode="fake", _allow_non_fake_inputs=True)(
+            *(value.detach() for value in graph_inputs(step, rows, numbers))
+        )
+    if reads.number:
+        raise NotTraceableError(
+            "the program reckons with the fit's progress, which a graph would keep"
+        )
+    return TracedTerm(graph, tuple(present), len(moved.learned), frozenset(reads.shares))
