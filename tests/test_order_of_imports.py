@@ -12,6 +12,7 @@ ORDER = {
     "extras": set(),
     "summary": set(),
     "atomic_output": set(),
+    "sealed_files": set(),
     "choices": set(),
     "distributions": set(),
     "effects": set(),
@@ -26,7 +27,15 @@ ORDER["evaluation"] = {*ORDER["explanation"], "explanation"}
 ORDER["tabular"] = {*ORDER["evaluation"], "evaluation", "saving", "plots"}
 ORDER["compare"] = {*ORDER["tabular"], "tabular"}
 ORDER["cli"] = {*ORDER["compare"], "compare"}
-FOR_ALL = {"argument_checks", "atomic_output", "choices", "evaluation_mode", "extras", "summary"}
+FOR_ALL = {
+    "argument_checks",
+    "atomic_output",
+    "choices",
+    "evaluation_mode",
+    "extras",
+    "sealed_files",
+    "summary",
+}
 ORDER = {room: allowed | (FOR_ALL - {room}) for room, allowed in ORDER.items()}
 """What each room may import."""
 

@@ -1,7 +1,7 @@
 """The explanation: a posterior of masks in ArviZ's layout."""
 
 from lexppl.explanation.explain import explain
-from lexppl.explanation.files import save_posterior
+from lexppl.explanation.files import load_posterior, save_posterior
 from lexppl.explanation.image_geometry import with_images
 from lexppl.explanation.importance_kind import mask_means
 from lexppl.explanation.ranking import selection_table
@@ -9,6 +9,7 @@ from lexppl.explanation.resampling import systematic_resampling
 
 __all__ = [
     "explain",
+    "load_posterior",
     "mask_means",
     "save_posterior",
     "selection_table",

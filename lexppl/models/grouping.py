@@ -47,10 +47,11 @@ class Grouping(Configured, nn.Module):
         super().__init__()
         groups = [int(g) for g in groups]
         count = max(groups, default=-1) + 1
-        if not groups or sorted(set(groups)) != list(range(count)):
+        given = sorted(set(groups))
+        if not given or given[0] != 0 or len(given) != count:
             raise ValueError(
                 "groups must give each feature an entry 0 … G−1 and leave no entry out; "
-                f"the entries given are {sorted(set(groups))}"
+                f"the entries given are {given}"
             )
         if names is None:
             names = [f"x{g + 1}" for g in range(count)]
