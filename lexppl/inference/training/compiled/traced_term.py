@@ -130,5 +130,7 @@ def traced_term(
             *(value.detach() for value in graph_inputs(step, rows, numbers))
         )
     if reads.number:
-        raise NotTraceableError("the program reckons with the fit's progress, which a graph would keep")
+        raise NotTraceableError(
+            "the program reckons with the fit's progress, which a graph would keep"
+        )
     return TracedTerm(graph, tuple(present), len(moved.learned), frozenset(reads.shares))
