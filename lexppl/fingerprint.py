@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from functools import partial
 from pathlib import PurePath
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
@@ -113,14 +114,24 @@ def _object(value: Any, place: str, above: tuple[int, ...]) -> Iterator[bytes]:
         return
     slots = [name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())]
     if not (hasattr(value, "__dict__") or slots):
-        raise TypeError(
-            f"{place} is a {type(value).__name__}, which cannot be told from another; give numbers,"
-            " words, arrays, tensors, modules or functions"
-        )
+        yield from _parts((type(value), _pickled_state(value, place)), place, above)
+        return
     # What was computed from the rest and kept is no part of it.
     own = {n: v for n, v in getattr(value, "__dict__", {}).items() if not _is_kept(value, n)}
     own |= {name: getattr(value, name) for name in slots if hasattr(value, name)}
     yield from _parts((type(value), own), place, above)
+
+
+def _pickled_state(value: Any, place: str) -> Any:
+    """What pickling keeps of an object without attributes, such as scikit-learn's trees."""
+    with suppress(TypeError):
+        reduced = value.__reduce_ex__(4)
+        if isinstance(reduced, tuple) and (reduced[2:] + (None,))[0] is not None:
+            return reduced[1:3]
+    raise TypeError(
+        f"{place} is a {type(value).__name__}, which cannot be told from another; give numbers, "
+        "words, arrays, tensors, modules or functions"
+    )
 
 
 def _is_kept(value: Any, name: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -72,7 +72,7 @@ def outcomes(
     client: Any = None,
     jobs: int = 1,
     threads: int = 1,
-) -> Iterator[Outcome]:
+) -> Generator[Outcome, None, None]:
     """Run `task(*arguments[i], *shared)` for each i, and give what came of each as it ends.
 
     A task that fails is an outcome too, and stops no other. Arguments are taken as workers become
@@ -102,7 +102,7 @@ def outcomes(
     if client is not None:
         return _on_client(task, numbered, shared, client, threads)
     if jobs == 1:
-        return (_outcome(task, number, args, shared, threads) for number, args in numbered)
+        return _here(task, numbered, shared, threads)
     return _in_processes(task, numbered, shared, jobs, threads)
 
 
@@ -152,13 +152,23 @@ def _portable(error: Exception) -> Exception:
     return error
 
 
+def _here(
+    task: Callable[..., Any],
+    numbered: Iterator[tuple[int, tuple[Any, ...]]],
+    shared: tuple[Any, ...],
+    threads: int,
+) -> Generator[Outcome, None, None]:
+    for number, args in numbered:
+        yield _outcome(task, number, args, shared, threads)
+
+
 def _in_processes(
     task: Callable[..., Any],
     numbered: Iterator[tuple[int, tuple[Any, ...]]],
     shared: tuple[Any, ...],
     jobs: int,
     threads: int,
-) -> Iterator[Outcome]:
+) -> Generator[Outcome, None, None]:
     from joblib import Parallel, cpu_count, delayed  # noqa: PLC0415 - slow, for several jobs alone
 
     jobs = cpu_count() if jobs == -1 else jobs
@@ -175,7 +185,7 @@ def _on_client(
     shared: tuple[Any, ...],
     client: Any,
     threads: int,
-) -> Iterator[Outcome]:
+) -> Generator[Outcome, None, None]:
     from dask.distributed import as_completed  # noqa: PLC0415 - of an extra
 
     sent = client.scatter([shared], broadcast=True, hash=False)[0]
