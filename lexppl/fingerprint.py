@@ -67,9 +67,9 @@ def _parts(value: Any, place: str, above: tuple[int, ...]) -> Iterator[bytes]:
     elif isinstance(value, pd.DataFrame | pd.Series | pd.Index):
         yield from _table(value, place, above)
     elif isinstance(value, torch.dtype | torch.device | CodeType):
-        yield from _code(value, place, above) if isinstance(value, CodeType) else [
-            str(value).encode()
-        ]
+        yield from (
+            _code(value, place, above) if isinstance(value, CodeType) else [str(value).encode()]
+        )
     elif id(value) in above:
         # An object that holds itself is told by how far up it stands.
         yield f"above={above[::-1].index(id(value))}".encode()

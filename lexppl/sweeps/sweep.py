@@ -287,9 +287,7 @@ def _table(settings: Sequence[Setting], rows: Sequence[Mapping[str, Any]]) -> pd
     names = list(dict.fromkeys(name for one in settings for name in one.labels))
     judged = list(dict.fromkeys(n for row in rows for n in row if n not in FIGURES))
     order = [*FIGURES[:4], *judged, *FIGURES[4:]]
-    columns: dict[str, Any] = {
-        name: [one.labels.get(name) for one in settings] for name in names
-    }
+    columns: dict[str, Any] = {name: [one.labels.get(name) for one in settings] for name in names}
     for name in order:
         cells = [row.get(name) for row in rows]
         if name in ("collapse", "error"):

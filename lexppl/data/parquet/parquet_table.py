@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -113,14 +112,19 @@ class ParquetTable:
         joined = pa.concat_tables(parts, promote_options="permissive")
         return joined.to_pandas(ignore_metadata=True)
 
-    def row_group(self, place: int) -> pd.DataFrame:
-        """The rows of one of the row groups.
+    def frames(self, place: int, rows: int) -> Iterator[pd.DataFrame]:
+        """The rows of one of the row groups, some at a time.
 
         Args:
             place: which, from 0.
+            rows: how many at a time.
+
+        Raises:
+            ValueError: a file that cannot be read.
         """
         group = self.row_groups[place]
-        return self.read(group.start, group.start + group.rows)
+        for batch in _batches(group, self.columns, rows):
+            yield batch.to_pandas()
 
     def told_apart_by(self) -> Any:
         """The files with their sizes and times, and the columns."""
@@ -168,19 +172,21 @@ def _opened(file: Path) -> pq.ParquetFile:
 
 def _read(group: RowGroup, columns: Sequence[str], start: int, stop: int) -> list[pa.Table]:
     """The rows of a group from `start` to `stop`, which may be beyond its ends."""
+    parts, first = [], 0
+    for batch in _batches(group, columns, AT_ONCE):
+        low, high = max(start - first, 0), min(stop - first, len(batch))
+        if low < high:
+            parts.append(pa.Table.from_batches([batch.slice(low, high - low)]))
+        first += len(batch)
+        if first >= stop:
+            break
+    return parts
+
+
+def _batches(group: RowGroup, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
     opened = _opened(group.file)
-    parts = []
     try:
-        batches = opened.iter_batches(AT_ONCE, row_groups=[group.place], columns=list(columns))
-        sizes = accumulate(iter(lambda: AT_ONCE, 0), initial=0)
-        for first, batch in zip(sizes, batches, strict=False):
-            if first >= stop:
-                break
-            low, high = max(start - first, 0), min(stop - first, len(batch))
-            if low < high:
-                # A copy of these rows alone, so that the whole batch need not stay.
-                parts.append(pa.Table.from_batches([batch.slice(low, high - low)]))
+        yield from opened.iter_batches(rows, row_groups=[group.place], columns=list(columns))
     except (OSError, pa.ArrowException) as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"{str(group.file)!r} cannot be read as Parquet: {reason}") from error
-    return parts

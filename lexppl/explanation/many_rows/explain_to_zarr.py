@@ -220,7 +220,12 @@ class ChunkTask:
         return groups, found.attrs, found.sums
 
     def write(
-        self, number: int, piece: Piece, identity: str | None, store: ZarrPosterior, done: DoneChunks
+        self,
+        number: int,
+        piece: Piece,
+        identity: str | None,
+        store: ZarrPosterior,
+        done: DoneChunks,
     ) -> None:
         """Explain a chunk and write it.
 
@@ -348,9 +353,7 @@ def _explained(
     chunks = None if source.total is None else -(-source.total // task.size)
     with tqdm(total=chunks, disable=None if progress else True, unit="chunk") as bar:
         shared = (task, store, done)
-        ended = outcomes(
-            _write, due(bar), shared=shared, client=client, jobs=jobs, threads=threads
-        )
+        ended = outcomes(_write, due(bar), shared=shared, client=client, jobs=jobs, threads=threads)
         with closing(ended):
             for outcome in ended:
                 if outcome.error is not None:

@@ -52,9 +52,7 @@ def test_the_numbers_are_the_same_whatever_the_chunks(tmp_path, with_y):
     x, y = rows()
     given = (x, y) if with_y else x
     first = written(tmp_path, given, rows_per_chunk=1000, with_y=with_y)
-    assert_same(
-        first, written(tmp_path, given, "larger", rows_per_chunk=2000, with_y=with_y)
-    )
+    assert_same(first, written(tmp_path, given, "larger", rows_per_chunk=2000, with_y=with_y))
     pieces = [(x[s : s + 470], y[s : s + 470]) for s in range(0, ROWS, 470)]
     parts = iter(pieces) if with_y else (part for part, _ in pieces)
     assert_same(first, written(tmp_path, parts, "pieces", with_y=with_y))
@@ -95,7 +93,9 @@ def test_what_all_rows_share_is_drawn_once(tmp_path):
     one = written(tmp_path, result=result, rows_per_chunk=1000)
     assert_same(one, written(tmp_path, result=result, name="other", rows_per_chunk=3000))
     few = explain(result, x[:1000], draws=3, seed=5)
-    names = [n for n in group_of(few, "posterior").data_vars if "row" not in few["posterior"][n].dims]
+    names = [
+        n for n in group_of(few, "posterior").data_vars if "row" not in few["posterior"][n].dims
+    ]
     shared = [name for name in names if not name.endswith("_over_rows")]
     assert shared
     for name in shared:
