@@ -119,7 +119,8 @@ def fit(
             A list of R of them is R replicates, which may differ in numbers (λ, k, a constant to
             impute) and in given tensors, and are trained at once all the same.
         train: a data set with `x` and `y`, a tuple `(x, y)` of tensors or arrays, a
-            `DataLoader`, or with :class:`ReplicateData` one data set for each replicate.
+            `DataLoader`, :class:`lexppl.data.ParquetRows` of files larger than memory, or with
+            :class:`ReplicateData` one data set for each replicate.
         valid: the same for validation, a share of the training rows to set apart, or None. The
             best epoch is the one with the least validation loss, under the objective at the end
             of its schedules and with the same draws at every epoch. A fifth where nobody says, and
