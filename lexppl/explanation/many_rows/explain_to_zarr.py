@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,6 @@ import xarray as xr
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from lexppl import __version__
 from lexppl.argument_checks import int_at_least
 from lexppl.atomic_output import replace_folder
 from lexppl.data import TableEncoding
@@ -164,7 +164,7 @@ def explain_to_zarr(
     task = _task(result, source, how, encoding, with_y, keep_x, rows_per_chunk)
     aside = target.with_name(target.name + PARTIAL)
     run = {
-        "lexppl": __version__,
+        "lexppl": version("lexppl"),
         "the explainer": fingerprint((result.models, result.guides, result.bootstrap)),
         "the rows": source.identity(),
         "the encoding": fingerprint(encoding),
