@@ -6,11 +6,10 @@ never stopped.
     python benchmarks/soak.py --small           # to see that it runs
 
 Each attempt is a process of its own, a fork of one that has fitted the same without a stop; it is
-ended by SIGKILL after a random time, drawn by the fit's number, of at most half of what the whole
-fit takes, or, every other time, as soon as a state is being written after that. A state is written
-after each epoch. What is compared, by SHA-256 of all bytes: parameters and buffers of all
-replicates, the history but for its seconds, best epochs and losses, and masks that are drawn to
-explain rows.
+ended by SIGKILL a random time after a random epoch, both drawn by the fit's number, or, every other
+time, as soon as a state is being written after that. A state is written after each epoch. What is
+compared, by SHA-256 of all bytes: parameters and buffers of all replicates, the history but for its
+seconds, best epochs and losses, and masks that are drawn to explain rows.
 """
 
 import argparse
@@ -59,8 +58,13 @@ MOST = 40
 
 def program() -> LEX:
     """Bernoulli masks of a small table."""
-    predictor = Predictor(MLP(5, 2, (16,), seed=1), CategoricalLikelihood())
-    return LEX(BernoulliSelector(MLP(5, 5, (16,), seed=0)), GaussianImputer(), predictor)
+    selector = BernoulliSelector(MLP(5, 5, (16,), seed=0))
+    return LEX(selector, GaussianImputer(), seeded_predictor())
+
+
+def seeded_predictor() -> Predictor:
+    """A model to explain."""
+    return Predictor(MLP(5, 2, (16,), seed=1), CategoricalLikelihood())
 
 
 CASES: dict[str, Callable[[], dict[str, Any]]] = {
@@ -69,7 +73,10 @@ CASES: dict[str, Callable[[], dict[str, Any]]] = {
     "l2x": lambda: {"model": l2x(5, classes=2, k=2, **SIZES)},
     "invase with patience": lambda: {"model": invase(5, classes=2, **SIZES), "patience": 5},
     "real_x, in stages": lambda: {"model": real_x(5, classes=2, **SIZES)},
-    "q_fit with a guide": lambda: {"model": q_fit(5, classes=2, **SIZES)},
+    "q_fit, two replicates": lambda: {
+        "model": q_fit(5, seeded_predictor(), hidden=(16,)),
+        "replicates": 2,
+    },
     "a path of penalties": lambda: {
         "model": [lex(5, classes=2, penalty=p, **SIZES) for p in (0.01, 0.02, 0.04)]
     },
@@ -158,19 +165,23 @@ def epochs_kept(folder: Path) -> int:
 def soaked(number: int, case: str, epochs: int, kills: int, place: Path) -> dict[str, Any]:
     """Kill a fit, let it go on, and compare it with one that was left alone."""
     draw, answer, folder = random.Random(number), place / "answer", place / "states"
-    start = time.monotonic()
     # In this process, so that its forks have loaded what a fit loads as it goes.
     expected = digest(fitted(case, epochs, None))
-    alone = time.monotonic() - start
     after: list[int] = []
     writing = 0
     for _ in range(MOST):
         child = begun(case, epochs, folder, answer)
         if len(after) < kills:
-            code = ended(child, draw.uniform(0.02, 0.5) * alone)
-            if code is None and len(after) % 2:
-                while code is None and not is_writing(folder):
-                    code = ended(child, 0.0005)
+            # Some are killed before they have begun.
+            least = draw.randint(kept := epochs_kept(folder), max(kept, epochs - 1))
+            begin = time.monotonic()
+            code = ended(child, 0.0005)
+            while code is None and epochs_kept(folder) < least:
+                code = ended(child, 0.0005)
+            if code is None:
+                code = ended(child, draw.uniform(0.0, 0.2) * (time.monotonic() - begin))
+            while code is None and len(after) % 2 and not is_writing(folder):
+                code = ended(child, 0.0005)
             if code is None:
                 os.kill(child, signal.SIGKILL)
                 code = ended(child)
@@ -202,7 +213,7 @@ def main() -> None:
     )
     parser.add_argument("--fits", type=int, default=20)
     parser.add_argument("--kills", type=int, default=3, help="of each fit")
-    parser.add_argument("--epochs", type=int, default=12)
+    parser.add_argument("--epochs", type=int, default=20)
     options = options_of(parser, {"fits": 2, "kills": 2, "epochs": 4})
     records = Records("soak", SAME, LINE, options)
     cases = list(CASES)
