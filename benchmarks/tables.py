@@ -23,8 +23,8 @@ from mask_tables import k_subset_table, large_masks_table
 from panel_tables import infidelity_table, panels_table
 from posterior_table import posterior_table
 from record import RESULTS, read, spread
-from speed_tables import explained_table, growth_table, steps_table
 from soak_table import soak_table
+from speed_tables import explained_table, growth_table, steps_table
 from system_tables import (
     Record,
     figure_3_table,

@@ -100,6 +100,8 @@ def _described(result: FitResult) -> dict[str, Any]:
         "best_valid": result.best_valid.tolist(),
         "collapse": result.collapse,
         "interrupted": result.interrupted,
+        "skipped_steps": result.skipped_steps.tolist(),
+        "ended": result.ended,
         "seed": result.seed,
         "row_weights": result.row_weights,
         "bootstrap": result.bootstrap is not None,

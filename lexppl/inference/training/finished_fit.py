@@ -66,6 +66,8 @@ def result_of(
         labels=labels,
         seed=seed,
         modules=list(finished),
+        skipped_steps=loop.skipped.count,
+        ended=loop.skipped.ended,
     )
 
 

@@ -64,6 +64,9 @@ class FitResult(Summarised):
             theirs (`fit(bootstrap=B)`): by their spread, intervals are told. None without.
         sampler: how draws of global latents were made, where they were sampled and not fitted: then
             `models` are one program, C times, and guide c gives the draws of chain c.
+        skipped_steps: `(R,)`, how many steps had a loss or gradient that was not finite, and so
+            moved nothing of the replicate.
+        ended: why the fit ended before its epochs were over, where such steps ended it; else None.
         compiled: how the steps were computed, where `fit(compile=…)` asked for graphs; else None.
     """
 
@@ -87,6 +90,12 @@ class FitResult(Summarised):
     bootstrap: FitResult | None = field(default=None, repr=False)
     sampler: SamplerRecord | None = field(default=None, repr=False)
     compiled: CompiledSteps | None = None
+    skipped_steps: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=int))
+    ended: str | None = None
+
+    def __post_init__(self) -> None:
+        if not len(self.skipped_steps):
+            self.skipped_steps = np.zeros(len(self.models), dtype=int)
 
     @property
     def model(self) -> Any:
@@ -186,6 +195,10 @@ class FitResult(Summarised):
             f"collapse, {kind} ({found.count(kind)} of {counted(self.replicates, 'replicate')})"
             for kind in dict.fromkeys(found)
         ]
+        if self.ended is not None:
+            told.append(self.ended)
+        elif np.any(self.skipped_steps):
+            told.append(f"{counted(int(np.sum(self.skipped_steps)), 'step')} skipped, not finite")
         return [*told, "interrupted"] if self.interrupted else told
 
     def subset(self, places: Sequence[int]) -> Self:
@@ -213,6 +226,7 @@ class FitResult(Summarised):
             best_epoch=self.best_epoch[kept],
             best_valid=self.best_valid[kept],
             collapse=[self.collapse[place] for place in kept],
+            skipped_steps=self.skipped_steps[kept],
             modules=[self.modules[place] for place in kept] if self.modules else [],
             sampler=None if self.sampler is None else self.sampler.subset(kept),
         )
