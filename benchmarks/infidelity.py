@@ -11,7 +11,8 @@ The explained model is a convolutional network that was fitted to the labels; ex
 its probabilities. Their own networks are perceptrons on pixels, of `--full` convolutional too, and
 of reviews L2X's. Of every method the k entries of largest logit are kept. Hidden pixels are 0,
 hidden words padding. FS-A and FU-A are of fresh predictors. Names such as "meed, no feedback" are
-Table 2's ablation: each leaves out one of MEED's terms.
+Table 2's ablation: each leaves out one of MEED's terms; "meed, summed prior" has the prior as a sum
+over entries where it is a mean by default.
 """
 
 import argparse
@@ -45,8 +46,12 @@ ABLATION = {
     "meed, no feedback": {"output_feedback": False},
     "meed, no adversary": {"adversary": 0.0},
     "meed, no prior": {"prior": 0.0},
+    "meed, summed prior": {},
 }
-METHODS = ("l2x", "vibi", "lex", *ABLATION)
+CONTROL = "gradient × input"
+"""No explainer that learns: the k pixels that add most to the model's log-odds, to first order. It
+says what the model itself can read off k pixels."""
+METHODS = ("l2x", "vibi", "lex", *ABLATION, CONTROL)
 TEMPERATURE = 0.5
 DECAY = 1e-3
 """Of images; that of words, which differ little at first, would make them all alike."""
@@ -120,6 +125,8 @@ def system_of(method: str, task: Task, model: Any, name: str) -> Any:
     networks, k = task.architecture, KEPT[name]
     if method in ABLATION:
         given = {"adversary": ADVERSARY[name], "prior_epochs": task.epochs} | ABLATION[method]
+        if method == "meed, summed prior":
+            given["prior"] = float(networks.entries)
         return meed(networks, model, classes=2, k=k, temperature=TEMPERATURE, **given)
     if method == "lex":
         # What is observed is the model's own output, which no predictor can learn by heart.
@@ -138,16 +145,28 @@ def kept(result: Any, x: Tensor, k: int) -> Tensor:
     return masks if there is None else masks * there
 
 
-def judged(result: Any, task: Task, model: Any, name: str, seed: int) -> dict[str, Any]:
+def by_gradient(model: Any, x: Tensor, k: int) -> Tensor:
+    """The k pixels of the largest gradient × input of the model's log-odds, `(N, G)`."""
+    rows = x.detach().clone().requires_grad_()
+    likely = model(rows).logits.log_softmax(-1).topk(2, dim=-1).values
+    (gradient,) = torch.autograd.grad((likely[:, 0] - likely[:, 1]).sum(), rows)
+    size = (gradient * x).flatten(1)
+    return torch.zeros_like(size).scatter(-1, size.topk(k, dim=-1).indices, 1.0)
+
+
+def judged(
+    masks_of: Callable[[Tensor], Tensor], task: Task, model: Any, seed: int
+) -> dict[str, Any]:
+    """What masks `(N, G)` of rows carry of the model's output, and how many of them differ."""
     start = time.perf_counter()
-    masks = kept(result, task.test.x, KEPT[name])
+    masks = masks_of(task.test.x)
     seconds = (time.perf_counter() - start) / len(masks)
     scores = fidelity_scores(
         model,
         task.test.x,
         masks,
         train_x=task.train.x,
-        train_masks=kept(result, task.train.x, KEPT[name]),
+        train_masks=masks_of(task.train.x),
         architecture=task.architecture,
         epochs=task.epochs,
         batch_size=task.batch_size,
@@ -155,7 +174,8 @@ def judged(result: Any, task: Task, model: Any, name: str, seed: int) -> dict[st
         progress=False,
     )
     told = {key: 100 * getattr(scores, key) for key in ("fs_m", "fu_m", "fs_a", "fu_a")}
-    return {**told, "sensitivity": sensitivity(result, task.test.x), "seconds_a_row": seconds}
+    differing = len(torch.unique(masks, dim=0)) / len(masks)
+    return {**told, "differing_masks": differing, "seconds_a_row": seconds}
 
 
 def sensitivity(result: Any, x: Tensor) -> float | None:
@@ -219,7 +239,15 @@ def explained(
     y = regime_targets("self post-hoc", train.x, predictor=full.predictor)
     accuracy = full.scores(test.x, test.y).accuracy
     for run in due:
+        if run["method"] == CONTROL and train.x.dim() == 2:
+            continue
         with records.run(run) as record, seeded(seed, train.x.device):
+            record |= {"k": KEPT[name], "entries": task.architecture.entries}
+            record |= {"device": options.device, "model_accuracy": 100 * accuracy}
+            if run["method"] == CONTROL:
+                by_model = partial(by_gradient, full.predictor, k=KEPT[name])
+                record |= judged(by_model, task, full.predictor, seed) | {"sensitivity": None}
+                continue
             system = system_of(run["method"], task, full.predictor, name).to(options.device)
             result = fit(
                 system,
@@ -230,9 +258,9 @@ def explained(
                 weight_decay=task.weight_decay,
                 **shared,
             )
-            record |= {"k": KEPT[name], "entries": task.architecture.entries}
-            record |= {"device": options.device, "model_accuracy": 100 * accuracy}
-            record |= judged(result, task, full.predictor, name, seed)
+            of_fit = partial(kept, result, k=KEPT[name])
+            record |= judged(of_fit, task, full.predictor, seed)
+            record |= {"sensitivity": sensitivity(result, task.test.x)}
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ def output_folder(
             aside.mkdir()
         yield aside
         check_output_folder(target, overwrite, own)
-        _replace_folder(aside, target)
+        replace_folder(aside, target)
     except BaseException:
         shutil.rmtree(aside, ignore_errors=True)
         for folder in reversed(made):
@@ -99,6 +99,22 @@ def write_through(path: Path, content: bytes | memoryview) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the disk has a folder's names, where the system can: a name that a file has just
+    taken is else lost with the power.
+
+    Args:
+        folder: that has been written in.
+    """
+    if os.name != "posix":
+        return
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
 
 
 def refuse_without_space(target: str | Path, needed: int) -> None:
@@ -214,7 +230,17 @@ def _aside(target: Path) -> Path:
     return target.parent / f".{target.name}-{uuid.uuid4().hex[:12]}.partial"
 
 
-def _replace_folder(aside: Path, target: Path) -> None:
+def replace_folder(aside: Path, target: Path) -> None:
+    """Let a folder that is complete take a target's place; what was there goes, and is put back if
+    that fails.
+
+    Args:
+        aside: on the same disk.
+        target: there or not.
+
+    Raises:
+        OSError: it cannot be moved.
+    """
     if not target.exists():
         aside.rename(target)
         return

@@ -15,6 +15,7 @@ from lexppl.choices.methods import METHODS
 from lexppl.choices.regimes import Regime
 from lexppl.choices.settings import AUTO, AUTO_PREDICTOR, USUAL_PREDICTOR, chooses_penalty
 from lexppl.cli.black_box_file import black_box_targets, load_black_box
+from lexppl.cli.checkpoints import checkpoints_of
 from lexppl.cli.closer_look import CloserLook, check_rows, look_closer, note_rows
 from lexppl.cli.exit_codes import INTERRUPTED
 from lexppl.cli.gains import JudgedGains, judge_gains, judge_learning, undecided
@@ -49,12 +50,14 @@ from lexppl.cli.source import capped, read_source
 from lexppl.cli.standard_error import tell, warn
 from lexppl.cli.table_notes import table_notes
 from lexppl.cli.threads import one_thread
+from lexppl.cli.told_by_choice import judge_choice
 from lexppl.data import DividedTable
 from lexppl.evaluation.penalty_path import HASTY_ROWS
 from lexppl.evaluation.refits.fitted_predictor import FittedPredictor
 from lexppl.explanation import explain, save_posterior, selection_table
 from lexppl.explanation.importance_kind import PROBABILITY, kind_of
 from lexppl.inference import FitResult, entropy_unit
+from lexppl.inference.training.checkpoints import below
 from lexppl.tabular.fit_plan import FEW_ROWS, FitPlan
 from lexppl.tabular.missing_values import check_missing
 from lexppl.tabular.predictor_choice import Chosen, fit_chosen
@@ -212,8 +215,18 @@ def _find(
             notes.append(f"gains are not known: {error}")
             warn(notes[-1])
     closer, known = _look_closer(options, source, fitted, posterior, gains, complete)
-    complete = complete and known
-    for note in closer.notes:
+    tell("asking whether the choice of features itself tells", options.quiet)
+    choice = judge_choice(
+        result,
+        source,
+        plan,
+        outputs=fitted.outputs,
+        full=fitted.full,
+        seed=options.seed,
+        complete=complete and known,
+    )
+    complete = complete and known and choice.complete
+    for note in (*closer.notes, *choice.notes()):
         notes.append(note)
         warn(note)
     findings = ReportData(
@@ -234,6 +247,7 @@ def _find(
         device=options.device,
         black_box=options.black_box,
         path=fitted.table.path,
+        choice=choice,
     )
     return findings, complete
 
@@ -241,16 +255,24 @@ def _find(
 def _fit(
     options: argparse.Namespace, plan: FitPlan, source: DividedTable, outputs: Tensor | None
 ) -> Fitted:
-    progress = not options.quiet
+    progress, kept = not options.quiet, checkpoints_of(options)
     rows = EncodedRows.of(source.data, source.train_rows, source.valid_rows, outputs)
     full = None
     if plan.needs_full_predictor:
         tell("fitting the predictor that sees everything", options.quiet)
-        full = fit_full_predictor(plan, rows, progress)
+        full = fit_full_predictor(plan, rows, progress, below(kept, "explained-predictor"))
     tell(what_is_fitted(plan), options.quiet)
     with told_of_posterior() as told:
         chosen = fit_chosen(
-            plan, rows.valid, lambda one: fit_table(one, rows, full=full, progress=progress)
+            plan,
+            rows.valid,
+            lambda one: fit_table(
+                one,
+                rows,
+                full=full,
+                checkpoint=below(kept, one.predictor_kind),
+                progress=progress,
+            ),
         )
     if len(chosen.fit.result.history) == 0 and chosen.fit.result.sampler is None:
         raise KeyboardInterrupt
@@ -303,9 +325,10 @@ def _judge(
             return Judgement(tuple(scores), None), False
         if fitted.full is None:
             tell("fitting a predictor that sees everything", options.quiet)
-        scores.append(judge_full(plan, source, fitted.full, progress))
+        kept = below(checkpoints_of(options), "full-predictor")
+        scores.append(judge_full(plan, source, fitted.full, progress, kept))
         tell("fitting EVAL-X, the judge", options.quiet)
-        judge = fit_judge(plan, source, progress)
+        judge = fit_judge(plan, source, progress, below(checkpoints_of(options), "judge"))
         if judge.result.interrupted:
             return Judgement(tuple(scores), None), False
         row, curve = judge_by_evalx(judge, fitted.result, source, options.seed)

@@ -23,7 +23,7 @@ from lexppl.evaluation.refits.fitted_predictor import FittedPredictor
 from lexppl.explanation import explain
 from lexppl.explanation.importance_kind import PROBABILITY, kind_of, mask_means
 from lexppl.explanation.mask_groups import masks_of
-from lexppl.inference import FitResult
+from lexppl.inference import Checkpoints, FitResult
 from lexppl.tabular.fit_plan import FitPlan
 from lexppl.tabular.table_fit import EncodedRows, fit_full_predictor
 
@@ -107,11 +107,15 @@ def judge_explainer(
 
 
 def judge_full(
-    plan: FitPlan, source: DividedTable, fitted: FittedPredictor | None, progress: bool
+    plan: FitPlan,
+    source: DividedTable,
+    fitted: FittedPredictor | None,
+    progress: bool,
+    checkpoint: Checkpoints | None = None,
 ) -> ScoreRow:
     """A predictor of the labels that sees everything."""
     rows = EncodedRows.of(source.data, source.train_rows, source.valid_rows)
-    full = fit_full_predictor(plan, rows, progress) if fitted is None else fitted
+    full = fitted or fit_full_predictor(plan, rows, progress, checkpoint)
     return score_full(full, source)
 
 
@@ -150,7 +154,9 @@ def agreement(result: FitResult, outputs: Tensor, source: DividedTable, seed: in
     return float(np.mean([s for s in scores if s is not None]))
 
 
-def fit_judge(plan: FitPlan, source: DividedTable, progress: bool) -> EvalX:
+def fit_judge(
+    plan: FitPlan, source: DividedTable, progress: bool, checkpoint: Checkpoints | None = None
+) -> EvalX:
     """Fit EVAL-X on the rows that the explainer was fitted on."""
     return fit_evalx(
         source.train,
@@ -163,6 +169,7 @@ def fit_judge(plan: FitPlan, source: DividedTable, progress: bool) -> EvalX:
         patience=50,
         seed=plan.seed,
         progress=progress,
+        checkpoint=checkpoint,
     )
 
 

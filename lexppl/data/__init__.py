@@ -18,6 +18,8 @@ from lexppl.data.images.folder import divided_folder, image_folder
 from lexppl.data.images.mnist import digits_pair, fashion_mnist, fashion_pair, mnist
 from lexppl.data.images.panels import switching_panels
 from lexppl.data.images.radiographs import pneumonia
+from lexppl.data.parquet.parquet_rows import ParquetRows
+from lexppl.data.parquet.parquet_table import ParquetTable
 from lexppl.data.ranked_sets import ranked_names, ranked_set
 from lexppl.data.reading.file_format import FileFormat
 from lexppl.data.reading.table_error import TableError
@@ -38,6 +40,7 @@ from lexppl.data.synthetic import (
 from lexppl.data.table_files import read_frame
 from lexppl.data.tables import dataset_from_frame, read_table
 from lexppl.data.texts import TextDataset, Vocabulary, encoded_texts, imdb, texts_of
+from lexppl.data.three_way_switch import ThreeWaySwitch, three_way_switch
 
 __all__ = [
     "AdditiveBranch",
@@ -50,6 +53,8 @@ __all__ = [
     "ImageDataset",
     "IndicatorColumn",
     "NumericColumn",
+    "ParquetRows",
+    "ParquetTable",
     "ProductBranch",
     "SimulatedSurvival",
     "SyntheticSet",
@@ -57,6 +62,7 @@ __all__ = [
     "TableError",
     "TargetColumn",
     "TextDataset",
+    "ThreeWaySwitch",
     "Vocabulary",
     "celeba_smile",
     "dataset_from_frame",
@@ -87,4 +93,5 @@ __all__ = [
     "synthetic_set",
     "synthetic_survival",
     "texts_of",
+    "three_way_switch",
 ]

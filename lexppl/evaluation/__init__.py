@@ -83,6 +83,7 @@ from lexppl.evaluation.truth.oracle import BayesScores, Oracle
 from lexppl.evaluation.truth.oracle_gap import LabelOracle, OracleGap, oracle_gap, oracle_gaps
 from lexppl.evaluation.truth.outside import share_outside
 from lexppl.evaluation.truth.selection import SelectionScores, selection_scores
+from lexppl.evaluation.truth.switch_oracle import ThreeWaySwitchOracle
 
 __all__ = [
     "BaseRateGain",
@@ -119,6 +120,7 @@ __all__ = [
     "SanityScores",
     "SelectionScores",
     "SizeChoice",
+    "ThreeWaySwitchOracle",
     "TopKAgreement",
     "UniformRanks",
     "accuracy_by_size",

@@ -10,15 +10,15 @@ from lexppl.plots.beeswarm import plot_beeswarm
 from lexppl.plots.calibration import plot_calibration
 from lexppl.plots.dependence import plot_dependence
 from lexppl.plots.heatmap import plot_heatmap
-from lexppl.plots.highlighted_text import HighlightedText, highlighted_text
 from lexppl.plots.history import plot_history
+from lexppl.plots.images_and_texts.highlighted_text import HighlightedText, highlighted_text
+from lexppl.plots.images_and_texts.imputed import plot_imputed
+from lexppl.plots.images_and_texts.selection_map import plot_selection_map
+from lexppl.plots.images_and_texts.words import plot_words
 from lexppl.plots.importance import plot_importance
-from lexppl.plots.imputed import plot_imputed
 from lexppl.plots.penalties import plot_penalty_path
 from lexppl.plots.row import plot_row
-from lexppl.plots.selection_map import plot_selection_map
 from lexppl.plots.style import BLUE, FAINT, GREY, INK, ORANGE, NotebookFigure
-from lexppl.plots.words import plot_words
 
 __all__ = [
     "BLUE",

@@ -12,9 +12,9 @@ from lexppl.arviz_compatibility import Posterior, group_names
 from lexppl.evaluation.revealed import RowSteps
 from lexppl.explanation.image_geometry import has_images
 from lexppl.plots.given import checked_given
-from lexppl.plots.selection_map import plot_selection_map
+from lexppl.plots.images_and_texts.selection_map import plot_selection_map
+from lexppl.plots.images_and_texts.words import plot_words
 from lexppl.plots.style import BLUE, FAINT, GREY, INK, ORANGE, NotebookFigure, plain, short
-from lexppl.plots.words import plot_words
 
 IMAGE_DRAWS = 2
 

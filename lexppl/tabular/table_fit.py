@@ -25,8 +25,9 @@ from lexppl.evaluation import (
     penalty_path,
     plateau,
 )
-from lexppl.inference import FitResult, Stage, System, fit
+from lexppl.inference import Checkpoints, FitResult, Stage, System, fit
 from lexppl.inference.contexts import seeded
+from lexppl.inference.training.checkpoints import below
 from lexppl.models import Grouping, TreePredictor, regime_targets, tree_predictor
 from lexppl.models.regimes import frozen
 from lexppl.summary import Summarised, Summary
@@ -166,7 +167,12 @@ def _some(
     return (x[chosen], y[chosen]), None if weights is None else weights[chosen]
 
 
-def fit_full_predictor(plan: FitPlan, rows: EncodedRows, progress: bool = False) -> FittedPredictor:
+def fit_full_predictor(
+    plan: FitPlan,
+    rows: EncodedRows,
+    progress: bool = False,
+    checkpoint: Checkpoints | None = None,
+) -> FittedPredictor:
     """Fit the predictor that sees all of x, of what the rows observe, by a plan.
 
     Where the plan explains it, the scale of a response's normal distribution is then that of its
@@ -177,6 +183,7 @@ def fit_full_predictor(plan: FitPlan, rows: EncodedRows, progress: bool = False)
         plan: how long and how fast.
         rows: what it is fitted on.
         progress: show a bar.
+        checkpoint: where its state is kept; None for nowhere.
 
     Raises:
         KeyboardInterrupt: interrupted; half a predictor is none to explain.
@@ -192,6 +199,7 @@ def fit_full_predictor(plan: FitPlan, rows: EncodedRows, progress: bool = False)
         seed=plan.seed,
         progress=progress,
         sample_weight=rows.weights,
+        checkpoint=checkpoint,
     )
     if full.result.interrupted:
         raise KeyboardInterrupt
@@ -206,6 +214,7 @@ def fit_table(
     *,
     black_box: nn.Module | None = None,
     full: FittedPredictor | None = None,
+    checkpoint: Checkpoints | None = None,
     progress: bool = False,
 ) -> TableFit:
     """Fit a method of :data:`lexppl.systems.METHODS` by a plan.
@@ -227,6 +236,8 @@ def fit_table(
         rows: what it is fitted on.
         black_box: the explained model, whose output the rows observe, for methods that take one.
         full: the predictor that sees all of x, if it is there already.
+        checkpoint: where the states of the fits are kept, each in a folder of its own below; None
+            for nowhere. An inference keeps none.
         progress: show progress bars.
 
     Raises:
@@ -253,7 +264,8 @@ def fit_table(
     if rows.markers:
         check_missing(plan.method, plan.imputer, not plan.needs_full_predictor)
     if plan.needs_full_predictor and black_box is None:
-        full = fit_full_predictor(plan, rows, progress) if full is None else full
+        if full is None:
+            full = fit_full_predictor(plan, rows, progress, below(checkpoint, "predictor"))
         if method.explains_model or plan.regime is Regime.SELF_POST_HOC:
             rows = rows.observing(full.predictor)
     else:
@@ -268,6 +280,7 @@ def fit_table(
         "weight_decay": plan.weight_decay,
         "sample_weight": rows.weights,
         "seed": plan.seed,
+        "checkpoint": below(checkpoint, "explainer"),
         "progress": progress,
     }
 
@@ -291,7 +304,7 @@ def fit_table(
         )
         return _named(TableFit(replace(plan, replicates=result.replicates), result), rows)
     if plan.penalty == AUTO:
-        path = _path(plan, rows, system, training)
+        path = _path(plan, rows, system, {**training, "checkpoint": below(checkpoint, "path")})
         plan = replace(plan, penalty=path.penalty)
     result, plan = _at_penalty(plan, rows, system, training, path)
     return _named(TableFit(plan, result, path), rows)

@@ -11,6 +11,7 @@ import torch
 from lexppl.arviz_compatibility import Posterior
 from lexppl.atomic_output import output_folder
 from lexppl.choices.methods import METHODS
+from lexppl.cli.checkpoints import checkpoints_of
 from lexppl.cli.closer_look import ExplainedRow, explained_row, unasked_rows
 from lexppl.cli.exit_codes import INTERRUPTED
 from lexppl.cli.images_and_texts.divided_rows import DividedRows, words_of
@@ -86,7 +87,7 @@ def run_explain_rows(options: argparse.Namespace, command: Sequence[str]) -> int
         plan = plan_of_rows(options, source)
         if source.data.left_out:
             tell(source.data.left_out, options.quiet)
-        fitted = fit_rows(plan, source, options.quiet)
+        fitted = fit_rows(plan, source, options.quiet, checkpoints_of(options))
         write_model(folder, fitted.result, source, source.keep)
         with what_follows(folder) as rest:
             found, complete = _find(options, source, fitted, command)
@@ -151,10 +152,10 @@ def _judge(
         full = fitted.full
         if full is None:
             tell("fitting a predictor that sees everything", quiet)
-            full = fit_full(plan, source, not quiet)
+            full = fit_full(plan, source, not quiet, checkpoints_of(options))
         scores.append(score_full(full, source))
         tell("fitting EVAL-X, the judge", quiet)
-        judge = fit_evalx_of(plan, source, not quiet)
+        judge = fit_evalx_of(plan, source, not quiet, checkpoints_of(options))
         if full.result.interrupted or judge.result.interrupted:
             return Judgement(tuple(scores), None), False
         row, curve = judge_by_evalx(judge, result, source, options.seed, JUDGED_DRAWS)

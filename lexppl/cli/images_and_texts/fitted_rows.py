@@ -18,8 +18,9 @@ from lexppl.cli.report.findings import counted
 from lexppl.cli.standard_error import tell
 from lexppl.evaluation import FittedPredictor, fit_predictor
 from lexppl.evaluation.refits.evalx import EvalX, fit_evalx
-from lexppl.inference import FitResult, System, entropy_unit, fit
+from lexppl.inference import Checkpoints, FitResult, System, entropy_unit, fit
 from lexppl.inference.contexts import seeded
+from lexppl.inference.training.checkpoints import below
 from lexppl.models import BigramImputer, UnigramImputer, regime_targets
 from lexppl.models.imputers.by_name import imputer_of
 from lexppl.systems import Settings, system_for
@@ -89,13 +90,16 @@ def plan_of_rows(options: argparse.Namespace, source: DividedRows) -> FitPlan:
     return replace(plan, weight_decay=0.0, learning_rate=rate)
 
 
-def fit_rows(plan: FitPlan, source: DividedRows, quiet: bool) -> FittedRows:
+def fit_rows(
+    plan: FitPlan, source: DividedRows, quiet: bool, kept: Checkpoints | None = None
+) -> FittedRows:
     """Fit the explainer, and first the predictor that it explains, where the method explains one.
 
     Args:
         plan: how.
         source: the rows.
         quiet: show no progress.
+        kept: where the states of the fits are kept; None for nowhere.
 
     Raises:
         KeyboardInterrupt: interrupted before there was anything to keep.
@@ -103,7 +107,7 @@ def fit_rows(plan: FitPlan, source: DividedRows, quiet: bool) -> FittedRows:
     full, observed = None, None
     if plan.needs_full_predictor:
         tell("fitting the predictor that sees everything", quiet)
-        full = fit_full(plan, source, not quiet)
+        full = fit_full(plan, source, not quiet, kept)
         if full.result.interrupted:
             raise KeyboardInterrupt
         observed = full.predictor
@@ -120,6 +124,7 @@ def fit_rows(plan: FitPlan, source: DividedRows, quiet: bool) -> FittedRows:
         learning_rate=None if has_own_rate else plan.schedule,
         weight_decay=plan.weight_decay,
         seed=plan.seed,
+        checkpoint=below(kept, "explainer"),
         progress=not quiet,
     )
     if len(result.history) == 0:
@@ -129,7 +134,9 @@ def fit_rows(plan: FitPlan, source: DividedRows, quiet: bool) -> FittedRows:
     return FittedRows(plan, result, full)
 
 
-def fit_full(plan: FitPlan, source: DividedRows, progress: bool) -> FittedPredictor:
+def fit_full(
+    plan: FitPlan, source: DividedRows, progress: bool, kept: Checkpoints | None = None
+) -> FittedPredictor:
     """Fit a predictor that sees everything, of the explainer's own network."""
     return fit_predictor(
         _pair(source.train, None),
@@ -141,11 +148,14 @@ def fit_full(plan: FitPlan, source: DividedRows, progress: bool) -> FittedPredic
         weight_decay=plan.weight_decay,
         patience=None,
         seed=plan.seed,
+        checkpoint=below(kept, "full-predictor"),
         progress=progress,
     )
 
 
-def fit_evalx_of(plan: FitPlan, source: DividedRows, progress: bool) -> EvalX:
+def fit_evalx_of(
+    plan: FitPlan, source: DividedRows, progress: bool, kept: Checkpoints | None = None
+) -> EvalX:
     """Fit EVAL-X on the rows that the explainer was fitted on; what is hidden is black, or
     padding."""
     return fit_evalx(
@@ -158,6 +168,7 @@ def fit_evalx_of(plan: FitPlan, source: DividedRows, progress: bool) -> EvalX:
         weight_decay=plan.weight_decay,
         patience=JUDGE_PATIENCE,
         seed=plan.seed,
+        checkpoint=below(kept, "judge"),
         progress=progress,
     )
 

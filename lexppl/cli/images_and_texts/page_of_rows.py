@@ -21,15 +21,15 @@ from lexppl.cli.images_and_texts.printed_rows import (
     word_cells,
 )
 from lexppl.cli.report.captions import sizes_caption
-from lexppl.cli.report.image_parts import image_parts
-from lexppl.cli.report.image_report import image_html, text_html
-from lexppl.cli.report.image_template import MAP_STYLES
+from lexppl.cli.report.images_and_texts.image_parts import image_parts
+from lexppl.cli.report.images_and_texts.image_report import image_html, text_html
+from lexppl.cli.report.images_and_texts.image_template import MAP_STYLES
+from lexppl.cli.report.images_and_texts.text_parts import text_parts
 from lexppl.cli.report.page import objective, versions, with_spreads
 from lexppl.cli.report.pictures import both, size_picture
 from lexppl.cli.report.single_rows import row_block
 from lexppl.cli.report.styles import STYLES
 from lexppl.cli.report.template import CLOSING, OPENING, SINGLE_ROWS, START
-from lexppl.cli.report.text_parts import text_parts
 from lexppl.cli.report.words import notes_on_scores
 from lexppl.cli.tables import score_cells, size_text
 from lexppl.data import TextDataset

@@ -13,6 +13,7 @@ from lexppl.choices.posteriors import GUIDES, INFERENCES, PRIOR_SCALE
 from lexppl.choices.regimes import Regime
 from lexppl.choices.settings import BOOTSTRAP_ROWS, PREDICTORS, USUAL_PREDICTOR, usual_imputer
 from lexppl.cli.errors import UsageError
+from lexppl.cli.options.checkpoint_options import checkpoint_options
 from lexppl.cli.options.help_texts import (
     COMPARE,
     COMPARE_MORE,
@@ -172,6 +173,7 @@ def _explain(command: argparse.ArgumentParser) -> None:
         help="false discovery rate: of the features that are called found, at most this share is "
         "expected to gain nothing on held-out rows (default: 0.1)",
     )
+    checkpoint_options(command.add_argument_group("long runs"))
     _output_options(command)
 
 

@@ -13,6 +13,7 @@ from lexppl.choices.methods import METHODS
 from lexppl.choices.regimes import Regime
 from lexppl.choices.settings import check_settings
 from lexppl.cli.errors import UsageError
+from lexppl.cli.options.checkpoint_options import check_checkpoint
 from lexppl.cli.options.data_name import check_data_name
 from lexppl.cli.options.image_and_text_options import (
     IMAGES,
@@ -45,6 +46,7 @@ def check_options(options: argparse.Namespace) -> None:
         _check_method(options)
         posterior_of(options)
         regime_of(options)
+        check_checkpoint(options)
     if options.command == "compare":
         _check_libraries(methods_of(options.methods))
         if options.hide_missing:

@@ -1,6 +1,6 @@
 """Everything that `lexppl explain` has found."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import pandas as pd
@@ -12,6 +12,7 @@ from lexppl.cli.closer_look import CloserLook
 from lexppl.cli.gains import JudgedGains
 from lexppl.cli.judging import Judgement
 from lexppl.cli.options.plan_options import law_of
+from lexppl.cli.told_by_choice import ToldByChoice
 from lexppl.data import DividedTable
 from lexppl.evaluation import PenaltyPath
 from lexppl.explanation.importance_kind import (
@@ -51,6 +52,7 @@ class ReportData:
         device: where it ran.
         black_box: the file of the black box, or None.
         path: what the penalty was chosen from, where it was.
+        choice: what the choice of features tells of y beyond their values.
     """
 
     source: DividedTable
@@ -70,6 +72,7 @@ class ReportData:
     device: str
     black_box: str | None
     path: PenaltyPath | None = None
+    choice: ToldByChoice = field(default_factory=ToldByChoice)
 
     @cached_property
     def kind(self) -> ImportanceKind:

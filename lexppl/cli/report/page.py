@@ -34,6 +34,7 @@ from lexppl.cli.report.words import (
     score_notes,
 )
 from lexppl.cli.tables import score_cells
+from lexppl.cli.told_by_choice import QUESTION
 from lexppl.evaluation import PenaltyPath
 from lexppl.evaluation.plateau import WITHIN
 from lexppl.tabular.fit_plan import FitPlan
@@ -79,6 +80,8 @@ def report_context(findings: ReportData) -> dict[str, Any]:
         "single_rows": [row_block(row) for row in findings.closer.rows],
         "single_note": single_note(findings),
         "reading": reading(findings),
+        "question": QUESTION,
+        "choice": findings.choice.answer(),
         "rows_caption": rows_caption(findings),
         "scores": {"head": head, "rows": [with_spreads(line) for line in rows]},
         "score_notes": score_notes(findings),
@@ -205,11 +208,11 @@ def _snippet(findings: ReportData) -> str:
         return "\n".join(lines)
     return "\n".join(
         [
-            lines[0].replace("import arviz", "import arviz, json, pandas"),
+            lines[0].replace("import arviz", "import arviz, pandas"),
             "from lexppl.data import TableEncoding",
             "from lexppl.explanation import explain",
             *lines[1:],
-            'encoding = TableEncoding.from_json(json.load(open("encoding.json")))',
+            'encoding = TableEncoding.load("encoding.json")',
             'x = encoding.encode(pandas.read_csv("new_rows.csv"))',
             "posterior = explain(explainer, x)",
             "",

@@ -9,6 +9,7 @@ from lexppl.cli.report.ranked import ranked_features, ranking_head
 from lexppl.cli.report.single_rows import row_text
 from lexppl.cli.report.words import gain_meaning, unsettled, what_is_found
 from lexppl.cli.tables import score_cells, text_table
+from lexppl.cli.told_by_choice import QUESTION
 from lexppl.explanation.importance_kind import PROBABILITY
 
 SHOWN_FEATURES = 20
@@ -37,7 +38,7 @@ def print_findings(findings: ReportData, folder: Path, asked: bool) -> None:
     if gains is not None:
         for said in (gain_meaning(findings, gains), what_is_found(gains), unsettled(gains)):
             if said is not None:
-                print(textwrap.fill(said, 100, initial_indent="  ", subsequent_indent="  "))
+                print(_indented(said))
     if findings.plan.posterior is not None:
         print(f"  {printed_interval(findings)}")
     elif findings.result.replicates > 1:
@@ -54,5 +55,13 @@ def print_findings(findings: ReportData, folder: Path, asked: bool) -> None:
     print()
     print(f"Held-out rows: {len(findings.source.test_rows)}")
     print(text_table(*score_cells(findings.judgement.scores)))
+    told = findings.choice.answer()
+    if told is not None:
+        print(QUESTION)
+        print(_indented(told))
     print()
     print(f"Written to {folder}: {', '.join(findings.written())}")
+
+
+def _indented(text: str) -> str:
+    return textwrap.fill(text, 100, initial_indent="  ", subsequent_indent="  ")

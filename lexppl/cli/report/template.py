@@ -132,6 +132,18 @@ HEAT_MAP = """\
 """
 """The rows of a table."""
 
+CHOICE = """\
+{% if choice %}<h2>{{ question }}</h2>
+<p>{{ choice }}</p>
+<p class="note">A prediction could lean on which features were kept, and not on their values: a \
+feature that is kept only where the answer is yes says yes whatever it holds. Asked of held-out \
+rows, of the replicate that validates best: what networks predict from the kept values and their \
+having been chosen, less what others predict from the same values alone \
+(<cite>encode-meter</cite>, Puli, Nguyen &amp; Ranganath 2024). EVAL-X does not see it.</p>
+{% endif %}
+"""
+"""Whether the choice of features tells, of a table."""
+
 CLOSING = """\
 <h2>Do the chosen features suffice?</h2>
 <div class="wide" tabindex="0" role="region" aria-label="Held-out scores"><table class="scores">
@@ -179,4 +191,4 @@ alike.</figcaption></figure>{% endif %}
 """
 """The scores, the fit, and what was run."""
 
-TEMPLATE = START + STYLES + OPENING + RANKING + SINGLE_ROWS + HEAT_MAP + CLOSING
+TEMPLATE = START + STYLES + OPENING + RANKING + SINGLE_ROWS + HEAT_MAP + CHOICE + CLOSING

@@ -98,11 +98,19 @@ class Dealt:
     of: Tensor
 
     def likely(self, odds: Tensor, count: int, generator: torch.Generator) -> Dealt:
-        """So many of them, drawn by odds that are a function of `rows`."""
-        share = odds.clamp(max=_LARGEST)
+        """So many of them, drawn by odds that are a function of `rows`.
+
+        Drawn at even steps through the rows in their order: each row counts as often as its odds
+        say, to within one. Drawn one by one, rows would count unevenly by chance, and the law that
+        is fitted to them would be the worse of the two.
+        """
+        share = odds.clamp(max=_LARGEST).cpu().double()
         share = (1.0 - _EVEN) * share / share.sum() + _EVEN / len(share)
-        chosen = torch.multinomial(share.cpu(), count, replacement=True, generator=generator)
-        chosen = chosen.to(self.of.device)
+        order = self.of.cpu().argsort(stable=True)
+        ends = share[order].cumsum(0)
+        steps = torch.arange(count) + torch.rand((), dtype=torch.float64, generator=generator)
+        places = torch.searchsorted(ends, steps / count * ends[-1])
+        chosen = order[places.clamp(max=len(order) - 1)].to(self.of.device)
         return Dealt(self.rows[chosen], self.of[chosen])
 
 

@@ -233,7 +233,7 @@ def fit_evalx(
         imputations: K imputations a mask.
         seed: of initial weights, batches and draws.
         training: epochs (100), batch_size (500), learning_rate (1e-3), weight_decay (1e-4),
-            patience (20), progress (True): as in :func:`lexppl.inference.fit`.
+            patience (20), progress (True), checkpoint: as in :func:`lexppl.inference.fit`.
 
     Raises:
         ValueError, TypeError: as `fit`; data from which the network's sizes cannot be told.

@@ -80,7 +80,8 @@ def fit_predictor(
         replicates: R seeds trained at once; the best one predicts, and all are in `result`.
         seed: of initial weights and batches.
         training: epochs (100), batch_size (500), learning_rate (1e-3), weight_decay (1e-4),
-            patience (20), progress (True), sample_weight: as in :func:`lexppl.inference.fit`.
+            patience (20), progress (True), sample_weight, checkpoint: as in
+            :func:`lexppl.inference.fit`.
 
     Raises:
         ValueError, TypeError: as `fit`; data from which the network's sizes cannot be told.

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypedDict
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from lexppl.inference import FitResult, NestedIWAE, fit
+from lexppl.inference import Checkpoints, FitResult, NestedIWAE, fit
 from lexppl.inference.batches import Data, TensorRows, rows_of
 from lexppl.inference.schedules import Schedule
 from lexppl.models import (
@@ -30,7 +31,7 @@ HIDDEN = (200, 200, 200)
 class TrainingOptions(TypedDict, total=False):
     """How a predictor is trained: arguments of :func:`lexppl.inference.fit`, with the defaults
     `epochs=100, batch_size=500, learning_rate=1e-3, weight_decay=1e-4, patience=20,
-    progress=True, sample_weight=None`."""
+    progress=True, sample_weight=None, checkpoint=None`."""
 
     epochs: int
     batch_size: int
@@ -39,6 +40,7 @@ class TrainingOptions(TypedDict, total=False):
     patience: int | None
     progress: bool
     sample_weight: Any
+    checkpoint: str | Path | Checkpoints | None
 
 
 def fit_program(

@@ -16,6 +16,10 @@ from lexppl.inference.predictive import drawing
 Selection = Callable[[Tensor, Tensor], Tensor]
 """`q(v | x)`: from rows `(M, D)` and a mask for each `(M, D)` to probabilities `(M,)`."""
 
+Redraw = Callable[[Tensor, Tensor, int], Tensor]
+"""From rows and masks `(M, D)` to so many rows with the kept values and hidden ones drawn given
+them, `(draws, M, D)`."""
+
 # Elements of a block of redraws.
 _BLOCK = 2**21
 _HALVES = 2
@@ -49,11 +53,12 @@ def oracle_encode_meter(
     x: Tensor,
     y: Tensor | None = None,
     *,
+    redraw: Redraw | None = None,
     least: int = 200,
     most: int = 2**14,
     seed: int = 0,
 ) -> EncodeTruth:
-    r"""The encode-meter of an explainer `E` on rows of independent standard normal features.
+    r"""The encode-meter of an explainer `E` on rows of a known distribution.
 
         M = E_x Σ_v q(v | x) KL( p(y | x_v, E = v) ‖ p(y | x_v) ),
         p(y | x_v, E = v) = E[ p(y | x′) q(v | x′) ] / E[ q(v | x′) ],
@@ -69,8 +74,9 @@ def oracle_encode_meter(
         masks: the explainer's draws at x, 0 and 1, `(L, N, D)`, or `(N, D)`. They may not have seen
             y.
         oracle: the data's distribution, such as :class:`lexppl.evaluation.truth.oracle.Oracle`.
-        x: rows, `(N, D)`, of independent N(0, 1).
+        x: rows, `(N, D)`.
         y: labels 0 and 1, `(N,)`, for `log_ratio`.
+        redraw: of hidden features given the kept ones; independent N(0, 1) if None.
         least: effective redraws of each row and mask.
         most: redraws after which a row is left as it is. One of which none were selected counts
             itself, the one row known to be.
@@ -104,7 +110,9 @@ def oracle_encode_meter(
     rows = x.double().expand(draws.shape).reshape(-1, x.shape[1])
     kept = draws.reshape(-1, x.shape[1]).double()
     with drawing(seed, x.device):
-        sums, effective = _redrawn(selection, oracle, rows, kept, x.dtype, least, most)
+        sums, effective = _redrawn(
+            selection, oracle, redraw or _independent, rows, kept, x.dtype, least, most
+        )
     plain = _probability(oracle, rows, kept)
     itself = _probability(oracle, rows, torch.ones_like(rows))
     chosen = _conditional(sums, itself)
@@ -199,6 +207,7 @@ def enumerated_encode_meter(
 def _redrawn(
     selection: Selection,
     oracle: LabelOracle,
+    redraw: Redraw,
     rows: Tensor,
     kept: Tensor,
     dtype: torch.dtype,
@@ -212,8 +221,7 @@ def _redrawn(
     drawn, each = 0, min(2 * least, most)
     while len(active) and drawn < most:
         for part in active.split(max(1, _BLOCK // (each * rows.shape[1]))):
-            hidden = torch.randn(each, *rows[part].shape, dtype=rows.dtype, device=rows.device)
-            again = torch.where(kept[part] == 1, rows[part], hidden).flatten(0, 1)
+            again = redraw(rows[part], kept[part], each).flatten(0, 1)
             masks = kept[part].expand(each, -1, -1).flatten(0, 1)
             q = selection(again.to(dtype), masks.to(dtype)).double().reshape(each, -1)
             p = q.new_zeros(q.shape)
@@ -229,6 +237,11 @@ def _redrawn(
         effective = sums[0].sum(0).square() / squares.clamp_min(torch.finfo(rows.dtype).tiny)
         active = (effective < least).nonzero().squeeze(-1)
     return sums, effective
+
+
+def _independent(rows: Tensor, kept: Tensor, draws: int) -> Tensor:
+    hidden = torch.randn(draws, *rows.shape, dtype=rows.dtype, device=rows.device)
+    return torch.where(kept == 1, rows, hidden)
 
 
 def _conditional(sums: Tensor, itself: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -19,6 +19,15 @@ class BestStates:
         self._states = runner.snapshot()
         self.valid = np.full(runner.count, np.inf)
 
+    @property
+    def states(self) -> dict[str, torch.Tensor]:
+        """By name, each `(R, …)`."""
+        return self._states
+
+    def restore(self, states: dict[str, torch.Tensor], valid: np.ndarray) -> None:
+        """Go on from other best states, with their validation losses `(R,)`."""
+        self._states, self.valid = states, valid
+
     def take(self, train: np.ndarray, valid: np.ndarray) -> np.ndarray:
         """Look at the losses `(R,)` of an epoch that has just ended; which replicates improved."""
         improved: np.ndarray = np.isfinite(train) if self._unseen else valid < self.valid

@@ -1,10 +1,11 @@
 """Fit a program: check what is given, train replicates of it, and hand back the best states."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
+from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 from torch.optim import Optimizer
@@ -19,16 +20,19 @@ from lexppl.inference.posterior.automatic_guides import guide_kind
 from lexppl.inference.replicates.replicate_rows import (
     ReplicateData,
     Rows,
-    of_replicate,
     training_rows,
 )
 from lexppl.inference.replicates.replicates import Replicates
 from lexppl.inference.schedules import Linear, Schedule, at
 from lexppl.inference.stages import OptimizerFactory, Stage, TrainingModules
 from lexppl.inference.system import System
-from lexppl.inference.training.collapse import collapse, mask_marginals, report_collapse
+from lexppl.inference.training.checkpoints import Checkpoints, KeptStates
+from lexppl.inference.training.collapse import report_collapse
 from lexppl.inference.training.compiled.compiled_terms import Backend
+from lexppl.inference.training.distributed import processes_of, refuse_processes
+from lexppl.inference.training.distributed_start import agree_together, begin_alike
 from lexppl.inference.training.divided_rows import divided_rows
+from lexppl.inference.training.finished_fit import parted, result_of
 from lexppl.inference.training.fit_arguments import (
     check_alike,
     check_bootstrap,
@@ -36,6 +40,7 @@ from lexppl.inference.training.fit_arguments import (
     compiled_terms,
     replicates_asked_for,
 )
+from lexppl.inference.training.fit_identity import identity_of
 from lexppl.inference.training.loop import Callback, TrainingLoop
 from lexppl.inference.training.preparation import (
     builder_of,
@@ -45,10 +50,10 @@ from lexppl.inference.training.preparation import (
     set_up_guides,
     with_guides,
 )
-from lexppl.inference.training.response_checks import holds_labels, refuse_rows
-from lexppl.inference.training.result import FitResult, History
+from lexppl.inference.training.response_checks import refuse_rows
+from lexppl.inference.training.result import FitResult
 from lexppl.inference.training.row_fitted import fit_to_rows
-from lexppl.inference.training.row_weights import DIRICHLET, GIVEN, RowWeighting, WeightedRows
+from lexppl.inference.training.row_weights import DIRICHLET, RowWeighting
 from lexppl.inference.training.sampled_fit import (
     DefaultShare,
     refuse_training_arguments,
@@ -69,9 +74,6 @@ VALID_SHARE = DefaultShare(0.2)
 
 LEARNING_RATE = Linear(1e-3, 5e-5, begin=0.5)
 """Adam's, where neither the user nor the stage chooses."""
-
-WATCHED_ROWS = 1000
-"""Rows of the validation set on which a collapse is looked for."""
 
 
 def fit(
@@ -98,7 +100,9 @@ def fit(
     bootstrap: int = 0,
     seed: int = 0,
     callbacks: Iterable[Callback] = (),
+    checkpoint: str | Path | Checkpoints | None = None,
     compile: bool | Backend = False,
+    distributed: Any = None,
     progress: bool = True,
 ) -> FitResult:
     """Fit a Pyro program by minimising an objective over epochs, and keep the best state.
@@ -115,7 +119,8 @@ def fit(
             A list of R of them is R replicates, which may differ in numbers (λ, k, a constant to
             impute) and in given tensors, and are trained at once all the same.
         train: a data set with `x` and `y`, a tuple `(x, y)` of tensors or arrays, a
-            `DataLoader`, or with :class:`ReplicateData` one data set for each replicate.
+            `DataLoader`, :class:`lexppl.data.ParquetRows` of files larger than memory, or with
+            :class:`ReplicateData` one data set for each replicate.
         valid: the same for validation, a share of the training rows to set apart, or None. The
             best epoch is the one with the least validation loss, under the objective at the end
             of its schedules and with the same draws at every epoch. A fifth where nobody says, and
@@ -193,6 +198,10 @@ def fit(
             along. Goes with one model, the same rows for all replicates and no `row_weights`.
         seed: of initial weights, batches and draws; the same seed gives the same bits.
         callbacks: called after each epoch with an :class:`Epoch`.
+        checkpoint: a folder for the fit's state, each minute, or :class:`Checkpoints` with how
+            often. The same call goes on from there after a stop of whatever kind, and gives the
+            same bits as one that was never stopped; where it had come to its end, it gives the
+            result at once. Callbacks keep what they keep. None for none, at no cost.
         compile: compute each step's losses and gradients by compiled graphs, for long fits of small
             batches, where the program's own Python is most of a step: a minute or so of compiling
             a stage, then steps in a fraction of the time, of the same draws and equal to rounding.
@@ -200,14 +209,26 @@ def fit(
             compiler needed. Graphs are checked against the program from the first on; what cannot
             be compiled is run as it is, and a warning and `FitResult.compiled` say why. A callback
             must not change the program meanwhile.
+        distributed: whether processes that `torchrun` has started share the fit: each learns from
+            its part of every batch, and together they do what one does with the whole batch, draws
+            apart, which each has of its own (:class:`SharedStep`). Each is given the same rows and
+            arguments; all have the same result, callbacks are called in each, and the first alone
+            shows and warns. None to share where a `torch.distributed` process group is initialised,
+            and to refuse where `torchrun` has started several processes and there is none; True to
+            share in any case, by a group that is then initialised; a group, to share among its
+            processes; False for a fit of its own in each. Device of rows and model is the user's:
+            on CUDA that of `LOCAL_RANK`. What a program computes over a batch's rows together, such
+            as batch norm, it computes over a process's part.
         progress: show a progress bar, on a terminal or in a notebook.
 
     Returns:
         FitResult: the fitted models. Ctrl-C ends the fit with the best state so far.
 
     Raises:
-        ValueError, TypeError: a mistake in data or arguments, before any training.
+        ValueError, TypeError: a mistake in data or arguments, before any training; among them a
+            checkpoint of another fit, or one that is damaged.
         FloatingPointError: a loss that is no longer finite in any replicate.
+        RuntimeError: another process that shares the fit has failed or ended.
 
     Example:
         >>> from lexppl.models import (LEX, MLP, CategoricalLikelihood, GaussianImputer,
@@ -221,7 +242,10 @@ def fit(
     """
     if inference is not None:
         refuse_training_arguments(fit, locals())
+        refuse_processes(distributed)
         return sampled_fit(model, train, inference, seed=seed, progress=progress)
+    asked = dict(locals())
+    where = None if checkpoint is None else Checkpoints.of(checkpoint)
     if epochs is not None:
         epochs = int_at_least("epochs", epochs)
     batch_size = int_at_least("batch_size", batch_size)
@@ -255,7 +279,9 @@ def fit(
         check_bootstrap(bootstrap, several, train, valid, row_weights)
         row_weights = DIRICHLET
     replicates = counted + bootstrap
-    with seeded(seed), program_settings(validate=False):
+    processes = processes_of(distributed)
+    joined = nullcontext() if processes is None else processes.joined()
+    with seeded(seed), program_settings(validate=False), joined:
         given = [guide] if stages is None or callable(stages) else guides_of(stages)
         set_up_guides(given, models, train)
         copies = copies_of(builders, replicates, given, folds)
@@ -275,6 +301,15 @@ def fit(
             rows, held_out, learned_rows = divided_rows(valid, rows, dtype, weighting, folds)
         for name, some in (("rows to learn from", rows), ("validation rows", held_out)):
             refuse_rows(copies[0].stages, some, name, replicates)
+        kept = None
+        if processes is not None:
+            begin_alike(processes, copies, learned_rows, held_out)
+        if where is not None or processes is not None:
+            identity = identity_of(asked, copies, learned_rows, held_out)
+        if where is not None:
+            kept = KeptStates(where, identity, 0 if processes is None else processes.rank)
+        if processes is not None:
+            agree_together(processes, identity, kept)
         fit_to_rows(copies, learned_rows, seed)
         runner = Replicates(copies, differ=several)
         _check_devices(runner, rows)
@@ -293,7 +328,9 @@ def fit(
                 rate_is_default,
                 decay_is_default,
                 decays,
+                kept,
                 compiled,
+                processes,
             )
             plan = [
                 (
@@ -305,7 +342,7 @@ def fit(
             ]
             loop.run(plan, progress)
         finished = runner.separated()
-        result = _result(finished, loop, rows, held_out, seed)
+        result = result_of(finished, loop, rows, held_out, seed)
     result.rows = None if isinstance(rows, LoadedRows) else (len(rows), len(held_out or ()))
     result.row_weights = None if weighting is None else weighting.kind
     result.entry_names = _names(train, "entry_names")
@@ -313,19 +350,12 @@ def fit(
     result.class_names = _names(train, "class_names")
     result.compiled = None if compiled is None else compiled.record
     if bootstrap:
-        result = _parted(result, counted, sample_weight is not None)
-    report_collapse(result.collapse)
-    if is_posterior:
-        warn_if_moving(result)
+        result = parted(result, counted, sample_weight is not None)
+    if processes is None or processes.leads:
+        report_collapse(result.collapse)
+        if is_posterior:
+            warn_if_moving(result)
     return result
-
-
-def _parted(result: FitResult, plain: int, samples: bool) -> FitResult:
-    """The first replicates, and the others as their bootstrap."""
-    first = result.subset(range(plain))
-    first.row_weights = GIVEN if samples else None
-    first.bootstrap = result.subset(range(plain, result.replicates))
-    return first
 
 
 def _type_learned(modules: TrainingModules) -> torch.dtype:
@@ -350,49 +380,3 @@ def _check_devices(runner: Replicates, rows: Rows) -> None:
     if isinstance(rows, LoadedRows):
         return
     check_alike(rows.columns[0], next(iter(runner.parameters.values())))
-
-
-def _result(
-    finished: list[TrainingModules],
-    loop: TrainingLoop,
-    rows: Rows,
-    held_out: Rows | WeightedRows | None,
-    seed: int,
-) -> FitResult:
-    watched = held_out if held_out is not None else rows
-    several = next(iter(watched.batches(WATCHED_ROWS, shuffle=False)))
-    models, guides, found = [], [], []
-    for replicate, one in enumerate(finished):
-        batch = tuple(c[:WATCHED_ROWS] for c in of_replicate(watched, several, replicate))
-        term = one.stages[-1].terms[0]
-        models.append(term.model)
-        guides.append(term.guide)
-        kinds = []
-        if term.objective.watched:
-            marginals = mask_marginals(term.model, term.guide, batch)
-            kinds = [collapse(m, of_rows) for m, of_rows in marginals.values()]
-        found.append(next((kind for kind in kinds if kind is not None), None))
-    y = None
-    if not isinstance(rows, LoadedRows) and len(rows.columns) > 1:
-        y = rows.columns[1]
-    labels = None
-    if y is not None and holds_labels(models[0], y):
-        labels = tuple(y.unique().tolist())
-    objective = finished[0].stages[-1].terms[0].objective
-    train, valid, stage, seconds = (
-        zip(*loop.records, strict=True) if loop.records else ((), (), (), ())
-    )
-    return FitResult(
-        models=models,
-        guides=guides,
-        objective=objective.at(1.0),
-        history=History(np.array(train), np.array(valid), np.array(stage), np.array(seconds)),
-        best_epoch=loop.best_epoch,
-        best_valid=loop.best_valid,
-        collapse=found,
-        interrupted=loop.interrupted,
-        event_shape=tuple(batch[0].shape[1:]),
-        labels=labels,
-        seed=seed,
-        modules=list(finished),
-    )

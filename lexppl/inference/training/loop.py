@@ -4,7 +4,8 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -20,9 +21,14 @@ from lexppl.inference.replicates.replicates import Replicates, weighing
 from lexppl.inference.schedules import Linear, Schedule
 from lexppl.inference.stages import LossTerm, OptimizerFactory, Stage, TrainingModules
 from lexppl.inference.training.best_states import BestStates
+from lexppl.inference.training.checkpoints import KeptStates
 from lexppl.inference.training.compiled.compiled_terms import CompiledTerms
+from lexppl.inference.training.distributed import Processes
+from lexppl.inference.training.distributed_rows import Dealt, refuse_unshared
+from lexppl.inference.training.distributed_step import OwnDraws, shared_step
 from lexppl.inference.training.epoch_loss import EpochLoss
 from lexppl.inference.training.first_look import FirstLook, runs_alike_plainly
+from lexppl.inference.training.loop_state import Course, LoopStates
 from lexppl.inference.training.row_weights import (
     TrainingRows,
     WeightedRows,
@@ -35,6 +41,8 @@ from lexppl.inference.training.weight_decay import (
     parameters_with_a_prior,
     spare_from_decay,
 )
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -81,8 +89,12 @@ class TrainingLoop:
     """Whether the weight decay is the fit's own; of one asked for, what it spares is told."""
     decays: Mapping[str, tuple[float, ...]] | None = None
     """The weight decay by parameter and replicate, where it is not the optimizer's."""
+    kept: KeptStates | None = None
+    """Where the fit's state is written; None for nowhere."""
     compiled: CompiledTerms | None = None
     """Finds gradients by graphs; None where the programs themselves are run."""
+    processes: Processes | None = None
+    """Those that share the rows of each batch; None for one by itself."""
     interrupted: bool = False
     records: list[tuple[np.ndarray, np.ndarray, int, float]] = field(default_factory=list)
 
@@ -95,26 +107,47 @@ class TrainingLoop:
     def run(self, plan: list[tuple[Stage, int, OptimizerFactory]], progress: bool) -> None:
         """Minimise each stage's terms for its epochs, and put its best state back."""
         total = sum(epochs for _, epochs, _ in plan)
+        self._states = None if self.kept is None else LoopStates(self, self.kept)
+        begin = 0
+        if (states := self._states) is not None:
+            begin = self._each(lambda: states.begin(plan))
+        cut_short = False
         # None: silent where standard error is no terminal; a notebook has a bar of its own.
-        with tqdm(total=total, disable=None if progress else True, unit="epoch") as bar:
-            for number, (stage, epochs, optimizer) in enumerate(plan):
-                self._stage(number, stage, epochs, optimizer, bar)
+        shown = progress and (self.processes is None or self.processes.leads)
+        with tqdm(
+            total=total,
+            initial=len(self.records),
+            disable=None if shown else True,
+            unit="epoch",
+        ) as bar:
+            for number, (stage, epochs, optimizer) in list(enumerate(plan))[begin:]:
+                cut_short = self._stage(number, stage, epochs, optimizer, bar)
                 if self.interrupted:
                     break
+        if self._states is not None and begin < len(plan):
+            if cut_short:
+                self._states.tell_of_interruption()
+            else:
+                self._states.finish()
 
     def _stage(
         self, number: int, stage: Stage, epochs: int, make_optimizer: OptimizerFactory, bar: Any
-    ) -> None:
+    ) -> bool:
+        """Run a stage; whether Ctrl-C has ended it."""
         step = self._step(stage, make_optimizer)
         scheduler = None
         if self.make_scheduler is not None:
             scheduler = self.make_scheduler(step.optimizer)
         best = BestStates(self.runner, unseen=self.held_out is None or stage.keeps_last)
         settled = max(term.objective.settled for term in stage.terms)
-        waited, first, start = 0, len(self.records), time.perf_counter()
+        course = Course(number, step, scheduler, best)
+        if (states := self._states) is not None:
+            self._each(lambda: states.enter(course))
+        first, start = len(self.records) - course.epochs, time.perf_counter()
         self._seen = EpochLoss((), 1.0)
+        cut_short = False
         try:
-            for epoch in range(epochs):
+            for epoch in range(course.epochs, course.epochs if course.ended else epochs):
                 start = time.perf_counter()
                 train = self._epoch(step, epoch, epochs)
                 if scheduler is not None:
@@ -131,21 +164,24 @@ class TrainingLoop:
                 improved = best.take(train, valid)
                 self.best_epoch = np.where(improved, at, self.best_epoch)
                 reached = (epoch + 1) / epochs
-                waited = 0 if improved.any() or reached < settled else waited + 1
+                waits = not improved.any() and reached >= settled
+                course.waited = course.waited + 1 if waits else 0
                 bar.set_postfix(train=f"{train.mean():.4f}", valid=f"{valid.mean():.4f}")
                 bar.update()
                 seen = Epoch(at, number, reached, train, valid, self.runner.snapshot)
-                answers = [call(seen) for call in self.callbacks]
-                if any(answer is True for answer in answers):
-                    self.interrupted = True
-                    break
-                if self.patience is not None and waited >= self.patience:
+                self.interrupted = self._is_to_end(seen)
+                lost_patience = self.patience is not None and course.waited >= self.patience
+                course.epochs, course.ended = epoch + 1, self.interrupted or lost_patience
+                if states is not None:
+                    self._each(partial(states.epoch_over, course))
+                if course.ended:
                     break
         except KeyboardInterrupt:
-            self.interrupted = True
+            self.interrupted = cut_short = True
             if len(self.records) == first:
                 self._take_short(best, number, time.perf_counter() - start)
         self.best_valid = best.put_back()
+        return cut_short
 
     def _step(self, stage: Stage, make_optimizer: OptimizerFactory) -> TrainingStep:
         """What a stage does with each batch, after a first look at its programs."""
@@ -158,7 +194,7 @@ class TrainingLoop:
                     "has a parameter that requires a gradient"
                 )
         names = sorted(set().union(*learned))
-        spared = self._first_step(stage)
+        spared = self._each(lambda: self._first_step(stage))
         optimizer = make_optimizer([runner.parameters[name] for name in names])
         spare_from_decay(
             optimizer,
@@ -188,7 +224,30 @@ class TrainingLoop:
             clip_norm=self.clip_norm,
             part_decay=part_decay,
             compiled=self.compiled,
+            shared=None
+            if self.processes is None
+            else shared_step(
+                self.processes,
+                runner,
+                self.rows,
+                [*(runner.parameters[name] for name in names), *tuned],
+                terms=len(stage.terms),
+                seed=self.seed,
+            ),
         )
+
+    def _each(self, work: Callable[[], T]) -> T:
+        """What is done here; where processes share the fit, once all have done it."""
+        return work() if self.processes is None else self.processes.each(work)
+
+    def _is_to_end(self, seen: Epoch) -> bool:
+        """Whether a callback says so, in any process."""
+
+        def ask() -> bool:
+            answers = [call(seen) for call in self.callbacks]
+            return any(answer is True for answer in answers)
+
+        return ask() if self.processes is None else self.processes.any(ask)
 
     def _take_short(self, best: BestStates, stage: int, seconds: float) -> None:
         """Of a first epoch that was cut short, which is not validated, keep what it has learned."""
@@ -203,8 +262,14 @@ class TrainingLoop:
         """Run each term once with every check on, and keep nothing of it but the names of the
         parameters that no weight decay may move."""
         first = batches_with_weights(self.rows, self.batch_size, shuffle=False)
-        batch, weights = next(first)
-        buffers = {n: b.clone() for n, b in self.runner.template.named_buffers()}
+        if self.processes is None:
+            batch, weights = next(first)
+        else:
+            # The first one's share in each process: all see the same, and it is never empty.
+            dealt = Dealt.among(self.rows, 0, self.processes.count)
+            batch, weights, _ = dealt.of(*next(first))
+        template = self.runner.template
+        buffers = {n: (b, b._version, b.clone()) for n, b in template.named_buffers()}
         spared: set[str] = set()
         plain: list[Any] = [part for t in stage.terms for part in (t.model, t.guide)]
         alike = not (self.runner.differ or self.rows.by_replicate)
@@ -218,7 +283,10 @@ class TrainingLoop:
         self._plain_calls = PlainCalls(plain)
         with torch.no_grad():
             for name, buffer in self.runner.template.named_buffers():
-                buffer.copy_(buffers[name])
+                before, changes, values = buffers[name]
+                # What stays as it was given is in no checkpoint.
+                if buffer is not before or buffer._version != changes:
+                    buffer.copy_(values)
         return spared
 
     def _check(
@@ -238,6 +306,8 @@ class TrainingLoop:
                 self._rows_plates[id(term)] = plate
                 if weights is not None:
                     refuse_unweighted(term, plate)
+                if self.processes is not None:
+                    refuse_unshared(term, look, plate, batch)
                 term.objective.refuse_uncovered(look.model, look.guide)
                 held = parameters_with_a_prior(term, look.model)
                 spared |= {names[id(parameter)] for parameter in held if id(parameter) in names}
@@ -272,6 +342,8 @@ class TrainingLoop:
         steps = max(1, math.ceil(len(self.rows) / self.batch_size))
         self._seen = seen = EpochLoss([moved.term for moved in step.terms], step.total)
         batches = batches_with_weights(self.rows, self.batch_size, shuffle=True)
+        if step.shared is not None:
+            step.shared.draws.begin(len(self.records))
         for number, (batch, weights) in enumerate(batches):
             at = (epoch + min(number / steps, 1.0)) / epochs
             size = batch_rows(self.rows, batch)
@@ -284,19 +356,41 @@ class TrainingLoop:
         weight where they have weights."""
         if self.held_out is None:
             return np.full(self.runner.count, np.nan)
+        held_out = self.held_out
+        if self.processes is None:
+            return self._held_out_loss(term, held_out, None, self.seed).cpu().numpy()
+        rank, count = self.processes.rank, self.processes.count
+        dealt = Dealt.among(held_out, rank, count)
+        seed = OwnDraws(self.seed, rank, held_out.device).seed_of(None)
+        total = self.processes.sum_of(
+            lambda: self._held_out_loss(term, held_out, dealt, seed), self._no_losses
+        )
+        return total.cpu().numpy()
+
+    def _no_losses(self) -> Tensor:
+        return next(iter(self.runner.parameters.values())).new_zeros(self.runner.count)
+
+    def _held_out_loss(
+        self, term: LossTerm, held_out: Rows | WeightedRows, dealt: Dealt | None, seed: int
+    ) -> Tensor:
+        """The validation loss, or this process's part in it, `(R,)`."""
         runner = self.runner
         objective = term.objective.at(1.0)
         runner.template.eval()
-        total: Tensor | float = 0.0
-        rows, own = len(self.held_out), self.held_out.by_replicate
-        weight = self.held_out.total if isinstance(self.held_out, WeightedRows) else None
+        total = self._no_losses()
+        rows, own = len(held_out), held_out.by_replicate
+        weight = held_out.total if isinstance(held_out, WeightedRows) else None
         plate = self._rows_plates[id(term)]
         at_once = max(self.batch_size, 1000)
-        with seeded(self.seed, self.held_out.device):
-            for batch, weights in batches_with_weights(self.held_out, at_once, shuffle=False):
-                size = batch_rows(self.held_out, batch)
+        with seeded(seed, held_out.device):
+            for batch, weights in batches_with_weights(held_out, at_once, shuffle=False):
+                if dealt is not None:
+                    batch, weights, _ = dealt.of(batch, weights)
+                size = batch_rows(held_out, batch)
+                if not size:
+                    continue
                 with self._plain_calls, self._scaled(term, rows, size):
                     loss = runner.losses(term, objective, batch, own, weights, plate)
                 share = size / rows**2 if weight is None else size / rows / weight
                 total = total + loss * share
-        return total.cpu().numpy() if isinstance(total, Tensor) else np.zeros(0)
+        return total

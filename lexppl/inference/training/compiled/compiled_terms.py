@@ -92,6 +92,8 @@ class CompiledTerms:
         """
         objective = moved.term.objective.at(rows.at)
         known = self._terms.setdefault(id(moved.term), _OfTerm())
+        if step.shared is not None and moved.controls and known.reason is None:
+            self._give_up(moved, known, "its control is tuned on the gradient of all processes")
         moving = None if known.reason is not None else objective.moving
         if known.reason is None and moving is None:
             name = type(objective).__name__

@@ -13,7 +13,7 @@ from lexppl.explanation.importance_kind import ATTRIBUTION, PROBABILITY, kind_of
 from lexppl.explanation.mask_groups import masks_of
 from lexppl.explanation.row_outcomes import row_outcomes
 from lexppl.plots.chosen_rows import chosen_rows
-from lexppl.plots.panels import row_title
+from lexppl.plots.images_and_texts.panels import row_title
 from lexppl.plots.style import BLUE, INK, ORANGE, NotebookFigure
 
 LINE, MARGIN, SPACE = 0.24, 0.12, 0.06

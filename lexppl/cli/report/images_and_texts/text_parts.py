@@ -16,7 +16,7 @@ from lexppl.explanation.importance_kind import ATTRIBUTION, PROBABILITY, kind_of
 from lexppl.explanation.mask_groups import masks_of
 from lexppl.explanation.row_outcomes import row_outcomes
 from lexppl.plots.chosen_rows import chosen_rows
-from lexppl.plots.panels import row_title
+from lexppl.plots.images_and_texts.panels import row_title
 
 SHADES = 5
 LEAST = 1e-9

@@ -7,8 +7,8 @@ from matplotlib.figure import Figure
 
 from lexppl.argument_checks import int_at_least
 from lexppl.evaluation.imputed_samples import imputed_samples
-from lexppl.plots.image_parts import as_colours, only_kept, value_ends
-from lexppl.plots.panels import name_line, panel_grid, row_title, show
+from lexppl.plots.images_and_texts.image_parts import as_colours, only_kept, value_ends
+from lexppl.plots.images_and_texts.panels import name_line, panel_grid, row_title, show
 
 
 def plot_imputed(

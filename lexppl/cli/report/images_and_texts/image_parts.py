@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from lexppl.argument_checks import int_at_least
 from lexppl.arviz_compatibility import Posterior, group_of
-from lexppl.cli.report.map_tiles import Tile, tile
+from lexppl.cli.report.images_and_texts.map_tiles import Tile, tile
 from lexppl.cli.report.shown_rows import RowGroup, shown_rows
 from lexppl.explanation.image_geometry import ImageGeometry, image_geometry
 from lexppl.explanation.importance_kind import ATTRIBUTION, PROBABILITY, kind_of, mask_means
@@ -20,8 +20,15 @@ from lexppl.explanation.mask_groups import masks_of
 from lexppl.explanation.row_outcomes import RowOutcome, percent, row_outcomes
 from lexppl.explanation.row_spread import row_spread
 from lexppl.plots.chosen_rows import chosen_rows
-from lexppl.plots.image_parts import Pixels, as_colours, only_kept, tinted, value_ends, widest_of
-from lexppl.plots.panels import row_title
+from lexppl.plots.images_and_texts.image_parts import (
+    Pixels,
+    as_colours,
+    only_kept,
+    tinted,
+    value_ends,
+    widest_of,
+)
+from lexppl.plots.images_and_texts.panels import row_title
 
 LEAST = 1e-9
 ROW_DRAWS = 3

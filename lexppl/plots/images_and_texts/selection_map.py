@@ -16,8 +16,15 @@ from lexppl.explanation.mask_groups import masks_of
 from lexppl.explanation.row_outcomes import row_outcomes
 from lexppl.explanation.row_spread import row_spread
 from lexppl.plots.chosen_rows import chosen_rows
-from lexppl.plots.image_parts import as_colours, only_kept, tinted, tints, value_ends, widest_of
-from lexppl.plots.panels import colour_bar, name_line, panel_grid, row_title, show
+from lexppl.plots.images_and_texts.image_parts import (
+    as_colours,
+    only_kept,
+    tinted,
+    tints,
+    value_ends,
+    widest_of,
+)
+from lexppl.plots.images_and_texts.panels import colour_bar, name_line, panel_grid, row_title, show
 
 LEAST = 1e-9
 

@@ -7,9 +7,9 @@ import jinja2
 from markupsafe import Markup
 
 from lexppl.arviz_compatibility import Posterior
-from lexppl.cli.report.image_parts import ImageParts, image_parts
-from lexppl.cli.report.image_template import IMAGE_PART, PAGE, TEXT_PART
-from lexppl.cli.report.text_parts import TextParts, text_parts
+from lexppl.cli.report.images_and_texts.image_parts import ImageParts, image_parts
+from lexppl.cli.report.images_and_texts.image_template import IMAGE_PART, PAGE, TEXT_PART
+from lexppl.cli.report.images_and_texts.text_parts import TextParts, text_parts
 
 
 def image_html(parts: ImageParts) -> Markup:
@@ -37,7 +37,7 @@ def image_report(
         asked: names of rows to be shown one by one; three of those above if none.
 
     Raises:
-        TypeError, ValueError: as :func:`lexppl.cli.report.image_parts.image_parts`.
+        TypeError, ValueError: as :func:`image_parts`.
     """
     parts = image_parts(posterior, observed, per_class=per_class, asked=asked)
     return page_of(image_html(parts), title, subtitle)
@@ -70,7 +70,7 @@ def text_report(
         asked: names of rows that are shown before all others.
 
     Raises:
-        TypeError, ValueError: as :func:`lexppl.cli.report.text_parts.text_parts`.
+        TypeError, ValueError: as :func:`lexppl.cli.report.images_and_texts.text_parts.text_parts`.
     """
     parts = text_parts(posterior, words, observed, per_class=per_class, asked=asked)
     return page_of(text_html(parts), title, subtitle)

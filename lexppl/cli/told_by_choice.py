@@ -1,0 +1,192 @@
+"""Whether the choice of features itself tells the answer, of a fitted explainer of a table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lexppl.choices.methods import METHODS
+from lexppl.cli.gains import explained_targets
+from lexppl.data import DividedTable
+from lexppl.evaluation.leaks.encode_meter import EncodeMeter, encode_meter
+from lexppl.evaluation.learned import base_density, base_frequencies
+from lexppl.evaluation.refits.fitted_predictor import FittedPredictor
+from lexppl.explanation import explain
+from lexppl.explanation.importance_kind import PROBABILITY, kind_of, mask_means
+from lexppl.explanation.mask_groups import masks_of
+from lexppl.inference import FitResult
+from lexppl.models import Grouping
+from lexppl.tabular.fit_plan import FitPlan
+from lexppl.tabular.table_columns import markers_in
+
+QUESTION = "Does the choice of features itself tell the answer?"
+LEAST_ROWS, MOST_ROWS = 200, 2000
+"""Held-out rows with fewer of which a choice that tells is missed more often than found, and most
+of those that are asked."""
+DRAWS = 2
+"""Masks a row."""
+MATTERS = 0.05
+"""Nats a row up to which what may have been missed is called no sign."""
+CONSTANT = "constant"
+
+
+@dataclass(frozen=True, eq=False)
+class ToldByChoice:
+    """What the choice of features tells of y beyond their values.
+
+    Args:
+        meter: of held-out rows; None where it was not measured.
+        rows: how many there are.
+        base: mean of `log p(y)` of these rows by the base rate.
+        predicted: what is predicted, in words.
+        imputer: what replaced hidden features, or None where the method has its own way.
+        complete: whether Ctrl-C has left it alone.
+        note: why it is not known, where an error says so.
+    """
+
+    meter: EncodeMeter | None = None
+    rows: int = 0
+    base: float = 0.0
+    predicted: str = ""
+    imputer: str | None = None
+    complete: bool = True
+    note: str | None = None
+
+    @property
+    def alarm(self) -> bool:
+        """Whether the choice tells."""
+        return self.meter is not None and self.meter.tells
+
+    def answer(self) -> str | None:
+        """Yes, no sign of it, or too few rows to say, in a sentence or two; None where it was not
+        asked."""
+        meter, rows = self.meter, f"{self.rows} held-out rows"
+        if meter is None:
+            few = f"Too few rows to say: {rows}, and it takes {LEAST_ROWS}."
+            return few if 0 < self.rows < LEAST_ROWS else None
+        span = f"{meter.value:.3f} nats a row (95 % interval {meter.lower:.3f} to {meter.upper:.3f}"
+        if meter.tells:
+            both = meter.kept_and_chosen - self.base
+            of = f", of the {both:.3f} that values and choice tell together" * (both > meter.value)
+            return (
+                f"Yes: that a feature was kept, whatever it holds, tells {span}; {rows}) of "
+                f"{self.predicted}{of}. The prediction rests on more than the values of what was "
+                f"kept; {self._advice()}."
+            )
+        if meter.upper > MATTERS:
+            return (
+                f"Too few rows to say: which features are kept may tell up to {meter.upper:.3f} "
+                f"nats a row of {self.predicted} beyond their values, or nothing ({rows})."
+            )
+        return (
+            f"No sign of it: which features are kept tells {span}; {rows}) of {self.predicted} "
+            "beyond their values."
+        )
+
+    def notes(self) -> list[str]:
+        """A line where the choice tells, or where it is not known whether."""
+        if self.note is not None:
+            return [f"whether the choice of features itself tells is not known: {self.note}"]
+        if not self.alarm or self.meter is None:
+            return []
+        return [
+            "the choice of features itself tells the answer: "
+            f"{self.meter.value:.3f} nats a row of {self.predicted} that the values of what is "
+            f"kept do not; {self._advice()}"
+        ]
+
+    def _advice(self) -> str:
+        if self.imputer == CONSTANT:
+            return (
+                "hidden features are a constant here, which shows which they are: give another "
+                "--imputer, such as marginal"
+            )
+        if self.imputer is None:
+            return "try --method lex, which draws hidden features"
+        return "try another --imputer, or --k"
+
+
+def judge_choice(
+    result: FitResult,
+    source: DividedTable,
+    plan: FitPlan,
+    *,
+    outputs: Tensor | None,
+    full: FittedPredictor | None,
+    seed: int,
+    complete: bool = True,
+) -> ToldByChoice:
+    """Ask held-out rows, of the replicate with the best validation loss: what one tells by its
+    choice, a mixture of several may hide.
+
+    Nothing is asked of masks that do not select, where values are missing (masks then tell where),
+    and where all rows have one label.
+
+    Args:
+        result: the fit.
+        source: the table.
+        plan: how it was fitted.
+        outputs: what the black box says of every row, or None.
+        full: the predictor that was fitted on all features before, or None.
+        seed: of the draws and the networks.
+        complete: False where Ctrl-C has ended what went before: nothing is asked.
+    """
+    if not complete:
+        return ToldByChoice(complete=False)
+    try:
+        return _asked(result, source, plan, outputs, full, seed)
+    except KeyboardInterrupt:
+        return ToldByChoice(complete=False, note="it was interrupted")
+    except FloatingPointError as error:
+        return ToldByChoice(note=str(error))
+
+
+def _asked(
+    result: FitResult,
+    source: DividedTable,
+    plan: FitPlan,
+    outputs: Tensor | None,
+    full: FittedPredictor | None,
+    seed: int,
+) -> ToldByChoice:
+    if markers_in(source.data.encoding):
+        return ToldByChoice()
+    rows = slice(0, MOST_ROWS)
+    x = source.test.x[rows]
+    one = replace(result.subset([result.best]), bootstrap=None)
+    posterior = explain(one, x, draws=DRAWS, seed=seed)
+    masks = masks_of(posterior)[mask_means(posterior).attrs["site"]].values[0]
+    if kind_of(posterior) is not PROBABILITY or not np.isin(masks, (0, 1)).all():
+        return ToldByChoice()
+    targets = explained_targets(source.test, source.test_rows, plan, outputs, full)[rows]
+    train_y = _observed(explained_targets(source.train, source.train_rows, plan, outputs, full))
+    y = _observed(targets)
+    if not y.is_floating_point() and len(y.unique()) < 2:
+        return ToldByChoice()
+    meter = None
+    if len(x) >= LEAST_ROWS:
+        grouping = Grouping(source.data.groups, source.data.entry_names).to(x.device)
+        drawn = torch.from_numpy(masks).to(x.device)
+        meter = encode_meter(x, y, drawn, grouping=grouping, seed=seed)
+    return ToldByChoice(
+        meter=meter,
+        rows=len(x),
+        base=_base(train_y, y),
+        predicted=str(source.data.target_name) if y is targets else "what the model says",
+        imputer=str(plan.imputer) if METHODS[plan.method].takes("imputer") else None,
+    )
+
+
+def _observed(targets: Tensor) -> Tensor:
+    """Labels or responses; of probabilities the likeliest label."""
+    return targets if targets.dim() == 1 else targets.argmax(-1)
+
+
+def _base(train_y: Tensor, y: Tensor) -> float:
+    if y.is_floating_point():
+        return float(base_density(train_y, y).mean())
+    classes = int(torch.maximum(train_y.max(), y.max())) + 1
+    return float(base_frequencies(train_y, classes).log()[y].mean())

@@ -1,0 +1,83 @@
+"""From a loop that has come to its end to what a fit hands back."""
+
+import numpy as np
+
+from lexppl.inference.batches import LoadedRows
+from lexppl.inference.replicates.replicate_rows import Rows, of_replicate
+from lexppl.inference.stages import TrainingModules
+from lexppl.inference.training.collapse import collapse, mask_marginals
+from lexppl.inference.training.loop import TrainingLoop
+from lexppl.inference.training.response_checks import holds_labels
+from lexppl.inference.training.result import FitResult, History
+from lexppl.inference.training.row_weights import GIVEN, WeightedRows
+
+WATCHED_ROWS = 1000
+"""Rows of the validation set on which a collapse is looked for."""
+
+
+def result_of(
+    finished: list[TrainingModules],
+    loop: TrainingLoop,
+    rows: Rows,
+    held_out: Rows | WeightedRows | None,
+    seed: int,
+) -> FitResult:
+    """The result of a loop that has come to its end.
+
+    Args:
+        finished: the replicates' modules.
+        loop: with its history.
+        rows, held_out: to learn from, and to judge by.
+        seed: of the fit.
+    """
+    watched = held_out if held_out is not None else rows
+    several = next(iter(watched.batches(WATCHED_ROWS, shuffle=False)))
+    models, guides, found = [], [], []
+    for replicate, one in enumerate(finished):
+        batch = tuple(c[:WATCHED_ROWS] for c in of_replicate(watched, several, replicate))
+        term = one.stages[-1].terms[0]
+        models.append(term.model)
+        guides.append(term.guide)
+        kinds = []
+        if term.objective.watched:
+            marginals = mask_marginals(term.model, term.guide, batch)
+            kinds = [collapse(m, of_rows) for m, of_rows in marginals.values()]
+        found.append(next((kind for kind in kinds if kind is not None), None))
+    y = None
+    if not isinstance(rows, LoadedRows) and len(rows.columns) > 1:
+        y = rows.columns[1]
+    labels = None
+    if y is not None and holds_labels(models[0], y):
+        labels = tuple(y.unique().tolist())
+    objective = finished[0].stages[-1].terms[0].objective
+    train, valid, stage, seconds = (
+        zip(*loop.records, strict=True) if loop.records else ((), (), (), ())
+    )
+    return FitResult(
+        models=models,
+        guides=guides,
+        objective=objective.at(1.0),
+        history=History(np.array(train), np.array(valid), np.array(stage), np.array(seconds)),
+        best_epoch=loop.best_epoch,
+        best_valid=loop.best_valid,
+        collapse=found,
+        interrupted=loop.interrupted,
+        event_shape=tuple(batch[0].shape[1:]),
+        labels=labels,
+        seed=seed,
+        modules=list(finished),
+    )
+
+
+def parted(result: FitResult, plain: int, samples: bool) -> FitResult:
+    """The first replicates, and the others as their bootstrap.
+
+    Args:
+        result: of all of them.
+        plain: how many are the first.
+        samples: whether rows have given weights.
+    """
+    first = result.subset(range(plain))
+    first.row_weights = GIVEN if samples else None
+    first.bootstrap = result.subset(range(plain, result.replicates))
+    return first

@@ -1,0 +1,1 @@
+"""Pictures of images and texts: maps of what is kept, imputed pixels, shaded words."""
