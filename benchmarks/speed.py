@@ -4,12 +4,13 @@
     OMP_NUM_THREADS=1 python benchmarks/speed.py --only steps     # or replicates, explained, growth
     python benchmarks/speed.py --small                            # to see that it runs
 
-*Steps* of `fit` as it is, with `compile="graph"` and with `compile=True`, of four systems, against the loops of
-`speed_by_hand.py`: an epoch of the one, then of the other, in processor time where there is one
-thread; what is reported is the median of the ratios of such pairs. *Replicates* against R of them
-in one batched product by hand. *Explained* rows a second of `explain`, by its defaults and with
-`draws=0`, against SHAP and LIME by theirs, of one model, each in a process of its own. *Growth* of
-a step with D, L, K and G, and of a fit with N: the slope on a log-log plot over the larger sizes.
+*Steps* of `fit` as it is, with `compile="graph"` and with `compile=True`, of four systems, against
+the loops of `speed_by_hand.py`: an epoch of the one, then of the other, in processor time where
+there is one thread; what is reported is the median of the ratios of such pairs. *Replicates*
+against R of them in one batched product by hand. *Explained* rows a second of `explain`, by its
+defaults and with `draws=0`, against SHAP and LIME by theirs, of one model, each in a process of its
+own. *Growth* of a step with D, L, K and G, and of a fit with N: the slope on a log-log plot over
+the larger sizes.
 """
 
 import argparse
