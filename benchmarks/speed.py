@@ -4,12 +4,13 @@
     OMP_NUM_THREADS=1 python benchmarks/speed.py --only steps     # or replicates, explained, growth
     python benchmarks/speed.py --small                            # to see that it runs
 
-*Steps* of `fit` as it is and with `compile=True`, of four systems, against the loops of
-`speed_by_hand.py`: an epoch of the one, then of the other, in processor time where there is one
-thread; what is reported is the median of the ratios of such pairs. *Replicates* against R of them
-in one batched product by hand. *Explained* rows a second of `explain`, by its defaults and with
-`draws=0`, against SHAP and LIME by theirs, of one model, each in a process of its own. *Growth* of
-a step with D, L, K and G, and of a fit with N: the slope on a log-log plot over the larger sizes.
+*Steps* of `fit` as it is, with `compile="graph"` and with `compile=True`, of four systems, against
+the loops of `speed_by_hand.py`: an epoch of the one, then of the other, in processor time where
+there is one thread; what is reported is the median of the ratios of such pairs. *Replicates*
+against R of them in one batched product by hand. *Explained* rows a second of `explain`, by its
+defaults and with `draws=0`, against SHAP and LIME by theirs, of one model, each in a process of its
+own. *Growth* of a step with D, L, K and G, and of a fit with N: the slope on a log-log plot over
+the larger sizes.
 """
 
 import argparse
@@ -33,6 +34,7 @@ from lexppl import explain
 from lexppl.data import synthetic
 from lexppl.inference import NestedIWAE, System, fit
 from lexppl.inference.contexts import program_settings
+from lexppl.inference.training.compiled.compiled_terms import Backend
 from lexppl.inference.training.loop import Epoch
 from lexppl.models import Grouping
 from lexppl.systems import lex
@@ -45,6 +47,7 @@ STEPS = 12
 UNTIMED = 4
 """Epochs at the start: of compiled steps those that are traced, compiled and checked most."""
 SYSTEMS = tuple(BY_HAND)
+COMPILED: tuple[bool | Backend, ...] = (False, "graph", True)
 REPLICATES = (1, 4, 16, 64)
 EXPLAINED = {
     "explain": 20_000,
@@ -74,7 +77,7 @@ def line(**record: Any) -> str:
 
 
 def pairs(
-    ours: System, hand: ByHand, epochs: int, compiled: bool, replicates: int = 1
+    ours: System, hand: ByHand, epochs: int, compiled: bool | Backend, replicates: int = 1
 ) -> dict[str, Any]:
     """Milliseconds a step of `fit` and of the loop by hand, epoch by epoch in turn."""
     taken: list[tuple[float, float]] = []
@@ -117,7 +120,7 @@ def steps_runs(small: bool) -> Iterator[dict[str, Any]]:
     sizes = [(64, 64)] if small else [(b, w) for b in (64, 1000) for w in (64, 200)]
     for name in SYSTEMS:
         for batch, width in sizes:
-            for compiled in (False,) if small else (False, True):
+            for compiled in (False,) if small else COMPILED:
                 yield {
                     "section": "steps",
                     "name": name,
@@ -137,7 +140,7 @@ def timed_steps(run: dict[str, Any], epochs: int) -> dict[str, Any]:
 def replicates_runs(small: bool) -> Iterator[dict[str, Any]]:
     """The numbers of replicates."""
     for count in (2,) if small else REPLICATES:
-        for compiled in (False,) if small else (False, True):
+        for compiled in (False,) if small else COMPILED:
             yield {
                 "section": "replicates",
                 "name": "LEX",

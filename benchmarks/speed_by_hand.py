@@ -21,6 +21,8 @@ FEATURES, CLASSES, K = 11, 2, 5
 MASKS = 4
 """LEX's L."""
 PENALTY, TEMPERATURE = 0.02, 0.1
+START = math.log(0.8 / 0.2)
+"""LEX's masks start at keeping eight of ten."""
 binary_cross_entropy = nn.functional.binary_cross_entropy_with_logits
 
 
@@ -100,7 +102,7 @@ class LexByHand(ByHand):
         return [*self.selector.parameters(), *self.predictor.parameters()]
 
     def loss(self, x: Tensor, y: Tensor, progress: float) -> Tensor:
-        logits = self.selector(x)
+        logits = self.selector(x) + START
         return annealed_loss(logits, x, y, progress, self.predictor).mean()
 
 
@@ -218,7 +220,7 @@ class ReplicatesByHand(ByHand):
             return found.transpose(0, 1)
 
         every = x.expand(self.replicates, *x.shape)
-        logits = run(self.selector, every)
+        logits = run(self.selector, every) + START
         return annealed_loss(logits, every, y, progress, predict).mean(-1).sum()
 
 
