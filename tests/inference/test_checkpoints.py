@@ -131,6 +131,25 @@ class Counting(nn.Module):
         return self.network(x) * (1 + 0.01 * self.calls)
 
 
+class Later(PyroModule):
+    """Counts its steps in a number, and draws in place from the second epoch's first one on: the
+    first look has had four, and the first epoch of 72 rows as many."""
+
+    def __init__(self):
+        super().__init__()
+        self.slope = nn.Linear(3, 1)
+        self.steps = 0
+
+    def forward(self, x, y=None):
+        if self.training:
+            self.steps += 1
+        noise = torch.randn(len(x))
+        if self.steps > 4 + 4:
+            noise = noise + torch.empty(len(x)).exponential_()
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            return pyro.sample("y", dist.Normal(self.slope(x)[:, 0] + noise, 1.0), obs=y)
+
+
 def normed():
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(3, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 2))
@@ -198,6 +217,11 @@ CASES = {
         "model": program(),
         "train": loader(sampler=RandomSampler(X, generator=torch.Generator().manual_seed(3))),
         "valid": loader(shuffle=True, generator=torch.Generator().manual_seed(4)),
+    },
+    "a number of its own, and draws in place": lambda: {
+        "model": Later,
+        "train": (X, X[:, 0]),
+        "replicates": 2,
     },
     "no validation rows": lambda: {"model": small(), "valid": None},
 }
