@@ -122,17 +122,12 @@ class LoopStates:
         )
         loop.best_epoch, loop.best_valid = state["best_epoch"], state["best_valid"]
         loop.interrupted = bool(state["interrupted"])
-        if "skipped" in state:
-            skipped = loop.skipped
-            skipped.count, skipped.in_a_row = (
-                state["skipped"]["count"],
-                state["skipped"]["in_a_row"],
-            )
-            skipped.ended = state["skipped"]["ended"]
-            skipped.has_moved = bool(loop.records)
+        vars(loop.skipped).update(state["skipped"])
         if state["finished"]:
             self._put_back(state)
             return len(plan)
+        if loop.compiled is not None:
+            self._kept.tell_of_compiling()
         stage = int(state["stage"])
         if stage > 0:
             # The first look at a stage is at what the one before has learned.
@@ -197,13 +192,9 @@ class LoopStates:
                 "stage": np.array(stage, dtype=int),
                 "seconds": np.array(seconds),
             },
-            "skipped": {
-                "count": loop.skipped.count,
-                "in_a_row": loop.skipped.in_a_row,
-                "ended": loop.skipped.ended,
-            },
             "best_epoch": loop.best_epoch,
             "best_valid": loop.best_valid,
+            "skipped": vars(loop.skipped),
             "moved": loop.runner.snapshot(),
             "numbers": {
                 name: number
@@ -293,7 +284,7 @@ def _numbers(module: nn.Module) -> dict[str, Any]:
         f"{path}.{name}": value
         for path, part in module.named_modules()
         for name, value in vars(part).items()
-        if isinstance(value, bool | int | float | str) and not name.startswith(("training", "_"))
+        if isinstance(value, bool | int | float | str) and name != "training"
     }
 
 
