@@ -1,6 +1,5 @@
 """The model is written before what follows from it, and stays where that fails or is cut short."""
 
-import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -60,8 +59,7 @@ def write_model(folder: Path, result: FitResult, source: DividedTable) -> None:
         save(result, folder / EXPLAINER)
         encoding = source.data.encoding
         if encoding is not None:
-            text = json.dumps(encoding.to_json(), indent=1, ensure_ascii=False)
-            (folder / ENCODING).write_text(text, encoding="utf-8")
+            encoding.save(folder / ENCODING)
 
 
 @contextmanager

@@ -10,8 +10,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from lexppl.argument_checks import finite_float
 from lexppl.data.cells import level_index, numbers_of
-from lexppl.data.dates import Order, days_of, waves
+from lexppl.data.dates import Order, checked_order, days_of, waves
 
 
 @dataclass(frozen=True)
@@ -237,23 +238,67 @@ def column_from_json(description: Mapping[str, Any]) -> Column:
     >>> column_from_json(column_to_json(NumericColumn("age", 0.0, 1.0, gaps=True)))
     NumericColumn(name='age', mean=0.0, scale=1.0, gaps=True)
     """
-    kind, name = description["kind"], description["name"]
+    kind, name = description["kind"], text_of("name", description["name"])
     gaps = bool(description.get("gaps", False))
     if kind == "numeric":
-        return NumericColumn(name, float(description["mean"]), float(description["scale"]), gaps)
+        return NumericColumn(name, *_statistics(description), gaps)
     if kind == "categorical":
-        levels = tuple(description["levels"])
-        return CategoricalColumn(name, levels, gaps, description.get("pooled"))
+        levels, pooled = texts_of("levels", description["levels"]), description.get("pooled")
+        if pooled is not None and pooled not in levels:
+            raise ValueError(
+                f"pooled of column {name!r} must be one of its levels; it is {pooled!r}"
+            )
+        return CategoricalColumn(name, levels, gaps, pooled)
     if kind == "date":
-        statistics = float(description["mean"]), float(description["scale"])
-        parts = tuple(description.get("parts", ()))
-        return DateColumn(name, *statistics, parts, description.get("order"), gaps)
+        parts, order = texts_of("parts", description.get("parts", [])), description.get("order")
+        known = tuple(waves(np.zeros(1)))
+        unknown = [part for part in parts if part not in known]
+        if unknown:
+            raise ValueError(f"parts of column {name!r} must be of {known}; it has {unknown}")
+        return DateColumn(name, *_statistics(description), parts, checked_order(order), gaps)
     if kind == "indicator":
-        return IndicatorColumn(name, description["of"])
+        return IndicatorColumn(name, text_of("of", description["of"]))
     raise ValueError(
         f"column {name!r} must be of kind 'numeric', 'categorical', 'date' or 'indicator'; it is "
         f"{kind!r}"
     )
+
+
+def _statistics(description: Mapping[str, Any]) -> tuple[float, float]:
+    return (
+        finite_float("mean", description["mean"]),
+        finite_float("scale", description["scale"], above=0.0),
+    )
+
+
+def text_of(name: str, value: Any) -> str:
+    """A name in a description.
+
+    Raises:
+        ValueError: no text.
+
+    >>> text_of("name", "age")
+    'age'
+    """
+    if not isinstance(value, str):
+        raise ValueError(f"{name} must be a text; it is {value!r}")
+    return value
+
+
+def texts_of(name: str, value: Any) -> tuple[str, ...]:
+    """Different names in a description.
+
+    Raises:
+        ValueError: no list of texts, or one that has some twice.
+
+    >>> texts_of("levels", ["clerk", "smith"])
+    ('clerk', 'smith')
+    """
+    if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
+        raise ValueError(f"{name} must be a list of texts; it is {value!r}")
+    if len(set(value)) < len(value):
+        raise ValueError(f"{name} must differ from each other; they are {value!r}")
+    return tuple(value)
 
 
 def marker_name(column: str) -> str:

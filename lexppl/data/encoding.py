@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,8 @@ from sklearn.compose import ColumnTransformer
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from torch import Tensor
 
+from lexppl.argument_checks import finite_float
+from lexppl.atomic_output import output_file, write_through
 from lexppl.data.cells import (
     kind_of,
     levels_in,
@@ -37,17 +40,17 @@ from lexppl.data.columns import (
     level_feature,
     markers_of,
     source_of,
+    text_of,
+    texts_of,
 )
-from lexppl.data.dates import (
-    DateOrderError,
-    Order,
-    checked_order,
-    date_order,
-    varying_waves,
-)
+from lexppl.data.dates import DateOrderError, Order, checked_order, date_order, varying_waves
 from lexppl.data.listing import counted, listed
 from lexppl.data.reading.file_format import FileFormat
 from lexppl.data.target_column import TargetColumn, statistics_of
+from lexppl.sealed_files import read_sealed, refuse_formats, refused_by_name, sealed
+
+FORMAT = 2
+"""With a checksum; files of before have neither."""
 
 
 @dataclass(frozen=True)
@@ -307,13 +310,37 @@ class TableEncoding:
             return cls(
                 columns=tuple(column_from_json(column) for column in description["columns"]),
                 target=_target_from_json(description["target"]),
-                left_out=tuple(description.get("left_out", ())),
+                left_out=texts_of("left_out", description.get("left_out", [])),
                 file_format=FileFormat.from_json(description.get("file_format", {})),
             )
-        except (KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError, AttributeError, OverflowError) as error:
             raise ValueError(
                 f"description is not one that TableEncoding.to_json wrote: {error!r}"
             ) from error
+
+    def save(self, file: str | Path) -> None:
+        """Write the description to a JSON file with a checksum, aside and then renamed.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        text = sealed({"format": FORMAT, **self.to_json()})
+        with output_file(Path(file), overwrite=True) as written:
+            write_through(written, text.encode())
+
+    @classmethod
+    def load(cls, file: str | Path) -> TableEncoding:
+        """Read what :meth:`save` wrote, or a JSON file of :meth:`to_json` alone.
+
+        Raises:
+            FileNotFoundError: no such file.
+            lexppl.saving.UnreadableFileError: a `ValueError` that names the file: damaged, of a
+                newer version, or no encoding.
+        """
+        described, is_whole = read_sealed(file)
+        refuse_formats(file, described.get("format", 1), FORMAT, is_whole)
+        with refused_by_name(file):
+            return cls.from_json(described)
 
 
 def _order(cells: pd.Series, given: Order | None) -> Order | None:
@@ -361,8 +388,8 @@ def _part_of(columns: Sequence[Plain]) -> StandardScaler | OneHotEncoder:
 def _target_from_json(description: Mapping[str, Any]) -> TargetColumn:
     classes = description["class_names"]
     return TargetColumn(
-        name=description["name"],
-        class_names=None if classes is None else tuple(classes),
-        mean=float(description["mean"]),
-        scale=float(description["scale"]),
+        name=text_of("name", description["name"]),
+        class_names=None if classes is None else texts_of("class_names", classes),
+        mean=finite_float("mean", description["mean"]),
+        scale=finite_float("scale", description["scale"], above=0.0),
     )

@@ -1,6 +1,8 @@
-"""Posteriors as netCDF files."""
+"""Posteriors as netCDF files, with a checksum behind the last byte that netCDF reads."""
 
+import hashlib
 import os
+import re
 from collections.abc import Mapping
 from io import BytesIO
 from pathlib import Path
@@ -8,8 +10,22 @@ from typing import Any
 
 import xarray as xr
 
-from lexppl.arviz_compatibility import Posterior, group_names, group_of
+from lexppl.arviz_compatibility import Posterior, group_names, group_of, posterior_of
 from lexppl.atomic_output import output_file, write_through
+from lexppl.sealed_files import (
+    UnreadableFileError,
+    refuse_changed,
+    refuse_formats,
+    refused_by_name,
+)
+
+FORMAT = 1
+TRAILER = re.compile(rb"\nlexppl posterior, format (\d{1,9}), sha256 ([0-9a-f]{64})\n\Z")
+"""The end of a file: the format, and the checksum of what stands before."""
+LONGEST_TRAILER = 120
+MOST_TIMES = 1100
+"""How much more a file's numbers may take than the file: deflate packs 1032 to 1 at most."""
+LEAST_BYTES = 2**24
 
 
 def save_posterior(posterior: Posterior, path: str | os.PathLike[str]) -> Path:
@@ -17,7 +33,8 @@ def save_posterior(posterior: Posterior, path: str | os.PathLike[str]) -> Path:
 
     The file is made in memory, written aside and then renamed, so that there is either the whole of
     it or what was there before, and a full disk is an error. A file written with ArviZ 0.2x is read
-    by ArviZ 1.x and the other way round.
+    by ArviZ 1.x and the other way round. Behind what netCDF reads stands a line with the SHA-256 of
+    the file, by which :func:`load_posterior` knows that it is as it was written.
 
     Args:
         posterior: what :func:`explain` returned.
@@ -45,10 +62,74 @@ def save_posterior(posterior: Posterior, path: str | os.PathLike[str]) -> Path:
         raise ValueError(f"path: the folder {path.parent} is not there; create it first")
     if path.is_dir():
         raise ValueError(f"path must be a file; {path} is a folder")
-    content = _netcdf(posterior.attrs, groups)
+    content = _with_trailer(_netcdf(posterior.attrs, groups))
     with output_file(path, overwrite=True) as aside:
         write_through(aside, content)
     return path
+
+
+def load_posterior(path: str | os.PathLike[str]) -> Posterior:
+    """Read a posterior that :func:`save_posterior` wrote, if it is as it was written.
+
+    The checksum is compared before HDF5's C library sees a byte, as that may end the process where
+    bytes are damaged, and the whole file is read. A checksum is no signature: a file that someone
+    made to harm can have one that fits. Files without one, of other programs, of versions before,
+    or changed since, are `arviz.from_netcdf`'s.
+
+    Args:
+        path: the file.
+
+    Returns:
+        the posterior as the installed ArviZ holds it, its numbers in memory.
+
+    Raises:
+        FileNotFoundError: no such file.
+        lexppl.saving.UnreadableFileError: a `ValueError` that names the file: damaged, cut short,
+            changed, of a newer version, or no such file.
+
+    Example:
+        >>> import tempfile, xarray as xr
+        >>> from lexppl.arviz_compatibility import posterior_of
+        >>> posterior = posterior_of({"observed_data": xr.Dataset({"y": ("row", [0, 1])})}, {})
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     again = load_posterior(save_posterior(posterior, f"{folder}/posterior.nc"))
+        >>> group_of(again, "observed_data")["y"].values
+        array([0, 1])
+    """
+    path = Path(path)
+    content = path.read_bytes()
+    trailer = TRAILER.search(content, max(0, len(content) - LONGEST_TRAILER))
+    if trailer is None:
+        raise UnreadableFileError(
+            path,
+            "it does not end with the checksum that save_posterior writes, so it was cut short or "
+            "changed, or is another program's or an older version's: if it is to be trusted, read "
+            "it by arviz.from_netcdf",
+        )
+    refuse_formats(path, int(trailer[1]), FORMAT, is_whole=True)
+    written = memoryview(content)[: trailer.start()]
+    refuse_changed(path, hashlib.sha256(written).hexdigest(), trailer[2].decode())
+    with refused_by_name(path):
+        return _read(BytesIO(written))
+
+
+def _read(file: BytesIO) -> Posterior:
+    most = max(LEAST_BYTES, MOST_TIMES * file.getbuffer().nbytes)
+    found = xr.open_groups(file, engine="h5netcdf")
+    try:
+        if sum(group.nbytes for group in found.values()) > most:
+            raise ValueError("it describes more numbers than a file of its size can hold")
+        groups = {str(name).strip("/"): group.load() for name, group in found.items()}
+    finally:
+        for group in found.values():
+            group.close()
+    return posterior_of(groups, groups.pop("").attrs)
+
+
+def _with_trailer(content: memoryview) -> bytes:
+    """The file and its last line."""
+    seal = hashlib.sha256(content).hexdigest()
+    return b"".join([content, f"\nlexppl posterior, format {FORMAT}, sha256 {seal}\n".encode()])
 
 
 def _netcdf(attrs: Mapping[str, Any], groups: Mapping[str, xr.Dataset]) -> memoryview:

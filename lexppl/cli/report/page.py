@@ -208,11 +208,11 @@ def _snippet(findings: ReportData) -> str:
         return "\n".join(lines)
     return "\n".join(
         [
-            lines[0].replace("import arviz", "import arviz, json, pandas"),
+            lines[0].replace("import arviz", "import arviz, pandas"),
             "from lexppl.data import TableEncoding",
             "from lexppl.explanation import explain",
             *lines[1:],
-            'encoding = TableEncoding.from_json(json.load(open("encoding.json")))',
+            'encoding = TableEncoding.load("encoding.json")',
             'x = encoding.encode(pandas.read_csv("new_rows.csv"))',
             "posterior = explain(explainer, x)",
             "",

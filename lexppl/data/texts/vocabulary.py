@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 from lexppl.argument_checks import int_at_least
 from lexppl.atomic_output import output_file, write_through
 from lexppl.data.texts.tokens import words_of
+from lexppl.sealed_files import read_sealed, refuse_formats, refused_by_name, sealed
 from lexppl.summary import Summarised, Summary, some_of
 
 PADDING = 0
@@ -17,7 +17,8 @@ PADDING = 0
 UNKNOWN = 1
 """The number of a word that the vocabulary does not have."""
 FIRST = 2
-FORMAT = 1
+FORMAT = 2
+"""With a checksum; 1 had none."""
 
 
 class Vocabulary(Summarised):
@@ -121,7 +122,7 @@ class Vocabulary(Summarised):
         Raises:
             OSError: the file cannot be written.
         """
-        text = json.dumps({"format": FORMAT, "words": self.words}, ensure_ascii=False, indent=0)
+        text = sealed({"format": FORMAT, "words": self.words})
         with output_file(Path(file), overwrite=True) as written:
             write_through(written, text.encode())
 
@@ -131,17 +132,16 @@ class Vocabulary(Summarised):
 
         Raises:
             FileNotFoundError: no such file.
-            ValueError: a file that is no vocabulary.
+            lexppl.saving.UnreadableFileError: a `ValueError` that names the file: damaged, of a
+                newer version, or no vocabulary.
         """
-        file = Path(file)
-        try:
-            told = json.loads(file.read_text(encoding="utf-8"))
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise ValueError(f"{file} is not JSON: {error}") from error
-        words = told.get("words") if isinstance(told, dict) else None
-        if words is None or told.get("format") != FORMAT or not all(map(_is_text, words)):
-            raise ValueError(f"{file} is no vocabulary of format {FORMAT}")
-        return cls(words)
+        told, is_whole = read_sealed(file)
+        refuse_formats(file, told.get("format"), FORMAT, is_whole)
+        words = told.get("words")
+        with refused_by_name(file):
+            if not isinstance(words, list) or not all(map(_is_text, words)):
+                raise ValueError("it has no list of words; it is no vocabulary")
+            return cls(words)
 
     def summarised(self) -> Summary:
         """How many words, and the most frequent."""

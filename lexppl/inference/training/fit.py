@@ -60,6 +60,7 @@ from lexppl.inference.training.sampled_fit import (
     sampled_fit,
 )
 from lexppl.inference.training.settled import warn_if_moving
+from lexppl.inference.training.skipped_steps import report_skipped
 from lexppl.inference.training.usual_epochs import usual_epochs
 from lexppl.inference.training.weight_decay import Decay, decays_by_parameter
 
@@ -119,7 +120,8 @@ def fit(
             A list of R of them is R replicates, which may differ in numbers (λ, k, a constant to
             impute) and in given tensors, and are trained at once all the same.
         train: a data set with `x` and `y`, a tuple `(x, y)` of tensors or arrays, a
-            `DataLoader`, or with :class:`ReplicateData` one data set for each replicate.
+            `DataLoader`, :class:`lexppl.data.ParquetRows` of files larger than memory, or with
+            :class:`ReplicateData` one data set for each replicate.
         valid: the same for validation, a share of the training rows to set apart, or None. The
             best epoch is the one with the least validation loss, under the objective at the end
             of its schedules and with the same draws at every epoch. A fifth where nobody says, and
@@ -226,7 +228,7 @@ def fit(
     Raises:
         ValueError, TypeError: a mistake in data or arguments, before any training; among them a
             checkpoint of another fit, or one that is damaged.
-        FloatingPointError: a loss that is no longer finite in any replicate.
+        FloatingPointError: a first epoch of which no step has a finite loss and gradient.
         RuntimeError: another process that shares the fit has failed or ended.
 
     Example:
@@ -352,6 +354,7 @@ def fit(
         result = parted(result, counted, sample_weight is not None)
     if processes is None or processes.leads:
         report_collapse(result.collapse)
+        report_skipped([*loop.skipped.count], loop.skipped.ended)
         if is_posterior:
             warn_if_moving(result)
     return result

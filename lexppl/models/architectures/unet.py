@@ -11,12 +11,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d, interpolate
 
-from lexppl.argument_checks import int_at_least
+from lexppl.argument_checks import int_at_least, int_between
 from lexppl.configured import Configured
 from lexppl.models.architectures.convolutional import ConvolutionBlock, halved
 from lexppl.models.architectures.weights import check_images, initial_weights
 from lexppl.models.grouping import Grouping, image_shape
 from lexppl.models.networks import ACTIVATIONS
+
+MOST_LEVELS = 30
+"""More than any image can be halved."""
 
 
 class UNet(Configured, nn.Module):
@@ -32,7 +35,7 @@ class UNet(Configured, nn.Module):
         shape: of an image, `(C, H, W)`.
         outputs: m · G, the G means of the first map, then of the second …
         grouping: which pixels an entry stands for; one entry a pixel if None, G = H · W.
-        levels: how often the image is halved; 0 for convolutions alone.
+        levels: how often the image is halved, up to 30 times; 0 for convolutions alone.
         width: filters of the first level.
         activation: after each 3 × 3 convolution, one of :data:`ACTIVATIONS`.
         batch_norm: as :class:`ConvolutionalNetwork` has it; the statistics are those of the rows
@@ -70,7 +73,7 @@ class UNet(Configured, nn.Module):
         super().__init__()
         self.shape = image_shape(shape)
         self.outputs = int_at_least("outputs", outputs)
-        self.levels = int_at_least("levels", levels, 0)
+        self.levels = int_between("levels", levels, 0, MOST_LEVELS)
         self.width = int_at_least("width", width)
         self.batch_norm = bool(batch_norm)
         if activation not in ACTIVATIONS:

@@ -23,6 +23,7 @@ from lexppl.models import (
     UnmaskedPredictor,
 )
 from lexppl.saving import describe, rebuild
+from lexppl.sealed_files import read_sealed, sealed
 from lexppl.systems import l2x
 
 
@@ -99,7 +100,7 @@ def test_failed_saving_leaves_what_was_there(tmp_path, monkeypatch):
         path.write_bytes(content)
 
     # The description is written after the weights.
-    monkeypatch.setattr("lexppl.saving.write_through", full_disk)
+    monkeypatch.setattr("lexppl.saving.writing.write_through", full_disk)
     for place in (folder, tmp_path / "other" / "saved"):
         written.clear()
         with pytest.raises(OSError, match="no space left"):
@@ -111,9 +112,9 @@ def test_failed_saving_leaves_what_was_there(tmp_path, monkeypatch):
 def test_unknown_part_is_not_built(tmp_path):
     result = fitted(model, rows())
     save(result, tmp_path)
-    told = json.loads((tmp_path / "explainer.json").read_text())
+    told, _ = read_sealed(tmp_path / "explainer.json")
     told["model"]["config"]["selector"]["part"] = "system"
-    (tmp_path / "explainer.json").write_text(json.dumps(told))
+    (tmp_path / "explainer.json").write_text(sealed(told))
     with pytest.raises(ValueError, match="system, which is not among the known parts"):
         load(tmp_path)
 

@@ -1,0 +1,36 @@
+"""What the files of an explainer are called, and what stands in them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+FORMAT = 4
+"""With checksums, which 1 to 3 have not: 2 had numbers in which replicates differ, 3 one program
+for all chains of a sampler."""
+WEIGHTS = "weights.safetensors"
+DESCRIPTION = "explainer.json"
+BOOTSTRAP = "bootstrap"
+SAMPLER = "sampler"
+WEIGHTS_CHECKSUM = "weights_sha256"
+BOOTSTRAP_CHECKSUM = "bootstrap_sha256"
+
+
+def own_tensors(beginning: str, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors of a file whose names begin so, by the rest of their names.
+
+    Example:
+        >>> import torch
+        >>> own_tensors("model.0.", {"model.0.bias": torch.zeros(1), "guide.0.bias": torch.ones(1)})
+        {'bias': tensor([0.])}
+    """
+    return {
+        name.removeprefix(beginning): tensor
+        for name, tensor in weights.items()
+        if name.startswith(beginning)
+    }
+
+
+def is_own_program(described: Any) -> bool:
+    """Whether a description names a class alone, of a program that cannot describe itself."""
+    return isinstance(described, dict) and "class" in described

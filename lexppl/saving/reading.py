@@ -1,0 +1,212 @@
+"""A fitted explainer from files."""
+
+import copy
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from lexppl.inference import FitResult, SampledGuide, SamplerRecord
+from lexppl.saving.build_limits import BuildLimits, refuse_sizes
+from lexppl.saving.description import known_parts, rebuild
+from lexppl.saving.fields import Number, numbers_of, result_fields, sampler_fields
+from lexppl.saving.layout import (
+    BOOTSTRAP,
+    BOOTSTRAP_CHECKSUM,
+    DESCRIPTION,
+    FORMAT,
+    SAMPLER,
+    WEIGHTS,
+    WEIGHTS_CHECKSUM,
+    is_own_program,
+    own_tensors,
+)
+from lexppl.sealed_files import (
+    UnreadableFileError,
+    checksum,
+    read_sealed,
+    refuse_changed,
+    refuse_formats,
+    refused_by_name,
+)
+
+Given = nn.Module | Callable[[], nn.Module] | None
+"""A program of the user's own, or what builds it."""
+
+
+def load(
+    folder: str | Path,
+    *,
+    model: Given = None,
+    guide: Given = None,
+    parts: Iterable[type[nn.Module]] = (),
+) -> FitResult:
+    """Read a fitted explainer that :func:`save` wrote; it gives the same explanations.
+
+    Files that are damaged, cut short, changed or mixed up are refused by their checksums. Those
+    that older versions wrote have none, and are read as far as they make sense. Nothing in a file
+    is run: its parts are the library's own, or those of `parts`, and are built within limits of
+    memory that follow from the size of the weights. A checksum is no signature, though: who can
+    write the files can write it too.
+
+    Args:
+        folder: where it was saved.
+        model: for a program of your own, a function that builds it (or one such module).
+        guide: the same for its guide.
+        parts: classes of your own that the description names.
+
+    Raises:
+        FileNotFoundError: no explainer there.
+        lexppl.saving.UnreadableFileError: a `ValueError` that names the file: damaged, of a newer
+            version, not of this library, or of parts that are not known.
+        ValueError: a model that needs `model=`, or weights that are not of the one given.
+    """
+    folder = Path(folder)
+    for name in (WEIGHTS, DESCRIPTION):
+        if not (folder / name).is_file():
+            raise FileNotFoundError(f"{folder} has no {name}; it is not a saved explainer")
+    described = _description(folder / DESCRIPTION)
+    written = described.get("format") == FORMAT
+    if written or WEIGHTS_CHECKSUM in described:
+        refuse_changed(
+            folder / WEIGHTS, checksum(folder / WEIGHTS), described.get(WEIGHTS_CHECKSUM)
+        )
+    with refused_by_name(folder / WEIGHTS):
+        weights = load_file(folder / WEIGHTS)
+    with refused_by_name(folder / DESCRIPTION):
+        fields = result_fields(described)
+        sampler = sampler_fields(described)
+        count = len(fields["best_epoch"])
+        allowed = {**known_parts(), **{part.__name__: part for part in parts}}
+        limits = BuildLimits(weights)
+        builders = [
+            _Builder(
+                kind,
+                folder,
+                described.get(kind),
+                numbers_of(described, kind, count),
+                weights,
+                given,
+                allowed,
+                limits,
+            )
+            for kind, given in (("model", model), ("guide", guide))
+        ]
+    if sampler is None:
+        models, guides = ([one.module(r) for r in range(count)] for one in builders)
+        record = None
+    else:
+        models = [builders[0].module(0)] * count
+        with refused_by_name(folder / WEIGHTS):
+            guides = [
+                SampledGuide.of_state(own_tensors(f"guide.{r}.", weights)) for r in range(count)
+            ]
+            stats = own_tensors(f"{SAMPLER}.", weights)
+            record = SamplerRecord(**sampler, sample_stats={n: t.numpy() for n, t in stats.items()})
+    bootstrap = None
+    below = folder / BOOTSTRAP / DESCRIPTION
+    known = described.get(BOOTSTRAP_CHECKSUM)
+    if not described.get(BOOTSTRAP) and known is not None:
+        raise UnreadableFileError(folder / DESCRIPTION, "it has no bootstrap, and its checksum")
+    if described.get(BOOTSTRAP):
+        if written and below.is_file():
+            refuse_changed(below, checksum(below), known)
+        bootstrap = load(folder / BOOTSTRAP, model=model, guide=guide, parts=parts)
+    return FitResult(models=models, guides=guides, bootstrap=bootstrap, sampler=record, **fields)
+
+
+def _description(path: Path) -> dict[str, Any]:
+    described, is_whole = read_sealed(path)
+    refuse_formats(path, described.get("format"), FORMAT, is_whole, described.get("version"))
+    return described
+
+
+@dataclass(frozen=True)
+class _Builder:
+    """What makes the modules of the replicates.
+
+    Args:
+        kind: "model" or "guide".
+        folder: of the explainer.
+        described: the description of the first.
+        numbers: in which they differ.
+        weights: of the file.
+        given: the user's own program, or what builds it.
+        allowed: parts by name.
+        limits: of what building all of them may cost.
+    """
+
+    kind: str
+    folder: Path
+    described: Any
+    numbers: list[Number]
+    weights: Mapping[str, Tensor]
+    given: Given
+    allowed: Mapping[str, type[nn.Module]]
+    limits: BuildLimits
+
+    def module(self, replicate: int) -> nn.Module | None:
+        """The module of a replicate with its weights, or None where there is none."""
+        own = own_tensors(f"{self.kind}.{replicate}.", self.weights)
+        if self.described is None and not own:
+            return None
+        if self.given is not None:
+            given = self.given
+            module = copy.deepcopy(given) if isinstance(given, nn.Module) else given()
+        elif self.described is None or is_own_program(self.described):
+            named = "module" if self.described is None else str(self.described["class"])
+            raise ValueError(
+                f"the {self.kind} is a {' '.join(named.split())}, a program of your own: give "
+                f"{self.kind}= to load, a function that builds it"
+            )
+        else:
+            with refused_by_name(self.folder / DESCRIPTION):
+                module = self._built()
+        try:
+            _put(module, own)
+        except (RuntimeError, ValueError, TypeError) as error:
+            told = " ".join(str(error).split())
+            if self.given is not None:
+                raise ValueError(
+                    f"the weights in {self.folder} are not those of the {self.kind} that "
+                    f"{self.kind}= gives: {told}"
+                ) from error
+            reason = f"its weights are not those of what {DESCRIPTION} describes: {told}"
+            raise UnreadableFileError(self.folder / WEIGHTS, reason) from error
+        with refused_by_name(self.folder / DESCRIPTION):
+            for number in self.numbers:
+                _set(module, number, replicate)
+        return module.eval()
+
+    def _built(self) -> nn.Module:
+        refuse_sizes(self.described, self.weights)
+        # What modules draw as initial weights is overwritten, and must not move the global state.
+        with torch.random.fork_rng(devices=[]), self.limits:
+            module = rebuild(self.described, self.allowed)
+        if not isinstance(module, nn.Module):
+            raise ValueError(f"{self.kind} describes no part, but {module!r}")
+        return module
+
+
+def _put(module: nn.Module, own: Mapping[str, Tensor]) -> None:
+    """Load weights, of the same kinds of numbers."""
+    for name, tensor in module.state_dict().items():
+        if name in own and not _alike(own[name].dtype, tensor.dtype):
+            raise ValueError(f"{name} is {own[name].dtype}, and must be {tensor.dtype}")
+    module.load_state_dict(own, assign=True)
+
+
+def _alike(one: torch.dtype, other: torch.dtype) -> bool:
+    return one == other or (one.is_floating_point and other.is_floating_point)
+
+
+def _set(module: nn.Module, number: Number, replicate: int) -> None:
+    part = module.get_submodule(number.path)
+    before = vars(part).get(number.name)
+    if isinstance(before, bool) or not isinstance(before, int | float):
+        raise ValueError(f"{number.name!r} is no number of the part {number.path!r}")
+    setattr(part, number.name, number.values[replicate])

@@ -1,0 +1,169 @@
+"""A fitted explainer to files."""
+
+import hashlib
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import save as to_bytes
+from torch import nn
+
+from lexppl.atomic_output import output_file, write_through
+from lexppl.inference import FitResult, NestedIWAE, SamplerRecord
+from lexppl.inference.replicates.replicate_hyperparameters import replicate_hyperparameters
+from lexppl.saving.description import describe
+from lexppl.saving.layout import (
+    BOOTSTRAP,
+    BOOTSTRAP_CHECKSUM,
+    DESCRIPTION,
+    FORMAT,
+    SAMPLER,
+    WEIGHTS,
+    WEIGHTS_CHECKSUM,
+)
+from lexppl.sealed_files import sealed
+
+
+def save(result: FitResult, folder: str | Path) -> None:
+    """Write a fitted explainer: `weights.safetensors` and `explainer.json`.
+
+    A model that cannot describe itself is saved by its weights alone, and needs `model=` to be
+    loaded. Its bootstrap, if there is one, is saved alike in a folder below; chains of a sampler
+    are draws of the one program, saved once. The description has the SHA-256 of the weights and its
+    own, by which :func:`load` knows files that were damaged. All files are written aside and then
+    renamed, so that a failure leaves what was there before.
+
+    Args:
+        result: what `fit` returned.
+        folder: made if it is not there.
+
+    Raises:
+        TypeError: a part that holds what is no tensor, such as an estimator.
+        OSError: the folder cannot be written.
+    """
+    for module in (*result.models, *result.guides):
+        _refuse_unsaved(module)
+    with ExitStack() as written:
+        for path, content in _files(result, Path(folder)):
+            write_through(written.enter_context(output_file(path, overwrite=True)), content)
+
+
+def _files(result: FitResult, folder: Path) -> Iterator[tuple[Path, bytes]]:
+    """Each file and what it shall hold; descriptions come after what they have checksums of."""
+    checksums: dict[str, str | None] = {BOOTSTRAP_CHECKSUM: None}
+    if result.bootstrap is not None:
+        content = b""
+        for path, content in _files(result.bootstrap, folder / BOOTSTRAP):
+            yield path, content
+        checksums[BOOTSTRAP_CHECKSUM] = hashlib.sha256(content).hexdigest()
+    weights = to_bytes(_weights(result))
+    checksums[WEIGHTS_CHECKSUM] = hashlib.sha256(weights).hexdigest()
+    yield folder / WEIGHTS, weights
+    described = {"format": FORMAT, "version": version("lexppl"), **checksums, **_described(result)}
+    yield folder / DESCRIPTION, sealed(_finite(described)).encode()
+
+
+def _weights(result: FitResult) -> dict[str, torch.Tensor]:
+    weights = {}
+    for kind, modules in (("model", result.models), ("guide", result.guides)):
+        for r, module in enumerate(modules):
+            # Chains are of one program.
+            again = r > 0 and module is modules[0]
+            if isinstance(module, nn.Module) and not again:
+                for name, tensor in module.state_dict().items():
+                    weights[f"{kind}.{r}.{name}"] = tensor.detach().clone().contiguous().cpu()
+    if result.sampler is not None:
+        for name, values in result.sampler.sample_stats.items():
+            weights[f"{SAMPLER}.{name}"] = torch.from_numpy(np.array(values))
+    return weights
+
+
+def _described(result: FitResult) -> dict[str, Any]:
+    return {
+        "replicates": result.replicates,
+        "model": _of_module(result.models[0]),
+        "guide": _of_module(result.guides[0]),
+        "numbers": {"model": _numbers_of(result.models), "guide": _numbers_of(result.guides)},
+        "objective": _objective(result.objective),
+        "event_shape": list(result.event_shape),
+        "labels": None if result.labels is None else list(result.labels),
+        "entry_names": None if result.entry_names is None else list(result.entry_names),
+        "feature_names": None if result.feature_names is None else list(result.feature_names),
+        "class_names": None if result.class_names is None else list(result.class_names),
+        "best_epoch": result.best_epoch.tolist(),
+        "best_valid": result.best_valid.tolist(),
+        "collapse": result.collapse,
+        "interrupted": result.interrupted,
+        "skipped_steps": result.skipped_steps.tolist(),
+        "ended": result.ended,
+        "seed": result.seed,
+        "row_weights": result.row_weights,
+        "bootstrap": result.bootstrap is not None,
+        SAMPLER: _sampler(result.sampler),
+        "compiled": None if result.compiled is None else result.compiled.as_json(),
+        "rows": None if result.rows is None else list(result.rows),
+        "steps": result.steps,
+        "history": {name: values.tolist() for name, values in vars(result.history).items()},
+    }
+
+
+def _refuse_unsaved(module: Any) -> None:
+    parts = module.modules() if isinstance(module, nn.Module) else ()
+    for part in parts:
+        reason = getattr(part, "cannot_be_saved", None)
+        if reason is not None:
+            raise TypeError(f"this explainer cannot be saved: {reason}")
+
+
+def _sampler(record: SamplerRecord | None) -> dict[str, Any] | None:
+    if record is None:
+        return None
+    told = asdict(record)
+    del told["sample_stats"]
+    return told
+
+
+def _numbers_of(modules: list[Any]) -> list[dict[str, Any]]:
+    """The numbers in which replicates differ, λ or k, which one description cannot hold."""
+    if not all(isinstance(module, nn.Module) for module in modules):
+        return []
+    try:
+        numbers = replicate_hyperparameters(modules)
+    except ValueError:
+        # Programs of one's own may carry what is no setting, such as the time they were built.
+        return []
+    return [{"path": n.path, "name": n.attribute, "values": list(n.values)} for n in numbers]
+
+
+def _of_module(module: Any) -> Any:
+    if not isinstance(module, nn.Module):
+        return None
+    try:
+        return describe(module)
+    except TypeError as error:
+        return {"class": type(module).__name__, "why": str(error)}
+
+
+def _objective(objective: Any) -> Mapping[str, Any] | None:
+    if not isinstance(objective, NestedIWAE):
+        return None
+    return {
+        "masks": None if math.isinf(objective.masks) else objective.masks,
+        "imputations": objective.imputations,
+        "samples": objective.samples,
+    }
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN: put null in its place."""
+    if isinstance(value, dict):
+        return {k: _finite(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,117 @@
+"""Encodings and vocabularies are read as they were written, or refused by name."""
+
+import json
+import random
+
+import pytest
+
+from lexppl.data import (
+    CategoricalColumn,
+    DateColumn,
+    IndicatorColumn,
+    NumericColumn,
+    TableEncoding,
+    TargetColumn,
+    Vocabulary,
+)
+from lexppl.saving import UnreadableFileError
+from lexppl.sealed_files import read_sealed, sealed
+from tests.saving.test_refused_files import MUTATIONS, mutated, places, with_other
+
+ENCODING = TableEncoding(
+    (
+        NumericColumn("größe", 1.5, 2.0, gaps=True),
+        CategoricalColumn("job", ("clerk", "smith"), pooled="smith"),
+        DateColumn("seen", 19000.0, 10.0, ("month sin",), "dayfirst"),
+        IndicatorColumn("größe is missing", "größe"),
+    ),
+    TargetColumn("wage", None, 10.0, 3.0),
+    left_out=("id",),
+)
+KINDS = {"encoding.json": ENCODING, "vocabulary.json": Vocabulary(["ein", "größerer", "film"])}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_damaged_files_are_refused_by_name(tmp_path, name):
+    made = KINDS[name]
+    path = tmp_path / name
+    made.save(path)
+    assert type(made).load(path) == made
+    whole = path.read_bytes()
+    chance = random.Random(0)
+    unnoticed = []
+    for _ in range(MUTATIONS):
+        content = whole
+        while content == whole:
+            content = mutated(whole, chance)
+        path.write_bytes(content)
+        try:
+            type(made).load(path)
+            unnoticed.append(content)
+        except UnreadableFileError as error:
+            assert "\n" not in str(error)
+            assert str(path) in str(error)
+    assert not unnoticed
+    path.write_bytes(whole)
+    assert type(made).load(path) == made
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_newer_version_s_file_says_what_to_do(tmp_path, name):
+    path = tmp_path / name
+    KINDS[name].save(path)
+    described, is_whole = read_sealed(path)
+    assert is_whole
+    path.write_text(sealed({**described, "format": 9}), encoding="utf-8")
+    with pytest.raises(UnreadableFileError, match=r"format 9.*update lexppl"):
+        type(KINDS[name]).load(path)
+
+
+def test_files_of_before_are_read(tmp_path):
+    path = tmp_path / "encoding.json"
+    path.write_text(json.dumps(ENCODING.to_json()), encoding="utf-8")
+    assert TableEncoding.load(path) == ENCODING
+    path.write_text('{"format": 1, "words": ["a", "b"]}', encoding="utf-8")
+    assert Vocabulary.load(path).words == ("a", "b")
+
+
+def test_a_file_is_what_from_json_reads(tmp_path):
+    ENCODING.save(tmp_path / "encoding.json")
+    text = (tmp_path / "encoding.json").read_text(encoding="utf-8")
+    assert TableEncoding.from_json(json.loads(text)) == ENCODING
+    assert "größe" in text
+
+
+def test_wrong_types_in_every_field_are_value_errors():
+    described = json.loads(json.dumps(ENCODING.to_json()))
+    wrong = (10**400, "", None, [], {}, True, float("nan"), float("inf"), -1.0, ["a", "a"], [3])
+    refused = tried = 0
+    for at in places(described):
+        for value in wrong:
+            tried += 1
+            try:
+                TableEncoding.from_json(with_other(described, at, value))
+            except ValueError:
+                refused += 1
+    assert refused > 0.7 * tried
+
+
+@pytest.mark.parametrize(
+    ("at", "value", "words"),
+    [
+        (("columns", 0, "scale"), 0.0, "scale must be a finite number above 0"),
+        (("columns", 0, "mean"), float("nan"), "mean must be a finite number"),
+        (("columns", 0, "mean"), "1.5", "mean must be a finite number"),
+        (("columns", 1, "levels"), "clerk", "levels must be a list of texts"),
+        (("columns", 1, "levels"), ["clerk", "clerk"], "levels must differ"),
+        (("columns", 1, "pooled"), "cook", "pooled of column 'job' must be one of its levels"),
+        (("columns", 2, "parts"), ["year sin"], "parts of column 'seen'"),
+        (("columns", 2, "order"), "yearfirst", "'dayfirst' or 'monthfirst'"),
+        (("columns", 3, "kind"), "text", "must be of kind"),
+        (("target", "class_names"), 3, "class_names must be a list"),
+    ],
+)
+def test_what_is_wrong_is_named(at, value, words):
+    described = json.loads(json.dumps(ENCODING.to_json()))
+    with pytest.raises(ValueError, match=words):
+        TableEncoding.from_json(with_other(described, at, value))

@@ -1,0 +1,339 @@
+"""Files that are damaged, hostile, older or newer: read as they were written, or refused by name.
+
+No file may end in another library's error, run anything, take much memory or end the process.
+"""
+
+import copy
+import json
+import random
+import shutil
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from lexppl import fit, load, save
+from lexppl.inference import CollapseWarning
+from lexppl.saving import UnreadableFileError, known_parts, rebuild
+from lexppl.saving.build_limits import BuildLimits, refuse_sizes
+from lexppl.sealed_files import SEAL, read_sealed, sealed
+from lexppl.systems import lex
+from tests import test_configured
+
+BEFORE = Path(__file__).parent / "written_before"
+FILES = ("explainer.json", "weights.safetensors")
+MUTATIONS = 200
+X = torch.sin(7 * torch.linspace(-1, 1, 48).reshape(12, 4))
+SIZES = {"hidden": (3,), "predictor_hidden": (3,)}
+WRONG = (10**12, 10**40, -1, "x", "../../etc/passwd", None, [], {}, True, 1e300, [1, 2, 3])
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("saved") / "explainer"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CollapseWarning)
+        result = fit(
+            lex(4, classes=2, k=2, **SIZES),
+            (X, (X[:, 0] > 0).long()),
+            epochs=2,
+            replicates=2,
+            bootstrap=2,
+            progress=False,
+        )
+    save(result, folder)
+    return folder
+
+
+def refusal(folder, **given):
+    """The error with which a folder is refused, None where it loads."""
+    try:
+        load(folder, **given)
+    except UnreadableFileError as error:
+        assert "\n" not in str(error)
+        assert str(error.path) in str(error)
+        return error
+    return None
+
+
+def mutated(content, chance):
+    """Other bytes: a bit flipped, some cut off, left out, doubled, put to zero or drawn."""
+    at = chance.randrange(len(content))
+    length = chance.randint(1, 40)
+    kinds = (
+        lambda: content[:at] + bytes([content[at] ^ 1 << chance.randrange(8)]) + content[at + 1 :],
+        lambda: content[:at],
+        lambda: content[:at] + content[at + length :],
+        lambda: content[:at] + content[at : at + length] + content[at:],
+        lambda: content[:at] + bytes(length) + content[at + length :],
+        lambda: content[:at] + chance.randbytes(length) + content[at + length :],
+        lambda: content[at:] + content[:at],
+        lambda: chance.randbytes(len(content)),
+    )
+    return chance.choice(kinds)()
+
+
+def places(described, at=()):
+    """Where something stands in a description, as the keys that lead to it."""
+    if at:
+        yield at
+    entries = described.items() if isinstance(described, dict) else ()
+    entries = enumerate(described) if isinstance(described, list) else entries
+    for key, below in list(entries):
+        yield from places(below, (*at, key))
+
+
+def with_other(described, at, value):
+    other = copy.deepcopy(described)
+    place = other
+    for key in at[:-1]:
+        place = place[key]
+    place[at[-1]] = copy.deepcopy(value)
+    return other
+
+
+def test_200_damaged_explainers_are_refused_by_name(saved, tmp_path):
+    chance = random.Random(0)
+    folder = tmp_path / "damaged"
+    shutil.copytree(saved, folder)
+    whole = {name: (saved / name).read_bytes() for name in (*FILES, *_below(FILES))}
+    unnoticed = []
+    count = 0
+    while count < MUTATIONS:
+        name = chance.choice(list(whole))
+        content = mutated(whole[name], chance)
+        if content == whole[name]:
+            continue
+        count += 1
+        (folder / name).write_bytes(content)
+        error = refusal(folder)
+        if error is None or Path(error.path) != folder / name:
+            unnoticed.append((count, name, error))
+        (folder / name).write_bytes(whole[name])
+    assert not unnoticed
+    # The control: put back as it was, it loads with the same numbers.
+    first, again = load(saved), load(folder)
+    for old, new in zip(first.models, again.models, strict=True):
+        assert torch.equal(old.selector(X).mean, new.selector(X).mean)
+
+
+def _below(names):
+    return [f"bootstrap/{name}" for name in names]
+
+
+def test_damaged_files_without_checksums_load_or_are_refused(tmp_path):
+    """As older versions wrote them: what is damaged may be read, but nothing else is raised."""
+    chance = random.Random(1)
+    folder = tmp_path / "damaged"
+    shutil.copytree(BEFORE / "format_2", folder)
+    refused = 0
+    for _ in range(MUTATIONS):
+        name = chance.choice(FILES)
+        before = (folder / name).read_bytes()
+        (folder / name).write_bytes(mutated(before, chance))
+        refused += refusal(folder) is not None
+        (folder / name).write_bytes(before)
+    assert 0.5 * MUTATIONS < refused < MUTATIONS
+
+
+def test_files_of_two_explainers_do_not_mix(saved, tmp_path):
+    """The weights of the one with the description of the other, as a copy cut short leaves them."""
+    folder = tmp_path / "mixed"
+    for name in FILES:
+        shutil.copytree(saved, folder)
+        shutil.copy(saved / "bootstrap" / name, folder / name)
+        assert "checksum" in str(refusal(folder))
+        shutil.rmtree(folder)
+    shutil.copytree(saved, folder)
+    shutil.rmtree(folder / "bootstrap")
+    shutil.copytree(BEFORE / "format_1" / "bootstrap", folder / "bootstrap")
+    assert refusal(folder).path == folder / "bootstrap" / "explainer.json"
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_files_of_before_load_with_the_same_numbers(version):
+    folder = BEFORE / f"format_{version}"
+    result = load(folder)
+    told = json.loads((folder / "means.json").read_text())
+    if result.sampler is not None:
+        found = {name: values.tolist() for name, values in result.guides[1].sites.items()}
+        assert found == told
+        return
+    for model, means in zip(result.models, told, strict=True):
+        torch.testing.assert_close(model.selector(X).mean, torch.tensor(means))
+    assert (result.bootstrap is not None) == (version == 1)
+
+
+def test_files_of_before_are_written_anew_with_checksums(tmp_path):
+    save(load(BEFORE / "format_2"), tmp_path / "anew")
+    described, is_whole = read_sealed(tmp_path / "anew" / "explainer.json")
+    assert described["format"] == 4 and is_whole
+    again = load(tmp_path / "anew")
+    assert [model.selector.k for model in again.models] == [1, 3]
+
+
+def test_a_newer_version_s_file_says_what_to_do(saved, tmp_path):
+    folder = tmp_path / "newer"
+    shutil.copytree(saved, folder)
+    described, _ = read_sealed(saved / "explainer.json")
+    (folder / "explainer.json").write_text(sealed({**described, "format": 5, "version": "9.1"}))
+    with pytest.raises(UnreadableFileError, match=r"lexppl 9.1 wrote it in format 5.*update lexp"):
+        load(folder)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("", "not JSON"),
+        ("[]", "bare value"),
+        ("[" * 100_000, "nested too deep"),
+        ('{"format": 4', "not JSON"),
+        ('{"format": NaN}', "NaN"),
+        ('{"format": 4}', "no checksum"),
+        ('{"format": true}', "its format is True"),
+        ('{"format": 1}', "it has no replicates"),
+        ('{"format": ' + "9" * 5000 + "}", "cannot be read"),
+        (b"\xff\xfe\x00", "cannot be read"),
+    ],
+)
+def test_what_is_no_description_is_refused(saved, tmp_path, content, words):
+    folder = tmp_path / "other"
+    shutil.copytree(saved, folder)
+    written = content.encode() if isinstance(content, str) else content
+    (folder / "explainer.json").write_bytes(written)
+    assert words in str(refusal(folder))
+
+
+def test_a_checksum_left_out_is_noticed(saved, tmp_path):
+    folder = tmp_path / "unsealed"
+    shutil.copytree(saved, folder)
+    described, _ = read_sealed(saved / "explainer.json")
+    (folder / "explainer.json").write_text(json.dumps(described))
+    assert "no checksum" in str(refusal(folder))
+    # A seal that is not one is no reason to look away, whatever the format.
+    described |= {"format": 1, SEAL: 5}
+    (folder / "explainer.json").write_text(json.dumps(described))
+    assert "checksum" in str(refusal(folder))
+
+
+def test_wrong_types_in_every_field_are_refused(saved, tmp_path):
+    """Descriptions whose checksum fits, as only someone who means harm writes them."""
+    chance = random.Random(2)
+    folder = tmp_path / "hostile"
+    shutil.copytree(saved, folder)
+    described, _ = read_sealed(saved / "explainer.json")
+    deep = []
+    for _ in range(400):
+        deep = [deep]
+    wrong = (*WRONG, deep, {"part": "LEX", "config": {}}, {"part": ["LEX"], "config": 3})
+    every = [(at, value) for at in places(described) for value in wrong]
+    state = torch.get_rng_state()
+    refused = 0
+    tried = chance.sample(every, 400)
+    for at, value in tried:
+        text = sealed(with_other(described, at, value))
+        (folder / "explainer.json").write_text(text)
+        try:
+            refused += refusal(folder) is not None
+        except ValueError as error:
+            assert "give model= to load" in str(error)
+        except FileNotFoundError:
+            assert at == ("bootstrap",)
+    # The others are of a right type: another name, epoch or number.
+    assert refused > 0.8 * len(tried)
+    assert torch.equal(state, torch.get_rng_state())
+
+
+def test_huge_parts_are_refused_before_they_are_built(saved, tmp_path):
+    folder = tmp_path / "huge"
+    shutil.copytree(saved, folder)
+    described, _ = read_sealed(saved / "explainer.json")
+    network = ("model", "config", "selector", "config", "network", "config")
+    for at, value in (
+        ((*network, "inputs"), 10**12),
+        ((*network, "hidden"), [10**12]),
+        ((*network, "hidden"), [10**6, 10**6]),
+        ((*network, "hidden"), [1] * 30_000),
+        (("model", "config", "imputer", "config", "value"), {"shape": [9**7, 9], "dtype": "int64"}),
+    ):
+        (folder / "explainer.json").write_text(sealed(with_other(described, at, value)))
+        told = str(refusal(folder))
+        assert "which its weights do not fill" in told or "operations" in told
+
+
+def test_no_part_of_a_billion_is_built():
+    """Each whole number of each shipped part's description put to 10¹²."""
+    kinds = {**known_parts(), "OnStandardisedRows": test_configured.OnStandardisedRows}
+    tried = 0
+    for build, described in test_configured.DESCRIBED:
+        weights = build().state_dict()
+        with BuildLimits(weights):
+            assert isinstance(rebuild(described, kinds), nn.Module)
+        refuse_sizes(described, weights)
+        for at in places(described):
+            value = described
+            for key in at:
+                value = value[key]
+            if type(value) is int:
+                tried += 1
+                with pytest.raises(ValueError, match="which its weights do not fill"):
+                    refuse_sizes(with_other(described, at, 10**12), weights)
+    assert tried > 100
+
+
+@pytest.mark.parametrize(
+    ("part", "config", "words"),
+    [
+        ("system", {"command": "touch ran"}, "not among the known parts"),
+        ("os.system", {}, "not among the known parts"),
+        ("__import__", {"name": "antigravity"}, "not among the known parts"),
+        ("MLP", {"inputs": 4, "outputs": 2, "__class__": "x"}, "__class__"),
+        ("MLP", {"inputs": 4, "outputs": 2, "seed": 3}, "seed of a MLP"),
+        ("MLP", {"inputs": 4.5, "outputs": 2}, "inputs of a MLP must be int"),
+        (
+            "TorchvisionNetwork",
+            {"name": "resnet18", "shape": [3, 4, 4], "outputs": 2, "weights": "DEFAULT"},
+            "weights of a TorchvisionNetwork",
+        ),
+    ],
+)
+def test_a_description_builds_known_parts_alone(saved, tmp_path, part, config, words):
+    folder = tmp_path / "hostile"
+    shutil.copytree(saved, folder)
+    described, _ = read_sealed(saved / "explainer.json")
+    at = ("model", "config", "selector", "config", "network")
+    hostile = with_other(described, at, {"part": part, "config": config})
+    (folder / "explainer.json").write_text(sealed(hostile))
+    assert words in str(refusal(folder))
+
+
+@pytest.mark.parametrize("name", ["forward", "training", "__class__", "_modules", "no_such"])
+def test_numbers_of_replicates_are_numbers_of_parts(saved, tmp_path, name):
+    folder = tmp_path / "hostile"
+    shutil.copytree(saved, folder)
+    described, _ = read_sealed(saved / "explainer.json")
+    numbers = {"model": [{"path": "selector", "name": name, "values": [1, 2]}]}
+    (folder / "explainer.json").write_text(sealed({**described, "numbers": numbers}))
+    assert f"'{name}' is no number" in str(refusal(folder))
+
+
+def test_weights_of_another_kind_of_number_are_refused(tmp_path):
+    folder = tmp_path / "kinds"
+    shutil.copytree(BEFORE / "format_2", folder)
+    weights = load_file(folder / "weights.safetensors")
+    name = next(iter(weights))
+    for other in (torch.complex64, torch.int64, torch.bool):
+        save_file({**weights, name: weights[name].to(other)}, folder / "weights.safetensors")
+        assert "must be torch.float32" in str(refusal(folder))
+    # Weights of another precision are the same weights.
+    save_file({**weights, name: weights[name].double()}, folder / "weights.safetensors")
+    assert refusal(folder) is None
+
+
+def test_a_program_that_is_not_the_one_is_refused_as_the_user_s(saved):
+    with pytest.raises(ValueError, match="not those of the model that model= gives") as refused:
+        load(saved, model=lambda: nn.Linear(2, 2))
+    assert not isinstance(refused.value, UnreadableFileError)
