@@ -270,6 +270,18 @@ class Failing(LEX):
         return super().forward(*args)
 
 
+class Breaking(LEX):
+    """A program whose loss is NaN in one step of one process."""
+
+    calls = 0
+
+    def forward(self, x, *args):
+        type(self).calls += self.training
+        if self.calls == 20 and torch.distributed.get_rank() == 1:
+            x = x * torch.nan
+        return super().forward(x, *args)
+
+
 def failing(rank, mode, last):
     Failing.calls, Failing.last, Failing.fails_in, Failing.mode = 0, last, rank, mode
     return fitted(model=partial(explainer, program=Failing), epochs=4, batch_size=10)
@@ -350,6 +362,9 @@ def everything(rank):
         "early stop": partial(ending, rank, 1, 2, lambda: True),
         "interrupted": partial(ending, rank, 0, 3, interrupt),
         "late": partial(late, rank),
+        "not finite": partial(
+            fitted, partial(explainer, program=Breaking), epochs=6, batch_size=10
+        ),
         "own loop": partial(own_loop, rank, 2),
     }
     return {name: said(one) for name, one in work.items()}
@@ -450,6 +465,13 @@ def test_running_statistics_and_tuned_controls_move(pair):
     assert isinstance(found, dict)
     assert np.isfinite(pair[0]["batch norm"]["train"]).all()
     assert np.isfinite(pair[0]["rebar"]["train"]).all()
+
+
+def test_a_step_that_is_not_finite_in_one_process_moves_none(pair):
+    first, second = (found["not finite"] for found in pair)
+    for key, value in first.items():
+        np.testing.assert_array_equal(value, second[key], err_msg=key)
+    assert np.isfinite(first["state"]).all() and np.isfinite(first["valid"]).all()
 
 
 def test_processes_by_themselves_have_fits_of_their_own(pair):
