@@ -29,7 +29,7 @@ from lexppl.inference.system import System
 from lexppl.inference.training.checkpoints import Checkpoints, KeptStates
 from lexppl.inference.training.collapse import report_collapse
 from lexppl.inference.training.compiled.compiled_terms import Backend
-from lexppl.inference.training.distributed import processes_of, refuse_processes
+from lexppl.inference.training.distributed_group import processes_of, refuse_processes
 from lexppl.inference.training.distributed_start import agree_together, begin_alike
 from lexppl.inference.training.divided_rows import divided_rows
 from lexppl.inference.training.finished_fit import parted, result_of
