@@ -47,6 +47,7 @@ from lexppl.inference.training.preparation import (
     set_up_guides,
     with_guides,
 )
+from lexppl.inference.training.progress import Progress, check_progress
 from lexppl.inference.training.response_checks import refuse_rows
 from lexppl.inference.training.result import FitResult
 from lexppl.inference.training.row_fitted import fit_to_rows
@@ -100,7 +101,7 @@ def fit(
     callbacks: Iterable[Callback] = (),
     checkpoint: str | Path | Checkpoints | None = None,
     compile: bool | Backend = False,
-    progress: bool = True,
+    progress: Progress = True,
 ) -> FitResult:
     """Fit a Pyro program by minimising an objective over epochs, and keep the best state.
 
@@ -205,7 +206,8 @@ def fit(
             compiler needed. Graphs are checked against the program from the first on; what cannot
             be compiled is run as it is, and a warning and `FitResult.compiled` say why. A callback
             must not change the program meanwhile.
-        progress: show a progress bar, on a terminal or in a notebook.
+        progress: show a progress bar, on a terminal or in a notebook, and nothing elsewhere;
+            "lines" for a line an epoch on standard error, as a run's log has it; False for nothing.
 
     Returns:
         FitResult: the fitted models. Ctrl-C ends the fit with the best state so far.
@@ -225,9 +227,10 @@ def fit(
         >>> len(result.history)
         3
     """
+    check_progress(progress)
     if inference is not None:
         refuse_training_arguments(fit, locals())
-        return sampled_fit(model, train, inference, seed=seed, progress=progress)
+        return sampled_fit(model, train, inference, seed=seed, progress=bool(progress))
     asked = dict(locals())
     where = None if checkpoint is None else Checkpoints.of(checkpoint)
     if epochs is not None:
