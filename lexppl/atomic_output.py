@@ -49,7 +49,7 @@ def output_folder(
             aside.mkdir()
         yield aside
         check_output_folder(target, overwrite, own)
-        _replace_folder(aside, target)
+        replace_folder(aside, target)
     except BaseException:
         shutil.rmtree(aside, ignore_errors=True)
         for folder in reversed(made):
@@ -230,7 +230,17 @@ def _aside(target: Path) -> Path:
     return target.parent / f".{target.name}-{uuid.uuid4().hex[:12]}.partial"
 
 
-def _replace_folder(aside: Path, target: Path) -> None:
+def replace_folder(aside: Path, target: Path) -> None:
+    """Let a folder that is complete take a target's place; what was there goes, and is put back if
+    that fails.
+
+    Args:
+        aside: on the same disk.
+        target: there or not.
+
+    Raises:
+        OSError: it cannot be moved.
+    """
     if not target.exists():
         aside.rename(target)
         return

@@ -13,6 +13,8 @@ ORDER = {
     "summary": set(),
     "atomic_output": set(),
     "sealed_files": set(),
+    "fingerprint": set(),
+    "workers": set(),
     "choices": set(),
     "distributions": set(),
     "effects": set(),
@@ -24,6 +26,7 @@ ORDER = {
 }
 ORDER["explanation"] = {*ORDER["systems"], "systems", "arviz_compatibility"}
 ORDER["evaluation"] = {*ORDER["explanation"], "explanation"}
+ORDER["sweeps"] = {*ORDER["systems"], "systems", "saving"}
 ORDER["tabular"] = {*ORDER["evaluation"], "evaluation", "saving", "plots"}
 ORDER["compare"] = {*ORDER["tabular"], "tabular"}
 ORDER["cli"] = {*ORDER["compare"], "compare"}
@@ -35,6 +38,8 @@ FOR_ALL = {
     "extras",
     "sealed_files",
     "summary",
+    "fingerprint",
+    "workers",
 }
 ORDER = {room: allowed | (FOR_ALL - {room}) for room, allowed in ORDER.items()}
 """What each room may import."""
@@ -57,7 +62,7 @@ ROOMS = {
         "leaks": {"refits"},
         "survival": set(),
     },
-    "data": {"images": set(), "reading": set(), "texts": {"images"}},
+    "data": {"images": set(), "parquet": set(), "reading": set(), "texts": {"images"}},
     "compare": {"importances": set(), "adapters": set()},
 }
 """What the rooms within a room may import, besides the files that stand in none of them."""

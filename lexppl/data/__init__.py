@@ -18,6 +18,8 @@ from lexppl.data.images.folder import divided_folder, image_folder
 from lexppl.data.images.mnist import digits_pair, fashion_mnist, fashion_pair, mnist
 from lexppl.data.images.panels import switching_panels
 from lexppl.data.images.radiographs import pneumonia
+from lexppl.data.parquet.parquet_rows import ParquetRows
+from lexppl.data.parquet.parquet_table import ParquetTable
 from lexppl.data.ranked_sets import ranked_names, ranked_set
 from lexppl.data.reading.file_format import FileFormat
 from lexppl.data.reading.table_error import TableError
@@ -51,6 +53,8 @@ __all__ = [
     "ImageDataset",
     "IndicatorColumn",
     "NumericColumn",
+    "ParquetRows",
+    "ParquetTable",
     "ProductBranch",
     "SimulatedSurvival",
     "SyntheticSet",

@@ -4,13 +4,17 @@ from lexppl.explanation.explain import explain
 from lexppl.explanation.files import load_posterior, save_posterior
 from lexppl.explanation.image_geometry import with_images
 from lexppl.explanation.importance_kind import mask_means
+from lexppl.explanation.many_rows.explain_to_zarr import explain_to_zarr
+from lexppl.explanation.many_rows.zarr_posterior import open_posterior
 from lexppl.explanation.ranking import selection_table
 from lexppl.explanation.resampling import systematic_resampling
 
 __all__ = [
     "explain",
+    "explain_to_zarr",
     "load_posterior",
     "mask_means",
+    "open_posterior",
     "save_posterior",
     "selection_table",
     "systematic_resampling",

@@ -33,10 +33,12 @@ class DrawnMeans:
     Args:
         layout: where they stand.
         taken: names of the latents that rows share.
+        by_row: whether those of each row may be kept.
     """
 
     layout: ArvizLayout
     taken: Collection[str]
+    by_row: bool = True
     _names: dict[str, str] = field(default_factory=dict)
 
     def add(self, site: str, feature: str, dtype: Any) -> None:
@@ -55,7 +57,9 @@ class DrawnMeans:
         dims = ("chain", "draw", "row", feature)
         sizes = [len(self.layout.coordinates[dim]) for dim in dims]
         told = f"mean over rows of E[z | x, θ], {name}"
-        if int(np.prod(sizes, dtype=np.int64)) <= MOST_NUMBERS:
+        if not self.by_row:
+            told += ", which is left out of rows that are explained part by part"
+        elif int(np.prod(sizes, dtype=np.int64)) <= MOST_NUMBERS:
             self.layout.add(GROUP, name, dims, dtype, **attrs)
         else:
             told += (
@@ -64,6 +68,11 @@ class DrawnMeans:
             )
         average = ("chain", "draw", feature)
         self.layout.add(GROUP, f"{name}_over_rows", average, np.float64, **attrs, description=told)
+
+    @property
+    def over_rows(self) -> list[tuple[str, str]]:
+        """The group and the names of the means over rows."""
+        return [(GROUP, f"{name}_over_rows") for name in self._names.values()]
 
     def write(self, chain: int, rows: slice, count: int, means: dict[str, Tensor]) -> None:
         """Put the means `(D, B, G)` of a chunk of rows into their place.

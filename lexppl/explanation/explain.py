@@ -1,40 +1,10 @@
 """From a fitted explainer to its posterior in ArviZ's layout."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
 from typing import Any
 
-import numpy as np
-import torch
-from pyro.distributions import Unit
-
-from lexppl.argument_checks import int_at_least
 from lexppl.arviz_compatibility import Posterior, posterior_of
-from lexppl.evaluation_mode import evaluating
-from lexppl.explanation.bootstrap_means import with_bootstrap
-from lexppl.explanation.drawless import needs_draws, refuse_drawless
-from lexppl.explanation.draws import RESPONSE, observes_jointly
-from lexppl.explanation.given_program import (
-    as_fitted,
-    refuse_uncovered,
-    sampled_draws,
-    with_samples,
-)
-from lexppl.explanation.listed_masks import ListedMasks
-from lexppl.explanation.meanings import (
-    HELD_OUT,
-    attributes,
-    draws_of_groups,
-    what_likelihoods_are,
-)
-from lexppl.explanation.named_rows import NamedRows, named_rows
-from lexppl.explanation.posterior_arrays import PosteriorArrays
-from lexppl.explanation.program_sites import ProgramSites, sites_of
-from lexppl.explanation.row_plan import OF_ITS_OWN, RowPlan, is_listed, usual_draws
-from lexppl.inference.contexts import keep_parameters_local
-from lexppl.inference.objective.program import ParticleProgram
-from lexppl.inference.predictive import FittedProgram, drawing
-from lexppl.inference.training.result import FitResult
+from lexppl.explanation.explained_rows import Explaining, explained_rows
 
 
 def explain(
@@ -199,121 +169,17 @@ def explain(
         >>> bool((exact == posterior["sample_stats"]["selection_probability"]).all())
         True
     """
-    counts = {"imputations": imputations, "rows_per_chunk": rows_per_chunk}
-    _check_counts(counts, draws, proposals, seed)
-    with ExitStack() as modes:
-        for module in (program, guide):
-            if isinstance(module, torch.nn.Module):
-                modes.enter_context(evaluating(module))
-        result = as_fitted(program, x, guide)
-        rows = named_rows(result, x, y, row_names)
-        for module in (*result.models, *result.guides):
-            if isinstance(module, torch.nn.Module):
-                keep_parameters_local(module)
-        with drawing(seed, rows.x.device):
-            sites = sites_of(result.model, rows.x[:1])
-            if samples is not None:
-                result = with_samples(result, samples, sites, rows.x.dtype)
-            refuse_uncovered(result, sites, rows.arguments(slice(0, 1)))
-        rows.check_response(sites.response)
-        if draws is None:
-            usual = usual_draws(sites, len(rows) * len(result.models))
-            draws = sampled_draws(result.guides[0]) or usual
-        if draws == 0:
-            refuse_drawless(sites, rows.y)
-        if feature_names is None and rows.x.dim() == 2:
-            feature_names = result.feature_names
-        joint, listed = False, None
-        if rows.y is not None:
-            with drawing(seed, rows.x.device):
-                joint, listed = _observed(result, rows, sites, proposals)
-        plan = RowPlan(sites, draws, imputations, proposals, listed, rows_per_chunk, joint)
-        names = (entry_names, feature_names)
-        arrays = PosteriorArrays(
-            result, rows, sites, draws, *names, joint=joint, weighted=listed is None
-        )
-        _draw(result, rows, plan, arrays, seed)
-        attrs = attributes(result, seed)
-        likelihoods = what_likelihoods_are(result, plan, held_out)
-        own = draws_of_groups(result, plan, y is not None, likelihoods)
-        groups = arrays.groups(attrs, own, are_draws=likelihoods is not HELD_OUT)
-    if result.bootstrap is not None:
-        others = explain(
-            result.bootstrap,
-            x,
-            draws=draws if needs_draws(sites, None) else 0,
-            imputations=imputations,
-            seed=seed,
-            rows_per_chunk=rows_per_chunk,
-            row_names=row_names,
-            entry_names=entry_names,
-        )
-        groups["sample_stats"] = with_bootstrap(groups["sample_stats"], others)
-    return posterior_of(groups, attrs)
-
-
-def _draw(
-    result: FitResult, rows: NamedRows, plan: RowPlan, arrays: PosteriorArrays, seed: int
-) -> None:
-    """Fill the arrays, chain by chain."""
-    sites, device = plan.sites, rows.x.device
-    for chain, (model, guide) in enumerate(zip(result.models, result.guides, strict=True)):
-        with drawing(_chain_seed(seed, chain), device):
-            program = FittedProgram(
-                model,
-                guide,
-                rows.arguments(slice(0, plan.rows_at_once(rows, False))),
-                plan.draws,
-                outer=sites.has_outer_latents,
-                plates=sites.row_plates,
-            )
-            arrays.write_shared(chain, program.shared([site.name for site in sites.shared]))
-            plan.draw(program, rows, arrays, chain)
-        if rows.y is not None:
-            with drawing(_chain_seed(seed, chain, 1), device):
-                plan.draw_given_y(program, rows, arrays, chain)
-
-
-def _check_counts(
-    counts: dict[str, int], draws: int | None, proposals: float | None, seed: int
-) -> None:
-    for name, count in counts.items():
-        int_at_least(name, count)
-    if draws is not None:
-        int_at_least("draws", draws, 0)
-    if proposals is not None and not is_listed(proposals):
-        int_at_least("proposals", proposals)
-    int_at_least("seed", seed, 0)
-
-
-def _observed(
-    result: FitResult, rows: NamedRows, sites: ProgramSites, proposals: float | None
-) -> tuple[bool, ListedMasks | None]:
-    """Whether the program observes all rows in one, and all of its masks where they are asked for,
-    or are no more than would be proposed for each draw.
-
-    Raises:
-        ValueError: it does not observe y inside its particle plates, or its masks cannot be listed.
-    """
-    few = rows.arguments(slice(0, 2))
-    run = ParticleProgram(result.models[0], result.guides[0], few).run()
-    observed = [site for site, _ in run.weighted if site.observed]
-    if not any(site.name == RESPONSE or isinstance(site.distribution, Unit) for site in observed):
-        raise ValueError(
-            "y is given, and the program has no site 'y' inside mask_particles() to observe it, "
-            f"nor a pyro.factor; it observes {[site.name for site in observed]}"
-        )
-    joint = observes_jointly(run)
-    if is_listed(proposals):
-        return joint, ListedMasks(run, sites, joint)
-    if proposals is None and sites.has_outer_latents:
-        with suppress(ValueError):
-            listed = ListedMasks(run, sites, joint)
-            return joint, listed if len(listed) <= OF_ITS_OWN else None
-    return joint, None
-
-
-def _chain_seed(seed: int, *place: int) -> int:
-    """Seeds of independent streams for the chains."""
-    state = np.random.SeedSequence(seed, spawn_key=place).generate_state(1, np.uint64)
-    return int(state[0] >> np.uint64(1))
+    how = Explaining(
+        guide=guide,
+        samples=samples,
+        draws=draws,
+        imputations=imputations,
+        seed=seed,
+        rows_per_chunk=rows_per_chunk,
+        entry_names=entry_names,
+        feature_names=feature_names,
+        proposals=proposals,
+        held_out=held_out,
+    )
+    found = explained_rows(program, x, y, how, row_names=row_names)
+    return posterior_of(found.groups, found.attrs)

@@ -41,6 +41,8 @@ class PosteriorArrays:
         features: names of the columns of x, or None.
         joint: whether the program observes all rows in one.
         weighted: whether masks given y are resampled by importance, and not listed.
+        part: whether these are some rows of a longer table: what is a mean over rows is then kept
+            as a sum, and E[z | x, θ] by row is left out.
 
     Raises:
         ValueError: names of another number.
@@ -57,8 +59,10 @@ class PosteriorArrays:
         *,
         joint: bool = False,
         weighted: bool = True,
+        part: bool = False,
     ) -> None:
         self._rows = rows
+        self._divisor = 1 if part else len(rows)
         self._sites = sites
         self._shared = {site.name for site in sites.shared}
         self._of_weights = WEIGHTED if weighted else LISTED
@@ -74,7 +78,7 @@ class PosteriorArrays:
             self._coordinates |= dict(zip(EVENT, map(range, rows.x.shape[1:]), strict=True))
         self._layout = ArvizLayout(self._coordinates)
         self._evidence: LogLikelihood | None = None
-        self._drawn_means = DrawnMeans(self._layout, self._shared)
+        self._drawn_means = DrawnMeans(self._layout, self._shared, by_row=not part)
         given = (False,) if rows.y is None else (False, True)
         for with_y in given:
             for site in sites.masks:
@@ -105,13 +109,13 @@ class PosteriorArrays:
             mask = drawn.masks[site.name]
             layout[group, site.name].put((chain, slice(None), rows), mask)
             shares = layout[group, self._named(site, "importance", group)]
-            shares.values[chain] += mask.sum(1, dtype=torch.float64).cpu().numpy() / len(self._rows)
+            shares.values[chain] += mask.sum(1, dtype=torch.float64).cpu().numpy() / self._divisor
             size = layout[group, self._named(site, "size", group)]
             size.put((chain, slice(None), rows), mask.sum(-1))
             mean = layout["sample_stats", self._mean_name(site, given_y)]
             mean.put((chain, rows), drawn.means[site.name])
         if drawn.means_by_draw is not None and not given_y:
-            self._drawn_means.write(chain, rows, len(self._rows), drawn.means_by_draw)
+            self._drawn_means.write(chain, rows, self._divisor, drawn.means_by_draw)
         if drawn.y is not None:
             layout[predictive, "y"].put((chain, slice(None), rows), drawn.y)
         by_row = {
@@ -124,6 +128,30 @@ class PosteriorArrays:
                 layout[place].put((chain, rows), values)
         if drawn.log_evidence is not None and self._evidence is not None:
             self._evidence.write(chain, rows, drawn.log_evidence)
+
+    @property
+    def over_rows(self) -> list[tuple[str, str]]:
+        """The groups and names of what is a mean over rows."""
+        given = (False,) if self._rows.y is None else (False, True)
+        shares = [
+            (GROUPS[with_y][0], self._named(site, "importance", GROUPS[with_y][0]))
+            for with_y in given
+            for site in self._sites.masks
+        ]
+        return shares + self._drawn_means.over_rows
+
+    def take_sums(self, chain: int) -> dict[tuple[str, str], np.ndarray]:
+        """What a chain's sums over rows have come to since they were last taken; they begin anew.
+
+        Args:
+            chain: of the fit.
+        """
+        taken = {}
+        for place in self.over_rows:
+            held = self._layout[place].values[chain]
+            taken[place] = held.copy()
+            held[...] = 0.0
+        return taken
 
     def write_shared(self, chain: int, values: Mapping[str, Tensor]) -> None:
         """Put the draws `(D, *value)` of the latents that rows share into their place."""

@@ -1,6 +1,7 @@
 """How much is drawn of each row, and of how many rows at once."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from lexppl.explanation.drawless import no_draws, stated_means
@@ -73,11 +74,16 @@ class RowPlan:
         return rows_at_once(rows.x, particles, self.most_rows, self.sites.widest, self.sites.layers)
 
     def draw(
-        self, program: FittedProgram, rows: NamedRows, arrays: PosteriorArrays, chain: int
+        self,
+        program: FittedProgram,
+        rows: NamedRows,
+        arrays: PosteriorArrays,
+        chain: int,
+        block: slice,
     ) -> None:
-        """Draw a chain's masks given x alone, chunk by chunk."""
+        """Draw a chain's masks of a block of rows given x alone, chunk by chunk."""
         names = [site.name for site in self.sites.masks]
-        for chunk in row_chunks(len(rows), self.rows_at_once(rows, False)):
+        for chunk in _chunks(block, self.rows_at_once(rows, False)):
             args = (rows.x[chunk], None)
             if self.draws == 0:
                 drawn = no_draws(stated_means(program, args, names))
@@ -87,14 +93,19 @@ class RowPlan:
             arrays.write(chain, chunk, drawn)
 
     def draw_given_y(
-        self, program: FittedProgram, rows: NamedRows, arrays: PosteriorArrays, chain: int
+        self,
+        program: FittedProgram,
+        rows: NamedRows,
+        arrays: PosteriorArrays,
+        chain: int,
+        block: slice,
     ) -> None:
-        """Draw a chain's masks given x and y, chunk by chunk."""
+        """Draw a chain's masks of a block of rows given x and y, chunk by chunk."""
         names = [site.name for site in self.sites.masks]
         listed = self.listed
         imputations = self.imputations if listed is None else 1
         runs_of = program.proposing() if listed is None else program
-        for chunk in row_chunks(len(rows), self.rows_at_once(rows, True)):
+        for chunk in _chunks(block, self.rows_at_once(rows, True)):
             x, y = rows.arguments(chunk)
             if y is None:
                 raise ValueError("masks given y need y")
@@ -112,6 +123,11 @@ class RowPlan:
                 for run, count in runs_of.runs((x, y), imputations, masks=self.masks, draw=give)
             ]
             arrays.write(chain, chunk, together(parts), given_y=True)
+
+
+def _chunks(block: slice, size: int) -> Iterator[slice]:
+    for chunk in row_chunks(block.stop - block.start, size):
+        yield slice(block.start + chunk.start, block.start + chunk.stop)
 
 
 def is_listed(proposals: float | None) -> bool:

@@ -18,8 +18,19 @@ class HasRows(Protocol):
     y: Any
 
 
+@runtime_checkable
+class HasBatches(Protocol):
+    """Anything that gives its rows in batches, as :class:`lexppl.data.ParquetRows` does: `(x, y)`
+    of tensors, shuffled by torch's random state where that is asked for, all rows each time."""
+
+    def __len__(self) -> int: ...
+
+    def batches(self, size: int, shuffle: bool) -> Iterator[tuple[Any, ...]]: ...
+
+
 Data = Any
-"""A data set with `x` and `y`, a tuple of tensors or arrays `(x, y)`, or a `DataLoader`."""
+"""A data set with `x` and `y`, a tuple of tensors or arrays `(x, y)`, a `DataLoader`, or rows that
+are read batch by batch."""
 
 
 @dataclass(frozen=True)
@@ -72,20 +83,32 @@ def _slices(columns: tuple[Tensor, ...], size: int) -> Iterator[tuple[Tensor, ..
 
 @dataclass(frozen=True)
 class LoadedRows:
-    """The batches of a torch `DataLoader`, on the loader's own terms."""
+    """The batches of a torch `DataLoader`, on the loader's own terms, or of rows that are read
+    batch by batch.
+
+    Args:
+        loader: a `DataLoader`, or what has batches.
+        dtype: floating type that the latter are converted to: files have none of their own.
+    """
 
     loader: Any
+    dtype: torch.dtype | None = None
     by_replicate: ClassVar[bool] = False
 
     def __len__(self) -> int:
-        return len(self.loader.dataset)
+        loader = self.loader
+        return len(loader) if isinstance(loader, HasBatches) else len(loader.dataset)
 
     @property
     def device(self) -> torch.device:
         return torch.device("cpu")
 
     def batches(self, size: int, shuffle: bool) -> Iterator[tuple[Tensor, ...]]:
-        """The loader's batches; their size and order are the loader's."""
+        """The loader's batches; their size and order are the loader's, if it is a `DataLoader`."""
+        if isinstance(self.loader, HasBatches):
+            for columns in self.loader.batches(size, shuffle):
+                yield tuple(_in_type(column, self.dtype) for column in columns)
+            return
         for batch in self.loader:
             yield tuple(batch) if isinstance(batch, list | tuple) else (batch,)
 
@@ -98,7 +121,7 @@ def rows_of(
     Tensors are taken as they are; arrays become tensors of the model's type.
 
     Args:
-        data: a data set, `(x, y)` or a loader.
+        data: a data set, `(x, y)`, a loader or rows that are read batch by batch.
         dtype: floating type of the model, to which arrays are converted.
         name: what the data is called in errors.
         one_class: whether all labels may be one: a posterior given them has its prior, a predictor
@@ -115,10 +138,17 @@ def rows_of(
     """
     if isinstance(data, DataLoader):
         if not hasattr(data.dataset, "__len__"):
-            raise TypeError(f"{name}: the loader's data set has no length, which the bound needs")
+            raise TypeError(
+                f"{name}: the loader's data set has no length, which the bound needs: give "
+                f"{type(data.dataset).__name__} a __len__ that returns the number of rows"
+            )
         if len(data.dataset) == 0:
             raise ValueError(f"{name} has no rows")
         return LoadedRows(data)
+    if isinstance(data, HasBatches):
+        if len(data) == 0:
+            raise ValueError(f"{name} has no rows")
+        return LoadedRows(data, dtype)
     if isinstance(data, HasRows):
         data = (data.x, data.y)
     if isinstance(data, Tensor | np.ndarray):
@@ -139,6 +169,11 @@ def rows_of(
     if len(columns) > 1 and not one_class:
         _refuse_one_class(columns[1], name)
     return TensorRows(columns)
+
+
+def _in_type(column: Any, dtype: torch.dtype | None) -> Tensor:
+    tensor = torch.as_tensor(column)
+    return tensor.to(dtype) if tensor.is_floating_point() else tensor
 
 
 def _tensor(column: Any, dtype: torch.dtype, name: str) -> Tensor:

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+import torch.distributed
 
 from lexppl.extras import extra_library
 from lexppl.inference.training.loop import Epoch
@@ -44,7 +45,10 @@ class TensorBoardLog:
         self._writer: Any = None
 
     def __call__(self, epoch: Epoch) -> None:
-        """Write an epoch."""
+        """Write an epoch; of processes that share a fit, the first writes."""
+        group = torch.distributed
+        if group.is_available() and group.is_initialized() and group.get_rank() > 0:
+            return
         if self._writer is None:
             library = extra_library("torch.utils.tensorboard", "tensorboard")
             self._writer = library.SummaryWriter(str(self.folder))

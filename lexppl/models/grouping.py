@@ -80,17 +80,17 @@ class Grouping(Configured, nn.Module):
 
         Args:
             shape: of an image, `(C, H, W)`.
-            size: p; 1 for one entry a pixel.
+            size: p; 1 for one entry a pixel, at most the longer side.
 
         Raises:
-            ValueError: another shape, a size below 1.
+            ValueError: another shape, a size below 1 or above the longer side.
 
         Example:
             >>> Grouping.patches((3, 5, 5), 2).names[-1]
             'r3 c3'
         """
         _, height, width = image_shape(shape)
-        size = int_at_least("size", size)
+        size = patch_side("size", size, shape)
         rows, columns = -(-height // size), -(-width // size)
         return cls(
             [r // size * columns + c // size for r in range(height) for c in range(width)],
@@ -218,6 +218,32 @@ class Grouping(Configured, nn.Module):
         batch = values.shape[: values.dim() - len(self.event_shape)]
         summed = values.new_zeros(*batch, self.entries)
         return summed.index_add(-1, self.index, values.reshape(*batch, -1))
+
+
+def patch_side(name: str, given: Any, shape: Sequence[int]) -> int:
+    """A patch's checked side, in pixels: one larger than the image is one entry for all of it, and
+    was hardly meant.
+
+    Args:
+        name: of the argument.
+        given: its value.
+        shape: of the image, `(C, H, W)`.
+
+    Raises:
+        ValueError: another shape, a side below 1 or above the image's longer one.
+
+    Example:
+        >>> patch_side("patches", 4, (1, 8, 8))
+        4
+    """
+    _, height, width = image_shape(shape)
+    side = int_at_least(name, given)
+    if side > max(height, width):
+        raise ValueError(
+            f"{name} must be at most {max(height, width)}, as the images are {height} × {width} "
+            f"pixels; it is {side}"
+        )
+    return side
 
 
 def sizes(name: str, shape: Any) -> tuple[int, ...]:

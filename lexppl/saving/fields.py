@@ -85,6 +85,7 @@ def result_fields(described: Mapping[str, Any]) -> dict[str, Any]:
         "rows": _tuple(
             _read(described, "rows", _or_none(_is_pair), "two counts or null", optional=True)
         ),
+        "steps": _read(described, "steps", _or_none(_is_index), "a count or null", optional=True),
     }
 
 

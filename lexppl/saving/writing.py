@@ -108,6 +108,7 @@ def _described(result: FitResult) -> dict[str, Any]:
         SAMPLER: _sampler(result.sampler),
         "compiled": None if result.compiled is None else result.compiled.as_json(),
         "rows": None if result.rows is None else list(result.rows),
+        "steps": result.steps,
         "history": {name: values.tolist() for name, values in vars(result.history).items()},
     }
 

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lexppl.models import Grouping, slic_segments
+from lexppl.models import Grouping, images, slic_segments
 from lexppl.saving import describe, rebuild
 
 SMALL = st.integers(1, 7)
@@ -17,6 +17,7 @@ SMALL = st.integers(1, 7)
 @settings(deadline=None, max_examples=60)
 @given(SMALL, SMALL, st.integers(1, 3), SMALL)
 def test_patches_are_squares_counted_from_the_upper_left(height, width, channels, size):
+    size = min(size, max(height, width))
     grouping = Grouping.patches((channels, height, width), size)
     rows, columns = -(-height // size), -(-width // size)
     assert grouping.entries == rows * columns
@@ -111,6 +112,8 @@ def test_slic_finds_segments_that_are_alike():
         (lambda: Grouping.patches(4, 2), "must be a shape"),
         (lambda: Grouping.patches((1, 4, 0), 2), "a size of the shape of an image"),
         (lambda: Grouping.patches((1, 4, 4), 0), "size must be a whole number of at least 1"),
+        (lambda: Grouping.patches((1, 4, 6), 7), "size must be at most 6.*4 × 6 pixels; it is 7"),
+        (lambda: images((1, 8, 8), patches=20), "patches must be at most 8.*it is 20"),
         (lambda: Grouping.superpixels(torch.zeros(1, 2, 2)), r"must be a map \(H, W\)"),
         (lambda: Grouping.superpixels([[0.5, 1.0]]), "whole numbers; some are fractions"),
         (lambda: Grouping([0, 1, 2], event_shape=(1, 2, 2)), "groups must be 4 for rows.*or 4"),

@@ -49,7 +49,7 @@ class Replicates:
             refuse_other_stages([one.stages for one in copies])
         self.numbers = replicate_hyperparameters(copies) if differ else []
         learned = [n for n, p in self.template.named_parameters() if p.requires_grad]
-        tracked = _tracked_buffers(self.template)
+        tracked = tracked_buffers(self.template)
         if self.count > 1:
             tracked += [n for n in _fitted_buffers(self.template) if n not in tracked]
         given = differing_tensors(copies, learned) if differ else []
@@ -295,7 +295,7 @@ def _own_objects(copies: list[TrainingModules]) -> dict[tuple[str, str], list[An
     }
 
 
-def _tracked_buffers(module: nn.Module) -> list[str]:
+def tracked_buffers(module: nn.Module) -> list[str]:
     """Names of the buffers that training itself moves: running statistics."""
     names = []
     for prefix, part in module.named_modules():

@@ -1,6 +1,7 @@
 """Fit a program: check what is given, train replicates of it, and hand back the best states."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,8 @@ from lexppl.inference.system import System
 from lexppl.inference.training.checkpoints import Checkpoints, KeptStates
 from lexppl.inference.training.collapse import report_collapse
 from lexppl.inference.training.compiled.compiled_terms import Backend
+from lexppl.inference.training.distributed import processes_of, refuse_processes
+from lexppl.inference.training.distributed_start import agree_together, begin_alike
 from lexppl.inference.training.divided_rows import divided_rows
 from lexppl.inference.training.finished_fit import parted, result_of
 from lexppl.inference.training.fit_arguments import (
@@ -101,6 +104,7 @@ def fit(
     callbacks: Iterable[Callback] = (),
     checkpoint: str | Path | Checkpoints | None = None,
     compile: bool | Backend = False,
+    distributed: Any = None,
     progress: Progress = True,
 ) -> FitResult:
     """Fit a Pyro program by minimising an objective over epochs, and keep the best state.
@@ -117,7 +121,8 @@ def fit(
             A list of R of them is R replicates, which may differ in numbers (λ, k, a constant to
             impute) and in given tensors, and are trained at once all the same.
         train: a data set with `x` and `y`, a tuple `(x, y)` of tensors or arrays, a
-            `DataLoader`, or with :class:`ReplicateData` one data set for each replicate.
+            `DataLoader`, :class:`lexppl.data.ParquetRows` of files larger than memory, or with
+            :class:`ReplicateData` one data set for each replicate.
         valid: the same for validation, a share of the training rows to set apart, or None. The
             best epoch is the one with the least validation loss, under the objective at the end
             of its schedules and with the same draws at every epoch. A fifth where nobody says, and
@@ -206,6 +211,16 @@ def fit(
             compiler needed. Graphs are checked against the program from the first on; what cannot
             be compiled is run as it is, and a warning and `FitResult.compiled` say why. A callback
             must not change the program meanwhile.
+        distributed: whether processes that `torchrun` has started share the fit: each learns from
+            its part of every batch, and together they do what one does with the whole batch, draws
+            apart, which each has of its own (:class:`SharedStep`). Each is given the same rows and
+            arguments; all have the same result, callbacks are called in each, and the first alone
+            shows and warns. None to share where a `torch.distributed` process group is initialised,
+            and to refuse where `torchrun` has started several processes and there is none; True to
+            share in any case, by a group that is then initialised; a group, to share among its
+            processes; False for a fit of its own in each. Device of rows and model is the user's:
+            on CUDA that of `LOCAL_RANK`. What a program computes over a batch's rows together, such
+            as batch norm, it computes over a process's part.
         progress: show a progress bar, on a terminal or in a notebook, and nothing elsewhere;
             "lines" for a line an epoch on standard error, as a run's log has it; False for nothing.
 
@@ -216,6 +231,7 @@ def fit(
         ValueError, TypeError: a mistake in data or arguments, before any training; among them a
             checkpoint of another fit, or one that is damaged.
         FloatingPointError: a first epoch of which no step has a finite loss and gradient.
+        RuntimeError: another process that shares the fit has failed or ended.
 
     Example:
         >>> from lexppl.models import (LEX, MLP, CategoricalLikelihood, GaussianImputer,
@@ -230,6 +246,7 @@ def fit(
     check_progress(progress)
     if inference is not None:
         refuse_training_arguments(fit, locals())
+        refuse_processes(distributed)
         return sampled_fit(model, train, inference, seed=seed, progress=bool(progress))
     asked = dict(locals())
     where = None if checkpoint is None else Checkpoints.of(checkpoint)
@@ -266,7 +283,9 @@ def fit(
         check_bootstrap(bootstrap, several, train, valid, row_weights)
         row_weights = DIRICHLET
     replicates = counted + bootstrap
-    with seeded(seed), program_settings(validate=False):
+    processes = processes_of(distributed)
+    joined = nullcontext() if processes is None else processes.joined()
+    with seeded(seed), program_settings(validate=False), joined:
         given = [guide] if stages is None or callable(stages) else guides_of(stages)
         set_up_guides(given, models, train)
         copies = copies_of(builders, replicates, given, folds)
@@ -287,8 +306,14 @@ def fit(
         for name, some in (("rows to learn from", rows), ("validation rows", held_out)):
             refuse_rows(copies[0].stages, some, name, replicates)
         kept = None
+        if processes is not None:
+            begin_alike(processes, copies, learned_rows, held_out)
+        if where is not None or processes is not None:
+            identity = identity_of(asked, copies, learned_rows, held_out)
         if where is not None:
-            kept = KeptStates(where, identity_of(asked, copies, learned_rows, held_out))
+            kept = KeptStates(where, identity, 0 if processes is None else processes.rank)
+        if processes is not None:
+            agree_together(processes, identity, kept)
         fit_to_rows(copies, learned_rows, seed)
         runner = Replicates(copies, differ=several)
         _check_devices(runner, rows)
@@ -309,6 +334,7 @@ def fit(
                 decays,
                 kept,
                 compiled,
+                processes,
             )
             plan = [
                 (
@@ -329,10 +355,11 @@ def fit(
     result.compiled = None if compiled is None else compiled.record
     if bootstrap:
         result = parted(result, counted, sample_weight is not None)
-    report_collapse(result.collapse)
-    report_skipped([*loop.skipped.count], loop.skipped.ended)
-    if is_posterior:
-        warn_if_moving(result)
+    if processes is None or processes.leads:
+        report_collapse(result.collapse)
+        report_skipped([*loop.skipped.count], loop.skipped.ended)
+        if is_posterior:
+            warn_if_moving(result)
     return result
 
 

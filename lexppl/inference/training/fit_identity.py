@@ -30,7 +30,7 @@ LONGEST = 64
 """Of lists whose numbers are told one by one."""
 TOLD_ELSEWHERE = {
     *("model", "guide", "objective", "stages", "train", "valid", "row_weights", "sample_weight"),
-    *("replicates", "inference", "callbacks", "progress", "checkpoint"),
+    *("replicates", "inference", "callbacks", "progress", "checkpoint", "distributed"),
 }
 """Arguments of `fit` that the modules and the rows tell of, and those that move no bit."""
 NOT_TOLD = ("_pyro", "_parameters", "_buffers", "_modules", "_backward", "_forward", "_state_dict")

@@ -4,7 +4,8 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -21,6 +22,9 @@ from lexppl.inference.stages import LossTerm, OptimizerFactory, Stage, TrainingM
 from lexppl.inference.training.best_states import BestStates
 from lexppl.inference.training.checkpoints import KeptStates
 from lexppl.inference.training.compiled.compiled_terms import CompiledTerms
+from lexppl.inference.training.distributed import Processes
+from lexppl.inference.training.distributed_rows import Dealt, refuse_unshared
+from lexppl.inference.training.distributed_step import OwnDraws, shared_step
 from lexppl.inference.training.epoch_loss import EpochLoss
 from lexppl.inference.training.first_look import FirstLook, runs_alike_plainly
 from lexppl.inference.training.loop_state import Course, LoopStates
@@ -38,6 +42,8 @@ from lexppl.inference.training.weight_decay import (
     parameters_with_a_prior,
     spare_from_decay,
 )
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -90,6 +96,8 @@ class TrainingLoop:
     """Where the fit's state is written; None for nowhere."""
     compiled: CompiledTerms | None = None
     """Finds gradients by graphs; None where the programs themselves are run."""
+    processes: Processes | None = None
+    """Those that share the rows of each batch; None for one by itself."""
     interrupted: bool = False
     records: list[tuple[np.ndarray, np.ndarray, int, float]] = field(default_factory=list)
 
@@ -104,9 +112,12 @@ class TrainingLoop:
         """Minimise each stage's terms for its epochs, and put its best state back."""
         total = sum(epochs for _, epochs, _ in plan)
         self._states = None if self.kept is None else LoopStates(self, self.kept)
-        begin = 0 if self._states is None else self._states.begin(plan)
+        begin = 0
+        if (states := self._states) is not None:
+            begin = self._each(lambda: states.begin(plan))
         cut_short = False
-        with epochs_shown(progress, total, len(self.records)) as bar:
+        leads = self.processes is None or self.processes.leads
+        with epochs_shown(progress if leads else False, total, len(self.records)) as bar:
             for number, (stage, epochs, optimizer) in list(enumerate(plan))[begin:]:
                 cut_short = self._stage(number, stage, epochs, optimizer, bar)
                 if self.interrupted or self.skipped.ended is not None:
@@ -128,8 +139,8 @@ class TrainingLoop:
         best = BestStates(self.runner, unseen=self.held_out is None or stage.keeps_last)
         settled = max(term.objective.settled for term in stage.terms)
         course = Course(number, step, scheduler, best)
-        if self._states is not None:
-            self._states.enter(course)
+        if (states := self._states) is not None:
+            self._each(lambda: states.enter(course))
         first, start = len(self.records) - course.epochs, time.perf_counter()
         self._seen = EpochLoss((), 1.0)
         cut_short = False
@@ -153,13 +164,12 @@ class TrainingLoop:
                 bar.update()
                 skipped = self.skipped.count.tolist()
                 seen = Epoch(at, number, reached, train, valid, self.runner.snapshot, skipped)
-                answers = [call(seen) for call in self.callbacks]
-                self.interrupted = any(answer is True for answer in answers)
+                self.interrupted = self._is_to_end(seen)
                 lost_patience = self.patience is not None and course.waited >= self.patience
                 ends = self.interrupted or lost_patience or self.skipped.ended is not None
                 course.epochs, course.ended = epoch + 1, ends
-                if self._states is not None:
-                    self._states.epoch_over(course)
+                if states is not None:
+                    self._each(partial(states.epoch_over, course))
                 if course.ended:
                     break
         except KeyboardInterrupt:
@@ -180,7 +190,7 @@ class TrainingLoop:
                     "has a parameter that requires a gradient"
                 )
         names = sorted(set().union(*learned))
-        spared = self._first_step(stage)
+        spared = self._each(lambda: self._first_step(stage))
         optimizer = make_optimizer([runner.parameters[name] for name in names])
         spare_from_decay(
             optimizer,
@@ -210,7 +220,30 @@ class TrainingLoop:
             clip_norm=self.clip_norm,
             part_decay=part_decay,
             compiled=self.compiled,
+            shared=None
+            if self.processes is None
+            else shared_step(
+                self.processes,
+                runner,
+                self.rows,
+                [*(runner.parameters[name] for name in names), *tuned],
+                terms=len(stage.terms),
+                seed=self.seed,
+            ),
         )
+
+    def _each(self, work: Callable[[], T]) -> T:
+        """What is done here; where processes share the fit, once all have done it."""
+        return work() if self.processes is None else self.processes.each(work)
+
+    def _is_to_end(self, seen: Epoch) -> bool:
+        """Whether a callback says so, in any process."""
+
+        def ask() -> bool:
+            answers = [call(seen) for call in self.callbacks]
+            return any(answer is True for answer in answers)
+
+        return ask() if self.processes is None else self.processes.any(ask)
 
     def _loss_of(self, step: TrainingStep) -> np.ndarray:
         """The mean loss of an epoch's steps so far by replicate; those that were skipped are
@@ -233,7 +266,12 @@ class TrainingLoop:
         """Run each term once with every check on, and keep nothing of it but the names of the
         parameters that no weight decay may move."""
         first = batches_with_weights(self.rows, self.batch_size, shuffle=False)
-        batch, weights = next(first)
+        if self.processes is None:
+            batch, weights = next(first)
+        else:
+            # The first one's share in each process: all see the same, and it is never empty.
+            dealt = Dealt.among(self.rows, 0, self.processes.count)
+            batch, weights, _ = dealt.of(*next(first))
         template = self.runner.template
         buffers = {n: (b, b._version, b.clone()) for n, b in template.named_buffers()}
         spared: set[str] = set()
@@ -272,6 +310,8 @@ class TrainingLoop:
                 self._rows_plates[id(term)] = plate
                 if weights is not None:
                     refuse_unweighted(term, plate)
+                if self.processes is not None:
+                    refuse_unshared(term, look, plate, batch)
                 term.objective.refuse_uncovered(look.model, look.guide)
                 held = parameters_with_a_prior(term, look.model)
                 spared |= {names[id(parameter)] for parameter in held if id(parameter) in names}
@@ -306,6 +346,8 @@ class TrainingLoop:
         steps = max(1, math.ceil(len(self.rows) / self.batch_size))
         self._seen = seen = EpochLoss([moved.term for moved in step.terms], step.total)
         batches = batches_with_weights(self.rows, self.batch_size, shuffle=True)
+        if step.shared is not None:
+            step.shared.draws.begin(len(self.records))
         for number, (batch, weights) in enumerate(batches):
             at = (epoch + min(number / steps, 1.0)) / epochs
             size = batch_rows(self.rows, batch)
@@ -318,19 +360,41 @@ class TrainingLoop:
         weight where they have weights."""
         if self.held_out is None:
             return np.full(self.runner.count, np.nan)
+        held_out = self.held_out
+        if self.processes is None:
+            return self._held_out_loss(term, held_out, None, self.seed).cpu().numpy()
+        rank, count = self.processes.rank, self.processes.count
+        dealt = Dealt.among(held_out, rank, count)
+        seed = OwnDraws(self.seed, rank, held_out.device).seed_of(None)
+        total = self.processes.sum_of(
+            lambda: self._held_out_loss(term, held_out, dealt, seed), self._no_losses
+        )
+        return total.cpu().numpy()
+
+    def _no_losses(self) -> Tensor:
+        return next(iter(self.runner.parameters.values())).new_zeros(self.runner.count)
+
+    def _held_out_loss(
+        self, term: LossTerm, held_out: Rows | WeightedRows, dealt: Dealt | None, seed: int
+    ) -> Tensor:
+        """The validation loss, or this process's part in it, `(R,)`."""
         runner = self.runner
         objective = term.objective.at(1.0)
         runner.template.eval()
-        total: Tensor | float = 0.0
-        rows, own = len(self.held_out), self.held_out.by_replicate
-        weight = self.held_out.total if isinstance(self.held_out, WeightedRows) else None
+        total = self._no_losses()
+        rows, own = len(held_out), held_out.by_replicate
+        weight = held_out.total if isinstance(held_out, WeightedRows) else None
         plate = self._rows_plates[id(term)]
         at_once = max(self.batch_size, 1000)
-        with seeded(self.seed, self.held_out.device):
-            for batch, weights in batches_with_weights(self.held_out, at_once, shuffle=False):
-                size = batch_rows(self.held_out, batch)
+        with seeded(seed, held_out.device):
+            for batch, weights in batches_with_weights(held_out, at_once, shuffle=False):
+                if dealt is not None:
+                    batch, weights, _ = dealt.of(batch, weights)
+                size = batch_rows(held_out, batch)
+                if not size:
+                    continue
                 with self._plain_calls, self._scaled(term, rows, size):
                     loss = runner.losses(term, objective, batch, own, weights, plate)
                 share = size / rows**2 if weight is None else size / rows / weight
                 total = total + loss * share
-        return total.cpu().numpy() if isinstance(total, Tensor) else np.zeros(0)
+        return total

@@ -158,7 +158,8 @@ class LoopStates:
             restore_optimizer(course.step.tuner, state["tuner"])
         if course.scheduler is not None:
             course.scheduler.load_state_dict(state["scheduler"])
-        self._put_back_random(state["random"][self._kept.rank])
+        # There may be more processes than there were.
+        self._put_back_random(state["random"][min(self._kept.rank, len(state["random"]) - 1)])
 
     def epoch_over(self, course: Course) -> None:
         """Write the state, where it is time to.

@@ -18,6 +18,10 @@ from lexppl.inference.training.compiled.record import CompiledSteps
 from lexppl.inference.training.response_checks import likelihood_of, refuse_responses
 from lexppl.summary import Summarised, Summary, counted, in_range, parts_of, short, some_of
 
+FEW_STEPS = 100
+"""With fewer, a fit is told to be short: of tables of 1,000 rows more than half of the features
+were kept with a probability from .1 to .9 after 96 steps, and none was settled after 48."""
+
 
 @dataclass
 class History:
@@ -59,6 +63,7 @@ class FitResult(Summarised):
         row_weights: "dirichlet" where each replicate has its own random weights of the rows, so
             that their spread is over rows too; "given" where the user gave weights; else None.
         rows: how many rows were learned from and held out, or None where that is not known.
+        steps: of the optimizer, in all; None of rows of a loader, and of files of before.
         modules: all modules of all terms, for each replicate.
         bootstrap: B more fits of the same model to the same rows, each with random weights of
             theirs (`fit(bootstrap=B)`): by their spread, intervals are told. None without.
@@ -86,6 +91,7 @@ class FitResult(Summarised):
     class_names: tuple[str, ...] | None = None
     row_weights: str | None = None
     rows: tuple[int, int] | None = None
+    steps: int | None = None
     modules: list[nn.Module] = field(default_factory=list, repr=False)
     bootstrap: FitResult | None = field(default=None, repr=False)
     sampler: SamplerRecord | None = field(default=None, repr=False)
@@ -199,6 +205,8 @@ class FitResult(Summarised):
             told.append(self.ended)
         elif np.any(self.skipped_steps):
             told.append(f"{counted(int(np.sum(self.skipped_steps)), 'step')} skipped, not finite")
+        if self.steps is not None and self.steps < FEW_STEPS:
+            told.append(f"{counted(self.steps, 'step')}: too few to settle")
         return [*told, "interrupted"] if self.interrupted else told
 
     def subset(self, places: Sequence[int]) -> Self:

@@ -25,7 +25,7 @@ from lexppl.inference.training.response_checks import holds_labels, refuse_respo
 from lexppl.inference.training.result import FitResult, History
 from lexppl.summary import counted
 
-READ = ("model", "train", "inference", "seed", "progress", "valid")
+READ = ("model", "train", "inference", "seed", "distributed", "progress", "valid")
 """The arguments of `fit` that mean something to an inference."""
 
 

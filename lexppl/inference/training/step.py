@@ -17,7 +17,9 @@ from lexppl.inference.replicates.replicates import Replicates
 from lexppl.inference.schedules import Schedule
 from lexppl.inference.schedules import at as at_progress
 from lexppl.inference.stages import LossTerm
+from lexppl.inference.training.distributed_step import SharedStep
 from lexppl.inference.training.step_guard import StepGuard
+from lexppl.inference.training.step_rows import StepRows
 from lexppl.inference.training.weight_decay import PartDecay
 
 
@@ -53,23 +55,6 @@ class TermGradients:
     controls: Sequence[Tensor | None] = ()
 
 
-@dataclass(frozen=True)
-class StepRows:
-    """The rows of one step, and how far the stage is.
-
-    Args:
-        batch: the columns.
-        weights: of the rows, `(R, B)`, or None.
-        size: B.
-        at: the progress, in [0, 1].
-    """
-
-    batch: tuple[Tensor, ...]
-    weights: Tensor | None
-    size: int
-    at: float
-
-
 @dataclass
 class TrainingStep:
     """What a stage does with each batch.
@@ -88,6 +73,7 @@ class TrainingStep:
         part_decay: the weight decay by part, where it is not the optimizer's.
         compiled: finds a term's gradients by graphs, given the step, the term and the rows; None
             for the program itself.
+        shared: what adds the processes' shares of a batch up; None for one process.
     """
 
     runner: Replicates
@@ -102,6 +88,7 @@ class TrainingStep:
     clip_norm: float | None = None
     part_decay: PartDecay | None = None
     compiled: Callable[["TrainingStep", MovedTerm, StepRows], TermGradients] | None = None
+    shared: SharedStep | None = None
 
     def __post_init__(self) -> None:
         tuners = [] if self.tuner is None else [self.tuner]
@@ -129,7 +116,11 @@ class TrainingStep:
             for group in self.optimizer.param_groups:
                 group["lr"] = at_progress(self.rate, at)
         rows = StepRows(batch, weights, size, at)
-        losses = [self._differentiate(moved, rows) for moved in self.terms]
+        if self.shared is None:
+            losses = self._differentiate_all(rows)
+        else:
+            joints = sum(bool(moved.controls) for moved in self.terms)
+            losses = self.shared.losses(self._differentiate_all, rows, joints)
         if self.clip_norm is not None:
             held = [p for group in self.optimizer.param_groups for p in group["params"]]
             _clip(held, self.clip_norm, self.runner.count)
@@ -137,6 +128,10 @@ class TrainingStep:
             self.part_decay.add()
         self.guard.step(losses)
         return losses
+
+    def _differentiate_all(self, rows: StepRows) -> list[Tensor]:
+        """Leave the terms' gradients with the parameters; the losses, `(R,)` of each."""
+        return [self._differentiate(moved, rows) for moved in self.terms]
 
     def _differentiate(self, moved: MovedTerm, rows: StepRows) -> Tensor:
         """Add a term's gradients to what its parameters have; its loss, `(R,)`."""
@@ -171,7 +166,10 @@ class TrainingStep:
         gradients = _gradients(
             loss, parameters, term.weight, self.total, create_graph=bool(controls)
         )
-        of_controls = gradient_of_square(gradients, controls) if controls else ()
+        of_controls: tuple[Tensor | None, ...] = ()
+        if controls:
+            whole = None if self.shared is None else self.shared.joint(parameters, gradients)
+            of_controls = gradient_of_square(gradients, controls, whole)
         return TermGradients(loss.detach(), gradients, of_controls)
 
 
@@ -213,10 +211,27 @@ def _add(parameters: list[Tensor], gradients: Sequence[Tensor | None]) -> None:
 
 
 def gradient_of_square(
-    gradients: Sequence[Tensor | None], controls: list[Tensor]
+    gradients: Sequence[Tensor | None],
+    controls: list[Tensor],
+    whole: Sequence[Tensor | None] | None = None,
 ) -> tuple[Tensor | None, ...]:
-    """Gradient of the squared gradient in what does not move its mean: that of its variance."""
-    squares = [g.square().sum() for g in gradients if g is not None and g.requires_grad]
+    """Gradient of the squared gradient in what does not move its mean: that of its variance.
+
+    Args:
+        gradients: of the loss.
+        controls: what does not move its mean.
+        whole: the gradients of which those are a part; None where they are all. `2 Σ G · g` has
+            the part's share of the derivative of `Σ G²`.
+    """
+    if whole is None:
+        squares = [g.square().sum() for g in gradients if g is not None and g.requires_grad]
+    else:
+        pairs = zip(gradients, whole, strict=True)
+        squares = [
+            2.0 * (g * all_of.detach()).sum()
+            for g, all_of in pairs
+            if g is not None and all_of is not None and g.requires_grad
+        ]
     if not squares:
         return (None,) * len(controls)
     found: tuple[Tensor | None, ...] = torch.autograd.grad(

@@ -15,7 +15,7 @@ from lexppl.models.architectures.flattened import Flattened
 from lexppl.models.architectures.torchvision_networks import NETWORKS, TorchvisionNetwork
 from lexppl.models.architectures.unet import UNet
 from lexppl.models.architectures.weights import initial_weights
-from lexppl.models.grouping import Grouping, image_shape
+from lexppl.models.grouping import Grouping, image_shape, patch_side
 from lexppl.models.networks import MLP
 
 CONVOLUTIONAL = "convolutional"
@@ -218,8 +218,8 @@ def images(
         batch_norm: whether both have batch norm; of torchvision's the selector alone.
 
     Raises:
-        ValueError: another shape, both patches and a grouping, a grouping of other images or whose
-            channels differ, an unknown predictor.
+        ValueError: another shape, patches larger than an image, both patches and a grouping, a
+            grouping of other images or whose channels differ, an unknown predictor.
 
     Example:
         >>> from lexppl.systems import lex
@@ -295,10 +295,11 @@ def image_grouping(
         grouping: in its place.
 
     Raises:
-        ValueError: both, one of other rows, or whose channels differ.
+        ValueError: both, one of other rows, or whose channels differ; patches larger than an
+            image.
     """
     if grouping is None:
-        return Grouping.patches(shape, patches)
+        return Grouping.patches(shape, patch_side("patches", patches, shape))
     if patches != 1:
         raise ValueError("give either patches, or a grouping, which says which pixels are one")
     if grouping.event_shape != shape:

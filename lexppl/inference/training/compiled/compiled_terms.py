@@ -92,6 +92,8 @@ class CompiledTerms:
         """
         objective = moved.term.objective.at(rows.at)
         known = self._terms.setdefault(id(moved.term), _OfTerm())
+        if step.shared is not None and moved.controls and known.reason is None:
+            self._give_up(moved, known, "its control is tuned on the gradient of all processes")
         moving = None if known.reason is not None else objective.moving
         if known.reason is None and moving is None:
             name = type(objective).__name__
@@ -162,7 +164,7 @@ class CompiledTerms:
             # Compiling costs as much as thousands of steps; a last smaller batch has one an epoch.
             if self.backend == "graph" or known.compiled_rows != shapes:
                 return _Graph(traced, traced.graph, False)
-            inputs = [value.detach() for value in graph_inputs(step, rows, moving.numbers)]
+            inputs: list[Any] = [v.detach() for v in graph_inputs(step, rows, moving.numbers)]
             try:
                 return _Graph(traced, _compiled(traced.graph, inputs), True)
             except Exception as error:
@@ -230,7 +232,7 @@ def _shapes(rows: StepRows) -> Hashable:
     return rows.size, rows.weights is None, *((column.shape, column.dtype) for column in given)
 
 
-def _compiled(graph: GraphModule, inputs: list[Tensor]) -> Callable[..., Any]:
+def _compiled(graph: GraphModule, inputs: list[Any]) -> Callable[..., Any]:
     """A graph as machine code, whose random numbers are torch's own.
 
     By inductor itself: `torch.compile` would look at each of some twenty inputs before each step,

@@ -40,8 +40,8 @@ class RepeatedDraws:
     again, which are the ones that the generator would make.
 
     Raises:
-        NotTraceableError: what is drawn after going back is of another kind or shape, or depends on a
-            tensor's values.
+        NotTraceableError: what is drawn after going back is of another kind or shape, or depends
+            on a tensor's values.
 
     Example:
         >>> from lexppl.inference.random_state import random_state, set_random_state

@@ -101,8 +101,8 @@ def traced_term(
         numbers: of it that are inputs, by name.
 
     Raises:
-        NotTraceableError: the program reads the fit's progress as a number, or goes back to a random
-            state in a way that cannot be repeated.
+        NotTraceableError: the program reads the fit's progress as a number, or goes back to a
+            random state in a way that cannot be repeated.
         Exception: whatever the program, or torch, raises where its tensors have no values.
     """
     runner = step.runner

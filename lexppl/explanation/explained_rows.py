@@ -1,0 +1,309 @@
+"""The groups of a posterior: of all rows that are given, or of a part of a longer table."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+import xarray as xr
+from pyro.distributions import Unit
+from torch import Tensor
+
+from lexppl.argument_checks import int_at_least
+from lexppl.arviz_compatibility import posterior_of
+from lexppl.evaluation_mode import evaluating
+from lexppl.explanation.bootstrap_means import with_bootstrap
+from lexppl.explanation.drawless import needs_draws, refuse_drawless
+from lexppl.explanation.draws import RESPONSE, observes_jointly
+from lexppl.explanation.given_program import (
+    as_fitted,
+    refuse_uncovered,
+    sampled_draws,
+    with_samples,
+)
+from lexppl.explanation.listed_masks import ListedMasks
+from lexppl.explanation.meanings import (
+    HELD_OUT,
+    attributes,
+    draws_of_groups,
+    what_likelihoods_are,
+)
+from lexppl.explanation.named_rows import NamedRows, named_rows
+from lexppl.explanation.posterior_arrays import PosteriorArrays
+from lexppl.explanation.program_sites import ProgramSites, sites_of
+from lexppl.explanation.row_plan import OF_ITS_OWN, RowPlan, is_listed, usual_draws
+from lexppl.inference.contexts import keep_parameters_local, seed_generators
+from lexppl.inference.objective.program import ParticleProgram
+from lexppl.inference.predictive import FittedProgram, drawing, row_chunks
+from lexppl.inference.training.result import FitResult
+
+BLOCK = 1000
+"""Rows of a longer table that are drawn from one seed: their number says which."""
+
+Sums = dict[tuple[str, str], np.ndarray]
+"""Of a block's rows, by group and name, `(chain, …)`."""
+
+
+@dataclass(frozen=True)
+class Explaining:
+    """How rows are explained: the arguments of :func:`lexppl.explain` but the rows."""
+
+    guide: Any = None
+    samples: Mapping[str, Any] | None = None
+    draws: int | None = None
+    imputations: int = 1
+    seed: int = 0
+    rows_per_chunk: int = 1000
+    entry_names: Sequence[str] | None = None
+    feature_names: Sequence[str] | None = None
+    proposals: float | None = None
+    held_out: bool = False
+
+    def check(self) -> None:
+        """Refuse counts below 1.
+
+        Raises:
+            ValueError: such counts.
+        """
+        int_at_least("imputations", self.imputations)
+        int_at_least("rows_per_chunk", self.rows_per_chunk)
+        if self.draws is not None:
+            int_at_least("draws", self.draws, 0)
+        if self.proposals is not None and not is_listed(self.proposals):
+            int_at_least("proposals", self.proposals)
+        int_at_least("seed", self.seed, 0)
+
+
+@dataclass(frozen=True)
+class TablePart:
+    """Which rows of a longer table are explained.
+
+    Args:
+        block: the number of the first block, from 0.
+        first: x and y of the table's first rows, a block or less: what all rows share is drawn as
+            it is drawn with them.
+    """
+
+    block: int
+    first: tuple[Tensor, Tensor | None]
+
+
+@dataclass(frozen=True)
+class ExplainedRows:
+    """The groups of a posterior.
+
+    Args:
+        groups: by ArviZ's names.
+        attrs: what is said of all.
+        sums: of a part of a table, for each of its blocks what its rows add to means over rows,
+            which in the groups are 0.
+    """
+
+    groups: dict[str, xr.Dataset]
+    attrs: dict[str, Any]
+    sums: list[Sums] = field(default_factory=list)
+
+
+def explained_rows(
+    program: Any,
+    x: Any,
+    y: Any,
+    how: Explaining,
+    *,
+    row_names: Sequence[Any] | None = None,
+    part: TablePart | None = None,
+) -> ExplainedRows:
+    """The groups of :func:`lexppl.explain`.
+
+    The rows of a part of a table are drawn in blocks of :data:`BLOCK`, by the rows' numbers in the
+    table, each from a seed of its own, so that they are the same whichever part they come in; those
+    of the first block are drawn as `explain` draws them.
+
+    Args:
+        program, x, y, row_names: of `explain`.
+        how: its other arguments.
+        part: which part of a table these rows are; None where they are all.
+
+    Raises:
+        ValueError, TypeError, FloatingPointError: as `explain`.
+    """
+    how.check()
+    draws, feature_names = how.draws, how.feature_names
+    with ExitStack() as modes:
+        for module in (program, how.guide):
+            if isinstance(module, torch.nn.Module):
+                modes.enter_context(evaluating(module))
+        result = as_fitted(program, x, how.guide)
+        rows = named_rows(result, x, y, row_names)
+        if part is not None:
+            start = part.block * BLOCK
+            rows = replace(rows, names=range(start, start + len(rows)))
+        for module in (*result.models, *result.guides):
+            if isinstance(module, torch.nn.Module):
+                keep_parameters_local(module)
+        with drawing(how.seed, rows.x.device):
+            sites = sites_of(result.model, rows.x[:1])
+            if how.samples is not None:
+                result = with_samples(result, how.samples, sites, rows.x.dtype)
+            refuse_uncovered(result, sites, rows.arguments(slice(0, 1)))
+        rows.check_response(sites.response)
+        if draws is None:
+            usual = usual_draws(sites, len(rows) * len(result.models))
+            draws = sampled_draws(result.guides[0]) or usual
+        if draws == 0:
+            refuse_drawless(sites, rows.y)
+        if feature_names is None and rows.x.dim() == 2:
+            feature_names = result.feature_names
+        first = rows.arguments(slice(0, None)) if part is None else part.first
+        joint, listed = False, None
+        if rows.y is not None:
+            with drawing(how.seed, rows.x.device):
+                joint, listed = _observed(result, first, sites, how.proposals)
+        if joint and part is not None:
+            raise ValueError(
+                "the program observes all rows in one, so that their masks given y are drawn "
+                "together: explain as many rows as fit at once, or without y"
+            )
+        most = how.rows_per_chunk
+        plan = RowPlan(sites, draws, how.imputations, how.proposals, listed, most, joint)
+        names = (how.entry_names, feature_names)
+        arrays = PosteriorArrays(
+            result,
+            rows,
+            sites,
+            draws,
+            *names,
+            joint=joint,
+            weighted=listed is None,
+            part=part is not None,
+        )
+        sums = _draw(result, rows, plan, arrays, how.seed, part, first)
+        attrs = attributes(result, how.seed)
+        likelihoods = what_likelihoods_are(result, plan, how.held_out)
+        own = draws_of_groups(result, plan, y is not None, likelihoods)
+        groups = arrays.groups(attrs, own, are_draws=likelihoods is not HELD_OUT)
+    if result.bootstrap is not None:
+        of_bootstrap = replace(
+            how,
+            guide=None,
+            samples=None,
+            draws=draws if needs_draws(sites, None) else 0,
+            feature_names=None,
+            proposals=None,
+            held_out=False,
+        )
+        first_x = None if part is None else replace(part, first=(part.first[0], None))
+        others = explained_rows(
+            result.bootstrap, x, None, of_bootstrap, row_names=row_names, part=first_x
+        )
+        groups["sample_stats"] = with_bootstrap(
+            groups["sample_stats"], posterior_of(others.groups, others.attrs)
+        )
+    return ExplainedRows(groups, attrs, sums)
+
+
+def _draw(
+    result: FitResult,
+    rows: NamedRows,
+    plan: RowPlan,
+    arrays: PosteriorArrays,
+    seed: int,
+    part: TablePart | None,
+    first: tuple[Tensor, Tensor | None],
+) -> list[Sums]:
+    """Fill the arrays, chain by chain; of a part of a table the sums of each block."""
+    sites, device = plan.sites, rows.x.device
+    few = slice(0, plan.rows_at_once(rows, False))
+    given = (first[0][few], None if rows.y is None or first[1] is None else first[1][few])
+    sums: dict[int, dict[tuple[str, str], list[np.ndarray]]] = {}
+    for chain, (model, guide) in enumerate(zip(result.models, result.guides, strict=True)):
+        with drawing(_chain_seed(seed, chain), device):
+            program = FittedProgram(
+                model,
+                guide,
+                given,
+                plan.draws,
+                outer=sites.has_outer_latents,
+                plates=sites.row_plates,
+            )
+            arrays.write_shared(chain, program.shared([site.name for site in sites.shared]))
+            for number, block in _blocks(len(rows), part):
+                if number:
+                    seed_generators(_chain_seed(seed, chain, 0, number))
+                plan.draw(program, rows, arrays, chain, block)
+                _take(sums, number, arrays, chain, part)
+        if rows.y is not None:
+            with drawing(_chain_seed(seed, chain, 1), device):
+                for number, block in _blocks(len(rows), part):
+                    if number:
+                        seed_generators(_chain_seed(seed, chain, 1, number))
+                    plan.draw_given_y(program, rows, arrays, chain, block)
+                    _take(sums, number, arrays, chain, part, again=True)
+    return [{place: np.stack(of) for place, of in one.items()} for _, one in sorted(sums.items())]
+
+
+def _blocks(rows: int, part: TablePart | None) -> Iterator[tuple[int, slice]]:
+    """The blocks of the rows, with their numbers in the table; all in one where it is no part."""
+    if part is None:
+        yield 0, slice(0, rows)
+        return
+    for place, block in enumerate(row_chunks(rows, BLOCK)):
+        yield part.block + place, block
+
+
+def _take(
+    sums: dict[int, dict[tuple[str, str], list[np.ndarray]]],
+    number: int,
+    arrays: PosteriorArrays,
+    chain: int,
+    part: TablePart | None,
+    again: bool = False,
+) -> None:
+    """Take a block's sums over rows out of the arrays; those given y are the second of a chain."""
+    if part is None:
+        return
+    held = sums.setdefault(number, {})
+    for place, values in arrays.take_sums(chain).items():
+        if again:
+            held[place][chain] += values
+        else:
+            held.setdefault(place, []).append(values)
+
+
+def _observed(
+    result: FitResult,
+    first: tuple[Tensor, Tensor | None],
+    sites: ProgramSites,
+    proposals: float | None,
+) -> tuple[bool, ListedMasks | None]:
+    """Whether the program observes all rows in one, and all of its masks where they are asked for,
+    or are no more than would be proposed for each draw.
+
+    Raises:
+        ValueError: it does not observe y inside its particle plates, or its masks cannot be listed.
+    """
+    x, y = first
+    few = (x[:2], None if y is None else y[:2])
+    run = ParticleProgram(result.models[0], result.guides[0], few).run()
+    observed = [site for site, _ in run.weighted if site.observed]
+    if not any(site.name == RESPONSE or isinstance(site.distribution, Unit) for site in observed):
+        raise ValueError(
+            "y is given, and the program has no site 'y' inside mask_particles() to observe it, "
+            f"nor a pyro.factor; it observes {[site.name for site in observed]}"
+        )
+    joint = observes_jointly(run)
+    if is_listed(proposals):
+        return joint, ListedMasks(run, sites, joint)
+    if proposals is None and sites.has_outer_latents:
+        with suppress(ValueError):
+            listed = ListedMasks(run, sites, joint)
+            return joint, listed if len(listed) <= OF_ITS_OWN else None
+    return joint, None
+
+
+def _chain_seed(seed: int, *place: int) -> int:
+    """Seeds of independent streams for the chains, and for the blocks of a table."""
+    state = np.random.SeedSequence(seed, spawn_key=place).generate_state(1, np.uint64)
+    return int(state[0] >> np.uint64(1))

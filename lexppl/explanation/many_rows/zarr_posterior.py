@@ -1,0 +1,196 @@
+"""A posterior in a Zarr store, written row by row range and opened lazily."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from lexppl.arviz_compatibility import Posterior, posterior_of
+from lexppl.extras import extra_library
+
+EXTRA = "dask"
+ROW = "row"
+DIMENSIONS = "_ARRAY_DIMENSIONS"
+"""Where xarray looks for the names of an array's dimensions, in stores of the second format, which
+all versions of Zarr read."""
+
+
+def open_posterior(path: str | Path, chunks: Any = None) -> Posterior:
+    """Open a posterior that :func:`explain_to_zarr` wrote; values are read as they are asked for.
+
+    Args:
+        path: the store.
+        chunks: None for numpy arrays, read when they are used; `{}` for Dask arrays of the store's
+            own chunks, over which means and the like are taken chunk by chunk.
+
+    Returns:
+        `arviz.InferenceData` with ArviZ 0.2x, `xarray.DataTree` with ArviZ 1.x.
+
+    Raises:
+        FileNotFoundError: no store there.
+        ImportError: Zarr is not installed.
+    """
+    extra_library("zarr", EXTRA)
+    if not Path(path).is_dir():
+        raise FileNotFoundError(f"there is no Zarr store {str(path)!r}")
+    tree = xr.open_datatree(Path(path), engine="zarr", chunks=chunks)
+    groups = {str(name): group.to_dataset() for name, group in tree.children.items()}
+    attrs = {str(name): value for name, value in tree.attrs.items()}
+    return posterior_of(groups, attrs)
+
+
+class ZarrPosterior:
+    """The store of a posterior whose rows come in parts.
+
+    Args:
+        path: a folder.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def create(
+        self,
+        groups: Mapping[str, xr.Dataset],
+        attrs: Mapping[str, Any],
+        total: int,
+        rows_per_chunk: int,
+    ) -> None:
+        """Make all arrays, and write what is not of rows.
+
+        Args:
+            groups: of the first rows.
+            attrs: what is said of all.
+            total: N, or the number of the first rows where it is not known.
+            rows_per_chunk: of the store.
+        """
+        root = self._open("w")
+        root.attrs.update(_plain(attrs))
+        for name, group in groups.items():
+            made = root.create_group(name)
+            made.attrs.update(_plain(group.attrs))
+            for variable, held in group.variables.items():
+                shape = tuple(total if d == ROW else n for d, n in held.sizes.items())
+                chunk = tuple(
+                    min(rows_per_chunk, total) if d == ROW else max(1, n)
+                    for d, n in held.sizes.items()
+                )
+                # Without a value for what is missing: to xarray a zero would be NaN.
+                array = made.create_array(
+                    str(variable), shape=shape, chunks=chunk, dtype=held.dtype, fill_value=None
+                )
+                array.attrs.update({**_plain(held.attrs), DIMENSIONS: list(map(str, held.dims))})
+                if ROW not in held.dims:
+                    array[...] = held.values
+
+    def grow(self, total: int) -> None:
+        """Make room for more rows, where their number was not known.
+
+        Args:
+            total: N by now.
+        """
+        for array in self._of_rows():
+            where = array.attrs[DIMENSIONS].index(ROW)
+            if array.shape[where] < total:
+                array.resize(tuple(total if i == where else n for i, n in enumerate(array.shape)))
+
+    def write(self, groups: Mapping[str, xr.Dataset], start: int) -> str:
+        """Write some rows.
+
+        Args:
+            groups: of these rows.
+            start: the number of the first.
+
+        Returns:
+            a hash of what was written.
+
+        Raises:
+            ValueError: arrays of another type or shape than those of the first rows.
+            OSError: the store cannot be written.
+        """
+        digest = hashlib.sha256()
+        root = self._open("r+")
+        for name in sorted(groups):
+            for variable, held in sorted(_variables(groups[name]), key=lambda item: item[0]):
+                if ROW not in held.dims:
+                    continue
+                array = root[f"{name}/{variable}"]
+                rows = held.sizes[ROW]
+                where = _range(held.dims, start, start + rows)
+                values = np.ascontiguousarray(held.values)
+                # Zarr drops in silence what is beyond an array's end.
+                expected = tuple(
+                    min(rows, n - start) if dim == ROW else n
+                    for dim, n in zip(held.dims, array.shape, strict=True)
+                )
+                if array.dtype != values.dtype or expected != values.shape:
+                    raise ValueError(
+                        f"{name}/{variable} of rows {start} to {start + rows - 1} is "
+                        f"{values.dtype} of shape {values.shape}, and of the first rows "
+                        f"{array.dtype} of shape {expected}: explain these rows by themselves"
+                    )
+                array[where] = values
+                digest.update(f"{name}/{variable}".encode())
+                digest.update(values.tobytes())
+        return digest.hexdigest()
+
+    def digest(self, start: int, rows: int) -> str:
+        """The hash of rows that are there, as :meth:`write` returned it.
+
+        Args:
+            start: the number of the first.
+            rows: how many.
+        """
+        digest = hashlib.sha256()
+        for name, variable, array in sorted(self._named(), key=lambda item: item[:2]):
+            values = np.ascontiguousarray(
+                array[_range(array.attrs[DIMENSIONS], start, start + rows)]
+            )
+            digest.update(f"{name}/{variable}".encode())
+            digest.update(values.tobytes())
+        return digest.hexdigest()
+
+    def finish(self, means: Mapping[tuple[str, str], np.ndarray]) -> None:
+        """Write what is a mean over all rows, and the list of all arrays, by which stores open.
+
+        Args:
+            means: by group and name.
+        """
+        zarr = extra_library("zarr", EXTRA)
+        root = self._open("r+")
+        for (group, name), values in means.items():
+            root[f"{group}/{name}"][...] = values
+        zarr.consolidate_metadata(str(self.path))
+
+    def _named(self) -> Iterator[tuple[str, str, Any]]:
+        """The arrays of rows, with their groups and names."""
+        for name, group in self._open("r+").groups():
+            for variable, array in group.arrays():
+                if ROW in array.attrs[DIMENSIONS]:
+                    yield name, variable, array
+
+    def _of_rows(self) -> Iterator[Any]:
+        for _, _, array in self._named():
+            yield array
+
+    def _open(self, mode: str) -> Any:
+        zarr = extra_library("zarr", EXTRA)
+        return zarr.open_group(str(self.path), mode=mode, zarr_format=2)
+
+
+def _range(dims: Any, start: int, stop: int) -> tuple[slice, ...]:
+    return tuple(slice(start, stop) if dim == ROW else slice(None) for dim in dims)
+
+
+def _variables(group: xr.Dataset) -> list[tuple[str, xr.Variable]]:
+    return [(str(name), held) for name, held in group.variables.items()]
+
+
+def _plain(attrs: Mapping[Any, Any]) -> dict[str, Any]:
+    """Attributes as JSON has them."""
+    return {str(n): v.item() if isinstance(v, np.generic) else v for n, v in attrs.items()}

@@ -1,0 +1,189 @@
+"""What tells one setting, model or data set from another: a hash of all that is in it."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import suppress
+from functools import partial
+from pathlib import PurePath
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+OF_TORCH = frozenset(vars(nn.Module()))
+"""What every module has beside its own attributes."""
+
+
+def fingerprint(value: Any) -> str:
+    """A hash of a value: 32 letters, the same in every process and on every machine.
+
+    It is of numbers, words, tensors, arrays, tables; of modules by their class, weights and
+    settings; of functions by their code, their defaults and what they close over (not by the global
+    names that they read); of other objects by their class and attributes.
+
+    Args:
+        value: anything of these.
+
+    Raises:
+        TypeError: what cannot be told from another, such as a generator, by its place.
+
+    Example:
+        >>> fingerprint({"k": 3}) == fingerprint({"k": 3}), fingerprint({"k": 3.0}) == fingerprint(
+        ...     {"k": 3})
+        (True, False)
+        >>> fingerprint(torch.zeros(2)) == fingerprint(torch.zeros(3))
+        False
+        >>> fingerprint({"rows": object()})
+        Traceback (most recent call last):
+        TypeError: it['rows'] is a object, which cannot be told from another; give numbers, words,
+        arrays, tensors, modules or functions
+    """
+    found = hashlib.sha256()
+    for part in _parts(value, "it", ()):
+        # The length first, so that no two sequences of parts run together alike.
+        found.update(f"{len(part)}:".encode())
+        found.update(part)
+    return found.hexdigest()[:32]
+
+
+def _parts(value: Any, place: str, above: tuple[int, ...]) -> Iterator[bytes]:
+    """What a value consists of, in order."""
+    if value is None or isinstance(value, bool | int | str | PurePath):
+        yield f"{type(value).__name__}={value}".encode()
+    elif isinstance(value, float):
+        yield f"float={'nan' if math.isnan(value) else value.hex()}".encode()
+    elif isinstance(value, bytes):
+        yield value
+    elif isinstance(value, Tensor):
+        yield from _tensor(value)
+    elif isinstance(value, np.ndarray | np.generic):
+        yield from _array(np.asarray(value), place, above)
+    elif isinstance(value, pd.DataFrame | pd.Series | pd.Index):
+        yield from _table(value, place, above)
+    elif isinstance(value, torch.dtype | torch.device | CodeType):
+        yield from (
+            _code(value, place, above) if isinstance(value, CodeType) else [str(value).encode()]
+        )
+    elif id(value) in above:
+        # An object that holds itself is told by how far up it stands.
+        yield f"above={above[::-1].index(id(value))}".encode()
+    else:
+        yield from _held(value, place, (*above, id(value)))
+
+
+def _held(value: Any, place: str, above: tuple[int, ...]) -> Iterator[bytes]:
+    """Of what holds other values."""
+    if isinstance(value, Mapping):
+        yield f"mapping={len(value)}".encode()
+        for name, one in value.items():
+            yield from _parts(name, place, above)
+            yield from _parts(one, f"{place}[{name!r}]", above)
+    elif isinstance(value, Set):
+        yield f"set={len(value)}".encode()
+        yield from sorted(fingerprint(one).encode() for one in value)
+    elif isinstance(value, Sequence):
+        yield f"{type(value).__name__}={len(value)}".encode()
+        for number, one in enumerate(value):
+            yield from _parts(one, f"{place}[{number}]", above)
+    elif isinstance(value, type):
+        yield f"class={value.__module__}.{value.__qualname__}".encode()
+    elif isinstance(value, partial):
+        yield from _parts((value.func, value.args, value.keywords), place, above)
+    elif isinstance(value, MethodType):
+        yield from _parts((value.__func__, value.__self__), place, above)
+    elif isinstance(value, FunctionType):
+        yield from _function(value, place, above)
+    elif isinstance(value, BuiltinFunctionType):
+        yield f"function={value.__module__}.{value.__qualname__}".encode()
+    elif isinstance(value, nn.Module):
+        yield from _module(value, place, above)
+    else:
+        yield from _object(value, place, above)
+
+
+def _object(value: Any, place: str, above: tuple[int, ...]) -> Iterator[bytes]:
+    """Of what is told by its attributes, or by what it says of itself."""
+    if hasattr(value, "told_apart_by"):
+        yield from _parts((type(value), value.told_apart_by()), place, above)
+        return
+    slots = [name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())]
+    if not (hasattr(value, "__dict__") or slots):
+        yield from _parts((type(value), _pickled_state(value, place)), place, above)
+        return
+    # What was computed from the rest and kept is no part of it.
+    own = {n: v for n, v in getattr(value, "__dict__", {}).items() if not _is_kept(value, n)}
+    own |= {name: getattr(value, name) for name in slots if hasattr(value, name)}
+    yield from _parts((type(value), own), place, above)
+
+
+def _pickled_state(value: Any, place: str) -> Any:
+    """What pickling keeps of an object without attributes, such as scikit-learn's trees."""
+    with suppress(TypeError):
+        reduced = value.__reduce_ex__(4)
+        if isinstance(reduced, tuple) and any(one is not None for one in reduced[2:3]):
+            return reduced[1:3]
+    raise TypeError(
+        f"{place} is a {type(value).__name__}, which cannot be told from another; give numbers, "
+        "words, arrays, tensors, modules or functions"
+    )
+
+
+def _is_kept(value: Any, name: str) -> bool:
+    return type(getattr(type(value), name, None)).__name__ == "cached_property"
+
+
+def _module(value: nn.Module, place: str, above: tuple[int, ...]) -> Iterator[bytes]:
+    """Of a module: the classes and settings of all its parts, and its weights."""
+    for path, part in value.named_modules():
+        yield path.encode()
+        yield from _parts(type(part), place, above)
+        for name, setting in sorted(vars(part).items()):
+            # What Pyro keeps of a call is no setting.
+            if name in OF_TORCH or name.startswith("_pyro") or isinstance(setting, nn.Module):
+                continue
+            yield name.encode()
+            yield from _parts(setting, f"{place}.{path}.{name}", above)
+    for name, tensor in value.state_dict().items():
+        yield name.encode()
+        yield from _tensor(tensor)
+
+
+def _tensor(value: Tensor) -> Iterator[bytes]:
+    held = value.detach().cpu().contiguous()
+    yield f"tensor={held.dtype}{tuple(held.shape)}".encode()
+    yield held.reshape(-1).view(torch.uint8).numpy().tobytes() if held.numel() else b""
+
+
+def _array(value: np.ndarray, place: str, above: tuple[int, ...]) -> Iterator[bytes]:
+    yield f"array={value.dtype.str}{value.shape}".encode()
+    if value.dtype.hasobject:
+        yield from _parts(value.tolist(), place, above)
+    else:
+        yield np.ascontiguousarray(value).tobytes()
+
+
+def _table(
+    value: pd.DataFrame | pd.Series | pd.Index, place: str, above: tuple[int, ...]
+) -> Iterator[bytes]:
+    names = list(value.columns) if isinstance(value, pd.DataFrame) else [value.name]
+    kinds = list(value.dtypes) if isinstance(value, pd.DataFrame) else [value.dtype]
+    yield from _parts((names, list(map(str, kinds))), place, above)
+    yield from _array(pd.util.hash_pandas_object(value).to_numpy(), place, above)
+
+
+def _function(value: FunctionType, place: str, above: tuple[int, ...]) -> Iterator[bytes]:
+    yield f"function={value.__module__}.{value.__qualname__}".encode()
+    cells = [cell.cell_contents for cell in value.__closure__ or ()]
+    own = (value.__code__, value.__defaults__, value.__kwdefaults__, cells)
+    yield from _parts(own, place, above)
+
+
+def _code(value: CodeType, place: str, above: tuple[int, ...]) -> Iterator[bytes]:
+    yield value.co_code
+    yield from _parts((value.co_names, value.co_varnames, value.co_consts), place, above)

@@ -1,0 +1,43 @@
+"""A small fitted explainer and rows of several blocks for it."""
+
+import warnings
+from functools import cache
+
+import torch
+
+from lexppl.inference import CollapseWarning, fit
+from lexppl.systems import lex
+
+ROWS = 3400
+"""Three blocks of 1,000 and a part of a fourth."""
+
+
+@cache
+def rows():
+    x = torch.randn(ROWS, 4, generator=torch.Generator().manual_seed(1))
+    return x, (x[:, 0] > 0).long()
+
+
+@cache
+def fitted(**settings):
+    x, y = rows()
+    system = lex(4, classes=2, penalty=0.02, hidden=(4,), predictor_hidden=(4,))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CollapseWarning)
+        return fit(system, (x[:200], y[:200]), epochs=2, progress=False, **settings)
+
+
+def assert_same(one, other):
+    """Every group, variable, dimension and bit, of posteriors."""
+    from lexppl.arviz_compatibility import group_names, group_of
+
+    assert set(group_names(one)) == set(group_names(other))
+    for name in group_names(one):
+        left, right = group_of(one, name).load(), group_of(other, name).load()
+        assert left.attrs == right.attrs
+        assert set(left.variables) == set(right.variables), name
+        for variable in left.variables:
+            assert left[variable].dims == right[variable].dims, variable
+            assert left[variable].dtype == right[variable].dtype, variable
+            assert left[variable].attrs == right[variable].attrs, variable
+            assert left[variable].values.tobytes() == right[variable].values.tobytes(), variable

@@ -1,0 +1,115 @@
+"""Values have one fingerprint if and only if they are alike."""
+
+import subprocess
+import sys
+from functools import partial
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.tree import DecisionTreeClassifier
+
+from lexppl.fingerprint import fingerprint
+from lexppl.models import MLP, ConstantImputer
+from lexppl.systems import lex
+
+
+def scaled(x, by=2):
+    return x * by
+
+
+def closing(over):
+    return lambda x: x + over
+
+
+def tree(depth):
+    x = np.arange(20.0)[:, None]
+    return DecisionTreeClassifier(max_depth=depth, random_state=0).fit(x, x[:, 0] > 9)
+
+
+DIFFERENT = [
+    None,
+    0,
+    0.0,
+    False,
+    "0",
+    b"0",
+    float("nan"),
+    [],
+    (),
+    {},
+    [[1], 2],
+    [1, [2]],
+    [12],
+    [1, 2],
+    ["1", "2"],
+    ["12"],
+    {"a": 1, "b": 2},
+    {"a": 1, "b": 3},
+    {1, 2},
+    range(3),
+    np.zeros(2),
+    np.zeros(2, dtype=np.float32),
+    np.zeros((2, 1)),
+    torch.zeros(2),
+    torch.zeros(2, dtype=torch.float64),
+    torch.zeros(1, 2),
+    torch.float32,
+    pd.DataFrame({"a": [1.0]}),
+    pd.DataFrame({"b": [1.0]}),
+    pd.DataFrame({"a": [2.0]}),
+    MLP(2, 1, (3,), seed=0),
+    MLP(2, 1, (3,), seed=1),
+    MLP(2, 1, (4,), seed=0),
+    ConstantImputer(torch.zeros(2)),
+    ConstantImputer(torch.ones(2)),
+    lex,
+    partial(lex, 3),
+    partial(lex, 4),
+    lex(3, classes=2, k=1),
+    lex(3, classes=2, k=2),
+    lex(3, classes=2, penalty=0.1),
+    scaled,
+    closing(1),
+    closing(2),
+    int,
+    tree(1),
+    tree(2),
+]
+
+
+def test_what_differs_has_another():
+    found = [fingerprint(value) for value in DIFFERENT]
+    assert len(set(found)) == len(DIFFERENT)
+
+
+def test_what_is_alike_has_the_same():
+    assert fingerprint(MLP(2, 1, (3,), seed=0)) == fingerprint(MLP(2, 1, (3,), seed=0))
+    assert fingerprint(closing(1)) == fingerprint(closing(1))
+    assert fingerprint(torch.arange(6)[::2]) == fingerprint(torch.tensor([0, 2, 4]))
+    assert fingerprint(lex(3, classes=2, k=1)) == fingerprint(lex(3, classes=2, k=1))
+    assert fingerprint(tree(2)) == fingerprint(tree(2))
+
+
+def test_it_is_the_same_in_another_process():
+    value = "(partial(lex, 3, classes=2), {'b', 'a', 'c'}, MLP(2, 1, (3,), seed=0))"
+    code = (
+        "from functools import partial\nfrom lexppl.systems import lex\n"
+        "from lexppl.models import MLP\nfrom lexppl.fingerprint import fingerprint\n"
+        f"print(fingerprint({value}))"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    expected = fingerprint((partial(lex, 3, classes=2), {"b", "a", "c"}, MLP(2, 1, (3,), seed=0)))
+    assert ended.stdout.strip() == expected
+
+
+def test_what_holds_itself_ends():
+    value = {"a": 1}
+    value["self"] = value
+    assert fingerprint(value) == fingerprint(value)
+
+
+def test_what_cannot_be_told_is_named():
+    with pytest.raises(TypeError, match=r"it\['rows'\]\[1\] is a generator"):
+        fingerprint({"rows": [1, (i for i in range(3))]})
