@@ -49,8 +49,8 @@ T = TypeVar("T")
 @dataclass(frozen=True)
 class Epoch:
     """What a callback sees after each epoch; losses by replicate, in nats a row, a function that
-    gives copies of all that training moves, by name `(R, …)`, and by replicate the steps so far that
-    were skipped as they were not finite."""
+    gives copies of all that training moves, by name `(R, …)`, and by replicate the steps so far
+    that were skipped, as they were not finite."""
 
     number: int
     stage: int

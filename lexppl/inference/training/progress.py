@@ -46,8 +46,9 @@ class EpochLines(AbstractContextManager[Any]):
         """Write the line of an epoch that is over, at once."""
         self._over += 1
         seconds, self._start = time.perf_counter() - self._start, time.perf_counter()
-        line = f"epoch {self._over:,} of {self._total:,}: {self._told}, {seconds:.1f} s"
-        print(line, file=sys.stderr, flush=True)
+        at = f"epoch {self._over:,} of {self._total:,}"
+        sys.stderr.write(f"{at}: {self._told}, {seconds:.1f} s\n")
+        sys.stderr.flush()
 
 
 def epochs_shown(progress: Progress, total: int, initial: int) -> Any:
