@@ -47,7 +47,7 @@ from lexppl.cli.report.page import write_report
 from lexppl.cli.report.printed import print_findings
 from lexppl.cli.short_warnings import short_warnings
 from lexppl.cli.source import capped, read_source
-from lexppl.cli.standard_error import tell, warn
+from lexppl.cli.standard_error import progress_of, tell, warn
 from lexppl.cli.table_notes import table_notes
 from lexppl.cli.threads import one_thread
 from lexppl.cli.told_by_choice import judge_choice
@@ -255,7 +255,7 @@ def _find(
 def _fit(
     options: argparse.Namespace, plan: FitPlan, source: DividedTable, outputs: Tensor | None
 ) -> Fitted:
-    progress, kept = not options.quiet, checkpoints_of(options)
+    progress, kept = progress_of(options), checkpoints_of(options)
     rows = EncodedRows.of(source.data, source.train_rows, source.valid_rows, outputs)
     full = None
     if plan.needs_full_predictor:
@@ -314,7 +314,7 @@ def _judge(
     """The scores, and whether they are all there; an interrupted fit is scored by itself alone."""
     scores: list[ScoreRow] = []
     curve: SizeCurve | None = None
-    progress = not options.quiet
+    progress = progress_of(options)
     try:
         scores.append(judge_explainer(fitted.result, source, options.seed))
         scores.append(judge_base_rate(source))

@@ -24,6 +24,7 @@ from lexppl.explanation import explain
 from lexppl.explanation.importance_kind import PROBABILITY, kind_of, mask_means
 from lexppl.explanation.mask_groups import masks_of
 from lexppl.inference import Checkpoints, FitResult
+from lexppl.inference.training.progress import Progress
 from lexppl.tabular.fit_plan import FitPlan
 from lexppl.tabular.table_fit import EncodedRows, fit_full_predictor
 
@@ -110,7 +111,7 @@ def judge_full(
     plan: FitPlan,
     source: DividedTable,
     fitted: FittedPredictor | None,
-    progress: bool,
+    progress: Progress,
     checkpoint: Checkpoints | None = None,
 ) -> ScoreRow:
     """A predictor of the labels that sees everything."""
@@ -155,7 +156,7 @@ def agreement(result: FitResult, outputs: Tensor, source: DividedTable, seed: in
 
 
 def fit_judge(
-    plan: FitPlan, source: DividedTable, progress: bool, checkpoint: Checkpoints | None = None
+    plan: FitPlan, source: DividedTable, progress: Progress, checkpoint: Checkpoints | None = None
 ) -> EvalX:
     """Fit EVAL-X on the rows that the explainer was fitted on."""
     return fit_evalx(

@@ -1,6 +1,8 @@
 """One line on standard error: how the work goes, or a warning."""
 
+import argparse
 import sys
+from typing import Literal
 
 
 def tell(message: str, quiet: bool = False) -> None:
@@ -12,3 +14,14 @@ def tell(message: str, quiet: bool = False) -> None:
 def warn(message: str) -> None:
     """Warn in one line."""
     print(f"lexppl: warning: {message}", file=sys.stderr, flush=True)
+
+
+def progress_of(options: argparse.Namespace) -> bool | Literal["lines"]:
+    """How the fits of a command show their progress.
+
+    Args:
+        options: with `quiet`, and with `epoch_lines` where the command has it.
+    """
+    if options.quiet:
+        return False
+    return "lines" if getattr(options, "epoch_lines", False) else True

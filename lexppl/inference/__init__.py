@@ -34,6 +34,7 @@ from lexppl.inference.replicates.replicate_rows import ReplicateData
 from lexppl.inference.schedules import Geometric, Linear, Schedule, WarmUp
 from lexppl.inference.stages import LossTerm, Stage
 from lexppl.inference.system import System
+from lexppl.inference.tensorboard_log import TensorBoardLog
 from lexppl.inference.training.checkpoints import Checkpoints, CheckpointWarning
 from lexppl.inference.training.collapse import CollapseWarning, collapse
 from lexppl.inference.training.cross_fitting import CrossFitted
@@ -87,6 +88,7 @@ __all__ = [
     "Stage",
     "StraightThrough",
     "System",
+    "TensorBoardLog",
     "TunedControl",
     "Unscored",
     "WarmUp",

@@ -28,6 +28,7 @@ from lexppl.evaluation import (
 from lexppl.inference import Checkpoints, FitResult, Stage, System, fit
 from lexppl.inference.contexts import seeded
 from lexppl.inference.training.checkpoints import below
+from lexppl.inference.training.progress import Progress
 from lexppl.models import Grouping, TreePredictor, regime_targets, tree_predictor
 from lexppl.models.regimes import frozen
 from lexppl.summary import Summarised, Summary
@@ -170,7 +171,7 @@ def _some(
 def fit_full_predictor(
     plan: FitPlan,
     rows: EncodedRows,
-    progress: bool = False,
+    progress: Progress = False,
     checkpoint: Checkpoints | None = None,
 ) -> FittedPredictor:
     """Fit the predictor that sees all of x, of what the rows observe, by a plan.
@@ -182,7 +183,7 @@ def fit_full_predictor(
     Args:
         plan: how long and how fast.
         rows: what it is fitted on.
-        progress: show a bar.
+        progress: as in :func:`lexppl.inference.fit`.
         checkpoint: where its state is kept; None for nowhere.
 
     Raises:
@@ -215,7 +216,7 @@ def fit_table(
     black_box: nn.Module | None = None,
     full: FittedPredictor | None = None,
     checkpoint: Checkpoints | None = None,
-    progress: bool = False,
+    progress: Progress = False,
 ) -> TableFit:
     """Fit a method of :data:`lexppl.systems.METHODS` by a plan.
 
@@ -238,7 +239,7 @@ def fit_table(
         full: the predictor that sees all of x, if it is there already.
         checkpoint: where the states of the fits are kept, each in a folder of its own below; None
             for nowhere. An inference keeps none.
-        progress: show progress bars.
+        progress: as in :func:`lexppl.inference.fit`.
 
     Raises:
         ValueError, TypeError: settings that the method cannot take; a penalty to be chosen without

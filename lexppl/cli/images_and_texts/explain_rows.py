@@ -44,7 +44,7 @@ from lexppl.cli.options.image_and_text_options import TEXTS, kind_of_data
 from lexppl.cli.options.plan_options import device_of
 from lexppl.cli.outputs import IMPORTANCE, OUTPUTS, POSTERIOR, REPORT, ROWS
 from lexppl.cli.short_warnings import short_warnings
-from lexppl.cli.standard_error import tell, warn
+from lexppl.cli.standard_error import progress_of, tell, warn
 from lexppl.data import TextDataset
 from lexppl.evaluation.learned import base_frequencies, gain_over_base_rate
 from lexppl.evaluation.prediction import predictive
@@ -87,7 +87,7 @@ def run_explain_rows(options: argparse.Namespace, command: Sequence[str]) -> int
         plan = plan_of_rows(options, source)
         if source.data.left_out:
             tell(source.data.left_out, options.quiet)
-        fitted = fit_rows(plan, source, options.quiet, checkpoints_of(options))
+        fitted = fit_rows(plan, source, progress_of(options), checkpoints_of(options))
         write_model(folder, fitted.result, source, source.keep)
         with what_follows(folder) as rest:
             found, complete = _find(options, source, fitted, command)
@@ -152,10 +152,10 @@ def _judge(
         full = fitted.full
         if full is None:
             tell("fitting a predictor that sees everything", quiet)
-            full = fit_full(plan, source, not quiet, checkpoints_of(options))
+            full = fit_full(plan, source, progress_of(options), checkpoints_of(options))
         scores.append(score_full(full, source))
         tell("fitting EVAL-X, the judge", quiet)
-        judge = fit_evalx_of(plan, source, not quiet, checkpoints_of(options))
+        judge = fit_evalx_of(plan, source, progress_of(options), checkpoints_of(options))
         if full.result.interrupted or judge.result.interrupted:
             return Judgement(tuple(scores), None), False
         row, curve = judge_by_evalx(judge, result, source, options.seed, JUDGED_DRAWS)

@@ -21,6 +21,7 @@ from lexppl.evaluation.refits.evalx import EvalX, fit_evalx
 from lexppl.inference import Checkpoints, FitResult, System, entropy_unit, fit
 from lexppl.inference.contexts import seeded
 from lexppl.inference.training.checkpoints import below
+from lexppl.inference.training.progress import Progress
 from lexppl.models import BigramImputer, UnigramImputer, regime_targets
 from lexppl.models.imputers.by_name import imputer_of
 from lexppl.systems import Settings, system_for
@@ -91,23 +92,23 @@ def plan_of_rows(options: argparse.Namespace, source: DividedRows) -> FitPlan:
 
 
 def fit_rows(
-    plan: FitPlan, source: DividedRows, quiet: bool, kept: Checkpoints | None = None
+    plan: FitPlan, source: DividedRows, progress: Progress, kept: Checkpoints | None = None
 ) -> FittedRows:
     """Fit the explainer, and first the predictor that it explains, where the method explains one.
 
     Args:
         plan: how.
         source: the rows.
-        quiet: show no progress.
+        progress: as in :func:`lexppl.inference.fit`; False says nothing at all.
         kept: where the states of the fits are kept; None for nowhere.
 
     Raises:
         KeyboardInterrupt: interrupted before there was anything to keep.
     """
-    full, observed = None, None
+    full, observed, quiet = None, None, progress is False
     if plan.needs_full_predictor:
         tell("fitting the predictor that sees everything", quiet)
-        full = fit_full(plan, source, not quiet, kept)
+        full = fit_full(plan, source, progress, kept)
         if full.result.interrupted:
             raise KeyboardInterrupt
         observed = full.predictor
@@ -125,7 +126,7 @@ def fit_rows(
         weight_decay=plan.weight_decay,
         seed=plan.seed,
         checkpoint=below(kept, "explainer"),
-        progress=not quiet,
+        progress=progress,
     )
     if len(result.history) == 0:
         raise KeyboardInterrupt
@@ -135,7 +136,7 @@ def fit_rows(
 
 
 def fit_full(
-    plan: FitPlan, source: DividedRows, progress: bool, kept: Checkpoints | None = None
+    plan: FitPlan, source: DividedRows, progress: Progress, kept: Checkpoints | None = None
 ) -> FittedPredictor:
     """Fit a predictor that sees everything, of the explainer's own network."""
     return fit_predictor(
@@ -154,7 +155,7 @@ def fit_full(
 
 
 def fit_evalx_of(
-    plan: FitPlan, source: DividedRows, progress: bool, kept: Checkpoints | None = None
+    plan: FitPlan, source: DividedRows, progress: Progress, kept: Checkpoints | None = None
 ) -> EvalX:
     """Fit EVAL-X on the rows that the explainer was fitted on; what is hidden is black, or
     padding."""

@@ -456,4 +456,10 @@ def _output_options(command: argparse.ArgumentParser) -> None:
         help="mask draws a row (default: 100)",
     )
     group.add_argument("--quiet", action="store_true", help="show no progress")
+    group.add_argument(
+        "--epoch-lines",
+        action="store_true",
+        help="write a line for each epoch to standard error, as for a log; else there is a bar on "
+        "a terminal, and nothing without one",
+    )
     group.add_argument("--debug", action="store_true", help=argparse.SUPPRESS)

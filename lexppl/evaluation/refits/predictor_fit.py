@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader
 from lexppl.inference import Checkpoints, FitResult, NestedIWAE, fit
 from lexppl.inference.batches import Data, TensorRows, rows_of
 from lexppl.inference.schedules import Schedule
+from lexppl.inference.training.progress import Progress
 from lexppl.models import (
     MLP,
     Architecture,
@@ -38,7 +39,7 @@ class TrainingOptions(TypedDict, total=False):
     learning_rate: float | Schedule
     weight_decay: float
     patience: int | None
-    progress: bool
+    progress: Progress
     sample_weight: Any
     checkpoint: str | Path | Checkpoints | None
 

@@ -50,6 +50,7 @@ from lexppl.inference.training.preparation import (
     set_up_guides,
     with_guides,
 )
+from lexppl.inference.training.progress import Progress, check_progress
 from lexppl.inference.training.response_checks import refuse_rows
 from lexppl.inference.training.result import FitResult
 from lexppl.inference.training.row_fitted import fit_to_rows
@@ -104,7 +105,7 @@ def fit(
     checkpoint: str | Path | Checkpoints | None = None,
     compile: bool | Backend = False,
     distributed: Any = None,
-    progress: bool = True,
+    progress: Progress = True,
 ) -> FitResult:
     """Fit a Pyro program by minimising an objective over epochs, and keep the best state.
 
@@ -220,7 +221,8 @@ def fit(
             processes; False for a fit of its own in each. Device of rows and model is the user's:
             on CUDA that of `LOCAL_RANK`. What a program computes over a batch's rows together, such
             as batch norm, it computes over a process's part.
-        progress: show a progress bar, on a terminal or in a notebook.
+        progress: show a progress bar, on a terminal or in a notebook, and nothing elsewhere;
+            "lines" for a line an epoch on standard error, as a run's log has it; False for nothing.
 
     Returns:
         FitResult: the fitted models. Ctrl-C ends the fit with the best state so far.
@@ -241,10 +243,11 @@ def fit(
         >>> len(result.history)
         3
     """
+    check_progress(progress)
     if inference is not None:
         refuse_training_arguments(fit, locals())
         refuse_processes(distributed)
-        return sampled_fit(model, train, inference, seed=seed, progress=progress)
+        return sampled_fit(model, train, inference, seed=seed, progress=bool(progress))
     asked = dict(locals())
     where = None if checkpoint is None else Checkpoints.of(checkpoint)
     if epochs is not None:

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
-from tqdm.auto import tqdm
 
 from lexppl.inference.contexts import MiniBatch, program_settings, rows_plate, seeded
 from lexppl.inference.plain_calls import PlainCalls
@@ -29,6 +28,7 @@ from lexppl.inference.training.distributed_step import OwnDraws, shared_step
 from lexppl.inference.training.epoch_loss import EpochLoss
 from lexppl.inference.training.first_look import FirstLook, runs_alike_plainly
 from lexppl.inference.training.loop_state import Course, LoopStates
+from lexppl.inference.training.progress import Progress, epochs_shown
 from lexppl.inference.training.row_weights import (
     TrainingRows,
     WeightedRows,
@@ -48,8 +48,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Epoch:
-    """What a callback sees after each epoch; losses by replicate, in nats a row, and a function
-    that gives copies of all that training moves, by name `(R, …)`."""
+    """What a callback sees after each epoch; losses by replicate, in nats a row, a function that
+    gives copies of all that training moves, by name `(R, …)`, and by replicate the steps so far
+    that were skipped, as they were not finite."""
 
     number: int
     stage: int
@@ -57,6 +58,7 @@ class Epoch:
     train: np.ndarray
     valid: np.ndarray
     snapshot: Callable[[], dict[str, Tensor]] = dict
+    skipped: Sequence[int] = ()
 
 
 CONTROL_RATE = 1e-2
@@ -106,7 +108,7 @@ class TrainingLoop:
         self._plain_calls = PlainCalls(())
         self.skipped = SkippedSteps(self.runner.count)
 
-    def run(self, plan: list[tuple[Stage, int, OptimizerFactory]], progress: bool) -> None:
+    def run(self, plan: list[tuple[Stage, int, OptimizerFactory]], progress: Progress) -> None:
         """Minimise each stage's terms for its epochs, and put its best state back."""
         total = sum(epochs for _, epochs, _ in plan)
         self._states = None if self.kept is None else LoopStates(self, self.kept)
@@ -114,14 +116,8 @@ class TrainingLoop:
         if (states := self._states) is not None:
             begin = self._each(lambda: states.begin(plan))
         cut_short = False
-        # None: silent where standard error is no terminal; a notebook has a bar of its own.
-        shown = progress and (self.processes is None or self.processes.leads)
-        with tqdm(
-            total=total,
-            initial=len(self.records),
-            disable=None if shown else True,
-            unit="epoch",
-        ) as bar:
+        leads = self.processes is None or self.processes.leads
+        with epochs_shown(progress if leads else False, total, len(self.records)) as bar:
             for number, (stage, epochs, optimizer) in list(enumerate(plan))[begin:]:
                 cut_short = self._stage(number, stage, epochs, optimizer, bar)
                 if self.interrupted or self.skipped.ended is not None:
@@ -166,7 +162,8 @@ class TrainingLoop:
                 course.waited = course.waited + 1 if waits else 0
                 bar.set_postfix(train=f"{train.mean():.4f}", valid=f"{valid.mean():.4f}")
                 bar.update()
-                seen = Epoch(at, number, reached, train, valid, self.runner.snapshot)
+                skipped = self.skipped.count.tolist()
+                seen = Epoch(at, number, reached, train, valid, self.runner.snapshot, skipped)
                 self.interrupted = self._is_to_end(seen)
                 lost_patience = self.patience is not None and course.waited >= self.patience
                 ends = self.interrupted or lost_patience or self.skipped.ended is not None

@@ -1,0 +1,88 @@
+"""What TensorBoard's own reader finds of a fit."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from lexppl import fit
+from lexppl.inference import TensorBoardLog, tensorboard_log
+from lexppl.systems import lex
+
+X = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
+ROWS = (X, (X[:, 0] > 0).long())
+SHORT = {"epochs": 3, "batch_size": 20, "progress": False}
+SIZES = {"hidden": (4,), "predictor_hidden": (4,)}
+
+pytestmark = pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
+
+
+def scalars(folder):
+    """`{tag: [(step, value), …]}` as TensorBoard reads it."""
+    reader = EventAccumulator(str(folder))
+    reader.Reload()
+    return {
+        tag: [(one.step, one.value) for one in reader.Scalars(tag)]
+        for tag in reader.Tags()["scalars"]
+    }
+
+
+@pytest.mark.parametrize("replicates", [1, 2])
+def test_each_epoch_s_losses_are_there(tmp_path, replicates):
+    with TensorBoardLog(tmp_path / "run") as log:
+        result = fit(
+            lex(3, classes=2, **SIZES), ROWS, replicates=replicates, callbacks=[log], **SHORT
+        )
+    found = scalars(tmp_path / "run")
+    ends = [""] if replicates == 1 else ["/0", "/1"]
+    names = ["loss/train", "loss/valid", "steps/skipped"]
+    assert set(found) == {f"{name}{end}" for name in names for end in ends}
+    for name in ("train", "valid"):
+        for replicate, end in enumerate(ends):
+            steps, values = zip(*found[f"loss/{name}{end}"], strict=True)
+            assert steps == (0, 1, 2)
+            written = getattr(result.history, name)[:, replicate]
+            assert np.allclose(values, written, rtol=1e-6)
+    assert found[f"steps/skipped{ends[0]}"] == [(0, 0.0), (1, 0.0), (2, 0.0)]
+
+
+def test_what_is_not_known_is_left_out(tmp_path):
+    """No validation rows, no validation loss; and an epoch is on disk before the next begins."""
+    seen = []
+    log = TensorBoardLog(tmp_path)
+    fit(
+        lex(3, classes=2, **SIZES),
+        ROWS,
+        valid=None,
+        callbacks=[log, lambda epoch: seen.append(len(scalars(tmp_path)["loss/train"]))],
+        **SHORT,
+    )
+    log.close()
+    assert seen == [1, 2, 3]
+    assert set(scalars(tmp_path)) == {"loss/train", "steps/skipped"}
+
+
+def test_a_fit_that_is_refused_leaves_no_folder(tmp_path):
+    log = TensorBoardLog(tmp_path / "run")
+    with pytest.raises(ValueError, match="epochs"):
+        fit(lex(3, classes=2, **SIZES), ROWS, callbacks=[log], **{**SHORT, "epochs": 0})
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_extra_is_named_where_it_is_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    with pytest.raises(ImportError, match=r'pip install "lexppl\[tensorboard\]"') as refused:
+        TensorBoardLog("run")
+    assert "\n" not in str(refused.value)
+
+
+def test_nothing_of_it_is_loaded_with_the_library():
+    program = "import sys, lexppl.inference; print('tensorboard' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=300
+    )
+    assert done.stdout.split() == ["False"]
+    assert tensorboard_log.TensorBoardLog is TensorBoardLog
