@@ -3,6 +3,7 @@
 import shutil
 import sys
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pyro
@@ -336,6 +337,17 @@ def test_compiled_steps_are_the_programs_to_rounding(gaps):
     np.testing.assert_allclose(result.history.train, eager.history.train, rtol=1e-3)
     assert torch.equal(torch.get_rng_state(), state)
     assert sys.modules["torch._inductor.config"].fallback_random is bool(before)
+
+
+def test_what_processes_tune_together_is_run_as_it_is():
+    step = SimpleNamespace(shared=object(), evaluate=lambda moved, rows, objective: "by itself")
+    term = LossTerm(Program(), NestedIWAE(2))
+    moved = SimpleNamespace(term=term, controls=["scale"])
+    terms = compiled_terms.CompiledTerms("graph")
+    with pytest.warns(RuntimeWarning, match="the gradient of all processes"):
+        assert terms(step, moved, SimpleNamespace(at=0.0)) == "by itself"
+    assert terms(step, moved, SimpleNamespace(at=0.0)) == "by itself"
+    assert terms.record.eager == 2
 
 
 def test_the_record_is_shown_and_saved(tmp_path):
