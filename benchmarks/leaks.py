@@ -1,8 +1,12 @@
-"""S1, S2, S3: does the choice of features itself tell the answer, and does the meter notice?
+"""Does the choice of features itself tell the answer, and does the meter notice?
+
+S1, S2, S3, and a three-way switch on correlated features (`switch`), whose pair of features tells
+by its being kept which way the switch stands.
 
     python benchmarks/leaks.py                            # all explainers, five data sets: hours
     python benchmarks/leaks.py --explainers truth random  # those built by hand take a minute each
     python benchmarks/leaks.py --sets S1 --data-sets 1 --epochs 60
+    python benchmarks/leaks.py --sets switch --data-sets 1 --epochs 150
     python benchmarks/leaks.py --small                    # to see that it runs
 
 The encode-meter, fitted on 10,000 rows of no other fit, against the oracle's on the same rows and
@@ -13,17 +17,19 @@ features that serve EVAL-X best, row by row.
 """
 
 import argparse
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache, cached_property
 
 import torch
 from record import Records, options_of, timed
 from torch import Tensor
 
-from lexppl.data import synthetic
-from lexppl.data.synthetic import SyntheticSet
+from lexppl.data import Dataset, SyntheticSet, synthetic, three_way_switch
 from lexppl.evaluation import (
+    EvalX,
     Oracle,
+    ThreeWaySwitchOracle,
     encode_meter,
     fit_evalx,
     of_function,
@@ -32,20 +38,25 @@ from lexppl.evaluation import (
     selection_scores,
     stripe_x,
 )
-from lexppl.evaluation.truth.encode_oracle import Selection
-from lexppl.inference import FitResult, fit
+from lexppl.evaluation.truth.encode_oracle import Redraw, Selection
+from lexppl.inference import FitResult, System, fit
 from lexppl.inference.predictive import drawing
 from lexppl.models import ConstantImputer
+from lexppl.models.imputers.by_name import imputer_of
 from lexppl.systems import base_x, l2x, lex, real_x, suwr
 
-K, SWITCH = 5, 10
+SWITCHED = "switch"
+K: Mapping[str, int] = {"S1": 5, "S2": 5, "S3": 5, SWITCHED: 3}
 # λ of the REAL-X paper over the mean of the 11 entries: .05, .05, .1.
 REAL_X_PENALTY = {"S1": 0.05 / 11, "S2": 0.05 / 11, "S3": 0.1 / 11}
 SUWR_PENALTY = 0.01
 BY_HAND = ("truth", "random", "told", "twin", "no switch", "best two")
+OF_THE_SWITCH = ("truth", "random", "no switch", "l2x", "lex constant", "lex gaussian")
 LEARNED = ("l2x", "base_x", "real_x", "lex constant", "lex gaussian", "suwr")
 FEW = {"best two": 1_000, "suwr": 200}
 """Rows of the oracle's meter where a redraw is dear: all pairs, or 2^k calls for k kept."""
+CORRELATED = 500
+"""Rows of it where hidden features are drawn given the kept ones."""
 SAME = ("set", "explainer", "seed", "epochs")
 LINE = (
     "{set} {explainer:12s} data {seed}: meter {meter:.4f} [{lower:.4f}, {upper:.4f}], oracle "
@@ -56,49 +67,98 @@ LINE = (
 Masks = Callable[[Tensor], Tensor]
 
 
-def by_hand(name: str, oracle: Oracle) -> tuple[Masks, Selection]:
+@dataclass(frozen=True)
+class Problem:
+    """A data set's law.
+
+    Args:
+        name: of the set.
+    """
+
+    name: str
+
+    @cached_property
+    def oracle(self) -> Oracle | ThreeWaySwitchOracle:
+        return ThreeWaySwitchOracle() if self.name == SWITCHED else Oracle(self.name)
+
+    @property
+    def control(self) -> int:
+        return self.oracle.distribution.control
+
+    @property
+    def features(self) -> int:
+        return self.oracle.distribution.n_features
+
+    @property
+    def redraw(self) -> Redraw | None:
+        """Of hidden features; None where all are independent."""
+        return self.oracle.redrawn if self.name == SWITCHED else None
+
+    def rows(self, count: int, seed: int) -> Dataset:
+        if self.name == SWITCHED:
+            return three_way_switch(count, seed=seed)
+        return synthetic(self.name, rows=count, seed=seed)
+
+
+def by_hand(name: str, problem: Problem) -> tuple[Masks, Selection]:
     """From rows to masks, and how likely a row has a mask."""
-    law: SyntheticSet = oracle.distribution
-    used = {feature for branch in law.branches for feature in branch.features}
-    idle = sorted(set(range(SWITCH)) - used)[:2]
-
-    def pair(x: Tensor, first: Tensor) -> Tensor:
-        mask = torch.zeros_like(x)
-        mask[:, SWITCH], mask[:, idle[0]], mask[:, idle[1]] = 1.0, first, 1.0 - first
-        return mask
-
-    def told(x: Tensor) -> Tensor:
-        return pair(x, (law.log_f(x) < 0).to(x.dtype))
+    oracle, switch = problem.oracle, problem.control
+    law = oracle.distribution
+    if name in ("told", "twin"):
+        return idle_pair(name, law)
 
     def no_switch(x: Tensor) -> Tensor:
         mask = law.truth(x)
-        mask[:, SWITCH] = 0.0
+        mask[:, switch] = 0.0
         return mask
 
     def best_two(x: Tensor) -> Tensor:
         return oracle.best(x, 2)[0]
 
-    sure = {"truth": law.truth, "told": told, "no switch": no_switch, "best two": best_two}
-    if name in sure:
-        return sure[name], of_function(sure[name])
-    drawn: dict[str, Masks] = {
-        "random": lambda x: torch.bernoulli(torch.full_like(x, 0.4)),
-        "twin": lambda x: pair(x, torch.bernoulli(torch.full_like(x[:, 0], 0.5))),
-    }
-    return drawn[name], lambda x, masks: x.new_ones(len(x))
+    if name == "random":
+        return lambda x: torch.bernoulli(torch.full_like(x, 0.4)), as_likely_as_any
+    sure = {"truth": law.truth, "no switch": no_switch, "best two": best_two}
+    return sure[name], of_function(sure[name])
 
 
-def system_of(name: str, data_set: str):
+def as_likely_as_any(x: Tensor, masks: Tensor) -> Tensor:
+    """Of masks that know nothing of x."""
+    return x.new_ones(len(x))
+
+
+def idle_pair(name: str, law: SyntheticSet) -> tuple[Masks, Selection]:
+    """The switch and one of two idle features: which of them says the label, or is drawn."""
+    used = {feature for branch in law.branches for feature in branch.features}
+    idle = sorted(set(range(law.control)) - used)[:2]
+
+    def pair(x: Tensor, first: Tensor) -> Tensor:
+        mask = torch.zeros_like(x)
+        mask[:, law.control], mask[:, idle[0]], mask[:, idle[1]] = 1.0, first, 1.0 - first
+        return mask
+
+    def told(x: Tensor) -> Tensor:
+        return pair(x, (law.log_f(x) < 0).to(x.dtype))
+
+    if name == "told":
+        return told, of_function(told)
+    return lambda x: pair(x, torch.bernoulli(torch.full_like(x[:, 0], 0.5))), as_likely_as_any
+
+
+def system_of(name: str, problem: Problem, train: Dataset) -> System:
     """A system to learn the masks."""
+    size, k = problem.features, K[problem.name]
     if name == "l2x":
-        return l2x(11, classes=2, k=K)
+        return l2x(size, classes=2, k=k)
     if name in ("base_x", "real_x"):
         factory = base_x if name == "base_x" else real_x
-        return factory(11, classes=2, penalty=REAL_X_PENALTY[data_set])
+        return factory(size, classes=2, penalty=REAL_X_PENALTY[problem.name])
     if name == "suwr":
-        return suwr(11, classes=2, penalty=SUWR_PENALTY)
-    imputer = None if name == "lex gaussian" else ConstantImputer(0.0)
-    return lex(11, classes=2, k=K, folds=1, towards=0.5, imputer=imputer)
+        return suwr(size, classes=2, penalty=SUWR_PENALTY)
+    imputer = ConstantImputer(0.0)
+    if name == "lex gaussian":
+        correlated = problem.name == SWITCHED
+        imputer = imputer_of("conditional-gaussian", train.x, seed=0) if correlated else None
+    return lex(size, classes=2, k=k, folds=1, towards=0.5, imputer=imputer)
 
 
 def of_result(result: FitResult) -> tuple[Masks, Selection]:
@@ -119,7 +179,7 @@ def of_result(result: FitResult) -> tuple[Masks, Selection]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sets", nargs="+", default=["S1", "S2", "S3"])
+    parser.add_argument("--sets", nargs="+", default=["S1", "S2", "S3", SWITCHED])
     parser.add_argument("--explainers", nargs="+", default=[*BY_HAND, *LEARNED])
     parser.add_argument("--data-sets", type=int, default=5)
     parser.add_argument("--first", type=int, default=1, help="seed of the first data set")
@@ -129,12 +189,13 @@ def main() -> None:
     short = {"epochs": 2} if options.small else {}
 
     @cache
-    def judge_of(name: str, seed: int):
-        train = synthetic(name, rows=rows, seed=seed)
+    def judge_of(name: str, seed: int) -> EvalX:
+        train = problems[name].rows(rows, seed)
         return fit_evalx(
             train, seed=seed, **{"epochs": 40, "batch_size": 500, "progress": False, **short}
         )
 
+    problems = {name: Problem(name) for name in options.sets}
     records = Records("leaks", SAME, LINE, options)
     runs = (
         {
@@ -146,39 +207,46 @@ def main() -> None:
         for seed in range(options.first, options.first + options.data_sets)
         for name in options.sets
         for explainer in options.explainers
+        if name != SWITCHED or explainer in OF_THE_SWITCH
     )
     for run in records.due(runs):
         name, explainer, seed = run["set"], run["explainer"], run["seed"]
-        train = synthetic(name, rows=rows, seed=seed)
-        test = synthetic(name, rows=rows, seed=1000 + seed)
-        oracle = Oracle(name)
+        problem = problems[name]
+        train, test = problem.rows(rows, seed), problem.rows(rows, 1000 + seed)
+        oracle = problem.oracle
         judge = judge_of(name, seed)
         gap = None
         with records.run(run) as record:
             if explainer in LEARNED:
                 training = {"epochs": options.epochs, "batch_size": batch, "seed": seed}
                 with timed(record):
-                    system = system_of(explainer, name)
+                    system = system_of(explainer, problem, train)
                     result = fit(system, train, valid=0.1, **training, progress=False)
                 make, selection = of_result(result)
                 likely = predictive_log_likelihood(result, test.x, test.y, masks=100)[result.best]
-                best = oracle.full(test.x, test.y).log_likelihood
-                gap = best - float(likely.double().mean())
+                best = oracle.log_likelihood(test.x, test.y, test.truth).double().mean()
+                gap = float(best - likely.double().mean())
             else:
-                make, selection = by_hand(explainer, oracle)
+                make, selection = by_hand(explainer, problem)
             with drawing(seed):
                 masks = make(test.x)
-            few = slice(0, FEW.get(explainer))
-            most = 400 if explainer in FEW else 2**13
+            dear = FEW.get(explainer) or (CORRELATED if name == SWITCHED else None)
+            few = slice(0, dear)
             truth = oracle_encode_meter(
-                selection, masks[few], oracle, test.x[few], test.y[few], most=most
+                selection,
+                masks[few],
+                oracle,
+                test.x[few],
+                test.y[few],
+                redraw=problem.redraw,
+                most=2**13 if dear is None else 400,
             )
             meter = encode_meter(test.x, test.y, masks, seed=seed, **short)
             # A law that cannot tell has 0 at every row.
             found = 0.0 * meter.by_row if explainer == "suwr" else truth.log_ratio
             apart = meter.by_row[: len(found)] - found
             told = judge.scores(test.x, test.y, masks)
-            scores = selection_scores(masks, test.truth, control=SWITCH)
+            scores = selection_scores(masks, test.truth, control=problem.control)
             record |= {
                 "meter": meter.value,
                 "lower": meter.lower,

@@ -23,6 +23,7 @@ from mask_tables import k_subset_table, large_masks_table
 from panel_tables import infidelity_table, panels_table
 from posterior_table import posterior_table
 from record import RESULTS, read, spread
+from soak_table import soak_table
 from speed_tables import explained_table, growth_table, steps_table
 from system_tables import (
     Record,
@@ -220,6 +221,7 @@ TABLES: dict[str, tuple[Callable[[list[Record]], str], str]] = {
     "speed-explained": (explained_table, "speed"),
     "speed-growth": (growth_table, "speed"),
     "start-up": (start_up, "start_up"),
+    "soak": (soak_table, "soak"),
     "large-table": (large_table, "large_table"),
     "k-subset": (k_subset_table, "k_subset"),
     "large-masks": (large_masks_table, "large_masks"),

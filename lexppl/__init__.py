@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lexppl.explanation import explain
+    from lexppl.explanation.explain import explain
     from lexppl.inference import fit
     from lexppl.saving import load, save
     from lexppl.tabular import ExplainerClassifier, ExplainerRegressor

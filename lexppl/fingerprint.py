@@ -126,7 +126,7 @@ def _pickled_state(value: Any, place: str) -> Any:
     """What pickling keeps of an object without attributes, such as scikit-learn's trees."""
     with suppress(TypeError):
         reduced = value.__reduce_ex__(4)
-        if isinstance(reduced, tuple) and (reduced[2:] + (None,))[0] is not None:
+        if isinstance(reduced, tuple) and any(one is not None for one in reduced[2:3]):
             return reduced[1:3]
     raise TypeError(
         f"{place} is a {type(value).__name__}, which cannot be told from another; give numbers, "

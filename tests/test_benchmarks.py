@@ -417,6 +417,17 @@ def test_a_command_that_ends_otherwise_is_not_measured(monkeypatch, tmp_path):
         start_up.run("--help", start_up.ROOT, tmp_path)
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes as POSIX has them")
+@pytest.mark.filterwarnings("ignore")
+def test_a_small_soak(monkeypatch, capsys, tmp_path):
+    run(monkeypatch, "soak", "--small", "--fits", "1", "--results", tmp_path)
+    (record,) = json.loads((tmp_path / "soak.json").read_text())
+    assert record["kills"] == 2 == len(record["after"]) and record["same"] is True
+    capsys.readouterr()
+    run(monkeypatch, "tables", "--results", tmp_path)
+    assert "| 1 of 1 |" in capsys.readouterr().out
+
+
 def test_q_fit_says_which_model_is_explained(monkeypatch, capsys, tmp_path):
     run(monkeypatch, "q_fit", "--small", "--results", tmp_path)
     records = json.loads((tmp_path / "q_fit.json").read_text())

@@ -104,6 +104,16 @@ def test_a_result_says_what_went_wrong():
     assert "warnings" not in repr(result)
 
 
+@pytest.mark.parametrize(("epochs", "short"), [(24, True), (25, False)])
+def test_a_result_of_few_steps_says_so(epochs, short):
+    """Four steps an epoch."""
+    x = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
+    given = {"epochs": epochs, "batch_size": 10, "valid": None, "progress": False}
+    result = fit(lex(3, classes=2, k=1, **SMALL), (x, (x[:, 0] > 0).long()), **given)
+    assert result.steps == 4 * epochs
+    assert ("96 steps: too few to settle" in plain(result)) == short
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_a_system_says_its_parts_by_role(name):
     black_box = lex(4, classes=2, **SMALL).program().predictor

@@ -44,14 +44,14 @@ def test_outcomes_are_of_their_tasks_and_failures_are_outcomes_too():
 
 
 def test_an_error_that_cannot_be_sent_is_told_in_words():
-    class Own(Exception):
+    class OwnError(Exception):
         pass
 
     def task(number):
-        raise Own("spoilt")
+        raise OwnError("spoilt")
 
     (outcome,) = outcomes(task, [(1,)])
-    assert str(outcome.error) == "Own: spoilt"
+    assert str(outcome.error) == "OwnError: spoilt"
 
 
 def test_threads_of_one_process_take_turns():

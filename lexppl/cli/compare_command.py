@@ -57,6 +57,10 @@ def run_compare(options: argparse.Namespace, command: Sequence[str]) -> int:
         print()
         print(text_table(*_cells(table, size)))
     print("  @k: each row's k most important features are kept; random is the order to beat")
+    if options.leaks:
+        print(
+            "  encoded: nats that the choice of k features tells beyond their values; honest ones 0"
+        )
     print("  (95 % over the held-out rows, and over the replicates where there are several)")
     return 0
 
@@ -103,6 +107,7 @@ def _compared(names: list[str], options: argparse.Namespace, source: DividedTabl
             "batch_size": usual.batch_size,
         },
         seconds=seconds,
+        leaks=options.leaks,
         seed=options.seed,
         progress=progress,
     )

@@ -27,15 +27,15 @@ def load(
 ) -> Dataset:
     """Load a data set that needs no file.
 
-    ===============  ========  ==========================================================
-    name             rows × G  target
-    ===============  ========  ==========================================================
-    breast_cancer    569 × 30  diagnosis: malignant, benign
-    wine             178 × 13  cultivar: class_0, class_1, class_2
-    digits           1797 × 61 digit: 0 … 9; 3 of the 64 pixels are constant and left out
-    diabetes         442 × 10  progression after one year (25 to 346, no unit): regression
-    Syn1 … S3        10,000×11 see :func:`lexppl.data.synthetic_set`; drawn with seed 0
-    ===============  ========  ==========================================================
+    =============  ===========  ==========================================================
+    name           rows × G     target
+    =============  ===========  ==========================================================
+    breast_cancer  569 × 30     diagnosis: malignant, benign
+    wine           178 × 13     cultivar: class_0, class_1, class_2
+    digits         1797 × 61    digit: 0 … 9; 3 of the 64 pixels are constant and left out
+    diabetes       442 × 10     progression after one year (25 to 346, no unit): regression
+    Syn1 … S3      10,000 × 11  see :func:`lexppl.data.synthetic_set`; drawn with seed 0
+    =============  ===========  ==========================================================
 
     Survival times, which come with the extra ``survival``, are in
     :func:`lexppl.data.load_survival`'s table: rossi, gbsg2, whas500, veterans_lung_cancer.

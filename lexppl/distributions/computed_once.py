@@ -1,9 +1,10 @@
-"""What is computed of a distribution's rows when it is first needed, and kept."""
+"""What is computed when it is first needed, and kept."""
 
 from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
 
 
 class ComputedOnce:
@@ -25,4 +26,39 @@ class ComputedOnce:
         if known is None or (graph and not known[0]):
             known = (graph, compute())
             self._computed[name] = known
+        return known[1]
+
+
+class MadeOnce:
+    """What a part makes of numbers that it has, for each type and device that it is asked for.
+
+    A device waits for what is copied there from the host, so that no step should copy.
+
+    Example:
+        >>> kept = MadeOnce()
+        >>> first = kept.like(torch.zeros(1), (1.0, 2.0), torch.tensor)
+        >>> first, kept.like(torch.zeros(5), (1.0, 2.0), torch.tensor) is first
+        (tensor([1., 2.]), True)
+        >>> kept.like(torch.zeros(1).double(), (1.0, 3.0), torch.tensor)
+        tensor([1., 3.], dtype=torch.float64)
+    """
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[torch.dtype, torch.device], tuple[Any, Any]] = {}
+
+    def like(self, tensor: Tensor, numbers: Any, make: Callable[..., Any]) -> Any:
+        """What is made of the numbers, in the type and on the device of a tensor.
+
+        Args:
+            tensor: any.
+            numbers: one or a tuple of them.
+            make: from the numbers, `dtype` and `device`.
+        """
+        place = (tensor.dtype, tensor.device)
+        known = self._made.get(place)
+        if known is None or known[0] != numbers:
+            # What is made in inference mode could take part in no gradient later.
+            with torch.inference_mode(False):
+                made = make(numbers, dtype=tensor.dtype, device=tensor.device)
+            known = self._made[place] = (numbers, made)
         return known[1]

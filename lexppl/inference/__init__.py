@@ -41,6 +41,7 @@ from lexppl.inference.training.fit import fit
 from lexppl.inference.training.loop import Epoch
 from lexppl.inference.training.result import FitResult, History
 from lexppl.inference.training.settled import Iterates, NotSettledWarning, Settled, settled
+from lexppl.inference.training.skipped_steps import SkippedStepsWarning
 
 __all__ = [
     "MCMC",
@@ -82,6 +83,7 @@ __all__ = [
     "ScoreFunction",
     "SelfNormalized",
     "Settled",
+    "SkippedStepsWarning",
     "Stage",
     "StraightThrough",
     "System",

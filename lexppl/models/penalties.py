@@ -12,6 +12,7 @@ from torch.distributions import kl_divergence
 from lexppl.argument_checks import finite_float, fraction
 from lexppl.configured import Configured
 from lexppl.distributions import MaxConcrete, TopEntries
+from lexppl.distributions.computed_once import MadeOnce
 from lexppl.models.possible_entries import can_be_kept
 
 
@@ -84,6 +85,7 @@ class CostPenalty(Penalty):
         self.costs = tuple(finite_float("a cost", cost, least=0.0) for cost in costs)
         if not self.costs:
             raise ValueError("costs are one number for each mask entry; none is given")
+        self._kept = MadeOnce()
 
     def forward(self, distribution: TorchDistribution, mask: Tensor, *rows: Tensor) -> Tensor:
         try:
@@ -94,7 +96,7 @@ class CostPenalty(Penalty):
             raise ValueError(
                 f"there are {len(self.costs)} costs, and masks have {kept.shape[-1]} entries"
             )
-        return self.weight * (kept * kept.new_tensor(self.costs)).sum(-1)
+        return self.weight * (kept * self._kept.like(kept, self.costs, torch.tensor)).sum(-1)
 
 
 class RatePenalty(Penalty):

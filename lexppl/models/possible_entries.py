@@ -40,7 +40,7 @@ def possible_size(network: nn.Module, x: Tensor, k: int) -> int | Tensor:
     there = possible_entries(network, x)
     if there is None:
         return k
-    return torch.minimum(there.sum(-1), torch.as_tensor(k, device=x.device)).clamp(min=1)
+    return there.sum(-1).clamp(max=k).clamp(min=1)
 
 
 def can_be_kept(logits: Tensor) -> Tensor:

@@ -71,6 +71,8 @@ def result_fields(described: Mapping[str, Any]) -> dict[str, Any]:
         "labels": _tuple(
             _read(described, "labels", _or_none(_are_labels), "a list of different numbers or null")
         ),
+        "skipped_steps": _skipped(described, replicates),
+        "ended": _read(described, "ended", _or_none(_is_text), "words or null", optional=True),
         "seed": _read(described, "seed", _is_index, "a whole number of at least 0"),
         **{
             name: _tuple(_read(described, name, names, "a list of names or null"))
@@ -83,6 +85,7 @@ def result_fields(described: Mapping[str, Any]) -> dict[str, Any]:
         "rows": _tuple(
             _read(described, "rows", _or_none(_is_pair), "two counts or null", optional=True)
         ),
+        "steps": _read(described, "steps", _or_none(_is_index), "a count or null", optional=True),
     }
 
 
@@ -144,6 +147,17 @@ def _objective(described: Mapping[str, Any]) -> NestedIWAE | None:
         _read(told, "imputations", _is_count, "a count"),
         samples=_read(told, "samples", _is_count, "a count"),
     )
+
+
+def _skipped(described: Mapping[str, Any], replicates: int) -> NDArray[np.int64]:
+    counts = _read(
+        described, "skipped_steps", _or_none(_list_of(_is_index)), "a list of counts", optional=True
+    )
+    if counts is None:
+        return np.zeros(replicates, dtype=int)
+    if len(counts) != replicates:
+        raise ValueError(f"skipped_steps must be {replicates} counts; they are {len(counts)}")
+    return np.array(counts, dtype=int)
 
 
 def _compiled(described: Mapping[str, Any]) -> CompiledSteps | None:

@@ -100,12 +100,15 @@ def _described(result: FitResult) -> dict[str, Any]:
         "best_valid": result.best_valid.tolist(),
         "collapse": result.collapse,
         "interrupted": result.interrupted,
+        "skipped_steps": result.skipped_steps.tolist(),
+        "ended": result.ended,
         "seed": result.seed,
         "row_weights": result.row_weights,
         "bootstrap": result.bootstrap is not None,
         SAMPLER: _sampler(result.sampler),
         "compiled": None if result.compiled is None else result.compiled.as_json(),
         "rows": None if result.rows is None else list(result.rows),
+        "steps": result.steps,
         "history": {name: values.tolist() for name, values in vars(result.history).items()},
     }
 

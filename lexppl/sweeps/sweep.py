@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.metadata import version
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,6 @@ import pandas as pd
 import xarray as xr
 from tqdm.auto import tqdm
 
-from lexppl import __version__
 from lexppl.fingerprint import fingerprint
 from lexppl.inference import CollapseWarning, FitResult, fit
 from lexppl.inference.contexts import seeded
@@ -183,7 +183,7 @@ def sweep(
     kept, keys = None, [""] * len(listed)
     if folder is not None:
         kept = KeptFits(Path(folder).expanduser())
-        rows = fingerprint((train, __version__))
+        rows = fingerprint((train, version("lexppl")))
         keys = [fingerprint((build, dict(o.values), common, judge, rows)) for o in listed]
     rows_of: dict[int, dict[str, Any]] = {}
     fits: dict[int, FitResult | None] = {}

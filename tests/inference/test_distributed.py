@@ -6,6 +6,8 @@ import os
 import signal
 import subprocess
 import sys
+import time
+import warnings
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -38,6 +40,7 @@ from lexppl.inference import (
 from lexppl.inference.batches import TensorRows
 from lexppl.inference.contexts import keep_parameters_local, seeded
 from lexppl.inference.replicates.replicate_rows import StackedRows
+from lexppl.inference.training import distributed
 from lexppl.inference.training.distributed import processes_of
 from lexppl.inference.training.distributed_rows import Dealt, refuse_unshared
 from lexppl.inference.training.first_look import FirstLook
@@ -288,6 +291,17 @@ def interrupt():
     os.kill(os.getpid(), signal.SIGINT)
 
 
+def late(rank):
+    """What a process is told while the other is late."""
+    distributed.SOON = 0.2
+    time.sleep(rank)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        fitted(epochs=1)
+    distributed.SOON = 30.0
+    return [str(one.message) for one in told]
+
+
 def said(work):
     """What a fit comes to, or what it raises."""
     try:
@@ -334,6 +348,7 @@ def everything(rank):
         "failing callback": partial(ending, rank, 1, 2, broken),
         "early stop": partial(ending, rank, 1, 2, lambda: True),
         "interrupted": partial(ending, rank, 0, 3, interrupt),
+        "late": partial(late, rank),
         "own loop": partial(own_loop, rank, 2),
     }
     return {name: said(one) for name, one in work.items()}
@@ -472,6 +487,12 @@ def test_a_failure_of_one_process_is_all_of_theirs(pair, name, which, error):
     assert own.startswith(error)
     assert others.startswith(f"ProcessError: process {which} of 2 has failed, and the fit with it")
     assert error in others
+
+
+def test_a_process_that_waits_says_so(pair):
+    first, second = (found["late"] for found in pair)
+    assert any("has waited 0.2 seconds for the others to begin" in line for line in first)
+    assert not second
 
 
 def test_a_loader_is_refused(pair):

@@ -131,6 +131,12 @@ def _compare(command: argparse.ArgumentParser) -> None:
         metavar="R",
         help="fits of each method from different seeds, averaged (default: 1)",
     )
+    group.add_argument(
+        "--leaks",
+        action="store_true",
+        help="also how much each method's choice of features itself tells of the answer, beyond "
+        "their values: networks are fitted for each method and each of --sizes",
+    )
     command.set_defaults(penalty=None, imputer=None)
     _fit_options(command, BY_ROWS, BY_ROWS, 0.2, tested="held out and judged")
     command.add_argument("--quiet", action="store_true", help="show no progress")

@@ -139,7 +139,8 @@ CHOICE = """\
 feature that is kept only where the answer is yes says yes whatever it holds. Asked of held-out \
 rows, of the replicate that validates best: what networks predict from the kept values and their \
 having been chosen, less what others predict from the same values alone \
-(<cite>encode-meter</cite>, Puli, Nguyen &amp; Ranganath 2024). EVAL-X does not see it.</p>
+(<cite>encode-meter</cite>, Puli, Nguyen &amp; Ranganath 2024). EVAL-X, below, does not see such a \
+choice: it scores what was kept, by its values alone.</p>
 {% endif %}
 """
 """Whether the choice of features tells, of a table."""

@@ -85,10 +85,12 @@ class ExchangeableMasks(TorchDistribution):
         ways = torch.tensor([_log_choose(size, s) for s in range(size + 1)], dtype=torch.float64)
         below = exact.cumsum(0)
         # Rounding must not leave a size of probability 0 a place at the largest uniform.
-        below[int(exact.nonzero().max()) :] = 1.0
+        below[max(s for s, weight in enumerate(weights) if weight / total > 0.0) :] = 1.0
         dtype = torch.get_default_dtype() if dtype is None else dtype
-        self._mean = float((exact * torch.arange(size + 1)).sum() / size)
-        self._entropy = float(-(exact * (exact.clamp(min=1e-300).log() - ways)).sum())
+        self._mean = ((exact * torch.arange(size + 1)).sum() / size).to(device=device, dtype=dtype)
+        self._entropy = (-(exact * (exact.clamp(min=1e-300).log() - ways)).sum()).to(
+            device=device, dtype=dtype
+        )
         self._log_mask = (exact.log() - ways).to(device=device, dtype=dtype)
         self._below = below[:-1].to(device=device, dtype=dtype)
         super().__init__(torch.Size(batch_shape), torch.Size((size,)), validate_args=validate_args)
@@ -133,7 +135,7 @@ class ExchangeableMasks(TorchDistribution):
     @property
     def mean(self) -> Tensor:
         """E[z], ``(*batch, G)``: E|z| / G for every entry."""
-        return self._below.new_tensor(self._mean).expand(self._batch_shape + self._event_shape)
+        return self._mean.expand(self._batch_shape + self._event_shape)
 
     @property
     def variance(self) -> Tensor:
@@ -142,7 +144,7 @@ class ExchangeableMasks(TorchDistribution):
 
     def entropy(self) -> Tensor:
         """−E[log p(z)] in nats, of the batch's shape."""
-        return self._below.new_tensor(self._entropy).expand(self._batch_shape)
+        return self._entropy.expand(self._batch_shape)
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
         """All masks that can be drawn, ``(M, *batch, G)``; ``batch`` all ones for

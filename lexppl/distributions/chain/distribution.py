@@ -70,7 +70,10 @@ class ChainMask(TorchDistribution):
         size = checked_logits(logits)
         if size < 1:
             raise ValueError("logits must have at least one mask entry; they have none")
-        coupling = torch.as_tensor(coupling, dtype=logits.dtype, device=logits.device)
+        if isinstance(coupling, Tensor):
+            coupling = coupling.to(logits)
+        else:
+            coupling = logits.new_full((), coupling)
         batch = _batch_of(logits, coupling)
         self._rows = _Rows(logits.expand(*batch, size), coupling.expand(*batch, size - 1))
         super().__init__(batch, torch.Size((size,)), validate_args=validate_args)

@@ -57,9 +57,9 @@ def draw(
         number: of draws.
         batch_shape: has as many dimensions as ``batch``, and may expand those of size 1.
     """
-    total = torch.as_tensor(k, device=weights.device).unsqueeze(-1)
     # Every draw has the batch of the weights, of which a function transform may hide a dimension.
-    total = total + torch.zeros_like(weights[..., :1], dtype=total.dtype)
+    total = torch.zeros_like(weights[..., :1], dtype=torch.long)
+    total = total + (k.unsqueeze(-1) if isinstance(k, Tensor) else k)
     total = total.expand(number, *batch_shape, 1)
     for counts in reversed(tables):
         n = counts.shape[-1]

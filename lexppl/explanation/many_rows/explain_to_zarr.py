@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,10 @@ import xarray as xr
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from lexppl import __version__
 from lexppl.argument_checks import int_at_least
 from lexppl.atomic_output import replace_folder
 from lexppl.data import TableEncoding
+from lexppl.evaluation_mode import evaluating
 from lexppl.explanation.drawless import needs_draws
 from lexppl.explanation.explained_rows import BLOCK, Explaining, Sums, TablePart, explained_rows
 from lexppl.explanation.given_program import sampled_draws
@@ -34,6 +35,7 @@ from lexppl.explanation.program_sites import ProgramSites, sites_of
 from lexppl.explanation.row_plan import LEAST_DRAWS
 from lexppl.extras import extra_library
 from lexppl.fingerprint import fingerprint
+from lexppl.inference.contexts import keep_parameters_local
 from lexppl.inference.predictive import drawing
 from lexppl.inference.training.result import FitResult
 from lexppl.workers import check_workers, fixed_threads, outcomes
@@ -164,7 +166,7 @@ def explain_to_zarr(
     task = _task(result, source, how, encoding, with_y, keep_x, rows_per_chunk)
     aside = target.with_name(target.name + PARTIAL)
     run = {
-        "lexppl": __version__,
+        "lexppl": version("lexppl"),
         "the explainer": fingerprint((result.models, result.guides, result.bootstrap)),
         "the rows": source.identity(),
         "the encoding": fingerprint(encoding),
@@ -219,26 +221,6 @@ class ChunkTask:
                 groups["constant_data"] = constant
         return groups, found.attrs, found.sums
 
-    def write(
-        self,
-        number: int,
-        piece: Piece,
-        identity: str | None,
-        store: ZarrPosterior,
-        done: DoneChunks,
-    ) -> None:
-        """Explain a chunk and write it.
-
-        Args:
-            number: of the chunk.
-            piece: its rows.
-            identity: of the rows, or None.
-            store: of all.
-            done: the chunks that are.
-        """
-        groups, _, sums = self.groups(number, piece)
-        self.keep(number, groups, sums, identity, store, done)
-
     def keep(
         self,
         number: int,
@@ -248,7 +230,15 @@ class ChunkTask:
         store: ZarrPosterior,
         done: DoneChunks,
     ) -> None:
-        """Write a chunk's groups, and then that they are there."""
+        """Write a chunk's groups, and then that they are there.
+
+        Args:
+            number: of the chunk.
+            groups, sums: of :meth:`groups`.
+            identity: of the rows, or None.
+            store: of all.
+            done: the chunks that are.
+        """
         digest = store.write(groups, number * self.size)
         rows = groups["sample_stats"].sizes["row"]
         done.add(number, DoneChunk(rows, digest, identity, sums))
@@ -262,7 +252,9 @@ def _write(
     store: ZarrPosterior,
     done: DoneChunks,
 ) -> None:
-    task.write(number, piece, identity, store, done)
+    """Explain a chunk and write it, wherever that is."""
+    groups, _, sums = task.groups(number, piece)
+    task.keep(number, groups, sums, identity, store, done)
 
 
 def _task(
@@ -278,7 +270,10 @@ def _task(
     first = encoded_piece(source.first(BLOCK), encoding, with_y, _parameter(result))
     x, y = first
     result.check(x, None)
-    with drawing(how.seed, x.device):
+    for module in (*result.models, *result.guides):
+        if isinstance(module, nn.Module):
+            keep_parameters_local(module)
+    with evaluating(result.model), drawing(how.seed, x.device):
         sites = sites_of(result.model, x[:1])
     draws = how.draws
     if draws is None:

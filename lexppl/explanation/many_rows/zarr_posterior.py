@@ -40,7 +40,8 @@ def open_posterior(path: str | Path, chunks: Any = None) -> Posterior:
         raise FileNotFoundError(f"there is no Zarr store {str(path)!r}")
     tree = xr.open_datatree(Path(path), engine="zarr", chunks=chunks)
     groups = {str(name): group.to_dataset() for name, group in tree.children.items()}
-    return posterior_of(groups, tree.attrs)
+    attrs = {str(name): value for name, value in tree.attrs.items()}
+    return posterior_of(groups, attrs)
 
 
 class ZarrPosterior:
@@ -115,7 +116,7 @@ class ZarrPosterior:
         digest = hashlib.sha256()
         root = self._open("r+")
         for name in sorted(groups):
-            for variable, held in sorted(groups[name].variables.items(), key=lambda item: item[0]):
+            for variable, held in sorted(_variables(groups[name]), key=lambda item: item[0]):
                 if ROW not in held.dims:
                     continue
                 array = root[f"{name}/{variable}"]
@@ -184,6 +185,10 @@ class ZarrPosterior:
 
 def _range(dims: Any, start: int, stop: int) -> tuple[slice, ...]:
     return tuple(slice(start, stop) if dim == ROW else slice(None) for dim in dims)
+
+
+def _variables(group: xr.Dataset) -> list[tuple[str, xr.Variable]]:
+    return [(str(name), held) for name, held in group.variables.items()]
 
 
 def _plain(attrs: Mapping[Any, Any]) -> dict[str, Any]:

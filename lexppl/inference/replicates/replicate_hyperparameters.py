@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lexppl.distributions.computed_once import MadeOnce
 from lexppl.inference.stages import Stage
 
 _NO_SETTINGS = frozenset([*vars(nn.Module()), "stages"])
@@ -64,7 +65,7 @@ def replicate_hyperparameters(copies: Sequence[nn.Module]) -> list[ReplicateHype
         for attribute, value in vars(first).items():
             if attribute in _NO_SETTINGS or attribute.startswith("_pyro"):
                 continue
-            if attribute in getattr(first, "replicate_objects", ()):
+            if attribute in getattr(first, "replicate_objects", ()) or isinstance(value, MadeOnce):
                 continue
             values = [vars(module).get(attribute) for _, module in same_place]
             if all(alike(value, other) for other in values):

@@ -5,7 +5,7 @@ import signal
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, NoReturn, TypeVar
 
 import torch
@@ -14,6 +14,8 @@ from torch import Tensor
 
 T = TypeVar("T")
 
+SOON = 30.0
+"""Seconds after which a process says that it waits for others to begin."""
 FLAGS = 2
 """Entries after what is added up: how many processes failed, and how many were interrupted."""
 
@@ -27,19 +29,18 @@ class Processes:
 
     Whatever one of them does alone (its rows of a step, a callback) ends with all of them adding
     up. Each says there whether it has failed or was interrupted, so that all raise or stop at the
-    same place, and none waits for one that will not come.
+    same place, and none waits for one that will not come. One that was killed is missed at once,
+    one that hangs when the group's own timeout is over (torch's is half an hour).
 
     Args:
         group: of `torch.distributed`; None for its default group.
 
     Example:
-        >>> import tempfile
-        >>> with tempfile.NamedTemporaryFile() as file:
-        ...     dist.init_process_group("gloo", f"file://{file.name}", rank=0, world_size=1)
-        ...     both = Processes()
-        ...     print(both.leads, both.sum(torch.tensor([1.0, 2.0])))
-        ...     dist.destroy_process_group()
-        True tensor([1., 2.])
+        >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        >>> one = Processes()
+        >>> one.leads, one.sum(torch.tensor([1.0, 2.0]))
+        (True, tensor([1., 2.]))
+        >>> dist.destroy_process_group()
     """
 
     def __init__(self, group: Any = None) -> None:
@@ -118,7 +119,12 @@ class Processes:
             as :meth:`sum`.
         """
         done: list[T] = []
-        self.any(lambda: done.append(work()) is not None)
+
+        def ask() -> bool:
+            done.append(work())
+            return False
+
+        self.any(ask)
         return done[0]
 
     def agree(self, given: Mapping[str, str], last: bool = False) -> None:
@@ -133,7 +139,8 @@ class Processes:
             ValueError: something differs, in every process.
             ProcessError: another process has failed before.
         """
-        everyone = self._gather((None, dict(given)))
+        with _telling_of_waiting():
+            everyone = self._gather((None, dict(given)))
         for rank, (error, _) in enumerate(everyone):
             if error is not None:
                 self._met = True
@@ -194,8 +201,10 @@ class Processes:
 
     def _gather(self, said: tuple[str | None, dict[str, str]]) -> list[Any]:
         everyone: list[Any] = [None] * self.count
+        at = torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext()
         try:
-            dist.all_gather_object(everyone, said, group=self._group)
+            with at:
+                dist.all_gather_object(everyone, said, group=self._group)
         except RuntimeError as lost:
             raise self._ended(lost) from lost
         return everyone
@@ -216,6 +225,26 @@ class Processes:
             f"process {self.rank} of {self.count} waited for the others, and one of them has ended "
             f"or is out of reach; what it says itself is the cause ({told})"
         )
+
+
+@contextmanager
+def _telling_of_waiting() -> Iterator[None]:
+    """Warn where the other processes are long in coming: they may not call the fit at all."""
+
+    def tell() -> None:
+        warnings.warn(
+            f"this process has waited {SOON:g} seconds for the others to begin the fit that they "
+            "share: each must call it; distributed=False fits in one alone",
+            stacklevel=2,
+        )
+
+    timer = threading.Timer(SOON, tell)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _text(error: Exception) -> str:

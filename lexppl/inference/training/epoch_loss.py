@@ -34,18 +34,36 @@ class EpochLoss:
         """
         self._steps.append((losses, size))
 
-    def mean(self) -> np.ndarray:
-        """By replicate, `(R,)`; empty where there was no step."""
-        if not self._steps:
-            return np.zeros(0)
-        sizes = [size for _, size in self._steps]
+    def __len__(self) -> int:
+        return len(self._steps)
+
+    def steps(self) -> Tensor:
+        """The loss of each step, `(T, R)`, in nats a row."""
         losses = [loss for of_terms, _ in self._steps for loss in of_terms]
-        by_term = torch.stack(losses).unflatten(0, (len(sizes), -1)).unbind(1)
+        by_term = torch.stack(losses).unflatten(0, (len(self), -1)).unbind(1)
         steps: Tensor | float = 0.0
         for weight, of_term in zip(self._weights, by_term, strict=True):
             steps = steps + weight * of_term / self._rows
+        assert isinstance(steps, Tensor)
+        return steps
+
+    def mean(self, made: np.ndarray | None = None) -> np.ndarray:
+        """By replicate, `(R,)`; empty where there was no step.
+
+        Args:
+            made: `(T, R)`, which steps count; all if None. NaN for a replicate that made none.
+        """
+        if not self._steps:
+            return np.zeros(0)
+        sizes = [size for _, size in self._steps]
+        steps = self.steps()
+        if made is not None and not made.all():
+            share = np.array(sizes)[:, None] * made
+            share = share / np.where(made.any(0), share.sum(0), np.nan)
+            losses = np.where(made, steps.cpu().numpy(), 0.0)
+            return np.asarray((losses * share).sum(0), dtype=losses.dtype)
         total: Tensor | float = 0.0
-        for step, size in zip(steps, sizes, strict=True):  # type: ignore[arg-type]
+        for step, size in zip(steps, sizes, strict=True):
             total = total + step * size
         mean: np.ndarray = (total / sum(sizes)).cpu().numpy()  # type: ignore[union-attr]
         return mean

@@ -1,5 +1,7 @@
 """From a loop that has come to its end to what a fit hands back."""
 
+import math
+
 import numpy as np
 
 from lexppl.inference.batches import LoadedRows
@@ -66,6 +68,11 @@ def result_of(
         labels=labels,
         seed=seed,
         modules=list(finished),
+        skipped_steps=loop.skipped.count,
+        ended=loop.skipped.ended,
+        steps=None
+        if isinstance(rows, LoadedRows)
+        else len(loop.records) * math.ceil(len(rows) / loop.batch_size),
     )
 
 

@@ -60,6 +60,7 @@ from lexppl.inference.training.sampled_fit import (
     sampled_fit,
 )
 from lexppl.inference.training.settled import warn_if_moving
+from lexppl.inference.training.skipped_steps import report_skipped
 from lexppl.inference.training.usual_epochs import usual_epochs
 from lexppl.inference.training.weight_decay import Decay, decays_by_parameter
 
@@ -229,7 +230,7 @@ def fit(
     Raises:
         ValueError, TypeError: a mistake in data or arguments, before any training; among them a
             checkpoint of another fit, or one that is damaged.
-        FloatingPointError: a loss that is no longer finite in any replicate.
+        FloatingPointError: a first epoch of which no step has a finite loss and gradient.
         RuntimeError: another process that shares the fit has failed or ended.
 
     Example:
@@ -355,6 +356,7 @@ def fit(
         result = parted(result, counted, sample_weight is not None)
     if processes is None or processes.leads:
         report_collapse(result.collapse)
+        report_skipped([*loop.skipped.count], loop.skipped.ended)
         if is_posterior:
             warn_if_moving(result)
     return result

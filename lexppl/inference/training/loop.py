@@ -35,6 +35,7 @@ from lexppl.inference.training.row_weights import (
     batches_with_weights,
     refuse_unweighted,
 )
+from lexppl.inference.training.skipped_steps import SkippedSteps
 from lexppl.inference.training.step import MovedTerm, TrainingStep, shifted
 from lexppl.inference.training.weight_decay import (
     PartDecay,
@@ -103,6 +104,7 @@ class TrainingLoop:
         self.best_epoch = np.zeros(self.runner.count, dtype=int)
         self._rows_plates: dict[int, str | None] = {}
         self._plain_calls = PlainCalls(())
+        self.skipped = SkippedSteps(self.runner.count)
 
     def run(self, plan: list[tuple[Stage, int, OptimizerFactory]], progress: bool) -> None:
         """Minimise each stage's terms for its epochs, and put its best state back."""
@@ -122,7 +124,7 @@ class TrainingLoop:
         ) as bar:
             for number, (stage, epochs, optimizer) in list(enumerate(plan))[begin:]:
                 cut_short = self._stage(number, stage, epochs, optimizer, bar)
-                if self.interrupted:
+                if self.interrupted or self.skipped.ended is not None:
                     break
         if self._states is not None and begin < len(plan):
             if cut_short:
@@ -154,12 +156,8 @@ class TrainingLoop:
                     scheduler.step()
                 valid = self._validate(stage.terms[0])
                 seconds = time.perf_counter() - start
-                if not np.isfinite(train).any():
-                    raise FloatingPointError(
-                        f"the training loss is no longer finite at epoch {epoch}; try a lower "
-                        "learning rate, or clip_norm=1.0"
-                    )
                 at = len(self.records)
+                self.skipped.end_where_stuck(at)
                 self.records.append((train, valid, number, seconds))
                 improved = best.take(train, valid)
                 self.best_epoch = np.where(improved, at, self.best_epoch)
@@ -171,7 +169,8 @@ class TrainingLoop:
                 seen = Epoch(at, number, reached, train, valid, self.runner.snapshot)
                 self.interrupted = self._is_to_end(seen)
                 lost_patience = self.patience is not None and course.waited >= self.patience
-                course.epochs, course.ended = epoch + 1, self.interrupted or lost_patience
+                ends = self.interrupted or lost_patience or self.skipped.ended is not None
+                course.epochs, course.ended = epoch + 1, ends
                 if states is not None:
                     self._each(partial(states.epoch_over, course))
                 if course.ended:
@@ -179,7 +178,7 @@ class TrainingLoop:
         except KeyboardInterrupt:
             self.interrupted = cut_short = True
             if len(self.records) == first:
-                self._take_short(best, number, time.perf_counter() - start)
+                self._take_short(step, best, number, time.perf_counter() - start)
         self.best_valid = best.put_back()
         return cut_short
 
@@ -249,9 +248,17 @@ class TrainingLoop:
 
         return ask() if self.processes is None else self.processes.any(ask)
 
-    def _take_short(self, best: BestStates, stage: int, seconds: float) -> None:
+    def _loss_of(self, step: TrainingStep) -> np.ndarray:
+        """The mean loss of an epoch's steps so far by replicate; those that were skipped are
+        counted and left out."""
+        seen = self._seen
+        made = step.guard.epoch_over(len(seen))
+        self.skipped.add(made, None if made.all() else seen.steps().cpu().numpy())
+        return seen.mean(made)
+
+    def _take_short(self, step: TrainingStep, best: BestStates, stage: int, seconds: float) -> None:
         """Of a first epoch that was cut short, which is not validated, keep what it has learned."""
-        train = self._seen.mean()
+        train = self._loss_of(step)
         if np.isfinite(train).any():
             best.take_as_is(train)
             self.best_epoch[:] = len(self.records)
@@ -348,7 +355,7 @@ class TrainingLoop:
             at = (epoch + min(number / steps, 1.0)) / epochs
             size = batch_rows(self.rows, batch)
             seen.add(step.run(batch, weights, size, at), size)
-        return seen.mean()
+        return self._loss_of(step)
 
     @torch.no_grad()
     def _validate(self, term: LossTerm) -> np.ndarray:

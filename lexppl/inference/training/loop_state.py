@@ -121,6 +121,14 @@ class LoopStates:
         )
         loop.best_epoch, loop.best_valid = state["best_epoch"], state["best_valid"]
         loop.interrupted = bool(state["interrupted"])
+        if "skipped" in state:
+            skipped = loop.skipped
+            skipped.count, skipped.in_a_row = (
+                state["skipped"]["count"],
+                state["skipped"]["in_a_row"],
+            )
+            skipped.ended = state["skipped"]["ended"]
+            skipped.has_moved = bool(loop.records)
         if state["finished"]:
             self._put_back(state)
             return len(plan)
@@ -186,6 +194,11 @@ class LoopStates:
                 "valid": np.array(valid),
                 "stage": np.array(stage, dtype=int),
                 "seconds": np.array(seconds),
+            },
+            "skipped": {
+                "count": loop.skipped.count,
+                "in_a_row": loop.skipped.in_a_row,
+                "ended": loop.skipped.ended,
             },
             "best_epoch": loop.best_epoch,
             "best_valid": loop.best_valid,

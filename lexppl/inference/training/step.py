@@ -18,6 +18,7 @@ from lexppl.inference.schedules import Schedule
 from lexppl.inference.schedules import at as at_progress
 from lexppl.inference.stages import LossTerm
 from lexppl.inference.training.distributed_step import SharedStep
+from lexppl.inference.training.step_guard import StepGuard
 from lexppl.inference.training.step_rows import StepRows
 from lexppl.inference.training.weight_decay import PartDecay
 
@@ -89,10 +90,15 @@ class TrainingStep:
     compiled: Callable[["TrainingStep", MovedTerm, StepRows], TermGradients] | None = None
     shared: SharedStep | None = None
 
+    def __post_init__(self) -> None:
+        tuners = [] if self.tuner is None else [self.tuner]
+        self.guard = StepGuard(self.runner.count, [self.optimizer, *tuners])
+
     def run(
         self, batch: tuple[Tensor, ...], weights: Tensor | None, size: int, at: float
     ) -> list[Tensor]:
-        """Move the parameters once.
+        """Move the parameters once, but for those of replicates whose loss or gradient is not
+        finite (:class:`StepGuard`).
 
         Args:
             batch: the columns of a batch.
@@ -120,9 +126,7 @@ class TrainingStep:
             _clip(held, self.clip_norm, self.runner.count)
         if self.part_decay is not None:
             self.part_decay.add()
-        self.optimizer.step()
-        if self.tuner is not None:
-            self.tuner.step()
+        self.guard.step(losses)
         return losses
 
     def _differentiate_all(self, rows: StepRows) -> list[Tensor]:

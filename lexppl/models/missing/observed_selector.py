@@ -105,7 +105,7 @@ def restricted(distribution: TorchDistribution, missing: Tensor) -> TorchDistrib
         return dist.Bernoulli(logits=logits).to_event(1)
     if isinstance(base, KSubset):
         there = (~missing).sum(-1)
-        k = torch.minimum(there, torch.as_tensor(base.k, device=there.device)).clamp(min=1)
+        k = there.clamp(max=base.k).clamp(min=1)
         return KSubset(torch.where(missing, NEVER, base.logits), k)
     if isinstance(base, ChainMask):
         return ChainMask(torch.where(missing, NEVER, base.logits), base.coupling)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from lexppl.argument_checks import finite_float
 from lexppl.configured import Configured
 from lexppl.distributions import RandomSizeSubset
+from lexppl.distributions.computed_once import MadeOnce
 
 
 class BetaBernoulliSelector(Configured, PyroModule):
@@ -97,10 +98,12 @@ class RandomSizeSelector(Configured, nn.Module):
         self.sizes = tuple(finite_float("a probability of sizes", p, least=0.0) for p in sizes)
         if not sum(self.sizes) > 0.0:
             raise ValueError(f"sizes must have a probability above 0; they are {self.sizes}")
+        self._kept = MadeOnce()
 
     def forward(self, x: Tensor) -> TorchDistribution:
         logits = self.network(x)
-        return RandomSizeSubset(logits, logits.new_tensor(self.sizes).log())
+        sizes = self._kept.like(logits, self.sizes, torch.tensor)
+        return RandomSizeSubset(logits, sizes.log())
 
 
 class PriorLogits(Configured, nn.Module):
@@ -126,6 +129,7 @@ class PriorLogits(Configured, nn.Module):
         super().__init__()
         self.network = network
         self.log_odds = tuple(finite_float("a log-odds", one) for one in log_odds)
+        self._kept = MadeOnce()
 
     def forward(self, x: Tensor) -> Tensor:
         logits: Tensor = self.network(x)
@@ -134,4 +138,4 @@ class PriorLogits(Configured, nn.Module):
                 f"there are {len(self.log_odds)} log-odds, and the network gives "
                 f"{logits.shape[-1]} entries"
             )
-        return logits + logits.new_tensor(self.log_odds)
+        return logits + self._kept.like(logits, self.log_odds, torch.tensor)

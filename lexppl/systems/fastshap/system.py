@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from lexppl.configured import Configured
 from lexppl.distributions import ShapleyKernel
+from lexppl.distributions.computed_once import MadeOnce
 from lexppl.effects import MASK_KIND, imputation_particles, mask_particles, penalty
 from lexppl.inference import LossTerm, NestedIWAE, Stage, System, Unscored
 from lexppl.models.architectures import Architecture, architecture_of, predictor_of
@@ -131,6 +132,7 @@ class FastSHAP(Configured, PyroModule):
         self.grouping = grouping
         self.paired = bool(paired)
         self.normalize = bool(normalize)
+        self._kept = MadeOnce()
 
     def values(self, x: Tensor, coalition: Tensor) -> Tensor:
         """The game's values `v_{x,c}(S)`, without gradient.
@@ -164,8 +166,8 @@ class FastSHAP(Configured, PyroModule):
                 given = dist.Delta(explained.detach(), event_dim=1)
                 pyro.sample("mask", given, infer={MASK_KIND: "attribution"})
                 if y is not None:
-                    kernel = ShapleyKernel(self.entries, (len(x),), dtype=x.dtype, device=x.device)
-                    coalition = pyro.sample("coalition", kernel)
+                    kernel = self._kept.like(x, self.entries, ShapleyKernel)
+                    coalition = pyro.sample("coalition", kernel.expand((len(x),)))
                     penalty("misfit", self.misfit(x, coalition, phi, none))
                 with imputation_particles():
                     return observe("y", distribution, y)

@@ -5,6 +5,7 @@ from torch import Tensor, nn
 
 from lexppl.configured import Configured
 from lexppl.distributions import UniformSize
+from lexppl.distributions.computed_once import MadeOnce
 
 
 class UniformSizeSelector(Configured, nn.Module):
@@ -29,6 +30,8 @@ class UniformSizeSelector(Configured, nn.Module):
         super().__init__()
         UniformSize(entries)
         self.entries = entries
+        self._kept = MadeOnce()
 
     def forward(self, x: Tensor) -> TorchDistribution:
-        return UniformSize(self.entries, (len(x),), dtype=x.dtype, device=x.device)
+        masks: UniformSize = self._kept.like(x, self.entries, UniformSize)
+        return masks.expand((len(x),))

@@ -8,7 +8,7 @@ import pytest
 import torch
 import xarray as xr
 
-from lexppl import explain
+from lexppl import explain, load, save
 from lexppl.arviz_compatibility import group_names, group_of
 from lexppl.explanation import explain_to_zarr, open_posterior, selection_table
 from lexppl.inference import fit
@@ -38,6 +38,13 @@ def test_a_table_of_one_block_is_explained_as_at_once(tmp_path):
 def test_the_bootstrap_comes_along(tmp_path):
     result, x = fitted(bootstrap=2), rows()[0][:300]
     assert_same(written(tmp_path, x, result=result), explain(result, x, draws=3, seed=5))
+
+
+def test_a_saved_explainer_explains_the_same(tmp_path):
+    save(fitted(), tmp_path / "explainer")
+    saved = load(tmp_path / "explainer")
+    x = rows()[0][:1200]
+    assert_same(written(tmp_path, x), written(tmp_path, x, "saved", result=saved))
 
 
 def test_without_draws_all_rows_are_explained_as_at_once(tmp_path):
@@ -93,23 +100,21 @@ def test_what_all_rows_share_is_drawn_once(tmp_path):
     one = written(tmp_path, result=result, rows_per_chunk=1000)
     assert_same(one, written(tmp_path, result=result, name="other", rows_per_chunk=3000))
     few = explain(result, x[:1000], draws=3, seed=5)
-    names = [
-        n for n in group_of(few, "posterior").data_vars if "row" not in few["posterior"][n].dims
-    ]
-    shared = [name for name in names if not name.endswith("_over_rows")]
+    drawn = group_of(few, "posterior").data_vars.items()
+    shared = [n for n, v in drawn if "row" not in v.dims and not n.endswith("_over_rows")]
     assert shared
     for name in shared:
         found = group_of(one, "posterior")[name].values
         assert found.tobytes() == group_of(few, "posterior")[name].values.tobytes()
 
 
-class Ended(Exception):
+class EndedError(Exception):
     pass
 
 
 def ending(x, rows_before):
     yield from x[:rows_before].split(500)
-    raise Ended
+    raise EndedError
 
 
 @pytest.fixture
@@ -131,7 +136,7 @@ def test_a_run_that_ended_early_goes_on(tmp_path, explained):
     x = rows()[0]
     whole = written(tmp_path, x.split(500), "whole", rows_per_chunk=1000)
     explained.clear()
-    with pytest.raises(Ended):
+    with pytest.raises(EndedError):
         written(tmp_path, ending(x, 2500), rows_per_chunk=1000)
     assert not (tmp_path / "posterior.zarr").exists()
     assert explained == [0, 1]
@@ -145,7 +150,7 @@ def test_a_chunk_that_was_spoilt_is_explained_again(tmp_path, explained):
     import zarr
 
     x = rows()[0]
-    with pytest.raises(Ended):
+    with pytest.raises(EndedError):
         written(tmp_path, ending(x, 2500), rows_per_chunk=1000)
     array = zarr.open_array(
         tmp_path / "posterior.zarr.partial" / "posterior.zarr" / "prior" / "mask", mode="r+"
@@ -168,7 +173,7 @@ def test_a_chunk_that_was_spoilt_is_explained_again(tmp_path, explained):
 def test_chunks_of_another_run_are_refused_by_name(tmp_path, change, said):
     x = rows()[0]
     settings = {"rows_per_chunk": 1000}
-    with pytest.raises(Ended):
+    with pytest.raises(EndedError):
         written(tmp_path, ending(x, 2500), **settings)
     with pytest.raises(ValueError, match=f"another run, which differs in {said}"):
         written(tmp_path, x, **{**settings, **change})
@@ -178,7 +183,7 @@ def test_chunks_of_another_run_are_refused_by_name(tmp_path, change, said):
 
 def test_other_rows_are_refused_where_a_run_goes_on(tmp_path):
     x = rows()[0]
-    with pytest.raises(Ended):
+    with pytest.raises(EndedError):
         written(tmp_path, ending(x, 2500), rows_per_chunk=1000)
     with pytest.raises(ValueError, match=r"rows 1000 to 1999 are not those that"):
         other = x.clone()

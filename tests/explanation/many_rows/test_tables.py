@@ -10,6 +10,7 @@ import pytest
 from lexppl.arviz_compatibility import group_of
 from lexppl.data import TableEncoding, read_table
 from lexppl.explanation import explain_to_zarr, open_posterior
+from lexppl.explanation.many_rows.zarr_posterior import ZarrPosterior
 from lexppl.inference import CollapseWarning, fit
 from lexppl.systems import lex
 from tests.explanation.many_rows.fitted import assert_same
@@ -74,22 +75,21 @@ def test_a_dask_frame_gives_the_same_numbers(table, tmp_path):
 
 
 def test_a_run_on_files_goes_on_and_sees_that_they_were_changed(table, tmp_path, monkeypatch):
-    folder, frame, encoding, result = table
+    _, frame, encoding, result = table
     files = tmp_path / "files"
     files.mkdir()
     frame.to_parquet(files / "a.parquet")
     settings = {"encoding": encoding, "rows_per_chunk": 1000}
     whole = written(result, files, tmp_path / "whole", **settings)
 
-    def full(self, groups, start):
-        raise KeyboardInterrupt
-
-    from lexppl.explanation.many_rows.zarr_posterior import ZarrPosterior
-
     original = ZarrPosterior.write
-    monkeypatch.setattr(
-        ZarrPosterior, "write", lambda *a: original(*a) if a[2] < 2000 else full(*a)
-    )
+
+    def interrupted(self, groups, start):
+        if start == 2000:
+            raise KeyboardInterrupt
+        return original(self, groups, start)
+
+    monkeypatch.setattr(ZarrPosterior, "write", interrupted)
     with pytest.raises(KeyboardInterrupt):
         written(result, files, tmp_path / "found", **settings)
     monkeypatch.undo()

@@ -1,0 +1,1 @@
+"""What the site has beside Sphinx: pages of every public name, tables from records, named tests."""

@@ -1,0 +1,127 @@
+"""`lexppl explain --checkpoint` and `--resume`: after a stop the same command goes on."""
+
+import os
+import re
+import signal
+import sys
+
+import pytest
+import torch
+
+from lexppl.cli import main
+from lexppl.inference.training.loop import TrainingLoop
+from tests.cli.tables import people, written
+
+QUICK = ["--epochs", "4", "--replicates", "2", "--draws", "5", "--quiet"]
+CHECKPOINTS = sys.modules["lexppl.inference.training.checkpoints"]
+
+
+@pytest.fixture
+def always(monkeypatch):
+    """A state after each epoch."""
+    monkeypatch.setattr(CHECKPOINTS, "USUAL_MINUTES", 0.0)
+
+
+def contents(out):
+    """What a run has written, but for the page's words that were typed and the fit's seconds."""
+    found = {
+        str(path.relative_to(out)): path.read_bytes()
+        for path in sorted(out.rglob("*"))
+        if path.is_file() and path.name not in ("explainer.json", "posterior.nc")
+    }
+    page = found["report.html"].decode().splitlines()
+    kept = [line for line in page if "<code>lexppl explain" not in line]
+    found["report.html"] = re.sub(r"; \d+ s</dd>", "", "\n".join(kept)).encode()
+    return found
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes as POSIX has them")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.usefixtures("always")
+def test_after_kills_the_report_is_that_of_a_run_that_was_never_killed(tmp_path, monkeypatch):
+    """Killed in the explainer's own fit, which follows the path's, and in the judge's."""
+    path = str(written(people(), tmp_path))
+    words = ["explain", path, *QUICK, "--replicates", "3"]
+    assert main([*words, "--out", str(tmp_path / "whole")]) == 0
+    out, states = str(tmp_path / "out"), str(tmp_path / "states")
+    # The path, the explainer, what sees everything and the judge have four epochs each.
+    epochs = []
+    for last in (5, 9):
+        child = os.fork()
+        if child == 0:
+            try:
+                torch.set_num_threads(1)
+                calls, given = iter(range(last)), TrainingLoop._validate
+
+                def counted(loop, term, calls=calls, given=given):
+                    if next(calls, None) is None:
+                        os.kill(os.getpid(), signal.SIGKILL)
+                    return given(loop, term)
+
+                TrainingLoop._validate = counted
+                main([*words, "--out", out, "--checkpoint", states])
+            finally:
+                os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    given = TrainingLoop._validate
+    monkeypatch.setattr(TrainingLoop, "_validate", lambda *args: epochs.append(1) or given(*args))
+    assert main([*words, "--out", out, "--resume", states]) == 0
+    assert len(epochs) == 4 * 4 - (5 + 9)
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+
+
+@pytest.mark.usefixtures("always")
+def test_after_ctrl_c_the_same_command_goes_on(tmp_path, monkeypatch, capsys):
+    path = str(written(people(), tmp_path))
+    words = ["explain", path, *QUICK, "--penalty", "0.02"]
+    out, states = str(tmp_path / "out"), str(tmp_path / "states")
+    calls, given = iter(range(2)), TrainingLoop._validate
+
+    def interrupted(loop, term):
+        if next(calls, None) is None:
+            raise KeyboardInterrupt
+        return given(loop, term)
+
+    with monkeypatch.context() as context:
+        context.setattr(TrainingLoop, "_validate", interrupted)
+        assert main([*words, "--out", out, "--checkpoint", states]) == 130
+    told = capsys.readouterr().err
+    assert "the fit was interrupted" in told and "its state after 2 epochs" in told
+    assert f"{states}/network/explainer" in told
+    assert main([*words, "--out", out, "--resume", states]) == 1
+    assert "--overwrite" in capsys.readouterr().err
+    assert main([*words, "--out", out, "--overwrite", "--resume", states]) == 0
+    assert "interrupted" not in capsys.readouterr().err
+    before = contents(tmp_path / "out")
+    assert main([*words, "--out", out, "--overwrite", "--resume", states, "--epochs", "5"]) == 1
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        f"lexppl: error: {states}/network/explainer holds the state of another fit: epochs was 4 "
+        "and is 5. Give what was given then, or another folder"
+    )
+    assert contents(tmp_path / "out") == before
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (["--resume", "states"], 2, "--resume states: there is no state of an earlier run; give "),
+        (["--checkpoint", "out/states"], 2, "--checkpoint out/states is within --out"),
+        (["--checkpoint", "out"], 2, "--checkpoint out is within --out"),
+        (["--checkpoint", "people.csv"], 1, "--checkpoint people.csv is a file"),
+        (["--checkpoint", "a", "--resume", "b"], 2, "not allowed with argument --checkpoint"),
+        (
+            ["--checkpoint", "a", "--inference", "nuts"],
+            2,
+            "--checkpoint keeps the state of a fit, and --inference nuts draws",
+        ),
+        (["--checkpoint", "people.csv/states"], 1, "people.csv/states"),
+    ],
+)
+def test_what_cannot_serve_is_refused_in_one_line(words, code, told, tmp_path, monkeypatch, capsys):
+    written(people(), tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert main(["explain", "people.csv", "--out", "out", *words]) == code
+    error = capsys.readouterr().err
+    assert told in error and "Traceback" not in error
+    assert error.count("\n") == 1 or "people.csv/states" in told
+    assert [path.name for path in tmp_path.iterdir()] == ["people.csv"]

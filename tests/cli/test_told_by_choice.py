@@ -1,0 +1,113 @@
+"""`lexppl explain` and `compare` say whether the choice of features itself tells the answer."""
+
+import html
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+
+from lexppl.cli import main
+from lexppl.cli.told_by_choice import LEAST_ROWS, QUESTION, ToldByChoice, judge_choice
+from lexppl.data import divided_frame
+from lexppl.evaluation import EncodeMeter
+from lexppl.tabular.fit_plan import plan_for
+from lexppl.tabular.table_fit import EncodedRows, fit_table
+from tests.cli.tables import numbers, people, written
+
+SHORT = ["--epochs", "3", "--replicates", "1", "--draws", "5", "--quiet", "--penalty", "0.02"]
+
+
+def meter(value, half):
+    return EncodeMeter(value, value - half, value + half, -0.6, -0.6 + value, torch.zeros(1))
+
+
+@pytest.mark.parametrize(
+    ("value", "half", "said"),
+    [
+        (0.12, 0.04, "Yes: that a feature was kept, whatever it holds, tells 0.120 nats a row "),
+        (0.005, 0.01, "No sign of it: which features are kept tells 0.005 nats a row (95 % "),
+        (0.03, 0.05, "Too few rows to say: which features are kept may tell up to 0.080 nats"),
+        (0.004, 0.003, "No sign of it"),
+    ],
+)
+def test_the_three_answers(value, half, said):
+    told = ToldByChoice(meter(value, half), 400, -0.7, "price", "constant")
+    assert told.answer().startswith(said)
+    assert "400 held-out rows" in told.answer()
+    assert told.alarm == said.startswith("Yes")
+    assert len(told.notes()) == told.alarm
+    if told.alarm:
+        assert "of price, of the 0.220 that values and choice tell together" in told.answer()
+        assert "a constant here" in told.notes()[0]
+
+
+def test_what_was_not_asked_is_not_told():
+    assert ToldByChoice().answer() is None
+    assert ToldByChoice().notes() == []
+    few = ToldByChoice(rows=80)
+    assert few.answer() == f"Too few rows to say: 80 held-out rows, and it takes {LEAST_ROWS}."
+
+
+class ByTheAnswer(nn.Module):
+    """Keeps c where a is positive and d elsewhere, and neither a nor b."""
+
+    def forward(self, x):
+        told = 20.0 * x[..., :1].sign()
+        off = torch.full_like(told, -20.0)
+        return torch.cat([off, off, told, -told], -1)
+
+
+@pytest.fixture(scope="module")
+def table():
+    draws = np.random.default_rng(0)
+    frame = pd.DataFrame(draws.normal(size=(1500, 4)), columns=list("abcd"))
+    frame["outcome"] = np.where(frame.a + 0.5 * draws.normal(size=1500) > 0, "yes", "no")
+    return divided_frame(frame, valid_share=0.2, test_share=0.2, seed=0)
+
+
+def asked(table, network=None):
+    plan = plan_for(900, 4, epochs=1, replicates=2, penalty=0.02, hidden=(8,))
+    rows = EncodedRows.of(table.data, table.train_rows, table.valid_rows)
+    result = fit_table(plan, rows).result
+    if network is not None:
+        result.models[result.best].selector.network = network
+    return judge_choice(result, table, plan, outputs=None, full=None, seed=0)
+
+
+def test_a_choice_by_the_answer_is_told_and_one_by_lot_is_not(table):
+    cheat, honest = asked(table, ByTheAnswer()), asked(table)
+    assert cheat.rows == honest.rows == 300
+    assert cheat.alarm
+    assert cheat.meter.value > 0.2
+    assert "Yes" in cheat.answer() and "marginal" not in cheat.answer()
+    assert not honest.alarm
+    assert "No sign of it" in honest.answer() or "Too few rows" in honest.answer()
+
+
+def test_it_is_not_asked_after_a_stop(table):
+    told = judge_choice(None, table, None, outputs=None, full=None, seed=0, complete=False)
+    assert not told.complete
+    assert told.answer() is None
+
+
+@pytest.mark.parametrize(("rows", "make"), [(300, people), (1000, numbers)])
+def test_it_stands_in_the_terminal_and_on_the_page(tmp_path, capsys, rows, make):
+    table, out = written(make(rows), tmp_path), tmp_path / "r"
+    assert main(["explain", str(table), "--out", str(out), *SHORT]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    page = html.unescape((out / "report.html").read_text(encoding="utf-8"))
+    assert f"<h2>{QUESTION}</h2>" in page
+    answer = told.partition(QUESTION)[2].partition(" Written to ")[0].strip()
+    assert answer and f"<p>{answer}</p>" in page
+    assert answer.startswith("Too few rows to say: 60 held-out rows") == (rows == 300)
+
+
+def test_compare_has_a_column_where_it_is_asked_for(tmp_path, capsys):
+    table = str(written(people(250), tmp_path))
+    words = ["compare", table, "--methods", "l2x", "--sizes", "1", "--epochs", "2", "--quiet"]
+    assert main([*words, "--leaks"]) == 0
+    assert "encoded@1" in capsys.readouterr().out
+    assert main(words) == 0
+    assert "encoded" not in capsys.readouterr().out

@@ -1,0 +1,626 @@
+"""A fit that is stopped and goes on is, to the bit, one that was never stopped."""
+
+import errno
+import os
+import re
+import resource
+import shutil
+import signal
+import sys
+import warnings
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from pyro.infer import NUTS
+from pyro.infer.autoguide import AutoNormal
+from pyro.nn import PyroModule, PyroSample
+from torch import nn
+from torch.utils.data import DataLoader, RandomSampler, Sampler, TensorDataset
+
+from lexppl.effects import mask_particles
+from lexppl.explanation import explain
+from lexppl.explanation.mask_groups import masks_of
+from lexppl.inference import (
+    REBAR,
+    Checkpoints,
+    CheckpointWarning,
+    LossTerm,
+    NestedIWAE,
+    ReplicateData,
+    Stage,
+    TunedControl,
+    fit,
+)
+from lexppl.models import (
+    LEX,
+    MLP,
+    BernoulliSelector,
+    CategoricalLikelihood,
+    GapImputer,
+    GaussianImputer,
+    Predictor,
+    UnmaskedPredictor,
+    tree_predictor,
+)
+from lexppl.systems import lex, real_x
+
+X = torch.randn(90, 3, generator=torch.Generator().manual_seed(0))
+Y = (X[:, 0] > 0).long()
+SMALL = {"hidden": (6,), "predictor_hidden": (6,)}
+QUICK = {"epochs": 4, "batch_size": 20, "progress": False}
+MODULE = sys.modules["lexppl.inference.training.checkpoints"]
+
+
+class KilledError(Exception):
+    """In place of a signal that nothing survives."""
+
+
+def killed_at(number):
+    def call(epoch):
+        if epoch.number == number:
+            raise KilledError
+
+    return call
+
+
+def bits(result):
+    """All that a fit has come to, but for the time it took."""
+    found = {
+        "train": result.history.train,
+        "valid": result.history.valid,
+        "stage": result.history.stage,
+        "best_epoch": result.best_epoch,
+        "best_valid": result.best_valid,
+    }
+    for place, one in enumerate(result.modules):
+        found |= {f"{place} {n}": t.detach().numpy() for n, t in one.state_dict().items()}
+    if result.bootstrap is not None:
+        found |= {f"bootstrap {n}": value for n, value in bits(result.bootstrap).items()}
+    return found
+
+
+def assert_same(one, other):
+    first, second = bits(one), bits(other)
+    assert list(first) == list(second)
+    different = [n for n in first if first[n].tobytes() != second[n].tobytes()]
+    assert not different
+    assert one.interrupted == other.interrupted and one.collapse == other.collapse
+
+
+def small(penalty=0.02):
+    return lex(3, classes=2, penalty=penalty, **SMALL)
+
+
+def program(network=None, selector=None):
+    """A program whose weights do not depend on what was drawn before."""
+    return LEX(
+        BernoulliSelector(selector or MLP(3, 3, (6,), seed=0)),
+        GaussianImputer(),
+        Predictor(network or MLP(3, 2, (6,), seed=1), CategoricalLikelihood()),
+    )
+
+
+class Line(PyroModule):
+    def __init__(self):
+        super().__init__()
+        self.slope = PyroSample(dist.Normal(0.0, 1.0))
+
+    def forward(self, x, y=None):
+        slope = self.slope
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            return pyro.sample("y", dist.Normal(slope * x[:, 0], 0.1), obs=y)
+
+
+class Counting(nn.Module):
+    """Counts its calls in training, in a buffer that is no running statistic to torch."""
+
+    def __init__(self):
+        super().__init__()
+        self.network = MLP(3, 2, (6,), seed=1)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x):
+        if self.training:
+            self.calls += 1
+        return self.network(x) * (1 + 0.01 * self.calls)
+
+
+def normed():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 2))
+
+
+def two_stages():
+    """The second with an optimizer of its own, and its first epochs by the best of the first."""
+    model = program()
+    term = LossTerm(model, NestedIWAE(2))
+    return [
+        Stage([term], epochs=3),
+        Stage([term], epochs=3, optimizer=partial(torch.optim.RMSprop, lr=1e-2, momentum=0.5)),
+    ]
+
+
+def loader(**settings):
+    return DataLoader(TensorDataset(X, Y), batch_size=20, **settings)
+
+
+def with_trees():
+    selector = BernoulliSelector(MLP(3, 3, (6,), seed=0))
+    return LEX(selector, GapImputer(), tree_predictor(X, 2, trees=5))
+
+
+CASES = {
+    "replicates, folds and a bootstrap": lambda: {
+        "model": small(),
+        "replicates": 2,
+        "bootstrap": 2,
+        "folds": 2,
+    },
+    "two systems' stages": lambda: {"model": real_x(3, classes=2, **SMALL), "folds": 2},
+    "two stages": lambda: {"model": None, "stages": two_stages},
+    "models that differ": lambda: {"model": [small(0.01), small(0.05)], "clip_norm": 1.0},
+    "a control that is tuned": lambda: {
+        "model": program(),
+        "objective": NestedIWAE(2, estimator=REBAR(control=TunedControl())),
+    },
+    "a scheduler": lambda: {
+        "model": program(),
+        "optimizer": partial(torch.optim.SGD, lr=0.1, momentum=0.9),
+        "scheduler": partial(torch.optim.lr_scheduler.StepLR, step_size=2, gamma=0.3),
+    },
+    "weights by row and decay by part": lambda: {
+        "model": small(),
+        "replicates": 2,
+        "row_weights": "dirichlet",
+        "sample_weight": torch.arange(90.0),
+        "weight_decay": {"selector": (1e-3, 1e-1)},
+    },
+    "patience": lambda: {"model": small(), "patience": 1, "epochs": 15, "learning_rate": 0.3},
+    "batch norm": lambda: {
+        "model": UnmaskedPredictor(Predictor(normed(), CategoricalLikelihood()))
+    },
+    "a buffer of its own": lambda: {"model": program(Counting())},
+    "a guide": lambda: {
+        "model": Line(),
+        "train": ReplicateData([(X[:, :1], X[:, 0] * slope) for slope in (-2.0, 2.0)]),
+        "guide": AutoNormal,
+        "objective": NestedIWAE(1),
+    },
+    "trees": lambda: {"model": with_trees(), "folds": 2, "replicates": 2},
+    "a loader": lambda: {"model": program(), "train": loader(shuffle=True), "valid": (X, Y)},
+    "a loader with a generator": lambda: {
+        "model": program(),
+        "train": loader(sampler=RandomSampler(X, generator=torch.Generator().manual_seed(3))),
+        "valid": loader(shuffle=True, generator=torch.Generator().manual_seed(4)),
+    },
+    "no validation rows": lambda: {"model": small(), "valid": None},
+}
+
+
+def fitted(case, **more):
+    """A case's fit, all of it built anew, as in another process."""
+    settings = {"train": (X, Y), **QUICK, **CASES[case](), **more}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", CheckpointWarning)
+        return fit(settings.pop("model"), settings.pop("train"), **settings)
+
+
+@pytest.mark.filterwarnings("ignore::lexppl.inference.NotSettledWarning")
+@pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
+@pytest.mark.parametrize("case", CASES)
+def test_what_goes_on_is_what_was_never_stopped(case, tmp_path):
+    whole = fitted(case)
+    kept = Checkpoints(tmp_path, every_epochs=1)
+    last = len(whole.history) - 1
+    for stop in sorted({0, last // 2, last}):
+        with pytest.raises(KilledError):
+            fitted(case, checkpoint=kept, callbacks=[killed_at(stop)])
+    seen = []
+    again = fitted(case, checkpoint=kept, callbacks=[lambda epoch: seen.append(epoch.number)])
+    assert seen == [last]
+    assert_same(whole, again)
+    finished = fitted(case, checkpoint=kept, callbacks=[killed_at(last)])
+    assert_same(whole, finished)
+    assert (finished.history.seconds == again.history.seconds).all()
+    plain = fitted(case, seed=1)
+    assert bits(plain)["train"].tobytes() != bits(whole)["train"].tobytes()
+
+
+def test_its_explanations_are_the_same(tmp_path):
+    with pytest.raises(KilledError):
+        fitted("two stages", checkpoint=Checkpoints(tmp_path, 1), callbacks=[killed_at(4)])
+    results = fitted("two stages"), fitted("two stages", checkpoint=Checkpoints(tmp_path, 1))
+    masks = [masks_of(explain(one, X, Y, draws=3, seed=0))["mask"].values for one in results]
+    assert masks[0].tobytes() == masks[1].tobytes()
+
+
+def states(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_every_so_many_epochs_and_minutes(tmp_path, monkeypatch):
+    written = []
+    given = MODULE.write_state
+
+    def write(folder, state):
+        written.append((state["epochs"], state["finished"]))
+        return given(folder, state)
+
+    monkeypatch.setattr(MODULE, "write_state", write)
+    now = [0.0]
+    monkeypatch.setattr(MODULE.time, "monotonic", lambda: now[0])
+
+    def half_a_minute(epoch):
+        now[0] += 30.0
+
+    for place, (settings, expected) in enumerate(
+        [
+            ({}, [0, 2, 4, 5]),
+            ({"every_minutes": 1.5}, [0, 3, 5]),
+            ({"every_minutes": 0.0}, [0, 1, 2, 3, 4, 5, 5]),
+            ({"every_epochs": 2}, [0, 2, 4, 5]),
+            ({"every_epochs": 1}, [0, 1, 2, 3, 4, 5, 5]),
+            ({"every_epochs": 4, "every_minutes": 1.5}, [0, 3, 4, 5]),
+        ]
+    ):
+        written.clear()
+        kept = Checkpoints(tmp_path / str(place), **settings)
+        fit(program(), (X, Y), checkpoint=kept, callbacks=[half_a_minute], **{**QUICK, "epochs": 5})
+        assert [epochs for epochs, _ in written] == expected
+        assert [done for _, done in written] == [False] * (len(written) - 1) + [True]
+        assert len(states(tmp_path / str(place))) == 2
+
+
+def test_ctrl_c_tells_where_it_goes_on(tmp_path):
+    def interrupt(epoch):
+        if epoch.number == 2:
+            raise KeyboardInterrupt
+
+    settings = {**QUICK, "checkpoint": Checkpoints(tmp_path, 1)}
+    with pytest.warns(CheckpointWarning, match=r"holds its state after 2 epochs, from which the"):
+        result = fit(program(), (X, Y), callbacks=[interrupt], **settings)
+    assert result.interrupted and len(result.history) == 3
+    assert_same(fit(program(), (X, Y), **QUICK), fit(program(), (X, Y), **settings))
+
+
+def test_what_a_callback_ends_has_come_to_its_end(tmp_path):
+    settings = {**QUICK, "checkpoint": tmp_path}
+    first = fit(program(), (X, Y), callbacks=[lambda epoch: epoch.number == 1], **settings)
+    again = fit(program(), (X, Y), callbacks=[killed_at(2)], **settings)
+    assert again.interrupted and len(again.history) == 2
+    assert_same(first, again)
+
+
+@dataclass
+class Doubled:
+    """A function whose setting is its own."""
+
+    factor: float = 2.0
+
+    def __call__(self, parameters):
+        return torch.optim.Adam(parameters, lr=1e-3 * self.factor)
+
+
+OTHERS = {
+    "seed was 0 and is 1": {"seed": 1},
+    "epochs was 4 and is 5": {"epochs": 5},
+    "patience was None and is 3": {"patience": 3},
+    "train.x has other values": {"train": (X[:40].flip(0), Y[:40])},
+    "train.y has other values": {"train": (X[:40], 1 - Y[:40])},
+    "train.x was float32 (40, 3) and is float32 (39, 3)": {"train": (X[:39], Y[:39])},
+    "valid.x has other values": {"valid": (X[:50] + 1e-6, Y[:50])},
+    "selector.network.layers": {"model": program(selector=MLP(3, 3, (6,), seed=5))},
+    "model.stage 0.terms.0.objective.masks was 2 and is 3": {"objective": NestedIWAE(3)},
+    "optimizer.factor was 2.0 and is 3.0": {"optimizer": Doubled(3.0)},
+    "learning_rate was 0.1 and is 0.2": {"learning_rate": 0.2, "optimizer": None},
+    "replicate": {"replicates": 2},
+}
+
+
+@pytest.mark.parametrize("told", OTHERS)
+def test_another_fit_is_refused_by_what_is_another(told, tmp_path):
+    usual = {
+        "model": program(),
+        "train": (X[:40], Y[:40]),
+        "valid": (X[:50], Y[:50]),
+        "objective": NestedIWAE(2),
+        "optimizer": Doubled(),
+        **QUICK,
+        "checkpoint": Checkpoints(tmp_path, 1),
+    }
+    if "learning_rate" in told:
+        usual |= {"learning_rate": 0.1, "optimizer": None}
+    with pytest.raises(KilledError):
+        fit(**usual, callbacks=[killed_at(1)])
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*.*") if path.is_file()}
+    with pytest.raises(ValueError, match=re.escape(told)) as refused:
+        fit(**{**usual, **OTHERS[told]}, callbacks=[killed_at(0)])
+    assert str(tmp_path) in str(refused.value) and "another folder" in str(refused.value)
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_another_code_is_another_fit(tmp_path):
+    def named(source):
+        """A network as a notebook's cell would have it, before and after it was edited."""
+        room = {"nn": nn, "MLP": MLP, "__name__": "notebook"}
+        exec(source, room)
+        return program(room["Edited"]())
+
+    source = """
+class Edited(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.network = MLP(3, 2, (6,), seed=1)
+    def forward(self, x):
+        return self.network(x)
+"""
+    settings = {**QUICK, "checkpoint": tmp_path}
+    fit(named(source), (X, Y), **settings)
+    fit(named("# A comment is no code.\n" + source), (X, Y), **settings)
+    with pytest.raises(ValueError, match=r"predictor.network.code has other values"):
+        fit(named(source.replace("self.network(x)", "2 * self.network(x)")), (X, Y), **settings)
+
+
+def hidden_state(parameters):
+    """Adam whose rate falls by a number that is not in its state."""
+
+    class Falling(torch.optim.SGD):
+        steps = 0
+
+        def step(self, closure=None):
+            self.steps += 1
+            for group in self.param_groups:
+                group["lr"] = 0.1 / self.steps
+            return super().step(closure)
+
+    return Falling(parameters, lr=0.1)
+
+
+def unwritable_state(parameters):
+    optimizer = torch.optim.SGD(parameters, lr=0.1)
+    optimizer.param_groups[0]["rule"] = print
+    return optimizer
+
+
+class Odd(Sampler):
+    def __iter__(self):
+        return iter(range(1, 90, 2))
+
+    def __len__(self):
+        return 45
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"optimizer": hidden_state}, "Falling goes another way once its state_dict"),
+        ({"optimizer": unwritable_state}, "the state of SGD/param_groups/0/rule is a builtin_func"),
+        ({"train": loader(sampler=Odd())}, "the loader has a Odd: give DataLoader"),
+        (
+            {"train": loader(num_workers=1, persistent_workers=True)},
+            "the loader has persistent workers",
+        ),
+    ],
+)
+def test_what_cannot_be_put_back_is_refused_before_any_step(settings, told, tmp_path):
+    usual = {"train": (X, Y), "valid": (X, Y), **QUICK, "callbacks": [killed_at(0)], **settings}
+    with pytest.raises(TypeError, match=re.escape(told)):
+        fit(program(), checkpoint=tmp_path, **usual)
+    assert not states(tmp_path)
+
+
+def test_a_random_state_of_a_programs_own_is_refused_by_its_place(tmp_path):
+    network = Counting()
+    network.noise = torch.Generator()
+    with pytest.raises(TypeError, match=r"predictor\.network\.noise is a random state of its own"):
+        fit(program(network), (X, Y), checkpoint=tmp_path, **QUICK)
+
+
+def test_a_sampler_keeps_no_state(tmp_path):
+    with pytest.raises(ValueError, match="checkpoint= mean nothing beside inference="):
+        fit(Line(), (X[:, :1], X[:, 0]), inference=NUTS, checkpoint=tmp_path)
+
+
+@pytest.mark.parametrize("wrong", [3, True, b"folder"])
+def test_a_folder_is_a_path(wrong):
+    with pytest.raises(TypeError, match="folder must be a path"):
+        fit(program(), (X, Y), checkpoint=wrong, **QUICK)
+
+
+@pytest.mark.parametrize("wrong", [{"every_epochs": 0}, {"every_minutes": -1.0}])
+def test_how_often_is_positive(wrong):
+    with pytest.raises(ValueError, match="every_"):
+        Checkpoints("folder", **wrong)
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_any_step(tmp_path):
+    (tmp_path / "file").write_text("of somebody's")
+    with pytest.raises(OSError, match=re.escape(str(tmp_path / "file"))):
+        fit(program(), (X, Y), checkpoint=tmp_path / "file", callbacks=[killed_at(0)], **QUICK)
+
+
+# -- a full disk
+
+
+def test_a_full_disk_loses_no_earlier_state_and_no_fit(tmp_path, monkeypatch):
+    """The fit goes on, and says once where what can be lost begins."""
+    place = sys.modules["lexppl.inference.training.state_files"]
+    given, calls = place.write_through, iter(range(100))
+
+    def full(path, content):
+        # Two files a state: the states after epochs 2 and 3 find no room for their second.
+        if next(calls) in (5, 6, 7, 9):
+            given(path, content[: len(content) // 2])
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        given(path, content)
+
+    monkeypatch.setattr(place, "write_through", full)
+    settings = {**QUICK, "checkpoint": Checkpoints(tmp_path, 1)}
+    with pytest.warns(CheckpointWarning) as told, pytest.raises(KilledError):
+        fit(program(), (X, Y), callbacks=[killed_at(3)], **settings)
+    (warning,) = (str(one.message) for one in told if one.category is CheckpointWarning)
+    assert warning == (
+        f"the state after 2 epochs cannot be written: No space left on device; {tmp_path} holds "
+        "that after 1, and the fit goes on without"
+    )
+    assert states(tmp_path) == ["state-000002"]
+    monkeypatch.undo()
+    assert_same(fit(program(), (X, Y), **QUICK), fit(program(), (X, Y), **settings))
+
+
+def in_a_process_of_its_own(work):
+    """Do something in a child of this process, which it cannot harm; whether it went well."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            # Its threads are not those of the parent.
+            torch.set_num_threads(1)
+            work()
+            code = 0
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+posix = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes as POSIX has them")
+
+
+@posix
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_quota_that_a_state_exceeds(tmp_path):
+    """No file of more than 20 kB can be written once the first state, of 13 kB, stands."""
+    settings = {**QUICK, "checkpoint": Checkpoints(tmp_path, 1)}
+
+    def limit(epoch):
+        if epoch.number == 1:
+            before = next((tmp_path / "state-000002").glob("*.safetensors")).stat().st_size
+            resource.setrlimit(resource.RLIMIT_FSIZE, (before // 2, before // 2))
+
+    def work():
+        with pytest.warns(CheckpointWarning, match="File too large"):
+            result = fit(program(), (X, Y), callbacks=[limit], **settings)
+        assert len(result.history) == 4
+
+    assert in_a_process_of_its_own(work) == 0
+    assert states(tmp_path) == ["state-000002"]
+    assert_same(fit(program(), (X, Y), **QUICK), fit(program(), (X, Y), **settings))
+
+
+# -- damage
+
+
+def stopped(folder):
+    with pytest.raises(KilledError):
+        fit(program(), (X, Y), callbacks=[killed_at(3)], checkpoint=Checkpoints(folder, 1), **QUICK)
+    return [folder / name for name in states(folder)]
+
+
+DAMAGE = {
+    "cut short": lambda file: file.write_bytes(file.read_bytes()[:-7]),
+    "emptied": lambda file: file.write_bytes(b""),
+    "removed": Path.unlink,
+    "a flipped bit": lambda file: file.write_bytes(flipped(file.read_bytes(), 0.7)),
+}
+
+
+def flipped(content, where):
+    place = int(where * len(content))
+    return content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+@pytest.mark.parametrize("name", ["state.json", "tensors.safetensors"])
+def test_of_a_damaged_state_the_one_before_is_taken(kind, name, tmp_path):
+    _, last = stopped(tmp_path)
+    DAMAGE[kind](last / name)
+    settings = {**QUICK, "checkpoint": Checkpoints(tmp_path, 1)}
+    with pytest.warns(CheckpointWarning, match=f"{last.name} is damaged.*; the state before it is"):
+        again = fit(program(), (X, Y), **settings)
+    assert_same(fit(program(), (X, Y), **QUICK), again)
+    shutil.rmtree(tmp_path)
+    for place in stopped(tmp_path):
+        DAMAGE[kind](place / name)
+    with pytest.raises(ValueError, match=f"{last.name} is damaged.*no state there is whole"):
+        fit(program(), (X, Y), callbacks=[killed_at(0)], **settings)
+
+
+def test_other_versions_are_told(tmp_path, monkeypatch):
+    stopped(tmp_path)
+    now = MODULE.versions()
+    monkeypatch.setattr(MODULE, "versions", lambda: {**now, "torch": "9.9"})
+    with pytest.warns(CheckpointWarning, match=r"its last bits .*torch was .* and is 9\.9"):
+        fit(program(), (X, Y), checkpoint=tmp_path, **QUICK)
+
+
+# -- kills
+
+
+@posix
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_fits_that_are_killed_anywhere_come_to_the_same_bits(tmp_path):
+    """Once after some epochs, once while a state is being written, once before its folder has its
+    name; then to the end."""
+    settings = {"epochs": 6, "batch_size": 20, "progress": False, "replicates": 2}
+    whole = fit(small(), (X, Y), **settings)
+    kept = {**settings, "checkpoint": Checkpoints(tmp_path, 1)}
+    files = sys.modules["lexppl.inference.training.state_files"]
+
+    def kill(*_):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def after(calls, given):
+        left = iter(range(calls))
+        return lambda *args: kill() if next(left, None) is None else given(*args)
+
+    def between_epochs():
+        fit(small(), (X, Y), callbacks=[lambda e: kill() if e.number == 1 else None], **kept)
+
+    def within_a_file():
+        files.write_through = after(4, files.write_through)
+        fit(small(), (X, Y), **kept)
+
+    def before_the_name():
+        files.sync_folder = after(2, files.sync_folder)
+        fit(small(), (X, Y), **kept)
+
+    for work in (between_epochs, within_a_file, before_the_name):
+        assert in_a_process_of_its_own(work) == -signal.SIGKILL
+    assert any(name.endswith(".partial") for name in states(tmp_path))
+    again = fit(small(), (X, Y), **kept)
+    assert_same(whole, again)
+    assert np.isfinite(again.history.seconds).all()
+    assert not any(name.endswith(".partial") for name in states(tmp_path))
+
+
+STATE = sys.modules["lexppl.inference.training.loop_state"]
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
+        (STATE, "restore_optimizer"),
+        (STATE.LoopStates, "_put_back_random"),
+        (STATE.LoopStates, "_put_back"),
+        (sys.modules["lexppl.inference.training.best_states"].BestStates, "restore"),
+    ],
+)
+def test_what_is_not_put_back_would_show(owner, name, tmp_path, monkeypatch):
+    """The comparison of all other tests sees each part of a state."""
+    settings = {**QUICK, "learning_rate": 1.0, "epochs": 6}
+    whole = fit(program(), (X, Y), **settings)
+    best = int(whole.best_epoch[0])
+    assert best < 5
+    kept = {**settings, "checkpoint": Checkpoints(tmp_path, 1)}
+    with pytest.raises(KilledError):
+        fit(program(), (X, Y), callbacks=[killed_at(best + 1)], **kept)
+    monkeypatch.setattr(owner, name, lambda *_: None)
+    again = fit(program(), (X, Y), **kept)
+    with pytest.raises(AssertionError):
+        assert_same(whole, again)

@@ -1,0 +1,250 @@
+"""A step whose loss or gradient is not finite moves nothing, and is counted."""
+
+import warnings
+from functools import partial
+
+import numpy as np
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from pyro.nn import PyroModule
+from torch import nn
+
+from lexppl import fit, load, save
+from lexppl.effects import mask_particles
+from lexppl.inference import NestedIWAE, SkippedStepsWarning
+from lexppl.inference.stages import LossTerm
+from lexppl.inference.training.epoch_loss import EpochLoss
+from lexppl.inference.training.skipped_steps import MOST_IN_A_ROW, SkippedSteps
+from lexppl.inference.training.step_guard import StepGuard
+
+ROWS = 40
+X = torch.randn(ROWS, 2, generator=torch.Generator().manual_seed(0))
+Y = X @ torch.tensor([1.0, -2.0])
+SHORT = {"batch_size": ROWS, "epochs": 6, "progress": False, "valid": None}
+HOW = ["nan", "inf", "gradient"]
+
+
+class Line(PyroModule):
+    """A line, whose loss or gradient is spoilt while a test says so, where `spoils` is above 0.
+
+    Args:
+        spoils: 1 for a replicate that is, 0 for one that is not.
+        how: "nan", "inf", or "gradient" for a finite loss whose gradient is NaN.
+    """
+
+    now = False
+
+    def __init__(self, spoils: float = 1.0, how: str = "nan") -> None:
+        super().__init__()
+        self.slope = nn.Parameter(torch.zeros(2))
+        self.spoils, self.how = spoils, how
+
+    def forward(self, x, y=None):
+        mean = x @ self.slope
+        is_bad = torch.as_tensor(self.spoils * float(Line.now)) > 0
+        if self.how == "gradient":
+            # The root of 0 has an infinite derivative, and 0 · ∞ is NaN.
+            root = torch.sqrt((1.0 + self.slope[0] ** 2) * torch.where(is_bad, 0.0, 1.0))
+            spoilt = 0.0 * root
+        else:
+            spoilt = torch.where(is_bad, -float(self.how), 0.0)
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            scores = -0.5 * (y - mean).square() + spoilt
+            pyro.sample("y", dist.Delta(y, log_density=scores), obs=y)
+
+
+class Spoiling:
+    """A callback that spoils some epochs, and keeps the parameters after each."""
+
+    def __init__(self, epochs):
+        self.epochs, self.slopes = epochs, []
+
+    def __call__(self, epoch):
+        [slope] = epoch.snapshot().values()
+        self.slopes.append(slope.clone())
+        Line.now = epoch.number + 1 in self.epochs
+
+
+@pytest.fixture(autouse=True)
+def _unspoilt():
+    Line.now = False
+    yield
+    Line.now = False
+
+
+def fitted(models, epochs=(), **options):
+    """A fit of one step an epoch, some of them spoilt, and the slopes after each `(R, 2)`."""
+    Line.now, seen = False, Spoiling(epochs)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SkippedStepsWarning)
+        result = fit(
+            models, (X, Y), objective=NestedIWAE(1), callbacks=[seen], **{**SHORT, **options}
+        )
+    return result, torch.stack(seen.slopes).reshape(len(seen.slopes), -1, 2)
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_a_step_that_is_not_finite_moves_nothing_and_is_counted(how):
+    result, slopes = fitted(partial(Line, how=how), epochs=[2, 4])
+    moved = (slopes[1:] != slopes[:-1]).any(-1).squeeze(-1)
+    assert moved.tolist() == [True, False, True, False, True]
+    assert result.skipped_steps.tolist() == [2]
+    assert result.ended is None and not result.interrupted
+    assert np.isfinite(result.model.slope.detach()).all()
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_the_optimizer_goes_on_as_if_the_step_had_not_been(how):
+    """Four steps of which one is skipped are three steps: its moments and its count stay too."""
+    skipping, _ = fitted(partial(Line, how=how), epochs=[1], learning_rate=1e-2)
+    whole, slopes = fitted(partial(Line, how=how), learning_rate=1e-2)
+    # The rows of an epoch are in another order, and so is the rounding.
+    torch.testing.assert_close(skipping.model.slope.detach(), slopes[-2].squeeze(0))
+    assert (skipping.model.slope - whole.model.slope).abs().max() > 5e-3
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("optimizer", [None, "sgd"])
+def test_of_replicates_the_others_step_stands(how, optimizer):
+    options = {"seed": 3}
+    if optimizer is not None:
+        options["optimizer"] = partial(torch.optim.SGD, lr=1e-3, momentum=0.9)
+    models = [Line(1.0, how), Line(0.0, how), Line(0.5, how)]
+    result, slopes = fitted(models, epochs=[2], **options)
+    _, whole = fitted(models, **options)
+    moved = (slopes[1:] != slopes[:-1]).any(-1)
+    assert moved[:, 0].tolist() == [True, False, True, True, True]
+    assert moved[:, 1].all()
+    assert result.skipped_steps.tolist() == [1, 0, 1]
+    # The one that was spared has the very numbers that it has without any spoiling.
+    assert torch.equal(slopes[:, 1], whole[:, 1])
+    assert torch.isfinite(slopes).all()
+    assert np.isfinite(result.history.train[2][1]) and np.isnan(result.history.train[2][0])
+
+
+def test_the_loss_of_an_epoch_is_that_of_the_steps_that_were_made():
+    """By rows: batches of 3, 3 and 2, of which the second of the first replicate was skipped."""
+    term = LossTerm(Line(), NestedIWAE(1))
+    seen = EpochLoss([term], 8.0)
+    steps = [[8.0, 16.0], [float("nan"), 24.0], [32.0, 40.0]]
+    for losses, size in zip(steps, (3, 3, 2), strict=True):
+        seen.add([torch.tensor(losses)], size)
+    made = np.array([[True, True], [False, True], [True, True]])
+    expected = [(1.0 * 3 + 4.0 * 2) / 5, (2.0 * 3 + 3.0 * 3 + 5.0 * 2) / 8]
+    assert seen.mean(made).tolist() == pytest.approx(expected)
+    made[:, 0] = False
+    assert np.isnan(seen.mean(made)[0])
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_a_fit_whose_steps_all_fail_ends_with_its_last_good_state(how):
+    seen = Spoiling(range(3, 100))
+    with pytest.warns(SkippedStepsWarning, match=r"ended at epoch 23, .*best state before") as told:
+        result = fit(
+            partial(Line, how=how),
+            (X, Y),
+            objective=NestedIWAE(1),
+            callbacks=[seen],
+            **{**SHORT, "epochs": 50},
+        )
+    cause = {"nan": "loss is NaN", "inf": "probability zero", "gradient": "the gradient is not"}
+    assert cause[how] in str(told[0].message)
+    assert "\n" not in str(told[0].message)
+    assert cause[how] in result.ended
+    assert len(result.history) == 3 + MOST_IN_A_ROW
+    assert result.best_epoch.tolist() == [2]
+    assert torch.equal(result.model.slope, seen.slopes[-1].squeeze(0))
+    assert "ended at epoch 23" in repr(result)
+
+
+def test_the_first_epoch_without_a_step_is_an_error():
+    """There is no good state to go back to, though the first look at a batch found nothing."""
+
+    def spoiling(parameters):
+        # An optimizer is made after the first look.
+        Line.now = True
+        return torch.optim.Adam(parameters)
+
+    with pytest.raises(FloatingPointError, match=r"no step of the first epoch .* loss is NaN"):
+        fit(Line, (X, Y), objective=NestedIWAE(1), optimizer=spoiling, **SHORT)
+
+
+def test_a_fit_without_such_steps_has_none_and_says_nothing():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", SkippedStepsWarning)
+        result = fit(Line, (X, Y), objective=NestedIWAE(1), **SHORT)
+    assert result.skipped_steps.tolist() == [0]
+
+
+@pytest.mark.parametrize("replicates", [1, 3])
+def test_away_from_a_cpu_nothing_waits_for_a_number(replicates):
+    """On torch's meta device a number that is looked at is an error."""
+    shape = (3, 2) if replicates == 3 else (2,)
+    weight = nn.Parameter(torch.zeros(shape, device="meta"))
+    guard = StepGuard(replicates, [torch.optim.Adam([weight])])
+    for _ in range(2):
+        weight.grad = torch.zeros(shape, device="meta")
+        guard.step([torch.zeros(replicates, device="meta")])
+    # The control: a guard that looks at numbers is found out.
+    with pytest.raises(RuntimeError, match="meta"):
+        guard._any_bad([weight.grad])
+
+
+@pytest.mark.parametrize("replicates", [1, 3])
+@pytest.mark.parametrize("make", [torch.optim.Adam, partial(torch.optim.SGD, lr=0.1, momentum=0.9)])
+def test_the_way_without_looking_does_the_same(replicates, make):
+    """What is done elsewhere, run on a CPU: four steps of which some are spoilt."""
+    drawn = torch.Generator().manual_seed(0)
+    start = torch.randn(replicates, 2, generator=drawn)
+    weights = [nn.Parameter(start.clone()) for _ in range(2)]
+    guards = [StepGuard(replicates, [make([weight])]) for weight in weights]
+    for bad in ([], [0], list(range(replicates)), []):
+        gradient = torch.randn(replicates, 2, generator=drawn)
+        gradient[bad, 1] = torch.nan
+        losses = [torch.zeros(replicates)]
+        for weight in weights:
+            weight.grad = gradient.clone()
+        guards[0].step(losses)
+        guards[1]._step_elsewhere([weights[1].grad], losses, guards[1]._steps)
+        guards[1]._steps += 1
+    torch.testing.assert_close(*weights)
+    assert torch.isfinite(weights[0]).all()
+    made = [guard.epoch_over(4) for guard in guards]
+    assert made[0].tolist() == made[1].tolist()
+    assert made[0].sum(0).tolist() == ([2] if replicates == 1 else [2, 3, 3])
+
+
+def test_many_in_a_row_are_counted_over_epochs():
+    """A replicate that is stuck lets the others go on; all of them end the fit."""
+    skipped, steps = SkippedSteps(2), MOST_IN_A_ROW // 3
+
+    def add(first, second):
+        made = np.tile([first, second], (steps, 1))
+        skipped.add(made, np.full(made.shape, np.nan))
+        skipped.end_where_stuck(0)
+
+    for _ in range(6):
+        add(False, True)
+    assert skipped.in_a_row.tolist() == [6 * steps, 0]
+    made = np.zeros((MOST_IN_A_ROW + 1, 2), dtype=bool)
+    made[0] = True
+    skipped.add(made, np.full(made.shape, np.nan))
+    assert skipped.in_a_row.tolist() == [MOST_IN_A_ROW] * 2
+    add(True, False)
+    assert skipped.ended is None
+    assert skipped.in_a_row.tolist() == [0, MOST_IN_A_ROW + steps]
+    for _ in range(4):
+        add(False, False)
+    assert "ended at epoch 1, after 24 steps in a row" in skipped.ended
+
+
+def test_counts_are_saved_and_loaded(tmp_path):
+    result, _ = fitted([Line(1.0), Line(0.0)], epochs=[2])
+    save(result, tmp_path)
+    again = load(tmp_path, model=Line)
+    assert again.skipped_steps.tolist() == [1, 0]
+    assert again.ended is None
+    assert again.subset([1]).skipped_steps.tolist() == [0]
+    assert "1 step skipped" in repr(again)

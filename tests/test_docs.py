@@ -1,0 +1,284 @@
+"""The site builds without a warning, its programs run, and what it names is there."""
+
+import ast
+import os
+import re
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from pathlib import Path
+
+import pytest
+
+from lexppl.cli import main
+from lexppl.systems import METHODS
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PAGES = sorted(
+    path for path in DOCS.rglob("*.md") if path.parent.name not in ("api", "notebooks", "_build")
+)
+THEORY = sorted((DOCS / "theory").glob("*.md"))
+SYSTEMS = sorted((DOCS / "systems").glob("*.md"))
+BLOCK = re.compile(r"^```(python|bash)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+FORMULA = re.compile(r"^\$\$\n(.*?)^\$\$(.*?)\n(.*?)(?=^#|^\$\$\n|\Z)", re.MULTILINE | re.DOTALL)
+TESTED = re.compile(r"```{tested-by}\n(.*?)```", re.DOTALL)
+
+SMALL = {
+    "start/table.md": {
+        "rows = 2000": "rows = 200",
+        "--hide-missing --out explanation": "--hide-missing --epochs 2 --out explanation",
+        "--row 17 --out": "--row 17 --epochs 2 --penalty 0.02 --replicates 2 --out",
+        'penalty="auto", random_state=0': "epochs=2, random_state=0",
+    },
+    "start/model.md": {
+        'imputer="conditional-gaussian", random_state=0': (
+            'imputer="conditional-gaussian", epochs=2, random_state=0'
+        ),
+        'model_output="logits", random': 'model_output="logits", epochs=2, random',
+        "--trust-black-box": "--trust-black-box --epochs 2 --penalty 0.02 --replicates 2",
+    },
+    "start/pyro.md": {
+        "rows=4000": "rows=400",
+        "epochs=100": "epochs=2",
+        "epochs=50": "epochs=2",
+        "draws=100": "draws=5",
+    },
+    "own.md": {"rows=2000": "rows=200", "epochs=40": "epochs=2"},
+    "scaling.md": {
+        "rows=2000": "rows=200",
+        "(0.01, 0.02, 0.04)": "(0.01, 0.02)",
+        "range(4)": "range(2)",
+        "epochs=50": "epochs=2",
+        "epochs=20": "epochs=1",
+        "20_000": "400",
+        "5_000": "100",
+        "every_epochs=10": "every_epochs=1",
+    },
+}
+"""What makes the programs of a page short; each must be there to be replaced."""
+
+
+def blocks(page):
+    """The programs and commands of a page, in order."""
+    return BLOCK.findall((DOCS / page).read_text(encoding="utf-8"))
+
+
+def shorter(page):
+    text = "\0".join(f"{language}\1{block}" for language, block in blocks(page))
+    for long, short in SMALL[page].items():
+        assert long in text, f"{page} no longer has {long!r}"
+        text = text.replace(long, short)
+    return [tuple(part.split("\1")) for part in text.split("\0")]
+
+
+@pytest.fixture
+def followed(tmp_path, monkeypatch, capsys):
+    """Follow a page by its own words, in an empty folder."""
+
+    def follow(page):
+        monkeypatch.chdir(tmp_path)
+        names: dict = {"__name__": "page"}
+        codes = []
+        for language, block in shorter(page):
+            if language == "python":
+                exec(compile(block, page, "exec"), names)
+                continue
+            for command in block.strip().splitlines():
+                words = command.split()
+                assert words[0] == "lexppl"
+                codes.append(main([*words[1:], "--quiet"]))
+        return names, codes, capsys.readouterr()
+
+    return follow
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_i_have_a_table(followed, tmp_path):
+    names, codes, told = followed("start/table.md")
+    assert codes == [1, 0, 0]
+    page = (DOCS / "start/table.md").read_text(encoding="utf-8")
+    (refused,) = re.findall(r"^lexppl: error: (missing values in 1 of 6 columns)", page, re.M)
+    assert refused in told.err
+    written = {path.name for path in (tmp_path / "explanation").iterdir()}
+    listed = set(re.findall(r"^\| `([\w.]+)/?` \|", page, re.MULTILINE))
+    assert listed <= written
+    assert len(listed) >= 7
+    assert names["posterior"]["prior"]["mask"].sizes["row"] == 10
+    assert set(names["explainer"].entry_names_) == {"age", "frailty", "days", "ward", "rain"}
+    assert (tmp_path / "row_17" / "report.html").is_file()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_i_have_a_model(followed, tmp_path):
+    names, codes, _ = followed("start/model.md")
+    assert codes == [0]
+    assert 0 < names["agreement"] <= 1
+    assert names["explainer"].importances(names["X_test"]).shape == (143, 30)
+    assert (tmp_path / "of_the_model" / "report.html").is_file()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_i_write_pyro(followed):
+    names, _, told = followed("start/pyro.md")
+    exact, bounds = names["exact"], names["bounds"]
+    assert exact < bounds[2] < bounds[0] < 1.1 * exact
+    assert "outside mask_particles()" in told.out
+    assert "mask_mean_over_rows" in names["draws"]["posterior"].data_vars
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_write_your_own(followed):
+    try:
+        names, _, told = followed("own.md")
+    finally:
+        METHODS._methods.pop("at_most_one", None)
+    ones = [float(number) for number in re.findall(r"tensor\(\[(.*?)\]\)", told.out)[0].split(",")]
+    assert ones == pytest.approx([1, 1, 1], abs=1e-3)
+    assert names["result"].best_valid.shape == (1,)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_scaling(followed, tmp_path):
+    names, _, _ = followed("scaling.md")
+    assert len(names["found"].table) == 4
+    assert names["posterior"]["sample_stats"].sizes["row"] == 400
+    assert any((tmp_path / "state").rglob("state.json"))
+
+
+def test_every_page_with_programs_is_followed():
+    with_programs = {
+        str(path.relative_to(DOCS)) for path in PAGES if BLOCK.search(path.read_text("utf-8"))
+    }
+    assert with_programs - {"start/install.md"} == set(SMALL)
+
+
+def defined(test):
+    """Whether `tests/file.py::name` is a test."""
+    path, _, name = test.partition("::")
+    if not (ROOT / path).is_file() or not name.startswith("test_"):
+        return False
+    body = ast.parse((ROOT / path).read_text(encoding="utf-8")).body
+    return any(isinstance(node, ast.FunctionDef) and node.name == name for node in body)
+
+
+@pytest.mark.parametrize("path", [*THEORY, *SYSTEMS], ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_every_formula_names_tests_that_are_there(path):
+    text = path.read_text(encoding="utf-8")
+    found = FORMULA.findall(text)
+    assert 2 * len(found) == len(re.findall(r"^\$\$", text, re.MULTILINE))
+    for formula, label, below in found:
+        assert re.fullmatch(r" \([\w-]+\)", label), formula
+        named = TESTED.search(below)
+        assert named, f"no test is named for {formula}"
+        assert all(map(defined, named[1].split())), named[1]
+
+
+def test_there_are_formulas_and_each_system_has_one():
+    of_theory = sum(len(FORMULA.findall(path.read_text("utf-8"))) for path in THEORY)
+    assert of_theory > 35
+    assert {path.stem for path in SYSTEMS} == {*METHODS, "cxplain"}
+    for path in SYSTEMS:
+        text = path.read_text(encoding="utf-8")
+        assert len(FORMULA.findall(text)) == 1
+        assert (f"{{system-row}} {path.stem}\n" in text) == (path.stem in METHODS)
+
+
+def test_a_name_that_is_not_there_is_noticed():
+    here = "tests/test_docs.py"
+    assert defined(f"{here}::test_a_name_that_is_not_there_is_noticed")
+    assert not defined(f"{here}::test_that_nobody_wrote")
+    assert not defined("tests/test_nothing.py::test_scaling")
+    assert not FORMULA.findall("no formula")
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(DOCS)))
+def test_links_within_the_pages_lead_somewhere(path):
+    text = re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)#\s]+)(?:#[\w-]+)?\)", text):
+        if not target.startswith(("http://", "https://")):
+            parts = Path(target).parts
+            written = "api" in parts[:2] or "notebooks" in parts[:2]
+            there = ROOT / "notebooks" / parts[-1] if "notebooks" in parts[:2] else path.parent / target
+            assert there.is_file() or (written and "api" in parts[:2]), target
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The site, built from a copy of what it is made of."""
+    missing = [
+        name
+        for name in ("sphinx", "myst_nb", "furo", "sphinx_copybutton", "sphinx_design")
+        if find_spec(name) is None
+    ]
+    if missing:
+        pytest.skip(f'the site is built by {", ".join(missing)}: pip install "lexppl[docs]"')
+    folder = tmp_path_factory.mktemp("site")
+    for name in ("docs", "benchmarks", "notebooks", "tests"):
+        shutil.copytree(
+            ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "api", "_build")
+        )
+    shutil.copy(ROOT / "CHANGELOG.md", folder)
+    done = subprocess.run(
+        [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", "docs", "html"],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return folder / "html"
+
+
+def public():
+    """`extension/public.py` of the site, which says what is public."""
+    spec = spec_from_file_location("public", DOCS / "extension" / "public.py")
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_site_builds_without_a_warning(site):
+    assert (site / "index.html").is_file()
+    # Nothing that a page asks for comes from elsewhere, but for the formulas' MathJax.
+    scripts = re.findall(r'src="(https?://[^"]+)"', (site / "index.html").read_text("utf-8"))
+    assert all("mathjax" in script for script in scripts)
+
+
+def test_every_public_name_has_a_page(site):
+    from sphinx.util.inventory import InventoryFile
+
+    with (site / "objects.inv").open("rb") as file:
+        inventory = InventoryFile.load(file, "", lambda base, path: path)
+    known = {name for kind, names in inventory.items() if kind.startswith("py:") for name in names}
+    names = public().every_name()
+    assert len(names) > 400
+    assert not set(names) - known
+    pages = {path.stem for path in (site / "api").glob("*.html")}
+    assert all(name in pages or f"{name}_" in pages for name in names)
+
+
+def test_no_page_is_asked_for_that_is_not_there(site):
+    for page in site.rglob("*.html"):
+        for target in set(re.findall(r'href="([^"#?:]+)(?:#[^"]*)?"', page.read_text("utf-8"))):
+            assert (page.parent / target).exists(), f"{page.relative_to(site)}: {target}"
+
+
+def test_figures_stand_beside_the_papers(site):
+    page = (site / "systems" / "real_x.html").read_text(encoding="utf-8")
+    row = re.search(r"<tr[^>]*>(?:(?!</tr>).)*real_x(?:(?!</tr>).)*S3(?:(?!</tr>).)*93\.5", page, re.S)
+    assert row
+    assert "Checked by" in page
+    assert "100, 93.5, 2.6" in page
+
+
+def test_what_was_public_is_public():
+    listed = set((DOCS / "public_names.txt").read_text(encoding="utf-8").split())
+    gone = listed - set(public().every_name())
+    assert not gone, (
+        f"{sorted(gone)} were public: deprecate them first (docs/versions.md), or before the first "
+        "release write the list again by python docs/public_names.py"
+    )
+    assert len(listed) > 400
