@@ -52,7 +52,6 @@ FIT = {"epochs": 2, "batch_size": 18, "valid": None, "progress": False}
 SMALL = {"hidden": (5,), "predictor_hidden": (5,)}
 
 EAGER = {
-    "fastshap": "reads a number from a tensor",
     "meed": "reckons with the fit's progress",
     "suwr": "reckons with the fit's progress",
 }
