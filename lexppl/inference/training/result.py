@@ -134,9 +134,9 @@ class FitResult(Summarised):
             "y": self._y_told(),
             "bound": None if self.objective is None else self.objective.summary,
             "epochs": self._epochs_told() if sampler is None else None,
-            "steps": None if self.compiled is None else self.compiled.summary,
             "held-out loss": self._loss_told(),
             "warnings": "; ".join(self._warnings()),
+            "steps": None if self.compiled is None else self.compiled.summary,
         }
         count = counted(self.replicates, "replicate")
         if sampler is not None:
