@@ -304,6 +304,9 @@ def _begun(aside: Path, run: dict[str, Any], overwrite: bool) -> DoneChunks:
             raise
         shutil.rmtree(aside)
         done.begin(run)
+    if not (aside / STORE).is_dir():
+        # Ended between the last two steps of a run: its chunks went with the store.
+        done.forget()
     return done
 
 

@@ -162,6 +162,17 @@ def test_a_chunk_that_was_spoilt_is_explained_again(tmp_path, explained):
     assert_same(again, written(tmp_path, x, "whole", rows_per_chunk=1000))
 
 
+def test_a_run_that_ended_once_its_store_was_in_place_begins_anew(tmp_path):
+    x = rows()[0]
+    with pytest.raises(EndedError):
+        written(tmp_path, ending(x, 2500), rows_per_chunk=1000)
+    aside = tmp_path / "posterior.zarr.partial"
+    (aside / "posterior.zarr").rename(tmp_path / "posterior.zarr")
+    found = written(tmp_path, x, rows_per_chunk=1000, overwrite=True)
+    assert not aside.exists()
+    assert_same(found, written(tmp_path, x, "whole", rows_per_chunk=1000))
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
