@@ -107,7 +107,7 @@ def check_names(
     if not callable(build) or isinstance(build, nn.Module):
         raise TypeError(
             "build must be a function that takes settings and gives what fit takes, such as "
-            f"functools.partial(lexppl.systems.lex, 11, classes=2); it is {build!r}"
+            f"functools.partial(lexppl.systems.lex, 11, classes=2); it is a {type(build).__name__}"
         )
     taken = inspect.signature(build).parameters
     known = {*taken, *FIT}

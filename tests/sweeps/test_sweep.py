@@ -50,6 +50,7 @@ def test_a_failure_stands_in_its_row_and_is_reported():
     assert found.table["error"].isna().tolist() == [True, False, True]
     assert "k must be a whole number from 1 to 3" in found.failed["error"].iloc[0]
     assert np.isfinite(found.table["valid_loss"][[0, 2]]).all()
+    assert "3, of k" in repr(found) and "failed               1" in repr(found)
     with pytest.raises(ValueError, match="no fit of k=7: ValueError"):
         found.result(1)
 

@@ -259,6 +259,8 @@ def test_rows_may_be_left_out_of_the_store(tmp_path):
         (lambda x, y: x, {"rows_per_chunk": 1500}, ValueError, "multiple of 1000"),
         (lambda x, y: x, {"client": "tcp://host"}, TypeError, "must be a dask.distributed.Client"),
         (lambda x, y: x, {"jobs": 0}, ValueError, "jobs must be a whole number"),
+        (lambda x, y: (x, y), {"with_y": True, "draws": 0}, ValueError, "given y are draws"),
+        (lambda x, y: x, {"entry_names": ["a"]}, ValueError, "entry_names must be 4 names"),
         (lambda x, y: x, {"draws": -1}, ValueError, "draws must be a whole number"),
     ],
 )
@@ -278,6 +280,8 @@ def test_what_is_there_is_not_replaced_unasked(tmp_path):
         explain_to_zarr(fitted().model, rows()[0], tmp_path / "p.zarr", progress=False)
     with pytest.raises(FileNotFoundError, match="no Zarr store"):
         open_posterior(tmp_path / "nothing")
+    with pytest.raises(FileNotFoundError, match="no Zarr store"):
+        open_posterior(tmp_path)
 
 
 def test_global_random_state_is_left_as_it_is(tmp_path):
