@@ -4,7 +4,7 @@ from torch import Tensor
 from torch.distributions import constraints
 
 
-class Vectors(constraints.independent):  # type: ignore[misc, valid-type]
+class Vectors(constraints.independent):
     """`torch.distributions.constraints.independent` of vectors, of which there may be none: torch's
     own stops where a batch has no rows.
 

@@ -67,8 +67,8 @@ class Sweep(Summarised):
         losses = self.table["valid_loss"]
         best = None
         if losses.notna().any():
-            place = int(losses.idxmin())
-            best = f"{self.settings[place]}: {losses[place]:.3f} nats a row"
+            place = int(np.nanargmin(losses.to_numpy(dtype=float)))
+            best = f"{self.settings[place]}: {losses.iloc[place]:.3f} nats a row"
         collapsed = int(self.table["collapse"].notna().sum())
         lines = {
             "settings": f"{len(self):,}, of {some_of(names)}",
