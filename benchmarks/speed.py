@@ -42,9 +42,9 @@ from lexppl.systems import lex
 SECTIONS = ("steps", "replicates", "explained", "growth")
 SAME = ("section", "name", "batch", "width", "replicates", "size", "compiled", "threads")
 UNTOLD = ("machine", "versions", "python", "date")
-STEPS = 12
-"""Steps of an epoch that is timed."""
-UNTIMED = 4
+ROWS_TIMED = 768
+"""Of an epoch that is timed; four steps where that is more."""
+UNTIMED = 3
 """Epochs at the start: of compiled steps those that are traced, compiled and checked most."""
 SYSTEMS = tuple(BY_HAND)
 COMPILED: tuple[bool | Backend, ...] = (False, "graph", True)
@@ -109,6 +109,11 @@ def pairs(
     }
 
 
+def epoch_rows(batch: int) -> int:
+    """Of an epoch that is timed."""
+    return max(ROWS_TIMED, 4 * batch)
+
+
 def rows_of(count: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Rows of S3."""
     data = synthetic("S3", rows=count, seed=0)
@@ -118,8 +123,8 @@ def rows_of(count: int) -> tuple[torch.Tensor, torch.Tensor]:
 def steps_runs(small: bool) -> Iterator[dict[str, Any]]:
     """The steps that are timed, as records without figures."""
     sizes = [(64, 64)] if small else [(b, w) for b in (64, 1000) for w in (64, 200)]
-    for name in SYSTEMS:
-        for batch, width in sizes:
+    for batch, width in sizes:
+        for name in SYSTEMS:
             for compiled in (False,) if small else COMPILED:
                 yield {
                     "section": "steps",
@@ -133,7 +138,7 @@ def steps_runs(small: bool) -> Iterator[dict[str, Any]]:
 def timed_steps(run: dict[str, Any], epochs: int) -> dict[str, Any]:
     """A system against its loop by hand."""
     batch, width = run["batch"], run["width"]
-    hand = BY_HAND[run["name"]](width, *rows_of(batch * STEPS), batch)
+    hand = BY_HAND[run["name"]](width, *rows_of(epoch_rows(batch)), batch)
     return pairs(system(run["name"], width), hand, epochs, run["compiled"])
 
 
@@ -154,7 +159,7 @@ def replicates_runs(small: bool) -> Iterator[dict[str, Any]]:
 def timed_replicates(run: dict[str, Any], epochs: int) -> dict[str, Any]:
     """R replicates against R in one product by hand."""
     count, width = run["replicates"], run["width"]
-    hand = replicates_by_hand(count)(width, *rows_of(run["batch"] * STEPS), run["batch"])
+    hand = replicates_by_hand(count)(width, *rows_of(epoch_rows(run["batch"])), run["batch"])
     return pairs(system("LEX", width), hand, epochs, run["compiled"], count)
 
 
@@ -277,13 +282,20 @@ def epoch_seconds(rows: int, rounds: int, widths: dict[str, tuple[int, ...]]) ->
     return statistics.median(b - a for a, b in pairwise(marks))
 
 
+def among(run: dict[str, Any], chosen: dict[str, list[Any] | None]) -> bool:
+    """Whether a run is one of those that are asked for."""
+    return all(not values or run.get(name) in (None, *values) for name, values in chosen.items())
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="+", choices=SECTIONS, default=list(SECTIONS))
     parser.add_argument(
         "--names", nargs="+", help="of the systems, methods or sizes, to leave others out"
     )
-    parser.add_argument("--rounds", type=int, default=15, help="pairs of a ratio, runs of a time")
+    parser.add_argument("--batches", nargs="+", type=int, help="of the steps; all if none")
+    parser.add_argument("--widths", nargs="+", type=int, help="of the steps; all if none")
+    parser.add_argument("--rounds", type=int, default=9, help="pairs of a ratio, runs of a time")
     parser.add_argument("--alone", help=argparse.SUPPRESS)
     parser.add_argument("--rows", type=int, help=argparse.SUPPRESS)
     if "--alone" in sys.argv:
@@ -306,8 +318,8 @@ def main() -> None:
     }
     for section in options.only:
         runs, measure = sections[section]
-        chosen = (r for r in runs if not options.names or r["name"] in options.names)
-        for run in records.due({**r, "threads": threads} for r in chosen):
+        chosen = {"name": options.names, "batch": options.batches, "width": options.widths}
+        for run in records.due({**r, "threads": threads} for r in runs if among(r, chosen)):
             with program_settings(validate=False), warnings.catch_warnings(action="ignore"):
                 records.add({**run, **measure(run)})
 

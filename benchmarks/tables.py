@@ -141,6 +141,21 @@ def step(records: list[Record]) -> str:
     return "\n".join(rows)
 
 
+def many_rows(records: list[Record]) -> str:
+    """Seconds, memory and checksums of a large table and of a sweep, by where they ran."""
+    rows = [
+        "| what | where | seconds on the wall | of the processor | MB at most | checksum |",
+        "|---|---|---|---|---|---|",
+    ]
+    words = {"explained": "{:,} rows explained", "swept": "a sweep of {:,} settings"}
+    rows += [
+        f"| {words[r['what']].format(r['size'])} | {r['workers']} | {r['seconds']:.0f} | "
+        f"{r['cpu_seconds']:.0f} | {r['megabytes']:.0f} | `{r['checksum']}` |"
+        for r in sorted(records, key=lambda r: (r["what"], r["size"], r["workers"]))
+    ]
+    return "\n".join(rows)
+
+
 def large_table(records: list[Record]) -> str:
     """Seconds and memory of `lexppl explain` by rows."""
     rows = [
@@ -223,6 +238,7 @@ TABLES: dict[str, tuple[Callable[[list[Record]], str], str]] = {
     "start-up": (start_up, "start_up"),
     "soak": (soak_table, "soak"),
     "large-table": (large_table, "large_table"),
+    "many-rows": (many_rows, "many_rows"),
     "k-subset": (k_subset_table, "k_subset"),
     "large-masks": (large_masks_table, "large_masks"),
     "estimators": (estimators, "estimators"),

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from threadpoolctl import threadpool_limits
+from torch import Tensor
 
 from lexppl.argument_checks import int_at_least
 
@@ -120,7 +121,7 @@ def check_workers(client: Any, jobs: int, threads: int) -> None:
         int_at_least("jobs", jobs, note="or -1 for one a core")
     if client is None:
         return
-    if not all(hasattr(client, name) for name in ("submit", "scatter", "scheduler_info")):
+    if not all(hasattr(client, name) for name in ("submit", "scatter", "nthreads")):
         raise TypeError(
             "client must be a dask.distributed.Client, such as Client(LocalCluster(n_workers=2)) "
             f"or Client('tcp://…'); it is {client!r}"
@@ -192,13 +193,12 @@ def _on_client(
     running: dict[Any, int] = {}
 
     def submit(number: int, args: tuple[Any, ...]) -> Any:
-        given = [client.compute(arg) if hasattr(arg, "__dask_graph__") else arg for arg in args]
+        given = [_sent(client, arg) for arg in args]
         future = client.submit(_on_worker, task, number, sent, threads, *given, pure=False)
         running[future] = number
         return future
 
-    workers = len(client.scheduler_info(n_workers=-1)["workers"])
-    first = [submit(*one) for one in islice(numbered, AT_ONCE * max(1, workers))]
+    first = [submit(*one) for one in islice(numbered, AT_ONCE * max(1, len(client.nthreads())))]
     ended = as_completed(first)
     try:
         for future in ended:
@@ -210,6 +210,15 @@ def _on_client(
                 ended.add(submit(*one))
     finally:
         client.cancel(list(running))
+
+
+def _sent(client: Any, argument: Any) -> Any:
+    """An argument as it is handed out: rows go to a worker by themselves, not with the task."""
+    if hasattr(argument, "__dask_graph__"):
+        return client.compute(argument)
+    if isinstance(argument, tuple | Tensor) or hasattr(argument, "to_numpy"):
+        return client.scatter([argument], hash=False)[0]
+    return argument
 
 
 def _on_worker(

@@ -163,7 +163,9 @@ def defined(test):
     return any(isinstance(node, ast.FunctionDef) and node.name == name for node in body)
 
 
-@pytest.mark.parametrize("path", [*THEORY, *SYSTEMS], ids=lambda path: f"{path.parent.name}/{path.stem}")
+@pytest.mark.parametrize(
+    "path", [*THEORY, *SYSTEMS], ids=lambda path: f"{path.parent.name}/{path.stem}"
+)
 def test_every_formula_names_tests_that_are_there(path):
     text = path.read_text(encoding="utf-8")
     found = FORMULA.findall(text)
@@ -200,7 +202,9 @@ def test_links_within_the_pages_lead_somewhere(path):
         if not target.startswith(("http://", "https://")):
             parts = Path(target).parts
             written = "api" in parts[:2] or "notebooks" in parts[:2]
-            there = ROOT / "notebooks" / parts[-1] if "notebooks" in parts[:2] else path.parent / target
+            there = (
+                ROOT / "notebooks" / parts[-1] if "notebooks" in parts[:2] else path.parent / target
+            )
             assert there.is_file() or (written and "api" in parts[:2]), target
 
 
@@ -217,7 +221,9 @@ def site(tmp_path_factory):
     folder = tmp_path_factory.mktemp("site")
     for name in ("docs", "benchmarks", "notebooks", "tests"):
         shutil.copytree(
-            ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "api", "_build")
+            ROOT / name,
+            folder / name,
+            ignore=shutil.ignore_patterns("__pycache__", "api", "_build"),
         )
     shutil.copy(ROOT / "CHANGELOG.md", folder)
     done = subprocess.run(
@@ -268,7 +274,9 @@ def test_no_page_is_asked_for_that_is_not_there(site):
 
 def test_figures_stand_beside_the_papers(site):
     page = (site / "systems" / "real_x.html").read_text(encoding="utf-8")
-    row = re.search(r"<tr[^>]*>(?:(?!</tr>).)*real_x(?:(?!</tr>).)*S3(?:(?!</tr>).)*93\.5", page, re.S)
+    row = re.search(
+        r"<tr[^>]*>(?:(?!</tr>).)*real_x(?:(?!</tr>).)*S3(?:(?!</tr>).)*93\.5", page, re.S
+    )
     assert row
     assert "Checked by" in page
     assert "100, 93.5, 2.6" in page

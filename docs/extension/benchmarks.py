@@ -50,7 +50,9 @@ def slug(heading: str) -> str:
 
 def rows_of(table: str, system: str) -> str:
     """The rows of a table that are a system's, under the table's head; nothing where none is."""
-    lines = [line for line in table.split("\n\n")[0].splitlines() if line.startswith("|")]
+    lines = [
+        line for line in table.split("\n\n", maxsplit=1)[0].splitlines() if line.startswith("|")
+    ]
     kept = [line for line in lines[2:] if any(_is(cell, system) for cell in line.split("|"))]
     return "\n".join([*lines[:2], *kept]) if kept else ""
 
@@ -64,6 +66,7 @@ class _Markdown(SphinxDirective):
     """A directive whose answer is Markdown."""
 
     def parsed(self, text: str) -> list[Any]:
+        text = text.replace(" ± ", "\u00a0±\u00a0")
         node = nodes.container(classes=["figures"])
         self.state.nested_parse(StringList(text.splitlines(), self.env.docname), 0, node)
         return [node]
@@ -99,7 +102,9 @@ class SystemRow(_Markdown):
 
     def run(self) -> list[Any]:
         lines = (ROOT / "docs" / "systems.md").read_text(encoding="utf-8").splitlines()
-        cells = [[c.strip() for c in line.strip("|").split("|")] for line in lines if line[:1] == "|"]
+        cells = [
+            [c.strip() for c in line.strip("|").split("|")] for line in lines if line[:1] == "|"
+        ]
         system = self.arguments[0]
         found = [row for row in cells if row[0] == f"`{system}`"]
         if len(found) != 1:

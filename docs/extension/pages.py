@@ -43,8 +43,8 @@ def page_of(package: str, name: str) -> str:
 def _index_page() -> str:
     pages = "\n".join(packages())
     return (
-        "# Reference\n\nWhat is public: the names on these pages, each from where a program imports "
-        "it.\n[Versions](../versions.md) says what that promises.\n\n"
+        "# Reference\n\nWhat is public: the names on these pages, each from where it is "
+        "imported.\n[Versions](../versions.md) says what that promises.\n\n"
         f"```{{toctree}}\n:maxdepth: 1\n\n{pages}\n```\n"
     )
 
@@ -68,7 +68,9 @@ def _page(package: str, name: str, value: Any) -> str:
         # A class has one page with its methods, where it is defined.
         home = value.__module__.rpartition(".")[0]
         body = f"   The same as :class:`{home}.{name}`.\n"
-        return f":orphan:\n\n{title}\n{'=' * len(title)}\n\n.. py:class:: {package}.{name}\n\n{body}"
+        return (
+            f":orphan:\n\n{title}\n{'=' * len(title)}\n\n.. py:class:: {package}.{name}\n\n{body}"
+        )
     return (
         f":orphan:\n\n{title}\n{'=' * len(title)}\n\n.. currentmodule:: {package}\n\n"
         f".. auto{kind}:: {name}\n{body}"

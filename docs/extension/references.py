@@ -24,7 +24,11 @@ def setup(app: Any) -> None:
     for public, value in every_name().items():
         package, _, name = public.rpartition(".")
         by_last[name].add(public)
-        home = f"{getattr(value, '__module__', package)}.{getattr(value, '__qualname__', name)}"
+        module = getattr(value, "__module__", package)
+        if not str(module).startswith("lexppl"):
+            # A name for something of another library, such as a type of functions.
+            module = package
+        home = f"{module}.{getattr(value, '__qualname__', name)}"
         # The shorter of two: `lexppl.fit` stands before `lexppl.inference.fit`.
         homes[home] = min(public, homes.get(home, public), key=len)
     app.connect("missing-reference", Resolver(homes, dict(by_last), names_defined(PACKAGE)))
@@ -62,13 +66,13 @@ class Resolver:
 
     def _is_plain(self, node: Any) -> bool:
         """Whether a name needs no page: a type in a signature, what stands in another library, and
-        what is there in this one and not public. A docstring's name for nothing is warned of."""
+        in docstrings what is there in this one and not public. A name for nothing is warned of."""
         if "refexplicit" not in node and node["reftype"] in ("class", "obj"):
             return True
         parts = node["reftarget"].lstrip(".~").split(".")
         if parts[0] in OTHERS:
             return len(parts) > 1
-        return parts[-1] in self.defined
+        return parts[-1] in self.defined and node["refdoc"].startswith("api/")
 
     def _candidates(self, target: str) -> list[str]:
         target = target.lstrip(".~")
@@ -81,7 +85,6 @@ class Resolver:
                 names = self.by_last.get(parts[end - 1], set())
             found += [".".join([name, *tail]) for name in sorted(names, key=len)]
         return found
-
 
 
 def names_defined(folder: Path) -> set[str]:
@@ -115,4 +118,6 @@ def without_others(app: Any, what: str, name: str, value: Any, skip: bool, optio
     """scikit-learn's setters of metadata routing, and matplotlib's of everything, are described
     there."""
     routing = name.startswith("set_") and name.endswith("_request")
-    return True if routing or str(getattr(value, "__module__", "")).startswith("matplotlib") else None
+    return (
+        True if routing or str(getattr(value, "__module__", "")).startswith("matplotlib") else None
+    )

@@ -11,7 +11,7 @@ from torch import Tensor
 from lexppl.choices.methods import METHODS
 from lexppl.cli.gains import explained_targets
 from lexppl.data import DividedTable
-from lexppl.evaluation.leaks.encode_meter import EncodeMeter, encode_meter
+from lexppl.evaluation.leaks.encode_meter import LEAST, EncodeMeter, encode_meter
 from lexppl.evaluation.learned import base_density, base_frequencies
 from lexppl.evaluation.refits.fitted_predictor import FittedPredictor
 from lexppl.explanation import explain
@@ -30,6 +30,9 @@ DRAWS = 2
 """Masks a row."""
 MATTERS = 0.05
 """Nats a row up to which what may have been missed is called no sign."""
+FEW_ROWS_BIAS = 10.0
+"""Nats over the number of rows by which networks of few rows find too much: of a switch's honest
+masks .03 of 400 rows, and 0 of 10,000."""
 CONSTANT = "constant"
 
 
@@ -57,8 +60,9 @@ class ToldByChoice:
 
     @property
     def alarm(self) -> bool:
-        """Whether the choice tells."""
-        return self.meter is not None and self.meter.tells
+        """Whether the choice tells, by more than few rows' networks may be off."""
+        meter = self.meter
+        return meter is not None and meter.tells and meter.value > LEAST + FEW_ROWS_BIAS / self.rows
 
     def answer(self) -> str | None:
         """Yes, no sign of it, or too few rows to say, in a sentence or two; None where it was not
@@ -68,7 +72,7 @@ class ToldByChoice:
             few = f"Too few rows to say: {rows}, and it takes {LEAST_ROWS}."
             return few if 0 < self.rows < LEAST_ROWS else None
         span = f"{meter.value:.3f} nats a row (95 % interval {meter.lower:.3f} to {meter.upper:.3f}"
-        if meter.tells:
+        if self.alarm:
             both = meter.kept_and_chosen - self.base
             of = f", of the {both:.3f} that values and choice tell together" * (both > meter.value)
             return (
@@ -76,7 +80,7 @@ class ToldByChoice:
                 f"{self.predicted}{of}. The prediction rests on more than the values of what was "
                 f"kept; {self._advice()}."
             )
-        if meter.upper > MATTERS:
+        if meter.tells or meter.upper > MATTERS:
             return (
                 f"Too few rows to say: which features are kept may tell up to {meter.upper:.3f} "
                 f"nats a row of {self.predicted} beyond their values, or nothing ({rows})."

@@ -34,7 +34,8 @@ class MaskDirichlet(dist.Dirichlet):
 
     def rsample(self, sample_shape: Any = ()) -> Tensor:
         """Reparameterised draws, ``sample_shape + batch_shape + (G,)``."""
-        concentration = self.concentration.expand(self._extended_shape(sample_shape))
+        # Draws fill memory in its order: those of a seed shall not depend on the layout.
+        concentration = self.concentration.contiguous().expand(self._extended_shape(sample_shape))
         tiny = torch.finfo(concentration.dtype).tiny
         gamma = torch._standard_gamma(concentration + 1.0).clamp(min=tiny)
         uniform = torch.rand_like(concentration).clamp(min=tiny)

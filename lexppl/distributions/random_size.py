@@ -11,6 +11,7 @@ from torch.distributions import constraints
 from lexppl.distributions.by_size.exchangeable_masks import AllowedSizes
 from lexppl.distributions.k_hot import all_of_sizes, checked_logits
 from lexppl.distributions.k_subset.distribution import KSubset
+from lexppl.distributions.vectors import Vectors
 
 
 class RandomSizeSubset(TorchDistribution):
@@ -51,7 +52,7 @@ class RandomSizeSubset(TorchDistribution):
     """
 
     arg_constraints: ClassVar[dict[str, Any]] = {
-        "logits": constraints.real_vector,
+        "logits": Vectors(constraints.real),
         "size_logits": constraints.dependent,
     }
     has_rsample = False

@@ -19,6 +19,7 @@ from lexppl.distributions.k_hot import (
     checked_logits,
 )
 from lexppl.distributions.log_space import LOG_ZERO, log_add, log_cumulative_sum
+from lexppl.distributions.vectors import Vectors
 
 
 class DistinctIndices(constraints.Constraint):
@@ -41,7 +42,7 @@ class _WithoutReplacement(TorchDistribution):
     """What the ordered distribution and the distribution of its mask share: logits, an int k, and
     Gumbel keys."""
 
-    arg_constraints: ClassVar[dict[str, Any]] = {"logits": constraints.real_vector}
+    arg_constraints: ClassVar[dict[str, Any]] = {"logits": Vectors(constraints.real)}
     has_rsample = False
     has_enumerate_support = True
 

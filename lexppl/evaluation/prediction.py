@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from sklearn.metrics import average_precision_score, roc_auc_score
 from torch import Tensor
 
@@ -213,11 +214,14 @@ def auroc(probabilities: Tensor, y: Tensor) -> float:
     Returns:
         0 … 1, or NaN where all rows have one label.
 
+    Raises:
+        ValueError: shapes that do not fit, values that are not finite.
+
     Example:
         >>> auroc(torch.eye(3), torch.arange(3))
         1.0
     """
-    values, labels = probabilities.detach().cpu().numpy(), y.cpu().numpy()
+    values, labels = _arrays(probabilities, y)
     classes = range(1, 2) if values.shape[1] == 2 else range(values.shape[1])
     areas = [
         float(roc_auc_score(labels == c, values[:, c]))
@@ -242,6 +246,9 @@ def average_precision(probabilities: Tensor, y: Tensor) -> float:
     Returns:
         0 … 1, or NaN where all rows have one label.
 
+    Raises:
+        ValueError: shapes that do not fit, values that are not finite.
+
     Example:
         >>> p = torch.tensor([[0.9, 0.1], [0.6, 0.4], [0.5, 0.5], [0.8, 0.2]])
         >>> average_precision(p, torch.tensor([0, 1, 0, 0]))
@@ -249,13 +256,24 @@ def average_precision(probabilities: Tensor, y: Tensor) -> float:
         >>> average_precision(torch.full((4, 2), 0.5), torch.tensor([0, 1, 0, 0]))
         0.25
     """
-    values, labels = probabilities.detach().cpu().numpy(), y.cpu().numpy()
+    values, labels = _arrays(probabilities, y)
     count = values.shape[1]
     classes = [c for c in range(count) if 0 < (labels == c).sum() < len(labels)]
     if count == 2 and classes:
         classes = [0 if 2 * int((labels == 0).sum()) < len(labels) else 1]
     found = [float(average_precision_score(labels == c, values[:, c])) for c in classes]
     return sum(found) / len(found) if found else math.nan
+
+
+def _arrays(probabilities: Tensor, y: Tensor) -> tuple[NDArray[Any], NDArray[Any]]:
+    if probabilities.dim() != 2 or y.dim() != 1 or len(probabilities) != len(y):
+        raise ValueError(
+            f"probabilities must have shape (N, C) and y shape (N,); they have "
+            f"{tuple(probabilities.shape)} and {tuple(y.shape)}"
+        )
+    if not bool(probabilities.isfinite().all()):
+        raise ValueError("probabilities must be finite; they have NaN or infinite values")
+    return probabilities.detach().cpu().numpy(), y.cpu().numpy()
 
 
 def _expected(probabilities: Tensor, bound: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from pyro.distributions import Unit
 from torch import Tensor
 
 from lexppl.argument_checks import int_at_least
-from lexppl.arviz_compatibility import posterior_of
+from lexppl.arviz_compatibility import Posterior, posterior_of
 from lexppl.evaluation_mode import evaluating
 from lexppl.explanation.bootstrap_means import with_bootstrap
 from lexppl.explanation.drawless import needs_draws, refuse_drawless
@@ -130,32 +130,20 @@ def explained_rows(
         ValueError, TypeError, FloatingPointError: as `explain`.
     """
     how.check()
-    draws, feature_names = how.draws, how.feature_names
     with ExitStack() as modes:
         for module in (program, how.guide):
             if isinstance(module, torch.nn.Module):
                 modes.enter_context(evaluating(module))
-        result = as_fitted(program, x, how.guide)
-        rows = named_rows(result, x, y, row_names)
-        if part is not None:
-            start = part.block * BLOCK
-            rows = replace(rows, names=range(start, start + len(rows)))
-        for module in (*result.models, *result.guides):
-            if isinstance(module, torch.nn.Module):
-                keep_parameters_local(module)
-        with drawing(how.seed, rows.x.device):
-            sites = sites_of(result.model, rows.x[:1])
-            if how.samples is not None:
-                result = with_samples(result, how.samples, sites, rows.x.dtype)
-            refuse_uncovered(result, sites, rows.arguments(slice(0, 1)))
-        rows.check_response(sites.response)
+        result, rows, sites = _prepared(program, x, y, how, row_names, part)
+        draws = how.draws
         if draws is None:
             usual = usual_draws(sites, len(rows) * len(result.models))
             draws = sampled_draws(result.guides[0]) or usual
         if draws == 0:
             refuse_drawless(sites, rows.y)
-        if feature_names is None and rows.x.dim() == 2:
-            feature_names = result.feature_names
+        features = how.feature_names
+        if features is None and rows.x.dim() == 2:
+            features = result.feature_names
         first = rows.arguments(slice(0, None)) if part is None else part.first
         joint, listed = False, None
         if rows.y is not None:
@@ -168,13 +156,13 @@ def explained_rows(
             )
         most = how.rows_per_chunk
         plan = RowPlan(sites, draws, how.imputations, how.proposals, listed, most, joint)
-        names = (how.entry_names, feature_names)
         arrays = PosteriorArrays(
             result,
             rows,
             sites,
             draws,
-            *names,
+            how.entry_names,
+            features,
             joint=joint,
             weighted=listed is None,
             part=part is not None,
@@ -185,23 +173,58 @@ def explained_rows(
         own = draws_of_groups(result, plan, y is not None, likelihoods)
         groups = arrays.groups(attrs, own, are_draws=likelihoods is not HELD_OUT)
     if result.bootstrap is not None:
-        of_bootstrap = replace(
-            how,
-            guide=None,
-            samples=None,
-            draws=draws if needs_draws(sites, None) else 0,
-            feature_names=None,
-            proposals=None,
-            held_out=False,
-        )
-        first_x = None if part is None else replace(part, first=(part.first[0], None))
-        others = explained_rows(
-            result.bootstrap, x, None, of_bootstrap, row_names=row_names, part=first_x
-        )
-        groups["sample_stats"] = with_bootstrap(
-            groups["sample_stats"], posterior_of(others.groups, others.attrs)
-        )
+        drawn = draws if needs_draws(sites, None) else 0
+        others = _of_bootstrap(result.bootstrap, x, how, drawn, row_names, part)
+        groups["sample_stats"] = with_bootstrap(groups["sample_stats"], others)
     return ExplainedRows(groups, attrs, sums)
+
+
+def _prepared(
+    program: Any,
+    x: Any,
+    y: Any,
+    how: Explaining,
+    row_names: Sequence[Any] | None,
+    part: TablePart | None,
+) -> tuple[FitResult, NamedRows, ProgramSites]:
+    """The program as a fit, the rows with their names, and what there is to explain."""
+    result = as_fitted(program, x, how.guide)
+    rows = named_rows(result, x, y, row_names)
+    if part is not None:
+        start = part.block * BLOCK
+        rows = replace(rows, names=range(start, start + len(rows)))
+    for module in (*result.models, *result.guides):
+        if isinstance(module, torch.nn.Module):
+            keep_parameters_local(module)
+    with drawing(how.seed, rows.x.device):
+        sites = sites_of(result.model, rows.x[:1])
+        if how.samples is not None:
+            result = with_samples(result, how.samples, sites, rows.x.dtype)
+        refuse_uncovered(result, sites, rows.arguments(slice(0, 1)))
+    rows.check_response(sites.response)
+    return result, rows, sites
+
+
+def _of_bootstrap(
+    fits: FitResult,
+    x: Any,
+    how: Explaining,
+    draws: int,
+    row_names: Sequence[Any] | None,
+    part: TablePart | None,
+) -> Posterior:
+    """The posterior of a fit's bootstrap, of the same rows given x alone."""
+    how = Explaining(
+        draws=draws,
+        imputations=how.imputations,
+        seed=how.seed,
+        rows_per_chunk=how.rows_per_chunk,
+        entry_names=how.entry_names,
+    )
+    if part is not None:
+        part = replace(part, first=(part.first[0], None))
+    found = explained_rows(fits, x, None, how, row_names=row_names, part=part)
+    return posterior_of(found.groups, found.attrs)
 
 
 def _draw(

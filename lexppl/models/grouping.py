@@ -200,7 +200,16 @@ class Grouping(Configured, nn.Module):
         return len(self.index)
 
     def forward(self, mask: Tensor) -> Tensor:
-        """`(…, G)` to `(…, *event)`."""
+        """`(…, G)` to `(…, *event)`.
+
+        Raises:
+            ValueError: masks of another number of entries.
+        """
+        if mask.shape[-1:] != (self.entries,):
+            raise ValueError(
+                f"masks must have {self.entries} entries, as the grouping has; they have shape "
+                f"{tuple(mask.shape)}"
+            )
         count = prod(self._places)
         keep = mask if self._identity else mask.index_select(-1, self.index[:count])
         if len(self.event_shape) == 1:
@@ -217,7 +226,7 @@ class Grouping(Configured, nn.Module):
         """
         batch = values.shape[: values.dim() - len(self.event_shape)]
         summed = values.new_zeros(*batch, self.entries)
-        return summed.index_add(-1, self.index, values.reshape(*batch, -1))
+        return summed.index_add(-1, self.index, values.reshape(*batch, len(self.index)))
 
 
 def patch_side(name: str, given: Any, shape: Sequence[int]) -> int:

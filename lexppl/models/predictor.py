@@ -1,5 +1,6 @@
 """The predictor `y ~ Φ(y | f_θ(x̃))`: a likelihood over any network."""
 
+from math import prod
 from typing import ClassVar
 
 from pyro.distributions import TorchDistribution
@@ -40,5 +41,6 @@ class Predictor(Configured, nn.Module):
     def forward(self, x: Tensor) -> TorchDistribution:
         split = x.dim() - self.event_dim
         outputs = self.network(x.reshape(-1, *x.shape[split:]))
-        distribution: TorchDistribution = self.likelihood(outputs.reshape(*x.shape[:split], -1))
+        each = prod(outputs.shape[1:])
+        distribution: TorchDistribution = self.likelihood(outputs.reshape(*x.shape[:split], each))
         return distribution

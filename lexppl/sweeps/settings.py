@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,16 @@ from torch import nn
 from lexppl.inference import fit
 from lexppl.summary import short, some_of
 
-OF_THE_SWEEP = ("model", "train", "progress")
-"""Arguments of `fit` that no setting can be."""
+OF_THE_SWEEP = MappingProxyType(
+    {
+        "model": "build= gives it",
+        "train": "all fits have the same rows, train=",
+        "progress": "progress= is of the sweep",
+        "checkpoint": "folder= keeps each fit as it ends",
+        "distributed": "client= shares the fits out",
+    }
+)
+"""Arguments of `fit` that no setting can be, and what there is in their place."""
 
 FIT = tuple(name for name in inspect.signature(fit).parameters if name not in OF_THE_SWEEP)
 
@@ -98,7 +107,7 @@ def check_names(
     if not callable(build) or isinstance(build, nn.Module):
         raise TypeError(
             "build must be a function that takes settings and gives what fit takes, such as "
-            f"functools.partial(lexppl.systems.lex, 11, classes=2); it is {build!r}"
+            f"functools.partial(lexppl.systems.lex, 11, classes=2); it is a {type(build).__name__}"
         )
     taken = inspect.signature(build).parameters
     known = {*taken, *FIT}
@@ -106,10 +115,14 @@ def check_names(
     for one in settings:
         names = [*one.values, *common]
         of_sweep = [name for name in names if name in OF_THE_SWEEP and name not in taken]
-        unknown = [] if open_ended else [n for n in names if n not in {*known, *OF_THE_SWEEP}]
-        if of_sweep or unknown:
+        if of_sweep:
             raise ValueError(
-                f"settings have {some_of([*of_sweep, *unknown])}, which is no argument of "
+                f"{of_sweep[0]} can be no setting of a sweep: {OF_THE_SWEEP[of_sweep[0]]}"
+            )
+        unknown = [] if open_ended else [name for name in names if name not in known]
+        if unknown:
+            raise ValueError(
+                f"settings have {some_of(unknown)}, which is no argument of "
                 f"{name_of(build)} ({some_of(taken, 99)}) nor a setting of fit "
                 f"({some_of(FIT, 99)})"
             )

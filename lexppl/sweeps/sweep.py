@@ -18,7 +18,7 @@ from tqdm.auto import tqdm
 from lexppl.fingerprint import fingerprint
 from lexppl.inference import CollapseWarning, FitResult, fit
 from lexppl.inference.contexts import seeded
-from lexppl.summary import counted, some_of
+from lexppl.summary import Summarised, Summary, counted, some_of
 from lexppl.sweeps.kept_fits import NOT_SAVED, KeptFits
 from lexppl.sweeps.settings import Setting, check_names, parted, settings_of
 from lexppl.workers import check_workers, outcomes
@@ -36,8 +36,8 @@ class SweepWarning(UserWarning):
     """Some settings of a sweep have failed."""
 
 
-@dataclass(frozen=True, eq=False)
-class Sweep:
+@dataclass(frozen=True, eq=False, repr=False)
+class Sweep(Summarised):
     """What came of a sweep.
 
     Args:
@@ -60,6 +60,24 @@ class Sweep:
 
     def __len__(self) -> int:
         return len(self.settings)
+
+    def summarised(self) -> Summary:
+        """How many settings of what, the best of them, and what failed."""
+        names = list(dict.fromkeys(name for one in self.settings for name in one.labels))
+        losses = self.table["valid_loss"]
+        best = None
+        if losses.notna().any():
+            place = int(np.nanargmin(losses.to_numpy(dtype=float)))
+            best = f"{self.settings[place]}: {losses.iloc[place]:.3f} nats a row"
+        collapsed = int(self.table["collapse"].notna().sum())
+        lines = {
+            "settings": f"{len(self):,}, of {some_of(names)}",
+            "least held-out loss": best,
+            "collapsed": f"{collapsed:,}" if collapsed else None,
+            "failed": f"{len(self.failed):,}" if len(self.failed) else None,
+            "kept in": None if self.kept is None else str(self.kept.folder),
+        }
+        return Summary("Sweep", lines)
 
     @property
     def failed(self) -> pd.DataFrame:

@@ -88,7 +88,7 @@ def _over_replicates(
     seed: int,
 ) -> Tensor:
     """The mean over replicates, and over draws of the latents that rows share, of what is read."""
-    result.check(x)
+    result.check(x, in_type=False)
     values = []
     for model, guide in zip(result.models, result.guides, strict=True):
         model, guide = _in_type(model, x.dtype), _in_type(guide, x.dtype)

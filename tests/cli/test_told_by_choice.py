@@ -30,6 +30,7 @@ def meter(value, half):
         (0.005, 0.01, "No sign of it: which features are kept tells 0.005 nats a row (95 % "),
         (0.03, 0.05, "Too few rows to say: which features are kept may tell up to 0.080 nats"),
         (0.004, 0.003, "No sign of it"),
+        (0.03, 0.01, "Too few rows to say"),
     ],
 )
 def test_the_three_answers(value, half, said):

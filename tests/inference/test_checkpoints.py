@@ -77,6 +77,7 @@ def bits(result):
         "stage": result.history.stage,
         "best_epoch": result.best_epoch,
         "best_valid": result.best_valid,
+        "skipped": np.array(result.skipped_steps),
     }
     for place, one in enumerate(result.modules):
         found |= {f"{place} {n}": t.detach().numpy() for n, t in one.state_dict().items()}
@@ -129,6 +130,35 @@ class Counting(nn.Module):
         if self.training:
             self.calls += 1
         return self.network(x) * (1 + 0.01 * self.calls)
+
+
+class Later(PyroModule):
+    """Counts its steps in a number, and draws in place from the second epoch's first one on: the
+    first look has had four, and the first epoch of 72 rows as many."""
+
+    def __init__(self):
+        super().__init__()
+        self.slope = nn.Linear(3, 1)
+        self.steps = 0
+
+    def forward(self, x, y=None):
+        if self.training:
+            self.steps += 1
+        noise = self.noise(len(x))
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            return pyro.sample("y", dist.Normal(self.slope(x)[:, 0] + noise, 1.0), obs=y)
+
+    def noise(self, rows):
+        noise = torch.randn(rows)
+        return noise if self.steps <= 4 + 4 else noise + torch.empty(rows).exponential_()
+
+
+class Broken(Later):
+    """One whose loss is NaN now and then, and whose steps then move nothing."""
+
+    def noise(self, rows):
+        share = 0.5 if self.training and self.steps > 4 else 0.0
+        return torch.randn(rows) + 0.0 * (torch.rand(()) - share).log()
 
 
 def normed():
@@ -199,6 +229,12 @@ CASES = {
         "train": loader(sampler=RandomSampler(X, generator=torch.Generator().manual_seed(3))),
         "valid": loader(shuffle=True, generator=torch.Generator().manual_seed(4)),
     },
+    "a number of its own, and draws in place": lambda: {
+        "model": Later,
+        "train": (X, X[:, 0]),
+        "replicates": 2,
+    },
+    "steps that are skipped": lambda: {"model": Broken, "train": (X, X[:, 0]), "replicates": 2},
     "no validation rows": lambda: {"model": small(), "valid": None},
 }
 
@@ -213,6 +249,7 @@ def fitted(case, **more):
 
 @pytest.mark.filterwarnings("ignore::lexppl.inference.NotSettledWarning")
 @pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
+@pytest.mark.filterwarnings("ignore:.* had a loss or gradient that is not finite")
 @pytest.mark.parametrize("case", CASES)
 def test_what_goes_on_is_what_was_never_stopped(case, tmp_path):
     whole = fitted(case)
@@ -221,6 +258,8 @@ def test_what_goes_on_is_what_was_never_stopped(case, tmp_path):
     for stop in sorted({0, last // 2, last}):
         with pytest.raises(KilledError):
             fitted(case, checkpoint=kept, callbacks=[killed_at(stop)])
+    if case == "steps that are skipped":
+        assert (whole.skipped_steps > 0).all()
     seen = []
     again = fitted(case, checkpoint=kept, callbacks=[lambda epoch: seen.append(epoch.number)])
     assert seen == [last]
@@ -287,6 +326,19 @@ def test_ctrl_c_tells_where_it_goes_on(tmp_path):
         result = fit(program(), (X, Y), callbacks=[interrupt], **settings)
     assert result.interrupted and len(result.history) == 3
     assert_same(fit(program(), (X, Y), **QUICK), fit(program(), (X, Y), **settings))
+
+
+def test_a_compiled_fit_says_that_it_goes_on_to_float_error(tmp_path):
+    settings = {**QUICK, "epochs": 6, "compile": "graph"}
+    whole = fit(program(), (X, Y), **settings)
+    kept = {**settings, "checkpoint": Checkpoints(tmp_path, 1)}
+    with pytest.raises(KilledError):
+        fit(program(), (X, Y), callbacks=[killed_at(4)], **kept)
+    with pytest.warns(CheckpointWarning, match="to float error and not to the bit"):
+        again = fit(program(), (X, Y), **kept)
+    np.testing.assert_allclose(again.history.train, whole.history.train, rtol=1e-4)
+    with pytest.raises(ValueError, match="compile was graph and is False"):
+        fit(program(), (X, Y), **{**kept, "compile": False})
 
 
 def test_what_a_callback_ends_has_come_to_its_end(tmp_path):

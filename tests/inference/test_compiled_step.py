@@ -3,12 +3,15 @@
 import shutil
 import sys
 import warnings
+from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pyro
 import pyro.distributions as dist
 import pytest
 import torch
+from pyro.infer.autoguide import AutoLowRankMultivariateNormal, AutoNormal
 from torch import nn
 
 from lexppl import load, save
@@ -28,6 +31,7 @@ from lexppl.inference import (
 )
 from lexppl.inference.contexts import seeded
 from lexppl.inference.random_state import random_state, set_random_state
+from lexppl.inference.training.checkpoints import Checkpoints
 from lexppl.inference.training.compiled import compiled_terms
 from lexppl.inference.training.compiled.agreement import disagreement
 from lexppl.inference.training.compiled.record import CompiledSteps
@@ -43,7 +47,7 @@ from lexppl.models import (
     SizePenalty,
 )
 from lexppl.models.table_parts import table_predictor
-from lexppl.systems import METHODS, Settings, system_for
+from lexppl.systems import METHODS, Settings, lex, system_for
 
 X = torch.randn(90, 4, generator=torch.Generator().manual_seed(0))
 Y = (X[:, 0] > 0).long() + (X[:, 1] > 1).long()
@@ -51,7 +55,6 @@ FIT = {"epochs": 2, "batch_size": 18, "valid": None, "progress": False}
 SMALL = {"hidden": (5,), "predictor_hidden": (5,)}
 
 EAGER = {
-    "fastshap": "reads a number from a tensor",
     "meed": "reckons with the fit's progress",
     "suwr": "reckons with the fit's progress",
 }
@@ -280,6 +283,35 @@ def test_weighted_rows_and_folds_have_the_same_bits(options):
     assert same_bits(eager, fit(small_lex(), (X, Y), compile="graph", **FIT, **options))
 
 
+@pytest.mark.parametrize(
+    "guide", [AutoNormal, partial(AutoLowRankMultivariateNormal, rank=2)], ids=["mean", "low rank"]
+)
+def test_guides_of_weights_have_the_same_bits(guide):
+    def fitted(**options):
+        system = lex(4, classes=3, folds=1, prior=dist.Normal(0.0, 1.0), **SMALL)
+        return fit(system, (X, Y), guide=guide, **{**FIT, "epochs": 3}, **options)
+
+    graph = fitted(compile="graph")
+    assert same_bits(fitted(), graph)
+    assert graph.compiled.reasons == () and graph.compiled.traced > 5
+
+
+def test_a_fit_by_graphs_goes_on_from_a_checkpoint_to_the_same_bits(tmp_path):
+    def fitted(**options):
+        return fit(small_lex(), (X, Y), compile="graph", **{**FIT, "epochs": 6}, **options)
+
+    def die(epoch):
+        if epoch.number == 3:
+            raise MemoryError
+
+    kept, seen = Checkpoints(tmp_path, every_epochs=1), []
+    with pytest.raises(MemoryError):
+        fitted(checkpoint=kept, callbacks=[die])
+    again = fitted(checkpoint=kept, callbacks=[lambda epoch: seen.append(epoch.number)])
+    assert seen[0] in (3, 4)
+    assert same_bits(fitted(), again)
+
+
 def test_batches_of_other_sizes_have_graphs_of_their_own_and_those_are_counted():
     options = {**FIT, "batch_size": 40, "epochs": 5}
     result = fit(small_lex(), (X, Y), compile="graph", **options)
@@ -336,6 +368,17 @@ def test_compiled_steps_are_the_programs_to_rounding(gaps):
     np.testing.assert_allclose(result.history.train, eager.history.train, rtol=1e-3)
     assert torch.equal(torch.get_rng_state(), state)
     assert sys.modules["torch._inductor.config"].fallback_random is bool(before)
+
+
+def test_what_processes_tune_together_is_run_as_it_is():
+    step = SimpleNamespace(shared=object(), evaluate=lambda moved, rows, objective: "by itself")
+    term = LossTerm(Program(), NestedIWAE(2))
+    moved = SimpleNamespace(term=term, controls=["scale"])
+    terms = compiled_terms.CompiledTerms("graph")
+    with pytest.warns(RuntimeWarning, match="the gradient of all processes"):
+        assert terms(step, moved, SimpleNamespace(at=0.0)) == "by itself"
+    assert terms(step, moved, SimpleNamespace(at=0.0)) == "by itself"
+    assert terms.record.eager == 2
 
 
 def test_the_record_is_shown_and_saved(tmp_path):

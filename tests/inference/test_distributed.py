@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -41,7 +42,7 @@ from lexppl.inference.batches import TensorRows
 from lexppl.inference.contexts import keep_parameters_local, seeded
 from lexppl.inference.replicates.replicate_rows import StackedRows
 from lexppl.inference.training import distributed
-from lexppl.inference.training.distributed import processes_of
+from lexppl.inference.training.distributed_group import name_of_round, processes_of
 from lexppl.inference.training.distributed_rows import Dealt, refuse_unshared
 from lexppl.inference.training.first_look import FirstLook
 from lexppl.inference.training.step import TrainingStep
@@ -269,6 +270,18 @@ class Failing(LEX):
         return super().forward(*args)
 
 
+class Breaking(LEX):
+    """A program whose loss is NaN in one step of one process."""
+
+    calls = 0
+
+    def forward(self, x, *args):
+        type(self).calls += self.training
+        if self.calls == 20 and torch.distributed.get_rank() == 1:
+            x = x * torch.nan
+        return super().forward(x, *args)
+
+
 def failing(rank, mode, last):
     Failing.calls, Failing.last, Failing.fails_in, Failing.mode = 0, last, rank, mode
     return fitted(model=partial(explainer, program=Failing), epochs=4, batch_size=10)
@@ -349,6 +362,9 @@ def everything(rank):
         "early stop": partial(ending, rank, 1, 2, lambda: True),
         "interrupted": partial(ending, rank, 0, 3, interrupt),
         "late": partial(late, rank),
+        "not finite": partial(
+            fitted, partial(explainer, program=Breaking), epochs=6, batch_size=10
+        ),
         "own loop": partial(own_loop, rank, 2),
     }
     return {name: said(one) for name, one in work.items()}
@@ -451,6 +467,13 @@ def test_running_statistics_and_tuned_controls_move(pair):
     assert np.isfinite(pair[0]["rebar"]["train"]).all()
 
 
+def test_a_step_that_is_not_finite_in_one_process_moves_none(pair):
+    first, second = (found["not finite"] for found in pair)
+    for key, value in first.items():
+        np.testing.assert_array_equal(value, second[key], err_msg=key)
+    assert np.isfinite(first["state"]).all() and np.isfinite(first["valid"]).all()
+
+
 def test_processes_by_themselves_have_fits_of_their_own(pair):
     first, second = (found["alone"] for found in pair)
     expected = fitted(epochs=2)
@@ -547,6 +570,21 @@ def test_a_fit_goes_on_where_a_killed_process_has_left_it(pair, tmp_path):
         assert found["restarts"] == 1 and found["calls"] < 6 * 8
         for key, value in pair[rank]["not killed"].items():
             np.testing.assert_array_equal(found[key], value, err_msg=key)
+
+
+def test_processes_that_are_started_again_find_one_another_among_what_others_left():
+    store, rounds = torch.distributed.HashStore(), []
+    for order in ((0, 1, 2), (2, 1, 0), (1, 2, 0)):
+        # One that ends before it has found the others leaves a word too.
+        store.set("lexppl/1", "left")
+        with ThreadPoolExecutor(3) as pool:
+            began = [pool.submit(name_of_round, store, order[0], 3)]
+            time.sleep(0.12)
+            began += [pool.submit(name_of_round, store, rank, 3) for rank in order[1:]]
+            names = {one.result(timeout=60) for one in began}
+        assert len(names) == 1
+        rounds += names
+    assert len(set(rounds)) == 3
 
 
 @pytest.mark.parametrize("folds", [1, 3])

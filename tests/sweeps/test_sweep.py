@@ -50,6 +50,7 @@ def test_a_failure_stands_in_its_row_and_is_reported():
     assert found.table["error"].isna().tolist() == [True, False, True]
     assert "k must be a whole number from 1 to 3" in found.failed["error"].iloc[0]
     assert np.isfinite(found.table["valid_loss"][[0, 2]]).all()
+    assert "3, of k" in repr(found) and "failed               1" in repr(found)
     with pytest.raises(ValueError, match="no fit of k=7: ValueError"):
         found.result(1)
 
@@ -222,7 +223,8 @@ def test_an_interrupted_sweep_says_what_was_not_run(tmp_path, monkeypatch):
         ({"settings": {"k": [1, 1]}}, ValueError, "k=1 stands there twice"),
         ({"settings": []}, ValueError, "at least one; there is none"),
         ({"settings": {"k": [1]}, "k": 2}, ValueError, "k is a setting, and given for all"),
-        ({"settings": {"train": [1]}}, ValueError, "train, which is no argument"),
+        ({"settings": {"train": [1]}}, ValueError, "train can be no setting of a sweep"),
+        ({"settings": {"k": [1]}, "checkpoint": "f"}, ValueError, "folder= keeps each fit"),
         ({"settings": 3}, TypeError, "settings must be a dict of values by name"),
         ({"settings": [3]}, TypeError, "each of the settings must be a dict"),
         ({"settings": {"k": [1]}, "client": "tcp://host"}, TypeError, "dask.distributed.Client"),

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -140,6 +141,17 @@ class ParquetRows:
                 raise ValueError(f"share={share} of {len(self)} rows leaves a part without rows")
             parts.append(part)
         return parts[0], parts[1]
+
+    def told_apart_by(self) -> dict[str, Any]:
+        """What makes these rows another source's: files, columns, part, and how they are mixed."""
+        return {
+            "files": self.table.told_apart_by(),
+            "encoding": None if self.encoding is None else self.encoding.to_json(),
+            "columns": [*self.columns, self.target],
+            "part": self._share,
+            "buffer": self.buffer,
+            "dtype": str(self.dtype),
+        }
 
     def batches(self, size: int, shuffle: bool) -> Iterator[tuple[Tensor, ...]]:
         """Batches `(x, y)` of `size` rows; the last may be smaller, and no row is dropped.

@@ -12,6 +12,7 @@ from torch.nn.functional import logsigmoid
 from lexppl.distributions.chain.segments import drawn, likelier, log_add, log_total, path, segments
 from lexppl.distributions.computed_once import ComputedOnce
 from lexppl.distributions.k_hot import all_of_sizes, checked_logits
+from lexppl.distributions.vectors import Vectors
 
 
 class ChainMask(TorchDistribution):
@@ -58,7 +59,7 @@ class ChainMask(TorchDistribution):
     """
 
     arg_constraints: ClassVar[dict[str, Any]] = {
-        "logits": constraints.real_vector,
+        "logits": Vectors(constraints.real),
         "coupling": constraints.dependent,
     }
     has_rsample = False
@@ -100,7 +101,7 @@ class ChainMask(TorchDistribution):
 
     @constraints.dependent_property(is_discrete=True, event_dim=1)
     def support(self) -> Any:
-        return constraints.independent(constraints.boolean, 1)
+        return Vectors(constraints.boolean)
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> "ChainMask":
         new = self._get_checked_instance(ChainMask, _instance)

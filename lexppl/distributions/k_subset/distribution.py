@@ -13,6 +13,7 @@ from lexppl.distributions.computed_once import ComputedOnce
 from lexppl.distributions.k_hot import KHot, all_k_hot, checked_k, checked_logits
 from lexppl.distributions.k_subset.count_sampling import count_tables, draw
 from lexppl.distributions.k_subset.counts import log_count_probability, products, tilt
+from lexppl.distributions.vectors import Vectors
 
 
 class KSubset(TorchDistribution):
@@ -65,7 +66,7 @@ class KSubset(TorchDistribution):
     """
 
     arg_constraints: ClassVar[dict[str, Any]] = {
-        "logits": constraints.real_vector,
+        "logits": Vectors(constraints.real),
         "k": constraints.dependent,
     }
     has_rsample = False

@@ -10,6 +10,7 @@ from torch.distributions import constraints
 from lexppl.distributions.gumbel import gumbel
 from lexppl.distributions.k_hot import checked_k, checked_logits
 from lexppl.distributions.relaxed.relaxed_subset import checked_temperature
+from lexppl.distributions.vectors import Vectors
 
 
 class MaxConcrete(TorchDistribution):
@@ -44,7 +45,7 @@ class MaxConcrete(TorchDistribution):
         torch.Size([3, 6])
     """
 
-    arg_constraints: ClassVar[dict[str, Any]] = {"logits": constraints.real_vector}
+    arg_constraints: ClassVar[dict[str, Any]] = {"logits": Vectors(constraints.real)}
     support = constraints.independent(constraints.unit_interval, 1)
     has_rsample = True
 

@@ -11,6 +11,7 @@ from torch.distributions import constraints
 from lexppl.distributions.gumbel import gumbel
 from lexppl.distributions.k_hot import checked_k, checked_logits
 from lexppl.distributions.k_subset.distribution import KSubset
+from lexppl.distributions.vectors import Vectors
 
 
 def successive_softmax(keys: Tensor, k: int, temperature: float | Tensor) -> Tensor:
@@ -86,7 +87,7 @@ class RelaxedSubset(TorchDistribution):
         tensor([2.0000, 2.0000, 2.0000])
     """
 
-    arg_constraints: ClassVar[dict[str, Any]] = {"logits": constraints.real_vector}
+    arg_constraints: ClassVar[dict[str, Any]] = {"logits": Vectors(constraints.real)}
     has_rsample = True
 
     def __init__(

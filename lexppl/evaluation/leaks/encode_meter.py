@@ -65,7 +65,8 @@ class EncodeMeter:
     def tells(self) -> bool:
         """Whether the choice of features tells of y: the whole interval is above 0, and the value
         above the .01 nats that networks of some thousand rows may be off by (on S1–S3 .003 of masks
-        that tell nothing, with an interval above 0)."""
+        that tell nothing, with an interval above 0). Of some hundred rows the bar is low: honest
+        masks of a switch reached .03 of 400 rows, with an interval above 0."""
         return self.lower > 0.0 and self.value > LEAST
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -70,6 +71,11 @@ class DoneChunks:
         (self.folder / CHUNKS).mkdir(parents=True, exist_ok=True)
         with output_file(path) as aside:
             write_through(aside, json.dumps(run, indent=1).encode())
+
+    def forget(self) -> None:
+        """Begin the run anew."""
+        shutil.rmtree(self.folder / CHUNKS)
+        (self.folder / CHUNKS).mkdir()
 
     def add(self, number: int, done: DoneChunk) -> None:
         """Note that a chunk is in the store.

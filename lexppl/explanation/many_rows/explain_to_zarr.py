@@ -283,8 +283,11 @@ def _task(
     slim = replace(result, modules=[])
     if slim.bootstrap is not None:
         slim.bootstrap = replace(slim.bootstrap, modules=[])
+    how = replace(how, draws=draws)
+    # What cannot be explained so is refused by the first two rows, before anything is written.
+    explained_rows(slim, x[:2], None if y is None else y[:2], how, part=TablePart(0, first))
     size = _usual_size(sites, x, draws, len(result.models)) if size is None else size
-    return ChunkTask(slim, replace(how, draws=draws), encoding, with_y, keep_x, size, first)
+    return ChunkTask(slim, how, encoding, with_y, keep_x, size, first)
 
 
 def _usual_size(sites: ProgramSites, x: Tensor, draws: int, chains: int) -> int:
@@ -304,6 +307,9 @@ def _begun(aside: Path, run: dict[str, Any], overwrite: bool) -> DoneChunks:
             raise
         shutil.rmtree(aside)
         done.begin(run)
+    if not (aside / STORE).is_dir():
+        # Ended between the last two steps of a run: its chunks went with the store.
+        done.forget()
     return done
 
 

@@ -36,7 +36,7 @@ def open_posterior(path: str | Path, chunks: Any = None) -> Posterior:
         ImportError: Zarr is not installed.
     """
     extra_library("zarr", EXTRA)
-    if not Path(path).is_dir():
+    if not any((Path(path) / name).is_file() for name in (".zgroup", "zarr.json")):
         raise FileNotFoundError(f"there is no Zarr store {str(path)!r}")
     tree = xr.open_datatree(Path(path), engine="zarr", chunks=chunks)
     groups = {str(name): group.to_dataset() for name, group in tree.children.items()}

@@ -81,6 +81,14 @@ class ReplicateDraws:
     def __init__(self) -> None:
         self._in_place: dict[Hashable, bool] = {}
 
+    def seen(self, which: Hashable) -> bool | None:
+        """Whether a program was seen to draw in place; None where it was not looked for yet."""
+        return self._in_place.get(which)
+
+    def take_as_seen(self, which: Hashable, in_place: bool) -> None:
+        """Go on from what was seen in another process."""
+        self._in_place[which] = in_place
+
     def run(
         self,
         which: Hashable,

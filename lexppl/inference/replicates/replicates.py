@@ -43,7 +43,7 @@ class Replicates:
     def __init__(self, copies: list[TrainingModules], differ: bool = False) -> None:
         self.count = len(copies)
         self.template = copies[0]
-        self._draws = ReplicateDraws()
+        self.draws = ReplicateDraws()
         self.differ = differ
         if differ:
             refuse_other_stages([one.stages for one in copies])
@@ -156,7 +156,7 @@ class Replicates:
         if weights is not None:
             over, given = (*over, 0), (*given, weights)
         with self._told_of_numbers():
-            return self._draws.run((id(term), self.template.training), one, over, given)
+            return self.draws.run((id(term), self.template.training), one, over, given)
 
     @contextmanager
     def moving_only(self, names: Collection[str]) -> Iterator[None]:

@@ -35,7 +35,9 @@ class Checkpoints:
     A `fit` with the same arguments and the same folder goes on from the last state in it and gives
     the same bits as a fit that was never stopped, on the same machine. What is written: parameters
     and buffers of all replicates, the states of optimizer, scheduler and random generators, the
-    best states so far, the history; and what tells this fit from others.
+    best states so far, the history; and what tells this fit from others. A compiled fit goes on to
+    float error alone, and says so. What a program or a data set of one's own draws elsewhere than
+    from torch's default generators, as from NumPy's, is not put back.
 
     Args:
         folder: made if it is not there. A folder of one fit's own.
@@ -237,6 +239,20 @@ class KeptStates:
         warnings.warn(
             f"the fit was interrupted; {self.folder} holds its state after {self._standing} "
             "epochs, from which the same call goes on",
+            CheckpointWarning,
+            stacklevel=2,
+        )
+
+    def tell_of_compiling(self) -> None:
+        """Say that a compiled fit goes on to float error.
+
+        Warns:
+            CheckpointWarning: always.
+        """
+        warnings.warn(
+            f"{self.folder} has the state of a compiled fit: a few steps are run as they are until "
+            "they are compiled anew, so that what follows is, to float error and not to the bit, "
+            "that of a fit that was never stopped",
             CheckpointWarning,
             stacklevel=2,
         )

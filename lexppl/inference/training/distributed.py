@@ -1,6 +1,5 @@
 """Processes that fit together: how they find one another, add up, agree and fail."""
 
-import os
 import signal
 import threading
 import warnings
@@ -273,64 +272,3 @@ def _held_back(processes: Processes) -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def processes_of(given: Any) -> Processes | None:
-    """The processes that a fit shares its rows with; None for a fit by itself.
-
-    Args:
-        given: as `fit` takes `distributed`.
-
-    Raises:
-        TypeError: no such argument.
-        ValueError: True where there is one process and no way to others; None where there are
-            several, of which each would fit the same by itself.
-
-    Example:
-        >>> processes_of(None) is processes_of(False) is None
-        True
-    """
-    if given is False:
-        return None
-    there = dist.is_available()
-    if given is not None and given is not True:
-        if not there or not isinstance(given, dist.ProcessGroup):
-            raise TypeError(
-                "distributed must be None, True, False or a torch.distributed.ProcessGroup that "
-                f"this process is in; it is {given!r}"
-            )
-        return Processes(given) if dist.get_world_size(given) > 1 else None
-    if not there or not dist.is_initialized():
-        launched = int(os.environ.get("WORLD_SIZE", "1")) if "RANK" in os.environ else 1
-        if given is None:
-            if launched > 1 and dist.is_torchelastic_launched():
-                raise ValueError(
-                    f"this is one of {launched} processes that torchrun has started, and each "
-                    "would fit the same by itself: distributed=True shares the rows of each batch "
-                    "among them, distributed=False says that each is to have a fit of its own"
-                )
-            return None
-        if not there or "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
-            raise ValueError(
-                "distributed=True needs processes to share with, and this one was started alone: "
-                "start the script with torchrun --nproc-per-node 2 script.py, or call "
-                "torch.distributed.init_process_group before the fit"
-            )
-        dist.init_process_group()
-    return Processes() if dist.get_world_size() > 1 else None
-
-
-def refuse_processes(given: Any) -> None:
-    """Refuse to sample in several processes, each of which would sample the same.
-
-    Args:
-        given: as `fit` takes `distributed`.
-
-    Raises:
-        ValueError: there are several.
-    """
-    if processes_of(given) is not None:
-        raise ValueError(
-            "inference= samples in one process, and several were to share this fit, each of which "
-            "would draw the same: call it in one of them, or give distributed=False"
-        )

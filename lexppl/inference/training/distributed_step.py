@@ -214,23 +214,25 @@ class SharedStep:
 
 
 def shared_step(
-    processes: Processes,
+    processes: Processes | None,
     runner: Replicates,
     rows: TrainingRows,
     parameters: Sequence[Tensor],
     terms: int,
     seed: int,
-) -> SharedStep:
-    """What adds up the processes' shares of a stage's steps.
+) -> SharedStep | None:
+    """What adds up the processes' shares of a stage's steps; None for one process.
 
     Args:
-        processes: all of them.
+        processes: all of them, or None for one.
         runner: the replicates.
         rows: that are learned from.
         parameters: which the stage moves or tunes.
         terms: of the stage.
         seed: of the fit.
     """
+    if processes is None:
+        return None
     return SharedStep(
         processes,
         Dealt.among(rows, processes.rank, processes.count),

@@ -29,7 +29,7 @@ from lexppl.inference.system import System
 from lexppl.inference.training.checkpoints import Checkpoints, KeptStates
 from lexppl.inference.training.collapse import report_collapse
 from lexppl.inference.training.compiled.compiled_terms import Backend
-from lexppl.inference.training.distributed import processes_of, refuse_processes
+from lexppl.inference.training.distributed_group import processes_of, refuse_processes
 from lexppl.inference.training.distributed_start import agree_together, begin_alike
 from lexppl.inference.training.divided_rows import divided_rows
 from lexppl.inference.training.finished_fit import parted, result_of
@@ -204,13 +204,15 @@ def fit(
             often. The same call goes on from there after a stop of whatever kind, and gives the
             same bits as one that was never stopped; where it had come to its end, it gives the
             result at once. Callbacks keep what they keep. None for none, at no cost.
-        compile: compute each step's losses and gradients by compiled graphs, for long fits of small
-            batches, where the program's own Python is most of a step: a minute or so of compiling
-            a stage, then steps in a fraction of the time, of the same draws and equal to rounding.
-            "graph" leaves the compiling out: half the time of a step or so, the same bits, no
-            compiler needed. Graphs are checked against the program from the first on; what cannot
-            be compiled is run as it is, and a warning and `FitResult.compiled` say why. A callback
-            must not change the program meanwhile.
+        compile: True to compute each step's losses and gradients by compiled graphs, for long fits
+            of small batches, where the program's own Python is most of a step: a minute of
+            compiling a term, then steps in a fraction of the time, equal to rounding. "graph"
+            leaves the compiling out: about half the time of a step, the same bits, in a second or
+            two and without a compiler. Each step draws what the program would; REBAR's programs go
+            back to earlier random numbers, and their next step draws others. Graphs are held
+            against the program from the first on; what cannot be compiled is run as it is, and a
+            warning and `FitResult.compiled` say why. A callback must not change the program
+            meanwhile. Resumed from a checkpoint, a compiled fit is the same to rounding.
         distributed: whether processes that `torchrun` has started share the fit: each learns from
             its part of every batch, and together they do what one does with the whole batch, draws
             apart, which each has of its own (:class:`SharedStep`). Each is given the same rows and

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lexppl.inference.batches import LoadedRows
+from lexppl.inference.batches import HasBatches, LoadedRows
 from lexppl.inference.replicates.replicates import Replicates
 from lexppl.inference.stages import TrainingModules
 from lexppl.inference.training.row_weights import TrainingRows, WeightedRows
@@ -122,6 +122,9 @@ def _bytes_of(rows: TrainingRows | None) -> Any:
         return None
     if isinstance(rows, LoadedRows):
         loader = rows.loader
+        if isinstance(loader, HasBatches):
+            told = getattr(loader, "told_apart_by", None)
+            return loader if told is None else told()
         names = ("batch_size", "drop_last", "num_workers", "collate_fn", "dataset")
         drawn = ("weights", "indices", "replacement", "num_samples")
         return {

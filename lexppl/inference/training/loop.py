@@ -220,9 +220,7 @@ class TrainingLoop:
             clip_norm=self.clip_norm,
             part_decay=part_decay,
             compiled=self.compiled,
-            shared=None
-            if self.processes is None
-            else shared_step(
+            shared=shared_step(
                 self.processes,
                 runner,
                 self.rows,
@@ -240,8 +238,7 @@ class TrainingLoop:
         """Whether a callback says so, in any process."""
 
         def ask() -> bool:
-            answers = [call(seen) for call in self.callbacks]
-            return any(answer is True for answer in answers)
+            return any([call(seen) is True for call in self.callbacks])
 
         return ask() if self.processes is None else self.processes.any(ask)
 

@@ -76,6 +76,7 @@ class LoopStates:
             for name, tensor in _tensors(runner.template).items()
             if id(tensor) not in own and name not in names
         }
+        self._numbers = _numbers(runner.template)
         self._found: dict[str, Any] | None = None
 
     def begin(self, plan: Plan) -> int:
@@ -121,17 +122,12 @@ class LoopStates:
         )
         loop.best_epoch, loop.best_valid = state["best_epoch"], state["best_valid"]
         loop.interrupted = bool(state["interrupted"])
-        if "skipped" in state:
-            skipped = loop.skipped
-            skipped.count, skipped.in_a_row = (
-                state["skipped"]["count"],
-                state["skipped"]["in_a_row"],
-            )
-            skipped.ended = state["skipped"]["ended"]
-            skipped.has_moved = bool(loop.records)
+        vars(loop.skipped).update(state["skipped"])
         if state["finished"]:
             self._put_back(state)
             return len(plan)
+        if loop.compiled is not None:
+            self._kept.tell_of_compiling()
         stage = int(state["stage"])
         if stage > 0:
             # The first look at a stage is at what the one before has learned.
@@ -184,6 +180,7 @@ class LoopStates:
 
     def _common(self) -> dict[str, Any]:
         loop = self._loop
+        template = loop.runner.template
         train, valid, stage, seconds = zip(*loop.records, strict=True) if loop.records else [()] * 4
         return {
             "epochs": len(loop.records),
@@ -195,17 +192,19 @@ class LoopStates:
                 "stage": np.array(stage, dtype=int),
                 "seconds": np.array(seconds),
             },
-            "skipped": {
-                "count": loop.skipped.count,
-                "in_a_row": loop.skipped.in_a_row,
-                "ended": loop.skipped.ended,
-            },
             "best_epoch": loop.best_epoch,
             "best_valid": loop.best_valid,
+            "skipped": vars(loop.skipped),
             "moved": loop.runner.snapshot(),
+            "numbers": {
+                name: number
+                for name, number in _numbers(template).items()
+                if self._numbers.get(name) != number
+            },
+            "drawn in place": [loop.runner.draws.seen(which) for which in self._programs()],
             "others": {
                 name: tensor
-                for name, tensor in _tensors(loop.runner.template).items()
+                for name, tensor in _tensors(template).items()
                 if name in self._others and self._has_moved(name, tensor)
             },
         }
@@ -227,6 +226,12 @@ class LoopStates:
             "random": self._random(),
         }
 
+    def _programs(self) -> list[tuple[int, bool]]:
+        """What the replicates' draws are told apart by: each term, when judged and when trained."""
+        stages = self._loop.runner.template.stages
+        terms = [term for stage in stages for term in stage.terms]
+        return [(id(term), training) for term in terms for training in (False, True)]
+
     def _has_moved(self, name: str, tensor: Tensor) -> bool:
         before, version = self._others[name]
         return tensor is not before or _version(tensor) != version
@@ -241,6 +246,12 @@ class LoopStates:
                 "begin anew"
             )
         runner.load(state["moved"])
+        for which, seen in zip(self._programs(), state["drawn in place"], strict=True):
+            if seen is not None:
+                runner.draws.take_as_seen(which, seen)
+        for name, number in state["numbers"].items():
+            path, _, attribute = name.rpartition(".")
+            setattr(runner.template.get_submodule(path), attribute, number)
         tensors = _tensors(runner.template)
         for name, value in state["others"].items():
             _put(runner.template, name, tensors.get(name), value)
@@ -265,6 +276,16 @@ class LoopStates:
 
 def _tensors(module: nn.Module) -> dict[str, Tensor]:
     return {**dict(module.named_parameters()), **dict(module.named_buffers())}
+
+
+def _numbers(module: nn.Module) -> dict[str, Any]:
+    """The numbers and words that modules have, as what counts its calls does."""
+    return {
+        f"{path}.{name}": value
+        for path, part in module.named_modules()
+        for name, value in vars(part).items()
+        if isinstance(value, bool | int | float | str) and name != "training"
+    }
 
 
 def _version(tensor: Tensor) -> int:

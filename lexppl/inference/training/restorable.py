@@ -16,7 +16,7 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from lexppl.inference.batches import LoadedRows
+from lexppl.inference.batches import HasBatches, LoadedRows
 from lexppl.inference.contexts import seeded
 from lexppl.inference.stages import OptimizerFactory
 from lexppl.inference.training.row_weights import TrainingRows
@@ -132,7 +132,8 @@ def generators_of(rows: Iterable[TrainingRows | None]) -> list[torch.Generator]:
     """
     found: dict[int, torch.Generator] = {}
     for one in rows:
-        if isinstance(one, LoadedRows):
+        # What has batches of its own draws them from torch's default generator.
+        if isinstance(one, LoadedRows) and not isinstance(one.loader, HasBatches):
             for part in _drawing_parts(one.loader):
                 generator = getattr(part, "generator", None)
                 if generator is not None:

@@ -15,6 +15,7 @@ from lexppl.inference.posterior.global_draws import SamplerRecord
 from lexppl.inference.posterior.sampled_guide import SampledGuide
 from lexppl.inference.replicates.replicate_hyperparameters import replicate_hyperparameters
 from lexppl.inference.training.compiled.record import CompiledSteps
+from lexppl.inference.training.fit_arguments import check_alike
 from lexppl.inference.training.response_checks import likelihood_of, refuse_responses
 from lexppl.summary import Summarised, Summary, counted, in_range, parts_of, short, some_of
 
@@ -134,9 +135,9 @@ class FitResult(Summarised):
             "y": self._y_told(),
             "bound": None if self.objective is None else self.objective.summary,
             "epochs": self._epochs_told() if sampler is None else None,
-            "steps": None if self.compiled is None else self.compiled.summary,
             "held-out loss": self._loss_told(),
             "warnings": "; ".join(self._warnings()),
+            "steps": None if self.compiled is None else self.compiled.summary,
         }
         count = counted(self.replicates, "replicate")
         if sampler is not None:
@@ -309,14 +310,26 @@ class FitResult(Summarised):
                 "one model R times"
             )
 
-    def check(self, x: Tensor, y: Tensor | None = None) -> None:
+    def check(self, x: Tensor, y: Tensor | None = None, *, in_type: bool = True) -> None:
         """Refuse rows that are not like those of the fit.
 
+        Args:
+            x, y: the rows.
+            in_type: whether they must be of the model's type, and where it is.
+
         Raises:
-            ValueError: another number of features, values that are not finite, no rows, a label
-                not seen in the fit, responses that the program's likelihood cannot have.
+            ValueError: another number of features, another type or device than the model's, values
+                that are not finite, no rows, a label not seen in the fit, responses that the
+                program's likelihood cannot have.
+            TypeError: rows or responses that are no tensors.
         """
-        if len(x) == 0:
+        for name, given in (("x", x), ("y", y)):
+            if not isinstance(given, Tensor) and (given is not None or name == "x"):
+                raise TypeError(
+                    f"{name} must be a tensor; it is {type(given).__name__}: torch.as_tensor makes "
+                    "one of an array"
+                )
+        if x.dim() > 0 and len(x) == 0:
             raise ValueError("x has no rows")
         shape = tuple(x.shape[1:])
         if shape != self.event_shape:
@@ -325,6 +338,13 @@ class FitResult(Summarised):
                     f"x must have {self.event_shape[0]} features, as in fit; it has {shape[0]}"
                 )
             raise ValueError(f"rows of x must have shape {self.event_shape}, as in fit; {shape}")
+        if x.is_complex():
+            raise ValueError(f"x must hold real numbers; it is {x.dtype}")
+        model = self.models[0]
+        weights = model.parameters() if isinstance(model, nn.Module) else iter(())
+        weight = next((p for p in weights if p.is_floating_point()), None)
+        if in_type and weight is not None:
+            check_alike(x, weight)
         if not bool(x.isfinite().all()):
             raise ValueError("x must be finite; it has NaN or infinite values")
         if y is None:

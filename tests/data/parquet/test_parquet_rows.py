@@ -7,7 +7,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from lexppl.data import ParquetRows, read_table
-from lexppl.inference import fit
+from lexppl.inference import Checkpoints, fit
 from lexppl.inference.batches import rows_of
 from lexppl.systems import lex
 
@@ -99,6 +99,26 @@ def test_a_fit_learns_from_them_and_is_the_same_for_its_seed(folder):
     # A label that a column decides: half of it is known by chance.
     assert float(result.best_valid[0]) < 0.4
     assert result.entry_names == ("a", "b", "c")
+
+
+def test_a_fit_of_them_goes_on_from_its_checkpoint(folder, tmp_path):
+    train, valid = ParquetRows(folder, columns=["a", "b", "c"], target="y").split(0.2, seed=0)
+    options = {"valid": valid, "folds": 1, "epochs": 6, "batch_size": 200, "progress": False}
+    whole = fit(small(), train, **options)
+
+    def ended(epoch):
+        if epoch.number == 2:
+            raise RuntimeError("ended")
+
+    kept = {**options, "checkpoint": Checkpoints(tmp_path / "state", every_epochs=1)}
+    with pytest.raises(RuntimeError, match="ended"):
+        fit(small(), train, callbacks=[ended], **kept)
+    again = fit(small(), train, **kept)
+    assert np.array_equal(whole.history.train, again.history.train)
+    assert np.array_equal(whole.history.valid, again.history.valid)
+    other = ParquetRows(folder, columns=["a", "b", "c"], target="y", buffer=70).split(0.2, seed=0)
+    with pytest.raises(ValueError, match="buffer"):
+        fit(small(), other[0], **kept)
 
 
 def test_validation_rows_from_files_are_judged_as_those_in_memory(folder):

@@ -162,6 +162,17 @@ def test_a_chunk_that_was_spoilt_is_explained_again(tmp_path, explained):
     assert_same(again, written(tmp_path, x, "whole", rows_per_chunk=1000))
 
 
+def test_a_run_that_ended_once_its_store_was_in_place_begins_anew(tmp_path):
+    x = rows()[0]
+    with pytest.raises(EndedError):
+        written(tmp_path, ending(x, 2500), rows_per_chunk=1000)
+    aside = tmp_path / "posterior.zarr.partial"
+    (aside / "posterior.zarr").rename(tmp_path / "posterior.zarr")
+    found = written(tmp_path, x, rows_per_chunk=1000, overwrite=True)
+    assert not aside.exists()
+    assert_same(found, written(tmp_path, x, "whole", rows_per_chunk=1000))
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -248,6 +259,8 @@ def test_rows_may_be_left_out_of_the_store(tmp_path):
         (lambda x, y: x, {"rows_per_chunk": 1500}, ValueError, "multiple of 1000"),
         (lambda x, y: x, {"client": "tcp://host"}, TypeError, "must be a dask.distributed.Client"),
         (lambda x, y: x, {"jobs": 0}, ValueError, "jobs must be a whole number"),
+        (lambda x, y: (x, y), {"with_y": True, "draws": 0}, ValueError, "given y are draws"),
+        (lambda x, y: x, {"entry_names": ["a"]}, ValueError, "entry_names must be 4 names"),
         (lambda x, y: x, {"draws": -1}, ValueError, "draws must be a whole number"),
     ],
 )
@@ -267,6 +280,8 @@ def test_what_is_there_is_not_replaced_unasked(tmp_path):
         explain_to_zarr(fitted().model, rows()[0], tmp_path / "p.zarr", progress=False)
     with pytest.raises(FileNotFoundError, match="no Zarr store"):
         open_posterior(tmp_path / "nothing")
+    with pytest.raises(FileNotFoundError, match="no Zarr store"):
+        open_posterior(tmp_path)
 
 
 def test_global_random_state_is_left_as_it_is(tmp_path):

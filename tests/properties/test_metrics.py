@@ -1,0 +1,143 @@
+"""Figures of predictions, masks and importances: of any type and layout the same, of no rows
+refused by name."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lexppl.evaluation import (
+    auroc,
+    average_precision,
+    concordance_index,
+    fair_crps,
+    kendall_w,
+    prediction_scores,
+    selection_scores,
+    share_outside,
+    top_k_agreement,
+)
+from tests.properties.given_tensors import EXAMPLES, LAYOUTS, TYPES, laid_out, values
+
+REFUSED = (ValueError, TypeError)
+
+
+def same(one, other):
+    for name, value in vars(one).items():
+        told = vars(other)[name]
+        if isinstance(value, float) and not (math.isnan(value) and math.isnan(told)):
+            assert told == pytest.approx(value, rel=1e-5, abs=1e-6), name
+
+
+@EXAMPLES
+@given(st.data(), st.integers(0, 7), st.integers(2, 4), TYPES, LAYOUTS)
+def test_scores_of_labels(data, rows, classes, dtype, layout):
+    p = torch.softmax(data.draw(values(rows, classes)), -1)
+    y = data.draw(values(rows)).abs().mul(10).long() % classes
+    if rows == 0:
+        with pytest.raises(ValueError, match="N >= 1"):
+            prediction_scores(p, y)
+        return
+    scores = prediction_scores(p, y)
+    assert 0 <= scores.accuracy <= 1 and scores.log_likelihood < 0
+    assert 0 <= scores.auroc <= 1 or math.isnan(scores.auroc)
+    same(scores, prediction_scores(laid_out(p, layout), laid_out(y, layout)))
+    if dtype == torch.float32 and (p.float().diff(dim=0).abs() < 1e-5).any():
+        return
+    same(scores, prediction_scores(p.to(dtype), y.int()))
+    order = torch.arange(rows).flip(0)
+    same(scores, prediction_scores(p[order], y[order]))
+
+
+@EXAMPLES
+@given(st.data(), st.integers(1, 7), TYPES, LAYOUTS)
+def test_scores_of_responses(data, rows, dtype, layout):
+    means, y = data.draw(values(rows)), data.draw(values(rows))
+    scores = prediction_scores(means, y)
+    assert scores.rmse == pytest.approx(float((means - y).square().mean().sqrt()))
+    same(
+        scores, prediction_scores(laid_out(means, layout).to(dtype), laid_out(y, layout).to(dtype))
+    )
+    with pytest.raises(ValueError, match="one mean a row"):
+        prediction_scores(means[:, None], y)
+
+
+@EXAMPLES
+@given(st.data(), st.integers(1, 5), st.integers(1, 5), st.integers(1, 3), LAYOUTS)
+def test_scores_of_masks(data, rows, entries, draws, layout):
+    masks = (data.draw(values(draws, rows, entries)) > 0).float()
+    truth = (data.draw(values(rows, entries)) > 0).float()
+    truth[:, 0] = 1.0
+    scores = selection_scores(masks, truth)
+    same(scores, selection_scores(laid_out(masks, layout), laid_out(truth, layout).double()))
+    same(scores, selection_scores(masks.bool(), truth.int()))
+    each = [selection_scores(masks[:, r : r + 1], truth[r : r + 1]).tpr for r in range(rows)]
+    assert scores.tpr == pytest.approx(float(np.mean(each)))
+    outside = share_outside(masks, truth)
+    assert torch.equal(outside, share_outside(laid_out(masks, layout), truth))
+    for m, t in ((masks[:, :0], truth[:0]), (masks[..., :0], truth[..., :0]), (masks[:0], truth)):
+        with pytest.raises(REFUSED):
+            selection_scores(m, t)
+        with pytest.raises(REFUSED):
+            share_outside(m, t)
+
+
+@EXAMPLES
+@given(st.data(), st.integers(2, 5), st.integers(2, 5), TYPES, LAYOUTS)
+def test_agreement_of_importances(data, raters, entries, dtype, layout):
+    exact = data.draw(values(raters, entries))
+    found = kendall_w(exact)
+    assert 0 <= found.w <= 1 + 1e-12
+    same(found, kendall_w(laid_out(exact, layout).to(dtype)))
+    same(found, kendall_w(exact.numpy()))
+    k = data.draw(st.integers(1, entries))
+    rows = exact.unsqueeze(1)
+    top = top_k_agreement(rows, k)
+    same(top, top_k_agreement(laid_out(rows, layout).to(dtype), k))
+    for wrong in (exact[:0], exact[:, :0], exact[:1], exact[0]):
+        with pytest.raises(REFUSED):
+            kendall_w(wrong)
+    for wrong_k in (0, entries + 1, 1.5):
+        with pytest.raises(REFUSED):
+            top_k_agreement(rows, wrong_k)
+
+
+@EXAMPLES
+@given(st.data(), st.integers(2, 8), TYPES, LAYOUTS)
+def test_concordance_and_crps(data, rows, dtype, layout):
+    risk, times = data.draw(values(rows)), data.draw(values(rows, low=0.1))
+    event = (data.draw(values(rows)) > -2).double()
+    event[times.argmin()] = 1.0
+    y = torch.stack([times, event], -1)
+    index = concordance_index(risk, y)
+    assert 0 <= index <= 1
+    assert concordance_index(laid_out(risk, layout), laid_out(y, layout)) == index
+    assert concordance_index(-risk, y) == pytest.approx(1 - index)
+    for wrong in (y[:0], y[:, :1], y[:-1]):
+        with pytest.raises(REFUSED):
+            concordance_index(risk[: len(wrong)] if len(wrong) == 0 else risk, wrong)
+    draws = data.draw(values(3, rows))
+    score = fair_crps(draws.to(dtype), risk.to(dtype))
+    other = fair_crps(laid_out(draws, layout).to(dtype), laid_out(risk, layout).to(dtype))
+    torch.testing.assert_close(score, other)
+    assert fair_crps(draws[:, :0], risk[:0]).shape == (0,)
+
+
+@pytest.mark.parametrize("score", [auroc, average_precision])
+@pytest.mark.parametrize(
+    "given_p, given_y",
+    [
+        (torch.zeros(0, 2), torch.zeros(0).long()),
+        (torch.full((3,), 0.5), torch.tensor([0, 1, 0])),
+        (torch.full((3, 2), 0.5), torch.tensor([0, 1])),
+        (torch.full((3, 2), torch.nan), torch.tensor([0, 1, 0])),
+    ],
+)
+def test_areas_of_what_is_none_are_refused_or_not_known(score, given_p, given_y):
+    try:
+        assert math.isnan(score(given_p, given_y))
+    except REFUSED as refusal:
+        assert "probabilities" in str(refusal)
