@@ -57,7 +57,7 @@ from lexppl.evaluation.refits.fitted_predictor import FittedPredictor
 from lexppl.explanation import explain, save_posterior, selection_table
 from lexppl.explanation.importance_kind import PROBABILITY, kind_of
 from lexppl.inference import FitResult, entropy_unit
-from lexppl.inference.training.checkpoints import below
+from lexppl.inference.training.checkpoints.checkpoints import below
 from lexppl.tabular.fit_plan import FEW_ROWS, FitPlan
 from lexppl.tabular.missing_values import check_missing
 from lexppl.tabular.predictor_choice import Chosen, fit_chosen

@@ -25,7 +25,7 @@ from lexppl.evaluation import EvalX, FittedPredictor, fit_evalx, fit_predictor
 from lexppl.explanation import explain
 from lexppl.explanation.importance_kind import mask_means
 from lexppl.inference import FitResult
-from lexppl.inference.training.row_weights import DIRICHLET
+from lexppl.inference.training.rows.row_weights import DIRICHLET
 from lexppl.models import Grouping
 
 RANDOM = "random"

@@ -16,7 +16,7 @@ from lexppl.evaluation.prediction import log_weights
 from lexppl.explanation.named_rows import entry_names as names_of
 from lexppl.inference.objective.program import ParticleTrace
 from lexppl.inference.training.result import FitResult
-from lexppl.inference.training.row_weights import DIRICHLET
+from lexppl.inference.training.rows.row_weights import DIRICHLET
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,7 +22,7 @@ from lexppl.explanation.importance_kind import (
 )
 from lexppl.explanation.mask_groups import are_given_y, masks_of
 from lexppl.explanation.meanings import MARKOV_CHAINS, SAMPLED, chains_are
-from lexppl.inference.training.row_weights import DIRICHLET
+from lexppl.inference.training.rows.row_weights import DIRICHLET
 
 ROWS_AT_ONCE = 1000
 LEAST_DRAWS = 4

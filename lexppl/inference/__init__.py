@@ -35,7 +35,7 @@ from lexppl.inference.schedules import Geometric, Linear, Schedule, WarmUp
 from lexppl.inference.stages import LossTerm, Stage
 from lexppl.inference.system import System
 from lexppl.inference.tensorboard_log import TensorBoardLog
-from lexppl.inference.training.checkpoints import Checkpoints, CheckpointWarning
+from lexppl.inference.training.checkpoints.checkpoints import Checkpoints, CheckpointWarning
 from lexppl.inference.training.collapse import CollapseWarning, collapse
 from lexppl.inference.training.cross_fitting import CrossFitted
 from lexppl.inference.training.fit import fit

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from lexppl.inference import History, NestedIWAE
 from lexppl.inference.training.compiled.record import CompiledSteps
-from lexppl.inference.training.row_weights import DIRICHLET, GIVEN
+from lexppl.inference.training.rows.row_weights import DIRICHLET, GIVEN
 from lexppl.saving.layout import BOOTSTRAP, SAMPLER
 
 WEIGHTINGS = (DIRICHLET, GIVEN)

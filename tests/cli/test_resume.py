@@ -13,7 +13,7 @@ from lexppl.inference.training.loop import TrainingLoop
 from tests.cli.tables import people, written
 
 QUICK = ["--epochs", "4", "--replicates", "2", "--draws", "5", "--quiet"]
-CHECKPOINTS = sys.modules["lexppl.inference.training.checkpoints"]
+CHECKPOINTS = sys.modules["lexppl.inference.training.checkpoints.checkpoints"]
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from lexppl.inference.predictive import FittedProgram
 from lexppl.inference.replicates.replicate_rows import batch_rows
 from lexppl.inference.training import step as steps
 from lexppl.inference.training.loop import TrainingLoop
-from lexppl.inference.training.row_weights import batches_with_weights
+from lexppl.inference.training.rows.row_weights import batches_with_weights
 from tests.devices.value_free import ValueFree
 from tests.devices.watched_operations import watched
 

@@ -54,7 +54,7 @@ X = torch.randn(90, 3, generator=torch.Generator().manual_seed(0))
 Y = (X[:, 0] > 0).long()
 SMALL = {"hidden": (6,), "predictor_hidden": (6,)}
 QUICK = {"epochs": 4, "batch_size": 20, "progress": False}
-MODULE = sys.modules["lexppl.inference.training.checkpoints"]
+MODULE = sys.modules["lexppl.inference.training.checkpoints.checkpoints"]
 
 
 class KilledError(Exception):
@@ -504,7 +504,7 @@ def test_a_place_that_cannot_be_written_is_refused_before_any_step(tmp_path):
 
 def test_a_full_disk_loses_no_earlier_state_and_no_fit(tmp_path, monkeypatch):
     """The fit goes on, and says once where what can be lost begins."""
-    place = sys.modules["lexppl.inference.training.state_files"]
+    place = sys.modules["lexppl.inference.training.checkpoints.state_files"]
     given, calls = place.write_through, iter(range(100))
 
     def full(path, content):
@@ -624,7 +624,7 @@ def test_fits_that_are_killed_anywhere_come_to_the_same_bits(tmp_path):
     settings = {"epochs": 6, "batch_size": 20, "progress": False, "replicates": 2}
     whole = fit(small(), (X, Y), **settings)
     kept = {**settings, "checkpoint": Checkpoints(tmp_path, 1)}
-    files = sys.modules["lexppl.inference.training.state_files"]
+    files = sys.modules["lexppl.inference.training.checkpoints.state_files"]
 
     def kill(*_):
         os.kill(os.getpid(), signal.SIGKILL)
@@ -653,7 +653,7 @@ def test_fits_that_are_killed_anywhere_come_to_the_same_bits(tmp_path):
     assert not any(name.endswith(".partial") for name in states(tmp_path))
 
 
-STATE = sys.modules["lexppl.inference.training.loop_state"]
+STATE = sys.modules["lexppl.inference.training.checkpoints.loop_state"]
 
 
 @pytest.mark.parametrize(

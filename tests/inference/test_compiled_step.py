@@ -31,7 +31,7 @@ from lexppl.inference import (
 )
 from lexppl.inference.contexts import seeded
 from lexppl.inference.random_state import random_state, set_random_state
-from lexppl.inference.training.checkpoints import Checkpoints
+from lexppl.inference.training.checkpoints.checkpoints import Checkpoints
 from lexppl.inference.training.compiled import compiled_terms
 from lexppl.inference.training.compiled.agreement import disagreement
 from lexppl.inference.training.compiled.record import CompiledSteps

@@ -22,7 +22,7 @@ from lexppl.inference.training.cross_fitting import (
     joined_distribution,
     mean_distribution,
 )
-from lexppl.inference.training.folded_rows import folded
+from lexppl.inference.training.rows.folded_rows import folded
 from lexppl.models import (
     LEX,
     MLP,

@@ -41,9 +41,9 @@ from lexppl.inference import (
 from lexppl.inference.batches import TensorRows
 from lexppl.inference.contexts import keep_parameters_local, seeded
 from lexppl.inference.replicates.replicate_rows import StackedRows
-from lexppl.inference.training import distributed
-from lexppl.inference.training.distributed_group import name_of_round, processes_of
-from lexppl.inference.training.distributed_rows import Dealt, refuse_unshared
+from lexppl.inference.training.distributed import distributed
+from lexppl.inference.training.distributed.distributed_group import name_of_round, processes_of
+from lexppl.inference.training.distributed.distributed_rows import Dealt, refuse_unshared
 from lexppl.inference.training.first_look import FirstLook
 from lexppl.inference.training.step import TrainingStep
 from lexppl.models import (
@@ -227,7 +227,7 @@ import os, signal, sys
 import numpy as np
 from tests.inference import test_distributed as test
 from lexppl.inference import NestedIWAE
-from lexppl.inference.training.checkpoints import Checkpoints
+from lexppl.inference.training.checkpoints.checkpoints import Checkpoints
 from lexppl.models import LEX
 
 

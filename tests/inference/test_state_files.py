@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import save
 
-from lexppl.inference.training.state_files import (
+from lexppl.inference.training.checkpoints.state_files import (
     SCHEMA,
     DamagedStateError,
     read_state,

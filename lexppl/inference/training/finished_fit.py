@@ -11,7 +11,7 @@ from lexppl.inference.training.collapse import collapse, mask_marginals
 from lexppl.inference.training.loop import TrainingLoop
 from lexppl.inference.training.response_checks import holds_labels
 from lexppl.inference.training.result import FitResult, History
-from lexppl.inference.training.row_weights import GIVEN, WeightedRows
+from lexppl.inference.training.rows.row_weights import GIVEN, WeightedRows
 
 WATCHED_ROWS = 1000
 """Rows of the validation set on which a collapse is looked for."""

@@ -26,12 +26,12 @@ from lexppl.inference.replicates.replicates import Replicates
 from lexppl.inference.schedules import Linear, Schedule, at
 from lexppl.inference.stages import OptimizerFactory, Stage, TrainingModules
 from lexppl.inference.system import System
-from lexppl.inference.training.checkpoints import Checkpoints, KeptStates
+from lexppl.inference.training.checkpoints.checkpoints import Checkpoints, KeptStates
+from lexppl.inference.training.checkpoints.fit_identity import identity_of
 from lexppl.inference.training.collapse import report_collapse
 from lexppl.inference.training.compiled.compiled_terms import Backend
-from lexppl.inference.training.distributed_group import processes_of, refuse_processes
-from lexppl.inference.training.distributed_start import agree_together, begin_alike
-from lexppl.inference.training.divided_rows import divided_rows
+from lexppl.inference.training.distributed.distributed_group import processes_of, refuse_processes
+from lexppl.inference.training.distributed.distributed_start import agree_together, begin_alike
 from lexppl.inference.training.finished_fit import parted, result_of
 from lexppl.inference.training.fit_arguments import (
     check_alike,
@@ -40,7 +40,6 @@ from lexppl.inference.training.fit_arguments import (
     compiled_terms,
     replicates_asked_for,
 )
-from lexppl.inference.training.fit_identity import identity_of
 from lexppl.inference.training.loop import Callback, TrainingLoop
 from lexppl.inference.training.preparation import (
     builder_of,
@@ -53,8 +52,9 @@ from lexppl.inference.training.preparation import (
 from lexppl.inference.training.progress import Progress, check_progress
 from lexppl.inference.training.response_checks import refuse_rows
 from lexppl.inference.training.result import FitResult
-from lexppl.inference.training.row_fitted import fit_to_rows
-from lexppl.inference.training.row_weights import DIRICHLET, RowWeighting
+from lexppl.inference.training.rows.divided_rows import divided_rows
+from lexppl.inference.training.rows.row_fitted import fit_to_rows
+from lexppl.inference.training.rows.row_weights import DIRICHLET, RowWeighting
 from lexppl.inference.training.sampled_fit import (
     DefaultShare,
     refuse_training_arguments,

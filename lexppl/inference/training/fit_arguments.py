@@ -7,7 +7,7 @@ from torch import Tensor
 from lexppl.argument_checks import int_at_least
 from lexppl.inference.replicates.replicate_rows import ReplicateData
 from lexppl.inference.training.compiled.compiled_terms import BACKENDS, CompiledTerms
-from lexppl.inference.training.row_weights import weights_by_replicate
+from lexppl.inference.training.rows.row_weights import weights_by_replicate
 
 
 def replicates_asked_for(

@@ -20,16 +20,16 @@ from lexppl.inference.replicates.replicates import Replicates, weighing
 from lexppl.inference.schedules import Linear, Schedule
 from lexppl.inference.stages import LossTerm, OptimizerFactory, Stage, TrainingModules
 from lexppl.inference.training.best_states import BestStates
-from lexppl.inference.training.checkpoints import KeptStates
+from lexppl.inference.training.checkpoints.checkpoints import KeptStates
+from lexppl.inference.training.checkpoints.loop_state import Course, LoopStates
 from lexppl.inference.training.compiled.compiled_terms import CompiledTerms
-from lexppl.inference.training.distributed import Processes
-from lexppl.inference.training.distributed_rows import Dealt, refuse_unshared
-from lexppl.inference.training.distributed_step import OwnDraws, shared_step
+from lexppl.inference.training.distributed.distributed import Processes
+from lexppl.inference.training.distributed.distributed_rows import Dealt, refuse_unshared
+from lexppl.inference.training.distributed.distributed_step import OwnDraws, shared_step
 from lexppl.inference.training.epoch_loss import EpochLoss
 from lexppl.inference.training.first_look import FirstLook, runs_alike_plainly
-from lexppl.inference.training.loop_state import Course, LoopStates
 from lexppl.inference.training.progress import Progress, epochs_shown
-from lexppl.inference.training.row_weights import (
+from lexppl.inference.training.rows.row_weights import (
     TrainingRows,
     WeightedRows,
     batches_with_weights,

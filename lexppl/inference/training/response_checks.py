@@ -8,7 +8,7 @@ from torch import Tensor
 from lexppl.inference.batches import LoadedRows
 from lexppl.inference.replicates.replicate_rows import Rows, of_replicate
 from lexppl.inference.stages import Stage
-from lexppl.inference.training.row_weights import WeightedRows
+from lexppl.inference.training.rows.row_weights import WeightedRows
 
 PREDICTOR, LIKELIHOOD = "predictor", "likelihood"
 """Where a program's likelihood stands, by the convention of explainers."""

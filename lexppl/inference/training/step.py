@@ -17,9 +17,9 @@ from lexppl.inference.replicates.replicates import Replicates
 from lexppl.inference.schedules import Schedule
 from lexppl.inference.schedules import at as at_progress
 from lexppl.inference.stages import LossTerm
-from lexppl.inference.training.distributed_step import SharedStep
+from lexppl.inference.training.distributed.distributed_step import SharedStep
+from lexppl.inference.training.rows.step_rows import StepRows
 from lexppl.inference.training.step_guard import StepGuard
-from lexppl.inference.training.step_rows import StepRows
 from lexppl.inference.training.weight_decay import PartDecay
 
 

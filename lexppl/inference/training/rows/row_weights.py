@@ -13,7 +13,7 @@ from torch import Tensor
 from lexppl.inference.batches import LoadedRows, TensorRows
 from lexppl.inference.replicates.replicate_rows import Rows, StackedRows
 from lexppl.inference.stages import LossTerm
-from lexppl.inference.training.folded_rows import FoldedRows
+from lexppl.inference.training.rows.folded_rows import FoldedRows
 
 DIRICHLET = "dirichlet"
 """Weights drawn for each replicate, `N · Dirichlet(1, …, 1)`."""

@@ -8,8 +8,8 @@ from torch import Tensor
 from lexppl.inference.replicates.replicate_rows import HasReplicates
 from lexppl.inference.stages import LossTerm
 from lexppl.inference.training.first_look import FirstLook
-from lexppl.inference.training.folded_rows import FoldedRows
-from lexppl.inference.training.row_weights import TrainingRows, WeightedRows
+from lexppl.inference.training.rows.folded_rows import FoldedRows
+from lexppl.inference.training.rows.row_weights import TrainingRows, WeightedRows
 
 FEWEST = 2
 """Rows of a share, where a batch has as many: of one alone, batch norm has no statistics."""

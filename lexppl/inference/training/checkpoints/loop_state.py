@@ -13,9 +13,9 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from lexppl.inference.stages import OptimizerFactory, Stage
 from lexppl.inference.training.best_states import BestStates
-from lexppl.inference.training.checkpoints import KeptStates
-from lexppl.inference.training.fit_identity import digest_of_fitted
-from lexppl.inference.training.restorable import (
+from lexppl.inference.training.checkpoints.checkpoints import KeptStates
+from lexppl.inference.training.checkpoints.fit_identity import digest_of_fitted
+from lexppl.inference.training.checkpoints.restorable import (
     generators_of,
     refuse_unrestorable,
     restore_optimizer,

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from lexppl.inference.batches import HasBatches, LoadedRows
 from lexppl.inference.replicates.replicates import Replicates
 from lexppl.inference.stages import TrainingModules
-from lexppl.inference.training.row_weights import TrainingRows, WeightedRows
+from lexppl.inference.training.rows.row_weights import TrainingRows, WeightedRows
 
 Identity = dict[str, Any]
 """What makes a fit the fit that it is, by name: numbers, words and digests."""

@@ -10,8 +10,8 @@ from lexppl.inference.batches import LoadedRows
 from lexppl.inference.replicates.replicate_rows import Rows
 from lexppl.inference.stages import TrainingModules
 from lexppl.inference.training.cross_fitting import PREDICTOR, CrossFitted
-from lexppl.inference.training.folded_rows import FoldedRows
-from lexppl.inference.training.row_weights import TrainingRows, WeightedRows
+from lexppl.inference.training.rows.folded_rows import FoldedRows
+from lexppl.inference.training.rows.row_weights import TrainingRows, WeightedRows
 
 
 @runtime_checkable

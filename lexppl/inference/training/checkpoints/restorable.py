@@ -19,8 +19,8 @@ from torch.utils.data import (
 from lexppl.inference.batches import HasBatches, LoadedRows
 from lexppl.inference.contexts import seeded
 from lexppl.inference.stages import OptimizerFactory
-from lexppl.inference.training.row_weights import TrainingRows
-from lexppl.inference.training.state_files import refuse_unwritable
+from lexppl.inference.training.checkpoints.state_files import refuse_unwritable
+from lexppl.inference.training.rows.row_weights import TrainingRows
 
 SAMPLERS = (SequentialSampler, RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
 """Samplers whose next order follows from a generator's state alone."""

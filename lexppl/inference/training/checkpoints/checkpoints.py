@@ -13,8 +13,12 @@ from torch import Tensor
 
 from lexppl.argument_checks import finite_float, int_at_least
 from lexppl.atomic_output import is_full_disk
-from lexppl.inference.training.fit_identity import Identity, differences, versions
-from lexppl.inference.training.state_files import DamagedStateError, read_state, write_state
+from lexppl.inference.training.checkpoints.fit_identity import Identity, differences, versions
+from lexppl.inference.training.checkpoints.state_files import (
+    DamagedStateError,
+    read_state,
+    write_state,
+)
 
 NAME = "state-"
 """How the folder of a state begins; its number follows."""

@@ -5,8 +5,8 @@ import torch
 from lexppl.argument_checks import fraction
 from lexppl.inference.batches import Data, LoadedRows
 from lexppl.inference.replicates.replicate_rows import ReplicateData, Rows, training_rows
-from lexppl.inference.training.folded_rows import folded
-from lexppl.inference.training.row_weights import (
+from lexppl.inference.training.rows.folded_rows import folded
+from lexppl.inference.training.rows.row_weights import (
     RowWeighting,
     TrainingRows,
     WeightedRows,

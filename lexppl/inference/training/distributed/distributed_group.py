@@ -9,7 +9,7 @@ from uuid import uuid4
 import torch.distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
-from lexppl.inference.training.distributed import Processes
+from lexppl.inference.training.distributed.distributed import Processes
 
 GREETING = "lexppl"
 """How keys in a store begin by which processes find one another."""

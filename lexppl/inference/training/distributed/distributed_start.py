@@ -6,11 +6,11 @@ from typing import Any
 from lexppl.inference.batches import TensorRows
 from lexppl.inference.replicates.replicate_rows import StackedRows
 from lexppl.inference.stages import TrainingModules
-from lexppl.inference.training.checkpoints import KeptStates
-from lexppl.inference.training.distributed import Processes
-from lexppl.inference.training.fit_identity import Identity
-from lexppl.inference.training.folded_rows import FoldedRows
-from lexppl.inference.training.row_weights import TrainingRows, WeightedRows
+from lexppl.inference.training.checkpoints.checkpoints import KeptStates
+from lexppl.inference.training.checkpoints.fit_identity import Identity
+from lexppl.inference.training.distributed.distributed import Processes
+from lexppl.inference.training.rows.folded_rows import FoldedRows
+from lexppl.inference.training.rows.row_weights import TrainingRows, WeightedRows
 
 
 def begin_alike(

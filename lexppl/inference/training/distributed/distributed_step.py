@@ -10,10 +10,10 @@ from torch import Tensor
 
 from lexppl.inference.contexts import seed_generators
 from lexppl.inference.replicates.replicates import Replicates, tracked_buffers
-from lexppl.inference.training.distributed import Processes
-from lexppl.inference.training.distributed_rows import Dealt
-from lexppl.inference.training.row_weights import TrainingRows
-from lexppl.inference.training.step_rows import StepRows
+from lexppl.inference.training.distributed.distributed import Processes
+from lexppl.inference.training.distributed.distributed_rows import Dealt
+from lexppl.inference.training.rows.row_weights import TrainingRows
+from lexppl.inference.training.rows.step_rows import StepRows
 
 Differentiate = Callable[[StepRows], list[Tensor]]
 """From rows to the terms' losses; gradients are left with the parameters."""

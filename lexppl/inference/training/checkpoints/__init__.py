@@ -1,0 +1,1 @@
+"""The state of a fit on disk, from which the same call goes on."""
