@@ -263,6 +263,7 @@ def architectures() -> Iterator[tuple[str, Case]]:
     for name in METHODS:
         if name not in ("xtab", "suwr"):
             yield f"{name} of images", Case(_system(name, images(), classes=2), (PIXELS, BINARY))
+        if name not in ("xtab", "suwr", "senn"):
             yield f"{name} of texts", Case(_system(name, words(), classes=2), (WORDS, BINARY))
     yield "flat images", Case(_system("lex", flat_images(), classes=2), (PIXELS, BINARY))
     for name in ("lex", "real_x", "invase"):

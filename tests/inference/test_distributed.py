@@ -19,7 +19,7 @@ import pyro.distributions as dist
 import pytest
 import torch
 import torch.distributed
-from pyro.infer import Trace_ELBO
+from pyro.infer import NUTS, Trace_ELBO
 from pyro.nn import PyroModule
 from scipy.stats import f
 from torch import nn
@@ -342,6 +342,7 @@ def everything(rank):
     rebar = partial(NestedIWAE, 2, estimator=REBAR(control=TunedControl(0.5, 1.0).double()))
     normed = partial(explainer, batch_norm=True)
     loader = DataLoader(TensorDataset(X, Y), 9)
+    both, first = torch.distributed.new_group([0, 1]), torch.distributed.new_group([0])
     work = {name: partial(fitted, **case) for name, case in CASES.items()} | {
         "batch norm": partial(fitted, normed, epochs=3, batch_size=9),
         "rebar": partial(fitted, objective=rebar, epochs=3, batch_size=10),
@@ -362,6 +363,9 @@ def everything(rank):
         "early stop": partial(ending, rank, 1, 2, lambda: True),
         "interrupted": partial(ending, rank, 0, 3, interrupt),
         "late": partial(late, rank),
+        "a group": partial(fitted, **CASES["fractions"], distributed=both),
+        "another group": partial(fitted, epochs=1, distributed=first),
+        "sampled": partial(fit, WithPrior(), (X, Y), inference=NUTS),
         "not finite": partial(
             fitted, partial(explainer, program=Breaking), epochs=6, batch_size=10
         ),
@@ -516,6 +520,30 @@ def test_a_process_that_waits_says_so(pair):
     first, second = (found["late"] for found in pair)
     assert any("has waited 0.2 seconds for the others to begin" in line for line in first)
     assert not second
+
+
+def test_a_group_is_shared_among_its_processes(pair):
+    first, second = (found["another group"] for found in pair)
+    np.testing.assert_array_equal(first["train"], fitted(epochs=1)["train"])
+    assert second.startswith("TypeError: distributed must be None, True, False or")
+    for key, value in pair[1]["fractions"].items():
+        np.testing.assert_array_equal(pair[0]["a group"][key], value, err_msg=key)
+
+
+def test_sampling_is_not_shared(pair):
+    assert all("inference= samples in one process" in found["sampled"] for found in pair)
+
+
+def test_nccl_is_for_cuda(monkeypatch):
+    torch.distributed.init_process_group(
+        "gloo", store=torch.distributed.HashStore(), rank=0, world_size=1
+    )
+    try:
+        monkeypatch.setattr(torch.distributed, "get_backend", lambda group: "nccl")
+        with pytest.raises(ValueError, match="backend is nccl, which adds up on CUDA alone"):
+            distributed.Processes().refuse_backend()
+    finally:
+        torch.distributed.destroy_process_group()
 
 
 def test_a_loader_is_refused(pair):

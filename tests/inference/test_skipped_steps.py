@@ -248,3 +248,21 @@ def test_counts_are_saved_and_loaded(tmp_path):
     assert again.ended is None
     assert again.subset([1]).skipped_steps.tolist() == [0]
     assert "1 step skipped" in repr(again)
+
+
+def test_counts_go_on_from_a_checkpoint(tmp_path):
+    class Stopping(Spoiling):
+        def __call__(self, epoch):
+            super().__call__(epoch)
+            if epoch.number == 3:
+                raise KeyboardInterrupt
+
+    options = {**SHORT, "objective": NestedIWAE(1), "checkpoint": tmp_path / "state"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        cut = fit(Line, (X, Y), callbacks=[Stopping([1, 5])], **options)
+        assert cut.skipped_steps.tolist() == [1]
+        again = fit(Line, (X, Y), callbacks=[Spoiling([1, 5])], **options)
+    whole, _ = fitted(Line, epochs=[1, 5])
+    assert again.skipped_steps.tolist() == whole.skipped_steps.tolist() == [2]
+    assert torch.equal(again.model.slope, whole.model.slope)

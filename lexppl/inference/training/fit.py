@@ -214,15 +214,15 @@ def fit(
             warning and `FitResult.compiled` say why. A callback must not change the program
             meanwhile. Resumed from a checkpoint, a compiled fit is the same to rounding.
         distributed: whether processes that `torchrun` has started share the fit: each learns from
-            its part of every batch, and together they do what one does with the whole batch, draws
-            apart, which each has of its own (:class:`SharedStep`). Each is given the same rows and
-            arguments; all have the same result, callbacks are called in each, and the first alone
-            shows and warns. None to share where a `torch.distributed` process group is initialised,
-            and to refuse where `torchrun` has started several processes and there is none; True to
-            share in any case, by a group that is then initialised; a group, to share among its
-            processes; False for a fit of its own in each. Device of rows and model is the user's:
-            on CUDA that of `LOCAL_RANK`. What a program computes over a batch's rows together, such
-            as batch norm, it computes over a process's part.
+            its part of every batch, and together they do what one does with the whole batch, but
+            that each has draws of its own. Each is given the same rows and arguments and comes to
+            the same result; callbacks are called in each, and the first alone shows and warns. None
+            to share where a `torch.distributed` process group is initialised, and to refuse where
+            `torchrun` has started several processes and there is none; True to share by a group
+            that is then initialised; a group, to share among its processes; False for a fit of its
+            own in each. On CUDA rows and model are to be on the device of `LOCAL_RANK`. What a
+            program computes over a batch's rows together, such as batch norm or a penalty outside
+            the plate of rows, it computes over a process's part, and their mean counts.
         progress: show a progress bar, on a terminal or in a notebook, and nothing elsewhere;
             "lines" for a line an epoch on standard error, as a run's log has it; False for nothing.
 

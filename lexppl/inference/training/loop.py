@@ -238,7 +238,8 @@ class TrainingLoop:
         """Whether a callback says so, in any process."""
 
         def ask() -> bool:
-            return any([call(seen) is True for call in self.callbacks])
+            answers = [call(seen) for call in self.callbacks]
+            return any(answer is True for answer in answers)
 
         return ask() if self.processes is None else self.processes.any(ask)
 

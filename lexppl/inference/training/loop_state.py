@@ -126,7 +126,8 @@ class LoopStates:
         if state["finished"]:
             self._put_back(state)
             return len(plan)
-        if loop.compiled is not None:
+        # A graph that is not compiled has the program's own operations.
+        if loop.compiled is not None and loop.compiled.backend == "inductor":
             self._kept.tell_of_compiling()
         stage = int(state["stage"])
         if stage > 0:
