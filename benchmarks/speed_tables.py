@@ -42,14 +42,19 @@ def explained_table(records: list[Record]) -> str:
     found = {r["name"]: r for r in records if r["section"] == "explained"}
     for name, r in found.items():
         times = [
-            f"{r['rows_a_second'] / found[other]['rows_a_second']:,.2g}" if other in found else "—"
+            number(r["rows_a_second"] / found[other]["rows_a_second"]) if other in found else "—"
             for other in ("lime", "shap, permutation")
         ]
         rows.append(
-            f"| {name} | {r['size']:,} | {r['rows_a_second']:,.4g} | {' | '.join(times)} | "
+            f"| {name} | {r['size']:,} | {number(r['rows_a_second'])} | {' | '.join(times)} | "
             f"{r['megabytes']:.0f} | {r['peak']:.0f} |"
         )
     return "\n".join(rows)
+
+
+def number(value: float) -> str:
+    """Two digits, and of larger numbers whole ones."""
+    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
 
 
 def growth_table(records: list[Record]) -> str:
