@@ -194,9 +194,12 @@ class REBAR(SampledEstimator):
         # Relaxed masks are in no discrete distribution's support.
         with pyro.validation_enabled(False):
             free = with_noise({name: one.noise for name, one in drawn.items()})
-            given = with_noise(
-                {name: one.relaxed.conditional_noise(one.draw) for name, one in drawn.items()}
-            )
+            conditional = {n: one.relaxed.conditional_noise(one.draw) for n, one in drawn.items()}
+            last = next(iter(drawn.values())).draw
+            ahead = random_state(last)
+            given = with_noise(conditional)
+            # Else the next step's masks would have this step's conditional noise.
+            set_random_state(last, ahead)
             control = _with_scores(free) - _with_scores(given)
             # The score's value is zero, so that a tuned signal passes no gradient but its own
             # variance.
