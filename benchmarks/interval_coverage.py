@@ -26,8 +26,9 @@ from lexppl.evaluation import Oracle, feature_gains, gain_table
 from lexppl.explanation import selection_table
 from lexppl.inference import entropy_unit
 from lexppl.models import Grouping
+from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.fit_plan import plan_for
-from lexppl.tabular.table_fit import EncodedRows, fit_table
+from lexppl.tabular.table_fit import fit_table
 
 SAME = ("set", "rows", "data_set")
 LEVELS = (0.9, 0.95)

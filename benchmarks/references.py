@@ -14,8 +14,9 @@ from lexppl.data import DividedTable
 from lexppl.data.cells import level_index
 from lexppl.data.encoding import CategoricalColumn
 from lexppl.evaluation.prediction import predictive_log_likelihood
+from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.fit_plan import plan_for
-from lexppl.tabular.table_fit import EncodedRows, fit_full_predictor
+from lexppl.tabular.table_fit import fit_full_predictor
 
 MOST_LEVELS = 255
 """Of a category of `HistGradientBoosting`; a column of more enters as its codes."""

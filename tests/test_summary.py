@@ -17,8 +17,9 @@ from lexppl.evaluation import fit_predictor
 from lexppl.inference import CollapseWarning, NestedIWAE, System
 from lexppl.summary import MOST_LINES, WIDEST, Summary, some_of
 from lexppl.systems import METHODS, Settings, lex, system_for
+from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.fit_plan import plan_for
-from lexppl.tabular.table_fit import EncodedRows, TableFit, fit_table
+from lexppl.tabular.table_fit import TableFit, fit_table
 
 pytestmark = pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
 

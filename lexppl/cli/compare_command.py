@@ -23,8 +23,9 @@ from lexppl.cli.threads import one_thread
 from lexppl.compare import compare
 from lexppl.data import DividedTable
 from lexppl.inference import entropy_unit
+from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.fit_plan import FEW_ROWS
-from lexppl.tabular.table_fit import EncodedRows, fit_full_predictor, fit_table
+from lexppl.tabular.table_fit import fit_full_predictor, fit_table
 
 
 @short_warnings()

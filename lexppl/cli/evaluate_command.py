@@ -31,8 +31,9 @@ from lexppl.explanation import explain
 from lexppl.explanation.importance_kind import mask_means
 from lexppl.explanation.mask_groups import masks_of
 from lexppl.inference import FitResult, entropy_unit
+from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.fit_plan import FitPlan
-from lexppl.tabular.table_fit import EncodedRows, fit_table
+from lexppl.tabular.table_fit import fit_table
 
 SELECTION = (
     ("tpr", "TPR: share of the relevant features that are selected"),

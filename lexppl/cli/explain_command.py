@@ -2,11 +2,9 @@
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 from torch import Tensor
 
 from lexppl.arviz_compatibility import Posterior
@@ -18,6 +16,7 @@ from lexppl.cli.black_box_file import black_box_targets, load_black_box
 from lexppl.cli.checkpoints import checkpoints_of
 from lexppl.cli.closer_look import CloserLook, check_rows, look_closer, note_rows
 from lexppl.cli.exit_codes import INTERRUPTED
+from lexppl.cli.fitted_explainer import Fitted
 from lexppl.cli.gains import JudgedGains, judge_gains, judge_learning, undecided
 from lexppl.cli.judging import (
     Judgement,
@@ -40,10 +39,9 @@ from lexppl.cli.messages import (
 from lexppl.cli.model_first import least_bytes, what_follows, write_model
 from lexppl.cli.options.checks import regime_of
 from lexppl.cli.options.plan_options import device_of, plan_of
-from lexppl.cli.outputs import DIRECTIONS, IMPORTANCE, OUTPUTS, PATH, POSTERIOR, REPORT, ROWS
+from lexppl.cli.outputs import OUTPUTS
 from lexppl.cli.posterior_told import is_asked, told_of_posterior, what_is_fitted
 from lexppl.cli.report.findings import ReportData
-from lexppl.cli.report.page import write_report
 from lexppl.cli.report.printed import print_findings
 from lexppl.cli.short_warnings import short_warnings
 from lexppl.cli.source import capped, read_source
@@ -51,22 +49,20 @@ from lexppl.cli.standard_error import progress_of, tell, warn
 from lexppl.cli.table_notes import table_notes
 from lexppl.cli.threads import one_thread
 from lexppl.cli.told_by_choice import judge_choice
+from lexppl.cli.written_findings import write_findings
 from lexppl.data import DividedTable
 from lexppl.evaluation.penalty_path import HASTY_ROWS
-from lexppl.evaluation.refits.fitted_predictor import FittedPredictor
-from lexppl.explanation import explain, save_posterior, selection_table
+from lexppl.explanation import explain, selection_table
 from lexppl.explanation.importance_kind import PROBABILITY, kind_of
 from lexppl.inference import FitResult, entropy_unit
 from lexppl.inference.training.checkpoints.checkpoints import below
+from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.fit_plan import FEW_ROWS, FitPlan
 from lexppl.tabular.missing_values import check_missing
-from lexppl.tabular.predictor_choice import Chosen, fit_chosen
-from lexppl.tabular.response_units import in_response_units
+from lexppl.tabular.predictor_choice import fit_chosen
 from lexppl.tabular.table_columns import markers_in
-from lexppl.tabular.table_fit import EncodedRows, TableFit, fit_full_predictor, fit_table
+from lexppl.tabular.table_fit import fit_full_predictor, fit_table
 
-DIGITS = "%.4g"
-"""Of numbers in tables for people; what is computed with is in posterior.nc."""
 EXPLAINED_ROWS = 1000
 """Most held-out rows whose masks are written."""
 PROPOSALS = 2
@@ -76,31 +72,6 @@ NO_VALIDATION = (
     "held out are fitted on, and the best epoch is the one that fits them best"
 )
 NO_PATH = "for the same reason the penalty is not chosen from the data: it is {:.3g} nats"
-
-
-@dataclass(frozen=True, eq=False)
-class Fitted:
-    """An explainer, and what it was fitted with.
-
-    Args:
-        chosen: the fit with its plan, and what its predictor was preferred to.
-        outputs: what the black box says of every row, or None.
-        full: the predictor that sees everything, where it was fitted first.
-        told: what was warned of the posterior of its weights.
-    """
-
-    chosen: Chosen
-    outputs: Tensor | None
-    full: FittedPredictor | None
-    told: tuple[str, ...] = ()
-
-    @property
-    def table(self) -> TableFit:
-        return self.chosen.fit
-
-    @property
-    def result(self) -> FitResult:
-        return self.table.result
 
 
 @short_warnings()
@@ -133,7 +104,7 @@ def run_explain(options: argparse.Namespace, command: Sequence[str]) -> int:
             write_model(folder, fitted.result, source)
             with what_follows(folder) as rest:
                 findings, complete = _find(options, source, fitted, command)
-                _write(folder, findings)
+                write_findings(folder, findings)
     if rest.error is not None:
         rest.tell(Path(options.out))
         return INTERRUPTED
@@ -410,20 +381,3 @@ def _look_closer(
         if not complete:
             raise
         return CloserLook(notes=("single rows and directions were interrupted",)), False
-
-
-def _write(folder: Path, findings: ReportData) -> None:
-    posterior, data = findings.posterior, findings.source.data
-    if data.class_names is None and data.encoding is not None:
-        posterior = in_response_units(posterior, data.encoding.target)
-    save_posterior(posterior, folder / POSTERIOR)
-    findings.ranking.to_csv(folder / IMPORTANCE, float_format=DIGITS)
-    closer = findings.closer
-    if closer.directions is not None:
-        closer.directions.to_csv(folder / DIRECTIONS, index=False, float_format=DIGITS)
-    if closer.rows:
-        lines = pd.concat([row.lines() for row in closer.rows], ignore_index=True)
-        lines.to_csv(folder / ROWS, index=False, float_format=DIGITS)
-    if findings.path is not None:
-        findings.path.table.to_csv(folder / PATH, index=False)
-    write_report(findings, folder / REPORT)

@@ -25,8 +25,9 @@ from lexppl.explanation.importance_kind import PROBABILITY, kind_of, mask_means
 from lexppl.explanation.mask_groups import masks_of
 from lexppl.inference import Checkpoints, FitResult
 from lexppl.inference.training.progress import Progress
+from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.fit_plan import FitPlan
-from lexppl.tabular.table_fit import EncodedRows, fit_full_predictor
+from lexppl.tabular.table_fit import fit_full_predictor
 
 JUDGED_DRAWS = 20
 """Mask draws a row by which EVAL-X judges."""

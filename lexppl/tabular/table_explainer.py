@@ -23,6 +23,7 @@ from lexppl.data.stratification import training_and_validation
 from lexppl.explanation import explain
 from lexppl.explanation.feature_values import decoded_values, with_values
 from lexppl.inference import FitResult, entropy_unit
+from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.fit_plan import FitPlan, check_method, plan_for
 from lexppl.tabular.given_model import (
     check_given_model,
@@ -42,7 +43,7 @@ from lexppl.tabular.table_columns import (
     markers_in,
     refuse_missing_cells,
 )
-from lexppl.tabular.table_fit import EncodedRows, fit_table
+from lexppl.tabular.table_fit import fit_table
 
 TARGET = "y"
 

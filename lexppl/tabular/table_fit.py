@@ -7,17 +7,13 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
-import numpy as np
-import torch
 from torch import Tensor, nn
 
 from lexppl.choices.methods import METHODS
 from lexppl.choices.regimes import Regime
 from lexppl.choices.settings import AUTO, AUTO_PREDICTOR, NETWORK, TREES
-from lexppl.data import Dataset
-from lexppl.data.stratification import some_of_each
 from lexppl.evaluation import (
     FittedPredictor,
     PenaltyPath,
@@ -29,17 +25,17 @@ from lexppl.inference import Checkpoints, FitResult, Stage, System, fit
 from lexppl.inference.contexts import seeded
 from lexppl.inference.training.checkpoints.checkpoints import below
 from lexppl.inference.training.progress import Progress
-from lexppl.models import Grouping, TreePredictor, regime_targets, tree_predictor
+from lexppl.models import TreePredictor, tree_predictor
 from lexppl.models.regimes import frozen
 from lexppl.summary import Summarised, Summary
 from lexppl.systems import Settings, system_for
 from lexppl.systems.lex import PENALTY
+from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.fit_plan import FEW_ROWS, FitPlan
 from lexppl.tabular.global_posterior import fit_posterior, with_prior_scale
 from lexppl.tabular.missing_values import check_missing, fitted_imputer, gapped, with_missing
 from lexppl.tabular.sample_weights import repeated_rows
 from lexppl.tabular.settled_scale import settle_scale
-from lexppl.tabular.table_columns import grouping_of_values, markers_in
 
 PATH_REPLICATES = 2
 """Most fits at each λ of a path: R of them are the result, more are fitted at the λ they choose. On
@@ -88,84 +84,6 @@ class TableFit(Summarised):
         """λ of the fit in nats, or None where there is none."""
         penalty = self.plan.penalty
         return None if isinstance(penalty, str) else penalty
-
-
-@dataclass(frozen=True)
-class EncodedRows:
-    """Rows for training and validation, as `fit` takes them, and the names of what they hold.
-
-    Args:
-        train: x `(N, D)`, and labels or responses `(N,)`, or probabilities `(N, C)`.
-        valid: the same, or None.
-        grouping: which features an entry keeps, and the entries' names; of values alone where some
-            features are markers.
-        feature_names: of the D features.
-        class_names: of the C labels, or None for responses.
-        weights: how often each row counts, `(N,)` for training and the same for validation or
-            None; None for once.
-        markers: :attr:`lexppl.data.TableEncoding.markers`, where a value may be missing, else none.
-    """
-
-    train: tuple[Tensor, Tensor]
-    valid: tuple[Tensor, Tensor] | None
-    grouping: Grouping
-    feature_names: tuple[str, ...]
-    class_names: tuple[str, ...] | None
-    weights: tuple[Tensor, Tensor | None] | None = None
-    markers: tuple[int, ...] = ()
-
-    @classmethod
-    def of(cls, data: Dataset, train: Any, valid: Any, observed: Tensor | None = None) -> Self:
-        """Rows of a data set by their places.
-
-        Args:
-            data: with all rows.
-            train, valid: places; None for no validation.
-            observed: what the explainer observes of all rows; their y if None.
-        """
-        y = data.y if observed is None else observed
-        markers = markers_in(data.encoding)
-        return cls(
-            (data.x[train], y[train]),
-            None if valid is None else (data.x[valid], y[valid]),
-            grouping_of_values(data.groups, data.entry_names, markers),
-            data.feature_names,
-            data.class_names,
-            markers=markers,
-        )
-
-    def at_most(self, train: int | None, valid: int, seed: int) -> EncodedRows:
-        """At most so many rows of each part, at random, with their weights; None for all."""
-        of_train, of_valid = (None, None) if self.weights is None else self.weights
-        train_rows, of_train = _some(self.train, of_train, train, seed)
-        weights = None if of_train is None else (of_train, of_valid)
-        if self.valid is None:
-            return replace(self, train=train_rows, weights=weights)
-        valid_rows, of_valid = _some(self.valid, of_valid, valid, seed)
-        weights = None if of_train is None else (of_train, of_valid)
-        return replace(self, train=train_rows, valid=valid_rows, weights=weights)
-
-    def observing(self, predictor: nn.Module) -> Self:
-        """The same rows with what a predictor says of them."""
-
-        def said(part: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-            return part[0], regime_targets("self post-hoc", part[0], predictor=predictor)
-
-        valid = None if self.valid is None else said(self.valid)
-        return replace(self, train=said(self.train), valid=valid)
-
-
-def _some(
-    part: tuple[Tensor, Tensor], weights: Tensor | None, most: int | None, seed: int
-) -> tuple[tuple[Tensor, Tensor], Tensor | None]:
-    """At most so many rows at random, with one of each label that is there, and their weights."""
-    x, y = part
-    if most is None or len(x) <= most:
-        return part, weights
-    strata = np.zeros(len(x)) if y.is_floating_point() else y.cpu().numpy()
-    places = some_of_each(strata, most, np.random.default_rng(seed))
-    chosen = torch.from_numpy(places).to(x.device)
-    return (x[chosen], y[chosen]), None if weights is None else weights[chosen]
 
 
 def fit_full_predictor(

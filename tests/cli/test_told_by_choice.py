@@ -12,8 +12,9 @@ from lexppl.cli import main
 from lexppl.cli.told_by_choice import LEAST_ROWS, QUESTION, ToldByChoice, judge_choice
 from lexppl.data import divided_frame
 from lexppl.evaluation import EncodeMeter
+from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.fit_plan import plan_for
-from lexppl.tabular.table_fit import EncodedRows, fit_table
+from lexppl.tabular.table_fit import fit_table
 from tests.cli.tables import numbers, people, written
 
 SHORT = ["--epochs", "3", "--replicates", "1", "--draws", "5", "--quiet", "--penalty", "0.02"]

@@ -7,8 +7,9 @@ import torch
 from lexppl.choices.settings import AUTO
 from lexppl.models import Grouping
 from lexppl.tabular import table_fit
+from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.fit_plan import plan_for
-from lexppl.tabular.table_fit import EncodedRows, fit_table
+from lexppl.tabular.table_fit import fit_table
 
 
 def encoded(train: int, valid: int, weighted: bool = False) -> EncodedRows:

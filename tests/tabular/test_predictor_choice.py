@@ -18,9 +18,10 @@ from lexppl.cli import main
 from lexppl.data import load
 from lexppl.inference import CrossFitted
 from lexppl.models import GapImputer, TreePredictor
+from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.fit_plan import plan_for
 from lexppl.tabular.predictor_choice import fit_chosen
-from lexppl.tabular.table_fit import EncodedRows, TableFit, fit_table
+from lexppl.tabular.table_fit import TableFit, fit_table
 
 pytestmark = pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
 

@@ -14,6 +14,7 @@ from lexppl.choices.regimes import Regime
 from lexppl.choices.settings import BOOTSTRAP_ROWS, PREDICTORS, USUAL_PREDICTOR, usual_imputer
 from lexppl.cli.errors import UsageError
 from lexppl.cli.options.checkpoint_options import checkpoint_options
+from lexppl.cli.options.fit_options import fit_options, output_options
 from lexppl.cli.options.help_texts import (
     COMPARE,
     COMPARE_MORE,
@@ -138,7 +139,7 @@ def _compare(command: argparse.ArgumentParser) -> None:
         "their values: networks are fitted for each method and each of --sizes",
     )
     command.set_defaults(penalty=None, imputer=None)
-    _fit_options(command, BY_ROWS, BY_ROWS, 0.2, tested="held out and judged")
+    fit_options(command, BY_ROWS, BY_ROWS, 0.2, tested="held out and judged")
     command.add_argument("--quiet", action="store_true", help="show no progress")
     command.add_argument("--debug", action="store_true", help=argparse.SUPPRESS)
 
@@ -159,7 +160,7 @@ def _explain(command: argparse.ArgumentParser) -> None:
     _model_options(command, None, replicates=4, penalty=None, methods=True)
     _posterior_options(command.add_argument_group("a posterior of the weights, for lex"))
     _black_box_options(command.add_argument_group("explaining a model of yours (a black box)"))
-    _fit_options(command, BY_ROWS, BY_ROWS, SHARE, tested="held out, scored and explained")
+    fit_options(command, BY_ROWS, BY_ROWS, SHARE, tested="held out, scored and explained")
     found = command.add_argument_group("what is found")
     found.add_argument(
         "--row",
@@ -180,7 +181,7 @@ def _explain(command: argparse.ArgumentParser) -> None:
         "expected to gain nothing on held-out rows (default: 0.1)",
     )
     checkpoint_options(command.add_argument_group("long runs"))
-    _output_options(command)
+    output_options(command)
 
 
 def _evaluate(command: argparse.ArgumentParser) -> None:
@@ -194,8 +195,8 @@ def _evaluate(command: argparse.ArgumentParser) -> None:
     command.add_argument("--out", metavar="FILE", help="write the figures as JSON too")
     command.add_argument("--overwrite", action="store_true", help="replace FILE")
     _model_options(command, EVALUATED_BY["imputer"], replicates=1, penalty=EVALUATED_BY["penalty"])
-    _fit_options(command, EVALUATED_BY["epochs"], EVALUATED_BY["batch_size"], 0.1)
-    _output_options(command)
+    fit_options(command, EVALUATED_BY["epochs"], EVALUATED_BY["batch_size"], 0.1)
+    output_options(command)
 
 
 def _impute(command: argparse.ArgumentParser) -> None:
@@ -382,84 +383,3 @@ def _black_box_options(group: argparse._ArgumentGroup) -> None:
         "fixed-in-situ: the labels, by a predictor that was fitted on all features before; "
         "self-post-hoc: what that predictor says",
     )
-
-
-def _fit_options(
-    command: argparse.ArgumentParser,
-    epochs: object,
-    batch: object,
-    valid: float,
-    tested: str | None = None,
-) -> None:
-    group = command.add_argument_group("the fit")
-    group.add_argument(
-        "--epochs", type=int_at_least(1), help=f"passes over the rows (default: {epochs})"
-    )
-    group.add_argument(
-        "--masks",
-        type=int_at_least(2),
-        metavar="L",
-        help="masks a row and step of lex (default: 4)",
-    )
-    group.add_argument(
-        "--imputations",
-        type=int_at_least(1),
-        metavar="K",
-        help="imputations a mask of lex (default: 1)",
-    )
-    group.add_argument(
-        "--folds",
-        type=int_at_least(1),
-        metavar="F",
-        help="predictors of lex, each judging rows that it has not learned from (default: 2)",
-    )
-    group.add_argument(
-        "--batch-size", type=int_at_least(1), metavar="B", help=f"rows a step (default: {batch})"
-    )
-    group.add_argument(
-        "--learning-rate",
-        type=finite_float(above=0.0),
-        metavar="RATE",
-        help="of Adam (default: 0.001, or the method's own optimizer)",
-    )
-    group.add_argument(
-        "--valid-share",
-        type=fraction(of="the rows"),
-        default=valid,
-        metavar="SHARE",
-        help=f"share of rows on which the best epoch is chosen (default: {valid:g})",
-    )
-    group.add_argument(
-        "--seed",
-        type=int_at_least(0),
-        default=0,
-        help="the same seed gives the same numbers (default: 0)",
-    )
-    group.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, mps … (default: cpu)")
-    if tested is not None:
-        group.add_argument(
-            "--test-share",
-            type=fraction(of="the rows"),
-            default=SHARE,
-            metavar="SHARE",
-            help=f"share of rows {tested} (default: {SHARE:g})",
-        )
-
-
-def _output_options(command: argparse.ArgumentParser) -> None:
-    group = command.add_argument_group("the output")
-    group.add_argument(
-        "--draws",
-        type=int_at_least(2),
-        default=100,
-        metavar="D",
-        help="mask draws a row (default: 100)",
-    )
-    group.add_argument("--quiet", action="store_true", help="show no progress")
-    group.add_argument(
-        "--epoch-lines",
-        action="store_true",
-        help="write a line for each epoch to standard error, as for a log; else there is a bar on "
-        "a terminal, and nothing without one",
-    )
-    group.add_argument("--debug", action="store_true", help=argparse.SUPPRESS)

@@ -1,0 +1,93 @@
+"""Rows for training and validation, as a fit takes them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from lexppl.data import Dataset
+from lexppl.data.stratification import some_of_each
+from lexppl.models import Grouping, regime_targets
+from lexppl.tabular.table_columns import grouping_of_values, markers_in
+
+
+@dataclass(frozen=True)
+class EncodedRows:
+    """Rows for training and validation, as `fit` takes them, and the names of what they hold.
+
+    Args:
+        train: x `(N, D)`, and labels or responses `(N,)`, or probabilities `(N, C)`.
+        valid: the same, or None.
+        grouping: which features an entry keeps, and the entries' names; of values alone where some
+            features are markers.
+        feature_names: of the D features.
+        class_names: of the C labels, or None for responses.
+        weights: how often each row counts, `(N,)` for training and the same for validation or
+            None; None for once.
+        markers: :attr:`lexppl.data.TableEncoding.markers`, where a value may be missing, else none.
+    """
+
+    train: tuple[Tensor, Tensor]
+    valid: tuple[Tensor, Tensor] | None
+    grouping: Grouping
+    feature_names: tuple[str, ...]
+    class_names: tuple[str, ...] | None
+    weights: tuple[Tensor, Tensor | None] | None = None
+    markers: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, data: Dataset, train: Any, valid: Any, observed: Tensor | None = None) -> Self:
+        """Rows of a data set by their places.
+
+        Args:
+            data: with all rows.
+            train, valid: places; None for no validation.
+            observed: what the explainer observes of all rows; their y if None.
+        """
+        y = data.y if observed is None else observed
+        markers = markers_in(data.encoding)
+        return cls(
+            (data.x[train], y[train]),
+            None if valid is None else (data.x[valid], y[valid]),
+            grouping_of_values(data.groups, data.entry_names, markers),
+            data.feature_names,
+            data.class_names,
+            markers=markers,
+        )
+
+    def at_most(self, train: int | None, valid: int, seed: int) -> EncodedRows:
+        """At most so many rows of each part, at random, with their weights; None for all."""
+        of_train, of_valid = (None, None) if self.weights is None else self.weights
+        train_rows, of_train = _some(self.train, of_train, train, seed)
+        weights = None if of_train is None else (of_train, of_valid)
+        if self.valid is None:
+            return replace(self, train=train_rows, weights=weights)
+        valid_rows, of_valid = _some(self.valid, of_valid, valid, seed)
+        weights = None if of_train is None else (of_train, of_valid)
+        return replace(self, train=train_rows, valid=valid_rows, weights=weights)
+
+    def observing(self, predictor: nn.Module) -> Self:
+        """The same rows with what a predictor says of them."""
+
+        def said(part: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+            return part[0], regime_targets("self post-hoc", part[0], predictor=predictor)
+
+        valid = None if self.valid is None else said(self.valid)
+        return replace(self, train=said(self.train), valid=valid)
+
+
+def _some(
+    part: tuple[Tensor, Tensor], weights: Tensor | None, most: int | None, seed: int
+) -> tuple[tuple[Tensor, Tensor], Tensor | None]:
+    """At most so many rows at random, with one of each label that is there, and their weights."""
+    x, y = part
+    if most is None or len(x) <= most:
+        return part, weights
+    strata = np.zeros(len(x)) if y.is_floating_point() else y.cpu().numpy()
+    places = some_of_each(strata, most, np.random.default_rng(seed))
+    chosen = torch.from_numpy(places).to(x.device)
+    return (x[chosen], y[chosen]), None if weights is None else weights[chosen]
