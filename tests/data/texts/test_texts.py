@@ -57,7 +57,7 @@ def test_vocabulary_is_saved(tmp_path):
     vocabulary.save(tmp_path / "words.json")
     assert Vocabulary.load(tmp_path / "words.json") == vocabulary
     (tmp_path / "other.json").write_text(json.dumps({"words": ["a"]}))
-    with pytest.raises(ValueError, match=r"other\.json is no vocabulary of format 1"):
+    with pytest.raises(ValueError, match=r"other\.json cannot be read: its format is None"):
         Vocabulary.load(tmp_path / "other.json")
 
 
