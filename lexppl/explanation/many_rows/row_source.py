@@ -192,7 +192,7 @@ def source_of(rows: Any, encoding: TableEncoding | None, with_y: bool) -> RowSou
     if encoding is None and (is_path or _is_dask(rows) or isinstance(rows, pd.DataFrame)):
         raise TypeError(
             "rows are of a table: give encoding=, as the explainer was fitted with, such as "
-            "TableEncoding.from_json(json.load(open('encoding.json'))) or estimator.encoding_"
+            "TableEncoding.load('encoding.json') or estimator.encoding_"
         )
     columns: list[str] = []
     if encoding is not None:
