@@ -119,7 +119,8 @@ def test_every_system_has_the_same_bits_by_its_graph_or_says_why_not(name, gaps)
 
 
 @pytest.mark.parametrize(
-    ("name", "replicates"), [("lex", 1), ("lex", 3), ("l2x", 2), ("invase", 2), ("q_fit", 2)]
+    ("name", "replicates"),
+    [("lex", 1), ("lex", 3), ("l2x", 2), ("invase", 2), ("q_fit", 2), ("real_x", 2)],
 )
 def test_a_whole_fit_by_graphs_ends_with_the_same_bits(name, replicates):
     options = {**FIT, "epochs": 3, "valid": 0.2, "replicates": replicates}

@@ -208,8 +208,7 @@ def fit(
             of small batches, where the program's own Python is most of a step: a minute of
             compiling a term, then steps in a fraction of the time, equal to rounding. "graph"
             leaves the compiling out: about half the time of a step, the same bits, in a second or
-            two and without a compiler. Each step draws what the program would; REBAR's programs go
-            back to earlier random numbers, and their next step draws others. Graphs are held
+            two and without a compiler. Each step draws what the program would. Graphs are held
             against the program from the first on; what cannot be compiled is run as it is, and a
             warning and `FitResult.compiled` say why. A callback must not change the program
             meanwhile. Resumed from a checkpoint, a compiled fit is the same to rounding.
