@@ -302,6 +302,8 @@ def broken():
 
 def interrupt():
     os.kill(os.getpid(), signal.SIGINT)
+    # Another thread may be told of the signal first.
+    time.sleep(30)
 
 
 def late(rank):

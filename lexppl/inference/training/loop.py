@@ -271,7 +271,7 @@ class TrainingLoop:
             dealt = Dealt.among(self.rows, 0, self.processes.count)
             batch, weights, _ = dealt.of(*next(first))
         template = self.runner.template
-        buffers = {n: (b, b._version, b.clone()) for n, b in template.named_buffers()}
+        buffers = {n: (b, b.clone()) for n, b in template.named_buffers()}
         spared: set[str] = set()
         plain: list[Any] = [part for t in stage.terms for part in (t.model, t.guide)]
         alike = not (self.runner.differ or self.rows.by_replicate)
@@ -285,9 +285,10 @@ class TrainingLoop:
         self._plain_calls = PlainCalls(plain)
         with torch.no_grad():
             for name, buffer in self.runner.template.named_buffers():
-                before, changes, values = buffers[name]
-                # What stays as it was given is in no checkpoint.
-                if buffer is not before or buffer._version != changes:
+                before, values = buffers[name]
+                # What stays as it was given is in no checkpoint. Its version would not tell: batch
+                # norm moves its statistics and leaves that as it is.
+                if buffer is not before or not torch.equal(buffer, values):
                     buffer.copy_(values)
         return spared
 

@@ -42,7 +42,7 @@ def drawn(*shape, seed=0):
 @pytest.mark.parametrize("patch", [1, 2, 3])
 def test_a_unet_has_a_number_for_each_patch_whatever_the_size(sides, levels, patch):
     shape = (2, *sides)
-    grouping = Grouping.patches(shape, patch)
+    grouping = Grouping.patches(shape, min(patch, max(sides)))
     network = UNet(shape, 3 * grouping.entries, grouping, levels, width=2, seed=0)
     x = drawn(4, *shape).requires_grad_()
     outputs = network(x)
@@ -87,7 +87,7 @@ def test_halving_rounds_upwards_and_means_are_of_the_pixels_that_there_are(size,
 
 
 @pytest.mark.parametrize(
-    ("shape", "patch"), [((1, 4, 6), 2), ((2, 5, 7), 3), ((1, 3, 3), 1), ((1, 2, 2), 9)]
+    ("shape", "patch"), [((1, 4, 6), 2), ((2, 5, 7), 3), ((1, 3, 3), 1), ((1, 2, 2), 2)]
 )
 def test_means_of_patches_are_those_of_their_pixels(shape, patch):
     grouping = Grouping.patches(shape, patch)
@@ -174,14 +174,14 @@ def test_images_of_another_size_are_refused_in_a_line(network, given):
             lambda: UNet((2, 1, 2), 4, Grouping(range(4), event_shape=(2, 1, 2))),
             "gives the channels of a pixel different entries",
         ),
-        (lambda: UNet((1, 4, 4), 16, levels=-1), "levels must be a whole number of at least 0"),
+        (lambda: UNet((1, 4, 4), 16, levels=-1), "levels must be a whole number from 0 to 30"),
         (lambda: UNet((1, 4, 4), 16, activation="sine"), "activation must be one of"),
         (lambda: ConvolutionalNetwork((1, 4, 4), 2, (0,)), "a number of filters of blocks"),
         (lambda: images((1, 4, 4), 2, grouping=Grouping.patches((1, 4, 4), 2)), "either patches"),
         (lambda: images((1, 4, 4), grouping=Grouping.patches((1, 2, 8), 2)), "grouping is of rows"),
         (lambda: images((1, 4, 4), predictor="vgg"), "predictor must be one of"),
         (lambda: images((1, 4, 4), weights="DEFAULT"), "weights= are torchvision's"),
-        (lambda: images((1, 4, 4), 0), "size must be a whole number of at least 1"),
+        (lambda: images((1, 4, 4), 0), "patches must be a whole number of at least 1"),
         (lambda: flat_images((1, 4, 4), hidden=(0,)), "a width of hidden"),
         (lambda: flat_images((1, 4, 4), activation="sine"), "activation must be one of"),
     ],
