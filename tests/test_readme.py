@@ -76,15 +76,25 @@ def test_penalty_path_runs():
 
 
 @pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
-def test_scikit_learn_program_runs():
+def test_long_runs_and_sweeps_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     program = blocks("python")[6]
+    quick = program.replace("rows=2000", "rows=200").replace("epochs=20", "epochs=2")
+    names = names_after(program, quick.replace("epochs=5", "epochs=1"))
+    assert names["result"].compiled.reasons == () and (tmp_path / "state").is_dir()
+    assert len(names["found"]) == 4 and names["found"].failed.empty
+
+
+@pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
+def test_scikit_learn_program_runs():
+    program = blocks("python")[7]
     quick = program.replace("random_state=0), {", "random_state=0, epochs=3), {")
     names = names_after(program, quick)
     assert names["explainer"].importances(names["X_test"]).shape == (143, 30)
 
 
 def test_each_program_is_run():
-    assert len(blocks("python")) == 7
+    assert len(blocks("python")) == 8
 
 
 def test_commands_are_one_line_each():

@@ -151,6 +151,7 @@ def explain(
         FloatingPointError: importance weights that are NaN.
 
     Example:
+        >>> import torch
         >>> from lexppl.inference import fit
         >>> from lexppl.models import (LEX, MLP, CategoricalLikelihood, GaussianImputer,
         ...     KSubsetSelector, Predictor)
