@@ -124,7 +124,7 @@ def test_a_failure_after_the_fit_leaves_the_model(tmp_path, monkeypatch, capsys)
     def fails(*_):
         raise ValueError("no such colour")
 
-    monkeypatch.setattr("lexppl.cli.explain_command.write_report", fails)
+    monkeypatch.setattr("lexppl.cli.written_findings.write_report", fails)
     out = tmp_path / "results"
     path = written(people(), tmp_path)
     words = [*QUICK, "--penalty", "0.02"]

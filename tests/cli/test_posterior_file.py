@@ -66,7 +66,7 @@ except ImportError:
 
 @pytest.fixture
 def no_report(monkeypatch):
-    monkeypatch.setattr("lexppl.cli.explain_command.write_report", lambda *_: None)
+    monkeypatch.setattr("lexppl.cli.written_findings.write_report", lambda *_: None)
     monkeypatch.setattr("lexppl.cli.explain_command._judge", lambda *_: (Judgement((), None), True))
     monkeypatch.setattr("lexppl.cli.explain_command.print_findings", lambda *_: None)
     monkeypatch.setattr("lexppl.cli.explain_command._gains", lambda *_: None)
