@@ -104,9 +104,17 @@ def test_a_first_epoch_that_is_cut_short_is_written(tmp_path, monkeypatch, capsy
     assert (out / "report.html").exists()
 
 
-@pytest.mark.parametrize("name", ["judge_learning", "explain", "save_posterior", "write_report"])
-def test_the_model_is_written_first(name, tmp_path, monkeypatch, capsys):
-    interrupt(monkeypatch, 1, sys.modules["lexppl.cli.explain_command"], name)
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("explain_command", "judge_learning"),
+        ("explain_command", "explain"),
+        ("written_findings", "save_posterior"),
+        ("written_findings", "write_report"),
+    ],
+)
+def test_the_model_is_written_first(file, name, tmp_path, monkeypatch, capsys):
+    interrupt(monkeypatch, 1, sys.modules[f"lexppl.cli.{file}"], name)
     out = tmp_path / "results"
     path = written(people(), tmp_path)
     words = [*QUICK, "--penalty", "0.02"]
