@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -114,7 +115,7 @@ def test_a_first_epoch_that_is_cut_short_is_written(tmp_path, monkeypatch, capsy
     ],
 )
 def test_the_model_is_written_first(file, name, tmp_path, monkeypatch, capsys):
-    interrupt(monkeypatch, 1, sys.modules[f"lexppl.cli.{file}"], name)
+    interrupt(monkeypatch, 1, import_module(f"lexppl.cli.{file}"), name)
     out = tmp_path / "results"
     path = written(people(), tmp_path)
     words = [*QUICK, "--penalty", "0.02"]

@@ -74,6 +74,8 @@ STILL = 1e-9
 
 def joined(rank, count, address, work, pipe):
     """In a process of its own: work within a group."""
+    # Whoever starts the tests in the background has the signal ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     torch.set_num_threads(1)
     torch.distributed.init_process_group(
@@ -301,8 +303,6 @@ def broken():
 
 
 def interrupt():
-    # Whoever starts the tests in the background has the signal ignored.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.raise_signal(signal.SIGINT)
 
 
