@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from lexppl.atomic_output import output_file, write_through
+
 SEAL = "sha256"
 """The entry of a JSON file that has the checksum of its text."""
 MOST_BYTES = 2**30
@@ -168,6 +170,22 @@ def sealed(description: Mapping[str, Any]) -> str:
         # Half a letter, as names from broken files have it, is no UTF-8.
         text = json.dumps(blank, indent=1, allow_nan=False) + "\n"
     return _with_seal(text, _BLANK, _hash(text))
+
+
+def write_sealed(path: str | os.PathLike[str], description: Mapping[str, Any]) -> None:
+    """Write :func:`sealed` JSON to a file, aside and then renamed.
+
+    Args:
+        path: the file; one that is there is replaced.
+        description: of :func:`sealed`.
+
+    Raises:
+        ValueError: of :func:`sealed`.
+        OSError: the file cannot be written.
+    """
+    text = sealed(description)
+    with output_file(Path(path), overwrite=True) as written:
+        write_through(written, text.encode())
 
 
 def read_sealed(path: str | os.PathLike[str]) -> tuple[dict[str, Any], bool]:

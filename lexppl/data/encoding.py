@@ -19,7 +19,6 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from torch import Tensor
 
 from lexppl.argument_checks import finite_float
-from lexppl.atomic_output import output_file, write_through
 from lexppl.data.cells import (
     kind_of,
     levels_in,
@@ -47,7 +46,7 @@ from lexppl.data.dates import DateOrderError, Order, checked_order, date_order, 
 from lexppl.data.listing import counted, listed
 from lexppl.data.reading.file_format import FileFormat
 from lexppl.data.target_column import TargetColumn, statistics_of
-from lexppl.sealed_files import read_sealed, refuse_formats, refused_by_name, sealed
+from lexppl.sealed_files import read_sealed, refuse_formats, refused_by_name, write_sealed
 
 FORMAT = 2
 """With a checksum; files of before have neither."""
@@ -324,9 +323,7 @@ class TableEncoding:
         Raises:
             OSError: the file cannot be written.
         """
-        text = sealed({"format": FORMAT, **self.to_json()})
-        with output_file(Path(file), overwrite=True) as written:
-            write_through(written, text.encode())
+        write_sealed(file, {"format": FORMAT, **self.to_json()})
 
     @classmethod
     def load(cls, file: str | Path) -> TableEncoding:

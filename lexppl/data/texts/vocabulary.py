@@ -7,9 +7,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from lexppl.argument_checks import int_at_least
-from lexppl.atomic_output import output_file, write_through
 from lexppl.data.texts.tokens import words_of
-from lexppl.sealed_files import read_sealed, refuse_formats, refused_by_name, sealed
+from lexppl.sealed_files import read_sealed, refuse_formats, refused_by_name, write_sealed
 from lexppl.summary import Summarised, Summary, some_of
 
 PADDING = 0
@@ -122,9 +121,7 @@ class Vocabulary(Summarised):
         Raises:
             OSError: the file cannot be written.
         """
-        text = sealed({"format": FORMAT, "words": self.words})
-        with output_file(Path(file), overwrite=True) as written:
-            write_through(written, text.encode())
+        write_sealed(file, {"format": FORMAT, "words": self.words})
 
     @classmethod
     def load(cls, file: str | Path) -> Vocabulary:
