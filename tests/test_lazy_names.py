@@ -37,6 +37,7 @@ def test_what_is_not_there_is_refused():
 NOT_LOADED = {
     "lexppl.inference": ("sklearn", "pandas", "scipy", "xarray", "matplotlib"),
     "lexppl.systems": ("xarray", "matplotlib"),
+    "lexppl.explanation": ("sklearn", "joblib", "pyarrow.parquet", "matplotlib"),
     "lexppl.tabular": ("matplotlib", "jinja2"),
     "lexppl.cli.compare_command": ("matplotlib", "jinja2"),
     "lexppl.cli.evaluate_command": ("matplotlib", "jinja2"),

@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
@@ -17,7 +17,6 @@ from tqdm.auto import tqdm
 
 from lexppl.argument_checks import int_at_least
 from lexppl.atomic_output import replace_folder
-from lexppl.data import TableEncoding
 from lexppl.evaluation_mode import evaluating
 from lexppl.explanation.drawless import needs_draws
 from lexppl.explanation.explained_rows import BLOCK, Explaining, Sums, TablePart, explained_rows
@@ -39,6 +38,9 @@ from lexppl.inference.contexts import keep_parameters_local
 from lexppl.inference.predictive import drawing
 from lexppl.inference.training.result import FitResult
 from lexppl.workers import check_workers, fixed_threads, outcomes
+
+if TYPE_CHECKING:
+    from lexppl.data import TableEncoding
 
 MOST_BYTES = 2**25
 """What a chunk's masks, means and rows take at most, by default."""

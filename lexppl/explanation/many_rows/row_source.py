@@ -6,16 +6,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 
-from lexppl.data import TableEncoding
-from lexppl.data.parquet.parquet_table import ParquetTable
 from lexppl.fingerprint import fingerprint
+
+if TYPE_CHECKING:
+    from lexppl.data import TableEncoding
+    from lexppl.data.parquet.parquet_table import ParquetTable
 
 Piece = Any
 """Some rows: a frame, x, a pair (x, y), or what gives them where it is worked on."""
@@ -198,6 +200,9 @@ def source_of(rows: Any, encoding: TableEncoding | None, with_y: bool) -> RowSou
     if encoding is not None:
         columns = [*encoding.table_columns, *([encoding.target.name] if with_y else [])]
     if is_path:
+        # Loaded with scikit-learn and pyarrow, for those whose rows are in files.
+        from lexppl.data.parquet.parquet_table import ParquetTable  # noqa: PLC0415
+
         return ParquetSource(ParquetTable(rows, columns))
     if _is_dask(rows):
         return DaskSource(rows, columns)
