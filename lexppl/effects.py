@@ -2,22 +2,22 @@
 
 Each is an ordinary Pyro statement. An objective that knows them (`lexppl.inference.NestedIWAE`)
 gives them their full meaning; any other Pyro inference reads them as a plate of size one, a log
-factor and a weighted plate.
+factor and a weighted plate. `draw_weights` is here too, where programs import it from.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pyro
 import pyro.distributions as dist
 import torch
-from pyro.nn import PyroModule
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.runtime import effectful
-from torch import Tensor, nn
+from torch import Tensor
 
 from lexppl.argument_checks import int_at_least
+from lexppl.weights_drawn_first import draw_weights as draw_weights  # noqa: PLC0414
 
 MASK_PLATE = "mask_particles"
 IMPUTATION_PLATE = "imputation_particles"
@@ -303,119 +303,3 @@ def label_expectation(probabilities: Tensor) -> Iterator[Tensor]:
     weight = probabilities.movedim(-1, 0)[:, None, None, :]
     with pyro.plate(LABEL_PLATE, classes, dim=LABEL_DIM), _Weighted(weight):
         yield torch.arange(classes, device=probabilities.device).reshape(-1, 1, 1, 1)
-
-
-def draw_weights(module: nn.Module) -> None:
-    """Draw a module's weights that have priors now, at the head of its `forward`.
-
-    A `PyroSample` attribute is drawn where it is first read. Read inside a plate, it would be drawn
-    once for each of the plate's entries; read before the plates, it is one latent that all rows
-    share. :class:`lexppl.inference.NestedIWAE` and `fit` do this for every program; call it in a
-    program of your own that is to run under Pyro's own inference too.
-
-    Args:
-        module: a `PyroModule` that is being called, with all its parts.
-
-    Example:
-        >>> from pyro.nn import PyroSample
-        >>> class Line(PyroModule):
-        ...     def __init__(self):
-        ...         super().__init__()
-        ...         self.slope = PyroSample(dist.Normal(0.0, 1.0))
-        ...     def forward(self, x):
-        ...         draw_weights(self)
-        ...         with pyro.plate("data", len(x)):
-        ...             return pyro.sample("y", dist.Normal(self.slope * x, 1.0))
-        >>> trace = pyro.poutine.trace(Line()).get_trace(torch.zeros(5))
-        >>> trace.nodes["slope"]["value"].shape
-        torch.Size([])
-    """
-    if not isinstance(module, PyroModule) or module._pyro_context.active:
-        _draw(_with_priors(module))
-
-
-def weights_first(program: Callable[..., Any]) -> Callable[..., Any]:
-    """A program whose weights with priors are drawn before it does anything else.
-
-    Args:
-        program: a module, whose parts are looked through, or a function, which stays as it is.
-
-    Example:
-        >>> weights_first(print) is print
-        True
-    """
-    if not isinstance(program, nn.Module):
-        return program
-    parts = _with_priors(program)
-    if not parts:
-        return program
-
-    def called(*args: Any, **kwargs: Any) -> Any:
-        with _active(parts):
-            _draw(parts)
-            return program(*args, **kwargs)
-
-    return called
-
-
-@contextmanager
-def drawing_weights_first(module: nn.Module) -> Iterator[None]:
-    """Let a module that others hold draw its weights with priors first, wherever it is called.
-
-    Args:
-        module: as :func:`weights_first` takes it.
-    """
-    parts = _with_priors(module)
-    calls: list[ExitStack] = []
-
-    def before(_: nn.Module, __: Any) -> None:
-        calls.append(_active(parts))
-        _draw(parts)
-
-    def after(*_: Any) -> None:
-        calls.pop().close()
-
-    hooks = []
-    if parts:
-        hooks.append(module.register_forward_pre_hook(before))
-        hooks.append(module.register_forward_hook(after, always_call=True))
-    try:
-        yield
-    finally:
-        for hook in hooks:
-            hook.remove()
-
-
-def _draw(parts: list[PyroModule]) -> None:
-    for part in parts:
-        # Only what is being called remembers a weight that is read.
-        if part._pyro_context.active:
-            for name in part._pyro_samples:
-                getattr(part, name)
-
-
-def _active(parts: list[PyroModule]) -> ExitStack:
-    """A weight that is read is remembered until its module's outermost call ends."""
-    calls = ExitStack()
-    for context in {id(p._pyro_context): p._pyro_context for p in parts}.values():
-        calls.enter_context(context)
-    return calls
-
-
-def weights_with_priors(module: nn.Module) -> list[str]:
-    """The names of a module's weights that have priors (`PyroSample`).
-
-    Example:
-        >>> weights_with_priors(nn.Linear(1, 1))
-        []
-    """
-    return [
-        f"{path}.{name}" if path else name
-        for path, part in module.named_modules()
-        if isinstance(part, PyroModule)
-        for name in part._pyro_samples
-    ]
-
-
-def _with_priors(module: nn.Module) -> list[PyroModule]:
-    return [m for m in module.modules() if isinstance(m, PyroModule) and m._pyro_samples]

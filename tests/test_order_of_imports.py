@@ -17,13 +17,14 @@ ORDER = {
     "workers": set(),
     "choices": set(),
     "distributions": set(),
-    "effects": set(),
+    "weights_drawn_first": set(),
+    "effects": {"weights_drawn_first"},
     "configured": set(),
     "data": set(),
-    "models": {"distributions", "effects", "configured", "data"},
-    "inference": {"distributions", "effects", "configured"},
-    "systems": {"distributions", "effects", "configured", "data", "models", "inference"},
+    "inference": {"distributions", "weights_drawn_first", "effects", "configured"},
 }
+ORDER["models"] = {*ORDER["inference"], "data"}
+ORDER["systems"] = {*ORDER["models"], "models", "inference"}
 ORDER["explanation"] = {*ORDER["systems"], "systems", "arviz_compatibility"}
 ORDER["evaluation"] = {*ORDER["explanation"], "explanation"}
 ORDER["sweeps"] = {*ORDER["systems"], "systems", "saving"}

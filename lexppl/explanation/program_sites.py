@@ -10,13 +10,14 @@ from pyro.poutine.subsample_messenger import _Subsample
 from torch import Tensor
 from torch.distributions import constraints
 
-from lexppl.effects import ParticleCounts, weights_first
+from lexppl.effects import ParticleCounts
 from lexppl.explanation.draws import RESPONSE, label_values, states_mean
 from lexppl.explanation.importance_kind import stated_kind
 from lexppl.inference.contexts import seeded
 from lexppl.inference.objective.site import Site
 from lexppl.inference.posterior.global_latents import latents_of
 from lexppl.inference.predictive import NARROW, LayerWidths, layer_widths
+from lexppl.weights_drawn_first import weights_first
 
 
 @dataclass(frozen=True)

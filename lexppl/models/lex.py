@@ -9,17 +9,12 @@ from pyro.nn import PyroModule
 from torch import Tensor, nn
 
 from lexppl.configured import Configured
-from lexppl.effects import (
-    MASK_KIND,
-    draw_weights,
-    imputation_particles,
-    label_expectation,
-    mask_particles,
-)
+from lexppl.effects import MASK_KIND, imputation_particles, label_expectation, mask_particles
 from lexppl.effects import penalty as add_penalty
 from lexppl.models.grouping import Grouping
 from lexppl.models.latent_names import name_by_place
 from lexppl.models.penalties import Penalty
+from lexppl.weights_drawn_first import draw_weights
 
 
 class LEX(Configured, PyroModule):

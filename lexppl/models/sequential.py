@@ -11,15 +11,11 @@ from torch import Tensor, nn
 from lexppl.argument_checks import fraction, int_at_least, int_between
 from lexppl.configured import Configured
 from lexppl.distributions import ChosenMask, SequentialMask
-from lexppl.effects import (
-    draw_weights,
-    fit_progress,
-    imputation_particles,
-    mask_particles,
-)
+from lexppl.effects import fit_progress, imputation_particles, mask_particles
 from lexppl.effects import penalty as add_penalty
 from lexppl.models.grouping import Grouping
 from lexppl.models.lex import LEX, observe
+from lexppl.weights_drawn_first import draw_weights
 
 
 class StepPolicy(Configured, nn.Module):

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from torch import nn
 
 from lexppl.argument_checks import finite_float, int_at_least
-from lexppl.effects import weights_with_priors
 from lexppl.inference import LeaveOneOut, LossTerm, NestedIWAE, Stage, System, annealed
 from lexppl.inference.estimators.leave_one_out import Labels
 from lexppl.models.architectures import Architecture, architecture_of, predictor_of
@@ -24,6 +23,7 @@ from lexppl.models.table_parts import (
     check_likelihood,
     check_size,
 )
+from lexppl.weights_drawn_first import weights_with_priors
 
 PENALTY = 0.02
 """Nats for each entry kept, of labels as frequent as each other, where nothing is given."""

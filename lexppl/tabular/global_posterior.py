@@ -18,7 +18,6 @@ from pyro.infer.autoguide import (
 from torch import Tensor
 
 from lexppl.choices.posteriors import HAMILTONIAN, AskedPosterior
-from lexppl.effects import weights_with_priors
 from lexppl.inference import (
     MCMC,
     SGHMC,
@@ -34,6 +33,7 @@ from lexppl.inference import (
 )
 from lexppl.inference.schedules import Linear
 from lexppl.models.priors.of_explainer import explainer_with_prior
+from lexppl.weights_drawn_first import weights_with_priors
 
 CHAIN = 250
 """Draws of a Hamiltonian chain, and as many before them in which its steps adapt."""

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from lexppl.argument_checks import int_at_least
-from lexppl.effects import MASK_PLATE, ParticleCounts, weights_first
+from lexppl.effects import MASK_PLATE, ParticleCounts
 from lexppl.evaluation.bayes.simulated import ProgramParts, held, keep_local
 from lexppl.inference import LossTerm, ReplicateData, Stage, System, fit
 from lexppl.inference.contexts import program_settings, seeded
@@ -22,6 +22,7 @@ from lexppl.inference.posterior.global_draws import PosteriorInference
 from lexppl.inference.predictive import drawing
 from lexppl.inference.replicates.replicate_draws import OutOfPlaceDraws
 from lexppl.inference.training.preparation import set_up_guides
+from lexppl.weights_drawn_first import weights_first
 
 Samples = Mapping[str, Tensor]
 """By site `(S, *event)`."""

@@ -10,9 +10,10 @@ from pyro.poutine.messenger import Messenger
 from pyro.poutine.subsample_messenger import _Subsample
 from torch import Tensor, nn
 
-from lexppl.effects import ParticleCounts, weights_first
+from lexppl.effects import ParticleCounts
 from lexppl.evaluation_mode import evaluating
 from lexppl.inference.objective.site import Site
+from lexppl.weights_drawn_first import weights_first
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,8 @@ def log_joint(
     """`log p(θ) + Σ_n ℒ_n(θ)` of some rows, a scalar in nats.
 
     Args:
-        program: whose weights with priors are drawn first (:func:`lexppl.effects.weights_first`).
+        program: whose weights with priors are drawn first
+            (:func:`lexppl.weights_drawn_first.weights_first`).
         values: θ, `(*event)` by site.
         objective: the bound ℒ_n on `log p(y_n | x_n, θ)`.
         rows: as arguments of the program.

@@ -13,9 +13,10 @@ from pyro.distributions import TorchDistribution
 from torch import Tensor, nn
 
 from lexppl.configured import Configured
-from lexppl.effects import fold_shift, weights_with_priors
+from lexppl.effects import fold_shift
 from lexppl.evaluation_mode import evaluating
 from lexppl.inference.stages import LossTerm, Stage, modules_of
+from lexppl.weights_drawn_first import weights_with_priors
 
 PREDICTOR = "predictor"
 """The part of a program that is cross-fitted, by the convention of explainers."""

@@ -12,7 +12,6 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from lexppl.argument_checks import int_at_least
-from lexppl.effects import weights_with_priors
 from lexppl.inference.batches import Data, LoadedRows
 from lexppl.inference.contexts import program_settings, seeded
 from lexppl.inference.objective.refusals import refuse_uncovered_latents
@@ -64,6 +63,7 @@ from lexppl.inference.training.settled import warn_if_moving
 from lexppl.inference.training.skipped_steps import report_skipped
 from lexppl.inference.training.usual_epochs import usual_epochs
 from lexppl.inference.training.weight_decay import Decay, decays_by_parameter
+from lexppl.weights_drawn_first import weights_with_priors
 
 Model = nn.Module | System | Callable[[], nn.Module]
 """A program, a published system, or a function that builds a program."""

@@ -14,7 +14,6 @@ from torch.distributions import kl_divergence
 
 from lexppl import explain, fit, load, save
 from lexppl.distributions import beta_binomial_sizes, geometric_sizes
-from lexppl.effects import weights_with_priors
 from lexppl.explanation.mask_groups import masks_of
 from lexppl.inference import CollapseWarning, Enumerate, NestedIWAE
 from lexppl.inference.contexts import keep_parameters_local, program_settings
@@ -36,6 +35,7 @@ from lexppl.models import (
     with_prior,
 )
 from lexppl.saving import describe, rebuild
+from lexppl.weights_drawn_first import weights_with_priors
 from tests.gradients.enumeration import threshold, z_scores
 
 G = 3

@@ -10,13 +10,13 @@ from pyro.infer.autoguide.initialization import InitMessenger, init_to_uniform
 from pyro.poutine.messenger import Messenger
 from torch import Tensor
 
-from lexppl.effects import weights_first
 from lexppl.inference.contexts import seeded
 from lexppl.inference.objective.site import Site
 from lexppl.inference.posterior.global_latents import sites_of
 from lexppl.inference.posterior.global_sites import GlobalSites
 from lexppl.inference.posterior.likelihood_bound import likelihood_bound
 from lexppl.inference.posterior.log_joint import log_joint
+from lexppl.weights_drawn_first import weights_first
 
 ENUMERATE = "enumerate"
 MOST_STARTS = 100

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from lexppl.argument_checks import int_at_least
 from lexppl.distributions import mask_support
-from lexppl.effects import IMPUTATION_PLATE, MASK_PLATE, ParticleCounts, weights_first
+from lexppl.effects import IMPUTATION_PLATE, MASK_PLATE, ParticleCounts
 from lexppl.inference.contexts import (
     MiniBatch,
     keep_parameters_local,
@@ -27,6 +27,7 @@ from lexppl.inference.nested_iwae import NestedIWAE
 from lexppl.inference.posterior.global_sites import GlobalSites, values_of
 from lexppl.inference.posterior.likelihood_bound import is_point, likelihood_bound
 from lexppl.inference.posterior.log_joint import log_joint, log_prior
+from lexppl.weights_drawn_first import weights_first
 
 MOST_LISTED = 256
 """Masks that are summed over where nobody chooses a bound."""

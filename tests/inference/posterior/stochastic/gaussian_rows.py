@@ -8,7 +8,8 @@ import pyro.distributions as dist
 import torch
 from pyro.nn import PyroModule, PyroSample
 
-from lexppl.effects import draw_weights, imputation_particles, mask_particles
+from lexppl.effects import imputation_particles, mask_particles
+from lexppl.weights_drawn_first import draw_weights
 
 
 class Regression(PyroModule):
