@@ -2,20 +2,20 @@
 
 import argparse
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from lexppl.arviz_compatibility import Posterior
-from lexppl.atomic_output import output_folder, refuse_without_space
+from lexppl.atomic_output import refuse_without_space
 from lexppl.choices.methods import METHODS
 from lexppl.choices.regimes import Regime
 from lexppl.choices.settings import AUTO, AUTO_PREDICTOR, USUAL_PREDICTOR, chooses_penalty
 from lexppl.cli.black_box_file import black_box_targets, load_black_box
 from lexppl.cli.checkpoints import checkpoints_of
 from lexppl.cli.closer_look import CloserLook, check_rows, look_closer, note_rows
-from lexppl.cli.exit_codes import INTERRUPTED
 from lexppl.cli.fitted_explainer import Fitted
 from lexppl.cli.gains import JudgedGains, judge_gains, judge_learning, undecided
 from lexppl.cli.judging import (
@@ -36,10 +36,9 @@ from lexppl.cli.messages import (
     learned_messages,
     path_message,
 )
-from lexppl.cli.model_first import least_bytes, what_follows, write_model
+from lexppl.cli.model_first import least_bytes, run_model_first, write_model
 from lexppl.cli.options.checks import regime_of
 from lexppl.cli.options.plan_options import device_of, plan_of
-from lexppl.cli.outputs import OUTPUTS
 from lexppl.cli.posterior_told import is_asked, told_of_posterior, what_is_fitted
 from lexppl.cli.report.findings import ReportData
 from lexppl.cli.report.printed import print_findings
@@ -91,25 +90,29 @@ def run_explain(options: argparse.Namespace, command: Sequence[str]) -> int:
     """
     regime = regime_of(options)
     device = device_of(options.device)
-    with output_folder(options.out, options.overwrite, OUTPUTS) as folder:
+
+    def fit(folder: Path) -> tuple[DividedTable, Fitted]:
         model = load_black_box(options) if options.black_box else None
         source = capped(read_source(options, device), options.seed)
         check_rows(options.row, source)
-        rows = len(source.train_rows)
-        with one_thread(rows < FEW_ROWS):
+        with _threads(source):
             outputs = None if model is None else black_box_targets(model, source, options)
             plan = _plan(options, source, outputs, regime)
             refuse_without_space(options.out, least_bytes(plan, source))
             fitted = _fit(options, plan, source, outputs)
             write_model(folder, fitted.result, source)
-            with what_follows(folder) as rest:
-                findings, complete = _find(options, source, fitted, command)
-                write_findings(folder, findings)
-    if rest.error is not None:
-        rest.tell(Path(options.out))
-        return INTERRUPTED
-    print_findings(findings, Path(options.out), bool(options.row))
-    return 0 if complete else INTERRUPTED
+        return source, fitted
+
+    def find(done: tuple[DividedTable, Fitted]) -> tuple[ReportData, bool]:
+        source, fitted = done
+        with _threads(source):
+            return _find(options, source, fitted, command)
+
+    return run_model_first(options, fit, find, write_findings, print_findings)
+
+
+def _threads(source: DividedTable) -> AbstractContextManager[None]:
+    return one_thread(len(source.train_rows) < FEW_ROWS)
 
 
 def _plan(

@@ -1,16 +1,19 @@
 """The model is written before what follows from it, and stays where that fails or is cut short."""
 
+import argparse
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import TypeVar
 
-from lexppl.atomic_output import is_full_disk
+from lexppl.atomic_output import is_full_disk, output_folder
 from lexppl.choices.methods import METHODS
 from lexppl.choices.settings import NETWORK
-from lexppl.cli.outputs import ENCODING, EXPLAINER, MODEL
+from lexppl.cli.exit_codes import INTERRUPTED
+from lexppl.cli.outputs import ENCODING, EXPLAINER, MODEL, OUTPUTS
 from lexppl.cli.signals import deferred_interrupts
 from lexppl.cli.standard_error import tell
 from lexppl.data import DividedTable
@@ -21,6 +24,9 @@ from lexppl.tabular.fit_plan import FitPlan
 LEAST_REPORT = 200_000
 """Bytes of the smallest report, with the posterior and the tables beside it."""
 BYTES_OF_A_WEIGHT = 4
+
+Fit = TypeVar("Fit")
+Found = TypeVar("Found")
 
 
 @dataclass
@@ -41,6 +47,41 @@ class Rest:
         tell(f"{ended}: {out} holds the fitted explainer, and not what follows from it")
         if not isinstance(self.error, KeyboardInterrupt):
             raise self.error
+
+
+def run_model_first(
+    options: argparse.Namespace,
+    fit: Callable[[Path], Fit],
+    find: Callable[[Fit], tuple[Found, bool]],
+    write: Callable[[Path, Found], None],
+    show: Callable[[Found, Path, bool], None],
+) -> int:
+    """Carry out `lexppl explain`, of whatever data: the model first, then what follows from it.
+
+    Args:
+        options: as typed.
+        fit: read, fit, and write the model into the folder.
+        find: judge and draw; and whether Ctrl-C has left all of it alone.
+        write: what was found, into the folder.
+        show: print it, of the folder, and whether rows were asked for.
+
+    Returns:
+        the exit code: 0, or 130 if the fit or what follows was interrupted.
+
+    Raises:
+        OSError: the folder is there, or cannot be written.
+        KeyboardInterrupt: interrupted before there was anything to write.
+    """
+    with output_folder(options.out, options.overwrite, OUTPUTS) as folder:
+        fitted = fit(folder)
+        with what_follows(folder) as rest:
+            found, complete = find(fitted)
+            write(folder, found)
+    if rest.error is not None:
+        rest.tell(Path(options.out))
+        return INTERRUPTED
+    show(found, Path(options.out), bool(options.row))
+    return 0 if complete else INTERRUPTED
 
 
 def write_model(folder: Path, result: FitResult, source: DividedTable) -> None:

@@ -9,11 +9,9 @@ import pandas as pd
 import torch
 
 from lexppl.arviz_compatibility import Posterior
-from lexppl.atomic_output import output_folder
 from lexppl.choices.methods import METHODS
 from lexppl.cli.checkpoints import checkpoints_of
 from lexppl.cli.closer_look import ExplainedRow, explained_row, unasked_rows
-from lexppl.cli.exit_codes import INTERRUPTED
 from lexppl.cli.images_and_texts.divided_rows import DividedRows, words_of
 from lexppl.cli.images_and_texts.fitted_rows import (
     FittedRows,
@@ -39,10 +37,10 @@ from lexppl.cli.judging import (
     score_full,
 )
 from lexppl.cli.messages import collapse_messages, early_message, learned_messages
-from lexppl.cli.model_first import what_follows
+from lexppl.cli.model_first import run_model_first
 from lexppl.cli.options.image_and_text_options import TEXTS, kind_of_data
 from lexppl.cli.options.plan_options import device_of
-from lexppl.cli.outputs import IMPORTANCE, OUTPUTS, POSTERIOR, REPORT, ROWS
+from lexppl.cli.outputs import IMPORTANCE, POSTERIOR, REPORT, ROWS
 from lexppl.cli.short_warnings import short_warnings
 from lexppl.cli.standard_error import progress_of, tell, warn
 from lexppl.data import TextDataset
@@ -81,7 +79,8 @@ def run_explain_rows(options: argparse.Namespace, command: Sequence[str]) -> int
         KeyboardInterrupt: interrupted before there was anything to write.
     """
     device = device_of(options.device)
-    with output_folder(options.out, options.overwrite, OUTPUTS) as folder:
+
+    def fit(folder: Path) -> tuple[DividedRows, FittedRows]:
         read = read_texts if kind_of_data(options) == TEXTS else read_images
         source = read(options, device)
         plan = plan_of_rows(options, source)
@@ -89,14 +88,12 @@ def run_explain_rows(options: argparse.Namespace, command: Sequence[str]) -> int
             tell(source.data.left_out, options.quiet)
         fitted = fit_rows(plan, source, progress_of(options), checkpoints_of(options))
         write_model(folder, fitted.result, source, source.keep)
-        with what_follows(folder) as rest:
-            found, complete = _find(options, source, fitted, command)
-            _write(folder, found)
-    if rest.error is not None:
-        rest.tell(Path(options.out))
-        return INTERRUPTED
-    print_rows(found, Path(options.out), bool(options.row))
-    return 0 if complete else INTERRUPTED
+        return source, fitted
+
+    def find(done: tuple[DividedRows, FittedRows]) -> tuple[FoundRows, bool]:
+        return _find(options, *done, command)
+
+    return run_model_first(options, fit, find, _write, print_rows)
 
 
 def _find(
