@@ -85,6 +85,16 @@ def checksum(path: str | os.PathLike[str]) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def checksum_of(content: bytes | memoryview) -> str:
+    """The SHA-256 of what a file holds, as :func:`checksum` has it of the file.
+
+    Example:
+        >>> checksum_of(b"")[:8]
+        'e3b0c442'
+    """
+    return hashlib.sha256(content).hexdigest()
+
+
 def refuse_changed(path: str | os.PathLike[str], found: str, written: Any) -> None:
     """Refuse a file whose checksum is another than when it was written.
 
@@ -169,7 +179,7 @@ def sealed(description: Mapping[str, Any]) -> str:
     if any("\ud800" <= letter <= "\udfff" for letter in text):
         # Half a letter, as names from broken files have it, is no UTF-8.
         text = json.dumps(blank, indent=1, allow_nan=False) + "\n"
-    return _with_seal(text, _BLANK, _hash(text))
+    return _with_seal(text, _BLANK, checksum_of(text.encode()))
 
 
 def write_sealed(path: str | os.PathLike[str], description: Mapping[str, Any]) -> None:
@@ -211,7 +221,8 @@ def read_sealed(path: str | os.PathLike[str]) -> tuple[dict[str, Any], bool]:
         seal = described.pop(SEAL, None)
         if seal is not None:
             told = isinstance(seal, str) and len(seal) == len(_BLANK) and seal.isalnum()
-            refuse_changed(path, _hash(_with_seal(text, seal, _BLANK)) if told else "", seal)
+            blank = _with_seal(text, seal, _BLANK) if told else ""
+            refuse_changed(path, checksum_of(blank.encode()) if told else "", seal)
         return described, seal is not None
 
 
@@ -235,10 +246,6 @@ def _with_seal(text: str, old: str, new: str) -> str:
     """With another seal in the place of the last one, the text's."""
     start, _, end = text.rpartition(f'"{old}"')
     return f'{start}"{new}"{end}'
-
-
-def _hash(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _said(error: Exception) -> str:

@@ -1,6 +1,5 @@
 """Posteriors as netCDF files, with a checksum behind the last byte that netCDF reads."""
 
-import hashlib
 import os
 import re
 from collections.abc import Mapping
@@ -14,6 +13,7 @@ from lexppl.arviz_compatibility import Posterior, group_names, group_of, posteri
 from lexppl.atomic_output import output_file, write_through
 from lexppl.sealed_files import (
     UnreadableFileError,
+    checksum_of,
     refuse_changed,
     refuse_formats,
     refused_by_name,
@@ -108,7 +108,7 @@ def load_posterior(path: str | os.PathLike[str]) -> Posterior:
         )
     refuse_formats(path, int(trailer[1]), FORMAT, is_whole=True)
     written = memoryview(content)[: trailer.start()]
-    refuse_changed(path, hashlib.sha256(written).hexdigest(), trailer[2].decode())
+    refuse_changed(path, checksum_of(written), trailer[2].decode())
     with refused_by_name(path):
         return _read(BytesIO(written))
 
@@ -128,7 +128,7 @@ def _read(file: BytesIO) -> Posterior:
 
 def _with_trailer(content: memoryview) -> bytes:
     """The file and its last line."""
-    seal = hashlib.sha256(content).hexdigest()
+    seal = checksum_of(content)
     return b"".join([content, f"\nlexppl posterior, format {FORMAT}, sha256 {seal}\n".encode()])
 
 

@@ -1,6 +1,5 @@
 """A fitted explainer to files."""
 
-import hashlib
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
@@ -27,7 +26,7 @@ from lexppl.saving.layout import (
     WEIGHTS,
     WEIGHTS_CHECKSUM,
 )
-from lexppl.sealed_files import sealed
+from lexppl.sealed_files import checksum_of, sealed
 
 
 def save(result: FitResult, folder: str | Path) -> None:
@@ -61,9 +60,9 @@ def _files(result: FitResult, folder: Path) -> Iterator[tuple[Path, bytes]]:
         content = b""
         for path, content in _files(result.bootstrap, folder / BOOTSTRAP):
             yield path, content
-        checksums[BOOTSTRAP_CHECKSUM] = hashlib.sha256(content).hexdigest()
+        checksums[BOOTSTRAP_CHECKSUM] = checksum_of(content)
     weights = to_bytes(_weights(result))
-    checksums[WEIGHTS_CHECKSUM] = hashlib.sha256(weights).hexdigest()
+    checksums[WEIGHTS_CHECKSUM] = checksum_of(weights)
     yield folder / WEIGHTS, weights
     described = {"format": FORMAT, "version": version("lexppl"), **checksums, **_described(result)}
     yield folder / DESCRIPTION, sealed(_finite(described)).encode()

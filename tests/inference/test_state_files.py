@@ -14,11 +14,11 @@ from safetensors.torch import save
 
 from lexppl.inference.training.checkpoints.state_files import (
     SCHEMA,
-    DamagedStateError,
     read_state,
     refuse_unwritable,
     write_state,
 )
+from lexppl.sealed_files import UnreadableFileError, checksum_of, sealed
 
 STATE = {
     "numbers": [1, -2.5, 1e-300, math.inf, -math.inf, True, None, "é\n"],
@@ -65,7 +65,7 @@ def test_a_change_in_any_byte_is_noticed(tmp_path):
             file.write_bytes(whole[:place] + bytes([byte]) + whole[place + 1 :])
             try:
                 found = read_state(tmp_path / "one")
-            except DamagedStateError as error:
+            except UnreadableFileError as error:
                 assert str(tmp_path / "one") in str(error)
             else:
                 # A space of JSON is no part of the state.
@@ -75,15 +75,41 @@ def test_a_change_in_any_byte_is_noticed(tmp_path):
     read_state(tmp_path / "one")
 
 
-def forged(folder, content, weights=b""):
-    """Files with the checksum that they should have."""
+def forged(folder, content, weights=b"", schema=SCHEMA):
+    """Files with the checksums that they should have."""
     folder.mkdir()
-    told = json.dumps(content, separators=(",", ":")).encode()
-    checksum = hashlib.sha256(hashlib.sha256(weights).digest() + told).hexdigest()
-    description = {"schema": SCHEMA, "checksum": checksum, "state": content}
-    (folder / "state.json").write_text(json.dumps(description))
+    description = {"schema": schema, "checksum": checksum_of(weights), "state": content}
+    (folder / "state.json").write_text(sealed(description))
     (folder / "tensors.safetensors").write_bytes(weights)
     return folder
+
+
+def of_schema_1(folder, state):
+    """A state as the first schema had it: no seal, and one checksum of both files."""
+    write_state(folder, state)
+    weights = (folder / "tensors.safetensors").read_bytes()
+    content = json.loads((folder / "state.json").read_text())["state"]
+    told = json.dumps(content, separators=(",", ":")).encode()
+    checksum = hashlib.sha256(hashlib.sha256(weights).digest() + told).hexdigest()
+    description = {"schema": 1, "checksum": checksum, "state": content}
+    (folder / "state.json").write_text(json.dumps(description))
+    return folder
+
+
+def test_states_of_the_first_schema_are_read_or_refused(tmp_path):
+    folder = of_schema_1(tmp_path / "one", STATE)
+    assert same(STATE, read_state(folder))
+    for file, before, after in (
+        ("state.json", b"0.999", b"0.998"),
+        ("state.json", b'"schema": 1', b'"schema": 2'),
+        ("tensors.safetensors", torch.tensor(7.0).numpy().tobytes(), b"\x00\x00\xe1\x40"),
+    ):
+        whole = (folder / file).read_bytes()
+        assert whole.count(before) == 1
+        (folder / file).write_bytes(whole.replace(before, after))
+        with pytest.raises(UnreadableFileError, match="checksum"):
+            read_state(folder)
+        (folder / file).write_bytes(whole)
 
 
 class Hostile:
@@ -111,7 +137,7 @@ class Hostile:
     ],
 )
 def test_what_no_writer_has_written_is_refused_by_name(content, weights, tmp_path):
-    with pytest.raises(DamagedStateError, match="one is damaged"):
+    with pytest.raises(UnreadableFileError, match=r"one\S* cannot be read"):
         read_state(forged(tmp_path / "one", content, weights))
 
 
@@ -119,10 +145,10 @@ def test_a_pickle_is_not_loaded(tmp_path):
     place = tmp_path / "made by code"
     attack = pickle.dumps(Hostile(str(place)))
     folder = forged(tmp_path / "one", {"items": []}, attack)
-    with pytest.raises(DamagedStateError):
+    with pytest.raises(UnreadableFileError):
         read_state(folder)
     (folder / "state.json").write_bytes(attack)
-    with pytest.raises(DamagedStateError):
+    with pytest.raises(UnreadableFileError):
         read_state(folder)
     assert not place.exists()
     pickle.loads(attack)
@@ -132,15 +158,13 @@ def test_a_pickle_is_not_loaded(tmp_path):
 def test_json_without_a_bottom_is_refused(tmp_path):
     folder = forged(tmp_path / "one", {"items": []}, save({}))
     (folder / "state.json").write_text("[" * 200_000)
-    with pytest.raises(DamagedStateError):
+    with pytest.raises(UnreadableFileError):
         read_state(folder)
 
 
 def test_a_later_version_says_what_to_do(tmp_path):
-    folder = forged(tmp_path / "one", {"items": []}, save({}))
-    text = (folder / "state.json").read_text().replace('"schema": 1', '"schema": 9')
-    (folder / "state.json").write_text(text)
-    with pytest.raises(DamagedStateError, match=r"has schema 9.*go on with the version that wrote"):
+    folder = forged(tmp_path / "one", {"items": []}, save({}), schema=9)
+    with pytest.raises(UnreadableFileError, match=r"state\.json .* in format 9.*update lexppl"):
         read_state(folder)
 
 

@@ -14,11 +14,8 @@ from torch import Tensor
 from lexppl.argument_checks import finite_float, int_at_least
 from lexppl.atomic_output import is_full_disk
 from lexppl.inference.training.checkpoints.fit_identity import Identity, differences, versions
-from lexppl.inference.training.checkpoints.state_files import (
-    DamagedStateError,
-    read_state,
-    write_state,
-)
+from lexppl.inference.training.checkpoints.state_files import read_state, write_state
+from lexppl.sealed_files import UnreadableFileError
 
 NAME = "state-"
 """How the folder of a state begins; its number follows."""
@@ -147,11 +144,11 @@ class KeptStates:
             try:
                 state = read_state(place)
                 before, by, epoch = state["fit"], state["versions"], state["epochs"]
-            except DamagedStateError as error:
+            except UnreadableFileError as error:
                 damaged.append(str(error))
                 continue
             except KeyError as error:
-                damaged.append(f"{place} is damaged: it has no {error}")
+                damaged.append(str(UnreadableFileError(place, f"it has no {error}")))
                 continue
             self._refuse_another(before)
             self._warn_of(damaged, epoch, by)

@@ -1,5 +1,5 @@
-"""The state of a fit as files: tensors as safetensors, all else as JSON, checked when they are
-read."""
+"""The state of a fit as files: tensors as safetensors, all else as sealed JSON with the tensors'
+checksum."""
 
 import hashlib
 import json
@@ -10,21 +10,25 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load as from_bytes
 from safetensors.torch import save as to_bytes
 from torch import Tensor
 
 from lexppl.atomic_output import output_folder, sync_folder, write_through
+from lexppl.sealed_files import (
+    UnreadableFileError,
+    checksum_of,
+    read_sealed,
+    refuse_changed,
+    refuse_formats,
+    refused_by_name,
+    sealed,
+)
 
-SCHEMA = 1
-"""Of the files; a reader knows its own and those before."""
+SCHEMA = 2
+"""Of the files; a reader knows its own and those before. Those of 1 are not sealed."""
 TENSORS = "tensors.safetensors"
 DESCRIPTION = "state.json"
-
-
-class DamagedStateError(ValueError):
-    """Files that are no whole state, or of a version that this one does not read."""
 
 
 def write_state(folder: Path, state: Mapping[str, Any]) -> int:
@@ -51,8 +55,8 @@ def write_state(folder: Path, state: Mapping[str, Any]) -> int:
     tensors: dict[str, Tensor] = {}
     content = _described(dict(state), "", tensors)
     weights = to_bytes(tensors)
-    description = {"schema": SCHEMA, "checksum": _checksum(content, weights), "state": content}
-    text = json.dumps(description, allow_nan=False).encode()
+    description = {"schema": SCHEMA, "checksum": checksum_of(weights), "state": content}
+    text = sealed(description).encode()
     with output_folder(folder) as aside:
         write_through(aside / TENSORS, weights)
         write_through(aside / DESCRIPTION, text)
@@ -68,28 +72,24 @@ def read_state(folder: Path) -> dict[str, Any]:
         folder: of the state.
 
     Raises:
-        DamagedStateError: a file that is missing, cut short or changed, or of a later version.
+        UnreadableFileError: a file that is missing, cut short or changed, or of a later version.
     """
+    place = folder / DESCRIPTION
     try:
-        text, weights = (folder / DESCRIPTION).read_bytes(), (folder / TENSORS).read_bytes()
-        description = json.loads(text)
-        schema = description["schema"]
-        if schema != SCHEMA:
-            raise DamagedStateError(
-                f"{folder} has schema {schema!r}, and this version of lexppl reads {SCHEMA}: go on "
-                "with the version that wrote it, or give another folder"
-            )
-        if description["checksum"] != _checksum(description["state"], weights):
-            raise DamagedStateError(f"{folder} is damaged: its checksum is another")
-        state: dict[str, Any] = _restored(description["state"], from_bytes(weights))
-    except DamagedStateError:
-        raise
-    except (OSError, LookupError, ValueError, TypeError, RuntimeError, SafetensorError) as error:
-        reason = f"{type(error).__name__}: {error}"
-        raise DamagedStateError(f"{folder} is damaged ({reason})") from error
-    if not isinstance(state, dict):
-        raise DamagedStateError(f"{folder} is damaged: it holds no state")
-    return state
+        description, is_sealed = read_sealed(place)
+        weights = (folder / TENSORS).read_bytes()
+    except OSError as error:
+        raise UnreadableFileError(folder, f"{type(error).__name__}: {error}") from error
+    with refused_by_name(place):
+        schema, content, written = (description[name] for name in ("schema", "state", "checksum"))
+        refuse_formats(place, schema, SCHEMA, is_sealed)
+    with refused_by_name(folder):
+        found = checksum_of(weights) if schema == SCHEMA else _first_checksum(content, weights)
+        refuse_changed(folder, found, written)
+        state: dict[str, Any] = _restored(content, from_bytes(weights))
+        if not isinstance(state, dict):
+            raise ValueError("it holds no state")
+        return state
 
 
 def refuse_unwritable(value: Any, name: str) -> None:
@@ -155,7 +155,7 @@ def _restored(described: Any, tensors: Mapping[str, Tensor]) -> Any:
     return float(described["float"])
 
 
-def _checksum(content: Any, weights: bytes) -> str:
-    """SHA-256 of all that a state says."""
+def _first_checksum(content: Any, weights: bytes) -> str:
+    """Of all that a state of schema 1 says."""
     told = json.dumps(content, separators=(",", ":"), allow_nan=False).encode()
     return hashlib.sha256(hashlib.sha256(weights).digest() + told).hexdigest()
