@@ -180,45 +180,32 @@ def _exponential_of_minus(x: Tensor) -> Tensor:
     return torch.exp(-x)
 
 
+def _nonlinear_additive(
+    amplitude: float, frequency: float, factor: float, constant: float
+) -> AdditiveBranch:
+    """``f_C = exp(amplitude sin(frequency x7) + factor |x8| + x9 + e^{−x10} + constant)``."""
+    return AdditiveBranch(
+        "f_C",
+        features=(6, 7, 8, 9),
+        terms=(
+            partial(_sine, amplitude=amplitude, frequency=frequency),
+            partial(_absolute, factor=factor),
+            _identity,
+            _exponential_of_minus,
+        ),
+        constant=constant,
+    )
+
+
 _INTERACTION = ProductBranch("f_A", features=(0, 1))
 _ORANGE_SKIN = AdditiveBranch(
     "f_B", features=(2, 3, 4, 5), terms=(torch.square,) * 4, constant=-4.0
 )
 _NONLINEAR_ADDITIVE: Mapping[str, AdditiveBranch] = MappingProxyType(
     {
-        "l2x-code": AdditiveBranch(
-            "f_C",
-            features=(6, 7, 8, 9),
-            terms=(
-                partial(_sine, amplitude=-10.0, frequency=0.2),
-                partial(_absolute, factor=1.0),
-                _identity,
-                _exponential_of_minus,
-            ),
-            constant=-2.4,
-        ),
-        "l2x-paper": AdditiveBranch(
-            "f_C",
-            features=(6, 7, 8, 9),
-            terms=(
-                partial(_sine, amplitude=-100.0, frequency=2.0),
-                partial(_absolute, factor=2.0),
-                _identity,
-                _exponential_of_minus,
-            ),
-            constant=0.0,
-        ),
-        "q-fit-code": AdditiveBranch(
-            "f_C",
-            features=(6, 7, 8, 9),
-            terms=(
-                partial(_sine, amplitude=-100.0, frequency=0.2),
-                partial(_absolute, factor=1.0),
-                _identity,
-                _exponential_of_minus,
-            ),
-            constant=-2.4,
-        ),
+        "l2x-code": _nonlinear_additive(-10.0, 0.2, 1.0, -2.4),
+        "l2x-paper": _nonlinear_additive(-100.0, 2.0, 2.0, 0.0),
+        "q-fit-code": _nonlinear_additive(-100.0, 0.2, 1.0, -2.4),
     }
 )
 

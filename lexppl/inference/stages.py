@@ -63,6 +63,22 @@ def _learns(term: LossTerm) -> bool:
     return any(p.requires_grad for m in others for p in m.parameters())
 
 
+def learning_parameters(parts: Iterable[Any]) -> set[int]:
+    """The parameters that learn, by identity, of those parts that are modules.
+
+    Example:
+        >>> len(learning_parameters([nn.Linear(2, 1), None, print]))
+        2
+    """
+    return {
+        id(parameter)
+        for part in parts
+        if isinstance(part, nn.Module)
+        for parameter in part.parameters()
+        if parameter.requires_grad
+    }
+
+
 def modules_of(term: LossTerm) -> list[nn.Module]:
     """The modules of a term: its programs, what it learns and what it tunes."""
     parts = (term.model, term.guide, *(term.learns or ()), *term.objective.control_parameters)
@@ -167,11 +183,5 @@ class TrainingModules(nn.Module):
         return self._names(term.objective.control_parameters)
 
     def _names(self, parts: Sequence[Any]) -> list[str]:
-        moved = {
-            id(p)
-            for part in parts
-            if isinstance(part, nn.Module)
-            for p in part.parameters()
-            if p.requires_grad
-        }
+        moved = learning_parameters(parts)
         return [name for name, p in self.named_parameters() if id(p) in moved]

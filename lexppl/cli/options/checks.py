@@ -3,6 +3,7 @@
 import argparse
 import importlib.util
 import re
+from collections.abc import Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -83,17 +84,7 @@ def methods_of(text: str) -> list[str]:
         >>> methods_of("lex, shap")
         ['lex', 'shap']
     """
-    known = (*METHODS, *LIBRARIES)
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    unknown = [name for name in names if name not in known]
-    if unknown or not names:
-        raise UsageError(
-            f"--methods takes names separated by commas; {', '.join(unknown) or 'none'} given, of "
-            f"{', '.join(known)}"
-        )
-    if len(set(names)) < len(names):
-        raise UsageError(f"--methods names a method twice: {text}")
-    return names
+    return _names_of(text, "--methods", "a method", (*METHODS, *LIBRARIES))
 
 
 def imputers_of(text: str | None, images: bool = False) -> list[str]:
@@ -113,16 +104,20 @@ def imputers_of(text: str | None, images: bool = False) -> list[str]:
     usual = image_imputers() if images else IMPUTERS
     if text is None:
         return [name for name in usual if name not in OF_PIXELS]
-    known = (*usual, *LEARNED)
+    return _names_of(text, "--imputers", "an imputer", (*usual, *LEARNED))
+
+
+def _names_of(text: str, option: str, one: str, known: Sequence[str]) -> list[str]:
+    """The names between commas, each of them known and there once."""
     names = [name.strip() for name in text.split(",") if name.strip()]
     unknown = [name for name in names if name not in known]
     if unknown or not names:
         raise UsageError(
-            f"--imputers takes names separated by commas; {', '.join(unknown) or 'none'} given, of "
+            f"{option} takes names separated by commas; {', '.join(unknown) or 'none'} given, of "
             f"{', '.join(known)}"
         )
     if len(set(names)) < len(names):
-        raise UsageError(f"--imputers names an imputer twice: {text}")
+        raise UsageError(f"{option} names {one} twice: {text}")
     return names
 
 

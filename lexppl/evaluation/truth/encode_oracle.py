@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lexppl.argument_checks import int_at_least
-from lexppl.evaluation.truth.oracle_gap import LabelOracle
+from lexppl.evaluation.truth.oracle_gap import LabelOracle, check_masks_of_rows
 from lexppl.inference.predictive import drawing
 
 Selection = Callable[[Tensor, Tensor], Tensor]
@@ -266,13 +266,7 @@ def _probability(oracle: LabelOracle, x: Tensor, masks: Tensor) -> Tensor:
 
 
 def _checked(masks: Tensor, x: Tensor, y: Tensor | None) -> Tensor:
-    if x.dim() != 2 or len(x) == 0:
-        raise ValueError(f"x must have shape (N, D), N >= 1; it has {tuple(x.shape)}")
-    if masks.dim() not in (2, 3) or masks.shape[-2:] != x.shape or masks.numel() == 0:
-        raise ValueError(
-            f"masks must have shape (draws, {x.shape[0]}, {x.shape[1]}), with the rows and "
-            f"features of x; they have {tuple(masks.shape)}"
-        )
+    check_masks_of_rows(masks, x)
     if not bool(((masks == 0) | (masks == 1)).all()):
         raise ValueError("masks must hold 0 and 1 only; it holds other values")
     if y is not None and (y.shape != (len(x),) or not bool(((y == 0) | (y == 1)).all())):

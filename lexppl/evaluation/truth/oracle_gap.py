@@ -197,7 +197,16 @@ def _gap(explainer: Tensor, truth: Tensor, own: Tensor) -> OracleGap:
     )
 
 
-def _check(masks: Tensor, x: Tensor, y: Tensor, truth: Tensor, log_likelihood: Tensor) -> None:
+def check_masks_of_rows(masks: Tensor, x: Tensor) -> None:
+    """Refuse masks whose rows and features are not those of x.
+
+    Args:
+        masks: `(N, D)` or `(draws, N, D)`.
+        x: rows, `(N, D)`.
+
+    Raises:
+        ValueError: other shapes, or none of either.
+    """
     if x.dim() != 2 or len(x) == 0:
         raise ValueError(f"x must have shape (N, D), N >= 1; it has {tuple(x.shape)}")
     if masks.dim() not in (2, 3) or masks.shape[-2:] != x.shape or masks.numel() == 0:
@@ -205,6 +214,10 @@ def _check(masks: Tensor, x: Tensor, y: Tensor, truth: Tensor, log_likelihood: T
             f"masks must have shape (draws, {x.shape[0]}, {x.shape[1]}), with the rows and "
             f"features of x; they have {tuple(masks.shape)}"
         )
+
+
+def _check(masks: Tensor, x: Tensor, y: Tensor, truth: Tensor, log_likelihood: Tensor) -> None:
+    check_masks_of_rows(masks, x)
     if truth.shape != x.shape:
         raise ValueError(
             f"truth must have the shape of x, {tuple(x.shape)}; it has {tuple(truth.shape)}"

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from lexppl.configured import Configured
 from lexppl.effects import fold_shift
 from lexppl.evaluation_mode import evaluating
-from lexppl.inference.stages import LossTerm, Stage, modules_of
+from lexppl.inference.stages import LossTerm, Stage, learning_parameters, modules_of
 from lexppl.weights_drawn_first import weights_with_priors
 
 PREDICTOR = "predictor"
@@ -252,15 +252,12 @@ def refuse_cross_fitted(stages: Sequence[Stage]) -> None:
 
 def _learned(stages: Sequence[Stage]) -> set[int]:
     """The parameters that some term moves, by identity."""
-    return {
-        id(parameter)
+    return learning_parameters(
+        part
         for stage in stages
         for term in stage.terms
         for part in (term.learns if term.learns is not None else (term.model, term.guide))
-        if isinstance(part, nn.Module)
-        for parameter in part.parameters()
-        if parameter.requires_grad
-    }
+    )
 
 
 def _wrap_predictors(stages: Sequence[Stage], folds: int) -> list[CrossFitted]:
@@ -299,14 +296,7 @@ def _terms(term: LossTerm, wrapped: Sequence[CrossFitted], folds: int) -> list[L
     if learns is not None:
         learns = [by_predictor.get(id(part), part) for part in learns]
     of_predictor = {id(p) for one in mine for p in one.parameters()}
-    parts = learns if learns is not None else [term.model, term.guide]
-    moved = {
-        id(p)
-        for part in parts
-        if isinstance(part, nn.Module)
-        for p in part.parameters()
-        if p.requires_grad
-    }
+    moved = learning_parameters(learns if learns is not None else [term.model, term.guide])
     found = []
     if moved - of_predictor:
         found.append(replace(term, learns=learns, spares=[*term.spares, *mine], fold_shift=0))
