@@ -1,4 +1,10 @@
-"""What tells one setting, model or data set from another: a hash of all that is in it."""
+"""What tells one setting, model or data set from another: a hash of all that is in it.
+
+:func:`fingerprint` answers whether two values are alike, in one word, and refuses what it cannot
+tell: what is kept under it is never taken for another's. Which of a fit's parts differ, in words,
+is told by `lexppl.inference.training.checkpoints.fit_identity`, which reads values by the same
+means.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +22,12 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
+Content = bytes | memoryview
+
 OF_TORCH = frozenset(vars(nn.Module()))
 """What every module has beside its own attributes."""
+PRIORS = "_pyro_samples"
+"""Where a `PyroModule` has the priors of its weights, by name."""
 
 
 def fingerprint(value: Any) -> str:
@@ -52,7 +62,55 @@ def fingerprint(value: Any) -> str:
     return found.hexdigest()[:32]
 
 
-def _parts(value: Any, place: str, above: tuple[int, ...]) -> Iterator[bytes]:
+def attributes_of(value: Any) -> dict[str, Any] | None:
+    """An object's attributes by name, those in slots too; None of one that has neither.
+
+    Example:
+        >>> attributes_of(PurePath) is None, attributes_of(1)
+        (False, None)
+    """
+    slots = [name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())]
+    if not (hasattr(value, "__dict__") or slots):
+        return None
+    held = {name: getattr(value, name) for name in slots if hasattr(value, name)}
+    return {**getattr(value, "__dict__", {}), **held}
+
+
+def closure_of(function: FunctionType) -> dict[str, Any]:
+    """What a function closes over, by name; what has no value yet is left out.
+
+    Example:
+        >>> def scaled(by):
+        ...     return lambda x: by * x
+        >>> closure_of(scaled(3))
+        {'by': 3}
+    """
+    found = {}
+    cells = function.__closure__ or ()
+    for name, cell in zip(function.__code__.co_freevars, cells, strict=True):
+        with suppress(ValueError):
+            found[name] = cell.cell_contents
+    return found
+
+
+def code_parts(code: CodeType) -> tuple[bytes, tuple[str, ...], tuple[str, ...], tuple[Any, ...]]:
+    """What a function does, and not where it stands: its code, its names, and its constants, of
+    which the functions within it are."""
+    return code.co_code, code.co_names, code.co_varnames, code.co_consts
+
+
+def tensor_bytes(tensor: Tensor) -> memoryview:
+    """The bytes of a tensor's numbers in their order, wherever it lies.
+
+    Example:
+        >>> len(tensor_bytes(torch.zeros(2, 3).mT))
+        24
+    """
+    held = tensor.detach().cpu().contiguous().reshape(-1)
+    return held.view(torch.uint8).numpy().data
+
+
+def _parts(value: Any, place: str, above: tuple[int, ...]) -> Iterator[Content]:
     """What a value consists of, in order."""
     if value is None or isinstance(value, bool | int | str | PurePath):
         yield f"{type(value).__name__}={value}".encode()
@@ -77,7 +135,7 @@ def _parts(value: Any, place: str, above: tuple[int, ...]) -> Iterator[bytes]:
         yield from _held(value, place, (*above, id(value)))
 
 
-def _held(value: Any, place: str, above: tuple[int, ...]) -> Iterator[bytes]:
+def _held(value: Any, place: str, above: tuple[int, ...]) -> Iterator[Content]:
     """Of what holds other values."""
     if isinstance(value, Mapping):
         yield f"mapping={len(value)}".encode()
@@ -107,18 +165,17 @@ def _held(value: Any, place: str, above: tuple[int, ...]) -> Iterator[bytes]:
         yield from _object(value, place, above)
 
 
-def _object(value: Any, place: str, above: tuple[int, ...]) -> Iterator[bytes]:
+def _object(value: Any, place: str, above: tuple[int, ...]) -> Iterator[Content]:
     """Of what is told by its attributes, or by what it says of itself."""
     if hasattr(value, "told_apart_by"):
         yield from _parts((type(value), value.told_apart_by()), place, above)
         return
-    slots = [name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())]
-    if not (hasattr(value, "__dict__") or slots):
-        yield from _parts((type(value), _pickled_state(value, place)), place, above)
-        return
-    # What was computed from the rest and kept is no part of it.
-    own = {n: v for n, v in getattr(value, "__dict__", {}).items() if not _is_kept(value, n)}
-    own |= {name: getattr(value, name) for name in slots if hasattr(value, name)}
+    own: Any = attributes_of(value)
+    if own is None:
+        own = _pickled_state(value, place)
+    else:
+        # What was computed from the rest and kept is no part of it.
+        own = {name: one for name, one in own.items() if not _is_kept(value, name)}
     yield from _parts((type(value), own), place, above)
 
 
@@ -138,14 +195,15 @@ def _is_kept(value: Any, name: str) -> bool:
     return type(getattr(type(value), name, None)).__name__ == "cached_property"
 
 
-def _module(value: nn.Module, place: str, above: tuple[int, ...]) -> Iterator[bytes]:
+def _module(value: nn.Module, place: str, above: tuple[int, ...]) -> Iterator[Content]:
     """Of a module: the classes and settings of all its parts, and its weights."""
     for path, part in value.named_modules():
         yield path.encode()
         yield from _parts(type(part), place, above)
         for name, setting in sorted(vars(part).items()):
-            # What Pyro keeps of a call is no setting.
-            if name in OF_TORCH or name.startswith("_pyro") or isinstance(setting, nn.Module):
+            # What Pyro keeps of a call is no setting; priors are.
+            of_pyro = name.startswith("_pyro") and not (name == PRIORS and setting)
+            if name in OF_TORCH or of_pyro or isinstance(setting, nn.Module):
                 continue
             yield name.encode()
             yield from _parts(setting, f"{place}.{path}.{name}", above)
@@ -154,13 +212,12 @@ def _module(value: nn.Module, place: str, above: tuple[int, ...]) -> Iterator[by
         yield from _tensor(tensor)
 
 
-def _tensor(value: Tensor) -> Iterator[bytes]:
-    held = value.detach().cpu().contiguous()
-    yield f"tensor={held.dtype}{tuple(held.shape)}".encode()
-    yield held.reshape(-1).view(torch.uint8).numpy().tobytes() if held.numel() else b""
+def _tensor(value: Tensor) -> Iterator[Content]:
+    yield f"tensor={value.dtype}{tuple(value.shape)}".encode()
+    yield tensor_bytes(value)
 
 
-def _array(value: np.ndarray, place: str, above: tuple[int, ...]) -> Iterator[bytes]:
+def _array(value: np.ndarray, place: str, above: tuple[int, ...]) -> Iterator[Content]:
     yield f"array={value.dtype.str}{value.shape}".encode()
     if value.dtype.hasobject:
         yield from _parts(value.tolist(), place, above)
@@ -170,20 +227,21 @@ def _array(value: np.ndarray, place: str, above: tuple[int, ...]) -> Iterator[by
 
 def _table(
     value: pd.DataFrame | pd.Series | pd.Index, place: str, above: tuple[int, ...]
-) -> Iterator[bytes]:
+) -> Iterator[Content]:
     names = list(value.columns) if isinstance(value, pd.DataFrame) else [value.name]
     kinds = list(value.dtypes) if isinstance(value, pd.DataFrame) else [value.dtype]
     yield from _parts((names, list(map(str, kinds))), place, above)
     yield from _array(pd.util.hash_pandas_object(value).to_numpy(), place, above)
 
 
-def _function(value: FunctionType, place: str, above: tuple[int, ...]) -> Iterator[bytes]:
+def _function(value: FunctionType, place: str, above: tuple[int, ...]) -> Iterator[Content]:
     yield f"function={value.__module__}.{value.__qualname__}".encode()
-    cells = [cell.cell_contents for cell in value.__closure__ or ()]
+    cells = list(closure_of(value).values())
     own = (value.__code__, value.__defaults__, value.__kwdefaults__, cells)
     yield from _parts(own, place, above)
 
 
-def _code(value: CodeType, place: str, above: tuple[int, ...]) -> Iterator[bytes]:
-    yield value.co_code
-    yield from _parts((value.co_names, value.co_varnames, value.co_consts), place, above)
+def _code(value: CodeType, place: str, above: tuple[int, ...]) -> Iterator[Content]:
+    code, *rest = code_parts(value)
+    yield code
+    yield from _parts(tuple(rest), place, above)

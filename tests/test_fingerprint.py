@@ -6,12 +6,13 @@ from functools import partial
 
 import numpy as np
 import pandas as pd
+import pyro.distributions as dist
 import pytest
 import torch
 from sklearn.tree import DecisionTreeClassifier
 
 from lexppl.fingerprint import fingerprint
-from lexppl.models import MLP, ConstantImputer
+from lexppl.models import MLP, ConstantImputer, with_prior
 from lexppl.systems import lex
 
 
@@ -82,6 +83,23 @@ DIFFERENT = [
 def test_what_differs_has_another():
     found = [fingerprint(value) for value in DIFFERENT]
     assert len(set(found)) == len(DIFFERENT)
+
+
+def test_priors_tell_programs_apart():
+    def drawn(law):
+        return with_prior(MLP(2, 1, (3,), seed=0), law(0.0, 1.0))
+
+    found = [fingerprint(drawn(law)) for law in (dist.Normal, dist.Laplace)]
+    assert len({*found, fingerprint(MLP(2, 1, (3,), seed=0))}) == 3
+    used = drawn(dist.Normal)
+    used(torch.zeros(1, 2))
+    assert fingerprint(used) == found[0]
+
+
+def test_what_was_kept_by_the_version_before_is_found():
+    assert fingerprint(ConstantImputer(torch.zeros(2))) == "4ff5fbad6c59cda70bb449b76bf08acf"
+    plain = (None, 1, 0.5, "a", b"b", [1, (2,)], {"k": {3}})
+    assert fingerprint(plain) == "19d2e445acdca83c6e8baf282026077d"
 
 
 def test_what_is_alike_has_the_same():

@@ -1,4 +1,4 @@
-"""The command line: `lexppl explain` and `lexppl evaluate`."""
+"""The command line: `lexppl explain`, `evaluate`, `compare` and `impute`."""
 
 from lexppl.cli.program import main
 

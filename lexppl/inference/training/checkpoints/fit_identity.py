@@ -1,4 +1,11 @@
-"""Which fit it is that a folder has the state of: what it was asked for, its rows, its program."""
+"""Which fit it is that a folder has the state of: what it was asked for, its rows, its program.
+
+An identity answers what is another in one fit than in another, by name, and so tells each part on
+its own; whether two values are alike is `lexppl.fingerprint`'s question, by whose means the parts
+are read. What an object keeps for itself is passed over here, as it may be what it has found so
+far, and what cannot be told is told by its class: no program is refused for what it holds, but for
+random states.
+"""
 
 import functools
 import hashlib
@@ -14,6 +21,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from lexppl.fingerprint import (
+    PRIORS,
+    attributes_of,
+    closure_of,
+    code_parts,
+    fingerprint,
+    tensor_bytes,
+)
 from lexppl.inference.batches import HasBatches, LoadedRows
 from lexppl.inference.replicates.replicates import Replicates
 from lexppl.inference.stages import TrainingModules
@@ -155,9 +170,22 @@ def _tell(told: Identity, path: str, value: Any, seen: dict[int, tuple[str, Any]
     # The value is kept beside its name: another would else have its place in memory, and so its id.
     seen[id(value)] = (path, value)
     parts = _parts(value)
-    told[path] = f"{_name(value)} of {len(parts)}" if isinstance(value, _GROUPS) else _name(value)
+    told[path] = (
+        f"{_name(value)} of {len(parts)}" if isinstance(value, _GROUPS) else _told_of(value)
+    )
     for name, part in parts.items():
         _tell(told, f"{path}.{name}", part, seen)
+
+
+def _told_of(value: Any) -> str:
+    """The name of its kind; and a digest of what has no attributes, as scikit-learn's trees."""
+    if attributes_of(value) is not None or _is_known(type(value)):
+        return _name(value)
+    try:
+        return f"{_name(value)} {fingerprint(value)[:DIGITS]}"
+    # What a library's objects say of themselves may raise anything.
+    except Exception:
+        return _name(value)
 
 
 _PARTS = object()
@@ -219,7 +247,7 @@ def _parts(value: Any) -> dict[str, Any]:
     parts: dict[str, Any] = {}
     if not _is_known(type(value)):
         parts["code"] = _code_of_class(type(value))
-    for name, part in getattr(value, "__dict__", {}).items():
+    for name, part in (attributes_of(value) or {}).items():
         is_module = isinstance(value, nn.Module)
         own = is_module and (name == "training" or name.startswith(NOT_TOLD))
         # What an object keeps for itself may be what it has found so far.
@@ -230,6 +258,8 @@ def _parts(value: Any) -> dict[str, Any]:
     if isinstance(value, nn.Module):
         for held in (value._parameters, value._buffers, value._modules):
             parts |= {name: part for name, part in held.items() if part is not None}
+        priors = getattr(value, PRIORS, {})
+        parts |= {f"prior of {name}": prior for name, prior in priors.items()}
     return parts
 
 
@@ -237,13 +267,11 @@ def _parts_of_function(function: FunctionType) -> dict[str, Any]:
     if _is_known(function) and function.__closure__ is None:
         return {}
     parts: dict[str, Any] = {} if _is_known(function) else {"code": _code(function.__code__)}
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        try:
-            parts[name] = cell.cell_contents
-        except ValueError:
-            continue
+    parts |= closure_of(function)
     for place, default in enumerate(function.__defaults__ or ()):
         parts[f"default {place}"] = default
+    for name, default in (function.__kwdefaults__ or {}).items():
+        parts[f"default {name}"] = default
     return parts
 
 
@@ -266,14 +294,15 @@ def _code_of_class(kind: type) -> str:
 
 def _code(code: CodeType) -> str:
     """What a function does; neither where it stands nor what it says of itself."""
+    did, names, variables, held = code_parts(code)
     constants = [
         _code(one)
         if isinstance(one, CodeType)
         # The order of a set is another in each process.
         else repr(sorted(map(repr, one)) if isinstance(one, frozenset) else one)
-        for one in code.co_consts
+        for one in held
     ]
-    return _digest(repr((code.co_code, code.co_names, code.co_varnames, constants)).encode())
+    return _digest(repr((did, names, variables, constants)).encode())
 
 
 def _name(value: Any) -> str:
@@ -287,9 +316,8 @@ def _qualified(value: Callable[..., Any] | type) -> str:
 
 
 def _of_tensor(tensor: Tensor) -> str:
-    held = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
     kind = str(tensor.dtype).removeprefix("torch.")
-    return f"{kind} {tuple(tensor.shape)} {_digest(held.data)}"
+    return f"{kind} {tuple(tensor.shape)} {_digest(tensor_bytes(tensor))}"
 
 
 def _digest(content: bytes | memoryview) -> str:
