@@ -56,7 +56,7 @@ def write_state(folder: Path, state: Mapping[str, Any]) -> int:
     content = _described(dict(state), "", tensors)
     weights = to_bytes(tensors)
     description = {"schema": SCHEMA, "checksum": checksum_of(weights), "state": content}
-    text = sealed(description).encode()
+    text = sealed(description, indent=None).encode()
     with output_folder(folder) as aside:
         write_through(aside / TENSORS, weights)
         write_through(aside / DESCRIPTION, text)
