@@ -13,7 +13,8 @@ import pyro
 import pyro.distributions as dist
 import torch
 from pyro.poutine.messenger import Messenger
-from pyro.poutine.runtime import effectful
+from pyro.poutine.runtime import _PYRO_STACK, effectful
+from pyro.poutine.subsample_messenger import SubsampleMessenger
 from torch import Tensor
 
 from lexppl.argument_checks import int_at_least
@@ -186,10 +187,19 @@ BEFORE_PARTICLES = "_before_particles"
 class _ParticlePlate(pyro.plate):
     """A plate that makes no statement of its own, so that a program may enter it several times."""
 
+    def __enter__(self) -> Any:
+        # A plate right outside this one expands distributions to both: three times the same work
+        # was a twentieth of a small step.
+        self._expands = not (_PYRO_STACK and isinstance(_PYRO_STACK[-1], pyro.plate))
+        return super().__enter__()
+
     def _process_message(self, msg: Any) -> None:
         if msg["type"] == "sample":
             msg["infer"][BEFORE_PARTICLES] = msg["fn"]
-        super()._process_message(msg)
+        if self._expands:
+            super()._process_message(msg)
+        else:
+            SubsampleMessenger._process_message(self, msg)
 
     @staticmethod
     def _subsample(

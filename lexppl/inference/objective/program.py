@@ -168,6 +168,7 @@ class ParticleProgram:
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> None:
+        self.model, self.guide = model, guide
         self._modules = [part for part in (model, guide) if isinstance(part, nn.Module)]
         self._model = as_called(model)
         self._guide = None if guide is None else as_called(guide)

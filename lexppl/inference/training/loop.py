@@ -17,8 +17,10 @@ from lexppl.inference.contexts import MiniBatch, program_settings, rows_plate, s
 from lexppl.inference.plain_calls import PlainCalls
 from lexppl.inference.replicates.replicate_rows import Rows, batch_rows, of_replicate
 from lexppl.inference.replicates.replicates import Replicates, weighing
+from lexppl.inference.runs_together import RunsTogether
 from lexppl.inference.schedules import Linear, Schedule
 from lexppl.inference.stages import LossTerm, OptimizerFactory, Stage, TrainingModules
+from lexppl.inference.training.alike_together import alike_together
 from lexppl.inference.training.best_states import BestStates
 from lexppl.inference.training.checkpoints.checkpoints import KeptStates
 from lexppl.inference.training.checkpoints.loop_state import Course, LoopStates
@@ -105,7 +107,7 @@ class TrainingLoop:
         self.best_valid = np.full(self.runner.count, np.nan)
         self.best_epoch = np.zeros(self.runner.count, dtype=int)
         self._rows_plates: dict[int, str | None] = {}
-        self._plain_calls = PlainCalls(())
+        self._plain_calls, self._together = PlainCalls(()), RunsTogether(())
         self.skipped = SkippedSteps(self.runner.count)
 
     def run(self, plan: list[tuple[Stage, int, OptimizerFactory]], progress: Progress) -> None:
@@ -216,6 +218,7 @@ class TrainingLoop:
             total=self.rows.total if isinstance(self.rows, WeightedRows) else rows,
             by_replicate=self.rows.by_replicate,
             plain_calls=self._plain_calls,
+            together=self._together,
             rate=self._rate_of(stage),
             clip_norm=self.clip_norm,
             part_decay=part_decay,
@@ -238,8 +241,7 @@ class TrainingLoop:
         """Whether a callback says so, in any process."""
 
         def ask() -> bool:
-            answers = [call(seen) for call in self.callbacks]
-            return any(answer is True for answer in answers)
+            return any([call(seen) is True for call in self.callbacks])
 
         return ask() if self.processes is None else self.processes.any(ask)
 
@@ -274,6 +276,7 @@ class TrainingLoop:
         buffers = {n: (b, b.clone()) for n, b in template.named_buffers()}
         spared: set[str] = set()
         plain: list[Any] = [part for t in stage.terms for part in (t.model, t.guide)]
+        together: list[Any] = [term.model for term in stage.terms]
         alike = not (self.runner.differ or self.rows.by_replicate)
         for replicate in range(1 if alike else self.runner.count):
             with self.runner.replicate(replicate) as template:
@@ -282,7 +285,8 @@ class TrainingLoop:
                 spared |= self._check(template, stage, rows, of_rows)
                 with seeded(self.seed, self.rows.device):
                     plain = [program for program in plain if runs_alike_plainly(program, rows)]
-        self._plain_calls = PlainCalls(plain)
+                together = alike_together(template, stage.terms, together, rows, self.seed)
+        self._plain_calls, self._together = PlainCalls(plain), RunsTogether(together)
         with torch.no_grad():
             for name, buffer in self.runner.template.named_buffers():
                 before, values = buffers[name]
@@ -315,7 +319,7 @@ class TrainingLoop:
                 held = parameters_with_a_prior(term, look.model)
                 spared |= {names[id(parameter)] for parameter in held if id(parameter) in names}
                 with (
-                    self._scaled(term, len(self.rows), len(batch[0])),
+                    MiniBatch(len(self.rows), len(batch[0]), plate),
                     shifted(term),
                     weighing(weights, plate),
                 ):
@@ -335,9 +339,6 @@ class TrainingLoop:
             alone = self.rate_is_default and stage.learns_guides_alone
             return GUIDES_RATE if alone else self.learning_rate
         return stage.learning_rate if self.rate_is_default else self.learning_rate
-
-    def _scaled(self, term: LossTerm, rows: int, batch: int) -> MiniBatch:
-        return MiniBatch(rows, batch, self._rows_plates[id(term)])
 
     def _epoch(self, step: TrainingStep, epoch: int, epochs: int) -> np.ndarray:
         """One pass over the rows; the mean loss by replicate."""
@@ -392,7 +393,7 @@ class TrainingLoop:
                 size = batch_rows(held_out, batch)
                 if not size:
                     continue
-                with self._plain_calls, self._scaled(term, rows, size):
+                with self._plain_calls, MiniBatch(rows, size, plate):
                     loss = runner.losses(term, objective, batch, own, weights, plate)
                 share = size / rows**2 if weight is None else size / rows / weight
                 total = total + loss * share

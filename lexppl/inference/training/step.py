@@ -14,6 +14,7 @@ from lexppl.inference.contexts import MiniBatch
 from lexppl.inference.objective.objective import Objective
 from lexppl.inference.plain_calls import PlainCalls
 from lexppl.inference.replicates.replicates import Replicates
+from lexppl.inference.runs_together import RunsTogether
 from lexppl.inference.schedules import Schedule
 from lexppl.inference.schedules import at as at_progress
 from lexppl.inference.stages import LossTerm
@@ -68,6 +69,7 @@ class TrainingStep:
         total: N, or `(R,)` the sum of each replicate's row weights.
         by_replicate: whether replicates have rows of their own.
         plain_calls: the modules that run as well without Pyro's attribute look-ups.
+        together: the programs of which an estimator's runs can be made as one.
         rate: the learning rate over the stage; None where the optimizer has its own.
         clip_norm: largest norm of a replicate's gradient.
         part_decay: the weight decay by part, where it is not the optimizer's.
@@ -84,6 +86,7 @@ class TrainingStep:
     total: float | Tensor
     by_replicate: bool
     plain_calls: PlainCalls
+    together: RunsTogether
     rate: float | Schedule | None = None
     clip_norm: float | None = None
     part_decay: PartDecay | None = None
@@ -155,6 +158,7 @@ class TrainingStep:
         with (
             runner.moving_only({*moved.learned, *moved.controls}),
             self.plain_calls,
+            self.together if self.together else nullcontext(),
             MiniBatch(self.rows, rows.size, moved.plate),
             shifted(term),
         ):
