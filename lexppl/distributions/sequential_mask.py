@@ -94,6 +94,7 @@ class SequentialMask(TorchDistribution):
                 raise ValueError(f"{name} must be a share from 0 to 1; it is {share!r}")
         self.explore, self.explore_stop = float(explore), float(explore_stop)
         self._event_dim = event_dim
+        self._last: tuple[Tensor, Tensor] | None = None
         batch, steps = x.shape[: x.dim() - event_dim], torch.Size((self.most, entries))
         super().__init__(batch, steps, validate_args=validate_args)
 
@@ -120,25 +121,35 @@ class SequentialMask(TorchDistribution):
     def sample(self, sample_shape: Any = ()) -> Tensor:
         """Draws of the sequence, `sample_shape + batch_shape + (T, G)`."""
         shape = torch.Size(sample_shape) + self.batch_shape
-        with torch.no_grad():
-            mask = self.x.new_zeros((*shape, self.entries))
-            going = self.x.new_ones(shape)
-            log_alive = self.x.new_zeros(shape)
-            steps = []
-            for t in range(self.most):
-                choice, stop = self._next(mask, going == 1) if t > 0 else self._first(mask)
-                log_stop, _, log_alive = self._stops(stop, log_alive, t)
-                going = going * (torch.rand_like(going) >= log_stop.exp())
-                # Gumbel's largest: a draw by the logits, of any leading dimensions.
-                noise = -torch.log(-torch.log(torch.rand_like(mask).clamp(1e-30, 1 - 1e-7)))
-                chosen = one_hot((choice + noise).argmax(-1), self.entries)
-                step = chosen.to(mask.dtype) * going[..., None]
-                steps.append(step)
-                mask = mask + step
-            return torch.stack(steps, -2)
+        mask = self.x.new_zeros((*shape, self.entries))
+        going = self.x.new_ones(shape)
+        log_alive, total = self.x.new_zeros(shape), self.x.new_zeros(shape)
+        steps = []
+        for t in range(self.most):
+            choice, stop = self._next(mask, going == 1) if t > 0 else self._first(mask)
+            log_stop, log_go, log_alive = self._stops(stop, log_alive, t)
+            came, going = going == 1, going * (torch.rand_like(going) >= log_stop.exp())
+            # Gumbel's largest: a draw by the logits, of any leading dimensions.
+            noise = -torch.log(-torch.log(torch.rand_like(mask).clamp(1e-30, 1 - 1e-7)))
+            chosen = one_hot((choice + noise).argmax(-1), self.entries)
+            step = chosen.to(mask.dtype) * going[..., None]
+            each = torch.where(going == 1, _at(choice, step) + log_go, log_stop)
+            total = total + torch.where(came, each, 0.0)
+            steps.append(step)
+            mask = mask + step
+        drawn = torch.stack(steps, -2)
+        self._last = (drawn, total) if torch.is_grad_enabled() else None
+        return drawn
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """`log p` of sequences, `(…)`, in nats; −∞ of one that cannot be drawn."""
+        """`log p` of sequences, `(…)`, in nats; −∞ of one that cannot be drawn.
+
+        Of the last draw itself, where a gradient may be asked, it is what the policy said while it
+        was drawn, once: a step of training asks the policy no second time.
+        """
+        last, self._last = self._last, None
+        if last is not None and value is last[0] and torch.is_grad_enabled():
+            return last[1]
         shape = torch.broadcast_shapes(self.batch_shape, value.shape[:-2])
         value = value.expand(*shape, *self.event_shape)
         before = (value.cumsum(-2) - value).movedim(-2, 0)
@@ -153,9 +164,8 @@ class SequentialMask(TorchDistribution):
         for t in range(self.most):
             choice, stop = first if t == 0 else (later[0][t - 1], later[1][t - 1])
             log_stop, log_go, log_alive = self._stops(stop, log_alive, t)
-            picked = torch.where(chosen[t] == 1, choice, 0.0).sum(-1)
             wrong = wrong | (goes[t] & over)
-            each = torch.where(goes[t], picked + log_go, log_stop)
+            each = torch.where(goes[t], _at(choice, chosen[t]) + log_go, log_stop)
             total = total + torch.where(over, 0.0, each)
             over = over | ~goes[t]
         return total.masked_fill(wrong, -torch.inf)
@@ -203,6 +213,10 @@ class SequentialMask(TorchDistribution):
     def _asked(self, mask: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         """`log π` and the stop's logit, of the policy's answers to what a mask keeps: nothing else
         of x reaches it."""
+        if self.explore == 1.0 and self.explore_stop == 1.0:
+            # All is at random. A network that is not asked has no gradient, where one of zeros
+            # would let an optimizer's weight decay wear it away before it has learned anything.
+            return self._choices(torch.zeros_like(mask), mask), torch.zeros_like(mask[..., 0])
         keep = mask if self.carry is None else self.carry(mask)
         logits, stop = self.policy(torch.where(keep == 1, x, 0.0), mask)
         return self._choices(logits, mask), stop
@@ -251,6 +265,11 @@ class SequentialMask(TorchDistribution):
         stops = (1.0 - share) * (log_alive + log_stop).exp() + share / counts
         goes = (1.0 - share) * past.exp() + share * (counts - t - 1) / counts
         return (stops / here).log(), (goes / here).log(), past
+
+
+def _at(choice: Tensor, chosen: Tensor) -> Tensor:
+    """`log π` of what is chosen; 0 where nothing is."""
+    return torch.where(chosen == 1, choice, 0.0).sum(-1)
 
 
 def may_choose_rows(which: Tensor) -> bool:

@@ -1,6 +1,5 @@
-"""SUWR, fitted: its masks do not depend on what they hide, where LEX's with a constant imputer do."""
+"""SUWR, fitted: its masks do not depend on what they hide; LEX's with a constant imputer do."""
 
-import pytest
 import torch
 
 from lexppl.data import synthetic
@@ -63,3 +62,26 @@ def test_it_chooses_by_what_it_keeps():
     assert float(changed[~keeps].abs().max()) == 0.0
 
 
+def test_exploring_wears_no_policy_away():
+    """Where all is at random the policy learns nothing, and weight decay must not move it."""
+    after = []
+
+    def keep(epoch):
+        after.append(epoch.snapshot())
+        return len(after) == 4
+
+    # Two of forty epochs are at random.
+    training = {"epochs": 40, "batch_size": 50, "valid": None, "weight_decay": 0.1}
+    fit(suwr(11, **SMALL), ROWS, seed=0, progress=False, callbacks=[keep], **training)
+
+    def moves(part, first, last):
+        return [
+            not torch.equal(value, after[last][name])
+            for name, value in after[first].items()
+            if part in name
+        ]
+
+    assert len(moves("selector", 0, 1)) == 4
+    assert not any(moves("selector", 0, 1))
+    assert all(moves("selector", 1, 3))
+    assert all(moves("predictor", 0, 1))
