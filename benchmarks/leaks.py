@@ -49,11 +49,14 @@ SWITCHED = "switch"
 K: Mapping[str, int] = {"S1": 5, "S2": 5, "S3": 5, SWITCHED: 3}
 # λ of the REAL-X paper over the mean of the 11 entries: .05, .05, .1.
 REAL_X_PENALTY = {"S1": 0.05 / 11, "S2": 0.05 / 11, "S3": 0.1 / 11}
-SUWR_PENALTY = 0.01
+SUWR_PENALTY, SUWR_MOST = 0.01, 8
+OWN = {"suwr": {"batch_size": 100, "weight_decay": {"selector": 1e-4}}}
+"""Of an explainer's training: SUWR needs many steps more than it needs rows in each, and its policy
+hears little while most choices are at random, so that more decay would wear it away."""
 BY_HAND = ("truth", "random", "told", "twin", "no switch", "best two")
 OF_THE_SWITCH = ("truth", "random", "no switch", "l2x", "lex constant", "lex gaussian")
 LEARNED = ("l2x", "base_x", "real_x", "lex constant", "lex gaussian", "suwr")
-FEW = {"best two": 1_000, "suwr": 200}
+FEW = {"best two": 1_000, "suwr": 50}
 """Rows of the oracle's meter where a redraw is dear: all pairs, or 2^k calls for k kept."""
 CORRELATED = 500
 """Rows of it where hidden features are drawn given the kept ones."""
@@ -153,7 +156,7 @@ def system_of(name: str, problem: Problem, train: Dataset) -> System:
         factory = base_x if name == "base_x" else real_x
         return factory(size, classes=2, penalty=REAL_X_PENALTY[problem.name])
     if name == "suwr":
-        return suwr(size, classes=2, penalty=SUWR_PENALTY)
+        return suwr(size, classes=2, penalty=SUWR_PENALTY, most=SUWR_MOST)
     imputer = ConstantImputer(0.0)
     if name == "lex gaussian":
         correlated = problem.name == SWITCHED
@@ -219,6 +222,7 @@ def main() -> None:
         with records.run(run) as record:
             if explainer in LEARNED:
                 training = {"epochs": options.epochs, "batch_size": batch, "seed": seed}
+                training |= OWN.get(explainer, {})
                 with timed(record):
                     system = system_of(explainer, problem, train)
                     result = fit(system, train, valid=0.1, **training, progress=False)

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid, one_hot
 
 from lexppl.argument_checks import finite_float, int_between
+from lexppl.distributions.gradients import may_carry_gradient
 
 Policy = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 """From what is kept of rows `(…, *event)`, 0 elsewhere, and the mask so far `(…, G)`, to the logits
@@ -93,6 +94,7 @@ class SequentialMask(TorchDistribution):
                 raise ValueError(f"{name} must be a share from 0 to 1; it is {share!r}")
         self.explore, self.explore_stop = float(explore), float(explore_stop)
         self._event_dim = event_dim
+        self._last: tuple[Tensor, Tensor] | None = None
         batch, steps = x.shape[: x.dim() - event_dim], torch.Size((self.most, entries))
         super().__init__(batch, steps, validate_args=validate_args)
 
@@ -119,44 +121,53 @@ class SequentialMask(TorchDistribution):
     def sample(self, sample_shape: Any = ()) -> Tensor:
         """Draws of the sequence, `sample_shape + batch_shape + (T, G)`."""
         shape = torch.Size(sample_shape) + self.batch_shape
-        with torch.no_grad():
-            mask = self.x.new_zeros((*shape, self.entries))
-            going = self.x.new_ones(shape)
-            log_alive = self.x.new_zeros(shape)
-            steps = []
-            for t in range(self.most):
-                logits, stop = self._asked(mask)
-                log_stop, _, log_alive = self._stops(stop, log_alive, t)
-                going = going * (torch.rand_like(going) >= log_stop.exp())
-                # Gumbel's largest: a draw by the logits, of any leading dimensions.
-                noise = -torch.log(-torch.log(torch.rand_like(logits).clamp(1e-30, 1 - 1e-7)))
-                chosen = one_hot((self._choices(logits, mask) + noise).argmax(-1), self.entries)
-                step = chosen.to(mask.dtype) * going[..., None]
-                steps.append(step)
-                mask = mask + step
-            return torch.stack(steps, -2)
+        mask = self.x.new_zeros((*shape, self.entries))
+        going = self.x.new_ones(shape)
+        log_alive, total = self.x.new_zeros(shape), self.x.new_zeros(shape)
+        steps = []
+        for t in range(self.most):
+            choice, stop = self._next(mask, going == 1) if t > 0 else self._first(mask)
+            log_stop, log_go, log_alive = self._stops(stop, log_alive, t)
+            came, going = going == 1, going * (torch.rand_like(going) >= log_stop.exp())
+            # Gumbel's largest: a draw by the logits, of any leading dimensions.
+            noise = -torch.log(-torch.log(torch.rand_like(mask).clamp(1e-30, 1 - 1e-7)))
+            chosen = one_hot((choice + noise).argmax(-1), self.entries)
+            step = chosen.to(mask.dtype) * going[..., None]
+            each = torch.where(going == 1, _at(choice, step) + log_go, log_stop)
+            total = total + torch.where(came, each, 0.0)
+            steps.append(step)
+            mask = mask + step
+        drawn = torch.stack(steps, -2)
+        self._last = (drawn, total) if torch.is_grad_enabled() else None
+        return drawn
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """`log p` of sequences, `(…)`, in nats; −∞ of one that cannot be drawn."""
+        """`log p` of sequences, `(…)`, in nats; −∞ of one that cannot be drawn.
+
+        Of the last draw itself, where a gradient may be asked, it is what the policy said while it
+        was drawn, once: a step of training asks the policy no second time.
+        """
+        last, self._last = self._last, None
+        if last is not None and value is last[0] and torch.is_grad_enabled():
+            return last[1]
         shape = torch.broadcast_shapes(self.batch_shape, value.shape[:-2])
         value = value.expand(*shape, *self.event_shape)
-        after = value.cumsum(-2)
-        before = (after - value).movedim(-2, 0)
+        before = (value.cumsum(-2) - value).movedim(-2, 0)
         chosen, taken = value.movedim(-2, 0), value.sum(-1).movedim(-1, 0)
-        logits, stop = self._asked(before)
+        goes = taken == 1
+        comes = goes.to(torch.uint8).cumprod(0)[:-1] == 1
+        first, later = self._first(before[0]), self._next(before[1:], comes)
         log_alive = self.x.new_zeros(shape)
         total = torch.zeros_like(log_alive)
         over = torch.zeros_like(log_alive, dtype=torch.bool)
         wrong = (taken > 1).any(0)
         for t in range(self.most):
-            log_stop, log_go, log_alive = self._stops(stop[t], log_alive, t)
-            choice = self._choices(logits[t], before[t])
-            picked = torch.where(chosen[t] == 1, choice, 0.0).sum(-1)
-            goes = taken[t] == 1
-            wrong = wrong | (goes & over)
-            each = torch.where(goes, picked + log_go, log_stop)
+            choice, stop = first if t == 0 else (later[0][t - 1], later[1][t - 1])
+            log_stop, log_go, log_alive = self._stops(stop, log_alive, t)
+            wrong = wrong | (goes[t] & over)
+            each = torch.where(goes[t], _at(choice, chosen[t]) + log_go, log_stop)
             total = total + torch.where(over, 0.0, each)
-            over = over | ~goes
+            over = over | ~goes[t]
         return total.masked_fill(wrong, -torch.inf)
 
     def set_log_prob(self, mask: Tensor) -> Tensor:
@@ -187,8 +198,7 @@ class SequentialMask(TorchDistribution):
             part = torch.zeros_like(mask)
             if bits:
                 part = part.scatter_add(-1, kept[..., bits], own[..., bits])
-            logits, stop = self._asked(part)
-            choice = self._choices(logits, part)
+            choice, stop = self._asked(part, self._rows(part))
             full = (part == mask).all(-1) & (len(bits) == size)
             ends = torch.zeros_like(stop) if len(bits) == self.most else logsigmoid(stop)
             final = torch.where(full, reached[code] + ends, final)
@@ -200,10 +210,38 @@ class SequentialMask(TorchDistribution):
                 reached[other] = step if before is None else torch.logaddexp(before, step)
         return final.masked_fill(size > self.most, -torch.inf)
 
-    def _asked(self, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """The policy's answers to what a mask keeps: nothing else of x reaches it."""
+    def _asked(self, mask: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        """`log π` and the stop's logit, of the policy's answers to what a mask keeps: nothing else
+        of x reaches it."""
+        if self.explore == 1.0 and self.explore_stop == 1.0:
+            # All is at random. A network that is not asked has no gradient, where one of zeros
+            # would let an optimizer's weight decay wear it away before it has learned anything.
+            return self._choices(torch.zeros_like(mask), mask), torch.zeros_like(mask[..., 0])
         keep = mask if self.carry is None else self.carry(mask)
-        return self.policy(torch.where(keep == 1, self.x, 0.0), mask)
+        logits, stop = self.policy(torch.where(keep == 1, x, 0.0), mask)
+        return self._choices(logits, mask), stop
+
+    def _first(self, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """:meth:`_asked` before anything is kept: one row's answers, as all rows are alike."""
+        one = (1,) * (mask.dim() - 1)
+        event = self.x.shape[self.x.dim() - self._event_dim :]
+        return self._asked(mask.new_zeros((*one, self.entries)), self.x.new_zeros((*one, *event)))
+
+    def _next(self, mask: Tensor, comes: Tensor) -> tuple[Tensor, Tensor]:
+        """:meth:`_asked` of the rows that come to a step; zeros for those that have stopped, if
+        the host may know which they are."""
+        x = self._rows(mask)
+        if not may_choose_rows(comes):
+            return self._asked(mask, x)
+        at = comes.nonzero(as_tuple=True)
+        found = self._asked(mask[at], x[at])
+        choice, stop = (part.new_zeros((*comes.shape, *part.shape[1:])) for part in found)
+        return choice.index_put(at, found[0]), stop.index_put(at, found[1])
+
+    def _rows(self, mask: Tensor) -> Tensor:
+        """x at each of the masks."""
+        event = self.x.shape[self.x.dim() - self._event_dim :]
+        return self.x.expand(*mask.shape[:-1], *event)
 
     def _choices(self, logits: Tensor, mask: Tensor) -> Tensor:
         """`log π` of the entries that are left, −∞ of those that are not."""
@@ -227,6 +265,26 @@ class SequentialMask(TorchDistribution):
         stops = (1.0 - share) * (log_alive + log_stop).exp() + share / counts
         goes = (1.0 - share) * past.exp() + share * (counts - t - 1) / counts
         return (stops / here).log(), (goes / here).log(), past
+
+
+def _at(choice: Tensor, chosen: Tensor) -> Tensor:
+    """`log π` of what is chosen; 0 where nothing is."""
+    return torch.where(chosen == 1, choice, 0.0).sum(-1)
+
+
+def may_choose_rows(which: Tensor) -> bool:
+    """Whether a number of rows that depends on values costs no wait and is possible: of rows on
+    the CPU, outside `torch.vmap` and outside graphs, whose tensors have no values.
+
+    Args:
+        which: booleans, `(…)`.
+
+    Example:
+        >>> may_choose_rows(torch.tensor([True, False]))
+        True
+    """
+    plain = type(which) is Tensor and not may_carry_gradient(which)
+    return plain and which.device.type == "cpu" and which.dim() > 0
 
 
 class ChosenMask(dist.Delta):

@@ -2,12 +2,15 @@
 
 import itertools
 import math
+import sys
 
 import pytest
 import torch
 from scipy.stats import chi2
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from lexppl.distributions import ChosenMask, SequentialMask
+from lexppl.distributions.sequential_mask import may_choose_rows
 from lexppl.inference import LeaveOneOut, NestedIWAE, ScoreFunction
 from lexppl.inference.contexts import seeded
 from lexppl.models import (
@@ -166,6 +169,127 @@ def test_groups_are_kept_together():
         kept = grouping(steps.sum(-2))
         other = SequentialMask(asked, hidden_changed(x, kept, None), 2, carry=grouping)
         assert torch.equal(one.log_prob(steps), other.log_prob(steps))
+
+
+class Asked(torch.nn.Module):
+    """A policy, and the number of rows that it was asked for."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.rows = policy(), 0
+
+    def forward(self, kept, mask):
+        self.rows += mask.shape[:-1].numel()
+        return self.inner(kept, mask)
+
+
+@pytest.mark.parametrize("most", [1, 3, 4])
+def test_the_policy_is_asked_once_for_the_start_and_then_of_rows_that_go_on(most):
+    asked, x = Asked(), torch.stack([row(seed) for seed in range(40)])
+    with torch.no_grad(), seeded(6):
+        one = SequentialMask(asked, x, G, most)
+        steps = one.sample((5,))
+        at_draws, asked.rows = asked.rows, 0
+        one.log_prob(steps)
+    expected = 1 + int(steps.sum(-1)[..., :-1].sum())
+    assert at_draws == asked.rows == expected
+    assert most == 1 or expected < steps.shape[:-1].numel()
+
+
+@pytest.mark.parametrize(
+    ("options", "asked"),
+    [
+        ({"explore": 1.0, "explore_stop": 1.0}, False),
+        ({"explore": 1.0}, True),
+        ({"explore_stop": 1.0}, True),
+    ],
+)
+def test_where_all_is_at_random_the_policy_is_not_asked_and_has_no_gradient(options, asked):
+    network = Asked()
+    one = SequentialMask(network, row()[None], G, 3, **options)
+    with seeded(0):
+        steps = one.sample()
+    assert one.log_prob(steps).requires_grad == asked
+    assert one.log_prob(sequences()).requires_grad == asked
+    assert (network.rows > 0) == asked
+
+
+@EXPLORING
+def test_the_last_draw_has_the_probability_and_gradient_of_any_value(options):
+    x = torch.stack([row(seed) for seed in range(30)])
+    network = policy()
+    one = SequentialMask(network, x, G, 3, **options)
+    with seeded(8):
+        steps = one.sample((4,))
+    found = [one.log_prob(steps), one.log_prob(steps), one.log_prob(steps.clone())]
+    if options.get("explore") != 1.0:
+        weights = torch.linspace(0.5, 1.5, 30, dtype=torch.float64)
+        of = [torch.autograd.grad((f * weights).sum(), list(network.parameters())) for f in found]
+        for grads in of[1:]:
+            for grad, other in zip(of[0], grads, strict=True):
+                assert torch.allclose(grad, other, rtol=1e-9, atol=1e-10)
+    for other in found[1:]:
+        assert torch.allclose(found[0], other, rtol=0, atol=1e-12)
+
+
+def test_a_step_asks_the_policy_once_and_no_step_later_reads_what_it_said():
+    network = Asked()
+    one = SequentialMask(network, torch.stack([row(seed) for seed in range(40)]), G, 3)
+    with seeded(6):
+        steps = one.sample((5,))
+    rows = network.rows
+    before = one.log_prob(steps)
+    assert network.rows == rows
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter += 0.1
+    assert not torch.allclose(one.log_prob(steps), before)
+    with torch.no_grad(), seeded(6):
+        later = one.sample((5,))
+        before = one.log_prob(later)
+        for parameter in network.parameters():
+            parameter += 0.1
+        assert not torch.allclose(one.log_prob(later), before)
+
+
+@EXPLORING
+def test_rows_that_have_stopped_are_left_out_or_asked_with_the_others_to_the_same_end(
+    options, monkeypatch
+):
+    x, every = torch.stack([row(seed) for seed in range(30)]), sequences()
+    module = sys.modules[SequentialMask.__module__]
+
+    def found():
+        network = policy()
+        one = SequentialMask(network, x, G, 3, **options)
+        with seeded(7):
+            steps = one.sample((4,))
+        told = one.log_prob(torch.cat([steps.flatten(0, 1)[:60:2, None], every[:, None]]))
+        total = one.log_prob(steps).sum() + told[told.isfinite()].square().sum()
+        if total.requires_grad:
+            total.backward()
+        return steps, told, [p.grad for p in network.parameters()]
+
+    steps, told, grads = found()
+    monkeypatch.setattr(module, "may_choose_rows", lambda which: False)
+    all_steps, all_told, all_grads = found()
+    assert torch.equal(steps, all_steps)
+    assert torch.allclose(told, all_told, rtol=0, atol=1e-12)
+    for one, other in zip(grads, all_grads, strict=True):
+        if one is None or other is None:
+            assert one is other
+            continue
+        assert torch.allclose(one, other, rtol=1e-9, atol=1e-9)
+
+
+def test_rows_are_chosen_where_nothing_waits_for_them():
+    seen, some = [], torch.tensor([True, False])
+    torch.func.vmap(lambda one: seen.append(may_choose_rows(one)) or one)(some)
+    with FakeTensorMode() as mode:
+        seen.append(may_choose_rows(mode.from_tensor(some)))
+    seen += [may_choose_rows(some.to("meta")), may_choose_rows(some[0])]
+    assert seen == [False] * 4
+    assert may_choose_rows(some)
 
 
 def explainer(penalty=0.3):

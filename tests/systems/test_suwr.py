@@ -1,0 +1,87 @@
+"""SUWR, fitted: its masks do not depend on what they hide; LEX's with a constant imputer do."""
+
+import torch
+
+from lexppl.data import synthetic
+from lexppl.inference import fit
+from lexppl.inference.contexts import seeded
+from lexppl.models import ConstantImputer
+from lexppl.systems import lex, suwr
+
+ROWS = synthetic("S1", rows=300, seed=0)
+NEW = synthetic("S1", rows=400, seed=1).x
+OTHER = synthetic("S1", rows=400, seed=2).x
+SMALL = {"classes": 2, "hidden": (16,), "predictor_hidden": (16,)}
+
+
+def fitted(name):
+    if name == "suwr":
+        made = suwr(11, penalty=0.01, **SMALL)
+    else:
+        made = lex(11, k=4, folds=1, imputer=ConstantImputer(0.0), **SMALL)
+    result = fit(made, ROWS, valid=None, epochs=3, batch_size=50, seed=0, progress=False)
+    return result.model.eval().selector
+
+
+def of_masks(law, mask):
+    return law.set_log_prob(mask) if hasattr(law, "set_log_prob") else law.log_prob(mask)
+
+
+def change_of_the_law(selector):
+    """Of the log-probability of each row's mask, when the features that it hides are those of
+    another row."""
+    with torch.no_grad(), seeded(0):
+        drawn = selector(NEW).sample()
+        mask = drawn.sum(-2) if drawn.dim() > NEW.dim() else drawn
+        mixed = torch.where(mask == 1, NEW, OTHER)
+        before, after = of_masks(selector(NEW), mask), of_masks(selector(mixed), mask)
+    hides, tells = mask.sum(-1) < 11, mask.sum(-1) > 0
+    assert int(hides.sum()) > 200
+    assert int((hides & tells).sum()) > 100
+    return (after - before).abs()[hides]
+
+
+def test_its_masks_do_not_depend_on_what_they_hide():
+    assert float(change_of_the_law(fitted("suwr")).max()) == 0.0
+
+
+def test_those_of_lex_with_a_constant_imputer_do():
+    changed = change_of_the_law(fitted("lex"))
+    assert float((changed > 1e-3).float().mean()) > 0.9
+
+
+def test_it_chooses_by_what_it_keeps():
+    selector = fitted("suwr")
+    with torch.no_grad(), seeded(0):
+        mask = selector(NEW).sample().sum(-2)
+        moved = torch.where(mask == 1, OTHER, NEW)
+        changed = of_masks(selector(moved), mask) - of_masks(selector(NEW), mask)
+    keeps = mask.sum(-1) > 0
+    assert int(keeps.sum()) > 100
+    assert float((changed.abs() > 1e-4)[keeps].float().mean()) > 0.9
+    assert float(changed[~keeps].abs().max()) == 0.0
+
+
+def test_exploring_wears_no_policy_away():
+    """Where all is at random the policy learns nothing, and weight decay must not move it."""
+    after = []
+
+    def keep(epoch):
+        after.append(epoch.snapshot())
+        return len(after) == 4
+
+    # Two of forty epochs are at random.
+    training = {"epochs": 40, "batch_size": 50, "valid": None, "weight_decay": 0.1}
+    fit(suwr(11, **SMALL), ROWS, seed=0, progress=False, callbacks=[keep], **training)
+
+    def moves(part, first, last):
+        return [
+            not torch.equal(value, after[last][name])
+            for name, value in after[first].items()
+            if part in name
+        ]
+
+    assert len(moves("selector", 0, 1)) == 4
+    assert not any(moves("selector", 0, 1))
+    assert all(moves("selector", 1, 3))
+    assert all(moves("predictor", 0, 1))
