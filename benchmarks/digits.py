@@ -25,7 +25,7 @@ GRIDS = {
     "invase": (0.0001, 0.001),
     "base_x": (0.001, 0.003),
     "real_x": (0.002, 0.005, 0.01),
-    "lex": (0.01, 0.03),
+    "lex": (0.002, 0.005, 0.01),
     "lex_random": (0.002, 0.005, 0.01),
 }
 """λ in nats a pixel, of L2X k. The paper's λ = 5 of the mean over the pixels is .0064."""

@@ -44,6 +44,7 @@ IMPUTERS = (
     "mixture-data",
     "kmeans-data",
     "logistic-mixture",
+    "logistic-means",
     "vaeac",
 )
 NETWORKS = ("flat", "convolutional")

@@ -68,6 +68,9 @@ def result_fields(described: Mapping[str, Any]) -> dict[str, Any]:
         "event_shape": tuple(
             _read(described, "event_shape", _list_of(_is_count), "a list of sizes")
         ),
+        "unit_pixels": bool(
+            _read(described, "unit_pixels", is_flag, "true or false", optional=True)
+        ),
         "labels": _tuple(
             _read(described, "labels", _or_none(_are_labels), "a list of different numbers or null")
         ),

@@ -91,6 +91,7 @@ def _described(result: FitResult) -> dict[str, Any]:
         "numbers": {"model": _numbers_of(result.models), "guide": _numbers_of(result.guides)},
         "objective": _objective(result.objective),
         "event_shape": list(result.event_shape),
+        "unit_pixels": result.unit_pixels,
         "labels": None if result.labels is None else list(result.labels),
         "entry_names": None if result.entry_names is None else list(result.entry_names),
         "feature_names": None if result.feature_names is None else list(result.feature_names),

@@ -196,6 +196,34 @@ def test_images_of_another_size_are_refused_before_any_work():
         fit(lex(convolutional(), classes=2, k=1), (torch.zeros(9, 1, 9, 9), Y[:9]), **FIT)
 
 
+@pytest.mark.parametrize("make", [convolutional, flat])
+def test_images_of_another_size_are_refused_in_one_line_and_no_trace_of_shapes(make):
+    with pytest.raises(ValueError) as refused:
+        fit(lex(make(), classes=2, k=1), (torch.zeros(9, 1, 9, 9), Y[:9]), **FIT)
+    told = str(refused.value)
+    assert "takes images (N, 1, 8, 8); it is given" in told and "\n" not in told
+
+
+def test_images_of_another_scale_than_those_of_the_fit_are_refused(tmp_path):
+    result = fit(lex(flat(), classes=2, k=1), (X, Y), **FIT)
+    save(result, tmp_path / "explainer")
+    for fitted in (result, load(tmp_path / "explainer")):
+        assert fitted.unit_pixels
+        with pytest.raises(ValueError, match=r"in \[0, 1\], as in fit.* Divide by 255"):
+            explain(fitted, X[:2] * 255)
+        with pytest.raises(ValueError, match=r"in \[0, 1\], as in fit; they go from -1 to "):
+            explain(fitted, torch.where(X[:2] > 0.5, X[:2], -1.0))
+        # A little noise is no other scale.
+        assert explain(fitted, X[:2] + 0.1, draws=2) is not None
+
+
+def test_images_of_any_scale_are_taken_where_those_of_the_fit_are_of_another():
+    x = X * 2 - 1
+    result = fit(lex(flat(), classes=2, k=1), (x, Y), **FIT)
+    assert not result.unit_pixels
+    assert explain(result, 3 * x[:2], draws=2) is not None
+
+
 # Judges.
 
 SHORT = {"epochs": 20, "batch_size": 20, "learning_rate": 2e-2, "progress": False}

@@ -234,10 +234,30 @@ def test_wrong_architectures(call, message):
         call()
 
 
-def test_longer_rows_are_refused_by_the_fit_s_first_step(architecture, data):
+def test_longer_rows_are_refused_by_the_fit_in_one_line(architecture, data):
     longer = torch.cat([data.x, data.x[:, :1]], 1)
-    with pytest.raises(ValueError, match="the selector takes texts"):
+    with pytest.raises(ValueError, match="the selector takes texts") as refused:
         trained(l2x(architecture, classes=2, k=1), longer, data.y, epochs=1)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("make", [l2x, meed])
+def test_rows_that_are_no_texts_are_refused_by_fit_and_by_explain(make, architecture, data, box):
+    given = (box.predictor,) if make is meed else ()
+    result = trained(make(architecture, *given, classes=2, k=1), data.x, data.y, epochs=1)
+    empty, unknown = data.x[:3].clone(), data.x[:3].clone()
+    empty[1] = 0.0
+    unknown[2, 0] = len(data.vocabulary)
+    longer = torch.cat([data.x[:3], data.x[:3]], 1)
+    for x, message in (
+        (empty, "^row 1 is a text without words$"),
+        (unknown, f"whole and from 0 to {len(data.vocabulary) - 1}; there is "),
+        (longer, f"x must have {data.length} features, as in fit; it has {2 * data.length}"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            explain(result, x)
+    with pytest.raises(ValueError, match=r"^rows to learn from: row 1 is a text without words$"):
+        trained(make(architecture, *given, classes=2, k=1), empty, data.y[:3], valid=None, epochs=1)
 
 
 def test_hidden_words_that_are_halved_are_refused(architecture, data):

@@ -231,10 +231,10 @@ def _check_words(
             raise ValueError(f"{where} is a text without words; leave the row out of the table")
         if len(words) > length and options.keep_words is None:
             longer = sum(len(one) > length for one in rows.values())
+            others = f", as have {longer - 1:,} others" if longer > 1 else ""
             raise ValueError(
-                f"{where} has {len(words):,} words, more than {length}, as have {longer - 1} "
-                "others: give --keep-words start or end to keep that end of a longer text, or "
-                "another --length"
+                f"{where} has {len(words):,} words, more than {length}{others}: give "
+                "--keep-words start or end to keep that end of a longer text, or another --length"
             )
         seen = words[-length:] if options.keep_words == "end" else words[:length]
         if known.isdisjoint(seen):

@@ -11,6 +11,7 @@ from lexppl.inference.training.collapse import collapse, mask_marginals
 from lexppl.inference.training.loop import TrainingLoop
 from lexppl.inference.training.response_checks import holds_labels
 from lexppl.inference.training.result import FitResult, History
+from lexppl.inference.training.row_checks import are_unit_pixels
 from lexppl.inference.training.rows.row_weights import GIVEN, WeightedRows
 
 WATCHED_ROWS = 1000
@@ -48,6 +49,8 @@ def result_of(
     y = None
     if not isinstance(rows, LoadedRows) and len(rows.columns) > 1:
         y = rows.columns[1]
+    event_shape = tuple(batch[0].shape[1:])
+    seen = batch[0] if isinstance(rows, LoadedRows) else rows.columns[0]
     labels = None
     if y is not None and holds_labels(models[0], y):
         labels = tuple(y.unique().tolist())
@@ -64,7 +67,8 @@ def result_of(
         best_valid=loop.best_valid,
         collapse=found,
         interrupted=loop.interrupted,
-        event_shape=tuple(batch[0].shape[1:]),
+        event_shape=event_shape,
+        unit_pixels=are_unit_pixels(seen, event_shape),
         labels=labels,
         seed=seed,
         modules=list(finished),

@@ -17,6 +17,7 @@ from lexppl.inference.replicates.replicate_hyperparameters import replicate_hype
 from lexppl.inference.training.compiled.record import CompiledSteps
 from lexppl.inference.training.fit_arguments import check_alike
 from lexppl.inference.training.response_checks import likelihood_of, refuse_responses
+from lexppl.inference.training.row_checks import refuse_other_scale, refuse_unlike
 from lexppl.summary import Summarised, Summary, counted, in_range, parts_of, short, some_of
 
 FEW_STEPS = 100
@@ -74,6 +75,8 @@ class FitResult(Summarised):
             moved nothing of the replicate.
         ended: why the fit ended before its epochs were over, where such steps ended it; else None.
         compiled: how the steps were computed, where `fit(compile=…)` asked for graphs; else None.
+        unit_pixels: whether x were images with all pixels in [0, 1], so that others are refused; of
+            files of before not.
     """
 
     models: list[Any]
@@ -99,6 +102,7 @@ class FitResult(Summarised):
     compiled: CompiledSteps | None = None
     skipped_steps: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=int))
     ended: str | None = None
+    unit_pixels: bool = False
 
     def __post_init__(self) -> None:
         if not len(self.skipped_steps):
@@ -319,8 +323,9 @@ class FitResult(Summarised):
 
         Raises:
             ValueError: another number of features, another type or device than the model's, values
-                that are not finite, no rows, a label not seen in the fit, responses that the
-                program's likelihood cannot have.
+                that are not finite, no rows, images of another scale, texts without words or with
+                numbers of no word, a label not seen in the fit, responses that the program's
+                likelihood cannot have.
             TypeError: rows or responses that are no tensors.
         """
         for name, given in (("x", x), ("y", y)):
@@ -347,6 +352,9 @@ class FitResult(Summarised):
             check_alike(x, weight)
         if not bool(x.isfinite().all()):
             raise ValueError("x must be finite; it has NaN or infinite values")
+        if self.unit_pixels:
+            refuse_other_scale(x)
+        refuse_unlike(model, x)
         if y is None:
             return
         if len(y) != len(x):

@@ -23,6 +23,7 @@ from lexppl.inference.training.fit_arguments import check_alike
 from lexppl.inference.training.preparation import floating_type
 from lexppl.inference.training.response_checks import holds_labels, refuse_responses
 from lexppl.inference.training.result import FitResult, History
+from lexppl.inference.training.row_checks import are_unit_pixels
 from lexppl.summary import counted
 
 READ = ("model", "train", "inference", "seed", "distributed", "progress", "valid")
@@ -99,6 +100,7 @@ def sampled_fit(model: Any, train: Data, inference: Any, *, seed: int, progress:
     warn_of(record)
     chains = drawn.chains
     none = np.zeros((0, chains))
+    event_shape = tuple(rows.columns[0].shape[1:])
     return FitResult(
         models=[drawn.model] * chains,
         guides=drawn.guides(),
@@ -108,7 +110,8 @@ def sampled_fit(model: Any, train: Data, inference: Any, *, seed: int, progress:
         best_valid=np.full(chains, np.nan),
         collapse=[None] * chains,
         interrupted=False,
-        event_shape=tuple(rows.columns[0].shape[1:]),
+        event_shape=event_shape,
+        unit_pixels=are_unit_pixels(rows.columns[0], event_shape),
         labels=tuple(y.unique().tolist()) if y is not None and holds_labels(program, y) else None,
         seed=seed,
         entry_names=getattr(train, "entry_names", None),

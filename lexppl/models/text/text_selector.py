@@ -11,7 +11,7 @@ from torch.nn.functional import dropout, relu
 
 from lexppl.argument_checks import fraction, int_at_least
 from lexppl.configured import Configured
-from lexppl.models.text.embedding import PADDING, WordEmbedding
+from lexppl.models.text.embedding import PADDING, WordEmbedding, check_words
 
 
 class TextSelector(Configured, nn.Module):
@@ -99,6 +99,25 @@ class TextSelector(Configured, nn.Module):
     def possible_entries(self, x: Tensor) -> Tensor:
         """Which places of a text are words, `(N, T)`."""
         return x[..., : self.length] != PADDING
+
+    def check_rows(self, x: Tensor) -> None:
+        """Refuse rows that are no texts, before anything is shown beside them.
+
+        Args:
+            x: `(N, T)`.
+
+        Raises:
+            ValueError: texts of another length, numbers of no word, a text of padding alone.
+        """
+        if x.dim() != 2 or x.shape[-1] != self.length:
+            raise ValueError(
+                f"the selector takes texts (N, {self.length}) of word numbers; it is given "
+                f"{tuple(x.shape)}"
+            )
+        check_words(x, self.vocabulary_size)
+        empty = (x == PADDING).all(-1)
+        if bool(empty.any()):
+            raise ValueError(f"row {int(empty.int().argmax())} is a text without words")
 
     def forward(self, x: Tensor) -> Tensor:
         if x.dim() != 2 or x.shape[-1] != self.length + self.shown:
