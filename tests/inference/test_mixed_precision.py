@@ -1,25 +1,30 @@
 """Products in bf16: of layers that learn and of nothing else, and fits as good as in float32."""
 
 import re
+import shutil
 from copy import deepcopy
 from functools import partial
 
 import numpy as np
+import pyro
 import pyro.distributions as dist
 import pytest
 import torch
 from pyro.infer import NUTS
 from pyro.infer.autoguide import AutoNormal
+from pyro.nn import PyroModule
 from torch import nn
 from torch.nn.functional import linear
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from lexppl.effects import mask_particles
 from lexppl.inference import REBAR, Enumerate, LeaveOneOut, annealed, fit
 from lexppl.inference.contexts import seeded
 from lexppl.inference.training.checkpoints.checkpoints import Checkpoints
+from lexppl.inference.training.compiled.agreement import disagreement
 from lexppl.inference.training.mixed_precision import MixedPrecision, refuse_rounded_away
-from lexppl.inference.training.step import TrainingStep
+from lexppl.inference.training.step import TermGradients, TrainingStep
 from lexppl.models import (
     LEX,
     MLP,
@@ -115,6 +120,18 @@ def test_the_mean_of_a_response_is_in_the_bias_and_is_kept():
             theirs = layer(x).float()
     assert float((ours - whole).abs().max()) < 0.02
     assert float((theirs - whole).abs().max()) > 0.2
+
+
+class OfRows(PyroModule):
+    """Labels by a network of the rows."""
+
+    def __init__(self):
+        super().__init__()
+        self.network = MLP(4, 3, (16,), seed=0)
+
+    def forward(self, x, y=None):
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            return pyro.sample("y", dist.Categorical(logits=self.network(x)), obs=y)
 
 
 def explainer(selector=BernoulliSelector, seed=0):
@@ -318,6 +335,26 @@ def test_a_graph_has_the_same_bits():
     eager, graph = fitted(False), fitted("graph")
     assert graph.compiled.traced > 0 and not graph.compiled.reasons
     assert (eager.history.train == graph.history.train).all()
+
+
+def test_a_compiled_gradient_may_be_the_next_number_of_bf16_and_no_other():
+    def gap(gradient, rounded, loss=1.0):
+        ours = TermGradients(torch.ones(1), [torch.tensor([1.0, 0.5])])
+        return disagreement(ours, TermGradients(torch.tensor([loss]), [gradient]), rounded=rounded)
+
+    following = torch.tensor([1.0 + 2.0**-7, 0.5])
+    assert gap(following, BF16) <= 1.0 < gap(following, None)
+    assert gap(torch.tensor([1.0 + 2.0**-6, 0.5]), BF16) > 1.0
+    assert gap(following, BF16, loss=1.0 + 2.0**-7) > 1.0
+
+
+@pytest.mark.complete
+@pytest.mark.skipif(not shutil.which("g++") and not shutil.which("clang++"), reason="no compiler")
+def test_a_compiled_step_is_held_against_the_program():
+    """A program of one network, as compiling takes a while."""
+    result = fit(OfRows(), (X, Y), compile=True, **{**FIT, "epochs": 8}, **MIXED)
+    assert result.compiled.compiled > 5
+    assert not result.compiled.reasons
 
 
 def test_a_checkpoint_is_of_one_precision(tmp_path):

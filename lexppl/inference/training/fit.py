@@ -265,8 +265,8 @@ def fit(
         epochs = int_at_least("epochs", epochs)
     batch_size = int_at_least("batch_size", batch_size)
     check_numbers(replicates, folds, patience, clip_norm)
-    compiled = compiled_terms(compile)
     precision = check_precision(precision)
+    compiled = compiled_terms(compile, precision)
     rate: float | Schedule | None = None
     rate_is_default = learning_rate is None and optimizer is None
     by_part = not isinstance(weight_decay, int | float)

@@ -88,13 +88,14 @@ class MixedPrecision:
 
 def _is_rounded(layer: nn.Module, weights: Collection[int]) -> bool:
     """Whether a layer's product is one that can be taken from it, and its weight is learned."""
-    kind = type(layer)
+    kind: Any = type(layer)
     if isinstance(layer, nn.Linear):
         own = kind.forward is nn.Linear.forward
     elif isinstance(layer, CONVOLUTIONS):
-        own = any(kind._conv_forward is one._conv_forward for one in CONVOLUTIONS)  # type: ignore[union-attr]
-        # Another padding copies values, and sums their gradients.
-        own = own and layer.padding_mode == "zeros"
+        # Another padding than zeros copies values, and sums their gradients.
+        own = layer.padding_mode == "zeros" and any(
+            kind._conv_forward is one._conv_forward for one in CONVOLUTIONS
+        )
     else:
         return False
     return own and id(layer._parameters.get("weight")) in weights
