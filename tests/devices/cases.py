@@ -356,9 +356,15 @@ def fits() -> Iterator[tuple[str, Case]]:
         "decay by part": {"weight_decay": {"selector": 1e-3, "predictor": 0.0}},
         "SGD": {"optimizer": partial(torch.optim.SGD, lr=0.1)},
         "mini-batches": {"batch_size": 10},
+        "products in bf16": {"precision": "bf16-mixed"},
     }
     for name, options in told.items():
         yield name, Case(small, (X, LABELS), options)
+    mixed = {"precision": "bf16-mixed"}
+    for method in ("real_x", "l2x", "fastshap", "senn"):
+        yield f"{method} with products in bf16", Case(_system(method), (X, LABELS), mixed)
+    convolved = _system("lex", images(), classes=2)
+    yield "images with products in bf16", Case(convolved, (PIXELS, BINARY), mixed)
     decays = {"selector": (1e-3, 1e-2, 0.0)}
     yield "decay by replicate", Case(small, (X, LABELS), {"weight_decay": decays}, (3,))
     yield "bootstrap", Case(small, (X, LABELS), {"bootstrap": 2}, (1,))

@@ -14,8 +14,10 @@ from lexppl.inference.contexts import program_settings
 from lexppl.inference.predictive import FittedProgram
 from lexppl.inference.replicates.replicate_rows import batch_rows
 from lexppl.inference.training import step as steps
+from lexppl.inference.training.compiled.traced_term import graph_inputs
 from lexppl.inference.training.loop import TrainingLoop
 from lexppl.inference.training.rows.row_weights import batches_with_weights
+from lexppl.inference.training.rows.step_rows import StepRows
 from tests.devices.value_free import ValueFree
 from tests.devices.watched_operations import watched
 
@@ -103,6 +105,7 @@ def _certify(
         _run(step, rows, loop.batch_size)
         with watched(like.device) as operations:
             _run(step, rows, loop.batch_size)
+            _give_graphs(step, rows, loop.batch_size)
         runner.template.eval()
         with torch.no_grad():
             _validate(step, rows, loop.batch_size)
@@ -118,6 +121,16 @@ def _certify(
 def _run(step: steps.TrainingStep, rows: Any, size: int) -> None:
     batch, weights = next(batches_with_weights(rows, size, shuffle=True))
     step.run(batch, weights, batch_rows(rows, batch), MIDWAY)
+
+
+def _give_graphs(step: steps.TrainingStep, rows: Any, size: int) -> None:
+    """What each step hands to the graphs of `fit(compile=True)`."""
+    batch, weights = next(batches_with_weights(rows, size, shuffle=False))
+    given = StepRows(batch, weights, batch_rows(rows, batch), MIDWAY)
+    for moved in step.terms:
+        moving = moved.term.objective.at(MIDWAY).moving
+        for one in graph_inputs(step, given, {} if moving is None else moving.numbers):
+            assert one.device.type == batch[0].device.type
 
 
 def _validate(step: steps.TrainingStep, rows: Any, size: int) -> None:

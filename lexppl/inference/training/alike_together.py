@@ -55,7 +55,7 @@ def _is_alike(template: TrainingModules, term: LossTerm, args: tuple[Any, ...], 
         ):
             loss = template(term, term.objective, args)
         found.append(_gradients(loss, moved))
-    return disagreement(*found) <= 1.0
+    return disagreement(found[0], found[1]) <= 1.0
 
 
 def _gradients(loss: torch.Tensor, moved: list[torch.nn.Parameter]) -> TermGradients:

@@ -14,7 +14,6 @@ from torch.optim.lr_scheduler import LRScheduler
 from lexppl.argument_checks import int_at_least
 from lexppl.inference.batches import Data, LoadedRows
 from lexppl.inference.contexts import program_settings, seeded
-from lexppl.inference.objective.refusals import refuse_uncovered_latents
 from lexppl.inference.posterior.automatic_guides import guide_kind
 from lexppl.inference.replicates.replicate_rows import (
     ReplicateData,
@@ -23,7 +22,7 @@ from lexppl.inference.replicates.replicate_rows import (
 )
 from lexppl.inference.replicates.replicates import Replicates
 from lexppl.inference.schedules import Linear, Schedule, at
-from lexppl.inference.stages import OptimizerFactory, Stage, TrainingModules
+from lexppl.inference.stages import OptimizerFactory, Stage
 from lexppl.inference.system import System
 from lexppl.inference.training.checkpoints.checkpoints import Checkpoints, KeptStates
 from lexppl.inference.training.checkpoints.fit_identity import identity_of
@@ -40,12 +39,18 @@ from lexppl.inference.training.fit_arguments import (
     replicates_asked_for,
 )
 from lexppl.inference.training.loop import Callback, TrainingLoop
+from lexppl.inference.training.mixed_precision import (
+    Precision,
+    check_precision,
+    refuse_unmixed,
+)
 from lexppl.inference.training.preparation import (
     builder_of,
     copies_of,
     guides_of,
     own_folds,
     set_up_guides,
+    type_learned,
     with_guides,
 )
 from lexppl.inference.training.progress import Progress, check_progress
@@ -64,7 +69,6 @@ from lexppl.inference.training.settled import warn_if_moving
 from lexppl.inference.training.skipped_steps import report_skipped
 from lexppl.inference.training.usual_epochs import usual_epochs
 from lexppl.inference.training.weight_decay import Decay, decays_by_parameter
-from lexppl.weights_drawn_first import weights_with_priors
 
 Model = nn.Module | System | Callable[[], nn.Module]
 """A program, a published system, or a function that builds a program."""
@@ -105,6 +109,7 @@ def fit(
     callbacks: Iterable[Callback] = (),
     checkpoint: str | Path | Checkpoints | None = None,
     compile: bool | Backend = False,
+    precision: Precision | None = None,
     distributed: Any = None,
     progress: Progress = True,
 ) -> FitResult:
@@ -213,6 +218,11 @@ def fit(
             against the program from the first on; what cannot be compiled is run as it is, and a
             warning and `FitResult.compiled` say why. A callback must not change the program
             meanwhile. Resumed from a checkpoint, a compiled fit is the same to rounding.
+        precision: "bf16-mixed" to let linear layers and convolutions that are learned round the
+            factors of their products to bf16, for wide networks on processors and GPUs with units
+            for it; weights, all that the bound sums, validation and the fitted model stay float32
+            (:class:`~lexppl.inference.training.mixed_precision.MixedPrecision`). None for the
+            model's own.
         distributed: whether processes that `torchrun` has started share the fit: each learns from
             its part of every batch, and together they do what one does with the whole batch, but
             that each has draws of its own. Each is given the same rows and arguments and comes to
@@ -256,7 +266,8 @@ def fit(
         epochs = int_at_least("epochs", epochs)
     batch_size = int_at_least("batch_size", batch_size)
     check_numbers(replicates, folds, patience, clip_norm)
-    compiled = compiled_terms(compile)
+    precision = check_precision(precision)
+    compiled = compiled_terms(compile, precision)
     rate: float | Schedule | None = None
     rate_is_default = learning_rate is None and optimizer is None
     by_part = not isinstance(weight_decay, int | float)
@@ -291,7 +302,9 @@ def fit(
         given = [guide] if stages is None or callable(stages) else guides_of(stages)
         set_up_guides(given, models, train)
         copies = copies_of(builders, replicates, given, folds)
-        dtype = _type_learned(copies[0])
+        dtype = type_learned(copies[0])
+        if precision is not None:
+            refuse_unmixed(copies[0], dtype)
         decays = None
         if by_part:
             decays = decays_by_parameter(weight_decay, copies[0], replicates, WEIGHT_DECAY)
@@ -338,6 +351,7 @@ def fit(
                 kept,
                 compiled,
                 processes,
+                precision,
             )
             plan = [
                 (
@@ -364,18 +378,6 @@ def fit(
         if is_posterior:
             warn_if_moving(result)
     return result
-
-
-def _type_learned(modules: TrainingModules) -> torch.dtype:
-    """The floating type of what is learned."""
-    learned = next((p for p in modules.parameters() if p.requires_grad), None)
-    if learned is None:
-        program = modules.stages[-1].terms[0].model
-        refuse_uncovered_latents(
-            weights_with_priors(program) if isinstance(program, nn.Module) else []
-        )
-        raise ValueError("there is nothing to learn: no parameter of the model requires a gradient")
-    return learned.dtype
 
 
 def _names(train: Data | ReplicateData, kind: str) -> Any:

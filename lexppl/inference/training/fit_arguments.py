@@ -2,11 +2,13 @@
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from lexppl.argument_checks import int_at_least
 from lexppl.inference.replicates.replicate_rows import ReplicateData
 from lexppl.inference.training.compiled.compiled_terms import BACKENDS, CompiledTerms
+from lexppl.inference.training.mixed_precision import Precision
 from lexppl.inference.training.rows.row_weights import weights_by_replicate
 
 
@@ -87,11 +89,11 @@ def check_numbers(
         raise ValueError(f"clip_norm must be positive; it is {clip_norm}")
 
 
-def compiled_terms(asked: Any) -> CompiledTerms | None:
+def compiled_terms(asked: Any, precision: Precision | None = None) -> CompiledTerms | None:
     """What finds a fit's gradients by graphs; None where nobody asks for it.
 
     Args:
-        asked: as it is given to `fit`.
+        asked, precision: as they are given to `fit`.
 
     Raises:
         ValueError: neither True nor False nor a backend.
@@ -102,11 +104,12 @@ def compiled_terms(asked: Any) -> CompiledTerms | None:
     """
     if asked is False:
         return None
+    rounded = None if precision is None else torch.bfloat16
     if asked is True:
-        return CompiledTerms("inductor")
+        return CompiledTerms("inductor", rounded)
     if asked not in BACKENDS:
         raise ValueError(f"compile must be True, False or one of {list(BACKENDS)}; it is {asked!r}")
-    return CompiledTerms(asked)
+    return CompiledTerms(asked, rounded)
 
 
 def check_alike(x: Tensor, parameter: Tensor) -> None:

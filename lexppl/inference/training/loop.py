@@ -18,7 +18,7 @@ from lexppl.inference.plain_calls import PlainCalls
 from lexppl.inference.replicates.replicate_rows import Rows, batch_rows, of_replicate
 from lexppl.inference.replicates.replicates import Replicates, weighing
 from lexppl.inference.runs_together import RunsTogether
-from lexppl.inference.schedules import Linear, Schedule
+from lexppl.inference.schedules import Schedule
 from lexppl.inference.stages import LossTerm, OptimizerFactory, Stage, TrainingModules
 from lexppl.inference.training.alike_together import alike_together
 from lexppl.inference.training.best_states import BestStates
@@ -30,6 +30,11 @@ from lexppl.inference.training.distributed.distributed_rows import Dealt, refuse
 from lexppl.inference.training.distributed.distributed_step import OwnDraws, shared_step
 from lexppl.inference.training.epoch_loss import EpochLoss
 from lexppl.inference.training.first_look import FirstLook, runs_alike_plainly
+from lexppl.inference.training.mixed_precision import (
+    Precision,
+    products_of,
+    refuse_rounded_away,
+)
 from lexppl.inference.training.progress import Progress, epochs_shown
 from lexppl.inference.training.rows.row_weights import (
     TrainingRows,
@@ -38,6 +43,7 @@ from lexppl.inference.training.rows.row_weights import (
     refuse_unweighted,
 )
 from lexppl.inference.training.skipped_steps import SkippedSteps
+from lexppl.inference.training.stage_rates import rate_of
 from lexppl.inference.training.step import MovedTerm, TrainingStep, shifted
 from lexppl.inference.training.weight_decay import (
     PartDecay,
@@ -65,9 +71,6 @@ class Epoch:
 
 CONTROL_RATE = 1e-2
 """Adam's rate for what is tuned on the gradient's variance."""
-GUIDES_RATE = Linear(1e-2, 5e-4, begin=0.5)
-"""Adam's where guides alone learn and nobody chooses: at a tenth of it a normal guide of a few
-hundred weights has hardly moved after 600 steps."""
 
 Callback = Callable[[Epoch], bool | None]
 """Called after each epoch; True ends the fit with the best state so far."""
@@ -100,6 +103,8 @@ class TrainingLoop:
     """Finds gradients by graphs; None where the programs themselves are run."""
     processes: Processes | None = None
     """Those that share the rows of each batch; None for one by itself."""
+    precision: Precision | None = None
+    """Of the steps' products; None for the model's own."""
     interrupted: bool = False
     records: list[tuple[np.ndarray, np.ndarray, int, float]] = field(default_factory=list)
 
@@ -219,7 +224,7 @@ class TrainingLoop:
             by_replicate=self.rows.by_replicate,
             plain_calls=self._plain_calls,
             together=self._together,
-            rate=self._rate_of(stage),
+            rate=rate_of(stage, self.learning_rate, self.rate_is_default),
             clip_norm=self.clip_norm,
             part_decay=part_decay,
             compiled=self.compiled,
@@ -231,6 +236,7 @@ class TrainingLoop:
                 terms=len(stage.terms),
                 seed=self.seed,
             ),
+            products=products_of(self.precision, runner.template, names),
         )
 
     def _each(self, work: Callable[[], T]) -> T:
@@ -282,6 +288,8 @@ class TrainingLoop:
             with self.runner.replicate(replicate) as template:
                 rows = of_replicate(self.rows, batch, replicate)
                 of_rows = None if weights is None else weights[replicate]
+                if self.precision is not None:
+                    refuse_rounded_away(rows[0], template)
                 spared |= self._check(template, stage, rows, of_rows)
                 with seeded(self.seed, self.rows.device):
                     plain = [program for program in plain if runs_alike_plainly(program, rows)]
@@ -330,15 +338,6 @@ class TrainingLoop:
                     "features that the model gives probability zero"
                 )
         return spared
-
-    def _rate_of(self, stage: Stage) -> float | Schedule | None:
-        """The learning rate of a stage; None where its optimizer has one of its own."""
-        if stage.learning_rate is None:
-            if stage.optimizer is not None:
-                return None
-            alone = self.rate_is_default and stage.learns_guides_alone
-            return GUIDES_RATE if alone else self.learning_rate
-        return stage.learning_rate if self.rate_is_default else self.learning_rate
 
     def _epoch(self, step: TrainingStep, epoch: int, epochs: int) -> np.ndarray:
         """One pass over the rows; the mean loss by replicate."""

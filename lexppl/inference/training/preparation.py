@@ -13,6 +13,7 @@ from torch import nn
 from lexppl.inference.annealed import annealed
 from lexppl.inference.batches import Data
 from lexppl.inference.contexts import keep_parameters_local
+from lexppl.inference.objective.refusals import refuse_uncovered_latents
 from lexppl.inference.posterior.automatic_guides import GuideKind, set_up
 from lexppl.inference.posterior.global_latents import latents_of, refuse_none
 from lexppl.inference.pyro_objectives import as_objective
@@ -25,6 +26,7 @@ from lexppl.inference.training.cross_fitting import (
     learned_predictors,
     refuse_cross_fitted,
 )
+from lexppl.weights_drawn_first import weights_with_priors
 
 Builder = tuple[Callable[[], Sequence[Stage]], bool]
 """What builds the stages, and whether each call builds new modules."""
@@ -201,6 +203,25 @@ def with_guides(builder: Builder, kind: GuideKind | None, train: Data) -> Builde
         ]
 
     return build, anew
+
+
+def type_learned(modules: TrainingModules) -> torch.dtype:
+    """The floating type of what is learned.
+
+    Args:
+        modules: of a replicate.
+
+    Raises:
+        ValueError: nothing is, by its latents where priors alone are left to learn.
+    """
+    learned = next((p for p in modules.parameters() if p.requires_grad), None)
+    if learned is None:
+        program = modules.stages[-1].terms[0].model
+        refuse_uncovered_latents(
+            weights_with_priors(program) if isinstance(program, nn.Module) else []
+        )
+        raise ValueError("there is nothing to learn: no parameter of the model requires a gradient")
+    return learned.dtype
 
 
 def floating_type(modules: Sequence[nn.Module]) -> torch.dtype:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -76,6 +76,7 @@ class TrainingStep:
         compiled: finds a term's gradients by graphs, given the step, the term and the rows; None
             for the program itself.
         shared: what adds the processes' shares of a batch up; None for one process.
+        products: entered while a program is run, for the precision of its layers' products.
     """
 
     runner: Replicates
@@ -92,6 +93,7 @@ class TrainingStep:
     part_decay: PartDecay | None = None
     compiled: Callable[["TrainingStep", MovedTerm, StepRows], TermGradients] | None = None
     shared: SharedStep | None = None
+    products: AbstractContextManager[Any] = field(default_factory=nullcontext)
 
     def __post_init__(self) -> None:
         tuners = [] if self.tuner is None else [self.tuner]
@@ -159,6 +161,7 @@ class TrainingStep:
             runner.moving_only({*moved.learned, *moved.controls}),
             self.plain_calls,
             self.together if self.together else nullcontext(),
+            self.products,
             MiniBatch(self.rows, rows.size, moved.plate),
             shifted(term),
         ):

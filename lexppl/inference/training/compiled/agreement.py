@@ -12,6 +12,7 @@ def disagreement(
     eager: TermGradients,
     graph: TermGradients,
     others: Iterable[tuple[Tensor, Tensor]] = (),
+    rounded: torch.dtype | None = None,
 ) -> float:
     """The largest difference between two losses or gradients of a step, in units of what rounding
     may make of it; above 1 they differ.
@@ -27,6 +28,7 @@ def disagreement(
         eager: by the program.
         graph: by its graph, with the same draws.
         others: more pairs, such as running statistics; each is judged by itself.
+        rounded: the type that products give gradients back in; None for that of the gradients.
 
     Example:
         >>> one = TermGradients(torch.ones(1), [torch.tensor([1.0, 2.0]), None])
@@ -43,11 +45,11 @@ def disagreement(
         if [one is None for one in ours] != [one is None for one in theirs]:
             return float("inf")
         present = [a for a in ours if a is not None], [b for b in theirs if b is not None]
-        worst = max(worst, _worst(*present))
+        worst = max(worst, _worst(*present, 0.0 if rounded is None else torch.finfo(rounded).eps))
     return max([worst, *(_worst([a], [b]) for a, b in others)])
 
 
-def _worst(ours: Sequence[Tensor], theirs: Sequence[Tensor]) -> float:
+def _worst(ours: Sequence[Tensor], theirs: Sequence[Tensor], more: float = 0.0) -> float:
     """The largest of one list of tensors."""
     pairs = [(a, b) for a, b in zip(ours, theirs, strict=True) if a.numel()]
     if not pairs:
@@ -59,7 +61,7 @@ def _worst(ours: Sequence[Tensor], theirs: Sequence[Tensor]) -> float:
     precision = torch.finfo(pairs[0][0].dtype).eps
     sizes = torch.stack([a.nan_to_num(0.0, 0.0, 0.0).abs().max() for a, _ in pairs])
     gaps = torch.stack([_gap(a, b) for a, b in pairs])
-    allowed = precision**0.5 * sizes + 100 * precision * sizes.max()
+    allowed = (precision**0.5 + more) * sizes + 100 * precision * sizes.max()
     ratios = torch.where(gaps == 0, 0.0, gaps / allowed)
     return float(ratios.nan_to_num(nan=float("inf")).max())
 

@@ -2,8 +2,9 @@
 
 import warnings
 from collections import Counter
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 import torch
@@ -29,6 +30,11 @@ MOST_GRAPHS = 8
 MOST_MISSES = 3
 """Checks in a row that a graph may fail. One may: a compiled probability differs in its last digit,
 and a draw that falls between the two is another one."""
+
+
+OPTIONS: Mapping[str, Any] = MappingProxyType({"fallback_random": True, "triton.cudagraphs": False})
+"""Of inductor: torch's own random numbers; and no CUDA graphs, whatever TORCHINDUCTOR_CUDAGRAPHS
+says, as these write the next step's losses and gradients over those of this one."""
 
 
 @dataclass
@@ -68,10 +74,11 @@ class CompiledTerms:
 
     Args:
         backend: "inductor" compiles graphs, "graph" runs them as they were traced.
+        rounded: the type that layers round the factors of products to; None where they do not.
     """
 
-    def __init__(self, backend: Backend) -> None:
-        self.backend = backend
+    def __init__(self, backend: Backend, rounded: torch.dtype | None = None) -> None:
+        self.backend, self._rounded = backend, rounded
         self._terms: dict[int, _OfTerm] = {}
         self._counts: Counter[str] = Counter()
         self._reasons: list[str] = []
@@ -200,7 +207,8 @@ class CompiledTerms:
         try:
             inputs = graph_inputs(step, rows, moving.numbers)
             by_graph = graph.traced.gradients(graph.run, inputs)
-            gap = disagreement(found, by_graph, zip(after, moving_buffers, strict=True))
+            others = zip(after, moving_buffers, strict=True)
+            gap = disagreement(found, by_graph, others, self._rounded)
         except Exception as error:
             gap, why = float("inf"), f"its graph fails, {_line(error)}"
             graph.misses = MOST_MISSES
@@ -241,9 +249,7 @@ def _compiled(graph: GraphModule, inputs: list[Any]) -> Callable[..., Any]:
     from torch import _inductor  # noqa: PLC0415 - seconds to load, for those who compile
 
     with torch.no_grad():
-        run: Callable[..., Any] = _inductor.compile(
-            graph, inputs, options={"fallback_random": True}
-        )
+        run: Callable[..., Any] = _inductor.compile(graph, inputs, options=dict(OPTIONS))
     return run
 
 

@@ -77,8 +77,9 @@ def graph_inputs(step: TrainingStep, rows: StepRows, numbers: Mapping[str, float
     runner = step.runner
     own = [*runner.parameters.values(), *runner.buffers.values()]
     like = own[0]
-    # Of the parameters' type, as a number takes that of the tensor that it multiplies.
-    given = [torch.tensor(n, dtype=like.dtype, device=like.device) for n in numbers.values()]
+    # Of the parameters' type, as a number takes that of the tensor that it multiplies; filled in on
+    # the device, which a copy from the host would wait for.
+    given = [torch.full((), n, dtype=like.dtype, device=like.device) for n in numbers.values()]
     weights = [] if rows.weights is None else [rows.weights]
     return [*own, *rows.batch, *weights, *given]
 

@@ -1,0 +1,203 @@
+"""Training with the products of layers in bf16, and all else in the model's own precision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Literal, Self, get_args
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear
+
+Precision = Literal["bf16-mixed"]
+PRECISIONS: tuple[Precision, ...] = get_args(Precision)
+
+CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+MOST_ROUNDED = 0.02
+"""Of a column's standard deviation, that rounding it may take (root mean square)."""
+
+
+def check_precision(asked: Any) -> Precision | None:
+    """A precision that `fit` has.
+
+    Args:
+        asked: as it is given to `fit`.
+
+    Raises:
+        ValueError: neither None nor one of :data:`PRECISIONS`.
+
+    Example:
+        >>> check_precision("bf16-mixed"), check_precision(None)
+        ('bf16-mixed', None)
+    """
+    if asked is None:
+        return None
+    if isinstance(asked, str) and asked in PRECISIONS:
+        return "bf16-mixed"
+    raise ValueError(
+        f"precision must be None or one of {list(PRECISIONS)}; it is {asked!r}. None is the "
+        "model's own: model.double() and rows of float64 make that float64"
+    )
+
+
+class MixedPrecision:
+    """Let learned layers round the factors of their products to bf16 while this context is entered.
+
+    A linear layer or convolution with weight W and bias b then gives
+
+        y = float32(bf16(W) · bf16(x)) + b,
+
+    the product summed in float32 within a processor's or GPU's own unit and given back in bf16, as
+    under `torch.autocast`; its gradient likewise. What leaves a layer is float32 again, and so are
+    weights, biases, activations, normalisation, everything that the bound sums, the gradients of
+    the weights and the optimizer's moments: no bf16 number reaches a distribution. Unlike
+    `torch.autocast` the bias is added in float32, as that of a last layer may be the mean of a
+    response, of which bf16 would keep eight bits.
+
+    Layers with weights that are not learned, such as those of a given model, are left as they are,
+    and so are layers of other kinds and products that a program makes itself.
+
+    Args:
+        modules: the programs.
+        learned: names of the parameters that are learned.
+
+    Example:
+        >>> layer = nn.Linear(2, 1)
+        >>> _ = nn.init.ones_(layer.weight), nn.init.constant_(layer.bias, 1000.25)
+        >>> with torch.no_grad(), MixedPrecision(layer, ["weight"]):
+        ...     layer(torch.tensor([[2.0, 1.0009765625]]))
+        tensor([[1003.2500]])
+    """
+
+    def __init__(self, modules: nn.Module, learned: Collection[str]) -> None:
+        own = dict(modules.named_parameters())
+        weights = {id(own[name]) for name in learned if name in own}
+        self.layers = [part for part in modules.modules() if _is_rounded(part, weights)]
+        self._placed = [(vars(layer), *_product_of(layer)) for layer in self.layers]
+
+    def __enter__(self) -> Self:
+        for held, name, product in self._placed:
+            held[name] = product
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for held, name, _product in self._placed:
+            del held[name]
+
+
+def _is_rounded(layer: nn.Module, weights: Collection[int]) -> bool:
+    """Whether a layer's product is one that can be taken from it, and its weight is learned."""
+    kind: Any = type(layer)
+    if isinstance(layer, nn.Linear):
+        own = kind.forward is nn.Linear.forward
+    elif isinstance(layer, CONVOLUTIONS):
+        # Another padding than zeros copies values, and sums their gradients.
+        own = layer.padding_mode == "zeros" and any(
+            kind._conv_forward is one._conv_forward for one in CONVOLUTIONS
+        )
+    else:
+        return False
+    return own and id(layer._parameters.get("weight")) in weights
+
+
+def _product_of(layer: nn.Module) -> tuple[str, Callable[..., Tensor]]:
+    """The method of a layer that makes its product, and what stands for it."""
+    if isinstance(layer, nn.Linear):
+
+        def whole(x: Tensor) -> Tensor:
+            made = linear(_rounded(x), _rounded(layer.weight)).to(x.dtype)
+            return made if layer.bias is None else made + layer.bias
+
+        return "forward", whole
+    convolution: Any = layer
+    inner: Callable[..., Tensor] = type(convolution)._conv_forward
+
+    def part(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        made = inner(convolution, _rounded(x), _rounded(weight), None).to(x.dtype)
+        places = [1] * len(convolution.kernel_size)
+        return made if bias is None else made + bias.reshape(-1, *places)
+
+    return "_conv_forward", part
+
+
+def _rounded(tensor: Tensor) -> Tensor:
+    return tensor.to(torch.bfloat16)
+
+
+def products_of(
+    precision: Precision | None, modules: nn.Module, learned: Collection[str]
+) -> AbstractContextManager[Any]:
+    """What a stage's steps run their programs in.
+
+    Args:
+        precision: as `fit` has it.
+        modules, learned: as :class:`MixedPrecision` takes them, of the stage.
+
+    Example:
+        >>> type(products_of(None, nn.Linear(2, 1), ["weight"])).__name__
+        'nullcontext'
+    """
+    return nullcontext() if precision is None else MixedPrecision(modules, learned)
+
+
+def refuse_unmixed(modules: nn.Module, dtype: torch.dtype) -> None:
+    """Refuse a fit that has nothing to gain from rounded products, or too much to lose.
+
+    Args:
+        modules: the programs, before the first step.
+        dtype: of what is learned.
+
+    Raises:
+        ValueError: parameters that are not float32; no linear layer or convolution that is learned.
+
+    Example:
+        >>> refuse_unmixed(nn.Linear(2, 1), torch.float32)
+    """
+    if dtype != torch.float32:
+        raise ValueError(
+            f"precision='bf16-mixed' keeps weights and sums in float32, and the model is {dtype}: "
+            "leave precision out, or give model.float() and rows of float32"
+        )
+    learned = [name for name, one in modules.named_parameters() if one.requires_grad]
+    if not MixedPrecision(modules, learned).layers:
+        raise ValueError(
+            "precision='bf16-mixed' rounds the products of linear layers and convolutions that "
+            "are learned by gradients, and there is none here (trees, estimators, given models "
+            "and weights with priors have none): leave precision out"
+        )
+
+
+def refuse_rounded_away(x: Tensor, modules: nn.Module) -> None:
+    """Refuse columns of a table of which bf16 would lose too much: of 2023, 2024 and 2025 it makes
+    2024 each time.
+
+    Rows whose values are read from a table of embeddings, as words are, make no product.
+
+    Args:
+        x: a batch `(B, D)`; rows of other shapes are not looked at.
+        modules: the programs.
+
+    Raises:
+        ValueError: naming the columns.
+
+    Example:
+        >>> refuse_rounded_away(torch.randn(100, 3), nn.Linear(3, 1))
+        >>> refuse_rounded_away(2000.0 + torch.arange(24.0).reshape(-1, 1), nn.Linear(1, 1))
+        Traceback (most recent call last):
+        ...
+        ValueError: precision='bf16-mixed' has 8 bits of a number, which of columns [0] of x ...
+    """
+    embedded = any(isinstance(part, nn.Embedding | nn.EmbeddingBag) for part in modules.modules())
+    if x.dim() != 2 or not x.is_floating_point() or embedded:
+        return
+    rows = x.detach()
+    lost = (_rounded(rows).to(x.dtype) - rows).square().mean(0).sqrt()
+    spread = rows.std(0, correction=0)
+    places = (lost > MOST_ROUNDED * spread).logical_and(spread > 0).nonzero().flatten().tolist()
+    if places:
+        raise ValueError(
+            f"precision='bf16-mixed' has 8 bits of a number, which of columns {places[:8]} of x "
+            "keep too little of what tells rows apart: subtract each column's mean and divide by "
+            "its standard deviation first, or leave precision out"
+        )
