@@ -45,6 +45,7 @@ def test_chains_are_chains_in_all_that_is_written(table, capsys):
     assert "chains of NUTS" in told.err
     page = (table.parent / "out" / "report.html").read_text()
     assert "chains of NUTS" in page and "holds 95 % of its posterior" in page
+    assert "a Gibbs posterior" in page and "nats for each feature kept counts beside" in page
     assert "agreement" not in page.split("How to read this")[0]
     ranked = pd.read_csv(table.parent / "out" / "importance.csv", index_col="feature")
     assert "r_hat" in ranked and "agreement" not in ranked
@@ -108,3 +109,8 @@ def test_every_name_has_what_it_names():
     assert all(callable(_guide(name)) for name in GUIDES)
     assert set(INFERENCES) >= NEED_BAYES
     assert all("prior" in METHODS[name].parameters for name in WITH_PRIOR)
+
+
+def test_a_posterior_without_a_penalty_is_none_of_gibbs(table):
+    assert explained(table, "--inference", "nuts", "--penalty", "0") == 0
+    assert "a Gibbs posterior" not in (table.parent / "out" / "report.html").read_text()

@@ -93,6 +93,10 @@ def model_of(
     return model.double().eval()
 
 
+def of_rows():
+    return model_of(imputer=MarginalImputer(REFERENCE))
+
+
 def linear_model(weights, imputer=None, logits=None):
     return LEX(
         BernoulliSelector(Fixed([0.0] * len(weights) if logits is None else logits)),
@@ -174,13 +178,38 @@ def test_gains_are_the_expectation_over_masks(case):
     model = model_of(**options)
     exact = enumerated(model, X, y, imputations)
     result = result_of(model)
-    assert largest_z(result, exact, X, y, masks=4, imputations=imputations) < limit(12)
+    own = {"reference": getattr(model.imputer, "reference", None)}
+    assert largest_z(result, exact, X, y, masks=4, imputations=imputations, **own) < limit(12)
     # Another selector is told apart, and so is another number of imputations.
     other = enumerated(model_of(**{**options, "logits": (0.3, 2.0, -1.5)}), X, y, imputations)
-    assert largest_z(result, other, X, y, masks=4, imputations=imputations) > 2 * limit(12)
+    assert largest_z(result, other, X, y, masks=4, imputations=imputations, **own) > 2 * limit(12)
     if imputations > 1:
         one = enumerated(model, X, y, 1)
-        assert largest_z(result, one, X, y, masks=200, imputations=2) > 2 * limit(12)
+        assert largest_z(result, one, X, y, masks=200, imputations=2, **own) > 2 * limit(12)
+
+
+def test_hidden_values_are_those_of_the_judged_rows():
+    model = model_of(imputer=MarginalImputer(REFERENCE))
+    of_the_judged = enumerated(model_of(imputer=MarginalImputer(X)), X, LABELS)
+    result = result_of(model)
+    assert largest_z(result, of_the_judged, X, LABELS, masks=20) < limit(12)
+    assert largest_z(result, enumerated(model, X, LABELS), X, LABELS, masks=20) > 2 * limit(12)
+    assert torch.equal(model.imputer.reference, REFERENCE)
+    own = feature_gains(result, X, LABELS, seed=3, reference=X.numpy()).gains
+    assert torch.equal(own, feature_gains(result, X, LABELS, seed=3).gains)
+
+
+def test_noise_gains_exactly_nothing_over_the_orders_of_its_values():
+    model = model_of()
+    found = {"judged": [], "others": []}
+    for order in itertools.permutations(range(4)):
+        x = X.clone()
+        x[:, 2] = X[list(order), 2]
+        for name, rows in (("judged", x), ("others", REFERENCE)):
+            model.imputer = MarginalImputer(rows)
+            found[name].append(enumerated(model, x, LABELS)[:, 2].mean())
+    assert abs(torch.stack(found["judged"]).mean()) < 1e-12
+    assert abs(torch.stack(found["others"]).mean()) > 1e-2
 
 
 def test_an_entry_of_a_grouping_is_its_columns():
@@ -394,6 +423,39 @@ def test_on_rows_that_a_predictor_remembers_noise_is_found():
     assert seen["found"].all() and (seen["gain"] > 0.3).all()
     held_out = gain_table(feature_gains(result, x[200:], y[200:]))
     assert not held_out["found"].any()
+
+
+class Surest(nn.Module):
+    """A Bernoulli logit that is far from 0 at values that were learned, whatever y was there."""
+
+    def __init__(self, learned):
+        super().__init__()
+        self.register_buffer("learned", learned)
+
+    def forward(self, x):
+        near = (x[..., None, :] - self.learned).abs().amin(-2) < 1e-9
+        return (torch.sin(50.0 * x) * (0.2 + 2.0 * near)).sum(-1, keepdim=True)
+
+
+def test_values_that_were_learned_do_not_make_noise_gain():
+    """Share of nulls with p < .05 in tables of noise, hidden behind values of either kind."""
+    generator = torch.Generator().manual_seed(0)
+    learned = torch.randn(200, 4, generator=generator).double()
+    predictor = Predictor(Surest(learned), BernoulliLikelihood())
+    model = LEX(
+        BernoulliSelector(Fixed([0.0] * 4)), MarginalImputer(learned), predictor
+    ).double()
+    result = result_of(model, event_shape=(4,))
+    p = {"judged": [], "learned": []}
+    for seed in range(40):
+        x = torch.randn(60, 4, generator=generator).double()
+        y = torch.randint(2, (60,), generator=generator).double()
+        for name, rows in (("judged", None), ("learned", learned)):
+            gains = feature_gains(result, x, y, masks=20, seed=seed, reference=rows)
+            p[name].extend(gain_table(gains)["p"])
+    false = {name: int((np.array(values) < 0.05).sum()) for name, values in p.items()}
+    assert binom.sf(false["judged"] - 1, 160, 0.05) > FAILURE
+    assert binom.sf(false["learned"] - 1, 160, 0.05) < FAILURE
 
 
 def simulated(fits, rows, of_rows, of_fits, of_both, features=4000):
@@ -655,6 +717,10 @@ def test_masks_that_are_hard_are_taken_whatever_they_say():
         (model_of(), None, {"imputations": 0}, "imputations must be a whole number"),
         (model_of(), None, {"seed": -1}, "seed must be a whole number of at least 0"),
         (model_of(), None, {"entry_names": ["a"]}, "entry_names must be 3 names"),
+        (model_of(), None, {"reference": X}, "the programs have none: leave it out"),
+        (of_rows(), None, {"reference": X[:, :2]}, r"rows of shape \(3,\), as x; it has shape \(4, 2"),
+        (of_rows(), None, {"reference": X[:0]}, r"it has shape \(0, 3\)"),
+        (of_rows(), None, {"x": X[:1], "y": LABELS[:1]}, "one row would be its own reference"),
     ],
 )
 def test_what_has_no_gain_is_refused(model, guide, options, words):

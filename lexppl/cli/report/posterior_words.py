@@ -41,6 +41,17 @@ def draws_text(findings: ReportData) -> str:
     return f"by {result.sampler.name}, {count} draws"
 
 
+def _of_penalty(penalty: object) -> str:
+    """That the penalty counts in the posterior, where there is one."""
+    if not isinstance(penalty, float) or penalty == 0.0:
+        return ""
+    return (
+        f"It is a Gibbs posterior (Bissiri, Holmes & Walker 2016): the penalty of {penalty:.3g} "
+        "nats for each feature kept counts beside the rows' likelihood, and another penalty would "
+        "give another posterior. "
+    )
+
+
 def reading_of_posterior(findings: ReportData) -> str:
     """How to read intervals and their last column, of a posterior."""
     plan, result = findings.plan, findings.result
@@ -58,6 +69,7 @@ def reading_of_posterior(findings: ReportData) -> str:
         f"{draws_text(findings)}. "
         f"The interval beside the {findings.kind.label} holds 95 % of its posterior, for these "
         "held-out rows: how sure the rows of the fit, and the prior, leave one of it. "
+        f"{_of_penalty(plan.penalty)}"
     )
     if "r_hat" in findings.ranking:
         known = result.sampler.summary if result.sampler is not None else None

@@ -1,0 +1,82 @@
+"""Imputers that take hidden features from rows, and other rows put in the place of theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Protocol, Self, runtime_checkable
+
+from torch import Tensor, nn
+
+__all__ = ["TakesRows", "taking_rows", "taking_rows_from"]
+
+
+@runtime_checkable
+class TakesRows(Protocol):
+    """An imputer whose hidden features are those of reference rows, such as
+    :class:`lexppl.models.MarginalImputer`."""
+
+    reference: Tensor
+
+    def with_reference(self, reference: Tensor) -> Self:
+        """The same imputer with other reference rows, `(N, *event)`."""
+
+
+def taking_rows(modules: Iterable[object]) -> list[nn.Module]:
+    """The imputers within modules that take hidden features from rows, each once."""
+    found = {
+        id(part): part
+        for whole in modules
+        if isinstance(whole, nn.Module)
+        for part in whole.modules()
+        if isinstance(part, TakesRows)
+    }
+    return list(found.values())
+
+
+@contextmanager
+def taking_rows_from(reference: Tensor, modules: Iterable[object]) -> Iterator[None]:
+    """Inside, imputers that take hidden features from rows take them from these.
+
+    Args:
+        reference: rows `(N, *event)`, of the imputers' type and device.
+        modules: programs; what is no module is passed over. A module that is itself such an imputer
+            has no holder, and stays as it is.
+
+    Raises:
+        ValueError: rows of another shape than the imputers'.
+
+    Example:
+        >>> import torch
+        >>> from lexppl.models import MarginalImputer
+        >>> program = nn.ModuleDict({"imputer": MarginalImputer(torch.zeros(1, 2))})
+        >>> with taking_rows_from(torch.ones(1, 2), [program]):
+        ...     program["imputer"].reference
+        tensor([[1., 1.]])
+        >>> program["imputer"].reference
+        tensor([[0., 0.]])
+    """
+    programs = [module for module in modules if isinstance(module, nn.Module)]
+    others: dict[int, nn.Module] = {}
+    for imputer in taking_rows(programs):
+        own = imputer.reference.shape[1:]
+        if reference.shape[1:] != own:
+            raise ValueError(
+                f"reference must have rows of shape {tuple(own)}, as those of "
+                f"{type(imputer).__name__}; it has shape {tuple(reference.shape)}"
+            )
+        others[id(imputer)] = imputer.with_reference(reference)  # type: ignore[operator]
+    held = [
+        (holder, name, child)
+        for program in programs
+        for holder in list(program.modules())
+        for name, child in holder.named_children()
+        if id(child) in others
+    ]
+    try:
+        for holder, name, child in held:
+            setattr(holder, name, others[id(child)])
+        yield
+    finally:
+        for holder, name, child in held:
+            setattr(holder, name, child)
