@@ -16,7 +16,8 @@ from lexppl.distributions.gradients import may_carry_gradient
 
 Policy = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 """From what is kept of rows `(…, *event)`, 0 elsewhere, and the mask so far `(…, G)`, to the logits
-of the next entry `(…, G)` and of stopping `(…)`."""
+of the next entry `(…, G)` and of stopping `(…)`. It is asked row by row: of one row for the start,
+and then, on the CPU, of those that go on."""
 
 
 class SequentialMask(TorchDistribution):
@@ -94,7 +95,7 @@ class SequentialMask(TorchDistribution):
                 raise ValueError(f"{name} must be a share from 0 to 1; it is {share!r}")
         self.explore, self.explore_stop = float(explore), float(explore_stop)
         self._event_dim = event_dim
-        self._last: tuple[Tensor, Tensor] | None = None
+        self._last: tuple[Tensor, int, Tensor] | None = None
         batch, steps = x.shape[: x.dim() - event_dim], torch.Size((self.most, entries))
         super().__init__(batch, steps, validate_args=validate_args)
 
@@ -138,7 +139,7 @@ class SequentialMask(TorchDistribution):
             steps.append(step)
             mask = mask + step
         drawn = torch.stack(steps, -2)
-        self._last = (drawn, total) if torch.is_grad_enabled() else None
+        self._last = (drawn, drawn._version, total) if torch.is_grad_enabled() else None
         return drawn
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -149,7 +150,9 @@ class SequentialMask(TorchDistribution):
         """
         last, self._last = self._last, None
         if last is not None and value is last[0] and torch.is_grad_enabled():
-            return last[1]
+            _, version, said = last
+            if value._version == version:
+                return said
         shape = torch.broadcast_shapes(self.batch_shape, value.shape[:-2])
         value = value.expand(*shape, *self.event_shape)
         before = (value.cumsum(-2) - value).movedim(-2, 0)

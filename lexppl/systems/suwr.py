@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
+from lexppl.argument_checks import fraction
 from lexppl.inference import LeaveOneOut, LossTerm, NestedIWAE, Stage, System
 from lexppl.inference.schedules import Linear
 from lexppl.models.architectures import Architecture
@@ -32,6 +33,8 @@ def suwr(
     most: int | None = None,
     samples: int = 4,
     explore: bool = True,
+    exploring: float = EXPLORING,
+    rising: float = RISE,
     grouping: Grouping | None = None,
     imputer: nn.Module | None = None,
     hidden: Sequence[int] = (100, 100, 100),
@@ -49,6 +52,12 @@ def suwr(
     Its schedule, stretched from its 1,000 epochs to those of the fit: for 50 epochs choices and
     stops are uniform and λ is 0; then λ rises to its value over 50 more, and exploration falls by
     .995 an epoch from 1, to .05 of the choices and .1 of the stops. There is none after training.
+    Where all is at random the policy learns nothing, and weight decay leaves it as it is.
+
+    A fit of fewer steps than its 10,000 needs longer shares. What one entry more is worth to a
+    predictor that has learned little is less than λ, so that the policy learns to keep nothing,
+    and then nothing more is learned: on S1, in 3,600 steps, so it ended with the published shares,
+    and with `exploring=.2, rising=.2` it did not.
 
     Deviations: the stop is drawn with the choices and both are scored among `samples` sequences of
     a row, where the paper sums over stops along one sequence and scores the choices without a
@@ -65,6 +74,8 @@ def suwr(
         most: the most entries kept (its budget); all of them if None.
         samples: sequences averaged a row and step, at least 2.
         explore: whether it explores; False for λ and the law itself from the start.
+        exploring: share of the fit in which all is at random and λ is 0.
+        rising: share of it after that in which λ rises.
         grouping: which features an entry keeps.
         imputer: of the predictor's hidden features, 0 if None. The policy sees 0 in their places.
         hidden: widths of the hidden layers of the policy.
@@ -73,7 +84,8 @@ def suwr(
             are fitted.
 
     Raises:
-        ValueError: an architecture; fewer than two classes, λ < 0, a budget outside 1 … G.
+        ValueError: an architecture; fewer than two classes, λ < 0, a budget outside 1 … G, shares
+            outside (0, 1) or of more than 1 together.
 
     Example:
         >>> (stage,) = suwr(11, classes=2).build()
@@ -86,12 +98,19 @@ def suwr(
             f"{type(features).__name__} has rows of another shape: give a number of features"
         )
     entries = mask_entries(features, grouping)
+    exploring = fraction("exploring", exploring, of="the fit", zero=True)
+    rising = fraction("rising", rising, of="the fit", one=True)
+    if exploring + rising > 1.0:
+        raise ValueError(
+            "exploring and rising are shares of one fit, one after the other, and together at most "
+            f"1; they are {exploring!r} and {rising!r}"
+        )
 
     def build() -> list[Stage]:
         policy = StepPolicy(MLP(features + entries, entries + 1, hidden))
         least, least_stop = (LEAST, LEAST_STOP) if explore else (None, None)
         selector = SequentialSelector(
-            policy, entries, most, least, least_stop, EXPLORING, grouping=grouping
+            policy, entries, most, least, least_stop, exploring, grouping=grouping
         )
         model = SequentialLEX(
             selector,
@@ -101,8 +120,8 @@ def suwr(
             grouping,
         )
         explainer_with_prior(model, prior)
-        rising = Linear(0.0, 1.0, EXPLORING, EXPLORING + RISE) if explore else 1.0
-        objective = NestedIWAE(1, samples=samples, estimator=LeaveOneOut(), penalty=rising)
+        rise = Linear(0.0, 1.0, exploring, min(exploring + rising, 1.0)) if explore else 1.0
+        objective = NestedIWAE(1, samples=samples, estimator=LeaveOneOut(), penalty=rise)
         return [Stage([LossTerm(model, objective)])]
 
     published = {"epochs": 1000, "batch_size": 1000, "learning_rate": 1e-3, "weight_decay": 1e-4}

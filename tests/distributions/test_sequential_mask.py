@@ -244,6 +244,10 @@ def test_a_step_asks_the_policy_once_and_no_step_later_reads_what_it_said():
         for parameter in network.parameters():
             parameter += 0.1
     assert not torch.allclose(one.log_prob(steps), before)
+    with seeded(6):
+        changed = one.sample((5,))
+    changed.zero_()
+    assert torch.allclose(one.log_prob(changed), one.log_prob(torch.zeros_like(steps)))
     with torch.no_grad(), seeded(6):
         later = one.sample((5,))
         before = one.log_prob(later)

@@ -1,10 +1,12 @@
 """SUWR, fitted: its masks do not depend on what they hide; LEX's with a constant imputer do."""
 
+import pytest
 import torch
 
 from lexppl.data import synthetic
 from lexppl.inference import fit
 from lexppl.inference.contexts import seeded
+from lexppl.inference.schedules import Linear
 from lexppl.models import ConstantImputer
 from lexppl.systems import lex, suwr
 
@@ -85,3 +87,25 @@ def test_exploring_wears_no_policy_away():
     assert not any(moves("selector", 0, 1))
     assert all(moves("selector", 1, 3))
     assert all(moves("predictor", 0, 1))
+
+
+@pytest.mark.parametrize(("shares", "end"), [({}, 0.1), ({"exploring": 0.2, "rising": 0.3}, 0.5)])
+def test_its_shares_of_the_fit(shares, end):
+    (stage,) = suwr(11, classes=2, **shares).build()
+    (term,) = stage.terms
+    start = shares.get("exploring", 0.05)
+    assert term.model.selector.explore_from == start
+    assert term.objective.penalty == Linear(0.0, 1.0, start, end)
+
+
+@pytest.mark.parametrize(
+    ("shares", "message"),
+    [
+        ({"exploring": 1.0}, r"exploring must be a share of the fit in \[0, 1\)"),
+        ({"rising": 0.0}, r"rising must be a share of the fit in \(0, 1\]"),
+        ({"exploring": 0.6, "rising": 0.5}, "together at most 1; they are 0.6 and 0.5"),
+    ],
+)
+def test_shares_that_are_no_part_of_a_fit_are_refused(shares, message):
+    with pytest.raises(ValueError, match=message):
+        suwr(11, classes=2, **shares)
