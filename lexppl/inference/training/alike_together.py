@@ -45,17 +45,17 @@ def _is_alike(template: TrainingModules, term: LossTerm, args: tuple[Any, ...], 
         return False
     learned = set(template.learned_by(term))
     moved = [value for name, value in template.named_parameters() if name in learned]
-    found = []
-    for programs in ([], [term.model]):
+
+    def run(*together: Program) -> TermGradients:
         with (
             seeded(seed, args[0].device),
             program_settings(validate=False),
-            RunsTogether(programs),
+            RunsTogether(together),
             shifted(term),
         ):
-            loss = template(term, term.objective, args)
-        found.append(_gradients(loss, moved))
-    return disagreement(found[0], found[1]) <= 1.0
+            return _gradients(template(term, term.objective, args), moved)
+
+    return disagreement(run(), run(term.model)) <= 1.0
 
 
 def _gradients(loss: torch.Tensor, moved: list[torch.nn.Parameter]) -> TermGradients:
