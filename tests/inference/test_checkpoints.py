@@ -521,7 +521,7 @@ def test_a_full_disk_loses_no_earlier_state_and_no_fit(tmp_path, monkeypatch):
     (warning,) = (str(one.message) for one in told if one.category is CheckpointWarning)
     assert warning == (
         f"the state after 2 epochs cannot be written: No space left on device; {tmp_path} holds "
-        "that after 1, and the fit goes on without"
+        "that after 1 epoch, and the fit goes on without"
     )
     assert states(tmp_path) == ["state-000002"]
     monkeypatch.undo()

@@ -371,6 +371,19 @@ def test_compiled_steps_are_the_programs_to_rounding(gaps):
     assert sys.modules["torch._inductor.config"].fallback_random is bool(before)
 
 
+def test_no_cuda_graph_is_made_of_a_step(monkeypatch):
+    """Whatever the environment says: it would write over losses that an epoch keeps."""
+    from torch import _inductor
+
+    given = []
+    monkeypatch.setattr(_inductor, "compile", lambda graph, inputs, options: given.append(options))
+    with _inductor.config.patch({"triton.cudagraphs": True}):
+        compiled_terms._compiled(None, [])
+    (options,) = given
+    assert options["triton.cudagraphs"] is False
+    assert set(options) <= set(_inductor.list_options())
+
+
 def test_what_processes_tune_together_is_run_as_it_is():
     step = SimpleNamespace(shared=object(), evaluate=lambda moved, rows, objective: "by itself")
     term = LossTerm(Program(), NestedIWAE(2))

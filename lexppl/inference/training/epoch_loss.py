@@ -1,6 +1,7 @@
 """The training loss of an epoch, added up after it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -36,6 +37,20 @@ class EpochLoss:
 
     def __len__(self) -> int:
         return len(self._steps)
+
+    def state(self) -> dict[str, Any]:
+        """What the steps have put down, to be put back by :meth:`restore`."""
+        losses = [torch.stack(list(of_terms)) for of_terms, _ in self._steps]
+        return {"losses": torch.stack(losses), "sizes": [size for _, size in self._steps]}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Put back what steps of the same terms have put down.
+
+        Args:
+            state: of one step or more.
+        """
+        steps = zip(state["losses"], state["sizes"], strict=True)
+        self._steps = [(list(of_terms), size) for of_terms, size in steps]
 
     def steps(self) -> Tensor:
         """The loss of each step, `(T, R)`, in nats a row."""

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
@@ -43,7 +43,7 @@ from lexppl.inference.training.rows.row_weights import (
     refuse_unweighted,
 )
 from lexppl.inference.training.skipped_steps import SkippedSteps
-from lexppl.inference.training.stage_rates import rate_of
+from lexppl.inference.training.stage_rates import CONTROL_RATE, rate_of
 from lexppl.inference.training.step import MovedTerm, TrainingStep, shifted
 from lexppl.inference.training.weight_decay import (
     PartDecay,
@@ -68,9 +68,6 @@ class Epoch:
     snapshot: Callable[[], dict[str, Tensor]] = dict
     skipped: Sequence[int] = ()
 
-
-CONTROL_RATE = 1e-2
-"""Adam's rate for what is tuned on the gradient's variance."""
 
 Callback = Callable[[Epoch], bool | None]
 """Called after each epoch; True ends the fit with the best state so far."""
@@ -154,11 +151,11 @@ class TrainingLoop:
         try:
             for epoch in range(course.epochs, course.epochs if course.ended else epochs):
                 start = time.perf_counter()
-                train = self._epoch(step, epoch, epochs)
+                train = self._epoch(course, epoch, epochs)
                 if scheduler is not None:
                     scheduler.step()
                 valid = self._validate(stage.terms[0])
-                seconds = time.perf_counter() - start
+                seconds = course.spent + time.perf_counter() - start
                 at = len(self.records)
                 self.skipped.end_where_stuck(at)
                 self.records.append((train, valid, number, seconds))
@@ -339,15 +336,19 @@ class TrainingLoop:
                 )
         return spared
 
-    def _epoch(self, step: TrainingStep, epoch: int, epochs: int) -> np.ndarray:
+    def _epoch(self, course: Course, epoch: int, epochs: int) -> np.ndarray:
         """One pass over the rows; the mean loss by replicate."""
+        step = course.step
         self.runner.template.train()
         steps = max(1, math.ceil(len(self.rows) / self.batch_size))
         self._seen = seen = EpochLoss([moved.term for moved in step.terms], step.total)
         batches = batches_with_weights(self.rows, self.batch_size, shuffle=True)
         if step.shared is not None:
             step.shared.draws.begin(len(self.records))
-        for number, (batch, weights) in enumerate(batches):
+        numbered: Iterable[Any] = enumerate(batches)
+        if self._states is not None:
+            numbered = self._states.within(course, batches, seen)
+        for number, (batch, weights) in numbered:
             at = (epoch + min(number / steps, 1.0)) / epochs
             size = batch_rows(self.rows, batch)
             seen.add(step.run(batch, weights, size, at), size)
@@ -357,9 +358,8 @@ class TrainingLoop:
     def _validate(self, term: LossTerm) -> np.ndarray:
         """Loss of the validation rows under the final objective, with the same draws each time; by
         weight where they have weights."""
-        if self.held_out is None:
+        if (held_out := self.held_out) is None:
             return np.full(self.runner.count, np.nan)
-        held_out = self.held_out
         if self.processes is None:
             return self._held_out_loss(term, held_out, None, self.seed).cpu().numpy()
         rank, count = self.processes.rank, self.processes.count

@@ -49,11 +49,11 @@ class MixedPrecision:
         y = float32(bf16(W) · bf16(x)) + b,
 
     the product summed in float32 within a processor's or GPU's own unit and given back in bf16, as
-    under `torch.autocast`; its gradient likewise. What leaves a layer is float32 again, and so are
-    weights, biases, activations, normalisation, everything that the bound sums, the gradients of
-    the weights and the optimizer's moments: no bf16 number reaches a distribution. Unlike
-    `torch.autocast` the bias is added in float32, as that of a last layer may be the mean of a
-    response, of which bf16 would keep eight bits.
+    under `torch.autocast`; its two gradients likewise, each rounded once to bf16. What leaves a
+    layer is float32 again, and so are weights, biases, activations, normalisation, everything that
+    the bound sums, the biases' gradients and the optimizer's moments: no bf16 number reaches a
+    distribution. Unlike `torch.autocast` the bias is added in float32, as that of a last layer may
+    be the mean of a response, of which bf16 would keep eight bits.
 
     Layers with weights that are not learned, such as those of a given model, are left as they are,
     and so are layers of other kinds and products that a program makes itself.

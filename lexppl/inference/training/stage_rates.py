@@ -3,6 +3,8 @@
 from lexppl.inference.schedules import Linear, Schedule
 from lexppl.inference.stages import Stage
 
+CONTROL_RATE = 1e-2
+"""Adam's rate for what is tuned on the gradient's variance."""
 GUIDES_RATE = Linear(1e-2, 5e-4, begin=0.5)
 """Adam's where guides alone learn and nobody chooses: at a tenth of it a normal guide of a few
 hundred weights has hardly moved after 600 steps."""

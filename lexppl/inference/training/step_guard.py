@@ -1,6 +1,7 @@
 """Steps whose loss or gradient is not finite move nothing."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -69,6 +70,20 @@ class StepGuard:
             made[list(places)] = torch.stack(flags).cpu().numpy()
         self._flags, self._steps = [], 0
         return made[:steps]
+
+    def state(self) -> dict[str, Any]:
+        """What is known of the epoch's steps so far, to be put back by :meth:`restore`."""
+        flags = torch.stack([good for _, good in self._flags]) if self._flags else None
+        return {"steps": self._steps, "places": [p for p, _ in self._flags], "flags": flags}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on within an epoch.
+
+        Args:
+            state: of its steps so far.
+        """
+        flags = () if state["flags"] is None else state["flags"]
+        self._steps, self._flags = state["steps"], list(zip(state["places"], flags, strict=True))
 
     def _held(self) -> list[Tensor]:
         return [

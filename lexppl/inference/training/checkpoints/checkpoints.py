@@ -16,6 +16,7 @@ from lexppl.atomic_output import is_full_disk
 from lexppl.inference.training.checkpoints.fit_identity import Identity, differences, versions
 from lexppl.inference.training.checkpoints.state_files import read_state, write_state
 from lexppl.sealed_files import UnreadableFileError
+from lexppl.summary import counted
 
 NAME = "state-"
 """How the folder of a state begins; its number follows."""
@@ -31,7 +32,8 @@ class CheckpointWarning(UserWarning):
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """Where a fit keeps its state, and how often it is written: at the end of an epoch.
+    """Where a fit keeps its state, and how often it is written: at the end of an epoch, and by time
+    within one.
 
     A `fit` with the same arguments and the same folder goes on from the last state in it and gives
     the same bits as a fit that was never stopped, on the same machine. What is written: parameters
@@ -43,8 +45,9 @@ class Checkpoints:
     Args:
         folder: made if it is not there. A folder of one fit's own.
         every_epochs: N, a state after each N epochs; None for none by number.
-        every_minutes: T, a state at the end of an epoch where the last is T minutes old; None for
-            none by time, and where `every_epochs` is None too for one minute.
+        every_minutes: T, a state where the last is T minutes old, within an epoch too, and 0 for
+            one at the end of each epoch; None for none by time, and where `every_epochs` is None
+            too for one minute. Processes that share a fit write at the ends of epochs alone.
 
     Raises:
         ValueError, TypeError: numbers that are not positive.
@@ -134,7 +137,7 @@ class KeptStates:
         self.rank, self._gather = rank, gather
         self._written = time.monotonic()
         self._warned = False
-        self._standing: int | None = None
+        self._standing = ""
         self.bytes, self.seconds = 0, 0.0
         self.found = self._newest()
 
@@ -143,7 +146,7 @@ class KeptStates:
         for place in reversed(self._places()):
             try:
                 state = read_state(place)
-                before, by, epoch = state["fit"], state["versions"], state["epochs"]
+                before, by, self._standing = state["fit"], state["versions"], _reached(state)
             except UnreadableFileError as error:
                 damaged.append(str(error))
                 continue
@@ -151,8 +154,7 @@ class KeptStates:
                 damaged.append(str(UnreadableFileError(place, f"it has no {error}")))
                 continue
             self._refuse_another(before)
-            self._warn_of(damaged, epoch, by)
-            self._standing = epoch
+            self._warn_of(damaged, self._standing, by)
             return state
         if damaged:
             raise ValueError(
@@ -166,17 +168,34 @@ class KeptStates:
         Args:
             epochs: of the stage that are over.
         """
-        by_number, minutes = self._asked.every_epochs, self._asked.every_minutes
+        by_number, minutes = self._asked.every_epochs, self._minutes
         if by_number is not None and epochs % by_number == 0:
             return True
         if minutes is None:
-            if by_number is not None:
-                return False
-            minutes = USUAL_MINUTES
-        due = time.monotonic() - self._written >= 60.0 * minutes
+            return False
+        due = self._age >= 60.0 * minutes
         if self._gather is None:
             return due
         return bool(self._gather(torch.tensor([due]))[0].item())
+
+    def is_due_within(self) -> bool:
+        """Whether a state is to be written between two steps of an epoch: by time, and not so often
+        that writing takes more than a twentieth of it."""
+        minutes = self._minutes
+        if not minutes:
+            return False
+        return self._age >= max(60.0 * minutes, 20.0 * self.seconds)
+
+    @property
+    def _minutes(self) -> float | None:
+        """Between two states; None where none are written by time."""
+        minutes = self._asked.every_minutes
+        return USUAL_MINUTES if minutes is None and self._asked.every_epochs is None else minutes
+
+    @property
+    def _age(self) -> float:
+        """Seconds since the last state."""
+        return time.monotonic() - self._written
 
     def from_all(self, own: Tensor) -> list[Tensor]:
         """What each process has, by rank; none goes on before all are here."""
@@ -218,9 +237,9 @@ class KeptStates:
         except OSError as error:
             if first:
                 raise
-            self._tell_of(error, state["epochs"])
+            self._tell_of(error, _reached(state))
         else:
-            self._standing, self._warned = state["epochs"], False
+            self._standing, self._warned = _reached(state), False
             _remove(self._places()[:-KEPT])
         self._written = time.monotonic()
         self.seconds = self._written - begun
@@ -238,8 +257,8 @@ class KeptStates:
             CheckpointWarning: always.
         """
         warnings.warn(
-            f"the fit was interrupted; {self.folder} holds its state after {self._standing} "
-            "epochs, from which the same call goes on",
+            f"the fit was interrupted; {self.folder} holds its state after "
+            f"{self._standing}, from which the same call goes on",
             CheckpointWarning,
             stacklevel=2,
         )
@@ -258,10 +277,10 @@ class KeptStates:
             stacklevel=2,
         )
 
-    def _tell_of(self, error: OSError, epochs: int) -> None:
+    def _tell_of(self, error: OSError, reached: str) -> None:
         if not self._warned:
             warnings.warn(
-                f"the state after {epochs} epochs cannot be written: {error.strerror or error}; "
+                f"the state after {reached} cannot be written: {error.strerror or error}; "
                 f"{self.folder} holds that after {self._standing}, and the fit goes on without",
                 CheckpointWarning,
                 stacklevel=3,
@@ -284,10 +303,10 @@ class KeptStates:
                 "what was given then, or another folder"
             )
 
-    def _warn_of(self, damaged: list[str], epoch: int, by: Mapping[str, Any]) -> None:
+    def _warn_of(self, damaged: list[str], reached: str, by: Mapping[str, Any]) -> None:
         for one in damaged:
             warnings.warn(
-                f"{one}; the state before it is taken, after {epoch} epochs",
+                f"{one}; the state before it is taken, after {reached}",
                 CheckpointWarning,
                 stacklevel=3,
             )
@@ -299,6 +318,14 @@ class KeptStates:
                 CheckpointWarning,
                 stacklevel=3,
             )
+
+
+def _reached(state: Mapping[str, Any]) -> str:
+    """How far a fit was in a state, in words."""
+    epochs, within = counted(state["epochs"], "epoch"), state.get("within")
+    if within is None:
+        return epochs
+    return f"{epochs} and {counted(within['place']['number'], 'step')} of the next"
 
 
 def _remove(places: list[Path]) -> None:

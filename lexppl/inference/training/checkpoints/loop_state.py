@@ -1,8 +1,9 @@
-"""A training loop's state: taken at the end of an epoch, put back to go on from there."""
+"""A training loop's state: taken at the end of an epoch or within one, put back to go on."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,8 @@ from lexppl.inference.training.checkpoints.restorable import (
     refuse_unrestorable,
     restore_optimizer,
 )
+from lexppl.inference.training.checkpoints.within_epoch import Batch, EpochBatches
+from lexppl.inference.training.epoch_loss import EpochLoss
 from lexppl.inference.training.step import TrainingStep
 
 if TYPE_CHECKING:
@@ -40,6 +43,7 @@ class Course:
         epochs: that are over.
         waited: those since the last improvement.
         ended: whether no more are to come.
+        spent: seconds of the present epoch before the fit was stopped within it.
     """
 
     stage: int
@@ -49,6 +53,7 @@ class Course:
     epochs: int = 0
     waited: int = 0
     ended: bool = False
+    spent: float = 0.0
 
 
 class LoopStates:
@@ -78,6 +83,7 @@ class LoopStates:
         }
         self._numbers = _numbers(runner.template)
         self._found: dict[str, Any] | None = None
+        self._within: dict[str, Any] | None = None
 
     def begin(self, plan: Plan) -> int:
         """Look for a state to go on from.
@@ -155,8 +161,40 @@ class LoopStates:
             restore_optimizer(course.step.tuner, state["tuner"])
         if course.scheduler is not None:
             course.scheduler.load_state_dict(state["scheduler"])
+        self._within = state.get("within")
         # There may be more processes than there were.
         self._put_back_random(state["random"][min(self._kept.rank, len(state["random"]) - 1)])
+
+    def within(
+        self, course: Course, batches: Iterator[Batch], seen: EpochLoss
+    ) -> Iterator[tuple[int, Batch]]:
+        """An epoch's batches by number, from where it was left; between two of them the state is
+        written, where it is time to.
+
+        Args:
+            course: of the stage.
+            batches: of the epoch, from its beginning.
+            seen: what the epoch's steps put their losses down in.
+        """
+        before, self._within = self._within, None
+        course.spent, guard = 0.0, course.step.guard
+        drawn = EpochBatches(batches, self._own_random, self._put_back_random)
+        if before is not None:
+            drawn.go_to(before["place"])
+            seen.restore(before["losses"])
+            guard.restore(before["guard"])
+            course.spent = before["spent"]
+        begun, alone = time.perf_counter() - course.spent, self._loop.processes is None
+        for batch in drawn:
+            yield drawn.number - 1, batch
+            if alone and drawn.can_be_left and self._kept.is_due_within():
+                place = {
+                    "place": drawn.place(),
+                    "losses": seen.state(),
+                    "guard": guard.state(),
+                    "spent": time.perf_counter() - begun,
+                }
+                self._kept.write({**self._taken(course), "within": place})
 
     def epoch_over(self, course: Course) -> None:
         """Write the state, where it is time to.
@@ -225,6 +263,7 @@ class LoopStates:
             "tuner": None if step.tuner is None else step.tuner.state_dict(),
             "scheduler": None if course.scheduler is None else course.scheduler.state_dict(),
             "random": self._random(),
+            "within": None,
         }
 
     def _programs(self) -> list[tuple[int, bool]]:
@@ -259,11 +298,13 @@ class LoopStates:
 
     def _random(self) -> list[list[Tensor]]:
         """The random states of each process."""
+        each = [self._kept.from_all(one) for one in self._own_random()]
+        return [list(of_rank) for of_rank in zip(*each, strict=True)]
+
+    def _own_random(self) -> list[Tensor]:
         own = [torch.get_rng_state()]
         own += [torch.cuda.get_rng_state(device) for device in self._devices]
-        own += [generator.get_state() for generator in self._generators]
-        each = [self._kept.from_all(one) for one in own]
-        return [list(of_rank) for of_rank in zip(*each, strict=True)]
+        return own + [generator.get_state() for generator in self._generators]
 
     def _put_back_random(self, states: Sequence[Tensor]) -> None:
         first, *others = (state.cpu() for state in states)
