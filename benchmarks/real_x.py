@@ -38,6 +38,18 @@ LINE = (
 ).format
 
 
+def kept_by_branch(masks, truth):
+    """How often each feature is kept in the rows of a branch, by the branch's features."""
+    branches, of_row = truth.unique(dim=0, return_inverse=True)
+    return [
+        {
+            "relevant": [f"x{1 + place}" for place in branch.nonzero().flatten().tolist()],
+            "kept": [round(rate, 3) for rate in masks[of_row == number].mean(0).tolist()],
+        }
+        for number, branch in enumerate(branches)
+    ]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sets", nargs="+", default=["S3"])
@@ -89,6 +101,7 @@ def main() -> None:
                     "fdr": scores.fdr,
                     "cfsr": scores.control_flow,
                     "size": scores.mean_size,
+                    "kept_by_branch": kept_by_branch(masks, test.truth),
                     "accuracy": float((said[place].argmax(-1) == test.y).float().mean()),
                     "seconds": sum(result.history.seconds) / len(due),
                 }
