@@ -63,16 +63,20 @@ def real_x_table(records: list[Record]) -> str:
 
 
 def real_x_grid_table(records: list[Record]) -> str:
-    """REAL-X by λ and by how its selector is annealed."""
+    """REAL-X by λ, by its schedule and by how its selector is annealed."""
     rows = [
-        "| set | variant | λ | TPR | FDR | CFSR | ACC | data sets |",
-        "|---" * 8 + "|",
+        "| set | epochs, batch, rate | variant | λ | TPR | FDR | CFSR | ACC | data sets | REBAR |",
+        "|---" * 10 + "|",
     ]
-    for (name, variant, penalty), found in sorted(
-        grouped(records, "set", "variant", "penalty").items()
-    ):
+    key = ("set", "epochs", "batch_size", "rate", "variant", "penalty", "numbers")
+    told = [{**r, "numbers": r.get("numbers", "")} for r in records]
+    for run, found in sorted(grouped(told, *key).items()):
+        name, epochs, batch, rate, variant, penalty, numbers = run
         cells = (spread([r[key] for r in found]) for key in ("tpr", "fdr", "cfsr", "accuracy"))
-        rows.append(f"| {name} | {variant} | {penalty} | {' | '.join(cells)} | {len(found)} |")
+        rows.append(
+            f"| {name} | {epochs}, {batch}, {rate} | {variant} | {penalty} | "
+            f"{' | '.join(cells)} | {len(found)} | {'mended' if numbers else 'before'} |"
+        )
     return "\n".join(rows)
 
 
@@ -122,7 +126,8 @@ def xtab_table(records: list[Record]) -> str:
         "| first three, commonest: global; final | ties among the final mask's first five |",
         "|---" * 10 + "|",
     ]
-    groups = grouped(records, "set", "settings", "width", "seeds")
+    told_settings = [{**r, "settings": _settings(r)} for r in records]
+    groups = grouped(told_settings, "set", "settings", "width", "seeds")
     for (name, settings, width, seeds), found in groups.items():
         cells = []
         for who in ("global", "final", "mean of seeds"):
@@ -138,6 +143,18 @@ def xtab_table(records: list[Record]) -> str:
             f"{spread([r['accuracy'] for r in found])} | {'; '.join(told)} | {_ties(found)} |"
         )
     return "\n".join(rows)
+
+
+def _settings(record: Record) -> str:
+    """The name of a run's settings, with what of them is not the paper's."""
+    told = [record["settings"]]
+    if record.get("asked_rows"):
+        told.append(f"{record['asked_rows']:,} rows")
+    if record.get("penalties") is not None:
+        told.append(f"penalties × {record['penalties']:g}")
+    if record.get("matmul"):
+        told.append("bfloat16 products")
+    return " and ".join(told)
 
 
 def _ties(found: list[Record]) -> str:
