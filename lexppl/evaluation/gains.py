@@ -82,9 +82,9 @@ def feature_gains(
       ones: 0 with K = 1, as the imputed value is then as likely as the row's own, and below 0 as K
       grows, by Jensen's inequality. Where the judged rows are the reference and the feature is
       independent of all else, this is exact at any number of rows, over the N! orders of its
-      values; a row draws its own value once in N. Other imputers, such as a constant, or the marginal
-      distribution of features that depend on each other, give no such guarantee: the predictor may
-      err on what they make up, and a gain then also says that hiding harms.
+      values; a row draws its own value once in N. Other imputers, such as a constant, or the
+      marginal distribution of features that depend on each other, give no such guarantee: the
+      predictor may err on what they make up, and a gain then also says that hiding harms.
     - The gain may be below 0 as the predictor overfits a feature, a true one too.
     - It is conditional: a feature that repeats a kept one gains little, and one that stands in for
       a hidden one gains.
@@ -110,9 +110,8 @@ def feature_gains(
 
     Raises:
         ValueError: one row that would be its own reference; a reference of another shape, or where
-            no imputer takes features from rows;
-            as :func:`lexppl.evaluation.predictive_log_likelihood`; masks that are not
-            selections (shares, strengths, attributions); a program that observes all rows
+            no imputer takes features from rows; as
+            :func:`lexppl.evaluation.predictive_log_likelihood`; masks that are not selections (shares, strengths, attributions); a program that observes all rows
             together, or has latents of rows outside its particle plates, whose guide has seen y.
         FloatingPointError: a log-likelihood that is NaN or −∞, which has no gain.
 

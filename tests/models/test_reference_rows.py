@@ -20,7 +20,7 @@ from lexppl.models.imputers.reference_rows import taking_rows, taking_rows_from
 X = torch.randn(30, 3, generator=torch.Generator().manual_seed(0))
 OTHERS = torch.randn(20, 3, generator=torch.Generator().manual_seed(1))
 IMPUTERS = {
-    "marginal": lambda rows: MarginalImputer(rows),
+    "marginal": MarginalImputer,
     "mixture": lambda rows: MixtureDataImputer.fit(X, 3, reference=rows),
     "clusters": lambda rows: KMeansDataImputer.fit(X, 3, reference=rows),
 }

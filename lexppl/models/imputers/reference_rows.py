@@ -22,9 +22,9 @@ class TakesRows(Protocol):
         """The same imputer with other reference rows, `(N, *event)`."""
 
 
-def taking_rows(modules: Iterable[object]) -> list[nn.Module]:
+def taking_rows(modules: Iterable[object]) -> list[TakesRows]:
     """The imputers within modules that take hidden features from rows, each once."""
-    found = {
+    found: dict[int, TakesRows] = {
         id(part): part
         for whole in modules
         if isinstance(whole, nn.Module)
@@ -57,7 +57,7 @@ def taking_rows_from(reference: Tensor, modules: Iterable[object]) -> Iterator[N
         tensor([[0., 0.]])
     """
     programs = [module for module in modules if isinstance(module, nn.Module)]
-    others: dict[int, nn.Module] = {}
+    others: dict[int, TakesRows] = {}
     for imputer in taking_rows(programs):
         own = imputer.reference.shape[1:]
         if reference.shape[1:] != own:
@@ -65,7 +65,7 @@ def taking_rows_from(reference: Tensor, modules: Iterable[object]) -> Iterator[N
                 f"reference must have rows of shape {tuple(own)}, as those of "
                 f"{type(imputer).__name__}; it has shape {tuple(reference.shape)}"
             )
-        others[id(imputer)] = imputer.with_reference(reference)  # type: ignore[operator]
+        others[id(imputer)] = imputer.with_reference(reference)
     held = [
         (holder, name, child)
         for program in programs
