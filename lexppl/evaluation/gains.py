@@ -111,8 +111,9 @@ def feature_gains(
     Raises:
         ValueError: one row that would be its own reference; a reference of another shape, or where
             no imputer takes features from rows; as
-            :func:`lexppl.evaluation.predictive_log_likelihood`; masks that are not selections (shares, strengths, attributions); a program that observes all rows
-            together, or has latents of rows outside its particle plates, whose guide has seen y.
+            :func:`lexppl.evaluation.predictive_log_likelihood`; masks that are not selections
+            (shares, strengths, attributions); a program that observes all rows together, or has
+            latents of rows outside its particle plates, whose guide has seen y.
         FloatingPointError: a log-likelihood that is NaN or −∞, which has no gain.
 
     Source:
