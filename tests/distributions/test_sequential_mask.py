@@ -172,13 +172,14 @@ def test_groups_are_kept_together():
 
 
 class Asked(torch.nn.Module):
-    """A policy, and the number of rows that it was asked for."""
+    """A policy, how often it was asked, and of how many rows."""
 
     def __init__(self):
         super().__init__()
-        self.inner, self.rows = policy(), 0
+        self.inner, self.times, self.rows = policy(), 0, 0
 
     def forward(self, kept, mask):
+        self.times += 1
         self.rows += mask.shape[:-1].numel()
         return self.inner(kept, mask)
 
@@ -343,6 +344,19 @@ def test_the_bound_and_its_gradient_are_those_of_all_sequences(estimator):
     assert abs(float(z_value)) < 4.0
     # Half the score would be noticed.
     assert float(((found.mean(0) - 0.5 * wanted) / error.clamp_min(1e-12)).abs().max()) > 10.0
+
+
+@pytest.mark.parametrize("estimator", [LeaveOneOut(), ScoreFunction()])
+def test_a_step_of_the_bound_asks_the_policy_once_for_each_place(estimator):
+    model = explainer()
+    model.selector.policy = asked = Asked()
+    objective = NestedIWAE(1, samples=5, estimator=estimator)
+    with seeded(9):
+        loss = objective.differentiable_loss(
+            model, None, torch.stack([row(1), row(2)]), torch.tensor([0, 1])
+        )
+    assert asked.times == model.selector.most
+    assert all(bool(p.abs().max() > 0) for p in torch.autograd.grad(loss, asked.parameters()))
 
 
 @pytest.mark.parametrize(
