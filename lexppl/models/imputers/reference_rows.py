@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Protocol, Self, runtime_checkable
 
+import torch
 from torch import Tensor, nn
 
 __all__ = ["TakesRows", "taking_rows", "taking_rows_from"]
@@ -16,7 +17,9 @@ class TakesRows(Protocol):
     """An imputer whose hidden features are those of reference rows, such as
     :class:`lexppl.models.MarginalImputer`."""
 
-    reference: Tensor
+    @property
+    def event_shape(self) -> torch.Size | None:
+        """The shape of one row, or None where any will do."""
 
     def with_reference(self, reference: Tensor) -> Self:
         """The same imputer with other reference rows, `(N, *event)`."""
@@ -47,7 +50,6 @@ def taking_rows_from(reference: Tensor, modules: Iterable[object]) -> Iterator[N
         ValueError: rows of another shape than the imputers'.
 
     Example:
-        >>> import torch
         >>> from lexppl.models import MarginalImputer
         >>> program = nn.ModuleDict({"imputer": MarginalImputer(torch.zeros(1, 2))})
         >>> with taking_rows_from(torch.ones(1, 2), [program]):
@@ -59,8 +61,8 @@ def taking_rows_from(reference: Tensor, modules: Iterable[object]) -> Iterator[N
     programs = [module for module in modules if isinstance(module, nn.Module)]
     others: dict[int, TakesRows] = {}
     for imputer in taking_rows(programs):
-        own = imputer.reference.shape[1:]
-        if reference.shape[1:] != own:
+        own = imputer.event_shape
+        if own is not None and reference.shape[1:] != own:
             raise ValueError(
                 f"reference must have rows of shape {tuple(own)}, as those of "
                 f"{type(imputer).__name__}; it has shape {tuple(reference.shape)}"
