@@ -114,6 +114,7 @@ def feature_gains(
             :func:`lexppl.evaluation.predictive_log_likelihood`; masks that are not selections
             (shares, strengths, attributions); a program that observes all rows together, or has
             latents of rows outside its particle plates, whose guide has seen y.
+        TypeError: a reference that is no rows.
         FloatingPointError: a log-likelihood that is NaN or −∞, which has no gain.
 
     Source:
@@ -180,7 +181,12 @@ def _reference(x: Tensor, given: Any, imputers: Sequence[object]) -> Tensor:
             "reference= is of imputers that take hidden features from rows, such as "
             "MarginalImputer, and the programs have none: leave it out"
         )
-    rows = torch.as_tensor(given, dtype=x.dtype, device=x.device)
+    try:
+        rows = torch.as_tensor(given, dtype=x.dtype, device=x.device)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(
+            f"reference must be rows, a tensor or an array; it is a {type(given).__name__}"
+        ) from error
     if rows.shape[1:] != x.shape[1:] or not len(rows):
         raise ValueError(
             f"reference must have rows of shape {tuple(x.shape[1:])}, as x; it has shape "

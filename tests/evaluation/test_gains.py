@@ -727,6 +727,11 @@ def test_what_has_no_gain_is_refused(model, guide, options, words):
         feature_gains(**{"result": result, "x": X, "y": LABELS, **options})
 
 
+def test_a_reference_that_is_no_rows_is_refused():
+    with pytest.raises(TypeError, match="must be rows, a tensor or an array; it is a str"):
+        feature_gains(result_of(of_rows()), X, LABELS, reference="validation")
+
+
 @pytest.mark.parametrize("value", [-math.inf, math.nan])
 def test_what_is_impossible_has_no_gain(value):
     result = result_of(impossible(value))
