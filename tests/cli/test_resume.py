@@ -23,7 +23,7 @@ def always(monkeypatch):
 
 
 def contents(out):
-    """What a run has written, but for the page's words that were typed and the fit's seconds."""
+    """What a run has written, but for the page's words that were typed and the fits' seconds."""
     found = {
         str(path.relative_to(out)): path.read_bytes()
         for path in sorted(out.rglob("*"))
@@ -31,7 +31,7 @@ def contents(out):
     }
     page = found["report.html"].decode().splitlines()
     kept = [line for line in page if "<code>lexppl explain" not in line]
-    found["report.html"] = re.sub(r"; \d+ s</dd>", "", "\n".join(kept)).encode()
+    found["report.html"] = re.sub(r"(; | in )\d+ s</dd>", "", "\n".join(kept)).encode()
     return found
 
 
