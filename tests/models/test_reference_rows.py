@@ -10,6 +10,7 @@ from lexppl.models import (
     BernoulliSelector,
     CategoricalLikelihood,
     ConstantImputer,
+    HiddenByNature,
     KMeansDataImputer,
     MarginalImputer,
     MixtureDataImputer,
@@ -75,6 +76,27 @@ def test_the_programs_are_as_they_were_afterwards():
             pass
         assert model.imputer is imputer and nested[0][0] is imputer
         assert torch.equal(imputer.reference, X)
+
+
+def test_values_that_are_missing_are_those_of_other_rows():
+    """Two columns of one marker, a column that is always there and one that no row has."""
+    markers = [-1, 3, 3, 3, 5, 5]
+    own = torch.tensor([[9.0, 9.0, 9.0, 7.0]])
+    imputer = HiddenByNature(MarginalImputer(own), markers)
+    rows = torch.tensor(
+        [
+            [1.0, 0.0, 0.0, 1.0, 0.0, 1.0],
+            [2.0, 5.0, 6.0, 0.0, 0.0, 1.0],
+            [3.0, 7.0, 8.0, 0.0, 0.0, 1.0],
+        ]
+    )
+    model = program(imputer)
+    with taking_rows_from(rows, [model]):
+        found = model.imputer.imputer.reference
+    assert found[:, 0].tolist() == [1.0, 2.0, 3.0] and found[:, 3].tolist() == [7.0] * 3
+    assert found[1:, 1:3].tolist() == [[5.0, 6.0], [7.0, 8.0]]
+    assert found[0, 1:3].tolist() in ([5.0, 6.0], [7.0, 8.0])
+    assert torch.equal(model.imputer.imputer.reference, own)
 
 
 def test_which_imputers_take_rows():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Protocol, Self, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -41,8 +41,11 @@ def taking_rows(modules: Iterable[object]) -> list[TakesRows]:
 def taking_rows_from(reference: Tensor, modules: Iterable[object]) -> Iterator[None]:
     """Inside, imputers that take hidden features from rows take them from these.
 
+    A module around an imputer that gives it other rows than the program's has a method
+    `reference_of(rows)`, which gives them.
+
     Args:
-        reference: rows `(N, *event)`, of the imputers' type and device.
+        reference: rows `(N, *event)`, as the programs take them, of the imputers' type and device.
         modules: programs; what is no module is passed over. A module that is itself such an imputer
             has no holder, and stays as it is.
 
@@ -58,23 +61,11 @@ def taking_rows_from(reference: Tensor, modules: Iterable[object]) -> Iterator[N
         >>> program["imputer"].reference
         tensor([[0., 0.]])
     """
-    programs = [module for module in modules if isinstance(module, nn.Module)]
-    others: dict[int, TakesRows] = {}
-    for imputer in taking_rows(programs):
-        own = imputer.event_shape
-        if own is not None and reference.shape[1:] != own:
-            raise ValueError(
-                f"reference must have rows of shape {tuple(own)}, as those of "
-                f"{type(imputer).__name__}; it has shape {tuple(reference.shape)}"
-            )
-        others[id(imputer)] = imputer.with_reference(reference)
-    held = [
-        (holder, name, child)
-        for program in programs
-        for holder in list(program.modules())
-        for name, child in holder.named_children()
-        if id(child) in others
-    ]
+    held: list[tuple[nn.Module, str, nn.Module]] = []
+    others: dict[int, nn.Module] = {}
+    for module in modules:
+        if isinstance(module, nn.Module):
+            _look(module, reference, held, others)
     try:
         for holder, name, child in held:
             setattr(holder, name, others[id(child)])
@@ -82,3 +73,32 @@ def taking_rows_from(reference: Tensor, modules: Iterable[object]) -> Iterator[N
     finally:
         for holder, name, child in held:
             setattr(holder, name, child)
+
+
+def _look(
+    holder: nn.Module,
+    reference: Tensor,
+    held: list[tuple[nn.Module, str, nn.Module]],
+    others: dict[int, nn.Module],
+) -> None:
+    """Put down the imputers that a module holds, and what takes their places."""
+    given_to_parts = getattr(holder, "reference_of", None)
+    if given_to_parts is not None:
+        reference = given_to_parts(reference)
+    for name, child in holder.named_children():
+        if isinstance(child, TakesRows):
+            held.append((holder, name, child))
+            if id(child) not in others:
+                others[id(child)] = _with_reference(child, reference)
+        else:
+            _look(child, reference, held, others)
+
+
+def _with_reference(imputer: TakesRows, reference: Tensor) -> Any:
+    own = imputer.event_shape
+    if own is not None and reference.shape[1:] != own:
+        raise ValueError(
+            f"reference must have rows of shape {tuple(own)}, as those of "
+            f"{type(imputer).__name__}; it has shape {tuple(reference.shape)}"
+        )
+    return imputer.with_reference(reference)
