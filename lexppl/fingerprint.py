@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping, Sequence, Set
+import sys
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from functools import partial
 from pathlib import PurePath
@@ -28,6 +29,10 @@ OF_TORCH = frozenset(vars(nn.Module()))
 """What every module has beside its own attributes."""
 PRIORS = "_pyro_samples"
 """Where a `PyroModule` has the priors of its weights, by name."""
+KNOWN = ("lexppl", "torch", "pyro", "numpy", "builtins")
+"""Packages whose code is told by their version."""
+LIBRARIES = frozenset({*KNOWN, "sklearn", "scipy", "pandas", *sys.stdlib_module_names})
+"""Packages whose classes are told by their names."""
 
 
 def fingerprint(value: Any) -> str:
@@ -35,7 +40,8 @@ def fingerprint(value: Any) -> str:
 
     It is of numbers, words, tensors, arrays, tables; of modules by their class, weights and
     settings; of functions by their code, their defaults and what they close over (not by the global
-    names that they read); of other objects by their class and attributes.
+    names that they read); of other objects by their class and attributes. Of a class that is none
+    of a library's it is the code too, so that one that was changed is another.
 
     Args:
         value: anything of these.
@@ -99,6 +105,37 @@ def code_parts(code: CodeType) -> tuple[bytes, tuple[str, ...], tuple[str, ...],
     return code.co_code, code.co_names, code.co_varnames, code.co_consts
 
 
+def is_of(value: Any, packages: Collection[str]) -> bool:
+    """Whether a class, function or object stands in one of some packages.
+
+    Example:
+        >>> is_of(torch.nn.Linear, KNOWN), is_of(PurePath, KNOWN)
+        (True, False)
+    """
+    return (getattr(value, "__module__", None) or "").split(".")[0] in packages
+
+
+def functions_of(kind: type) -> Iterator[tuple[str, FunctionType]]:
+    """The functions of a class and of those above it, by name, but for those of known packages.
+
+    Example:
+        >>> class Doubled:
+        ...     __module__ = "mine"
+        ...
+        ...     def __call__(self, x):
+        ...         return 2 * x
+        >>> [name for name, function in functions_of(Doubled)], list(functions_of(torch.nn.Linear))
+        (['__call__'], [])
+    """
+    for one in kind.__mro__:
+        if is_of(one, KNOWN):
+            continue
+        for name, member in sorted(vars(one).items()):
+            function = getattr(member, "__func__", getattr(member, "fget", member))
+            if isinstance(function, FunctionType):
+                yield name, function
+
+
 def tensor_bytes(tensor: Tensor) -> memoryview:
     """The bytes of a tensor's numbers in their order, wherever it lies.
 
@@ -112,7 +149,7 @@ def tensor_bytes(tensor: Tensor) -> memoryview:
 
 def _parts(value: Any, place: str, above: tuple[int, ...]) -> Iterator[Content]:
     """What a value consists of, in order."""
-    if value is None or isinstance(value, bool | int | str | PurePath):
+    if value is None or value is ... or isinstance(value, bool | int | complex | str | PurePath):
         yield f"{type(value).__name__}={value}".encode()
     elif isinstance(value, float):
         yield f"float={'nan' if math.isnan(value) else value.hex()}".encode()
@@ -151,6 +188,10 @@ def _held(value: Any, place: str, above: tuple[int, ...]) -> Iterator[Content]:
             yield from _parts(one, f"{place}[{number}]", above)
     elif isinstance(value, type):
         yield f"class={value.__module__}.{value.__qualname__}".encode()
+        if not is_of(value, LIBRARIES):
+            for name, function in functions_of(value):
+                yield name.encode()
+                yield from _parts(function.__code__, f"{place}.{name}", above)
     elif isinstance(value, partial):
         yield from _parts((value.func, value.args, value.keywords), place, above)
     elif isinstance(value, MethodType):

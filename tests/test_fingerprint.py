@@ -110,6 +110,43 @@ def test_what_is_alike_has_the_same():
     assert fingerprint(tree(2)) == fingerprint(tree(2))
 
 
+def classes():
+    class Ruled:
+        def rule(self, x):
+            return x > 0
+
+    first = Ruled
+
+    class Ruled:
+        def rule(self, x):
+            return x < 0
+
+    return first, Ruled
+
+
+def test_a_class_of_ones_own_is_told_by_its_code():
+    first, second = classes()
+    assert first.__qualname__ == second.__qualname__
+    assert fingerprint(first()) != fingerprint(second())
+    assert fingerprint(first()) == fingerprint(classes()[0]())
+    below = type("Below", (first,), {}), type("Below", (second,), {})
+    assert fingerprint(below[0]()) != fingerprint(below[1]())
+
+
+def test_functions_with_any_constant_are_told():
+    found = [
+        fingerprint(one)
+        for one in (
+            lambda x: x[..., 0],
+            lambda x: x[..., 1],
+            lambda x: x + 1j,
+            lambda x: x in {1, 2},
+            lambda x: x in {1, 3},
+        )
+    ]
+    assert len(set(found)) == 5
+
+
 def test_it_is_the_same_in_another_process():
     value = "(partial(lex, 3, classes=2), {'b', 'a', 'c'}, MLP(2, 1, (3,), seed=0))"
     code = (

@@ -22,11 +22,14 @@ import torch
 from torch import Tensor, nn
 
 from lexppl.fingerprint import (
+    KNOWN,
     PRIORS,
     attributes_of,
     closure_of,
     code_parts,
     fingerprint,
+    functions_of,
+    is_of,
     tensor_bytes,
 )
 from lexppl.inference.batches import HasBatches, LoadedRows
@@ -37,8 +40,6 @@ from lexppl.inference.training.rows.row_weights import TrainingRows, WeightedRow
 Identity = dict[str, Any]
 """What makes a fit the fit that it is, by name: numbers, words and digests."""
 
-KNOWN = ("lexppl", "torch", "pyro", "numpy", "builtins")
-"""Packages whose code is told by their version."""
 DIGITS = 24
 """Of a digest."""
 LONGEST = 64
@@ -276,19 +277,12 @@ def _parts_of_function(function: FunctionType) -> dict[str, Any]:
 
 
 def _is_known(value: Any) -> bool:
-    return (getattr(value, "__module__", None) or "").split(".")[0] in KNOWN
+    return is_of(value, KNOWN)
 
 
 def _code_of_class(kind: type) -> str:
     """The code of a class's functions, and of those above it, but for known packages'."""
-    told = []
-    for one in kind.__mro__:
-        if _is_known(one):
-            continue
-        for name, member in sorted(vars(one).items()):
-            function = getattr(member, "__func__", getattr(member, "fget", member))
-            if isinstance(function, FunctionType):
-                told.append(f"{name} {_code(function.__code__)}")
+    told = [f"{name} {_code(function.__code__)}" for name, function in functions_of(kind)]
     return _digest("\n".join(told).encode())
 
 
