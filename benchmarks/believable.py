@@ -21,6 +21,7 @@ from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 from explained import SETTINGS as EXPLAIN_SETTINGS
@@ -37,13 +38,19 @@ from explained import (
 from planted_tables import KINDS, TARGET, least_gain, planted, true_gains
 from record import Records, options_of
 from references import against_others
+from torch import Tensor
 
+from lexppl.cli.gains import GAIN_ROWS, MASKS
 from lexppl.data import DividedTable, divided_frame, read_frame
+from lexppl.evaluation import feature_gains, gain_table
 
 SAME = ("kind", "rows", "seed", "method", "settings")
 ALL = ("explain", "shap", "permutation", "boruta")
 NEW_ROWS = 5_000
 FDR = 0.1
+LEVEL = 0.05
+MOST_SETS = 40
+"""Sets of other held-out rows on which the same explainer is judged."""
 SMALL = ("--epochs", "3", "--replicates", "2", "--draws", "2")
 
 
@@ -89,12 +96,39 @@ def by_explain(run: dict, path: Path, folder: Path, source: DividedTable, option
         **judged(name, ran.found),
         "features": {column: {**features[column], **more[column]} for column in features},
         **against_others(likelihoods(result, x, y, source.target_scale), source, frame, x, y, seed),
+        **on_other_sets(result, x, y, len(source.test_rows), name),
         "oracle": float(new.log_likelihood[known].mean()),
         "new_rows": len(frame),
         "penalty": ran.penalty,
         "warnings": ran.warnings,
         "seconds": ran.seconds,
         "cpu_seconds": ran.cpu_seconds,
+    }
+
+
+def on_other_sets(result: Any, x: Tensor, y: Tensor, held_out: int, name: str) -> dict:
+    """What the same explainer would be said to have found on other held-out rows, as many as the
+    table's own, and how often a null column has p < .05 there: means over sets of rows."""
+    size = min(held_out, GAIN_ROWS)
+    gains, least = true_gains(name), least_gain(name)
+    true = {column for unit in gains for column in unit}
+    needed = [unit for unit, gain in gains.items() if gain >= least]
+    small_p, false, power = [], [], []
+    sets = min(MOST_SETS, len(x) // size)
+    for number in range(sets):
+        rows = slice(number * size, (number + 1) * size)
+        judged_rows = feature_gains(result, x[rows], y[rows], masks=MASKS, seed=number)
+        table = gain_table(judged_rows, FDR)
+        nulls = [column for column in table.index if column not in true]
+        small_p.append((table.loc[nulls, "p"] < LEVEL).mean())
+        found = set(table.index[table["found"]])
+        false.append(len(found - true) / max(1, len(found)))
+        power.append([any(column in found for column in unit) for unit in needed])
+    return {
+        "sets": sets,
+        "nulls_below_level": float(np.mean(small_p)) if sets else None,
+        "false_share_sets": float(np.mean(false)) if sets else None,
+        "power_sets": float(np.mean(power)) if sets and needed else None,
     }
 
 

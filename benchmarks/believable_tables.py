@@ -61,6 +61,26 @@ def fit_table(records: list[Record]) -> str:
     return "\n".join(rows)
 
 
+def sets_table(records: list[Record]) -> str:
+    """What the same explainers would be said to have found on other held-out rows."""
+    rows = [
+        "| table | rows | settings | null columns with p < .05 | false share of what is found | "
+        "found of what is worth finding | sets of held-out rows a table | tables |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    judged = [r for r in records if r.get("sets")]
+    for (kind, size, _, settings), found in _grouped(judged):
+        each = (
+            _average(r[name] for r in found)
+            for name in ("nulls_below_level", "false_share_sets", "power_sets")
+        )
+        sets = mean(r["sets"] for r in found)
+        rows.append(
+            f"| {kind} | {size:,} | {settings} | {' | '.join(each)} | {sets:.0f} | {len(found)} |"
+        )
+    return "\n".join(rows)
+
+
 def unknown_table(records: list[Record]) -> str:
     """Explainers of known data sets against what predicts best."""
     rows = [
