@@ -304,6 +304,20 @@ def test_tables_of_what_is_believable_tell_errors_and_coverage():
     assert tables.fit_table(records[:1]).splitlines()[-1].endswith("| 1.00; — | 1.00; — | 1 | 1 |")
 
 
+def test_other_held_out_rows_are_told_by_set():
+    tables = importlib.import_module("believable_tables")
+    record = {
+        **{"kind": "mixed", "rows": 300, "seed": 1, "method": "explain", "settings": "default"},
+        **{"sets": 40, "nulls_below_level": 0.06, "false_share_sets": 0.1, "power_sets": None},
+    }
+    other = {**record, "seed": 2, "nulls_below_level": 0.04, "false_share_sets": 0.08}
+    before = {**record, "sets": None}
+    told = tables.sets_table([record, other, before]).splitlines()
+    assert told[2:] == [
+        "| mixed | 300 | default | 0.050 ± 0.010 | 0.090 ± 0.010 | — | 40 | 2 |",
+    ]
+
+
 def test_known_data_sets_are_told_against_the_better_reference():
     tables = importlib.import_module("believable_tables")
     record = {
@@ -355,6 +369,8 @@ def test_a_small_table_of_planted_truth_is_typed_and_judged(monkeypatch, capsys,
     assert explained["oracle"] > max(explained["explainer"], explained["boosting"])
     assert explained["averaged"] >= explained["explainer"]
     assert explained["penalty"] > 0.0
+    assert explained["sets"] == 200 // 60 and 0.0 <= explained["nulls_below_level"] <= 1.0
+    assert 0.0 <= explained["false_share_sets"] <= 1.0 and 0.0 <= explained["power_sets"] <= 1.0
     run(monkeypatch, "believable", *words)
     assert f"{len(records)} of {len(records)} are recorded" in capsys.readouterr().out
     run(monkeypatch, "tables", "--results", tmp_path)
