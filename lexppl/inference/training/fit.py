@@ -54,9 +54,8 @@ from lexppl.inference.training.preparation import (
     with_guides,
 )
 from lexppl.inference.training.progress import Progress, check_progress
-from lexppl.inference.training.response_checks import refuse_rows
 from lexppl.inference.training.result import FitResult
-from lexppl.inference.training.row_checks import refuse_unlike_rows
+from lexppl.inference.training.row_checks import refuse_rows
 from lexppl.inference.training.rows.divided_rows import divided_rows
 from lexppl.inference.training.rows.row_fitted import fit_to_rows
 from lexppl.inference.training.rows.row_weights import DIRICHLET, RowWeighting
@@ -319,7 +318,6 @@ def fit(
                 valid = None
             rows, held_out, learned_rows = divided_rows(valid, rows, dtype, weighting, folds)
         for name, some in (("rows to learn from", rows), ("validation rows", held_out)):
-            refuse_unlike_rows(copies[0].stages, some, name, replicates)
             refuse_rows(copies[0].stages, some, name, replicates)
         kept = None
         if processes is not None:

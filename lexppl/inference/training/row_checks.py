@@ -1,4 +1,4 @@
-"""Whether images and texts are such as a program takes, before it runs on them."""
+"""Whether the rows of a fit, images and texts among them, are such as its programs take."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from lexppl.inference.batches import LoadedRows
 from lexppl.inference.replicates.replicate_rows import Rows, of_replicate
 from lexppl.inference.stages import Stage
+from lexppl.inference.training.response_checks import refuse_responses
 from lexppl.inference.training.rows.row_weights import WeightedRows
 
 IMAGE = 3
@@ -38,10 +39,11 @@ def refuse_unlike(program: Any, x: Tensor) -> None:
             check(x)
 
 
-def refuse_unlike_rows(
+def refuse_rows(
     stages: Sequence[Stage], rows: Rows | WeightedRows | None, name: str, replicates: int
 ) -> None:
-    """As :func:`refuse_unlike`, of the rows of a fit, for each of its programs.
+    """Refuse rows of a fit that one of its programs does not take (:func:`refuse_unlike`), or whose
+    responses it cannot have (:func:`refuse_responses`).
 
     Args:
         stages: with the programs.
@@ -56,10 +58,12 @@ def refuse_unlike_rows(
     if inner is None or isinstance(inner, LoadedRows):
         return
     for replicate in range(replicates if inner.by_replicate else 1):
-        x = of_replicate(inner, inner.columns, replicate)[0]
+        x, *others = of_replicate(inner, inner.columns, replicate)
         for term in (term for stage in stages for term in stage.terms):
             try:
                 refuse_unlike(term.model, x)
+                for y in others[:1]:
+                    refuse_responses(term.model, y)
             except ValueError as error:
                 raise ValueError(f"{name}: {error}") from None
 
