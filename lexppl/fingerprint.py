@@ -16,12 +16,14 @@ from contextlib import suppress
 from functools import partial
 from pathlib import PurePath
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 import torch
 from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Content = bytes | memoryview
 
@@ -159,7 +161,7 @@ def _parts(value: Any, place: str, above: tuple[int, ...]) -> Iterator[Content]:
         yield from _tensor(value)
     elif isinstance(value, np.ndarray | np.generic):
         yield from _array(np.asarray(value), place, above)
-    elif isinstance(value, pd.DataFrame | pd.Series | pd.Index):
+    elif _is_table(value):
         yield from _table(value, place, above)
     elif isinstance(value, torch.dtype | torch.device | CodeType):
         yield from (
@@ -266,9 +268,17 @@ def _array(value: np.ndarray, place: str, above: tuple[int, ...]) -> Iterator[Co
         yield np.ascontiguousarray(value).tobytes()
 
 
+def _is_table(value: Any) -> bool:
+    # Who has a table has loaded pandas, which takes a while.
+    pandas: Any = sys.modules.get("pandas")
+    return pandas is not None and isinstance(value, pandas.DataFrame | pandas.Series | pandas.Index)
+
+
 def _table(
     value: pd.DataFrame | pd.Series | pd.Index, place: str, above: tuple[int, ...]
 ) -> Iterator[Content]:
+    import pandas as pd  # noqa: PLC0415
+
     names = list(value.columns) if isinstance(value, pd.DataFrame) else [value.name]
     kinds = list(value.dtypes) if isinstance(value, pd.DataFrame) else [value.dtype]
     yield from _parts((names, list(map(str, kinds))), place, above)
