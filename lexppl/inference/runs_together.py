@@ -28,6 +28,18 @@ def can_run_together(program: Program) -> bool:
     return False
 
 
+@effectful(type="run_apart")
+def run_apart(program: Program) -> None:
+    """Say that a program turned out to be none of those, so that it is not tried at each step.
+
+    Example:
+        >>> with RunsTogether([print]):
+        ...     run_apart(print)
+        ...     can_run_together(print)
+        False
+    """
+
+
 class RunsTogether(Messenger):
     """Let estimators that run some programs several times a step run them once.
 
@@ -49,6 +61,9 @@ class RunsTogether(Messenger):
     def _pyro_runs_together(self, msg: Any) -> None:
         if not msg["done"]:
             msg["value"], msg["done"] = id(msg["args"][0]) in self._programs, True
+
+    def _pyro_run_apart(self, msg: Any) -> None:
+        self._programs.pop(id(msg["args"][0]), None)
 
 
 class PartOfRun(BoundTerms):

@@ -20,7 +20,7 @@ from lexppl.inference.objective.bound import BoundSpec, BoundTerms, no_gradient,
 from lexppl.inference.objective.program import ParticleProgram
 from lexppl.inference.objective.site import Site
 from lexppl.inference.random_state import random_state, set_random_state
-from lexppl.inference.runs_together import PartOfRun, can_run_together
+from lexppl.inference.runs_together import PartOfRun, can_run_together, run_apart
 
 
 class TunedControl(nn.Module):
@@ -252,7 +252,7 @@ class REBAR(SampledEstimator):
             try:
                 return self._in_one_run(program, spec), None
             except _RunsApartError:
-                pass
+                run_apart(program.model)
         return super()._one_copy(program, spec)
 
     def _in_one_run(self, program: ParticleProgram, spec: BoundSpec) -> Tensor:

@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from lexppl.distributions import TopKMask
 from lexppl.effects import ParticleCounts, imputation_particles, mask_particles
-from lexppl.inference import REBAR, LossTerm, NestedIWAE, Stage, TunedControl, fit
+from lexppl.inference import REBAR, LeaveOneOut, LossTerm, NestedIWAE, Stage, TunedControl, fit
 from lexppl.inference.contexts import program_settings, seeded
 from lexppl.inference.objective.program import ParticleProgram
 from lexppl.inference.runs_together import RunsTogether
@@ -155,6 +155,16 @@ class Mixed(TopTwo):
             pyro.sample("y", dist.Categorical(logits=logits), obs=y)
 
 
+class OwnEstimator(TopTwo):
+    """Masks that ask for another estimator, before anything is drawn."""
+
+    def forward(self, x, y):
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            masks = dist.Bernoulli(logits=self.network(x)).to_event(1)
+            mask = pyro.sample("mask", masks, infer={"estimator": LeaveOneOut()})
+            pyro.sample("y", dist.Categorical(logits=self.predictor(mask * x)), obs=y)
+
+
 class Dropping(TopTwo):
     """A predictor with dropout."""
 
@@ -175,6 +185,7 @@ def gaussian_lex():
         (TopTwo, True),
         (zeros_lex, True),
         (TwoSites, False),
+        (OwnEstimator, False),
         (Noisy, False),
         (Mixed, False),
         (Dropping, False),
@@ -201,6 +212,17 @@ def test_a_run_with_other_sites_than_before_is_made_thrice():
     _, _, products = evaluated(model, bound, together=True)
     # The run that was given up, and the three.
     assert products == 3 * 2 + 1
+
+
+def test_a_program_that_was_given_up_is_not_tried_again():
+    model, bound = TwoSites().double(), NestedIWAE(2, estimator=REBAR())
+    products = []
+    with program_settings(validate=False), seeded(0), RunsTogether([model]) as together:
+        for _ in range(2):
+            with Counted() as counted:
+                bound.differentiable_loss(model, None, X, Y)
+            products.append(counted.products)
+    assert products == [3 * 2 + 1, 3 * 2] and not together
 
 
 @pytest.mark.parametrize("options", [{}, {"replicates": 2}, {"compile": "graph"}])
