@@ -111,27 +111,23 @@ def on_other_sets(result: Any, x: Tensor, y: Tensor, held_out: int, name: str) -
     """What the same explainer would be said to have found on other held-out rows, as many as the
     table's own, and how often a null column has p < .05 there: means over sets of rows."""
     size = min(held_out, GAIN_ROWS)
-    gains, least = true_gains(name), least_gain(name)
-    true = {column for unit in gains for column in unit}
-    needed = [unit for unit, gain in gains.items() if gain >= least]
-    small_p, false, power = [], [], []
+    true = {column for unit in true_gains(name) for column in unit}
     # Fits to weighted rows widen intervals, and say nothing of what is found.
     alone = replace(result, bootstrap=None)
-    sets = min(MOST_SETS, len(x) // size)
-    for number in range(sets):
+    small_p, told = [], []
+    for number in range(min(MOST_SETS, len(x) // size)):
         rows = slice(number * size, (number + 1) * size)
-        judged_rows = feature_gains(alone, x[rows], y[rows], masks=MASKS, seed=number)
-        table = gain_table(judged_rows, FDR)
+        gains = feature_gains(alone, x[rows], y[rows], masks=MASKS, seed=number)
+        table = gain_table(gains, FDR)
         nulls = [column for column in table.index if column not in true]
-        small_p.append((table.loc[nulls, "p"] < LEVEL).mean())
-        found = set(table.index[table["found"]])
-        false.append(len(found - true) / max(1, len(found)))
-        power.append([any(column in found for column in unit) for unit in needed])
+        small_p.append(float((table.loc[nulls, "p"] < LEVEL).mean()))
+        told.append(judged(name, list(table.index[table["found"]])))
+    powers = [one["power"] for one in told if one["power"] is not None]
     return {
-        "sets": sets,
-        "nulls_below_level": float(np.mean(small_p)) if sets else None,
-        "false_share_sets": float(np.mean(false)) if sets else None,
-        "power_sets": float(np.mean(power)) if sets and needed else None,
+        "sets": len(told),
+        "nulls_below_level": float(np.mean(small_p)) if told else None,
+        "false_share_sets": float(np.mean([one["false_share"] for one in told])) if told else None,
+        "power_sets": float(np.mean(powers)) if powers else None,
     }
 
 

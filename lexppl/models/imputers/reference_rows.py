@@ -99,6 +99,8 @@ def _with_reference(imputer: TakesRows, reference: Tensor) -> Any:
     if own is not None and reference.shape[1:] != own:
         raise ValueError(
             f"reference must have rows of shape {tuple(own)}, as those of "
-            f"{type(imputer).__name__}; it has shape {tuple(reference.shape)}"
+            f"{type(imputer).__name__}; it has shape {tuple(reference.shape)}. A module that gives "
+            "its imputer other rows than the program's needs a method reference_of(rows), which "
+            "gives them"
         )
     return imputer.with_reference(reference)
