@@ -20,6 +20,7 @@ from lexppl.models import (
     CategoricalLikelihood,
     ConstantImputer,
     KSubsetSelector,
+    MarginalImputer,
     Predictor,
 )
 from tests.inference.test_row_weights import Mean
@@ -144,6 +145,18 @@ def test_masks_of_another_law_and_masks_given_y():
         posterior = explain(subsets, X[:6], y, draws=3)
         means = group_of(posterior, "sample_stats")["bootstrap_selection_probability"]
         np.testing.assert_allclose(means.sum("feature"), 1.0, rtol=1e-5)
+
+
+def test_the_reference_of_gains_is_of_both():
+    model = explainer()
+    model.imputer = MarginalImputer(X)
+    result = fit(model, (X, Y), bootstrap=2, **SHORT)
+    far = X[:20] + 5.0
+    found = feature_gains(result, X[:20], Y[:20], masks=3, seed=5, reference=far).bootstrap
+    alone = feature_gains(result.bootstrap, X[:20], Y[:20], masks=3, seed=5, reference=far).gains
+    torch.testing.assert_close(found, alone)
+    near = feature_gains(result.bootstrap, X[:20], Y[:20], masks=3, seed=5).gains
+    assert not torch.allclose(found, near)
 
 
 def test_gains_are_of_both_and_have_their_interval(result):
