@@ -55,6 +55,9 @@ METHODS = ("l2x", "vibi", "lex", *ABLATION, CONTROL)
 TEMPERATURE = 0.5
 DECAY = 1e-3
 """Of images; that of words, which differ little at first, would make them all alike."""
+FEW = 2_500
+"""Reviews for training in the smaller one of the two files."""
+
 SAME = ("set", "method", "seed", "rows", "epochs")
 LINE = (
     "{set} {seed} {method}: FS-M {fs_m:.1f} FU-M {fu_m:.1f} FS-A {fs_a:.1f} FU-A {fu_a:.1f} "
@@ -94,7 +97,8 @@ def of_pair(pair: Callable[..., Any], seed: int, options: argparse.Namespace) ->
 
 def of_reviews(seed: int, options: argparse.Namespace) -> Task:
     """L2X's networks: the model is a convolutional one, the explainer's predictors see a bag."""
-    of_rows = {"reviews": "all", "vocabulary": 10_000} if options.full else {"reviews": "5k"}
+    few = options.rows <= FEW and not options.full
+    of_rows = {"reviews": "5k" if few else "all"} | ({"vocabulary": 10_000} if options.full else {})
     length = 400 if options.full else 50 if options.small else 200
     train, test = imdb(FOLDER, **{"vocabulary": WORDS, "length": length, **of_rows})
     if not options.full:

@@ -36,7 +36,7 @@ GRIDS = {
 """Of Q-FIT the weight of its KL, of L2X and LEX k, else λ in nats a patch."""
 
 BY_SIZE = ("l2x", "lex")
-SAME = ("method", "seed", "full")
+SAME = ("method", "seed", "full", "epochs")
 
 
 def line(**record):
@@ -91,17 +91,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--methods", nargs="+", choices=list(GRIDS), default=list(GRIDS))
     parser.add_argument("--seeds", type=int)
+    parser.add_argument("--epochs", type=int, help="24, of --full 200; Q-FIT has four times as many")
     parser.add_argument("--device", default="cpu", help="cpu, or cuda")
     parser.add_argument("--full", action="store_true", help="200 epochs, for a GPU")
     options = options_of(parser, small={"seeds": 1})
     seeds = options.seeds or (3 if options.full else 1)
-    epochs = 2 if options.small else 200 if options.full else 8
+    epochs = 2 if options.small else options.epochs or (200 if options.full else 24)
     # As `lexppl compare` has it: of Q-FIT's shares, which start alike and part slowly.
     longer = {} if options.small else {name: METHODS[name].epochs * epochs for name in METHODS}
     shared = {"valid": 0.1, "batch_size": 100, "progress": False, "learning_rate": RATE}
     records = Records("patches", SAME, line, options)
     runs = [
-        {"method": method, "seed": seed, "full": options.full}
+        {"method": method, "seed": seed, "full": options.full, "epochs": epochs}
         for seed in range(1, 1 + seeds)
         for method in options.methods
     ]
@@ -119,7 +120,7 @@ def main() -> None:
                 train,
                 network=architecture.predictor(2, seed=own).to(options.device),
                 seed=own,
-                epochs=2 if options.small else 12,
+                epochs=2 if options.small else 24,
                 **shared,
             )
             for own in (seed, seed + 1000)
