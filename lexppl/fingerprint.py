@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.distributions import Transform
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,6 +36,13 @@ KNOWN = ("lexppl", "torch", "pyro", "numpy", "builtins")
 """Packages whose code is told by their version."""
 LIBRARIES = frozenset({*KNOWN, "sklearn", "scipy", "pandas", *sys.stdlib_module_names})
 """Packages whose classes are told by their names."""
+
+KEPT, KEPT_BY_LAWS = "cached_property", "_lazy_property_and_property"
+"""The kinds of attributes that are computed once, of Python's objects and of torch's
+distributions."""
+KEPT_BY_TRANSFORMS = ("_inv", "_cached_x_y")
+INVERSE = "_InverseTransform"
+"""Torch's name of the inverse of a transform that has no class for it."""
 
 
 def fingerprint(value: Any) -> str:
@@ -71,17 +79,24 @@ def fingerprint(value: Any) -> str:
 
 
 def attributes_of(value: Any) -> dict[str, Any] | None:
-    """An object's attributes by name, those in slots too; None of one that has neither.
+    """An object's attributes by name, those in slots too; None of one that has neither. What was
+    computed from the others and kept, as `cached_property` does, and a distribution the `logits` of
+    its `probs`, is none of them.
 
     Example:
         >>> attributes_of(PurePath) is None, attributes_of(1)
         (False, None)
+        >>> law = torch.distributions.Bernoulli(probs=torch.tensor(0.5))
+        >>> before = set(attributes_of(law))
+        >>> law.logits, set(attributes_of(law)) == before
+        (tensor(0.), True)
     """
     slots = [name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())]
     if not (hasattr(value, "__dict__") or slots):
         return None
     held = {name: getattr(value, name) for name in slots if hasattr(value, name)}
-    return {**getattr(value, "__dict__", {}), **held}
+    every = {**getattr(value, "__dict__", {}), **held}
+    return {name: every[name] for name in _not_computed(type(value), every)}
 
 
 def closure_of(function: FunctionType) -> dict[str, Any]:
@@ -216,9 +231,6 @@ def _object(value: Any, place: str, above: tuple[int, ...]) -> Iterator[Content]
     own: Any = attributes_of(value)
     if own is None:
         own = _pickled_state(value, place)
-    else:
-        # What was computed from the rest and kept is no part of it.
-        own = {name: one for name, one in own.items() if not _is_kept(value, name)}
     yield from _parts((type(value), own), place, above)
 
 
@@ -234,8 +246,23 @@ def _pickled_state(value: Any, place: str) -> Any:
     )
 
 
-def _is_kept(value: Any, name: str) -> bool:
-    return type(getattr(type(value), name, None)).__name__ == "cached_property"
+def _not_computed(kind: type, attributes: Mapping[str, Any]) -> list[str]:
+    """The names of the attributes that an object was made with."""
+    if issubclass(kind, Transform):
+        # Only what is made as an inverse is told by the transform that it inverts.
+        kept = KEPT_BY_TRANSFORMS[kind.__name__ == INVERSE :]
+        return [name for name in attributes if name not in kept]
+    how = {name: type(getattr(kind, name, None)).__name__ for name in attributes}
+    made = [name for name, of in how.items() if of not in (KEPT, KEPT_BY_LAWS)]
+    holders = [one for name in made if isinstance(one := attributes[name], Tensor)]
+    return [
+        name
+        for name, of in how.items()
+        # A distribution has its parameter twice where it was given, under the name by which it was
+        # given too; one that has it under that name alone is told by it.
+        if name in made
+        or (of == KEPT_BY_LAWS and (not holders or any(attributes[name] is h for h in holders)))
+    ]
 
 
 def _module(value: nn.Module, place: str, above: tuple[int, ...]) -> Iterator[Content]:

@@ -96,6 +96,49 @@ def test_priors_tell_programs_apart():
     assert fingerprint(used) == found[0]
 
 
+LAWS = {
+    "probs": lambda: dist.Bernoulli(probs=torch.tensor([0.3])),
+    "logits": lambda: dist.Bernoulli(logits=torch.tensor([0.3])),
+    "covariance": lambda: dist.MultivariateNormal(torch.zeros(2), 2 * torch.eye(2)),
+    "scale": lambda: dist.MultivariateNormal(torch.zeros(2), scale_tril=2 * torch.eye(2)),
+    "low rank": lambda: dist.LowRankMultivariateNormal(*map(torch.ones, (2, (2, 1), 2))),
+    "counts": lambda: dist.NegativeBinomial(3.0, logits=torch.tensor(0.1)),
+    "relaxed": lambda: dist.RelaxedBernoulli(torch.tensor(0.5), logits=torch.tensor(0.3)),
+    "log-normal": lambda: dist.LogNormal(0.0, 1.0),
+    "mixture": lambda: dist.MixtureSameFamily(
+        dist.Categorical(logits=torch.zeros(2)), dist.LogNormal(torch.zeros(2), 1.0)
+    ),
+    "inverse": lambda: dist.TransformedDistribution(
+        dist.LogNormal(0.0, 1.0), [dist.transforms.ExpTransform(cache_size=1).inv]
+    ),
+}
+
+
+@pytest.mark.parametrize("of", LAWS)
+def test_a_law_that_was_used_is_the_one_it_was(of):
+    law = LAWS[of]()
+    before = fingerprint(law)
+    law.log_prob(law.sample())
+    for name in ("probs", "logits", "covariance_matrix", "precision_matrix", "scale_tril"):
+        getattr(law, name, None)
+    assert fingerprint(law) == before == fingerprint(LAWS[of]())
+
+
+def test_laws_are_told_by_what_they_were_given():
+    assert len({fingerprint(law()) for law in LAWS.values()}) == len(LAWS)
+    assert fingerprint(LAWS["low rank"]()) != fingerprint(
+        dist.LowRankMultivariateNormal(
+            *map(
+                torch.ones,
+                (2, (2, 1)),
+            ),
+            torch.full((2,), 2.0),
+        )
+    )
+    one, two = (dist.Geometric(probs=torch.tensor(p)) for p in (0.3, 0.4))
+    assert fingerprint(one) != fingerprint(two)
+
+
 def test_what_was_kept_by_the_version_before_is_found():
     assert fingerprint(ConstantImputer(torch.zeros(2))) == "4ff5fbad6c59cda70bb449b76bf08acf"
     plain = (None, 1, 0.5, "a", b"b", [1, (2,)], {"k": {3}})
