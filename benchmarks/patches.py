@@ -91,7 +91,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--methods", nargs="+", choices=list(GRIDS), default=list(GRIDS))
     parser.add_argument("--seeds", type=int)
-    parser.add_argument("--epochs", type=int, help="24, of --full 200; Q-FIT has four times as many")
+    parser.add_argument("--epochs", type=int, help="24; of --full 200; of Q-FIT four times as many")
     parser.add_argument("--device", default="cpu", help="cpu, or cuda")
     parser.add_argument("--full", action="store_true", help="200 epochs, for a GPU")
     options = options_of(parser, small={"seeds": 1})
