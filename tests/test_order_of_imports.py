@@ -65,6 +65,22 @@ ROOMS = {
     },
     "data": {"images": set(), "parquet": set(), "reading": set(), "texts": {"images"}},
     "compare": {"importances": set(), "adapters": set()},
+    "explanation": {
+        "layout": set(),
+        "masks": {"layout"},
+        "beside": {"layout"},
+        "reading": {"layout", "beside"},
+        "many_rows": {"masks"},
+    },
+    "cli": {
+        "terminal": set(),
+        "options": {"terminal"},
+        "judged": {"terminal"},
+        "report": {"options", "judged"},
+        "notes": {"report"},
+        "written": {"terminal", "options", "report"},
+        "images_and_texts": {"terminal", "options", "judged", "report", "notes", "written"},
+    },
 }
 """What the rooms within a room may import, besides the files that stand in none of them."""
 

@@ -25,7 +25,7 @@ from torch.utils.data import DataLoader, RandomSampler, Sampler, TensorDataset
 
 from lexppl.effects import mask_particles
 from lexppl.explanation import explain
-from lexppl.explanation.mask_groups import masks_of
+from lexppl.explanation.layout.mask_groups import masks_of
 from lexppl.inference import (
     REBAR,
     Checkpoints,

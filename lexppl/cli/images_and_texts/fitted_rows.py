@@ -15,7 +15,7 @@ from lexppl.choices.settings import usual_imputer
 from lexppl.cli.images_and_texts.divided_rows import DividedRows, Part
 from lexppl.cli.options.plan_options import FIT
 from lexppl.cli.report.findings import counted
-from lexppl.cli.standard_error import tell
+from lexppl.cli.terminal.standard_error import tell
 from lexppl.evaluation import FittedPredictor, fit_predictor
 from lexppl.evaluation.refits.evalx import EvalX, fit_evalx
 from lexppl.inference import Checkpoints, FitResult, System, entropy_unit, fit
