@@ -664,7 +664,7 @@ STATE = sys.modules["lexppl.inference.training.checkpoints.loop_state"]
         (STATE, "restore_optimizer"),
         (STATE.LoopStates, "_put_back_random"),
         (STATE.LoopStates, "_put_back"),
-        (sys.modules["lexppl.inference.training.best_states"].BestStates, "restore"),
+        (sys.modules["lexppl.inference.training.watched.best_states"].BestStates, "restore"),
     ],
 )
 def test_what_is_not_put_back_would_show(owner, name, tmp_path, monkeypatch):
