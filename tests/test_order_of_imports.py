@@ -53,6 +53,13 @@ ROOMS = {
         "posterior": {"objective", "estimators"},
         "training": {"objective", "estimators", "replicates", "posterior"},
     },
+    "inference/training": {
+        "rows": set(),
+        "watched": set(),
+        "compiled": set(),
+        "checkpoints": {"rows", "watched"},
+        "distributed": {"rows", "checkpoints"},
+    },
     "inference/posterior": {"mcmc": set(), "stochastic": set()},
     "distributions": {"k_subset": set(), "chain": set(), "by_size": set(), "relaxed": {"k_subset"}},
     "evaluation": {
