@@ -41,7 +41,7 @@ from record import Records, options_of
 from references import against_others
 from torch import Tensor
 
-from lexppl.cli.gains import GAIN_ROWS, MASKS
+from lexppl.cli.judged.gains import GAIN_ROWS, MASKS
 from lexppl.data import DividedTable, divided_frame, read_frame
 from lexppl.evaluation import feature_gains, gain_table
 

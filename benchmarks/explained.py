@@ -16,7 +16,7 @@ from torch import Tensor
 
 import lexppl
 from lexppl.cli import main as lexppl_command
-from lexppl.cli.gains import EVALUATIONS, LEAST_MASKS, MASKS
+from lexppl.cli.judged.gains import EVALUATIONS, LEAST_MASKS, MASKS
 from lexppl.data import DividedTable
 from lexppl.data.cells import level_of
 from lexppl.data.encoding import CategoricalColumn, TableEncoding

@@ -4,7 +4,7 @@ import torch
 
 from lexppl import explain
 from lexppl.evaluation.refits.entry_order import places
-from lexppl.explanation.importance_kind import mask_means
+from lexppl.explanation.layout.importance_kind import mask_means
 from lexppl.inference.contexts import seeded
 
 

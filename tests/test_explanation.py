@@ -22,8 +22,8 @@ from lexppl.explanation import (
     selection_table,
     systematic_resampling,
 )
-from lexppl.explanation.arviz_layout import Variable
-from lexppl.explanation.importance_kind import kind_of
+from lexppl.explanation.layout.arviz_layout import Variable
+from lexppl.explanation.layout.importance_kind import kind_of
 from lexppl.inference import FitResult, History, NestedIWAE, fit
 from lexppl.models import (
     LEX,

@@ -53,6 +53,13 @@ ROOMS = {
         "posterior": {"objective", "estimators"},
         "training": {"objective", "estimators", "replicates", "posterior"},
     },
+    "inference/training": {
+        "rows": set(),
+        "watched": set(),
+        "compiled": set(),
+        "checkpoints": {"rows", "watched"},
+        "distributed": {"rows", "checkpoints"},
+    },
     "inference/posterior": {"mcmc": set(), "stochastic": set()},
     "distributions": {"k_subset": set(), "chain": set(), "by_size": set(), "relaxed": {"k_subset"}},
     "evaluation": {
@@ -65,6 +72,22 @@ ROOMS = {
     },
     "data": {"images": set(), "parquet": set(), "reading": set(), "texts": {"images"}},
     "compare": {"importances": set(), "adapters": set()},
+    "explanation": {
+        "layout": set(),
+        "masks": {"layout"},
+        "beside": {"layout"},
+        "reading": {"layout", "beside"},
+        "many_rows": {"masks"},
+    },
+    "cli": {
+        "terminal": set(),
+        "options": {"terminal"},
+        "judged": {"terminal"},
+        "report": {"options", "judged"},
+        "notes": {"report"},
+        "written": {"terminal", "options", "report"},
+        "images_and_texts": {"terminal", "options", "judged", "report", "notes", "written"},
+    },
 }
 """What the rooms within a room may import, besides the files that stand in none of them."""
 

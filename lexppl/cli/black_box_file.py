@@ -9,8 +9,8 @@ import joblib
 import torch
 from torch import Tensor
 
-from lexppl.cli.errors import one_line
 from lexppl.cli.options.checks import check_black_box
+from lexppl.cli.terminal.errors import one_line
 from lexppl.data import DividedTable
 from lexppl.models.black_box import black_box
 from lexppl.tabular.asked_model import as_it_takes, asked_by_table

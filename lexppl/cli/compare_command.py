@@ -15,11 +15,11 @@ from lexppl.choices.compared import LIBRARIES
 from lexppl.choices.methods import DEFAULT_METHOD, METHODS
 from lexppl.cli.options.checks import methods_of
 from lexppl.cli.options.plan_options import device_of, plan_of
-from lexppl.cli.short_warnings import short_warnings
 from lexppl.cli.source import read_source
-from lexppl.cli.standard_error import tell
 from lexppl.cli.tables import text_table
-from lexppl.cli.threads import one_thread
+from lexppl.cli.terminal.short_warnings import short_warnings
+from lexppl.cli.terminal.standard_error import tell
+from lexppl.cli.terminal.threads import one_thread
 from lexppl.compare import compare
 from lexppl.data import DividedTable
 from lexppl.inference import entropy_unit

@@ -13,14 +13,14 @@ import torch
 from torch import Tensor
 
 from lexppl.atomic_output import output_file
-from lexppl.cli.exit_codes import INTERRUPTED
-from lexppl.cli.judging import PREDICTED_MASKS
-from lexppl.cli.messages import collapse_messages, early_message
+from lexppl.cli.judged.judging import PREDICTED_MASKS
+from lexppl.cli.notes.messages import collapse_messages, early_message
 from lexppl.cli.options.arguments import EVALUATED_BY
 from lexppl.cli.options.plan_options import device_of, law_of, plan_of
-from lexppl.cli.short_warnings import short_warnings
-from lexppl.cli.standard_error import tell, warn
 from lexppl.cli.tables import text_table
+from lexppl.cli.terminal.exit_codes import INTERRUPTED
+from lexppl.cli.terminal.short_warnings import short_warnings
+from lexppl.cli.terminal.standard_error import tell, warn
 from lexppl.data import Dataset, synthetic, synthetic_set
 from lexppl.data.stratification import training_and_validation
 from lexppl.evaluation.prediction import prediction_scores, predictive
@@ -28,8 +28,8 @@ from lexppl.evaluation.truth.oracle import Oracle
 from lexppl.evaluation.truth.oracle_gap import oracle_gaps
 from lexppl.evaluation.truth.selection import selection_scores
 from lexppl.explanation import explain
-from lexppl.explanation.importance_kind import mask_means
-from lexppl.explanation.mask_groups import masks_of
+from lexppl.explanation.layout.importance_kind import mask_means
+from lexppl.explanation.layout.mask_groups import masks_of
 from lexppl.inference import FitResult, entropy_unit
 from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.fit_plan import FitPlan

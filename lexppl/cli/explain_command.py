@@ -14,11 +14,10 @@ from lexppl.choices.methods import METHODS
 from lexppl.choices.regimes import Regime
 from lexppl.choices.settings import AUTO, AUTO_PREDICTOR, USUAL_PREDICTOR, chooses_penalty
 from lexppl.cli.black_box_file import black_box_targets, load_black_box
-from lexppl.cli.checkpoints import checkpoints_of
-from lexppl.cli.closer_look import CloserLook, check_rows, look_closer, note_rows
 from lexppl.cli.fitted_explainer import Fitted
-from lexppl.cli.gains import JudgedGains, judge_gains, judge_learning, undecided
-from lexppl.cli.judging import (
+from lexppl.cli.judged.closer_look import CloserLook, check_rows, look_closer, note_rows
+from lexppl.cli.judged.gains import JudgedGains, judge_gains, judge_learning, undecided
+from lexppl.cli.judged.judging import (
     Judgement,
     ScoreRow,
     SizeCurve,
@@ -30,29 +29,30 @@ from lexppl.cli.judging import (
     judge_explainer,
     judge_full,
 )
-from lexppl.cli.messages import (
+from lexppl.cli.judged.told_by_choice import judge_choice
+from lexppl.cli.notes.messages import (
     collapse_messages,
     early_message,
     learned_messages,
     path_message,
 )
-from lexppl.cli.model_first import least_bytes, run_model_first, write_model
+from lexppl.cli.notes.posterior_told import is_asked, told_of_posterior, what_is_fitted
+from lexppl.cli.notes.table_notes import table_notes
 from lexppl.cli.options.checks import regime_of
 from lexppl.cli.options.plan_options import device_of, plan_of
-from lexppl.cli.posterior_told import is_asked, told_of_posterior, what_is_fitted
 from lexppl.cli.report.findings import ReportData
 from lexppl.cli.report.printed import print_findings
-from lexppl.cli.short_warnings import short_warnings
 from lexppl.cli.source import capped, read_source
-from lexppl.cli.standard_error import progress_of, tell, warn
-from lexppl.cli.table_notes import table_notes
-from lexppl.cli.threads import one_thread
-from lexppl.cli.told_by_choice import judge_choice
-from lexppl.cli.written_findings import write_findings
+from lexppl.cli.terminal.short_warnings import short_warnings
+from lexppl.cli.terminal.standard_error import progress_of, tell, warn
+from lexppl.cli.terminal.threads import one_thread
+from lexppl.cli.written.checkpoints import checkpoints_of
+from lexppl.cli.written.model_first import least_bytes, run_model_first, write_model
+from lexppl.cli.written.written_findings import write_findings
 from lexppl.data import DividedTable
 from lexppl.evaluation.penalty_path import HASTY_ROWS
 from lexppl.explanation import explain, selection_table
-from lexppl.explanation.importance_kind import PROBABILITY, kind_of
+from lexppl.explanation.layout.importance_kind import PROBABILITY, kind_of
 from lexppl.inference import FitResult, entropy_unit
 from lexppl.inference.training.checkpoints.checkpoints import below
 from lexppl.tabular.encoded_rows import EncodedRows

@@ -17,11 +17,11 @@ from lexppl.cli.images_and_texts.image_rows import read_images
 from lexppl.cli.options.checks import imputers_of
 from lexppl.cli.options.image_and_text_options import IMAGES, kind_of_data
 from lexppl.cli.options.plan_options import device_of
-from lexppl.cli.short_warnings import short_warnings
 from lexppl.cli.source import capped, read_source
-from lexppl.cli.standard_error import tell
 from lexppl.cli.tables import text_table
-from lexppl.cli.threads import one_thread
+from lexppl.cli.terminal.short_warnings import short_warnings
+from lexppl.cli.terminal.standard_error import tell
+from lexppl.cli.terminal.threads import one_thread
 from lexppl.evaluation.imputation import RATES, ImputationScores, imputation
 from lexppl.models.grouping import Grouping
 from lexppl.models.imputers.by_name import imputer_of

@@ -8,12 +8,12 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import Any
 
-from lexppl.cli.errors import UsageError, told
-from lexppl.cli.exit_codes import FAILED, INTERRUPTED, MISUSED
 from lexppl.cli.options.arguments import parse
 from lexppl.cli.options.checks import check_options
 from lexppl.cli.options.image_and_text_options import TABLE, kind_of_data
-from lexppl.cli.signals import ended_as_by_ctrl_c
+from lexppl.cli.terminal.errors import UsageError, told
+from lexppl.cli.terminal.exit_codes import FAILED, INTERRUPTED, MISUSED
+from lexppl.cli.terminal.signals import ended_as_by_ctrl_c
 
 COMMANDS: Mapping[str, str] = MappingProxyType(
     {

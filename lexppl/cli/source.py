@@ -17,7 +17,7 @@ from lexppl.data.table_files import table_name
 
 MOST_ROWS_APART = 10_000
 """Most rows to choose the best epoch on, and most held-out rows that are looked at: gains, which
-cost more, are of :data:`lexppl.cli.gains.GAIN_ROWS` of these."""
+cost more, are of :data:`lexppl.cli.judged.gains.GAIN_ROWS` of these."""
 
 
 def read_source(options: argparse.Namespace, device: torch.device) -> DividedTable:

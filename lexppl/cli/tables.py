@@ -5,7 +5,7 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from lexppl.cli.judging import ScoreRow
+from lexppl.cli.judged.judging import ScoreRow
 
 FIGURE_NAMES: Mapping[str, str] = MappingProxyType(
     {

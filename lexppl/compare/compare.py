@@ -23,7 +23,7 @@ from lexppl.compare.methods import METHODS, ComparisonContext, Importances
 from lexppl.data import Dataset
 from lexppl.evaluation import EvalX, FittedPredictor, fit_evalx, fit_predictor
 from lexppl.explanation import explain
-from lexppl.explanation.importance_kind import mask_means
+from lexppl.explanation.layout.importance_kind import mask_means
 from lexppl.inference import FitResult
 from lexppl.inference.training.rows.row_weights import DIRICHLET
 from lexppl.models import Grouping

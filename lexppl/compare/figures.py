@@ -13,7 +13,7 @@ from torch import Tensor
 
 from lexppl.compare.top_masks import top_masks
 from lexppl.evaluation import EvalX, prediction_scores, selection_scores
-from lexppl.explanation.ranking import mean_error
+from lexppl.explanation.reading.ranking import mean_error
 
 Values = NDArray[np.float64]
 

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from lexppl.evaluation.forced_runs import ForcedRuns, Forcing
 from lexppl.evaluation.prediction import outcome
-from lexppl.explanation.draws import RESPONSE, label_values
-from lexppl.explanation.feature_values import FeatureValues
+from lexppl.explanation.beside.feature_values import FeatureValues
+from lexppl.explanation.masks.draws import RESPONSE, label_values
 from lexppl.explanation.named_rows import entry_names as names_of
 from lexppl.inference.objective.program import ParticleTrace
 from lexppl.inference.training.result import FitResult

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from lexppl.argument_checks import int_at_least
-from lexppl.explanation.importance_kind import KINDS
+from lexppl.explanation.layout.importance_kind import KINDS
+from lexppl.explanation.masks.program_sites import MaskSite, ProgramSites, sites_of
 from lexppl.explanation.named_rows import NamedRows, named_rows
-from lexppl.explanation.program_sites import MaskSite, ProgramSites, sites_of
 from lexppl.inference.contexts import keep_parameters_local, seed_generators
 from lexppl.inference.objective.program import ParticleTrace
 from lexppl.inference.objective.site import Site

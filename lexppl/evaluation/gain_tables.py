@@ -8,7 +8,7 @@ from scipy.stats import false_discovery_control, t
 
 from lexppl.argument_checks import fraction, int_between
 from lexppl.evaluation.gains import FeatureGains
-from lexppl.explanation.ranking import mean_error
+from lexppl.explanation.reading.ranking import mean_error
 
 
 def gain_table(gains: FeatureGains, fdr: float = 0.1, *, level: float = 0.95) -> pd.DataFrame:

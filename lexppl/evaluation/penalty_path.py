@@ -17,7 +17,7 @@ from lexppl.evaluation.plateau import plateau, slopes
 from lexppl.evaluation.prediction import predictive_log_likelihood
 from lexppl.explanation import explain, mask_means
 from lexppl.inference import CollapseWarning, FitResult, entropy_unit, fit
-from lexppl.inference.training.collapse import report_collapse
+from lexppl.inference.training.watched.collapse import report_collapse
 
 PATH = (0.005, 0.01, 0.02, 0.04, 0.08)
 """λ of the default path, in units of :func:`lexppl.inference.entropy_unit`."""

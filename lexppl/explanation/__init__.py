@@ -1,13 +1,13 @@
 """The explanation: a posterior of masks in ArviZ's layout."""
 
+from lexppl.explanation.beside.image_geometry import with_images
 from lexppl.explanation.explain import explain
-from lexppl.explanation.files import load_posterior, save_posterior
-from lexppl.explanation.image_geometry import with_images
-from lexppl.explanation.importance_kind import mask_means
+from lexppl.explanation.layout.files import load_posterior, save_posterior
+from lexppl.explanation.layout.importance_kind import mask_means
 from lexppl.explanation.many_rows.explain_to_zarr import explain_to_zarr
 from lexppl.explanation.many_rows.zarr_posterior import open_posterior
-from lexppl.explanation.ranking import selection_table
-from lexppl.explanation.resampling import systematic_resampling
+from lexppl.explanation.masks.resampling import systematic_resampling
+from lexppl.explanation.reading.ranking import selection_table
 
 __all__ = [
     "explain",

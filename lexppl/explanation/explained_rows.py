@@ -14,16 +14,17 @@ from torch import Tensor
 from lexppl.argument_checks import int_at_least
 from lexppl.arviz_compatibility import Posterior, posterior_of
 from lexppl.evaluation_mode import evaluating
-from lexppl.explanation.bootstrap_means import with_bootstrap
-from lexppl.explanation.drawless import needs_draws, refuse_drawless
-from lexppl.explanation.draws import RESPONSE, observes_jointly
+from lexppl.explanation.beside.bootstrap_means import with_bootstrap
 from lexppl.explanation.given_program import (
     as_fitted,
     refuse_uncovered,
     sampled_draws,
     with_samples,
 )
-from lexppl.explanation.listed_masks import ListedMasks
+from lexppl.explanation.masks.drawless import needs_draws, refuse_drawless
+from lexppl.explanation.masks.draws import RESPONSE, observes_jointly
+from lexppl.explanation.masks.listed_masks import ListedMasks
+from lexppl.explanation.masks.program_sites import ProgramSites, sites_of
 from lexppl.explanation.meanings import (
     HELD_OUT,
     attributes,
@@ -32,7 +33,6 @@ from lexppl.explanation.meanings import (
 )
 from lexppl.explanation.named_rows import NamedRows, named_rows
 from lexppl.explanation.posterior_arrays import PosteriorArrays
-from lexppl.explanation.program_sites import ProgramSites, sites_of
 from lexppl.explanation.row_plan import OF_ITS_OWN, RowPlan, is_listed, usual_draws
 from lexppl.inference.contexts import keep_parameters_local, seed_generators
 from lexppl.inference.objective.program import ParticleProgram

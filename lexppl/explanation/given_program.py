@@ -9,7 +9,7 @@ import torch
 from pyro.nn import PyroModule
 from torch import Tensor
 
-from lexppl.explanation.program_sites import ProgramSites, SharedSite
+from lexppl.explanation.masks.program_sites import ProgramSites, SharedSite
 from lexppl.inference.posterior.global_draws import GlobalDraws, SamplerRecord
 from lexppl.inference.posterior.sampled_guide import SampledGuide
 from lexppl.inference.shared_latents import sites_of_guide

@@ -4,7 +4,7 @@ import importlib.metadata
 from typing import Any
 
 from lexppl.arviz_compatibility import Posterior
-from lexppl.explanation.mask_groups import masks_of
+from lexppl.explanation.layout.mask_groups import masks_of
 from lexppl.explanation.row_plan import RowPlan
 from lexppl.inference.training.result import FitResult
 from lexppl.inference.training.rows.row_weights import DIRICHLET

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lexppl.explanation.program_sites import Response
+from lexppl.explanation.masks.program_sites import Response
 from lexppl.inference.training.result import FitResult
 
 

@@ -8,14 +8,19 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from lexppl.explanation.arviz_layout import ArvizLayout
-from lexppl.explanation.drawn_means import DrawnMeans
-from lexppl.explanation.draws import RowDraws
-from lexppl.explanation.image_geometry import EVENT, FEATURE_MAP, feature_map_of, map_dimensions
-from lexppl.explanation.importance_kind import STATED, variable_of
-from lexppl.explanation.log_likelihood import LogLikelihood
+from lexppl.explanation.beside.image_geometry import (
+    EVENT,
+    FEATURE_MAP,
+    feature_map_of,
+    map_dimensions,
+)
+from lexppl.explanation.layout.arviz_layout import ArvizLayout
+from lexppl.explanation.layout.drawn_means import DrawnMeans
+from lexppl.explanation.layout.importance_kind import STATED, variable_of
+from lexppl.explanation.masks.draws import RowDraws
+from lexppl.explanation.masks.log_likelihood import LogLikelihood
+from lexppl.explanation.masks.program_sites import MaskSite, ProgramSites, Response, SharedSite
 from lexppl.explanation.named_rows import NamedRows, entry_names, feature_names
-from lexppl.explanation.program_sites import MaskSite, ProgramSites, Response, SharedSite
 from lexppl.inference.training.result import FitResult
 
 GIVEN_Y = "_given_y"

@@ -4,12 +4,12 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from lexppl.explanation.drawless import no_draws, stated_means
-from lexppl.explanation.draws import posterior_draws, prior_draws, together
-from lexppl.explanation.listed_masks import ListedMasks
+from lexppl.explanation.masks.drawless import no_draws, stated_means
+from lexppl.explanation.masks.draws import posterior_draws, prior_draws, together
+from lexppl.explanation.masks.listed_masks import ListedMasks
+from lexppl.explanation.masks.program_sites import ProgramSites
 from lexppl.explanation.named_rows import NamedRows
 from lexppl.explanation.posterior_arrays import PosteriorArrays
-from lexppl.explanation.program_sites import ProgramSites
 from lexppl.inference.predictive import FittedProgram, row_chunks, rows_at_once
 
 OF_A_POOL, OF_ITS_OWN = 4, 100

@@ -12,9 +12,9 @@ from scipy.stats import rankdata
 
 from lexppl.argument_checks import int_at_least
 from lexppl.arviz_compatibility import Posterior, group_of
-from lexppl.explanation.feature_values import FeatureValues, feature_values
-from lexppl.explanation.importance_kind import kind_of, mask_means
-from lexppl.explanation.row_gains import GAIN
+from lexppl.explanation.beside.feature_values import FeatureValues, feature_values
+from lexppl.explanation.beside.row_gains import GAIN
+from lexppl.explanation.layout.importance_kind import kind_of, mask_means
 from lexppl.plots.style import (
     BLUE,
     FAINT,
@@ -41,9 +41,9 @@ def plot_beeswarm(
 
     A point is the mean over replicates of what keeping the feature is worth in that row, in nats
     (:func:`lexppl.evaluation.feature_gains`), where the posterior has it
-    (:func:`lexppl.explanation.row_gains.with_gains`), else of its selection probability. Colours go
-    by the rank of the value among the rows shown, from low (blue) to high (orange); features of
-    levels, and values that are not known, are grey.
+    (:func:`lexppl.explanation.beside.row_gains.with_gains`), else of its selection
+    probability. Colours go by the rank of the value among the rows shown, from low (blue) to high
+    (orange); features of levels, and values that are not known, are grey.
 
     Args:
         posterior: what :func:`explain` returned.

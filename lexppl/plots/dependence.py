@@ -8,8 +8,8 @@ from matplotlib.ticker import MaxNLocator
 
 from lexppl.argument_checks import int_at_least
 from lexppl.arviz_compatibility import Posterior
-from lexppl.explanation.feature_values import FeatureValues, feature_values
-from lexppl.explanation.importance_kind import PROBABILITY, kind_of, mask_means
+from lexppl.explanation.beside.feature_values import FeatureValues, feature_values
+from lexppl.explanation.layout.importance_kind import PROBABILITY, kind_of, mask_means
 from lexppl.plots.style import BLUE, FAINT, NotebookFigure, plain, short
 
 MOST_LEVELS = 12
@@ -38,7 +38,7 @@ def plot_dependence(
     Example:
         >>> import xarray as xr
         >>> from lexppl.arviz_compatibility import posterior_of
-        >>> from lexppl.explanation.feature_values import with_values
+        >>> from lexppl.explanation.beside.feature_values import with_values
         >>> kept = np.array([[[0.1], [0.9]]])
         >>> posterior = posterior_of({
         ...     "prior": xr.Dataset({"mask": (("chain", "draw", "row", "feature"),
@@ -62,7 +62,7 @@ def plot_dependence(
     if known is None:
         raise ValueError(
             f"the values of {feature!r} are not known; write them into the posterior with "
-            "lexppl.explanation.feature_values.with_values"
+            "lexppl.explanation.beside.feature_values.with_values"
         )
     each = means.values[:, :, names.index(feature)].astype(np.float64)
     chosen = np.unique(np.linspace(0, each.shape[1] - 1, min(rows, each.shape[1])).round())

@@ -6,9 +6,9 @@ from matplotlib.figure import Figure
 
 from lexppl.argument_checks import int_at_least
 from lexppl.arviz_compatibility import Posterior
-from lexppl.explanation.importance_kind import PROBABILITY, kind_of
-from lexppl.explanation.mask_groups import masks_of
-from lexppl.explanation.ranking import chain_probabilities, selection_table
+from lexppl.explanation.layout.importance_kind import PROBABILITY, kind_of
+from lexppl.explanation.layout.mask_groups import masks_of
+from lexppl.explanation.reading.ranking import chain_probabilities, selection_table
 from lexppl.plots.style import BLUE, FAINT, GREY, INK, NotebookFigure, legend_columns, plain, short
 
 

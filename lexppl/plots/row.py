@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from lexppl.argument_checks import int_at_least
 from lexppl.arviz_compatibility import Posterior, group_names
 from lexppl.evaluation.revealed import RowSteps
-from lexppl.explanation.image_geometry import has_images
+from lexppl.explanation.beside.image_geometry import has_images
 from lexppl.plots.given import checked_given
 from lexppl.plots.images_and_texts.selection_map import plot_selection_map
 from lexppl.plots.images_and_texts.words import plot_words

@@ -21,7 +21,7 @@ from lexppl.choices.settings import check_settings
 from lexppl.data import IndicatorColumn, NumericColumn, TableEncoding, TargetColumn
 from lexppl.data.stratification import training_and_validation
 from lexppl.explanation import explain
-from lexppl.explanation.feature_values import decoded_values, with_values
+from lexppl.explanation.beside.feature_values import decoded_values, with_values
 from lexppl.inference import FitResult, entropy_unit
 from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.fit_plan import FitPlan, check_method, plan_for

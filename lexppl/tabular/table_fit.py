@@ -24,7 +24,7 @@ from lexppl.evaluation import (
 from lexppl.inference import Checkpoints, FitResult, Stage, System, fit
 from lexppl.inference.contexts import seeded
 from lexppl.inference.training.checkpoints.checkpoints import below
-from lexppl.inference.training.progress import Progress
+from lexppl.inference.training.watched.progress import Progress
 from lexppl.models import TreePredictor, tree_predictor
 from lexppl.models.regimes import frozen
 from lexppl.summary import Summarised, Summary

@@ -284,7 +284,7 @@ def test_failure_while_writing_leaves_nothing(tmp_path, monkeypatch, capsys):
     def full(*_, **__):
         raise OSError(28, "No space left on device", "report.html")
 
-    monkeypatch.setattr("lexppl.cli.written_findings.write_report", full)
+    monkeypatch.setattr("lexppl.cli.written.written_findings.write_report", full)
     path = written(people(), tmp_path)
     out = str(tmp_path / "results")
     code, line = refused_quietly(capsys, tmp_path, "explain", str(path), "--out", out, *QUICK)

@@ -88,8 +88,8 @@ def test_another_rate_is_refused(rate, tmp_path, capsys):
 
 
 def test_no_more_rows_are_judged_than_said(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("lexppl.cli.gains.GAIN_ROWS", 7)
-    monkeypatch.setattr("lexppl.cli.gains.EVALUATIONS", 10)
+    monkeypatch.setattr("lexppl.cli.judged.gains.GAIN_ROWS", 7)
+    monkeypatch.setattr("lexppl.cli.judged.gains.EVALUATIONS", 10)
     table, _ = ran(tmp_path / "r", written(people(), tmp_path), *QUICK)
     assert "Mean over 7 held-out rows" in flat(capsys)
     assert table["gain"].notna().all()

@@ -14,7 +14,7 @@ from lexppl.cli.report.images_and_texts.image_parts import image_parts
 from lexppl.cli.report.images_and_texts.image_report import image_report, text_report
 from lexppl.cli.report.images_and_texts.map_tiles import LARGEST, png_uri, tile
 from lexppl.cli.report.shown_rows import MOST_CLASSES, shown_rows
-from lexppl.explanation.row_outcomes import RowOutcome
+from lexppl.explanation.reading.row_outcomes import RowOutcome
 from lexppl.plots.images_and_texts.image_parts import as_colours, tinted
 from tests.cli.accessibility import DARK, LIGHT, checked
 from tests.plots.image_posteriors import image_posterior

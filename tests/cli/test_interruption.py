@@ -14,10 +14,10 @@ import pytest
 
 from lexppl import load
 from lexppl.cli import main
-from lexppl.cli.signals import deferred_interrupts
+from lexppl.cli.terminal.signals import deferred_interrupts
 from lexppl.data import TableEncoding
 from lexppl.explanation import explain
-from lexppl.explanation.mask_groups import masks_of
+from lexppl.explanation.layout.mask_groups import masks_of
 from lexppl.inference import FitResult
 from lexppl.inference.training.loop import TrainingLoop
 from tests.cli.tables import people, written
@@ -110,8 +110,8 @@ def test_a_first_epoch_that_is_cut_short_is_written(tmp_path, monkeypatch, capsy
     [
         ("explain_command", "judge_learning"),
         ("explain_command", "explain"),
-        ("written_findings", "save_posterior"),
-        ("written_findings", "write_report"),
+        ("written.written_findings", "save_posterior"),
+        ("written.written_findings", "write_report"),
     ],
 )
 def test_the_model_is_written_first(file, name, tmp_path, monkeypatch, capsys):
@@ -133,7 +133,7 @@ def test_a_failure_after_the_fit_leaves_the_model(tmp_path, monkeypatch, capsys)
     def fails(*_):
         raise ValueError("no such colour")
 
-    monkeypatch.setattr("lexppl.cli.written_findings.write_report", fails)
+    monkeypatch.setattr("lexppl.cli.written.written_findings.write_report", fails)
     out = tmp_path / "results"
     path = written(people(), tmp_path)
     words = [*QUICK, "--penalty", "0.02"]

@@ -9,8 +9,8 @@ import pytest
 
 from lexppl.arviz_compatibility import group_names, group_of
 from lexppl.cli import main
-from lexppl.cli.closer_look import CloserLook
-from lexppl.cli.judging import Judgement
+from lexppl.cli.judged.closer_look import CloserLook
+from lexppl.cli.judged.judging import Judgement
 from tests.cli.tables import numbers, people, written
 
 QUICK = ["--epochs", "3", "--replicates", "2", "--draws", "30", "--quiet", "--no-bootstrap"]
@@ -66,7 +66,7 @@ except ImportError:
 
 @pytest.fixture
 def no_report(monkeypatch):
-    monkeypatch.setattr("lexppl.cli.written_findings.write_report", lambda *_: None)
+    monkeypatch.setattr("lexppl.cli.written.written_findings.write_report", lambda *_: None)
     monkeypatch.setattr("lexppl.cli.explain_command._judge", lambda *_: (Judgement((), None), True))
     monkeypatch.setattr("lexppl.cli.explain_command.print_findings", lambda *_: None)
     monkeypatch.setattr("lexppl.cli.explain_command._gains", lambda *_: None)

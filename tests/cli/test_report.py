@@ -14,8 +14,8 @@ from lexppl.arviz_compatibility import group_of
 from lexppl.cli import main
 from lexppl.data import divided_frame
 from lexppl.evaluation import direction_table, feature_effects, revealed_predictions
-from lexppl.explanation.feature_values import decoded_values, feature_values
-from lexppl.explanation.mask_groups import masks_of
+from lexppl.explanation.beside.feature_values import decoded_values, feature_values
+from lexppl.explanation.layout.mask_groups import masks_of
 from tests.cli.accessibility import DARK, LIGHT, checked
 from tests.cli.tables import numbers, people, written
 
@@ -240,7 +240,7 @@ def test_directions_that_are_no_numbers_leave_the_rows(tmp_path, capsys, monkeyp
     def fails(*_, **__):
         raise FloatingPointError("the log-odds of some rows are NaN or infinite")
 
-    monkeypatch.setattr("lexppl.cli.closer_look.feature_effects", fails)
+    monkeypatch.setattr("lexppl.cli.judged.closer_look.feature_effects", fails)
     out = ran(people(), tmp_path, *QUICK)
     assert "directions are not known: the log-odds" in capsys.readouterr().err
     assert (out / "rows.csv").exists() and not (out / "directions.csv").exists()
@@ -248,8 +248,8 @@ def test_directions_that_are_no_numbers_leave_the_rows(tmp_path, capsys, monkeyp
 
 
 def test_directions_cost_no_more_than_said(tmp_path, monkeypatch):
-    monkeypatch.setattr("lexppl.cli.closer_look.EVALUATIONS", 2 * 8 * 5 * 7)
-    monkeypatch.setattr("lexppl.cli.closer_look.LEAST_ROWS", 3)
+    monkeypatch.setattr("lexppl.cli.judged.closer_look.EVALUATIONS", 2 * 8 * 5 * 7)
+    monkeypatch.setattr("lexppl.cli.judged.closer_look.LEAST_ROWS", 3)
     table = pd.read_csv(ran(people(), tmp_path, *QUICK) / "directions.csv")
     # Seven rows of 18 are judged, and no more can keep a feature.
     assert 3.0 < table.loc[table["level"].isna(), "kept"].max() <= 7.0

@@ -10,10 +10,10 @@ import pytest
 
 import lexppl
 from lexppl.cli import main
-from lexppl.cli.errors import one_line, told
+from lexppl.cli.terminal.errors import one_line, told
 from lexppl.data import TableEncoding, TableError, read_table
 from lexppl.data.reading.table_error import Problem
-from lexppl.explanation.mask_groups import masks_of
+from lexppl.explanation.layout.mask_groups import masks_of
 
 QUICK = ["--epochs", "3", "--replicates", "2", "--draws", "5", "--penalty", "0.02", "--quiet"]
 

@@ -9,7 +9,7 @@ import torch
 
 from lexppl.evaluation import FeatureEffects, direction_table, feature_effects
 from lexppl.evaluation.effects import _log_odds
-from lexppl.explanation.feature_values import FeatureValues
+from lexppl.explanation.beside.feature_values import FeatureValues
 from lexppl.models import (
     LEX,
     MLP,

@@ -13,7 +13,8 @@ import pytest
 import xarray as xr
 
 from lexppl.arviz_compatibility import group_names, group_of, posterior_of
-from lexppl.explanation import files, load_posterior, save_posterior
+from lexppl.explanation import load_posterior, save_posterior
+from lexppl.explanation.layout import files
 from lexppl.saving import UnreadableFileError
 from tests.saving.test_refused_files import MUTATIONS, mutated
 
@@ -78,7 +79,8 @@ def test_200_damaged_posteriors_are_refused_by_name(path):
 PROGRAM = """
 import random, sys
 from pathlib import Path
-from lexppl.explanation import files, load_posterior
+from lexppl.explanation import load_posterior
+from lexppl.explanation.layout import files
 from lexppl.saving import UnreadableFileError
 from tests.saving.test_refused_files import mutated
 path = Path(sys.argv[1])

@@ -25,7 +25,7 @@ from torch.utils.data import DataLoader, RandomSampler, Sampler, TensorDataset
 
 from lexppl.effects import mask_particles
 from lexppl.explanation import explain
-from lexppl.explanation.mask_groups import masks_of
+from lexppl.explanation.layout.mask_groups import masks_of
 from lexppl.inference import (
     REBAR,
     Checkpoints,
@@ -664,7 +664,7 @@ STATE = sys.modules["lexppl.inference.training.checkpoints.loop_state"]
         (STATE, "restore_optimizer"),
         (STATE.LoopStates, "_put_back_random"),
         (STATE.LoopStates, "_put_back"),
-        (sys.modules["lexppl.inference.training.best_states"].BestStates, "restore"),
+        (sys.modules["lexppl.inference.training.watched.best_states"].BestStates, "restore"),
     ],
 )
 def test_what_is_not_put_back_would_show(owner, name, tmp_path, monkeypatch):

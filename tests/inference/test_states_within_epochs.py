@@ -25,10 +25,10 @@ from lexppl.inference import (
 from lexppl.inference.contexts import seeded
 from lexppl.inference.training.checkpoints.checkpoints import KeptStates
 from lexppl.inference.training.checkpoints.within_epoch import EpochBatches
-from lexppl.inference.training.epoch_loss import EpochLoss
 from lexppl.inference.training.loop import TrainingLoop
 from lexppl.inference.training.step import TrainingStep
 from lexppl.inference.training.step_guard import StepGuard
+from lexppl.inference.training.watched.epoch_loss import EpochLoss
 from lexppl.models import images
 from lexppl.systems import lex, real_x, suwr
 from tests.inference.test_checkpoints import (

@@ -13,12 +13,12 @@ import pytest
 
 from lexppl import ExplainerClassifier, ExplainerRegressor, explain, fit
 from lexppl.cli import main
-from lexppl.cli.judging import Judgement
+from lexppl.cli.judged.judging import Judgement
 from lexppl.data import CategoricalColumn, NumericColumn, TableEncoding, TargetColumn
 from lexppl.data.stratification import stratified_parts
 from lexppl.evaluation import fit_predictor
 from lexppl.explanation import mask_means
-from lexppl.explanation.mask_groups import masks_of
+from lexppl.explanation.layout.mask_groups import masks_of
 from lexppl.inference import Linear, System, entropy_unit
 from lexppl.inference.contexts import seeded
 from lexppl.models import ConstantImputer, Grouping, MarginalImputer, regime_targets
@@ -52,7 +52,7 @@ def people():
 def of_command_line(method, frame, target, folder, monkeypatch, *words):
     """E[z | x] of the rows that it holds out, and their numbers; the report is not what is asked
     about."""
-    monkeypatch.setattr("lexppl.cli.written_findings.write_report", lambda *_: None)
+    monkeypatch.setattr("lexppl.cli.written.written_findings.write_report", lambda *_: None)
     nothing = Judgement((), None), True
     monkeypatch.setattr("lexppl.cli.explain_command._judge", lambda *_: nothing)
     monkeypatch.setattr("lexppl.cli.explain_command.print_findings", lambda *_: None)

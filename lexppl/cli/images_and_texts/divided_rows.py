@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from lexppl.cli.errors import UsageError
+from lexppl.cli.terminal.errors import UsageError
 from lexppl.data import ImageDataset, TextDataset
 from lexppl.models import Architecture
 

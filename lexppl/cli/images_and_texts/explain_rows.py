@@ -10,8 +10,6 @@ import torch
 
 from lexppl.arviz_compatibility import Posterior
 from lexppl.choices.methods import METHODS
-from lexppl.cli.checkpoints import checkpoints_of
-from lexppl.cli.closer_look import ExplainedRow, explained_row, unasked_rows
 from lexppl.cli.images_and_texts.divided_rows import DividedRows, words_of
 from lexppl.cli.images_and_texts.fitted_rows import (
     FittedRows,
@@ -27,7 +25,8 @@ from lexppl.cli.images_and_texts.printed_rows import print_rows
 from lexppl.cli.images_and_texts.ranked_words import ranked_words
 from lexppl.cli.images_and_texts.text_rows import read_texts
 from lexppl.cli.images_and_texts.written_model import write_model
-from lexppl.cli.judging import (
+from lexppl.cli.judged.closer_look import ExplainedRow, explained_row, unasked_rows
+from lexppl.cli.judged.judging import (
     Judgement,
     ScoreRow,
     SizeCurve,
@@ -36,19 +35,20 @@ from lexppl.cli.judging import (
     judge_explainer,
     score_full,
 )
-from lexppl.cli.messages import collapse_messages, early_message, learned_messages
-from lexppl.cli.model_first import run_model_first
+from lexppl.cli.notes.messages import collapse_messages, early_message, learned_messages
 from lexppl.cli.options.image_and_text_options import TEXTS, kind_of_data
 from lexppl.cli.options.plan_options import device_of
 from lexppl.cli.outputs import IMPORTANCE, POSTERIOR, REPORT, ROWS
-from lexppl.cli.short_warnings import short_warnings
-from lexppl.cli.standard_error import progress_of, tell, warn
+from lexppl.cli.terminal.short_warnings import short_warnings
+from lexppl.cli.terminal.standard_error import progress_of, tell, warn
+from lexppl.cli.written.checkpoints import checkpoints_of
+from lexppl.cli.written.model_first import run_model_first
 from lexppl.data import TextDataset
 from lexppl.evaluation.learned import base_frequencies, gain_over_base_rate
 from lexppl.evaluation.prediction import predictive
 from lexppl.evaluation.revealed import revealed_predictions
 from lexppl.explanation import explain, mask_means, save_posterior, selection_table
-from lexppl.explanation.importance_kind import PROBABILITY, kind_of
+from lexppl.explanation.layout.importance_kind import PROBABILITY, kind_of
 
 DIGITS = "%.4g"
 EXPLAINED_ROWS, EXPLAINED_NUMBERS = 300, 50_000_000

@@ -15,13 +15,13 @@ from lexppl.choices.settings import usual_imputer
 from lexppl.cli.images_and_texts.divided_rows import DividedRows, Part
 from lexppl.cli.options.plan_options import FIT
 from lexppl.cli.report.findings import counted
-from lexppl.cli.standard_error import tell
+from lexppl.cli.terminal.standard_error import tell
 from lexppl.evaluation import FittedPredictor, fit_predictor
 from lexppl.evaluation.refits.evalx import EvalX, fit_evalx
 from lexppl.inference import Checkpoints, FitResult, System, entropy_unit, fit
 from lexppl.inference.contexts import seeded
 from lexppl.inference.training.checkpoints.checkpoints import below
-from lexppl.inference.training.progress import Progress
+from lexppl.inference.training.watched.progress import Progress
 from lexppl.models import BigramImputer, UnigramImputer, regime_targets
 from lexppl.models.imputers.by_name import imputer_of
 from lexppl.systems import Settings, system_for

@@ -13,11 +13,11 @@ from scipy.stats import t
 from lexppl.arviz_compatibility import Posterior
 from lexppl.choices.imputers import OF_WORDS, image_imputers
 from lexppl.choices.methods import METHODS
-from lexppl.cli.closer_look import ExplainedRow
 from lexppl.cli.images_and_texts.divided_rows import DividedRows
-from lexppl.cli.judging import Judgement
+from lexppl.cli.judged.closer_look import ExplainedRow
+from lexppl.cli.judged.judging import Judgement
 from lexppl.cli.report.findings import counted
-from lexppl.explanation.importance_kind import (
+from lexppl.explanation.layout.importance_kind import (
     ATTRIBUTION,
     PROBABILITY,
     SHARE,

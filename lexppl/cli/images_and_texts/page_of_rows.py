@@ -33,7 +33,7 @@ from lexppl.cli.report.template import CLOSING, OPENING, SINGLE_ROWS, START
 from lexppl.cli.report.words import notes_on_scores
 from lexppl.cli.tables import score_cells, size_text
 from lexppl.data import TextDataset
-from lexppl.explanation.importance_kind import PROBABILITY
+from lexppl.explanation.layout.importance_kind import PROBABILITY
 from lexppl.plots import plot_history
 
 SHOWN_WORDS = 30

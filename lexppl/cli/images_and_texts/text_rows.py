@@ -16,7 +16,6 @@ import pandas as pd
 import torch
 
 from lexppl.choices.data_sets import text_names
-from lexppl.cli.errors import UsageError
 from lexppl.cli.images_and_texts.divided_rows import (
     NONE,
     ROWS,
@@ -27,6 +26,7 @@ from lexppl.cli.images_and_texts.divided_rows import (
     left_out,
 )
 from lexppl.cli.source import file_format_of
+from lexppl.cli.terminal.errors import UsageError
 from lexppl.data import TextDataset, Vocabulary, imdb, read_frame, texts_of
 from lexppl.data.listing import listed
 from lexppl.data.stratification import some_of_each, stratified_parts, training_and_validation

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from lexppl.cli.images_and_texts.divided_rows import DividedRows
 from lexppl.cli.outputs import EXPLAINER, TEXTS, VOCABULARY
-from lexppl.cli.signals import deferred_interrupts
+from lexppl.cli.terminal.signals import deferred_interrupts
 from lexppl.data import TextDataset
 from lexppl.inference import FitResult
 from lexppl.saving import save

@@ -12,7 +12,6 @@ from lexppl.choices.methods import DEFAULT_METHOD, METHODS
 from lexppl.choices.posteriors import GUIDES, INFERENCES, PRIOR_SCALE
 from lexppl.choices.regimes import Regime
 from lexppl.choices.settings import BOOTSTRAP_ROWS, PREDICTORS, USUAL_PREDICTOR, usual_imputer
-from lexppl.cli.errors import UsageError
 from lexppl.cli.options.checkpoint_options import checkpoint_options
 from lexppl.cli.options.fit_options import fit_options, output_options
 from lexppl.cli.options.help_texts import (
@@ -41,6 +40,7 @@ from lexppl.cli.options.typed_values import (
     rates,
     sizes,
 )
+from lexppl.cli.terminal.errors import UsageError
 
 EVALUATED_BY: Mapping[str, Any] = MappingProxyType(
     {"epochs": 300, "batch_size": 1000, "penalty": 0.0225, "imputer": "gaussian"}

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from lexppl.cli.errors import UsageError
+from lexppl.cli.terminal.errors import UsageError
 
 
 def checkpoint_options(group: argparse._ArgumentGroup) -> None:

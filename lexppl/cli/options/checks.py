@@ -13,7 +13,6 @@ from lexppl.choices.imputers import IMPUTERS, LEARNED, OF_PIXELS, image_imputers
 from lexppl.choices.methods import METHODS
 from lexppl.choices.regimes import Regime
 from lexppl.choices.settings import check_settings
-from lexppl.cli.errors import UsageError
 from lexppl.cli.options.checkpoint_options import check_checkpoint
 from lexppl.cli.options.data_name import check_data_name
 from lexppl.cli.options.image_and_text_options import (
@@ -23,6 +22,7 @@ from lexppl.cli.options.image_and_text_options import (
 )
 from lexppl.cli.options.posterior_options import posterior_of
 from lexppl.cli.outputs import OUTPUTS
+from lexppl.cli.terminal.errors import UsageError
 
 SETTINGS = ("k", "penalty", "imputer", "masks", "imputations", "folds", "predictor", "regime")
 """Options that not every method has."""

@@ -11,7 +11,7 @@ from lexppl.choices.data_sets import (
     synthetic_names,
     text_names,
 )
-from lexppl.cli.errors import UsageError
+from lexppl.cli.terminal.errors import UsageError
 
 TABLE_OPTIONS = (
     "target",

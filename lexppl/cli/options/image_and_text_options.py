@@ -8,8 +8,8 @@ from types import MappingProxyType
 from lexppl.choices.data_sets import IMAGE_SETS, image_names, text_names
 from lexppl.choices.imputers import IMPUTERS, OF_WORDS, image_imputers
 from lexppl.choices.settings import AUTO
-from lexppl.cli.errors import UsageError
 from lexppl.cli.options.typed_values import int_at_least
+from lexppl.cli.terminal.errors import UsageError
 
 TABLE, IMAGES, TEXTS = "a table", "images", "texts"
 """What DATA can be."""

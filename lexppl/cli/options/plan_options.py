@@ -8,9 +8,9 @@ import torch
 from lexppl.choices.methods import DEFAULT_METHOD, METHODS
 from lexppl.choices.regimes import Regime
 from lexppl.choices.settings import BOOTSTRAP_ROWS
-from lexppl.cli.errors import UsageError
 from lexppl.cli.options.checks import SETTINGS
 from lexppl.cli.options.posterior_options import posterior_of
+from lexppl.cli.terminal.errors import UsageError
 from lexppl.data import Dataset
 from lexppl.tabular.fit_plan import FitPlan, check_method, plan_for
 from lexppl.tabular.global_posterior import refuse_unlistable

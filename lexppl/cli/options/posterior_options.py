@@ -11,7 +11,7 @@ from lexppl.choices.posteriors import (
     WITH_PRIOR,
     AskedPosterior,
 )
-from lexppl.cli.errors import UsageError
+from lexppl.cli.terminal.errors import UsageError
 
 OF_EPOCHS = ("epochs", "masks", "imputations", "batch_size", "learning_rate")
 """Options of a fit, which an inference has none of."""

@@ -1,6 +1,6 @@
 """What stands below the report's pictures and tables."""
 
-from lexppl.cli.judging import SizeCurve
+from lexppl.cli.judged.judging import SizeCurve
 from lexppl.cli.report.findings import ReportData
 from lexppl.cli.report.which_way import CLEAR, about
 from lexppl.cli.report.words import what_is_found

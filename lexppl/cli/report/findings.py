@@ -8,14 +8,14 @@ import pandas as pd
 from lexppl.arviz_compatibility import Posterior
 from lexppl.choices.regimes import Regime
 from lexppl.choices.settings import USUAL_PREDICTOR
-from lexppl.cli.closer_look import CloserLook
-from lexppl.cli.gains import JudgedGains
-from lexppl.cli.judging import Judgement
+from lexppl.cli.judged.closer_look import CloserLook
+from lexppl.cli.judged.gains import JudgedGains
+from lexppl.cli.judged.judging import Judgement
+from lexppl.cli.judged.told_by_choice import ToldByChoice
 from lexppl.cli.options.plan_options import law_of
-from lexppl.cli.told_by_choice import ToldByChoice
 from lexppl.data import DividedTable
 from lexppl.evaluation import PenaltyPath
-from lexppl.explanation.importance_kind import (
+from lexppl.explanation.layout.importance_kind import (
     ATTRIBUTION,
     PROBABILITY,
     SHARE,

@@ -12,6 +12,7 @@ import jinja2
 from lexppl.choices.imputers import HOLDING_ROWS, hidden_by
 from lexppl.choices.methods import METHODS
 from lexppl.choices.settings import NETWORK
+from lexppl.cli.judged.told_by_choice import QUESTION
 from lexppl.cli.report.bars import ranking_lines
 from lexppl.cli.report.captions import (
     ranking_notes,
@@ -34,7 +35,6 @@ from lexppl.cli.report.words import (
     score_notes,
 )
 from lexppl.cli.tables import score_cells
-from lexppl.cli.told_by_choice import QUESTION
 from lexppl.evaluation import PenaltyPath
 from lexppl.evaluation.plateau import WITHIN
 from lexppl.tabular.fit_plan import FitPlan

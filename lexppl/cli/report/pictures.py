@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 from matplotlib.figure import Figure
 
-from lexppl.cli.judging import SizeCurve
+from lexppl.cli.judged.judging import SizeCurve
 from lexppl.cli.report.figures import data_uri
 from lexppl.cli.report.findings import ReportData
 from lexppl.cli.report.words import SHOWN_ROWS, measure
-from lexppl.explanation.feature_values import feature_values
+from lexppl.explanation.beside.feature_values import feature_values
 from lexppl.plots import (
     GREY,
     INK,

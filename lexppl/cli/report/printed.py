@@ -3,14 +3,14 @@
 import textwrap
 from pathlib import Path
 
+from lexppl.cli.judged.told_by_choice import QUESTION
 from lexppl.cli.report.findings import ReportData
 from lexppl.cli.report.posterior_words import consistency, printed_interval
 from lexppl.cli.report.ranked import ranked_features, ranking_head
 from lexppl.cli.report.single_rows import row_text
 from lexppl.cli.report.words import gain_meaning, unsettled, what_is_found
 from lexppl.cli.tables import score_cells, text_table
-from lexppl.cli.told_by_choice import QUESTION
-from lexppl.explanation.importance_kind import PROBABILITY
+from lexppl.explanation.layout.importance_kind import PROBABILITY
 
 SHOWN_FEATURES = 20
 

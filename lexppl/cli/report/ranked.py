@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from lexppl.explanation.importance_kind import ImportanceKind
+from lexppl.explanation.layout.importance_kind import ImportanceKind
 
 INTERVAL = "95 % interval"
 GAIN_COLUMNS = ("gain", "gain_lower", "gain_upper")

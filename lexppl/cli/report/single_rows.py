@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from lexppl.cli.closer_look import ExplainedRow
+from lexppl.cli.judged.closer_look import ExplainedRow
 from lexppl.cli.tables import text_table
 from lexppl.plots.row import waterfall
 

@@ -2,13 +2,13 @@
 
 from lexppl.choices.imputers import hidden_by
 from lexppl.choices.methods import METHODS
-from lexppl.cli.gains import JudgedGains
-from lexppl.cli.judging import ScoreRow
+from lexppl.cli.judged.gains import JudgedGains
+from lexppl.cli.judged.judging import ScoreRow
 from lexppl.cli.options.plan_options import law_of
 from lexppl.cli.report.findings import ReportData
 from lexppl.cli.report.posterior_words import reading_of_posterior
 from lexppl.cli.tables import size_text
-from lexppl.explanation.importance_kind import (
+from lexppl.explanation.layout.importance_kind import (
     ATTRIBUTION,
     PROBABILITY,
     ImportanceKind,

@@ -11,8 +11,8 @@ from scipy.stats import t
 from lexppl.argument_checks import fraction
 from lexppl.arviz_compatibility import Posterior, group_of
 from lexppl.compare.extra import library
-from lexppl.explanation.importance_kind import mask_means
-from lexppl.explanation.mask_groups import are_given_y, masks_of
+from lexppl.explanation.layout.importance_kind import mask_means
+from lexppl.explanation.layout.mask_groups import are_given_y, masks_of
 
 Over = Literal["chains", "draws"]
 

@@ -15,7 +15,7 @@ from lexppl.evaluation.bayes.calibration_result import Calibration
 from lexppl.evaluation.bayes.mask_table import mask_table
 from lexppl.evaluation.bayes.posteriors import name_of
 from lexppl.evaluation.bayes.simulated import parts_of_program, seeds_of, simulate
-from lexppl.explanation.draws import posterior_draws
+from lexppl.explanation.masks.draws import posterior_draws
 from lexppl.inference.predictive import FittedProgram, drawing
 
 MaskInfer = Callable[[Tensor, Tensor, int], Tensor]

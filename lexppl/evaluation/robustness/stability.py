@@ -13,7 +13,7 @@ from torch import Tensor
 
 from lexppl.argument_checks import fraction, int_at_least, int_between
 from lexppl.arviz_compatibility import Posterior
-from lexppl.explanation.mask_groups import masks_of
+from lexppl.explanation.layout.mask_groups import masks_of
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,6 @@ from tqdm.auto import tqdm
 from lexppl.argument_checks import int_at_least
 from lexppl.atomic_output import replace_folder
 from lexppl.evaluation_mode import evaluating
-from lexppl.explanation.drawless import needs_draws
 from lexppl.explanation.explained_rows import BLOCK, Explaining, Sums, TablePart, explained_rows
 from lexppl.explanation.given_program import sampled_draws
 from lexppl.explanation.many_rows.done_chunks import DoneChunk, DoneChunks
@@ -30,7 +29,8 @@ from lexppl.explanation.many_rows.row_source import (
     source_of,
 )
 from lexppl.explanation.many_rows.zarr_posterior import EXTRA, ZarrPosterior
-from lexppl.explanation.program_sites import ProgramSites, sites_of
+from lexppl.explanation.masks.drawless import needs_draws
+from lexppl.explanation.masks.program_sites import ProgramSites, sites_of
 from lexppl.explanation.row_plan import LEAST_DRAWS
 from lexppl.extras import extra_library
 from lexppl.fingerprint import fingerprint

@@ -7,12 +7,12 @@ import numpy as np
 from lexppl.inference.batches import LoadedRows
 from lexppl.inference.replicates.replicate_rows import Rows, of_replicate
 from lexppl.inference.stages import TrainingModules
-from lexppl.inference.training.collapse import collapse, mask_marginals
 from lexppl.inference.training.loop import TrainingLoop
-from lexppl.inference.training.response_checks import holds_labels
 from lexppl.inference.training.result import FitResult, History
-from lexppl.inference.training.row_checks import are_unit_pixels
+from lexppl.inference.training.rows.response_checks import holds_labels
+from lexppl.inference.training.rows.row_checks import are_unit_pixels
 from lexppl.inference.training.rows.row_weights import GIVEN, WeightedRows
+from lexppl.inference.training.watched.collapse import collapse, mask_marginals
 
 WATCHED_ROWS = 1000
 """Rows of the validation set on which a collapse is looked for."""

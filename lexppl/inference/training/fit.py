@@ -26,7 +26,6 @@ from lexppl.inference.stages import OptimizerFactory, Stage
 from lexppl.inference.system import System
 from lexppl.inference.training.checkpoints.checkpoints import Checkpoints, KeptStates
 from lexppl.inference.training.checkpoints.fit_identity import identity_of
-from lexppl.inference.training.collapse import report_collapse
 from lexppl.inference.training.compiled.compiled_terms import Backend
 from lexppl.inference.training.distributed.distributed_group import processes_of, refuse_processes
 from lexppl.inference.training.distributed.distributed_start import agree_together, begin_alike
@@ -53,10 +52,9 @@ from lexppl.inference.training.preparation import (
     type_learned,
     with_guides,
 )
-from lexppl.inference.training.progress import Progress, check_progress
 from lexppl.inference.training.result import FitResult
-from lexppl.inference.training.row_checks import refuse_rows
 from lexppl.inference.training.rows.divided_rows import divided_rows
+from lexppl.inference.training.rows.row_checks import refuse_rows
 from lexppl.inference.training.rows.row_fitted import fit_to_rows
 from lexppl.inference.training.rows.row_weights import DIRICHLET, RowWeighting
 from lexppl.inference.training.sampled_fit import (
@@ -65,8 +63,10 @@ from lexppl.inference.training.sampled_fit import (
     sampled_fit,
 )
 from lexppl.inference.training.settled import warn_if_moving
-from lexppl.inference.training.skipped_steps import report_skipped
 from lexppl.inference.training.usual_epochs import usual_epochs
+from lexppl.inference.training.watched.collapse import report_collapse
+from lexppl.inference.training.watched.progress import Progress, check_progress
+from lexppl.inference.training.watched.skipped_steps import report_skipped
 from lexppl.inference.training.weight_decay import Decay, decays_by_parameter
 
 Model = nn.Module | System | Callable[[], nn.Module]

@@ -21,30 +21,30 @@ from lexppl.inference.runs_together import RunsTogether
 from lexppl.inference.schedules import Schedule
 from lexppl.inference.stages import LossTerm, OptimizerFactory, Stage, TrainingModules
 from lexppl.inference.training.alike_together import alike_together
-from lexppl.inference.training.best_states import BestStates
 from lexppl.inference.training.checkpoints.checkpoints import KeptStates
 from lexppl.inference.training.checkpoints.loop_state import Course, LoopStates
 from lexppl.inference.training.compiled.compiled_terms import CompiledTerms
 from lexppl.inference.training.distributed.distributed import Processes
 from lexppl.inference.training.distributed.distributed_rows import Dealt, refuse_unshared
 from lexppl.inference.training.distributed.distributed_step import OwnDraws, shared_step
-from lexppl.inference.training.epoch_loss import EpochLoss
 from lexppl.inference.training.first_look import FirstLook, runs_alike_plainly
 from lexppl.inference.training.mixed_precision import (
     Precision,
     products_of,
     refuse_rounded_away,
 )
-from lexppl.inference.training.progress import Progress, epochs_shown
 from lexppl.inference.training.rows.row_weights import (
     TrainingRows,
     WeightedRows,
     batches_with_weights,
     refuse_unweighted,
 )
-from lexppl.inference.training.skipped_steps import SkippedSteps
 from lexppl.inference.training.stage_rates import CONTROL_RATE, rate_of
 from lexppl.inference.training.step import MovedTerm, TrainingStep, shifted
+from lexppl.inference.training.watched.best_states import BestStates
+from lexppl.inference.training.watched.epoch_loss import EpochLoss
+from lexppl.inference.training.watched.progress import Progress, epochs_shown
+from lexppl.inference.training.watched.skipped_steps import SkippedSteps
 from lexppl.inference.training.weight_decay import (
     PartDecay,
     parameters_with_a_prior,

@@ -16,8 +16,8 @@ from lexppl.inference.posterior.sampled_guide import SampledGuide
 from lexppl.inference.replicates.replicate_hyperparameters import replicate_hyperparameters
 from lexppl.inference.training.compiled.record import CompiledSteps
 from lexppl.inference.training.fit_arguments import check_alike
-from lexppl.inference.training.response_checks import likelihood_of, refuse_responses
-from lexppl.inference.training.row_checks import refuse_other_scale, refuse_unlike
+from lexppl.inference.training.rows.response_checks import likelihood_of, refuse_responses
+from lexppl.inference.training.rows.row_checks import refuse_other_scale, refuse_unlike
 from lexppl.summary import Summarised, Summary, counted, in_range, parts_of, short, some_of
 
 FEW_STEPS = 100

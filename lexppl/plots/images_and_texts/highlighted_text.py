@@ -11,14 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lexppl.arviz_compatibility import Posterior
-from lexppl.explanation.importance_kind import (
+from lexppl.explanation.layout.importance_kind import (
     ATTRIBUTION,
     PROBABILITY,
     ImportanceKind,
     kind_of,
     mask_means,
 )
-from lexppl.explanation.row_spread import row_interval
+from lexppl.explanation.reading.row_spread import row_interval
 from lexppl.plots.chosen_rows import chosen_rows
 from lexppl.plots.style import BLUE, ORANGE
 

@@ -10,11 +10,11 @@ from matplotlib.figure import Figure
 
 from lexppl.argument_checks import int_at_least
 from lexppl.arviz_compatibility import Posterior
-from lexppl.explanation.image_geometry import image_geometry
-from lexppl.explanation.importance_kind import ATTRIBUTION, PROBABILITY, kind_of, mask_means
-from lexppl.explanation.mask_groups import masks_of
-from lexppl.explanation.row_outcomes import row_outcomes
-from lexppl.explanation.row_spread import row_spread
+from lexppl.explanation.beside.image_geometry import image_geometry
+from lexppl.explanation.layout.importance_kind import ATTRIBUTION, PROBABILITY, kind_of, mask_means
+from lexppl.explanation.layout.mask_groups import masks_of
+from lexppl.explanation.reading.row_outcomes import row_outcomes
+from lexppl.explanation.reading.row_spread import row_spread
 from lexppl.plots.chosen_rows import chosen_rows
 from lexppl.plots.images_and_texts.image_parts import (
     as_colours,
@@ -40,8 +40,8 @@ def plot_selection_map(
     lilac.
 
     How far it is from sure is the width of the 95 % interval over replicates, of a single fit the
-    standard deviation of a draw (:func:`lexppl.explanation.row_spread.row_spread`). Attributions
-    are blue above 0 and orange below. Draws are of the replicates in turn.
+    standard deviation of a draw (:func:`lexppl.explanation.reading.row_spread.row_spread`).
+    Attributions are blue above 0 and orange below. Draws are of the replicates in turn.
 
     Args:
         posterior: what :func:`explain` returned of images.

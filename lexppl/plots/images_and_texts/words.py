@@ -9,9 +9,9 @@ from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 
 from lexppl.arviz_compatibility import Posterior
-from lexppl.explanation.importance_kind import ATTRIBUTION, PROBABILITY, kind_of, mask_means
-from lexppl.explanation.mask_groups import masks_of
-from lexppl.explanation.row_outcomes import row_outcomes
+from lexppl.explanation.layout.importance_kind import ATTRIBUTION, PROBABILITY, kind_of, mask_means
+from lexppl.explanation.layout.mask_groups import masks_of
+from lexppl.explanation.reading.row_outcomes import row_outcomes
 from lexppl.plots.chosen_rows import chosen_rows
 from lexppl.plots.images_and_texts.panels import row_title
 from lexppl.plots.style import BLUE, INK, ORANGE, NotebookFigure

@@ -14,11 +14,11 @@ from lexppl.argument_checks import int_at_least
 from lexppl.arviz_compatibility import Posterior, group_of
 from lexppl.cli.report.images_and_texts.map_tiles import Tile, tile
 from lexppl.cli.report.shown_rows import RowGroup, shown_rows
-from lexppl.explanation.image_geometry import ImageGeometry, image_geometry
-from lexppl.explanation.importance_kind import ATTRIBUTION, PROBABILITY, kind_of, mask_means
-from lexppl.explanation.mask_groups import masks_of
-from lexppl.explanation.row_outcomes import RowOutcome, percent, row_outcomes
-from lexppl.explanation.row_spread import row_spread
+from lexppl.explanation.beside.image_geometry import ImageGeometry, image_geometry
+from lexppl.explanation.layout.importance_kind import ATTRIBUTION, PROBABILITY, kind_of, mask_means
+from lexppl.explanation.layout.mask_groups import masks_of
+from lexppl.explanation.reading.row_outcomes import RowOutcome, percent, row_outcomes
+from lexppl.explanation.reading.row_spread import row_spread
 from lexppl.plots.chosen_rows import chosen_rows
 from lexppl.plots.images_and_texts.image_parts import (
     Pixels,

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 
 from lexppl.inference.stages import OptimizerFactory, Stage
-from lexppl.inference.training.best_states import BestStates
 from lexppl.inference.training.checkpoints.checkpoints import KeptStates
 from lexppl.inference.training.checkpoints.fit_identity import digest_of_fitted
 from lexppl.inference.training.checkpoints.restorable import (
@@ -22,8 +21,9 @@ from lexppl.inference.training.checkpoints.restorable import (
     restore_optimizer,
 )
 from lexppl.inference.training.checkpoints.within_epoch import Batch, EpochBatches
-from lexppl.inference.training.epoch_loss import EpochLoss
 from lexppl.inference.training.step import TrainingStep
+from lexppl.inference.training.watched.best_states import BestStates
+from lexppl.inference.training.watched.epoch_loss import EpochLoss
 
 if TYPE_CHECKING:
     from lexppl.inference.training.loop import TrainingLoop

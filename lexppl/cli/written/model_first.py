@@ -12,10 +12,10 @@ from typing import TypeVar
 from lexppl.atomic_output import is_full_disk, output_folder
 from lexppl.choices.methods import METHODS
 from lexppl.choices.settings import NETWORK
-from lexppl.cli.exit_codes import INTERRUPTED
 from lexppl.cli.outputs import ENCODING, EXPLAINER, MODEL, OUTPUTS
-from lexppl.cli.signals import deferred_interrupts
-from lexppl.cli.standard_error import tell
+from lexppl.cli.terminal.exit_codes import INTERRUPTED
+from lexppl.cli.terminal.signals import deferred_interrupts
+from lexppl.cli.terminal.standard_error import tell
 from lexppl.data import DividedTable
 from lexppl.inference import FitResult
 from lexppl.saving import save

@@ -12,7 +12,7 @@ from torch.distributions import constraints
 
 from lexppl.arviz_compatibility import Posterior, group_of
 from lexppl.effects import MASK_KIND, MASK_KINDS
-from lexppl.explanation.mask_groups import masks_of
+from lexppl.explanation.layout.mask_groups import masks_of
 from lexppl.inference.objective.site import Site
 
 

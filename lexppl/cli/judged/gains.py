@@ -10,14 +10,14 @@ from torch import Tensor
 
 from lexppl.choices.methods import METHODS
 from lexppl.choices.regimes import Regime
-from lexppl.cli.judged_rows import JudgedRows
+from lexppl.cli.judged.judged_rows import JudgedRows
 from lexppl.data import Dataset, DividedTable
 from lexppl.evaluation.gain_tables import gain_table
 from lexppl.evaluation.gains import FeatureGains, feature_gains
 from lexppl.evaluation.learned import BaseRateGain, gain_over_base_rate
 from lexppl.evaluation.refits.fitted_predictor import FittedPredictor
 from lexppl.explanation import explain, mask_means
-from lexppl.explanation.importance_kind import PROBABILITY, STATED, kind_of
+from lexppl.explanation.layout.importance_kind import PROBABILITY, STATED, kind_of
 from lexppl.inference import FitResult
 from lexppl.models import regime_targets
 from lexppl.tabular.fit_plan import FitPlan

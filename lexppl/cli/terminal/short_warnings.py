@@ -4,7 +4,7 @@ import contextlib
 import warnings
 from collections.abc import Iterator
 
-from lexppl.cli.standard_error import warn
+from lexppl.cli.terminal.standard_error import warn
 from lexppl.inference import CollapseWarning
 
 

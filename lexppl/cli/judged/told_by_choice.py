@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 
 from lexppl.choices.methods import METHODS
-from lexppl.cli.gains import explained_targets
+from lexppl.cli.judged.gains import explained_targets
 from lexppl.data import DividedTable
 from lexppl.evaluation.leaks.encode_meter import LEAST, EncodeMeter, encode_meter
 from lexppl.evaluation.learned import base_density, base_frequencies
 from lexppl.evaluation.refits.fitted_predictor import FittedPredictor
 from lexppl.explanation import explain
-from lexppl.explanation.importance_kind import PROBABILITY, kind_of, mask_means
-from lexppl.explanation.mask_groups import masks_of
+from lexppl.explanation.layout.importance_kind import PROBABILITY, kind_of, mask_means
+from lexppl.explanation.layout.mask_groups import masks_of
 from lexppl.inference import FitResult
 from lexppl.models import Grouping
 from lexppl.tabular.fit_plan import FitPlan

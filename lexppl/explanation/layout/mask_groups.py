@@ -3,7 +3,7 @@
 import xarray as xr
 
 from lexppl.arviz_compatibility import Posterior, group_names, group_of
-from lexppl.explanation.drawn_means import MEAN_OF
+from lexppl.explanation.layout.drawn_means import MEAN_OF
 
 GIVEN_X, GIVEN_XY = "prior", "posterior"
 """The groups of masks given x alone, and of masks given x and y."""

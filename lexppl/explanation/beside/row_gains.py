@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 
 from lexppl.arviz_compatibility import Posterior
-from lexppl.explanation.importance_kind import mask_means
+from lexppl.explanation.layout.importance_kind import mask_means
 
 GAIN = "gain"
 """The variable of `sample_stats`, (chain, row, feature), in nats."""

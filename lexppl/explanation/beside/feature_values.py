@@ -15,7 +15,7 @@ from torch import Tensor
 from lexppl.arviz_compatibility import Posterior, group_names, group_of
 from lexppl.data.columns import CategoricalColumn, DateColumn, IndicatorColumn, marker_name
 from lexppl.data.encoding import TableEncoding
-from lexppl.explanation.importance_kind import mask_means
+from lexppl.explanation.layout.importance_kind import mask_means
 
 VALUES = "value"
 """The variable of `constant_data`, (row, feature)."""

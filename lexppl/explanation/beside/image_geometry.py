@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from lexppl.argument_checks import int_at_least
 from lexppl.arviz_compatibility import Posterior, group_names, group_of
-from lexppl.explanation.importance_kind import mask_means
+from lexppl.explanation.layout.importance_kind import mask_means
 
 CHANNEL, HEIGHT, WIDTH = "channel", "height", "width"
 PIXELS = (HEIGHT, WIDTH)

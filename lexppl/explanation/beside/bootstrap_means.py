@@ -5,7 +5,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from lexppl.arviz_compatibility import Posterior, group_of
-from lexppl.explanation.importance_kind import mask_means
+from lexppl.explanation.layout.importance_kind import mask_means
 
 PREFIX = "bootstrap_"
 

@@ -6,7 +6,7 @@ import pyro.distributions as dist
 from torch import Tensor
 
 from lexppl.distributions import mask_support
-from lexppl.explanation.program_sites import ProgramSites
+from lexppl.explanation.masks.program_sites import ProgramSites
 from lexppl.inference.objective.program import ParticleTrace
 from lexppl.inference.objective.site import Site
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lexppl.cli.judged_rows import JudgedRows
+from lexppl.cli.judged.judged_rows import JudgedRows
 from lexppl.data import DividedTable
 from lexppl.evaluation.learned import base_density, base_frequencies
 from lexppl.evaluation.prediction import (
@@ -21,10 +21,10 @@ from lexppl.evaluation.refits.accuracy_by_size import accuracy_by_size
 from lexppl.evaluation.refits.evalx import EvalX, fit_evalx
 from lexppl.evaluation.refits.fitted_predictor import FittedPredictor
 from lexppl.explanation import explain
-from lexppl.explanation.importance_kind import PROBABILITY, kind_of, mask_means
-from lexppl.explanation.mask_groups import masks_of
+from lexppl.explanation.layout.importance_kind import PROBABILITY, kind_of, mask_means
+from lexppl.explanation.layout.mask_groups import masks_of
 from lexppl.inference import Checkpoints, FitResult
-from lexppl.inference.training.progress import Progress
+from lexppl.inference.training.watched.progress import Progress
 from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.fit_plan import FitPlan
 from lexppl.tabular.table_fit import fit_full_predictor

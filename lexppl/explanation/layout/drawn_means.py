@@ -11,7 +11,7 @@ import xarray as xr
 from torch import Tensor
 
 from lexppl.arviz_compatibility import Posterior, group_names, group_of
-from lexppl.explanation.arviz_layout import ArvizLayout
+from lexppl.explanation.layout.arviz_layout import ArvizLayout
 
 MOST_NUMBERS = 2**23
 """Of E[z | x, θ] of all chains, draws, rows and features, beyond which its mean over rows is kept

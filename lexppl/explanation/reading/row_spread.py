@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 from scipy.stats import t
 
 from lexppl.arviz_compatibility import Posterior, group_of
-from lexppl.explanation.bootstrap_means import PREFIX
-from lexppl.explanation.importance_kind import ATTRIBUTION, PROBABILITY, kind_of, mask_means
-from lexppl.explanation.mask_groups import masks_of
-from lexppl.explanation.ranking import covers_rows, mean_error
+from lexppl.explanation.beside.bootstrap_means import PREFIX
+from lexppl.explanation.layout.importance_kind import ATTRIBUTION, PROBABILITY, kind_of, mask_means
+from lexppl.explanation.layout.mask_groups import masks_of
+from lexppl.explanation.reading.ranking import covers_rows, mean_error
 
 
 @dataclass(frozen=True, eq=False)

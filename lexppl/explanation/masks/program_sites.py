@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from lexppl.effects import ParticleCounts
-from lexppl.explanation.draws import RESPONSE, label_values, states_mean
-from lexppl.explanation.importance_kind import stated_kind
+from lexppl.explanation.layout.importance_kind import stated_kind
+from lexppl.explanation.masks.draws import RESPONSE, label_values, states_mean
 from lexppl.inference.contexts import seeded
 from lexppl.inference.objective.site import Site
 from lexppl.inference.posterior.global_latents import latents_of

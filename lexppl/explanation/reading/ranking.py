@@ -11,16 +11,16 @@ from scipy.stats import t
 
 from lexppl.argument_checks import fraction
 from lexppl.arviz_compatibility import Posterior
-from lexppl.explanation.bootstrap_means import bootstrap_means
-from lexppl.explanation.drawn_means import means_over_rows
-from lexppl.explanation.importance_kind import (
+from lexppl.explanation.beside.bootstrap_means import bootstrap_means
+from lexppl.explanation.layout.drawn_means import means_over_rows
+from lexppl.explanation.layout.importance_kind import (
     PROBABILITY,
     STATED,
     ImportanceKind,
     importance_kind,
     mask_means,
 )
-from lexppl.explanation.mask_groups import are_given_y, masks_of
+from lexppl.explanation.layout.mask_groups import are_given_y, masks_of
 from lexppl.explanation.meanings import MARKOV_CHAINS, SAMPLED, chains_are
 from lexppl.inference.training.rows.row_weights import DIRICHLET
 

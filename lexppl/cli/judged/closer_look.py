@@ -12,16 +12,16 @@ import torch
 from torch import Tensor
 
 from lexppl.arviz_compatibility import Posterior, group_of
-from lexppl.cli.errors import UsageError
-from lexppl.cli.gains import JudgedGains, explained_targets
+from lexppl.cli.judged.gains import JudgedGains, explained_targets
+from lexppl.cli.terminal.errors import UsageError
 from lexppl.data import DividedTable
 from lexppl.evaluation.effects import direction_table, feature_effects
 from lexppl.evaluation.learned import base_frequencies
 from lexppl.evaluation.refits.fitted_predictor import FittedPredictor
 from lexppl.evaluation.revealed import RevealedPredictions, RowSteps, revealed_predictions
-from lexppl.explanation.feature_values import FeatureValues, decoded_values, with_values
-from lexppl.explanation.mask_groups import masks_of
-from lexppl.explanation.row_gains import with_gains
+from lexppl.explanation.beside.feature_values import FeatureValues, decoded_values, with_values
+from lexppl.explanation.beside.row_gains import with_gains
+from lexppl.explanation.layout.mask_groups import masks_of
 from lexppl.inference import FitResult
 from lexppl.tabular.fit_plan import FitPlan
 

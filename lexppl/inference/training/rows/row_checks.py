@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from lexppl.inference.batches import LoadedRows
 from lexppl.inference.replicates.replicate_rows import Rows, of_replicate
 from lexppl.inference.stages import Stage
-from lexppl.inference.training.response_checks import refuse_responses
+from lexppl.inference.training.rows.response_checks import refuse_responses
 from lexppl.inference.training.rows.row_weights import WeightedRows
 
 IMAGE = 3

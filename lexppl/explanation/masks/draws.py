@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from lexppl.effects import LABEL_PLATE
-from lexppl.explanation.pareto_k import pareto_k
-from lexppl.explanation.resampling import systematic_resampling
+from lexppl.explanation.masks.pareto_k import pareto_k
+from lexppl.explanation.masks.resampling import systematic_resampling
 from lexppl.inference.objective.program import ParticleTrace, Site, row_marginals
 
 RESPONSE = "y"

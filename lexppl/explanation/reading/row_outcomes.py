@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from lexppl.arviz_compatibility import Posterior, group_names, group_of
-from lexppl.explanation.importance_kind import mask_means
+from lexppl.explanation.layout.importance_kind import mask_means
 
 LARGEST_NUMBER = 1e9
 

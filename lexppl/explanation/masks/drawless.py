@@ -5,8 +5,8 @@ from typing import Any
 
 from torch import Tensor
 
-from lexppl.explanation.draws import RowDraws
-from lexppl.explanation.program_sites import ProgramSites
+from lexppl.explanation.masks.draws import RowDraws
+from lexppl.explanation.masks.program_sites import ProgramSites
 from lexppl.inference.objective.program import row_marginals
 from lexppl.inference.objective.site import Site
 from lexppl.inference.predictive import FittedProgram

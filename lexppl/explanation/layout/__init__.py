@@ -1,0 +1,1 @@
+"""Where masks stand in a posterior: its groups, variables and dimensions, and its file."""
