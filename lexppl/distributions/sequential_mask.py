@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pyro.distributions as dist
@@ -145,8 +145,9 @@ class SequentialMask(TorchDistribution):
             steps.append(step)
             mask = mask + step
         drawn = torch.stack(steps, -2)
-        said = _Drawn(drawn, drawn._version, total, every)
-        self._last = said if torch.is_grad_enabled() else None
+        said = {"log_prob": total, "steps": every}
+        last = _Drawn(drawn, drawn._version, said)
+        self._last = last if torch.is_grad_enabled() else None
         return drawn
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -181,8 +182,7 @@ class SequentialMask(TorchDistribution):
         if last is None or value is not last.value or not torch.is_grad_enabled():
             self._last = None
             return None
-        said = getattr(last, what)
-        self._last = replace(last, **{what: None})
+        said = last.said.pop(what, None)
         return said if value._version == last.version else None
 
     def _along(self, value: Tensor) -> tuple[Tensor, list[_Step]]:
@@ -333,8 +333,7 @@ class _Drawn:
 
     value: Tensor
     version: int
-    log_prob: Tensor | None
-    steps: list[_Step] | None
+    said: dict[str, Any]
 
 
 def _at(choice: Tensor, chosen: Tensor) -> Tensor:
