@@ -69,7 +69,10 @@ def suwr(
     (:meth:`SequentialMask.divergence_along`). β falls from .05 nats to .002 in a line over .7 of
     the fit, and c rises from 0 to 1 between .3 and .6 of it: sequences are tried in proportion to
     what they are worth, `u exp(value / β)`, and the stop is not settled before the choices are.
-    Gradients are unbiased (leave-one-out). It is not the paper's.
+    Gradients are unbiased (leave-one-out). What is left of β charges a sure choice among n entries
+    `.002 log(n / .9)` nats, by which λ is higher than it says. It is not the paper's. The stop may
+    still settle too early at going on, so that rows of few features are given their budget, in some
+    runs on S1 and not in others (`benchmarks/README.md`).
 
     `"published"`, with `folds=1`, is the paper's, stretched from its 1,000 epochs to those of the
     fit: for 50 epochs choices and stops are uniform and λ is 0; then λ rises to its value over 50

@@ -55,7 +55,7 @@ FIT = {"epochs": 2, "batch_size": 18, "valid": None, "progress": False}
 SMALL = {"hidden": (5,), "predictor_hidden": (5,)}
 
 ROUNDED = ("suwr",)
-"""Methods that by a graph ask a network of all rows, and step by step of some: to rounding alike."""
+"""Methods whose graphs ask a network of all rows, and whose steps of some: alike to rounding."""
 EAGER = {
     "meed": "reckons with the fit's progress",
 }
