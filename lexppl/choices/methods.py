@@ -246,8 +246,8 @@ METHODS = Registry(
             "suwr",
             "suwr:suwr",
             "SUWR: entries chosen one by one by those already kept, which cannot leak",
-            "classes penalty imputer hidden predictor_hidden",
-            # For a part of its epochs its choices are random.
+            "classes penalty folds imputer hidden predictor_hidden",
+            # For a part of its epochs its choices are near random.
             epochs=2,
         ),
         _listed(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pyro.distributions as dist
@@ -18,6 +20,9 @@ Policy = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 """From what is kept of rows `(…, *event)`, 0 elsewhere, and the mask so far `(…, G)`, to the logits
 of the next entry `(…, G)` and of stopping `(…)`. It is asked row by row: of one row for the start,
 and then, on the CPU, of those that go on."""
+
+# A log-probability of 0, whose product with it is then 0 and has a gradient that is no NaN.
+_LEAST = -1e4
 
 
 class SequentialMask(TorchDistribution):
@@ -95,7 +100,7 @@ class SequentialMask(TorchDistribution):
                 raise ValueError(f"{name} must be a share from 0 to 1; it is {share!r}")
         self.explore, self.explore_stop = float(explore), float(explore_stop)
         self._event_dim = event_dim
-        self._last: tuple[Tensor, int, Tensor] | None = None
+        self._last: _Drawn | None = None
         batch, steps = x.shape[: x.dim() - event_dim], torch.Size((self.most, entries))
         super().__init__(batch, steps, validate_args=validate_args)
 
@@ -125,7 +130,7 @@ class SequentialMask(TorchDistribution):
         mask = self.x.new_zeros((*shape, self.entries))
         going = self.x.new_ones(shape)
         log_alive, total = self.x.new_zeros(shape), self.x.new_zeros(shape)
-        steps = []
+        steps, every = [], []
         for t in range(self.most):
             choice, stop = self._next(mask, going == 1) if t > 0 else self._first(mask)
             log_stop, log_go, log_alive = self._stops(stop, log_alive, t)
@@ -136,10 +141,13 @@ class SequentialMask(TorchDistribution):
             step = chosen.to(mask.dtype) * going[..., None]
             each = torch.where(going == 1, _at(choice, step) + log_go, log_stop)
             total = total + torch.where(came, each, 0.0)
+            every.append(_Step(came, choice, log_stop, log_go))
             steps.append(step)
             mask = mask + step
         drawn = torch.stack(steps, -2)
-        self._last = (drawn, drawn._version, total) if torch.is_grad_enabled() else None
+        said = {"log_prob": total, "steps": every}
+        last = _Drawn(drawn, drawn._version, said)
+        self._last = last if torch.is_grad_enabled() else None
         return drawn
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -148,11 +156,37 @@ class SequentialMask(TorchDistribution):
         Of the last draw itself, where a gradient may be asked, it is what the policy said while it
         was drawn, once: a step of training asks the policy no second time.
         """
-        last, self._last = self._last, None
-        if last is not None and value is last[0] and torch.is_grad_enabled():
-            _, version, said = last
-            if value._version == version:
-                return said
+        said = self._said_at(value, "log_prob")
+        return self._along(value)[0] if said is None else said
+
+    def divergence_along(self, value: Tensor, going: float = 0.5) -> Tensor:
+        r"""How far the law is from one that knows nothing of x, `u`, at the steps of sequences,
+        `(…)`, in nats:
+
+            Σ_t KL( p(step t | j_1 … j_{t−1}) ‖ u(step t | j_1 … j_{t−1}) ),
+
+        over the steps that a sequence comes to. Under u it goes on with probability `going`
+        wherever it may, to any entry that is left alike. The sum over what each step may be is
+        exact, and the mean over draws of p is `KL(p ‖ u)`, by the chain rule.
+
+        Args:
+            value: sequences, `(…, T, G)`.
+            going: of u, in (0, 1).
+        """
+        said = self._said_at(value, "steps")
+        return self._apart(self._along(value)[1] if said is None else said, going)
+
+    def _said_at(self, value: Tensor, what: str) -> Any:
+        """What the policy said of the last draw itself, once; None of any other value."""
+        last = self._last
+        if last is None or value is not last.value or not torch.is_grad_enabled():
+            self._last = None
+            return None
+        said = last.said.pop(what, None)
+        return said if value._version == last.version else None
+
+    def _along(self, value: Tensor) -> tuple[Tensor, list[_Step]]:
+        """:meth:`log_prob` of any sequences, and the law of each of their steps."""
         shape = torch.broadcast_shapes(self.batch_shape, value.shape[:-2])
         value = value.expand(*shape, *self.event_shape)
         before = (value.cumsum(-2) - value).movedim(-2, 0)
@@ -161,7 +195,7 @@ class SequentialMask(TorchDistribution):
         comes = goes.to(torch.uint8).cumprod(0)[:-1] == 1
         first, later = self._first(before[0]), self._next(before[1:], comes)
         log_alive = self.x.new_zeros(shape)
-        total = torch.zeros_like(log_alive)
+        total, every = torch.zeros_like(log_alive), []
         over = torch.zeros_like(log_alive, dtype=torch.bool)
         wrong = (taken > 1).any(0)
         for t in range(self.most):
@@ -170,8 +204,9 @@ class SequentialMask(TorchDistribution):
             wrong = wrong | (goes[t] & over)
             each = torch.where(goes[t], _at(choice, chosen[t]) + log_go, log_stop)
             total = total + torch.where(over, 0.0, each)
+            every.append(_Step(~over, choice, log_stop, log_go))
             over = over | ~goes[t]
-        return total.masked_fill(wrong, -torch.inf)
+        return total.masked_fill(wrong, -torch.inf), every
 
     def set_log_prob(self, mask: Tensor) -> Tensor:
         """`log p` of masks `(…, G)` in nats, summed over the orders in which they can be drawn.
@@ -269,6 +304,37 @@ class SequentialMask(TorchDistribution):
         goes = (1.0 - share) * past.exp() + share * (counts - t - 1) / counts
         return (stops / here).log(), (goes / here).log(), past
 
+    def _apart(self, steps: list[_Step], going: float) -> Tensor:
+        """The sum of the steps' divergences: of the stop's, and of the entry's if there is one."""
+        total = torch.zeros_like(steps[0].log_stop)
+        for t, step in enumerate(steps):
+            p = step.choice.exp()
+            plogp = torch.where(p > 0, p * step.choice.clamp_min(_LEAST), 0.0).sum(-1)
+            goes = step.log_go - math.log(going) + plogp + math.log(self.entries - t)
+            stops = step.log_stop - math.log1p(-going)
+            each = step.log_stop.exp() * stops + step.log_go.exp() * goes
+            total = total + torch.where(step.came, each, 0.0)
+        return total
+
+
+@dataclass(frozen=True)
+class _Step:
+    """Of each sequence: whether it comes to a step, and that step's log-probabilities."""
+
+    came: Tensor
+    choice: Tensor
+    log_stop: Tensor
+    log_go: Tensor
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    """A draw, and what the policy said of it while it was drawn."""
+
+    value: Tensor
+    version: int
+    said: dict[str, Any]
+
 
 def _at(choice: Tensor, chosen: Tensor) -> Tensor:
     """`log π` of what is chosen; 0 where nothing is."""
@@ -308,6 +374,10 @@ class ChosenMask(dist.Delta):
     def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
         new = self._get_checked_instance(ChosenMask, _instance)
         return super().expand(batch_shape, new)
+
+    def divergence_along(self, value: Tensor, going: float = 0.5) -> Tensor:
+        """0: with the sequence nothing is left to choose."""
+        return value.new_zeros(value.shape[:-1])
 
     @property
     def mean(self) -> Tensor:

@@ -57,7 +57,10 @@ class NestedIWAE(Objective):
             fading to 0 it anneals the selector and keeps it from saturating early.
         towards: ρ in (0, 1), the rate of keeping that the annealing draws masks to: the bonus is
             `−β KL(q(z|x) ‖ Bernoulli(ρ))`, which at ½ is the entropy but for a constant. It acts on
-            the masks' sizes, and so not on those of a given size.
+            the masks' sizes, and so not on those of a given size. Of masks that are drawn step by
+            step (:class:`lexppl.distributions.SequentialMask`) it is `−β KL(q ‖ u)`, at ½ too, u
+            going on with probability ρ to any entry alike: an unbiased value by the steps of their
+            draws, each exact, which the draws are then judged by.
         penalty: factor `c_R` of all penalties (a constant or a schedule).
         random_masks: share of the fit, in [0, 1), in which masks come from the uniform distribution
             of their family, so that the predictor learns before the selector does.

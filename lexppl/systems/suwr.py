@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal, get_args
 
 from torch import nn
 
-from lexppl.argument_checks import fraction
+from lexppl.argument_checks import fraction, int_at_least
 from lexppl.inference import LeaveOneOut, LossTerm, NestedIWAE, Stage, System
 from lexppl.inference.schedules import Linear
 from lexppl.models.architectures import Architecture
@@ -18,11 +19,17 @@ from lexppl.models.priors.of_explainer import explainer_with_prior
 from lexppl.models.priors.with_prior import Prior
 from lexppl.models.sequential import SequentialLEX, SequentialSelector, StepPolicy
 from lexppl.models.table_parts import mask_entries, table_predictor
+from lexppl.systems.random_mask_predictor import random_mask_predictor
+
+Schedule = Literal["annealed", "published", "constant"]
 
 EXPLORING, RISE = 0.05, 0.05
-"""Shares of the fit: 50 of 1,000 epochs at random throughout, and 50 in which λ rises then."""
+"""Shares of the fit as published: 50 of 1,000 epochs at random throughout, and 50 in which λ rises
+then."""
 LEAST, LEAST_STOP = 0.05, 0.1
-"""What exploration of choices and of the stop falls to."""
+"""What exploration of choices and of the stop falls to, as published."""
+GOING = 0.9
+"""How often the law of nothing goes on: sequences are long while the choices learn."""
 
 
 def suwr(
@@ -32,9 +39,10 @@ def suwr(
     penalty: float = 0.01,
     most: int | None = None,
     samples: int = 4,
-    explore: bool = True,
-    exploring: float = EXPLORING,
-    rising: float = RISE,
+    schedule: Schedule = "annealed",
+    exploring: float | None = None,
+    rising: float | None = None,
+    folds: int = 2,
     grouping: Grouping | None = None,
     imputer: nn.Module | None = None,
     hidden: Sequence[int] = (100, 100, 100),
@@ -49,15 +57,33 @@ def suwr(
     so that which entries are kept tells nothing that their values do not: there is no leak, of
     labels or of features, whatever the networks (:class:`lexppl.distributions.SequentialMask`).
 
-    Its schedule, stretched from its 1,000 epochs to those of the fit: for 50 epochs choices and
-    stops are uniform and λ is 0; then λ rises to its value over 50 more, and exploration falls by
-    .995 an epoch from 1, to .05 of the choices and .1 of the stops. There is none after training.
-    Where all is at random the policy learns nothing, and weight decay leaves it as it is.
+    **Schedules.** An entry may be worth nothing before another is kept (x_1 and x_2 of a product),
+    and must then be tried with it often enough, by a predictor that knows what the two say.
 
-    A fit of fewer steps than its 10,000 needs longer shares. What one entry more is worth to a
-    predictor that has learned little is less than λ, so that the policy learns to keep nothing,
-    and then nothing more is learned: on S1, in 3,600 steps, so it ended with the published shares,
-    and with `exploring=.2, rising=.2` it did not.
+    `"annealed"` maximises, at a share t of the fit,
+
+        max_γ E_{p_γ}[ log q_θ(y | x ⊙ z_k) − λ c(t) k ] − β(t) KL( p_γ ‖ u ),
+        max_θ E_{p_γ}[ log q_θ(y | x ⊙ z_k) ] + E_{r ~ Bernoulli(½)^G}[ log q_θ(y | x ⊙ r) ],
+
+    u being the law of nothing, which goes on with probability .9 to any entry left alike
+    (:meth:`SequentialMask.divergence_along`). β falls from .05 nats to .002 in a line over .7 of
+    the fit, and c rises from 0 to 1 between .3 and .6 of it: sequences are tried in proportion to
+    what they are worth, `u exp(value / β)`, and the stop is not settled before the choices are.
+    Gradients are unbiased (leave-one-out). What is left of β charges a sure choice among n entries
+    `.002 log(n / .9)` nats, by which λ is higher than it says. It is not the paper's. The stop may
+    still settle too early at going on, so that rows of few features are given their budget, in some
+    runs on S1 and not in others (`benchmarks/README.md`).
+
+    `"published"`, with `folds=1`, is the paper's, stretched from its 1,000 epochs to those of the
+    fit: for 50 epochs choices and stops are uniform and λ is 0; then λ rises to its value over 50
+    more, and exploration falls by .995 an epoch from 1, to .05 of the choices and .1 of the stops.
+    There is none after training. Where all is at random the policy learns nothing, and weight decay
+    leaves it as it is. A fit of fewer steps than its 10,000 needs longer shares: what one entry
+    more is worth to a predictor that has learned little is less than λ, so that the policy learns
+    to keep nothing. With `exploring=.2, rising=.2` it keeps one set of features in all rows of S1
+    and S3 (`benchmarks/README.md`).
+
+    `"constant"` has λ and the law itself from the start.
 
     Deviations: the stop is drawn with the choices and both are scored among `samples` sequences of
     a row, where the paper sums over stops along one sequence and scores the choices without a
@@ -73,18 +99,22 @@ def suwr(
         penalty: λ.
         most: the most entries kept (its budget); all of them if None.
         samples: sequences averaged a row and step, at least 2.
-        explore: whether it explores; False for λ and the law itself from the start.
-        exploring: share of the fit in which all is at random and λ is 0.
-        rising: share of it after that in which λ rises.
+        schedule: "annealed", "published" or "constant".
+        exploring: as published, share of the fit in which all is at random and λ is 0; .05 if None.
+        rising: share of it after that in which λ rises; .05 if None.
+        folds: F predictors, each fitted without a fold's rows, on which it judges the policy, so
+            that an entry that a predictor only memorises by is not worth its λ; 1 for the paper's
+            one.
         grouping: which features an entry keeps.
         imputer: of the predictor's hidden features, 0 if None. The policy sees 0 in their places.
         hidden: widths of the hidden layers of the policy.
         predictor_hidden: widths of the predictor's.
-        prior: of the networks' weights, as in :func:`lexppl.systems.base_x`; None for weights that
-            are fitted.
+        prior: of the networks' weights, as in :func:`lexppl.systems.base_x`: there are then no
+            folds and no random masks. None for weights that are fitted.
 
     Raises:
-        ValueError: an architecture; fewer than two classes, λ < 0, a budget outside 1 … G, shares
+        ValueError: an architecture; fewer than two classes, λ < 0, a budget outside 1 … G, a
+            schedule of another name, no folds; shares beside another schedule than the published,
             outside (0, 1) or of more than 1 together.
 
     Example:
@@ -98,31 +128,59 @@ def suwr(
             f"{type(features).__name__} has rows of another shape: give a number of features"
         )
     entries = mask_entries(features, grouping)
-    exploring = fraction("exploring", exploring, of="the fit", zero=True)
-    rising = fraction("rising", rising, of="the fit", one=True)
-    if exploring + rising > 1.0:
+    if schedule not in get_args(Schedule):
+        raise ValueError(f"schedule must be one of {get_args(Schedule)}; it is {schedule!r}")
+    if schedule != "published" and (exploring is not None or rising is not None):
         raise ValueError(
-            "exploring and rising are shares of one fit, one after the other, and together at most "
-            f"1; they are {exploring!r} and {rising!r}"
+            f"exploring and rising are shares of the published schedule, and it is {schedule!r}: "
+            "give schedule='published' with them"
         )
+    folds = int_at_least("folds", folds)
+    from_, until = _shares(exploring, rising)
+    annealed, explores = schedule == "annealed", schedule == "published"
+    rise: float | Linear = 1.0
+    if annealed:
+        rise = Linear(0.0, 1.0, 0.3, 0.6)
+    elif explores:
+        rise = Linear(0.0, 1.0, from_, until)
+    objective = NestedIWAE(
+        1,
+        samples=samples,
+        estimator=LeaveOneOut(),
+        penalty=rise,
+        entropy=Linear(0.05, 0.002, end=0.7) if annealed else 0.0,
+        towards=GOING if annealed else 0.5,
+    )
 
     def build() -> list[Stage]:
         policy = StepPolicy(MLP(features + entries, entries + 1, hidden))
-        least, least_stop = (LEAST, LEAST_STOP) if explore else (None, None)
+        least, least_stop = (LEAST, LEAST_STOP) if explores else (None, None)
         selector = SequentialSelector(
-            policy, entries, most, least, least_stop, exploring, grouping=grouping
+            policy, entries, most, least, least_stop, from_, grouping=grouping
         )
-        model = SequentialLEX(
-            selector,
-            ConstantImputer(0.0) if imputer is None else imputer,
-            table_predictor(features, classes, predictor_hidden),
-            [SizePenalty(penalty)],
-            grouping,
-        )
+        hides = ConstantImputer(0.0) if imputer is None else imputer
+        predictor = table_predictor(features, classes, predictor_hidden)
+        model = SequentialLEX(selector, hides, predictor, [SizePenalty(penalty)], grouping)
         explainer_with_prior(model, prior)
-        rise = Linear(0.0, 1.0, exploring, min(exploring + rising, 1.0)) if explore else 1.0
-        objective = NestedIWAE(1, samples=samples, estimator=LeaveOneOut(), penalty=rise)
-        return [Stage([LossTerm(model, objective)])]
+        terms = [LossTerm(model, objective)]
+        if annealed and prior is None:
+            terms.append(
+                random_mask_predictor(predictor, hides, entries, grouping=grouping, samples=samples)
+            )
+        return [Stage(terms)]
 
     published = {"epochs": 1000, "batch_size": 1000, "learning_rate": 1e-3, "weight_decay": 1e-4}
-    return System(build, published)
+    return System(build, published, folds if prior is None else 1)
+
+
+def _shares(exploring: float | None, rising: float | None) -> tuple[float, float]:
+    """Where, as published, all ceases to be at random, and where λ is its own."""
+    start = EXPLORING if exploring is None else exploring
+    start = fraction("exploring", start, of="the fit", zero=True)
+    rise = fraction("rising", RISE if rising is None else rising, of="the fit", one=True)
+    if start + rise > 1.0:
+        raise ValueError(
+            "exploring and rising are shares of one fit, one after the other, and together at most "
+            f"1; they are {start!r} and {rise!r}"
+        )
+    return start, min(start + rise, 1.0)

@@ -125,6 +125,9 @@ def _learns_from(built: _Built) -> str:
     if not any(p.requires_grad for p in predictor.parameters()):
         return "nothing: it is given"
     if learned & _moved(built.explainer):
+        others = [t for s in built.stages for t in s.terms if t is not built.explainer]
+        if any(learned & _moved(term) for term in others):
+            return "the same masks, jointly, and random ones"
         return "the same masks, jointly"
     return "random masks, in a term of its own"
 

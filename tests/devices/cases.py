@@ -91,7 +91,7 @@ def systems() -> Iterator[tuple[str, Case]]:
         ("lex", {"k": 2, "imputations": 2}),
         ("lex", {"labels": "averaged"}),
         ("lex", {"folds": 1}),
-        ("suwr", {"explore": False, "most": 2}),
+        ("suwr", {"schedule": "constant", "folds": 1, "most": 2}),
         ("fastshap", {"paired": False, "normalize": False}),
         ("xtab", {"gated": True}),
         ("xtab", {"subsets": 2}),

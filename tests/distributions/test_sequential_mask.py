@@ -127,6 +127,36 @@ def test_a_masks_probability_is_that_of_its_orders_together(most):
     assert torch.allclose(found, expected, atol=1e-13)
 
 
+def of_nothing(going, most):
+    """`log u` of every sequence: it goes on at this rate, to any entry that is left."""
+    found = []
+    for k in [int(n) for n in sequences(most).sum((1, 2))]:
+        entries = -sum(math.log(G - t) for t in range(k))
+        found.append(k * math.log(going) + entries + (math.log1p(-going) if k < most else 0.0))
+    return torch.tensor(found, dtype=torch.float64)
+
+
+@EXPLORING
+@pytest.mark.parametrize(("most", "going"), [(1, 0.5), (3, 0.9), (4, 0.3)])
+def test_the_divergences_of_its_steps_are_that_of_the_law(options, most, going):
+    one, every = law(row(), most, **options), sequences(most)
+    with torch.no_grad():
+        log_p = one.log_prob(every)
+        exact = (log_p.exp() * (log_p - of_nothing(going, most))).sum()
+        found = (log_p.exp() * one.divergence_along(every, going)).sum()
+        other = (log_p.exp() * one.divergence_along(every, going + 0.05)).sum()
+    assert abs(float(found - exact)) < 1e-12
+    assert abs(float(other - exact)) > 1e-3
+
+
+def test_the_law_that_knows_nothing_is_apart_from_itself_nowhere():
+    def nothing(kept, mask):
+        return torch.zeros_like(mask), torch.full_like(mask[..., 0], math.log(0.2 / 0.8))
+
+    found = SequentialMask(nothing, row(), G, 3).divergence_along(sequences(), 0.8)
+    assert float(found.abs().max()) < 1e-12
+
+
 def hidden_changed(x, kept, generator):
     other = torch.randn(x.shape, dtype=x.dtype, generator=generator)
     return torch.where(kept == 1, x, other)
@@ -231,6 +261,29 @@ def test_the_last_draw_has_the_probability_and_gradient_of_any_value(options):
                 assert torch.allclose(grad, other, rtol=1e-9, atol=1e-10)
     for other in found[1:]:
         assert torch.allclose(found[0], other, rtol=0, atol=1e-12)
+
+
+@EXPLORING
+def test_the_last_draws_divergence_is_that_of_any_value_and_asks_no_policy_again(options):
+    network = Asked()
+    one = SequentialMask(network, torch.stack([row(seed) for seed in range(30)]), G, 3, **options)
+    with seeded(8):
+        steps = one.sample((4,))
+    rows = network.rows
+    first = [one.divergence_along(steps, 0.8), one.log_prob(steps)]
+    assert network.rows == rows
+    again = [one.divergence_along(steps, 0.8), one.log_prob(steps)]
+    assert network.rows > rows or options.get("explore") == 1.0
+    for found, other in zip(first, again, strict=True):
+        assert torch.allclose(found, other, rtol=0, atol=1e-12)
+        if options.get("explore") != 1.0:
+            of = [
+                torch.autograd.grad(f.sum(), list(network.parameters()), retain_graph=True)
+                for f in (found, other)
+            ]
+            for grad, same in zip(*of, strict=True):
+                assert bool(grad.isfinite().all())
+                assert torch.allclose(grad, same, rtol=1e-9, atol=1e-10)
 
 
 def test_a_step_asks_the_policy_once_and_no_step_later_reads_what_it_said():
@@ -344,6 +397,53 @@ def test_the_bound_and_its_gradient_are_those_of_all_sequences(estimator):
     assert abs(float(z_value)) < 4.0
     # Half the score would be noticed.
     assert float(((found.mean(0) - 0.5 * wanted) / error.clamp_min(1e-12)).abs().max()) > 10.0
+
+
+def annealed_objective(model, x, y, entropy, going):
+    """`Σ_n E[log p(y | x_z) − λ |z|] − β KL(p ‖ u)` over all sequences; and the same with the
+    probabilities of a divergence's steps held, as if no draw were judged by it."""
+    every, log_u = sequences(), of_nothing(going, 3)
+    total, held = 0.0, 0.0
+    for one, label in zip(x, y, strict=True):
+        distribution = model.selector(one[None])
+        log_p = distribution.log_prob(every[:, None]).squeeze(-1)
+        mask = every.sum(1)
+        fit = model.predictor(one * mask).log_prob(label.expand(len(mask)))
+        gain = (log_p.exp() * (fit - model.penalties[0].weight * mask.sum(-1))).sum()
+        total = total + gain - entropy * (log_p.exp() * (log_p - log_u)).sum()
+        along = distribution.divergence_along(every[:, None], going).squeeze(-1)
+        held = held + gain - entropy * (log_p.exp().detach() * along).sum()
+    return total, held
+
+
+@pytest.mark.parametrize("estimator", [LeaveOneOut(), ScoreFunction()])
+def test_the_annealed_bound_and_its_gradient_are_those_of_all_sequences(estimator):
+    entropy, going = 0.7, 0.8
+    model = explainer()
+    x, y = torch.stack([row(1), row(2)]), torch.tensor([0, 1])
+    total, held = annealed_objective(model, x, y, entropy, going)
+    parameters = list(model.parameters())
+    wanted, unjudged = (
+        torch.cat([g.flatten() for g in torch.autograd.grad(f, parameters, retain_graph=True)])
+        for f in (total, held)
+    )
+    objective = NestedIWAE(1, samples=50, estimator=estimator, entropy=entropy, towards=going)
+    each, losses = [], []
+    with seeded(5):
+        for _ in range(300):
+            loss = objective.differentiable_loss(model, None, x, y)
+            each.append(torch.cat([-g.flatten() for g in torch.autograd.grad(loss, parameters)]))
+            losses.append(-loss.detach())
+    found = torch.stack(each)
+    error = (found.std(0) / math.sqrt(len(found))).clamp_min(1e-12)
+    z = (found.mean(0) - wanted) / error
+    assert float(z.abs().max()) < 4.8
+    assert float(z.square().mean()) < 1.6
+    values = torch.stack(losses)
+    z_value = (values.mean() - total.detach()) / (values.std() / math.sqrt(len(values)))
+    assert abs(float(z_value)) < 4.0
+    # A gradient that judges no draw by the divergence would be noticed.
+    assert float(((found.mean(0) - unjudged) / error).abs().max()) > 10.0
 
 
 @pytest.mark.parametrize("estimator", [LeaveOneOut(), ScoreFunction()])

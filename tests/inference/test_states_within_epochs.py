@@ -145,7 +145,11 @@ CASES = {
         },
     ),
     "counts its calls": (counting, None, {}),
-    "progress": (partial(suwr, 3, classes=2, hidden=(6,), predictor_hidden=(6,)), None, {}),
+    "progress": (
+        partial(suwr, 3, classes=2, schedule="published", hidden=(6,), predictor_hidden=(6,)),
+        None,
+        {},
+    ),
     "graphs": (program, None, {"compile": "graph"}),
     "bf16": (program, None, {"precision": "bf16-mixed"}),
     "loader": (program, lambda: loaded(PLAIN), {"valid": (X, Y)}),

@@ -74,7 +74,14 @@ def test_exploring_wears_no_policy_away():
 
     # Two of forty epochs are at random.
     training = {"epochs": 40, "batch_size": 50, "valid": None, "weight_decay": 0.1}
-    fit(suwr(11, **SMALL), ROWS, seed=0, progress=False, callbacks=[keep], **training)
+    fit(
+        suwr(11, schedule="published", **SMALL),
+        ROWS,
+        seed=0,
+        progress=False,
+        callbacks=[keep],
+        **training,
+    )
 
     def moves(part, first, last):
         return [
@@ -91,11 +98,42 @@ def test_exploring_wears_no_policy_away():
 
 @pytest.mark.parametrize(("shares", "end"), [({}, 0.1), ({"exploring": 0.2, "rising": 0.3}, 0.5)])
 def test_its_shares_of_the_fit(shares, end):
-    (stage,) = suwr(11, classes=2, **shares).build()
+    (stage,) = suwr(11, classes=2, schedule="published", **shares).build()
     (term,) = stage.terms
     start = shares.get("exploring", 0.05)
     assert term.model.selector.explore_from == start
     assert term.objective.penalty == Linear(0.0, 1.0, start, end)
+    assert (term.model.selector.explore, term.model.selector.explore_stop) == (0.05, 0.1)
+    assert term.objective.at(0.0).spec.entropy == 0.0
+
+
+def test_the_schedules_are_those_of_its_docstring():
+    """Annealed: β and c at shares of the fit, and a predictor that learns from two kinds of
+    masks."""
+    (stage,) = suwr(11, classes=2).build()
+    choose, predict = stage.terms
+    assert choose.model.selector.explore is None
+    assert predict.learns == [choose.model.predictor]
+    assert type(predict.model.selector).__name__ == "RandomSelector"
+    found = {
+        t: (choose.objective.at(t).spec.entropy, choose.objective.at(t).spec.penalty)
+        for t in (0.0, 0.3, 0.45, 0.6, 0.7, 1.0)
+    }
+    wanted = {
+        0.0: (0.05, 0.0),
+        0.3: (0.05 - 0.048 * 3 / 7, 0.0),
+        0.45: (0.05 - 0.048 * 4.5 / 7, 0.5),
+        0.6: (0.05 - 0.048 * 6 / 7, 1.0),
+        0.7: (0.002, 1.0),
+        1.0: (0.002, 1.0),
+    }
+    for t, pair in wanted.items():
+        assert found[t] == pytest.approx(pair, abs=1e-12)
+    assert choose.objective.spec.towards == 0.9
+    (alone,) = suwr(11, classes=2, schedule="constant").build()
+    (term,) = alone.terms
+    assert term.model.selector.explore is None
+    assert (term.objective.at(0.0).spec.entropy, term.objective.at(0.0).spec.penalty) == (0.0, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -108,4 +146,11 @@ def test_its_shares_of_the_fit(shares, end):
 )
 def test_shares_that_are_no_part_of_a_fit_are_refused(shares, message):
     with pytest.raises(ValueError, match=message):
-        suwr(11, classes=2, **shares)
+        suwr(11, classes=2, schedule="published", **shares)
+
+
+def test_shares_of_another_schedule_and_unknown_ones_are_refused():
+    with pytest.raises(ValueError, match="published schedule, and it is 'annealed'"):
+        suwr(11, classes=2, exploring=0.2)
+    with pytest.raises(ValueError, match="schedule must be one of"):
+        suwr(11, classes=2, schedule="fast")

@@ -30,6 +30,10 @@ from lexppl.inference.objective.refusals import (
 )
 from lexppl.inference.objective.site import PlateKey, Site
 
+DIVERGENCE_ALONG = "divergence_along"
+"""The method of a distribution drawn step by step: of a value and the rate of keeping, the sum over
+its steps of their exact divergences, given the steps before, from a law that knows nothing."""
+
 PARTICLE_DIMS = (IMPUTATION_DIM, MASK_DIM)
 
 
@@ -218,6 +222,10 @@ class BoundTerms:
         found: list[Average] = []
         before: set[str] = set()
         for site in self.run.mask_sites:
+            if hasattr(site.distribution, DIVERGENCE_ALONG):
+                found.append(self._minus_divergence(site))
+                before.add(site.name)
+                continue
             distribution, by_particle = site.before_particles
             value = _entropy(site.name, distribution, self.spec.towards)
             value = scale_and_mask(value, site.scale, site.mask)
@@ -225,6 +233,13 @@ class BoundTerms:
             found.append(Average(value, site.outer, frozenset(before if by_particle else ())))
             before.add(site.name)
         return found
+
+    def _minus_divergence(self, site: Site) -> Average:
+        """`−β KL(q ‖ u)` of a mask that is drawn step by step, as the steps of its draws say: an
+        unbiased value of it, which each draw is judged by."""
+        value = -getattr(site.distribution, DIVERGENCE_ALONG)(site.value, self.spec.towards)
+        value = self.spec.entropy * site.summed(scale_and_mask(value, site.scale, site.mask))
+        return Average(value, site.outer)
 
     @cached_property
     def outside(self) -> Tensor | float:
