@@ -274,7 +274,7 @@ def _notes_of_fit(options: argparse.Namespace, source: DividedTable, fitted: Fit
 def _interruption(fitted: Fitted) -> str:
     epochs, path = len(fitted.result.history), fitted.table.path
     done = f"after {epochs} of {fitted.table.plan.epochs} epochs; the best state so far"
-    if path is not None and not path.fitted.interrupted:
+    if path is not None and not path.interrupted:
         done = "in the fit at the chosen penalty; the path's own fit at that penalty"
     return (
         f"interrupted {done} is written, judged by itself on at most {HASTY_ROWS} held-out rows "

@@ -33,6 +33,7 @@ from lexppl.systems.lex import PENALTY
 from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.fit_plan import FEW_ROWS, FitPlan
 from lexppl.tabular.global_posterior import fit_posterior, with_prior_scale
+from lexppl.tabular.final_predictor import with_predictor_of_all_rows
 from lexppl.tabular.missing_values import check_missing, fitted_imputer, gapped, with_missing
 from lexppl.tabular.sample_weights import repeated_rows
 from lexppl.tabular.settled_scale import settle_scale
@@ -41,6 +42,9 @@ PATH_REPLICATES = 2
 """Most fits at each λ of a path: R of them are the result, more are fitted at the λ they choose. On
 one core two at five λ and four at the chosen one cost 2.8 times the four alone (3.2 in layers of
 200), four at each λ 3.6 times; one at each λ chooses between neighbours by chance."""
+
+PATH_FURTHER = 2
+"""Times that a path goes on below, two λ at a time, while the smallest is chosen and that pays."""
 
 PATH_STEPS = 500
 """Of the path of many rows, whose fits, of one seed each, choose λ and are not the result."""
@@ -226,6 +230,8 @@ def fit_table(
         path = _path(plan, rows, system, {**training, "checkpoint": below(checkpoint, "path")})
         plan = replace(plan, penalty=path.penalty)
     result, plan = _at_penalty(plan, rows, system, training, path)
+    kept = {**training, "checkpoint": below(checkpoint, "predictor-of-all-rows")}
+    result = with_predictor_of_all_rows(result, plan, rows, kept)
     return _named(TableFit(plan, result, path), rows)
 
 
@@ -254,6 +260,7 @@ def _path(
         penalties=plan.path,
         replicates=each,
         rule=partial(plateau, usual=PENALTY * plan.unit),
+        further=PATH_FURTHER,
         **{**training, "sample_weight": rows.weights, "epochs": epochs},
     )
 
@@ -270,7 +277,7 @@ def _at_penalty(
     if path is not None:
         own = replace(plan, replicates=path.replicates, bootstrap=0)
         short = len(rows.train[0]) >= FEW_ROWS
-        if path.fitted.interrupted or (own == plan and not short):
+        if path.interrupted or (own == plan and not short):
             return path.result, own
     try:
         result = fit(
