@@ -53,13 +53,17 @@ def with_predictor_of_all_rows(
     models = [model for one in each for model in one.models]
     if isinstance(models[0].predictor.predictors[0], FitsRows):
         return result
-    found = fit(
-        [_of_predictor(model, plan) for model in models],
-        rows.train,
-        valid=rows.valid,
-        row_weights=None if bootstrap is None else _weights(result, bootstrap, rows),
-        **{**training, "epochs": max(1, round(SHARE * plan.epochs))},
-    )
+    try:
+        found = fit(
+            [_of_predictor(model, plan) for model in models],
+            rows.train,
+            valid=rows.valid,
+            row_weights=None if bootstrap is None else _weights(result, bootstrap, rows),
+            **{**training, "epochs": max(1, round(SHARE * plan.epochs))},
+        )
+    except KeyboardInterrupt:
+        result.interrupted = True
+        return result
     for model, fitted in zip(models, found.models, strict=True):
         model.predictor = fitted.predictor
     result.interrupted = found.interrupted
