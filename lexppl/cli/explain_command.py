@@ -12,7 +12,14 @@ from lexppl.arviz_compatibility import Posterior
 from lexppl.atomic_output import refuse_without_space
 from lexppl.choices.methods import METHODS
 from lexppl.choices.regimes import Regime
-from lexppl.choices.settings import AUTO, AUTO_PREDICTOR, USUAL_PREDICTOR, chooses_penalty
+from lexppl.choices.settings import (
+    AUTO,
+    AUTO_PREDICTOR,
+    NETWORK,
+    TREES,
+    USUAL_PREDICTOR,
+    chooses_penalty,
+)
 from lexppl.cli.black_box_file import black_box_targets, load_black_box
 from lexppl.cli.checkpoints import checkpoints_of
 from lexppl.cli.closer_look import CloserLook, check_rows, look_closer, note_rows
@@ -244,7 +251,7 @@ def _fit(
                 one,
                 rows,
                 full=full,
-                checkpoint=below(kept, one.predictor_kind),
+                checkpoint=below(kept, TREES if one.predictor_kind == TREES else NETWORK),
                 progress=progress,
             ),
         )

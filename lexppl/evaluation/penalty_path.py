@@ -73,12 +73,12 @@ class PenaltyPath:
     @property
     def interrupted(self) -> bool:
         """Whether Ctrl-C has cut one of them short, or their judgement."""
-        return any(fit.interrupted for fit in self.fits)
+        return any(fitted.interrupted for fitted in self.fits)
 
     @property
     def replicates(self) -> int:
         """R of each λ."""
-        return sum(fit.replicates for fit in self.fits) // len(self.table)
+        return sum(fitted.replicates for fitted in self.fits) // len(self.table)
 
     @property
     def penalty(self) -> float:
@@ -89,11 +89,11 @@ class PenaltyPath:
         """The fit at one λ of the path, by its place."""
         each = self.replicates
         place = range(len(self.table))[index] * each
-        for fit in self.fits:
-            if place < fit.replicates:
+        for fitted in self.fits:
+            if place < fitted.replicates:
                 break
-            place -= fit.replicates
-        return fit.subset(range(place, place + each))
+            place -= fitted.replicates
+        return fitted.subset(range(place, place + each))
 
     @property
     def result(self) -> FitResult:

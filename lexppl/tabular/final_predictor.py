@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from typing import Any
 
 import torch
@@ -17,8 +18,9 @@ from lexppl.models.lex import LEX
 from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.fit_plan import FitPlan
 
-SHARE = 0.5
-"""Of the epochs of the fit: the predictor goes on from where it is, on masks that have settled."""
+SHARE, STEPS = 0.5, 500
+"""Of the epochs of the fit, and at most so many steps: the predictor goes on from where it is, on
+masks that have settled."""
 
 
 def with_predictor_of_all_rows(
@@ -58,8 +60,8 @@ def with_predictor_of_all_rows(
             [_of_predictor(model, plan) for model in models],
             rows.train,
             valid=rows.valid,
-            row_weights=None if bootstrap is None else _weights(result, bootstrap, rows),
-            **{**training, "epochs": max(1, round(SHARE * plan.epochs))},
+            row_weights=None if bootstrap is None else drawn_weights(result, bootstrap, rows),
+            **{**training, "epochs": _epochs(plan, len(rows.train[0]))},
         )
     except KeyboardInterrupt:
         result.interrupted = True
@@ -68,6 +70,11 @@ def with_predictor_of_all_rows(
         model.predictor = fitted.predictor
     result.interrupted = found.interrupted
     return result
+
+
+def _epochs(plan: FitPlan, rows: int) -> int:
+    steps = math.ceil(rows / plan.batch_size)
+    return max(1, min(round(SHARE * plan.epochs), STEPS // steps))
 
 
 def _learned_by_its_masks(result: FitResult) -> bool:
@@ -98,8 +105,8 @@ def _of_predictor(model: LEX, plan: FitPlan) -> System:
     return System(build)
 
 
-def _weights(result: FitResult, bootstrap: FitResult, rows: EncodedRows) -> Tensor:
-    """Those that the fit has drawn, `(R + B, N)`, each with a sum of as many as the rows are."""
+def drawn_weights(result: FitResult, bootstrap: FitResult, rows: EncodedRows) -> Tensor:
+    """The rows' weights that a fit has drawn, `(R + B, N)`, with the rows' number as sums."""
     count = result.replicates + bootstrap.replicates
     given = TensorRows(tuple(rows.train))
     drawn = RowWeighting.of(DIRICHLET, given, count, result.seed, plain=result.replicates).weights

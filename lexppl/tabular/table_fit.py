@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from torch import Tensor, nn
 
 from lexppl.choices.methods import METHODS
 from lexppl.choices.regimes import Regime
-from lexppl.choices.settings import AUTO, AUTO_PREDICTOR, NETWORK, TREES
+from lexppl.choices.settings import AUTO, AUTO_PREDICTOR, EITHER, NETWORK, TREES
 from lexppl.evaluation import (
     FittedPredictor,
     PenaltyPath,
@@ -31,12 +32,13 @@ from lexppl.summary import Summarised, Summary
 from lexppl.systems import Settings, system_for
 from lexppl.systems.lex import PENALTY
 from lexppl.tabular.encoded_rows import EncodedRows
+from lexppl.tabular.final_predictor import with_predictor_of_all_rows
 from lexppl.tabular.fit_plan import FEW_ROWS, FitPlan
 from lexppl.tabular.global_posterior import fit_posterior, with_prior_scale
-from lexppl.tabular.final_predictor import with_predictor_of_all_rows
 from lexppl.tabular.missing_values import check_missing, fitted_imputer, gapped, with_missing
 from lexppl.tabular.sample_weights import repeated_rows
 from lexppl.tabular.settled_scale import settle_scale
+from lexppl.tabular.trees_of_kept import trees_where_better
 
 PATH_REPLICATES = 2
 """Most fits at each λ of a path: R of them are the result, more are fitted at the λ they choose. On
@@ -62,11 +64,14 @@ class TableFit(Summarised):
         plan: with the penalty that it has.
         result: the fit.
         path: where the penalty was chosen, what it was chosen from.
+        log_likelihood: of either predictor, where both were tried, the mean over validation rows
+            in nats, of the best replicate.
     """
 
     plan: FitPlan
     result: FitResult
     path: PenaltyPath | None = None
+    log_likelihood: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
 
     def summarised(self) -> Summary:
         """The method with its settings, and its fit."""
@@ -232,7 +237,12 @@ def fit_table(
     result, plan = _at_penalty(plan, rows, system, training, path)
     kept = {**training, "checkpoint": below(checkpoint, "predictor-of-all-rows")}
     result = with_predictor_of_all_rows(result, plan, rows, kept)
-    return _named(TableFit(plan, result, path), rows)
+    if plan.predictor_kind != EITHER:
+        return _named(TableFit(plan, result, path), rows)
+    plan, likelihoods = replace(plan, predictor_kind=NETWORK), trees_where_better(result, rows)
+    if getattr(result.model.predictor, "reads_gaps", False):
+        plan = replace(plan, predictor_kind=TREES, imputer="gap")
+    return _named(TableFit(plan, result, path, likelihoods), rows)
 
 
 def _named(fitted: TableFit, rows: EncodedRows) -> TableFit:
@@ -336,7 +346,7 @@ def _trees(plan: FitPlan, rows: EncodedRows) -> TreePredictor | None:
             f"predictor={AUTO_PREDICTOR!r} is two fits, of which fit_chosen keeps one: name the "
             f"predictor, {NETWORK!r} or {TREES!r}"
         )
-    if plan.predictor_kind == NETWORK:
+    if plan.predictor_kind in (NETWORK, EITHER):
         return None
     return tree_predictor(gapped(rows.train[0], rows.markers), _classes(rows), rows.grouping)
 

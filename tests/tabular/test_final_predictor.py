@@ -97,7 +97,7 @@ def test_the_fit_itself_draws_these_weights(
     result = fit(
         system, rows.train, valid=rows.valid, replicates=2, bootstrap=2, **{**TRAINING, "epochs": 1}
     )
-    own = final_predictor._weights(result, result.bootstrap, rows)
+    own = final_predictor.drawn_weights(result, result.bootstrap, rows)
     (drawn,) = found
     torch.testing.assert_close(own, drawn * 120.0 / drawn.sum(1, keepdim=True))
 
