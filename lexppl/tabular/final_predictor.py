@@ -91,7 +91,7 @@ def _learned_by_its_masks(result: FitResult) -> bool:
     )
 
 
-def _of_predictor(model: LEX, plan: FitPlan) -> System:
+def _of_predictor(model: Any, plan: FitPlan) -> System:
     """The explainer, of which the first predictor alone learns."""
     bound = NestedIWAE(masks=plan.masks or 1, imputations=plan.imputations or 1)
 

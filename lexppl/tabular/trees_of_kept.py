@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import torch
@@ -49,10 +50,10 @@ def trees_where_better(result: FitResult, rows: EncodedRows) -> Mapping[str, flo
     bootstrap = result.bootstrap
     count = result.replicates + (0 if bootstrap is None else bootstrap.replicates)
     given = None if rows.weights is None else rows.weights[0]
-    weights = [given] * count
+    weights: list[Tensor | None] = [given] * count
     if bootstrap is not None:
-        weights = list(drawn_weights(result, bootstrap, rows))
-        weights = [one if given is None else one * given.to(one) for one in weights]
+        drawn = drawn_weights(result, bootstrap, rows)
+        weights = list(drawn if given is None else drawn * given.to(drawn))
     models = [*result.models, *([] if bootstrap is None else bootstrap.models)]
     try:
         first = _with_trees(models[result.best], rows, result.seed, weights[result.best])
@@ -87,7 +88,7 @@ def _readable(result: FitResult, rows: EncodedRows) -> bool:
     )
 
 
-def _with_trees(model: LEX, rows: EncodedRows, seed: int, weights: Tensor | None) -> LEX:
+def _with_trees(model: Any, rows: EncodedRows, seed: int, weights: Tensor | None) -> LEX:
     """The program with trees that are fitted to what its selector keeps."""
     x, y = rows.train
     copies = max(1, min(COPIES, MOST_COPIES // len(x)))
