@@ -79,9 +79,10 @@ def _epochs(plan: FitPlan, rows: int) -> int:
 
 def _learned_by_its_masks(result: FitResult) -> bool:
     """Whether predictors are cross-fitted, and no program but the explainer teaches them."""
+    each: list[Any] = list(result.modules)
     terms = [
         (model, term.model)
-        for model, modules in zip(result.models, result.modules, strict=False)
+        for model, modules in zip(result.models, each, strict=False)
         for stage in modules.stages
         for term in stage.terms
     ]
