@@ -56,7 +56,9 @@ def trees_where_better(result: FitResult, rows: EncodedRows) -> Mapping[str, flo
         weights = list(drawn if given is None else drawn * given.to(drawn))
     models = [*result.models, *([] if bootstrap is None else bootstrap.models)]
     try:
-        first = _with_trees(models[result.best], rows, result.seed, weights[result.best])
+        first = _with_trees(
+            models[result.best], rows, result.seed + result.best, weights[result.best]
+        )
         network = replace(result.subset([result.best]), bootstrap=None)
         scores, better = _compared(
             network, replace(network, models=[first]), rows.valid, rows.weights

@@ -15,7 +15,7 @@ from lexppl.models import GapImputer, Grouping, TreePredictor
 from lexppl.systems import lex
 from lexppl.tabular import trees_of_kept
 from lexppl.tabular.encoded_rows import EncodedRows
-from lexppl.tabular.final_predictor import with_predictor_of_all_rows
+from lexppl.tabular.final_predictor import drawn_weights, with_predictor_of_all_rows
 from lexppl.tabular.fit_plan import plan_for
 from lexppl.tabular.table_fit import fit_table
 from lexppl.tabular.trees_of_kept import trees_where_better
@@ -67,6 +67,27 @@ def test_trees_are_taken_by_every_fit(comb: EncodedRows, networks: FitResult) ->
     np.testing.assert_array_equal(*masks)
     trees = [model.predictor.network.value for model in (*result.models, *result.bootstrap.models)]
     assert not any(torch.equal(trees[0], other) for other in trees[1:])
+
+
+def test_each_fit_has_trees_of_the_weights_that_it_had(
+    comb: EncodedRows, networks: FitResult, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    fit_copies = TreePredictor.fit_copies
+
+    def watched(self, x, y, seed=0, weights=None):
+        seen.append((seed, weights))
+        fit_copies(self, x, y, seed, weights)
+
+    monkeypatch.setattr(TreePredictor, "fit_copies", watched)
+    trees_where_better(copy.deepcopy(networks), comb)
+    drawn = drawn_weights(networks, networks.bootstrap, comb)
+    assert not torch.equal(drawn[2], drawn[3])
+    weights = {seed - networks.seed: given for seed, given in seen}
+    # The best one comes first, with the fit's own seed.
+    assert torch.equal(seen[0][1], torch.ones(400))
+    for place in (2, 3):
+        assert torch.equal(weights[place], drawn[place])
 
 
 def test_networks_stay_where_they_are_as_good(monkeypatch: pytest.MonkeyPatch) -> None:
