@@ -12,7 +12,14 @@ from lexppl.arviz_compatibility import Posterior
 from lexppl.atomic_output import refuse_without_space
 from lexppl.choices.methods import METHODS
 from lexppl.choices.regimes import Regime
-from lexppl.choices.settings import AUTO, AUTO_PREDICTOR, USUAL_PREDICTOR, chooses_penalty
+from lexppl.choices.settings import (
+    AUTO,
+    AUTO_PREDICTOR,
+    NETWORK,
+    TREES,
+    USUAL_PREDICTOR,
+    chooses_penalty,
+)
 from lexppl.cli.black_box_file import black_box_targets, load_black_box
 from lexppl.cli.fitted_explainer import Fitted
 from lexppl.cli.judged.closer_look import CloserLook, check_rows, look_closer, note_rows
@@ -244,7 +251,7 @@ def _fit(
                 one,
                 rows,
                 full=full,
-                checkpoint=below(kept, one.predictor_kind),
+                checkpoint=below(kept, TREES if one.predictor_kind == TREES else NETWORK),
                 progress=progress,
             ),
         )
@@ -274,7 +281,7 @@ def _notes_of_fit(options: argparse.Namespace, source: DividedTable, fitted: Fit
 def _interruption(fitted: Fitted) -> str:
     epochs, path = len(fitted.result.history), fitted.table.path
     done = f"after {epochs} of {fitted.table.plan.epochs} epochs; the best state so far"
-    if path is not None and not path.fitted.interrupted:
+    if path is not None and not path.interrupted:
         done = "in the fit at the chosen penalty; the path's own fit at that penalty"
     return (
         f"interrupted {done} is written, judged by itself on at most {HASTY_ROWS} held-out rows "

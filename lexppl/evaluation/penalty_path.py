@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,11 +16,14 @@ from lexppl.argument_checks import finite_float, int_at_least
 from lexppl.evaluation.plateau import plateau, slopes
 from lexppl.evaluation.prediction import predictive_log_likelihood
 from lexppl.explanation import explain, mask_means
-from lexppl.inference import CollapseWarning, FitResult, entropy_unit, fit
+from lexppl.inference import Checkpoints, CollapseWarning, FitResult, entropy_unit, fit
 from lexppl.inference.training.watched.collapse import report_collapse
 
 PATH = (0.005, 0.01, 0.02, 0.04, 0.08)
 """λ of the default path, in units of :func:`lexppl.inference.entropy_unit`."""
+
+FURTHER = (0.25, 0.5)
+"""Of the smallest λ of a path, those that are tried below it."""
 
 HASTY_ROWS = 200
 """Most rows on which what Ctrl-C has interrupted is judged, so that it is there in seconds: of the
@@ -50,20 +53,32 @@ class PenaltyPath:
             validation rows and replicates, in nats), `error` (standard error of its distance to
             the best one, over the rows in pairs; 0 for that one), `slope` (|d size / d log λ|),
             `chosen`.
-        fitted: all replicates, R of each λ, λ by λ.
+        fitted: all replicates of the λ that were asked for, R of each, λ by λ.
         entries: G.
         index: the place of the chosen λ.
+        further: the same of the λ that were tried below these, the lowest ones first.
     """
 
     table: pd.DataFrame
     fitted: FitResult
     entries: int
     index: int
+    further: tuple[FitResult, ...] = ()
+
+    @property
+    def fits(self) -> tuple[FitResult, ...]:
+        """All fits, the lowest λ first."""
+        return (*self.further, self.fitted)
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether Ctrl-C has cut one of them short, or their judgement."""
+        return any(fitted.interrupted for fitted in self.fits)
 
     @property
     def replicates(self) -> int:
         """R of each λ."""
-        return self.fitted.replicates // len(self.table)
+        return sum(fitted.replicates for fitted in self.fits) // len(self.table)
 
     @property
     def penalty(self) -> float:
@@ -73,7 +88,12 @@ class PenaltyPath:
     def at(self, index: int) -> FitResult:
         """The fit at one λ of the path, by its place."""
         each = self.replicates
-        return self.fitted.subset(range(index * each, (index + 1) * each))
+        place = range(len(self.table))[index] * each
+        for fitted in self.fits:
+            if place < fitted.replicates:
+                break
+            place -= fitted.replicates
+        return fitted.subset(range(place, place + each))
 
     @property
     def result(self) -> FitResult:
@@ -90,13 +110,20 @@ def penalty_path(
     replicates: int = 1,
     rule: PathRule = plateau,
     masks: int = 50,
+    further: int = 0,
     **settings: Any,
 ) -> PenaltyPath:
     """Fit a path of penalties as replicates of one fit, and choose one of them.
 
     Each λ has R replicates, all of them trained at once, and those of the chosen λ are there. A
     collapse is warned of where it is one of the chosen λ. A path that is interrupted, or whose
-    judgement is, is judged on a few of the rows and says so (`fitted.interrupted`).
+    judgement is, is judged on a few of the rows and says so (`interrupted`).
+
+    Where the smallest λ is the one that is chosen, nothing is known of smaller ones: a quarter and
+    half of it are then fitted too, and the choice is made again of all of them, up to `further`
+    times, and as long as the smallest is chosen and predicts better than the smallest before, by
+    more than the standard error of the difference over the rows in pairs. A choice inside the path
+    stays what it is.
 
     Args:
         build: from λ to what `fit` takes: a program or a system, alike but for λ.
@@ -107,6 +134,7 @@ def penalty_path(
         replicates: R of each λ.
         rule: :func:`plateau`, or a function called as it is.
         masks: L of :func:`lexppl.evaluation.predictive_log_likelihood`.
+        further: how often the path may go on below; 0 to try the penalties alone.
         settings: of `fit`. Of a `sample_weight` the validation rows' part weighs sizes,
             log-likelihoods and their errors.
 
@@ -133,25 +161,51 @@ def penalty_path(
     # A path that cannot be judged should fail before the fit, not after it.
     slopes(penalties, [0.0] * len(penalties))
     path = [finite_float("a penalty of a path", penalty) for penalty in penalties]
-    models = [build(penalty) for penalty in path for _ in range(replicates)]
-    with warnings.catch_warnings():
-        # At the ends of a path a collapse is as it should be.
-        warnings.simplefilter("ignore", CollapseWarning)
-        fitted = fit(models, train, valid=valid, **settings)
-    if fitted.interrupted and len(fitted.history) == 0:
-        raise KeyboardInterrupt
+    further = int_at_least("further", further, 0)
     samples = settings.get("sample_weight")
     weights = np.asarray(samples[1]) if isinstance(samples, tuple) else None
-    try:
-        few = HASTY_ROWS if fitted.interrupted else None
-        table, entries = _judged(fitted, path, *_some(valid, weights, few), masks)
-    except KeyboardInterrupt:
-        fitted.interrupted = True
-        table, entries = _judged(fitted, path, *_some(valid, weights, HASTY_ROWS), masks)
-    sizes, scores, errors = (table[n].tolist() for n in ("size", "log_likelihood", "error"))
-    index = rule(path, sizes, scores, errors, entries)
-    table["chosen"] = np.arange(len(path)) == index
-    found = PenaltyPath(table, fitted, entries, index)
+
+    def fitted_and_judged(some: list[float], place: int) -> tuple[FitResult, _Judged]:
+        models = [build(penalty) for penalty in some for _ in range(replicates)]
+        where = settings.get("checkpoint")
+        own = dict(settings)
+        if place and where is not None:
+            own["checkpoint"] = Checkpoints.of(where).below(f"below-{place}")
+        with warnings.catch_warnings():
+            # At the ends of a path a collapse is as it should be.
+            warnings.simplefilter("ignore", CollapseWarning)
+            fitted = fit(models, train, valid=valid, **own)
+        if fitted.interrupted and len(fitted.history) == 0:
+            raise KeyboardInterrupt
+        try:
+            few = HASTY_ROWS if fitted.interrupted else None
+            return fitted, _judged(fitted, some, *_some(valid, weights, few), masks)
+        except KeyboardInterrupt:
+            fitted.interrupted = True
+            return fitted, _judged(fitted, some, *_some(valid, weights, HASTY_ROWS), masks)
+
+    fitted, judged = fitted_and_judged(path, 0)
+    fits: tuple[FitResult, ...] = ()
+    while True:
+        table = judged.table()
+        sizes, scores, errors = (table[n].tolist() for n in ("size", "log_likelihood", "error"))
+        index = rule(judged.penalties, sizes, scores, errors, judged.entries)
+        pays = len(fits) == 0 or judged.pays(len(FURTHER))
+        if index > 0 or len(fits) == further or not pays or fitted.interrupted:
+            break
+        try:
+            lower = [share * judged.penalties[0] for share in FURTHER]
+            one, below_it = fitted_and_judged(lower, len(fits) + 1)
+        except KeyboardInterrupt:
+            fitted.interrupted = True
+            break
+        if one.interrupted:
+            # What is there has had its whole schedule, and is the result.
+            fitted.interrupted = True
+            break
+        fits, judged = (one, *fits), below_it.before(judged)
+    table["chosen"] = np.arange(len(table)) == index
+    found = PenaltyPath(table, fitted, judged.entries, index, fits)
     report_collapse(found.result.collapse)
     return found
 
@@ -167,14 +221,63 @@ def _some(
     return few, None if weights is None else weights[::stride]
 
 
+@dataclass(frozen=True, eq=False)
+class _Judged:
+    """What the fits of some λ are worth on the rows.
+
+    Args:
+        penalties: P of them, rising.
+        by_row: log-likelihoods, the mean over replicates, `(P, N)`.
+        sizes: mean number of entries kept, `(P, R)`.
+        weights: how often each row counts, `(N,)`; None for once.
+        entries: G.
+    """
+
+    penalties: list[float]
+    by_row: np.ndarray
+    sizes: np.ndarray
+    weights: np.ndarray | None
+    entries: int
+
+    def before(self, higher: _Judged) -> _Judged:
+        """These λ, and the higher ones."""
+        return replace(
+            self,
+            penalties=self.penalties + higher.penalties,
+            by_row=np.concatenate([self.by_row, higher.by_row]),
+            sizes=np.concatenate([self.sizes, higher.sizes]),
+        )
+
+    def pays(self, place: int) -> bool:
+        """Whether the smallest λ predicts better than that at a place, by more than one error."""
+        more = (self.by_row[0] - self.by_row[place])[None]
+        gain = float(np.average(more, axis=1, weights=self.weights)[0])
+        return gain > float(_error(more, self.weights)[0])
+
+    def table(self) -> pd.DataFrame:
+        """The path's table without the choice."""
+        mean = np.average(self.by_row, axis=1, weights=self.weights)
+        behind = self.by_row[mean.argmax()] - self.by_row
+        return pd.DataFrame(
+            {
+                "penalty": self.penalties,
+                "size": self.sizes.mean(1),
+                "size_error": _error(self.sizes),
+                "log_likelihood": mean,
+                "error": _error(behind, self.weights),
+                "slope": slopes(self.penalties, self.sizes.mean(1).tolist()),
+            }
+        )
+
+
 def _judged(
     fitted: FitResult,
     path: list[float],
     valid: tuple[Tensor, Tensor],
     weights: np.ndarray | None,
     masks: int,
-) -> tuple[pd.DataFrame, int]:
-    """The path's table without the choice, and G."""
+) -> _Judged:
+    """What the fits of a path are worth on some rows."""
     x, y = valid
     seed = fitted.seed
     shape = (len(path), fitted.replicates // len(path), len(x))
@@ -182,18 +285,7 @@ def _judged(
     by_row = likelihoods.reshape(shape).mean(1).cpu().numpy()
     kept = mask_means(explain(fitted, x, draws=1, seed=seed))
     sizes = np.average(kept.values.sum(-1), axis=-1, weights=weights).reshape(shape[:2])
-    mean = np.average(by_row, axis=1, weights=weights)
-    behind = by_row[mean.argmax()] - by_row
-    return pd.DataFrame(
-        {
-            "penalty": path,
-            "size": sizes.mean(1),
-            "size_error": _error(sizes),
-            "log_likelihood": mean,
-            "error": _error(behind, weights),
-            "slope": slopes(path, sizes.mean(1).tolist()),
-        }
-    ), kept.shape[-1]
+    return _Judged(path, by_row, sizes, weights, kept.shape[-1])
 
 
 def _error(values: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:

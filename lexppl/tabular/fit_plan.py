@@ -14,6 +14,7 @@ from lexppl.choices.methods import DEFAULT_METHOD, METHODS, Method
 from lexppl.choices.posteriors import AskedPosterior
 from lexppl.choices.regimes import Regime
 from lexppl.choices.settings import (
+    EITHER,
     NETWORK,
     PREDICTORS,
     TREES,
@@ -250,7 +251,7 @@ def _predictor_kind(given: Any, imputer: Any, regime: Regime) -> str:
             f"predictor={given!r} learns with the explainer, and in the regime {regime.value!r} "
             "the predictor is one that was fitted before: leave it out"
         )
-    if given == TREES and imputer is not None:
+    if given in (TREES, EITHER) and imputer is not None:
         raise ValueError(
             "trees read hidden features as missing, and imputer= puts values in their place: leave "
             "one of the two out"

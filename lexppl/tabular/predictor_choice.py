@@ -75,7 +75,8 @@ def fit_chosen(
         ValueError: a predictor that is to be chosen, and no rows to choose it on.
     """
     if plan.predictor_kind != AUTO_PREDICTOR:
-        return Chosen(fit_one(plan))
+        fitted = fit_one(plan)
+        return Chosen(fitted, fitted.log_likelihood)
     if valid is None:
         raise ValueError(
             f"predictor={AUTO_PREDICTOR!r} is chosen on validation rows, and there are none: give "

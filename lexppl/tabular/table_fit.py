@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from torch import Tensor, nn
 
 from lexppl.choices.methods import METHODS
 from lexppl.choices.regimes import Regime
-from lexppl.choices.settings import AUTO, AUTO_PREDICTOR, NETWORK, TREES
+from lexppl.choices.settings import AUTO, AUTO_PREDICTOR, EITHER, NETWORK, TREES
 from lexppl.evaluation import (
     FittedPredictor,
     PenaltyPath,
@@ -31,16 +32,21 @@ from lexppl.summary import Summarised, Summary
 from lexppl.systems import Settings, system_for
 from lexppl.systems.lex import PENALTY
 from lexppl.tabular.encoded_rows import EncodedRows
+from lexppl.tabular.final_predictor import with_predictor_of_all_rows
 from lexppl.tabular.fit_plan import FEW_ROWS, FitPlan
 from lexppl.tabular.global_posterior import fit_posterior, with_prior_scale
 from lexppl.tabular.missing_values import check_missing, fitted_imputer, gapped, with_missing
 from lexppl.tabular.sample_weights import repeated_rows
 from lexppl.tabular.settled_scale import settle_scale
+from lexppl.tabular.trees_of_kept import trees_where_better
 
 PATH_REPLICATES = 2
 """Most fits at each λ of a path: R of them are the result, more are fitted at the λ they choose. On
 one core two at five λ and four at the chosen one cost 2.8 times the four alone (3.2 in layers of
 200), four at each λ 3.6 times; one at each λ chooses between neighbours by chance."""
+
+PATH_FURTHER = 2
+"""Times that a path goes on below, two λ at a time, while the smallest is chosen and that pays."""
 
 PATH_STEPS = 500
 """Of the path of many rows, whose fits, of one seed each, choose λ and are not the result."""
@@ -58,11 +64,14 @@ class TableFit(Summarised):
         plan: with the penalty that it has.
         result: the fit.
         path: where the penalty was chosen, what it was chosen from.
+        log_likelihood: of either predictor, where both were tried, the mean over validation rows
+            in nats, of the best replicate.
     """
 
     plan: FitPlan
     result: FitResult
     path: PenaltyPath | None = None
+    log_likelihood: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
 
     def summarised(self) -> Summary:
         """The method with its settings, and its fit."""
@@ -226,7 +235,14 @@ def fit_table(
         path = _path(plan, rows, system, {**training, "checkpoint": below(checkpoint, "path")})
         plan = replace(plan, penalty=path.penalty)
     result, plan = _at_penalty(plan, rows, system, training, path)
-    return _named(TableFit(plan, result, path), rows)
+    kept = {**training, "checkpoint": below(checkpoint, "predictor-of-all-rows")}
+    result = with_predictor_of_all_rows(result, plan, rows, kept)
+    if plan.predictor_kind != EITHER:
+        return _named(TableFit(plan, result, path), rows)
+    plan, likelihoods = replace(plan, predictor_kind=NETWORK), trees_where_better(result, rows)
+    if getattr(result.model.predictor, "reads_gaps", False):
+        plan = replace(plan, predictor_kind=TREES, imputer="gap")
+    return _named(TableFit(plan, result, path, likelihoods), rows)
 
 
 def _named(fitted: TableFit, rows: EncodedRows) -> TableFit:
@@ -254,6 +270,7 @@ def _path(
         penalties=plan.path,
         replicates=each,
         rule=partial(plateau, usual=PENALTY * plan.unit),
+        further=PATH_FURTHER,
         **{**training, "sample_weight": rows.weights, "epochs": epochs},
     )
 
@@ -270,7 +287,7 @@ def _at_penalty(
     if path is not None:
         own = replace(plan, replicates=path.replicates, bootstrap=0)
         short = len(rows.train[0]) >= FEW_ROWS
-        if path.fitted.interrupted or (own == plan and not short):
+        if path.interrupted or (own == plan and not short):
             return path.result, own
     try:
         result = fit(
@@ -329,7 +346,7 @@ def _trees(plan: FitPlan, rows: EncodedRows) -> TreePredictor | None:
             f"predictor={AUTO_PREDICTOR!r} is two fits, of which fit_chosen keeps one: name the "
             f"predictor, {NETWORK!r} or {TREES!r}"
         )
-    if plan.predictor_kind == NETWORK:
+    if plan.predictor_kind in (NETWORK, EITHER):
         return None
     return tree_predictor(gapped(rows.train[0], rows.markers), _classes(rows), rows.grouping)
 

@@ -1,5 +1,6 @@
 """A path of penalties: what its table says, and that its answer is one of its own fits."""
 
+import sys
 import warnings
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 import torch
 
 from lexppl.evaluation import penalty_path, plateau, predictive_log_likelihood
+from lexppl.evaluation.penalty_path import _Judged
 from lexppl.evaluation.plateau import slopes
 from lexppl.inference import CollapseWarning, entropy_unit, fit
 from lexppl.inference.training.loop import TrainingLoop
@@ -14,6 +16,7 @@ from lexppl.systems import lex, real_x
 
 pytestmark = pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
 
+penalty_path_module = sys.modules[_Judged.__module__]
 PENALTIES = (0.001, 0.05, 5.0)
 SHORT = {"epochs": 30, "batch_size": 100, "learning_rate": 1e-2, "progress": False, "seed": 2}
 
@@ -130,6 +133,100 @@ def test_other_systems(rows):
         small, rows[0], valid=rows[1], penalties=PENALTIES, **{**SHORT, "epochs": 2}
     )
     assert path.fitted.replicates == 3 and np.isfinite(path.table["log_likelihood"]).all()
+
+
+def test_a_smallest_penalty_that_is_chosen_has_smaller_ones_tried(rows, monkeypatch):
+    seen = []
+
+    def smallest(penalties, *_):
+        seen.append(list(penalties))
+        return 0
+
+    # A path that pays for ever: each smaller λ predicts better than the one before.
+    monkeypatch.setattr(_Judged, "pays", lambda *_: True)
+    quick = {**SHORT, "epochs": 2}
+    path = penalty_path(
+        build,
+        rows[0],
+        valid=rows[1],
+        penalties=(0.04, 0.2),
+        replicates=2,
+        rule=smallest,
+        further=2,
+        **quick,
+    )
+    tried = [0.0025, 0.005, 0.01, 0.02, 0.04, 0.2]
+    assert path.table["penalty"].tolist() == pytest.approx(tried)
+    assert [len(one) for one in seen] == [2, 4, 6]
+    assert path.replicates == 2 and path.penalty == pytest.approx(0.0025)
+    for place, penalty in enumerate(tried):
+        weights = [model.penalties[0].weight for model in path.at(place).models]
+        assert weights == pytest.approx([penalty] * 2)
+    said = predictive_log_likelihood(path.at(1), *rows[1], masks=50, seed=2).mean()
+    # Other replicates beside them, other draws.
+    assert path.table["log_likelihood"][1] == pytest.approx(float(said), abs=0.05)
+    models = [build(penalty) for penalty in (0.04, 0.2) for _ in range(2)]
+    alone = fit(models, rows[0], valid=rows[1], **quick)
+    for one, other in zip(alone.models, path.fitted.models, strict=True):
+        for mine, theirs in zip(one.parameters(), other.parameters(), strict=True):
+            assert torch.equal(mine, theirs)
+
+
+def test_a_path_goes_on_below_as_long_as_that_pays(rows, monkeypatch):
+    monkeypatch.setattr(_Judged, "pays", lambda *_: False)
+    path = penalty_path(
+        build,
+        rows[0],
+        valid=rows[1],
+        penalties=(0.04, 0.2),
+        rule=lambda *_: 0,
+        further=5,
+        **{**SHORT, "epochs": 1},
+    )
+    assert len(path.table) == 4 and len(path.further) == 1
+
+
+def test_what_pays():
+    better = np.random.default_rng(0).normal(0.1, 0.01, 50)
+    high = np.zeros(50)
+
+    def judged(low):
+        return _Judged([0.1, 0.2], np.stack([low, high]), np.ones((2, 1)), None, 3)
+
+    assert judged(better).pays(1) and not judged(-better).pays(1)
+    assert not judged(better - better.mean()).pays(1)
+
+
+def test_a_choice_inside_the_path_stays(path, rows):
+    longer = penalty_path(
+        build, rows[0], valid=rows[1], penalties=PENALTIES, replicates=2, further=3, **SHORT
+    )
+    assert longer.further == () and longer.penalty == path.penalty == 0.05
+    assert longer.table.equals(path.table)
+
+
+def test_interrupted_below_the_path(rows, monkeypatch):
+    of_path = penalty_path_module.fit
+    calls = []
+
+    def second_is_interrupted(*given, **settings):
+        calls.append(settings)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return of_path(*given, **settings)
+
+    monkeypatch.setattr(penalty_path_module, "fit", second_is_interrupted)
+    path = penalty_path(
+        build,
+        rows[0],
+        valid=rows[1],
+        penalties=(0.04, 0.2),
+        rule=lambda *_: 0,
+        further=2,
+        **{**SHORT, "epochs": 1},
+    )
+    assert path.interrupted and len(calls) == 2
+    assert path.penalty == 0.04 and len(path.table) == 2
 
 
 def test_interrupted_before_an_epoch(rows, monkeypatch):

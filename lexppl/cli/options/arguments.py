@@ -293,7 +293,10 @@ def _model_options(
             choices=PREDICTORS,
             help="what predicts from the features that are kept, for lex: a network; boosted "
             "trees, which read hidden features as missing and take no imputer; auto fits both and "
-            f"keeps the one that predicts validation rows better (default: {USUAL_PREDICTOR})",
+            "keeps the one that predicts validation rows better; either fits a network, and then "
+            "trees to the features that its explainer keeps, which take the network's place where "
+            "they predict the labels of validation rows better by more than a standard error "
+            f"(default: {USUAL_PREDICTOR}, and network with an --imputer)",
         )
     group.add_argument(
         "--replicates",

@@ -7,7 +7,7 @@ import pandas as pd
 
 from lexppl.arviz_compatibility import Posterior
 from lexppl.choices.regimes import Regime
-from lexppl.choices.settings import USUAL_PREDICTOR
+from lexppl.choices.settings import NETWORK
 from lexppl.cli.judged.closer_look import CloserLook
 from lexppl.cli.judged.gains import JudgedGains
 from lexppl.cli.judged.judging import Judgement
@@ -120,7 +120,7 @@ class ReportData:
     def summary(self) -> list[str]:
         """What was done, in three lines, and the predictor where it is another than usual."""
         data, plan = self.source.data, self.plan
-        usual = self.predictor == WORDS[USUAL_PREDICTOR]
+        usual = self.predictor == WORDS[NETWORK]
         return [
             f"{data.name}: {len(data)} rows, {data.n_entries} features, target {target_text(self)}",
             rows_text(self, "rows to fit on"),

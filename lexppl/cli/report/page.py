@@ -166,7 +166,7 @@ def _settings(findings: ReportData) -> list[tuple[str, str]]:
     if isinstance(plan.penalty, float):
         chosen = ""
         if (path := findings.path) is not None:
-            spent = float(path.fitted.history.seconds.sum())
+            spent = sum(float(fit.history.seconds.sum()) for fit in path.fits)
             chosen = f", from the data; {len(path.table)} penalties in {spent:.0f} s"
         settings.insert(5, ("penalty", f"λ = {plan.penalty:.3g} nats{chosen}"))
     if findings.black_box is not None:

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from lexppl.atomic_output import is_full_disk, output_folder
 from lexppl.choices.methods import METHODS
-from lexppl.choices.settings import NETWORK
+from lexppl.choices.settings import TREES
 from lexppl.cli.outputs import ENCODING, EXPLAINER, MODEL, OUTPUTS
 from lexppl.cli.terminal.exit_codes import INTERRUPTED
 from lexppl.cli.terminal.signals import deferred_interrupts
@@ -138,7 +138,7 @@ def least_bytes(plan: FitPlan, source: DividedTable) -> int:
     method = METHODS[plan.method]
     if method.takes("hidden"):
         weights += _weights(columns, *plan.hidden, entries)
-    if method.takes("predictor_hidden") and plan.predictor_kind == NETWORK:
+    if method.takes("predictor_hidden") and plan.predictor_kind != TREES:
         weights += (plan.folds or 1) * _weights(columns, *plan.predictor_hidden, outputs)
     return LEAST_REPORT + BYTES_OF_A_WEIGHT * (plan.replicates + plan.bootstrap) * weights
 

@@ -21,7 +21,7 @@ from lexppl.models.table_parts import check_classes
 from lexppl.models.trees.boosted_trees import BoostedTrees
 from lexppl.models.trees.columns import Columns, column_values
 from lexppl.models.trees.columns import table_columns as columns_of
-from lexppl.models.trees.masked_copies import COPIES
+from lexppl.models.trees.masked_copies import COPIES, masked_copies
 from lexppl.models.trees.masked_fit import MaskedRows, squared_residuals
 
 LEAF_ROWS, RIDGE_ROWS = 5, 2
@@ -56,6 +56,8 @@ class TreePredictor(Predictor):
         depth: of a tree at most.
         copies: of each row.
         rate: of learning.
+        bins: of a column at most, and so levels; where most rows have one value, few leave little
+            to tell the others apart by.
 
     Raises:
         ValueError: counts below 1; another number of entries than columns.
@@ -83,19 +85,21 @@ class TreePredictor(Predictor):
         depth: int = 6,
         copies: int = COPIES,
         rate: float = 0.1,
+        bins: int = BINS,
     ) -> None:
         check_classes(classes)
         if len(entries) != len(columns):
             raise ValueError(f"there are {len(columns)} columns and {len(entries)} entries")
         outputs = 2 if classes is None else 1 if classes == 2 else classes
         # The edges of two estimators, of the mean and of the variance.
-        bins = 2 * BINS if classes is None else BINS
+        edges = 2 * bins if classes is None else bins
         likelihood = HeteroscedasticLikelihood() if classes is None else CategoricalLikelihood()
-        network = BoostedTrees(columns, outputs, trees, leaves, depth, bins)
+        network = BoostedTrees(columns, outputs, trees, leaves, depth, edges)
         super().__init__(network, likelihood)
         self.columns, self.entries = network.columns, [int(entry) for entry in entries]
         self.classes, self.trees, self.leaves, self.depth = classes, trees, leaves, depth
         self.copies, self.rate = int_at_least("copies", copies), float(rate)
+        self.bins = int_at_least("bins", bins, 2)
 
     def forward(self, x: Tensor) -> TorchDistribution:
         split = x.dim() - self.event_dim
@@ -121,14 +125,7 @@ class TreePredictor(Predictor):
         check_rows(x, y, self.columns, self.classes)
         values = column_values(x.detach().cpu().double(), self.columns).numpy()
         counts = row_counts(weights, len(x))
-        settings = {
-            **in_units_of_rows(self.copies, self.network.of_levels, seed),
-            "learning_rate": self.rate,
-            "max_iter": self.trees,
-            "max_leaf_nodes": self.leaves,
-            "max_depth": self.depth,
-            "max_bins": BINS,
-        }
+        settings = self._settings(self.copies, seed)
         if self.classes is None:
             estimators, told = fitted_to_responses(
                 HistGradientBoostingRegressor(**settings),
@@ -145,6 +142,53 @@ class TreePredictor(Predictor):
                 values, y, counts, self.classes, self.entries, self.copies, seed
             )
             estimators = [told.fitted(HistGradientBoostingClassifier(**settings))]
+        self._take(estimators, told, seed)
+
+    def fit_copies(
+        self, x: Tensor, y: Tensor, seed: int = 0, weights: Tensor | None = None
+    ) -> None:
+        """Fit the trees to copies of rows that have their gaps, in place of those that there are:
+        of the masks that an explainer draws, where :meth:`fit_rows` is of any. As many copies with
+        random masks are added, by which what is never hidden can be.
+
+        Args:
+            x: `(M, N, D)`, encoded, NaN where hidden.
+            y: labels `(N,)`.
+            seed: of the random masks.
+            weights: how often each row counts, `(N,)`; None for once.
+
+        Raises:
+            ValueError: responses, whose spread needs rows that the mean was not fitted on; as
+                :meth:`fit_rows`.
+        """
+        if self.classes is None or y.dim() != 1:
+            raise ValueError("copies with gaps teach labels (N,); fit_rows takes others")
+        copies, rows, _ = x.shape
+        check_rows(x[0], y, self.columns, self.classes)
+        values = column_values(x.detach().cpu().double().flatten(0, 1), self.columns).numpy()
+        counts = row_counts(weights, rows)
+        whole = np.concatenate
+        hidden = masked_copies(values, self.entries, 1, seed)
+        values = whole([values, hidden, np.full((self.classes, values.shape[1]), np.nan)])
+        told = MaskedRows(
+            values,
+            whole([np.tile(y.cpu().numpy(), 2 * copies), np.arange(self.classes)]),
+            whole([np.tile(counts, 2 * copies), np.full(self.classes, float(copies))]),
+        )
+        settings = self._settings(2 * copies, seed)
+        self._take([told.fitted(HistGradientBoostingClassifier(**settings))], told, seed)
+
+    def _settings(self, copies: int, seed: int) -> dict[str, Any]:
+        return {
+            **in_units_of_rows(copies, self.network.of_levels, seed),
+            "learning_rate": self.rate,
+            "max_iter": self.trees,
+            "max_leaf_nodes": self.leaves,
+            "max_depth": self.depth,
+            "max_bins": self.bins,
+        }
+
+    def _take(self, estimators: Sequence[Any], told: MaskedRows, seed: int) -> None:
         some = np.random.default_rng(seed).permutation(len(told.values))[:CHECKED]
         self.network.take(estimators, told.values[some])
 

@@ -1,0 +1,128 @@
+"""Boosted trees of what an explainer keeps, where they predict better than its network."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lexppl.choices.settings import NETWORK, TREES
+from lexppl.evaluation.prediction import predictive_log_likelihood
+from lexppl.inference import FitResult
+from lexppl.inference.contexts import seeded
+from lexppl.models import GapImputer, TreePredictor, tree_predictor
+from lexppl.models.lex import LEX
+from lexppl.tabular.encoded_rows import EncodedRows
+from lexppl.tabular.final_predictor import drawn_weights
+
+GROWN, LEAVES, BINS = 100, 15, 255
+"""Trees of an output, and at most leaves of a tree, and bins and levels of a column."""
+COPIES, MOST_COPIES = 4, 100_000
+"""Of each row, each with a mask of the explainer's, and of all rows at most."""
+MASKS = 50
+
+
+def trees_where_better(result: FitResult, rows: EncodedRows) -> Mapping[str, float]:
+    """Give an explainer's programs boosted trees in the place of their networks, where these say
+    more of the labels of validation rows, by more than one standard error over these rows.
+
+    The selector stays as it is. The trees read what its masks hide as missing, and learn from masks
+    that it draws of all rows; first those of the best replicate, and where they are better those of
+    all, and of the bootstrap's fits by the weights of each. Of responses, of rows with missing
+    values, and of a column of more levels than a tree's bins, networks stay.
+
+    Args:
+        result: the fit, whose programs get the trees; it says so where Ctrl-C comes between.
+        rows: what it was fitted on.
+
+    Returns:
+        the mean log-likelihood of validation rows by either, in nats; nothing where trees were not
+        tried.
+    """
+    if result.interrupted or rows.valid is None or not _readable(result, rows):
+        return MappingProxyType({})
+    bootstrap = result.bootstrap
+    count = result.replicates + (0 if bootstrap is None else bootstrap.replicates)
+    given = None if rows.weights is None else rows.weights[0]
+    weights: list[Tensor | None] = [given] * count
+    if bootstrap is not None:
+        drawn = drawn_weights(result, bootstrap, rows)
+        weights = list(drawn if given is None else drawn * given.to(drawn))
+    models = [*result.models, *([] if bootstrap is None else bootstrap.models)]
+    try:
+        first = _with_trees(
+            models[result.best], rows, result.seed + result.best, weights[result.best]
+        )
+        network = replace(result.subset([result.best]), bootstrap=None)
+        scores, better = _compared(
+            network, replace(network, models=[first]), rows.valid, rows.weights
+        )
+        if not better:
+            return scores
+        others = [
+            first
+            if place == result.best
+            else _with_trees(model, rows, result.seed + place, weights[place])
+            for place, model in enumerate(models)
+        ]
+    except KeyboardInterrupt:
+        result.interrupted = True
+        return MappingProxyType({})
+    for model, other in zip(models, others, strict=True):
+        model.imputer, model.predictor = other.imputer, other.predictor
+    return scores
+
+
+def _readable(result: FitResult, rows: EncodedRows) -> bool:
+    y = rows.train[1]
+    if rows.class_names is None or y.dim() != 1 or rows.markers:
+        return False
+    sizes = np.bincount(np.asarray(rows.grouping.groups))
+    return int(sizes.max()) <= BINS and all(
+        isinstance(model, LEX) and not getattr(model.predictor, "reads_gaps", False)
+        for model in result.models
+    )
+
+
+def _with_trees(model: Any, rows: EncodedRows, seed: int, weights: Tensor | None) -> LEX:
+    """The program with trees that are fitted to what its selector keeps."""
+    x, y = rows.train
+    copies = max(1, min(COPIES, MOST_COPIES // len(x)))
+    with seeded(seed, x.device), torch.no_grad():
+        mask = model.selector(x).sample((copies,))
+        keep = mask if model.grouping is None else model.grouping(mask)
+    trees: TreePredictor = tree_predictor(
+        x, len(rows.class_names or ()), rows.grouping, trees=GROWN, leaves=LEAVES, bins=BINS
+    )
+    trees = trees.to(x.device, x.dtype)
+    trees.fit_copies(torch.where(keep == 1, x, torch.nan), y, seed, weights)
+    return LEX(model.selector, GapImputer(), trees, list(model.penalties), model.grouping)
+
+
+def _compared(
+    network: FitResult,
+    trees: FitResult,
+    valid: tuple[Tensor, Tensor],
+    weights: tuple[Tensor, Tensor | None] | None,
+) -> tuple[Mapping[str, float], bool]:
+    """What both say of validation rows, and whether the trees say more."""
+    given = None if weights is None else weights[1]
+    count = np.ones(len(valid[1])) if given is None else given.cpu().double().numpy()
+    said = {
+        kind: predictive_log_likelihood(one, *valid, masks=MASKS, seed=network.seed)[0]
+        .double()
+        .cpu()
+        .numpy()
+        for kind, one in ((NETWORK, network), (TREES, trees))
+    }
+    more = said[TREES] - said[NETWORK]
+    gain = float(np.average(more, weights=count))
+    error = math.sqrt(float((count**2 * (more - gain) ** 2).sum())) / float(count.sum())
+    scores = {kind: float(np.average(one, weights=count)) for kind, one in said.items()}
+    return MappingProxyType(scores), gain > error

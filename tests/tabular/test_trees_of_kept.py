@@ -1,0 +1,173 @@
+"""Boosted trees of what an explainer keeps: taken where validation rows say so, of every fit."""
+
+import copy
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from lexppl.choices.settings import EITHER, NETWORK, TREES
+from lexppl.evaluation import predictive_log_likelihood
+from lexppl.explanation import explain, mask_means
+from lexppl.inference import FitResult, fit
+from lexppl.models import GapImputer, Grouping, TreePredictor
+from lexppl.systems import lex
+from lexppl.tabular import trees_of_kept
+from lexppl.tabular.encoded_rows import EncodedRows
+from lexppl.tabular.final_predictor import drawn_weights, with_predictor_of_all_rows
+from lexppl.tabular.fit_plan import plan_for
+from lexppl.tabular.table_fit import fit_table
+from lexppl.tabular.trees_of_kept import trees_where_better
+
+pytestmark = pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
+
+TRAINING = {"epochs": 8, "batch_size": 100, "learning_rate": 1e-2, "progress": False, "seed": 3}
+PLAN = plan_for(400, 3, penalty=0.001, epochs=8, seed=3)
+NAMES = ("a", "b", "c")
+
+
+def rows_of(label) -> EncodedRows:
+    x = torch.rand(800, 3, generator=torch.Generator().manual_seed(0))
+    y = label(x).long()
+    grouping = Grouping([0, 1, 2], NAMES)
+    return EncodedRows((x[:400], y[:400]), (x[400:], y[400:]), grouping, NAMES, ("no", "yes"))
+
+
+@pytest.fixture(scope="module")
+def comb() -> EncodedRows:
+    """Steps that trees learn at once, and a network in eight epochs does not."""
+    return rows_of(lambda x: torch.floor(6 * x[:, 0]) % 2 == 0)
+
+
+def fitted(rows: EncodedRows) -> FitResult:
+    system = lex(3, classes=2, penalty=0.001, hidden=(8,), predictor_hidden=(8,))
+    result = fit(system, rows.train, valid=rows.valid, replicates=2, bootstrap=2, **TRAINING)
+    return with_predictor_of_all_rows(result, PLAN, rows, TRAINING)
+
+
+@pytest.fixture(scope="module")
+def networks(comb: EncodedRows) -> FitResult:
+    return fitted(comb)
+
+
+def test_trees_are_taken_by_every_fit(comb: EncodedRows, networks: FitResult) -> None:
+    result = copy.deepcopy(networks)
+    scores = trees_where_better(result, comb)
+    assert scores[TREES] > scores[NETWORK] + 0.05
+    for one in (result, result.bootstrap):
+        assert all(isinstance(model.predictor, TreePredictor) for model in one.models)
+        assert all(isinstance(model.imputer, GapImputer) for model in one.models)
+        assert [type(cost).__name__ for cost in one.models[0].penalties] == ["SizePenalty"]
+    said = predictive_log_likelihood(result, *comb.valid, masks=50, seed=3).mean(1)
+    assert float(said[result.best]) == pytest.approx(scores[TREES], abs=0.02)
+    assert bool((said > scores[NETWORK]).all())
+    x = comb.valid[0]
+    masks = [mask_means(explain(one, x, draws=1, seed=2)).values for one in (result, networks)]
+    np.testing.assert_array_equal(*masks)
+    trees = [model.predictor.network.value for model in (*result.models, *result.bootstrap.models)]
+    assert not any(torch.equal(trees[0], other) for other in trees[1:])
+
+
+def test_each_fit_has_trees_of_the_weights_that_it_had(
+    comb: EncodedRows, networks: FitResult, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    fit_copies = TreePredictor.fit_copies
+
+    def watched(self, x, y, seed=0, weights=None):
+        seen.append((seed, weights))
+        fit_copies(self, x, y, seed, weights)
+
+    monkeypatch.setattr(TreePredictor, "fit_copies", watched)
+    trees_where_better(copy.deepcopy(networks), comb)
+    drawn = drawn_weights(networks, networks.bootstrap, comb)
+    assert not torch.equal(drawn[2], drawn[3])
+    weights = {seed - networks.seed: given for seed, given in seen}
+    # The best one comes first, with the fit's own seed.
+    assert torch.equal(seen[0][1], torch.ones(400))
+    for place in (2, 3):
+        assert torch.equal(weights[place], drawn[place])
+
+
+def test_networks_stay_where_they_are_as_good(monkeypatch: pytest.MonkeyPatch) -> None:
+    noise = torch.Generator().manual_seed(7)
+    line = rows_of(lambda x: x.sum(1) + 0.5 * torch.randn(len(x), generator=noise) > 1.5)
+    result = fitted(line)
+    monkeypatch.setattr(trees_of_kept, "_compared", _just_as_good)
+    before = [id(model.predictor) for model in result.models]
+    assert trees_where_better(result, line) == {NETWORK: -0.5, TREES: -0.5}
+    assert [id(model.predictor) for model in result.models] == before
+
+
+def _just_as_good(*_):
+    return {NETWORK: -0.5, TREES: -0.5}, False
+
+
+def test_better_is_by_more_than_an_error(
+    comb: EncodedRows, networks: FitResult, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spread = torch.from_numpy(np.random.default_rng(0).normal(size=400))
+    spread = (spread - spread.mean()) / (spread.std(correction=0) / 20.0)
+    other = replace(networks, seed=networks.seed)
+
+    def compared(mean: float) -> bool:
+        said = {id(networks): torch.zeros(1, 400), id(other): (spread + mean)[None]}
+        monkeypatch.setattr(
+            trees_of_kept, "predictive_log_likelihood", lambda one, *_, **__: said[id(one)]
+        )
+        return trees_of_kept._compared(networks, other, comb.valid, None)[1]
+
+    # The mean of 400 of standard deviation 20 has an error of 1.
+    assert compared(1.01) and not compared(0.99) and not compared(-3.0)
+
+
+@pytest.mark.parametrize("kind", ["responses", "markers", "levels", "no validation"])
+def test_others_keep_their_networks(comb: EncodedRows, networks: FitResult, kind: str) -> None:
+    many = Grouping([0] * 300, [str(place) for place in range(1)])
+    changed = {
+        "responses": {"class_names": None},
+        "markers": {"markers": (-1, -1, 0)},
+        "levels": {"grouping": many},
+        "no validation": {"valid": None},
+    }
+    result = copy.deepcopy(networks)
+    assert trees_where_better(result, replace(comb, **changed[kind])) == {}
+    assert not any(isinstance(model.predictor, TreePredictor) for model in result.models)
+
+
+def test_interrupted(
+    comb: EncodedRows, networks: FitResult, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def at_once(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(TreePredictor, "fit_copies", at_once)
+    result = copy.deepcopy(networks)
+    assert trees_where_better(result, comb) == {} and result.interrupted
+    assert not any(isinstance(model.predictor, TreePredictor) for model in result.models)
+
+
+def test_the_plan_says_which(comb: EncodedRows) -> None:
+    settings = {"penalty": 0.001, "epochs": 8, "hidden": (8,), "predictor_hidden": (8,)}
+    found = fit_table(plan_for(400, 3, predictor=EITHER, seed=3, **settings), comb)
+    assert (found.plan.predictor_kind, found.plan.imputer) == (TREES, "gap")
+    assert set(found.log_likelihood) == {NETWORK, TREES}
+    alone = fit_table(plan_for(400, 3, predictor=NETWORK, seed=3, **settings), comb)
+    assert alone.plan.predictor_kind == NETWORK and not alone.log_likelihood
+    with pytest.raises(ValueError, match="trees read hidden features as missing"):
+        plan_for(400, 3, predictor=EITHER, imputer="constant")
+
+
+def test_copies_with_gaps_are_read_as_such() -> None:
+    x = torch.rand(300, 2, generator=torch.Generator().manual_seed(1))
+    y = (x[:, 0] > 0.5).long()
+    trees = TreePredictor([[0], [1]], [0, 1], classes=2, trees=20)
+    shown, hidden = x.clone(), x.clone()
+    hidden[:, 0] = torch.nan
+    trees.fit_copies(torch.stack([shown, hidden]), y)
+    sure, unsure = trees(shown).probs[:, 1], trees(hidden).probs[:, 1]
+    assert bool(((sure - y).abs() < 0.3).double().mean() > 0.95)
+    assert bool(((unsure - y.double().mean()).abs() < 0.25).all())
+    with pytest.raises(ValueError, match="copies with gaps teach labels"):
+        TreePredictor([[0], [1]], [0, 1], classes=None).fit_copies(shown[None], x[:, 0])
