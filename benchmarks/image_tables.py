@@ -4,6 +4,7 @@ from statistics import mean
 from typing import Any
 
 from record import spread
+from system_tables import grouped
 
 Record = dict[str, Any]
 DIGITS = {
@@ -91,8 +92,8 @@ def patches_table(records: list[Record]) -> str:
         "k = 1 … 5 | chosen | rows, epochs | seconds | seeds |",
         "|---" * 12 + "|",
     ]
-    for full, method in dict.fromkeys((r["full"], r["method"]) for r in records):
-        found = [r for r in records if (r["full"], r["method"]) == (full, method)]
+    for found in grouped(records, "full", "method", "fit_epochs").values():
+        method = found[0]["method"]
         judged = [
             spread(list(each), 3) for each in zip(*(r["accuracy"] for r in found), strict=True)
         ]
