@@ -124,4 +124,5 @@ def test_a_cluster_gives_the_numbers_of_one_process(tmp_path, processes):
             explain_to_zarr(fitted(), x[:, :3], tmp_path / "none", **options)
         with pytest.raises(ValueError, match="a client has workers of its own"):
             next(outcomes(failing, [], client=client, jobs=2))
-    assert_same(open_posterior(here), open_posterior(there))
+    # A process of its own may have other kernels for its products than this one.
+    assert_same(open_posterior(here), open_posterior(there), 1e-5 if processes else 0.0)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lexppl.inference import FitResult, LossTerm, NestedIWAE, Stage, System, fit
+from lexppl.inference import FitResult, LossTerm, NestedIWAE, Stage, System, Unscored, fit
 from lexppl.inference.batches import TensorRows
 from lexppl.inference.training.cross_fitting import CrossFitted
 from lexppl.inference.training.rows.row_fitted import FitsRows
@@ -36,7 +36,8 @@ def with_predictor_of_all_rows(
         max_θ  Σ_n E_{z ~ p_γ(z | x_n)} log 1/(LK) Σ_{l,k} Φ(y_n | f_θ(x̃_{n,l,k})),   γ as fitted,
 
     and its best epoch by the validation rows is the predictor. The fits of a bootstrap do the same
-    with their rows' weights. Masks, importances and the chosen λ stay what they are.
+    with their rows' weights. Masks, importances and the chosen λ stay what they are. Gains do not:
+    what is kept in every row was hidden from no such predictor, and hiding it costs too much.
 
     Args:
         result: the fit, whose programs get the predictor.
@@ -94,7 +95,9 @@ def _learned_by_its_masks(result: FitResult) -> bool:
 
 def _of_predictor(model: Any, plan: FitPlan) -> System:
     """The explainer, of which the first predictor alone learns."""
-    bound = NestedIWAE(masks=plan.masks or 1, imputations=plan.imputations or 1)
+    particles = {"masks": plan.masks or 1, "imputations": plan.imputations or 1}
+    # What draws the masks stands still, so that they need no score.
+    bound = NestedIWAE(**particles, estimator=Unscored())
 
     def build() -> list[Stage]:
         selector, predictor = copy.deepcopy((model.selector, model.predictor.predictors[0]))

@@ -235,10 +235,10 @@ def fit_table(
         path = _path(plan, rows, system, {**training, "checkpoint": below(checkpoint, "path")})
         plan = replace(plan, penalty=path.penalty)
     result, plan = _at_penalty(plan, rows, system, training, path)
-    kept = {**training, "checkpoint": below(checkpoint, "predictor-of-all-rows")}
-    result = with_predictor_of_all_rows(result, plan, rows, kept)
     if plan.predictor_kind != EITHER:
         return _named(TableFit(plan, result, path), rows)
+    kept = {**training, "checkpoint": below(checkpoint, "predictor-of-all-rows")}
+    result = with_predictor_of_all_rows(result, plan, rows, kept)
     plan, likelihoods = replace(plan, predictor_kind=NETWORK), trees_where_better(result, rows)
     if getattr(result.model.predictor, "reads_gaps", False):
         plan = replace(plan, predictor_kind=TREES, imputer="gap")

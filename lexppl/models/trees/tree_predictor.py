@@ -56,8 +56,8 @@ class TreePredictor(Predictor):
         depth: of a tree at most.
         copies: of each row.
         rate: of learning.
-        bins: of a column at most, and so levels; where most rows have one value, few leave little
-            to tell the others apart by.
+        bins: of a column at most, and so levels, 64 if None; where most rows have one value, few
+            leave little to tell the others apart by.
 
     Raises:
         ValueError: counts below 1; another number of entries than columns.
@@ -75,6 +75,8 @@ class TreePredictor(Predictor):
     reads_gaps: ClassVar[bool] = True
     """Whether hidden features must come as NaN."""
 
+    left_out_if_none: ClassVar[frozenset[str]] = frozenset({"bins"})
+
     def __init__(
         self,
         columns: Columns,
@@ -85,21 +87,22 @@ class TreePredictor(Predictor):
         depth: int = 6,
         copies: int = COPIES,
         rate: float = 0.1,
-        bins: int = BINS,
+        bins: int | None = None,
     ) -> None:
         check_classes(classes)
         if len(entries) != len(columns):
             raise ValueError(f"there are {len(columns)} columns and {len(entries)} entries")
         outputs = 2 if classes is None else 1 if classes == 2 else classes
+        most = BINS if bins is None else int_at_least("bins", bins, 2)
         # The edges of two estimators, of the mean and of the variance.
-        edges = 2 * bins if classes is None else bins
+        edges = 2 * most if classes is None else most
         likelihood = HeteroscedasticLikelihood() if classes is None else CategoricalLikelihood()
         network = BoostedTrees(columns, outputs, trees, leaves, depth, edges)
         super().__init__(network, likelihood)
         self.columns, self.entries = network.columns, [int(entry) for entry in entries]
         self.classes, self.trees, self.leaves, self.depth = classes, trees, leaves, depth
         self.copies, self.rate = int_at_least("copies", copies), float(rate)
-        self.bins = int_at_least("bins", bins, 2)
+        self.bins = bins
 
     def forward(self, x: Tensor) -> TorchDistribution:
         split = x.dim() - self.event_dim
@@ -185,7 +188,7 @@ class TreePredictor(Predictor):
             "max_iter": self.trees,
             "max_leaf_nodes": self.leaves,
             "max_depth": self.depth,
-            "max_bins": self.bins,
+            "max_bins": BINS if self.bins is None else self.bins,
         }
 
     def _take(self, estimators: Sequence[Any], told: MaskedRows, seed: int) -> None:

@@ -168,7 +168,7 @@ def test_one_mask_for_all_rows_tells_nothing_however_few_they_are(seed):
     masks[:, :2] = 1.0
     found = encode_meter(x, y, masks, seed=seed, **SMALL)
     assert abs(found.value) < 0.02
-    assert found.upper - found.lower < 0.05
+    assert found.upper - found.lower < 0.1
 
 
 def test_entries_of_several_features():
