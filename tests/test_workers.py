@@ -125,4 +125,4 @@ def test_a_cluster_gives_the_numbers_of_one_process(tmp_path, processes):
         with pytest.raises(ValueError, match="a client has workers of its own"):
             next(outcomes(failing, [], client=client, jobs=2))
     # A process of its own may have other kernels for its products than this one.
-    assert_same(open_posterior(here), open_posterior(there), 1e-5 if processes else 0.0)
+    assert_same(open_posterior(here), open_posterior(there), 1e-6 if processes else 0.0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +12,7 @@ import pandas as pd
 from torch import Tensor
 
 from lexppl.argument_checks import finite_float, int_at_least
+from lexppl.evaluation.mean_errors import mean_errors, more_by_an_error
 from lexppl.evaluation.plateau import plateau, slopes
 from lexppl.evaluation.prediction import predictive_log_likelihood
 from lexppl.explanation import explain, mask_means
@@ -167,9 +167,8 @@ def penalty_path(
 
     def fitted_and_judged(some: list[float], place: int) -> tuple[FitResult, _Judged]:
         models = [build(penalty) for penalty in some for _ in range(replicates)]
-        where = settings.get("checkpoint")
         own = dict(settings)
-        if place and where is not None:
+        if place and (where := settings.get("checkpoint")) is not None:
             own["checkpoint"] = Checkpoints.of(where).below(f"below-{place}")
         with warnings.catch_warnings():
             # At the ends of a path a collapse is as it should be.
@@ -250,9 +249,7 @@ class _Judged:
 
     def pays(self, place: int) -> bool:
         """Whether the smallest λ predicts better than that at a place, by more than one error."""
-        more = (self.by_row[0] - self.by_row[place])[None]
-        gain = float(np.average(more, axis=1, weights=self.weights)[0])
-        return gain > float(_error(more, self.weights)[0])
+        return more_by_an_error(self.by_row[0] - self.by_row[place], self.weights)
 
     def table(self) -> pd.DataFrame:
         """The path's table without the choice."""
@@ -262,9 +259,9 @@ class _Judged:
             {
                 "penalty": self.penalties,
                 "size": self.sizes.mean(1),
-                "size_error": _error(self.sizes),
+                "size_error": mean_errors(self.sizes),
                 "log_likelihood": mean,
-                "error": _error(behind, self.weights),
+                "error": mean_errors(behind, self.weights),
                 "slope": slopes(self.penalties, self.sizes.mean(1).tolist()),
             }
         )
@@ -286,17 +283,3 @@ def _judged(
     kept = mask_means(explain(fitted, x, draws=1, seed=seed))
     sizes = np.average(kept.values.sum(-1), axis=-1, weights=weights).reshape(shape[:2])
     return _Judged(path, by_row, sizes, weights, kept.shape[-1])
-
-
-def _error(values: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
-    """Standard errors of the means of rows, which are as many as there are whatever they weigh; NaN
-    of one value."""
-    count = values.shape[1]
-    if count < 2:
-        return np.full(len(values), math.nan)
-    if weights is None:
-        error: np.ndarray = values.std(1, ddof=1) / math.sqrt(count)
-        return error
-    far = values - np.average(values, axis=1, weights=weights)[:, None]
-    weighted: np.ndarray = np.sqrt(((weights * far) ** 2).sum(1) * count / (count - 1))
-    return weighted / weights.sum()

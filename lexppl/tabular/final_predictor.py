@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import copy
 import math
+import warnings
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from lexppl.inference import FitResult, LossTerm, NestedIWAE, Stage, System, Unscored, fit
+from lexppl.inference import (
+    CollapseWarning,
+    FitResult,
+    LossTerm,
+    NestedIWAE,
+    Stage,
+    System,
+    Unscored,
+    fit,
+)
 from lexppl.inference.batches import TensorRows
 from lexppl.inference.training.cross_fitting import CrossFitted
 from lexppl.inference.training.rows.row_fitted import FitsRows
@@ -57,13 +67,16 @@ def with_predictor_of_all_rows(
     if isinstance(models[0].predictor.predictors[0], FitsRows):
         return result
     try:
-        found = fit(
-            [_of_predictor(model, plan) for model in models],
-            rows.train,
-            valid=rows.valid,
-            row_weights=None if bootstrap is None else drawn_weights(result, bootstrap, rows),
-            **{**training, "epochs": _epochs(plan, len(rows.train[0]))},
-        )
+        with warnings.catch_warnings():
+            # The masks are those of the fit, which has warned of them.
+            warnings.simplefilter("ignore", CollapseWarning)
+            found = fit(
+                [_of_predictor(model, plan) for model in models],
+                rows.train,
+                valid=rows.valid,
+                row_weights=None if bootstrap is None else drawn_weights(result, bootstrap, rows),
+                **{**training, "epochs": _epochs(plan, len(rows.train[0]))},
+            )
     except KeyboardInterrupt:
         result.interrupted = True
         return result

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
@@ -13,6 +12,7 @@ import torch
 from torch import Tensor
 
 from lexppl.choices.settings import NETWORK, TREES
+from lexppl.evaluation.mean_errors import more_by_an_error
 from lexppl.evaluation.prediction import predictive_log_likelihood
 from lexppl.inference import FitResult
 from lexppl.inference.contexts import seeded
@@ -33,9 +33,10 @@ def trees_where_better(result: FitResult, rows: EncodedRows) -> Mapping[str, flo
     more of the labels of validation rows, by more than one standard error over these rows.
 
     The selector stays as it is. The trees read what its masks hide as missing, and learn from masks
-    that it draws of all rows; first those of the best replicate, and where they are better those of
-    all, and of the bootstrap's fits by the weights of each. Of responses, of rows with missing
-    values, and of a column of more levels than a tree's bins, networks stay.
+    that it draws of all rows and from as many random ones; first those of the best replicate, and
+    where they are better those of all, and of the bootstrap's fits by the weights of each. Of
+    responses, of rows with missing values, and of a column of more levels than a tree's bins,
+    networks stay.
 
     Args:
         result: the fit, whose programs get the trees; it says so where Ctrl-C comes between.
@@ -113,7 +114,7 @@ def _compared(
 ) -> tuple[Mapping[str, float], bool]:
     """What both say of validation rows, and whether the trees say more."""
     given = None if weights is None else weights[1]
-    count = np.ones(len(valid[1])) if given is None else given.cpu().double().numpy()
+    count = None if given is None else given.cpu().double().numpy()
     said = {
         kind: predictive_log_likelihood(one, *valid, masks=MASKS, seed=network.seed)[0]
         .double()
@@ -121,8 +122,5 @@ def _compared(
         .numpy()
         for kind, one in ((NETWORK, network), (TREES, trees))
     }
-    more = said[TREES] - said[NETWORK]
-    gain = float(np.average(more, weights=count))
-    error = math.sqrt(float((count**2 * (more - gain) ** 2).sum())) / float(count.sum())
     scores = {kind: float(np.average(one, weights=count)) for kind, one in said.items()}
-    return MappingProxyType(scores), gain > error
+    return MappingProxyType(scores), more_by_an_error(said[TREES] - said[NETWORK], count)

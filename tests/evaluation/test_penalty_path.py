@@ -172,17 +172,22 @@ def test_a_smallest_penalty_that_is_chosen_has_smaller_ones_tried(rows, monkeypa
             assert torch.equal(mine, theirs)
 
 
-def test_a_path_goes_on_below_as_long_as_that_pays(rows, monkeypatch):
-    monkeypatch.setattr(_Judged, "pays", lambda *_: False)
-    path = penalty_path(
+def below_the_path(rows, further):
+    """Of a path whose smallest penalty is chosen, whatever it is."""
+    return penalty_path(
         build,
         rows[0],
         valid=rows[1],
         penalties=(0.04, 0.2),
         rule=lambda *_: 0,
-        further=5,
+        further=further,
         **{**SHORT, "epochs": 1},
     )
+
+
+def test_a_path_goes_on_below_as_long_as_that_pays(rows, monkeypatch):
+    monkeypatch.setattr(_Judged, "pays", lambda *_: False)
+    path = below_the_path(rows, further=5)
     assert len(path.table) == 4 and len(path.further) == 1
 
 
@@ -216,15 +221,7 @@ def test_interrupted_below_the_path(rows, monkeypatch):
         return of_path(*given, **settings)
 
     monkeypatch.setattr(penalty_path_module, "fit", second_is_interrupted)
-    path = penalty_path(
-        build,
-        rows[0],
-        valid=rows[1],
-        penalties=(0.04, 0.2),
-        rule=lambda *_: 0,
-        further=2,
-        **{**SHORT, "epochs": 1},
-    )
+    path = below_the_path(rows, further=2)
     assert path.interrupted and len(calls) == 2
     assert path.penalty == 0.04 and len(path.table) == 2
 
