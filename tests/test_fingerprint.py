@@ -126,17 +126,12 @@ def test_a_law_that_was_used_is_the_one_it_was(of):
 
 def test_laws_are_told_by_what_they_were_given():
     assert len({fingerprint(law()) for law in LAWS.values()}) == len(LAWS)
-    assert fingerprint(LAWS["low rank"]()) != fingerprint(
-        dist.LowRankMultivariateNormal(
-            *map(
-                torch.ones,
-                (2, (2, 1)),
-            ),
-            torch.full((2,), 2.0),
-        )
-    )
+    wider = dist.LowRankMultivariateNormal(torch.ones(2), torch.ones(2, 1), torch.full((2,), 2.0))
+    assert fingerprint(LAWS["low rank"]()) != fingerprint(wider)
     one, two = (dist.Geometric(probs=torch.tensor(p)) for p in (0.3, 0.4))
     assert fingerprint(one) != fingerprint(two)
+    inverses = (dist.transforms.ExpTransform().inv, dist.transforms.SigmoidTransform().inv)
+    assert fingerprint(inverses[0]) != fingerprint(inverses[1])
 
 
 def test_what_was_kept_by_the_version_before_is_found():

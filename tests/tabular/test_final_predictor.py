@@ -1,6 +1,7 @@
 """After the cross-fitted fit: one predictor of all rows, and the same masks."""
 
 import copy
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -59,6 +60,13 @@ def test_the_masks_stay_and_the_prediction_is_better(rows: EncodedRows, fitted: 
     after = predictive_log_likelihood(found, *rows.valid, seed=1).mean(1)
     # Chosen by these rows, of which it has seen twice as many as either that is averaged.
     assert bool((after > before).all())
+
+
+def test_one_mask_a_row_is_enough(rows: EncodedRows, fitted: FitResult) -> None:
+    """Nothing that draws masks learns, so that no draw is judged by another."""
+    plan, training = replace(PLAN, masks=None), {**TRAINING, "epochs": 1}
+    found = with_predictor_of_all_rows(copy.deepcopy(fitted), plan, rows, training)
+    assert not any(isinstance(model.predictor, CrossFitted) for model in found.models)
 
 
 def test_each_fit_has_the_weights_that_it_had(
