@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from scipy.stats import false_discovery_control, t
 
 from lexppl.argument_checks import fraction, int_between
@@ -32,9 +33,11 @@ def gain_table(gains: FeatureGains, fdr: float = 0.1, *, level: float = 0.95) ->
       on, of which the mean of R has a share that does not shrink with R. With a bootstrap of B
       fits beside the replicates the second term is `t_{B−1}² s²`, s the standard deviation of the
       B fits' mean gains.
-    - `p`: of the hypothesis that the mean gain of *these* fits is at most 0, one-sided:
-      `P(T ≥ gain / √V_N)`, T Student's with N − 1 degrees of freedom. Replicates share their rows,
-      so gains are averaged over them first.
+    - `p`: of the hypothesis that there is no gain in *these* fits, one-sided: `P(T ≥ mean / √V_N)`,
+      T Student's with N − 1 degrees of freedom, of what is lost where the value is exchanged for
+      one imputed value (`exchanged`), whose mean is 0 of noise where that of the gain is below 0;
+      of the gain itself where it is not above 0, and the larger of the two, so that nothing is
+      found that gains nothing. Replicates share their rows: the mean over them comes first.
     - `found`: whether the feature is among those that the procedure of Benjamini and Hochberg
       rejects at the rate `fdr`: of the features found, at most that share is expected to have no
       gain. This holds for independent tests, and for such as are positively dependent.
@@ -75,7 +78,8 @@ def gain_table(gains: FeatureGains, fdr: float = 0.1, *, level: float = 0.95) ->
     replicates, rows, _ = values.shape
     if rows < 2:
         raise ValueError(f"a spread over rows needs two rows or more; there are {rows}")
-    if not all(np.isfinite(v.cpu()).all() for v in (gains.gains, gains.bootstrap) if v is not None):
+    given = (gains.gains, gains.bootstrap, gains.exchanged)
+    if not all(np.isfinite(v.cpu()).all() for v in given if v is not None):
         raise ValueError("gains must be finite; they have NaN or infinite values")
     by_row = values.mean(0)
     mean, of_rows = by_row.mean(0), by_row.var(0, ddof=1) / rows
@@ -87,10 +91,10 @@ def gain_table(gains: FeatureGains, fdr: float = 0.1, *, level: float = 0.95) ->
         of_fits = mean_error(values.mean(1), gains.bootstrapped)
         squared = squared + (t.ppf(upper, replicates - 1) * of_fits) ** 2
     half = np.sqrt(squared)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        # A feature that changes nothing has 0/0.
-        score = np.where((mean == 0) & (of_rows == 0), 0.0, mean / np.sqrt(of_rows))
-    p = t.sf(score, rows - 1)
+    p = _above_zero(by_row)
+    if gains.exchanged is not None:
+        exchanged = _above_zero(gains.exchanged.detach().double().mean(0).cpu().numpy())
+        p = np.where(mean > 0.0, exchanged, np.maximum(exchanged, p))
     table = pd.DataFrame(
         {
             "gain": mean,
@@ -102,6 +106,17 @@ def gain_table(gains: FeatureGains, fdr: float = 0.1, *, level: float = 0.95) ->
         index=pd.Index(gains.entry_names, name="feature"),
     )
     return table.sort_values("gain", ascending=False, kind="stable")
+
+
+def _above_zero(by_row: NDArray[np.float64]) -> NDArray[np.float64]:
+    """One-sided p-values of Student's test that means over rows, `(N, G)`, are at most 0."""
+    rows = len(by_row)
+    mean, error = by_row.mean(0), by_row.std(0, ddof=1) / np.sqrt(rows)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        # A feature that changes nothing has 0/0.
+        score = np.where((mean == 0) & (error == 0), 0.0, mean / error)
+    p: NDArray[np.float64] = t.sf(score, rows - 1)
+    return p
 
 
 def row_gains(gains: FeatureGains, row: int) -> pd.DataFrame:

@@ -31,6 +31,9 @@ class FeatureGains:
             where they are not known.
         bootstrapped: whether each replicate has random weights of the rows of the fit.
         bootstrap: the gains of the B fits of the result's bootstrap, `(B, N, G)`; None without.
+        exchanged: what is lost where the feature's value is exchanged for a single imputed one,
+            `(R, N, G)`, which :func:`lexppl.evaluation.gain_table` tests; None where it is not
+            known, and the gains are tested themselves.
     """
 
     gains: Tensor
@@ -38,6 +41,7 @@ class FeatureGains:
     errors: Tensor | None = None
     bootstrapped: bool = False
     bootstrap: Tensor | None = None
+    exchanged: Tensor | None = None
 
 
 def feature_gains(
@@ -54,13 +58,25 @@ def feature_gains(
 ) -> FeatureGains:
     r"""What keeping each feature is worth against hiding it, row by row:
 
-        gain_{n,g} = E_{z ~ q(z|x_n)} [ log p̂(y_n | x_n, z_g = 1, z_{−g})
-                                        − log p̂(y_n | x_n, z_g = 0, z_{−g}) ],
-        log p̂(y | x, z) = log 1/K Σ_k p(y | x̃_k),    x̃_k ~ p(x̃ | x, z),
+        gain_{n,g} = log p̂_{g=1}(y_n | x_n) − log p̂_{g=0}(y_n | x_n),
+        p̂_{g=s}(y | x) = 1/L Σ_l 1/K Σ_k p(y | x̃_{lk}),
+            z_l ~ q(z | x),   z_{l,g} = s,   x̃_{lk} ~ p(x̃ | x, z_l),
 
-    by L draws of z from the explainer. A draw that keeps g is run again without it, and one that
-    hides g is run again with it, on the same random numbers, so that what does not depend on g
-    cancels. This is leave-one-covariate-out with the explainer's own masks in place of refits.
+    the log-likelihood that the explainer loses where it never keeps g. A draw of z that keeps g is
+    run again without it, and one that hides g is run again with it, on the same random numbers, so
+    that what does not depend on g cancels. This is leave-one-covariate-out with the explainer's own
+    masks in place of refits. Of a sure mask, a predictor that states the distribution of y and an
+    imputer that states that of the features, the mean over rows is the mutual information
+    I(y; x_g | x_S), S being what else is kept; few draws say more, by some share of 1/L.
+
+    Whether there is a gain at all is asked of another mean, `exchanged`,
+
+        E_{z ~ q(z|x_n)} [ log p̂(y_n | x_n, z_g = 1, z_{−g}) − log p̂(y_n | x_n, z_g = 0, z_{−g}) ],
+        log p̂(y | x, z) = log 1/K Σ_k p(y | x̃_k),
+
+    in which every draw is judged alone: what the row's own value says beyond *one* other in its
+    place. Of noise it is 0 where the gain is below 0 (see below), so that it finds weak features
+    sooner. It is no measure of worth: a feature that says .07 nats may lose .5 by a wrong value.
 
     **The rows must be held out**: on rows that a predictor has learned from, keeping anything that
     tells the rows apart pays, also a column of pure noise. Rows that chose the best epoch or a
@@ -77,14 +93,15 @@ def feature_gains(
 
     How to read it:
 
-    - The mean over rows is at most 0 for a feature of which neither y nor the mask tells anything
-      beyond the kept ones, where hidden features are drawn from their distribution given the kept
-      ones: 0 with K = 1, as the imputed value is then as likely as the row's own, and below 0 as K
-      grows, by Jensen's inequality. Where the judged rows are the reference and the feature is
-      independent of all else, this is exact at any number of rows, over the N! orders of its
-      values; a row draws its own value once in N. Other imputers, such as a constant, or the
-      marginal distribution of features that depend on each other, give no such guarantee: the
-      predictor may err on what they make up, and a gain then also says that hiding harms.
+    - Of a feature of which neither y nor the mask tells anything beyond the kept ones, the mean of
+      `exchanged` is 0 with K = 1, where hidden features are drawn from their distribution given
+      the kept ones, as the imputed value is then as likely as the row's own. The mean gain is at
+      most 0, by Jensen's inequality: what the predictor has wrongly learned of the feature averages
+      out where it is hidden. Where the judged rows are the reference and the feature is independent
+      of all else, the former is exact at any number of rows, over the N! orders of its values; a
+      row draws its own value once in N. Other imputers, such as a constant, or the marginal
+      distribution of features that depend on each other, give no such guarantee: the predictor may
+      err on what they make up, and a gain then also says that hiding harms.
     - The gain may be below 0 as the predictor overfits a feature, a true one too.
     - It is conditional: a feature that repeats a kept one gains little, and one that stands in for
       a hidden one gains.
@@ -92,8 +109,8 @@ def feature_gains(
       have seen few of that size.
     - Of a grouping an entry is its group of columns, kept or hidden together.
     - Probabilities `y` of labels give the expectation `Σ_c y_c gain(c)`.
-    - Global latents (weights with a guide) are drawn L times from their guide, one mask each; the
-      log stands inside that expectation too.
+    - Global latents (weights with a guide) are drawn L times from their guide, one mask each: the
+      gain is of the posterior predictive distribution.
 
     Args:
         result: of :func:`lexppl.inference.fit`; its first mask site is judged, which must select.
@@ -148,9 +165,14 @@ def feature_gains(
     programs = (*result.models, *result.guides)
     stands_in = _reference(forcing.rows.x, reference, taking_rows(programs))
     with taking_rows_from(stands_in, programs):
-        parts = forcing.each(read, lambda runs, _: _gains(runs, entries), rows_per_chunk)
-    gains = [torch.cat([mean for mean, _ in chunks]) for chunks in parts]
-    errors = [torch.cat([error for _, error in chunks]) for chunks in parts]
+        shares = _shares(torch.as_tensor(forcing.rows.y))
+        parts = forcing.each(
+            read, lambda runs, rows: _gains(runs, entries, shares[rows]), rows_per_chunk
+        )
+    gains, errors, exchanged = (
+        torch.stack([torch.cat([chunk[place] for chunk in chunks]) for chunks in parts])
+        for place in range(3)
+    )
     bootstrapped = result.row_weights == DIRICHLET
     others = None
     if result.bootstrap is not None:
@@ -164,7 +186,7 @@ def feature_gains(
             rows_per_chunk=rows_per_chunk,
             reference=reference,
         ).gains
-    return FeatureGains(torch.stack(gains), names, torch.stack(errors), bootstrapped, others)
+    return FeatureGains(gains, names, errors, bootstrapped, others, exchanged)
 
 
 def _reference(x: Tensor, given: Any, imputers: Sequence[object]) -> Tensor:
@@ -195,18 +217,25 @@ def _reference(x: Tensor, given: Any, imputers: Sequence[object]) -> Tensor:
     return rows
 
 
-def _gains(runs: ForcedRuns, entries: int) -> tuple[Tensor, Tensor]:
-    """The means over draws and their standard errors, each `(B, G)`."""
+def _gains(runs: ForcedRuns, entries: int, shares: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The gains, their standard errors by the draws, and what is lost by single draws, each
+    `(B, G)`, of labels of the given shares, `(B, C)`."""
     drawn, likelihood = runs.drawn()
-    keeps = torch.cat(drawn) == 1
-    means, errors = [], []
+    keeps = torch.cat(drawn)[..., None] == 1
+    each: list[tuple[Tensor, Tensor, Tensor]] = []
     for g in range(entries):
-        change = likelihood - runs.given([_flipped(masks, g) for masks in drawn])
-        each = torch.where(keeps[..., g], change, -change)
-        means.append(each.mean(0))
-        spread = each.std(0) if len(each) > 1 else torch.full_like(each[0], torch.nan)
-        errors.append(spread / len(each) ** 0.5)
-    return torch.stack(means, -1), torch.stack(errors, -1)
+        other = runs.given([_flipped(masks, g) for masks in drawn])
+        kept = torch.where(keeps[..., g, :], likelihood, other)
+        hidden = torch.where(keeps[..., g, :], other, likelihood)
+        with_it, without = kept.logsumexp(0), hidden.logsumexp(0)
+        # By the delta method: log of a mean has the relative error of the mean.
+        draws = (shares * ((kept - with_it).exp() - (hidden - without).exp())).sum(-1) * len(kept)
+        spread = draws.std(0) if len(draws) > 1 else torch.full_like(draws[0], torch.nan)
+        gain = (shares * (with_it - without)).sum(-1)
+        alone = (shares * (kept - hidden)).sum(-1).mean(0)
+        each.append((gain, spread / len(draws) ** 0.5, alone))
+    gains, errors, exchanged = (torch.stack(values, -1) for values in zip(*each, strict=True))
+    return gains, errors, exchanged
 
 
 def _flipped(masks: Tensor, g: int) -> Tensor:
@@ -216,27 +245,30 @@ def _flipped(masks: Tensor, g: int) -> Tensor:
 
 
 def _likelihood(row_plates: frozenset[str], run: ParticleTrace, draws: int) -> Tensor:
-    """`log p̂(y | x, z)` of a run, `(l, B)`."""
+    """`log p̂(y | x, z)` of a run, `(l, B, C)`: of the row's own y, C = 1, or of each label that has
+    a probability there, else 0."""
     _refuse_latents_of_rows(run.sites.values(), row_plates)
     y = run.arguments[1]
-    return _log_likelihood(run, y).expand(draws, len(y))
-
-
-def _log_likelihood(run: Any, y: Tensor) -> Tensor:
-    """`log p̂(y | x, z)`, `(L, B)`, in double precision; of probabilities `y` the expectation."""
     each = log_weights(run).double()
     likelihood = torch.logsumexp(each, -3) - np.log(each.shape[-3])
-    if likelihood.dim() > 2:
-        share = y.mT[:, None].to(likelihood)
-        likelihood = torch.where(share > 0.0, share * likelihood, 0.0).sum(0)
-    bad = ~likelihood.isfinite()
+    likelihood = likelihood.movedim(0, -1) if likelihood.dim() > 2 else likelihood[..., None]
+    shares = _shares(y)
+    likelihood = torch.where(shares > 0.0, likelihood, 0.0)
+    bad = ~likelihood.isfinite().all(-1)
     if bool(bad.any()):
         raise FloatingPointError(
             f"log p(y | x̃) is NaN or infinite in {int(bad.any(0).sum())} of {len(y)} rows, so that "
             "a gain has no value there; look for a y outside the support of its distribution, or "
             "give a predictor that rules nothing out"
         )
-    return likelihood
+    return likelihood.expand(draws, *shares.shape)
+
+
+def _shares(y: Tensor) -> Tensor:
+    """How much each label counts, `(B, C)`: probabilities, or 1 of the row's own y."""
+    return (
+        y.double() if y.dim() == 2 else torch.ones(len(y), 1, dtype=torch.double, device=y.device)
+    )
 
 
 def _refuse_latents_of_rows(sites: Any, row_plates: frozenset[str]) -> None:

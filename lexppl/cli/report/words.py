@@ -50,8 +50,9 @@ def gain_meaning(findings: ReportData, gains: JudgedGains) -> str:
             seeds = ", over other rows to fit on and over the seeds of the fit"
     return (
         "Gain: what keeping the feature is worth against hiding it, in nats, to predict "
-        f"{gains.predicted}; the other features are kept or hidden as the explainer does. Mean "
-        f"over {gains.rows} held-out rows, its interval over rows{seeds}."
+        f"{gains.predicted}; the other features are kept or hidden as the explainer does, and what "
+        f"is hidden is averaged out. Mean over {gains.rows} held-out rows, its interval over "
+        f"rows{seeds}."
     )
 
 
@@ -147,8 +148,9 @@ def _reading_of_gains(findings: ReportData, gains: JudgedGains) -> str:
         f"{gain_meaning(findings, gains)} No fit has seen these rows, so that a feature which only "
         "helps to remember the rows of the fit gains nothing here, however often it is kept. "
         f"Of the features that are found, at most a share of {gains.fdr:g} "
-        "is expected to gain nothing: by one-sided tests of the mean gain over rows, given the "
-        f"fits, and the procedure of Benjamini and Hochberg. {unsettled(gains) or ''} Of two "
+        "is expected to gain nothing: by one-sided tests, given the fits, of what is lost over "
+        "rows where one imputed value stands in the place of a row's own, and the procedure of "
+        f"Benjamini and Hochberg. {unsettled(gains) or ''} Of two "
         "features that say the same, each gains little where the other is kept."
     )
 
