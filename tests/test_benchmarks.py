@@ -281,6 +281,7 @@ def test_tables_of_what_is_believable_tell_errors_and_coverage():
             **{"kind": "mixed", "rows": 300, "seed": seed, "method": "explain"},
             **{"settings": "default", "false": false, "false_share": len(false) / 2},
             **{"missed": [], "power": 1.0, "power_all": None, "units": [["a", "a again"]]},
+            "true_gains": [0.3],
             "features": {
                 "a": {**interval, **kept, "selection": 0.2},
                 "a again": {**interval, **kept, "selection": 0.8},
@@ -302,6 +303,13 @@ def test_tables_of_what_is_believable_tell_errors_and_coverage():
     # One fit of three is off; of the others' means 1.15, 0.4 and 1.25 one is within.
     assert fit.endswith("| 0.67; 0.33 | 1.00; 1.00 | 1 | 3 |")
     assert tables.fit_table(records[:1]).splitlines()[-1].endswith("| 1.00; — | 1.00; — | 1 | 1 |")
+    # Of a pair of copies neither gains what the pair does.
+    assert "-0.100 ± 0.000 | — | 0.67" in fit
+    for each, gain in zip(records, (0.06, 0.1, 0.05), strict=True):
+        each["units"].append(["city"])
+        each["true_gains"].append(0.08)
+        each["features"]["city"]["gain"] = gain
+    assert "| 0.070; 0.080 |" in tables.fit_table(records)
 
 
 def test_other_held_out_rows_are_told_by_set():
