@@ -14,7 +14,7 @@ PREDICTORS = (NETWORK, TREES, AUTO_PREDICTOR, EITHER)
 """What predicts from the features that are kept: the method's network; boosted trees; the one that
 predicts validation rows better, of an explainer each; or of one explainer that a network taught,
 its network or boosted trees of what it keeps."""
-USUAL_PREDICTOR = NETWORK
+USUAL_PREDICTOR = EITHER
 """Of `lexppl explain`, where nothing is typed."""
 BOOTSTRAP_ROWS = 20_000
 """Most rows to fit on of which `lexppl explain`, where nobody says, has as many fits to randomly

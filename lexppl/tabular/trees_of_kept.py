@@ -12,20 +12,18 @@ import torch
 from torch import Tensor
 
 from lexppl.choices.settings import NETWORK, TREES
-from lexppl.evaluation.mean_errors import more_by_an_error
-from lexppl.evaluation.prediction import predictive_log_likelihood
 from lexppl.inference import FitResult
 from lexppl.inference.contexts import seeded
 from lexppl.models import GapImputer, TreePredictor, tree_predictor
 from lexppl.models.lex import LEX
 from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.final_predictor import drawn_weights
+from lexppl.tabular.says_more import says_more
 
 GROWN, LEAVES, BINS = 100, 15, 255
 """Trees of an output, and at most leaves of a tree, and bins and levels of a column."""
 COPIES, MOST_COPIES = 4, 100_000
 """Of each row, each with a mask of the explainer's, and of all rows at most."""
-MASKS = 50
 
 
 def trees_where_better(result: FitResult, rows: EncodedRows) -> Mapping[str, float]:
@@ -61,9 +59,11 @@ def trees_where_better(result: FitResult, rows: EncodedRows) -> Mapping[str, flo
             models[result.best], rows, result.seed + result.best, weights[result.best]
         )
         network = replace(result.subset([result.best]), bootstrap=None)
-        scores, better = _compared(
-            network, replace(network, models=[first]), rows.valid, rows.weights
+        given_valid = None if rows.weights is None else rows.weights[1]
+        better, *said = says_more(
+            replace(network, models=[first]), network, rows.valid, given_valid
         )
+        scores = MappingProxyType(dict(zip((TREES, NETWORK), said, strict=True)))
         if not better:
             return scores
         others = [
@@ -104,23 +104,3 @@ def _with_trees(model: Any, rows: EncodedRows, seed: int, weights: Tensor | None
     trees = trees.to(x.device, x.dtype)
     trees.fit_copies(torch.where(keep == 1, x, torch.nan), y, seed, weights)
     return LEX(model.selector, GapImputer(), trees, list(model.penalties), model.grouping)
-
-
-def _compared(
-    network: FitResult,
-    trees: FitResult,
-    valid: tuple[Tensor, Tensor],
-    weights: tuple[Tensor, Tensor | None] | None,
-) -> tuple[Mapping[str, float], bool]:
-    """What both say of validation rows, and whether the trees say more."""
-    given = None if weights is None else weights[1]
-    count = None if given is None else given.cpu().double().numpy()
-    said = {
-        kind: predictive_log_likelihood(one, *valid, masks=MASKS, seed=network.seed)[0]
-        .double()
-        .cpu()
-        .numpy()
-        for kind, one in ((NETWORK, network), (TREES, trees))
-    }
-    scores = {kind: float(np.average(one, weights=count)) for kind, one in said.items()}
-    return MappingProxyType(scores), more_by_an_error(said[TREES] - said[NETWORK], count)

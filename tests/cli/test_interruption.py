@@ -52,9 +52,9 @@ def test_fit_that_has_begun_is_written(tmp_path, monkeypatch, capsys):
 
 
 def test_interrupted_judge_keeps_the_explainer(tmp_path, monkeypatch, capsys):
-    # Six epochs are of the path of penalties, six the explainer's, six the predictor's that sees
-    # everything.
-    interrupt(monkeypatch, 20, TrainingLoop, "_validate")
+    # Six epochs are of the path of penalties, six the explainer's, three its predictor's of all
+    # rows, six the predictor's that sees everything.
+    interrupt(monkeypatch, 23, TrainingLoop, "_validate")
     path = written(people(), tmp_path)
     out = tmp_path / "results"
     assert main(["explain", str(path), "--out", str(out), *QUICK]) == 130

@@ -62,8 +62,36 @@ def test_the_masks_stay_and_the_prediction_is_better(rows: EncodedRows, fitted: 
     assert bool((after > before).all())
 
 
-def test_one_mask_a_row_is_enough(rows: EncodedRows, fitted: FitResult) -> None:
+def test_the_mean_stays_where_validation_rows_say_no_more(
+    rows: EncodedRows, fitted: FitResult, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def no_more(other, one, *valid):
+        asked.append((other.models, one.models))
+        return False, -0.5, -0.5
+
+    monkeypatch.setattr(final_predictor, "says_more", no_more)
+    result = copy.deepcopy(fitted)
+    predictors = [m.predictor for m in (*result.models, *result.bootstrap.models)]
+    found = with_predictor_of_all_rows(result, PLAN, rows, TRAINING)
+    assert found is result and not found.interrupted
+    kept = [m.predictor for m in (*found.models, *found.bootstrap.models)]
+    assert all(one is two for one, two in zip(kept, predictors, strict=True))
+    ((others, own),) = asked
+    assert len(others) == len(own) == 2
+    assert not any(isinstance(model.predictor, CrossFitted) for model in others)
+    monkeypatch.undo()
+    none = replace(rows, valid=None)
+    assert with_predictor_of_all_rows(result, PLAN, none, TRAINING) is result
+    assert all(isinstance(model.predictor, CrossFitted) for model in result.models)
+
+
+def test_one_mask_a_row_is_enough(
+    rows: EncodedRows, fitted: FitResult, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nothing that draws masks learns, so that no draw is judged by another."""
+    monkeypatch.setattr(final_predictor, "says_more", lambda *_: (True, 0.0, 0.0))
     plan, training = replace(PLAN, masks=None), {**TRAINING, "epochs": 1}
     found = with_predictor_of_all_rows(copy.deepcopy(fitted), plan, rows, training)
     assert not any(isinstance(model.predictor, CrossFitted) for model in found.models)

@@ -94,32 +94,14 @@ def test_networks_stay_where_they_are_as_good(monkeypatch: pytest.MonkeyPatch) -
     noise = torch.Generator().manual_seed(7)
     line = rows_of(lambda x: x.sum(1) + 0.5 * torch.randn(len(x), generator=noise) > 1.5)
     result = fitted(line)
-    monkeypatch.setattr(trees_of_kept, "_compared", _just_as_good)
+    monkeypatch.setattr(trees_of_kept, "says_more", _just_as_good)
     before = [id(model.predictor) for model in result.models]
     assert trees_where_better(result, line) == {NETWORK: -0.5, TREES: -0.5}
     assert [id(model.predictor) for model in result.models] == before
 
 
 def _just_as_good(*_):
-    return {NETWORK: -0.5, TREES: -0.5}, False
-
-
-def test_better_is_by_more_than_an_error(
-    comb: EncodedRows, networks: FitResult, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    spread = torch.from_numpy(np.random.default_rng(0).normal(size=400))
-    spread = (spread - spread.mean()) / (spread.std(correction=0) / 20.0)
-    other = replace(networks, seed=networks.seed)
-
-    def compared(mean: float) -> bool:
-        said = {id(networks): torch.zeros(1, 400), id(other): (spread + mean)[None]}
-        monkeypatch.setattr(
-            trees_of_kept, "predictive_log_likelihood", lambda one, *_, **__: said[id(one)]
-        )
-        return trees_of_kept._compared(networks, other, comb.valid, None)[1]
-
-    # The mean of 400 of standard deviation 20 has an error of 1.
-    assert compared(1.01) and not compared(0.99) and not compared(-3.0)
+    return False, -0.5, -0.5
 
 
 @pytest.mark.parametrize("kind", ["responses", "markers", "levels", "no validation"])

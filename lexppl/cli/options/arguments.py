@@ -295,9 +295,8 @@ def _model_options(
             "trees, which read hidden features as missing and take no imputer; auto fits both and "
             "keeps the one that predicts validation rows better; either fits a network, and then "
             "trees to the features that its explainer keeps, which take the network's place where "
-            "they predict the labels of validation rows better by more than a standard error, for "
-            "predictions (gains are overstated) "
-            f"(default: {USUAL_PREDICTOR})",
+            "they predict the labels of validation rows better by more than a standard error "
+            f"(default: {USUAL_PREDICTOR}, and network with an --imputer)",
         )
     group.add_argument(
         "--replicates",
