@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 from torch import Tensor
 
@@ -33,7 +31,7 @@ def says_more(
     """
     count = None if weights is None else weights.cpu().double().numpy()
     mine, first = (
-        predictive_log_likelihood(replace(fit, bootstrap=None), *valid, masks=MASKS, seed=one.seed)
+        predictive_log_likelihood(fit, *valid, masks=MASKS, seed=one.seed)
         .mean(0)
         .double()
         .cpu()

@@ -1,7 +1,6 @@
 """Which of two fits says more of validation rows."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +16,6 @@ class Said:
 
     each: torch.Tensor
     seed: int = 0
-    bootstrap: Any = None
 
 
 @pytest.fixture(autouse=True)
