@@ -266,9 +266,7 @@ def _likelihood(row_plates: frozenset[str], run: ParticleTrace, draws: int) -> T
 
 def _shares(y: Tensor) -> Tensor:
     """How much each label counts, `(B, C)`: probabilities, or 1 of the row's own y."""
-    return (
-        y.double() if y.dim() == 2 else torch.ones(len(y), 1, dtype=torch.double, device=y.device)
-    )
+    return y.double() if y.dim() == 2 else y.new_ones((len(y), 1), dtype=torch.double)
 
 
 def _refuse_latents_of_rows(sites: Any, row_plates: frozenset[str]) -> None:

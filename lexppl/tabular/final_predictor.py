@@ -82,8 +82,7 @@ def with_predictor_of_all_rows(
             )
         result.interrupted = found.interrupted
         going_on = replace(result, models=found.models[: result.replicates])
-        given = None if rows.weights is None else rows.weights[1]
-        if says_more(going_on, result, rows.valid, given)[0]:
+        if says_more(going_on, result, rows)[0]:
             for model, fitted in zip(models, found.models, strict=True):
                 model.predictor = fitted.predictor
     except KeyboardInterrupt:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
-from torch import Tensor
 
 from lexppl.evaluation.mean_errors import more_by_an_error
 from lexppl.evaluation.prediction import predictive_log_likelihood
 from lexppl.inference import FitResult
+from lexppl.tabular.encoded_rows import EncodedRows
 
 MASKS = 50
 
 
-def says_more(
-    other: FitResult, one: FitResult, valid: tuple[Tensor, Tensor], weights: Tensor | None = None
-) -> tuple[bool, float, float]:
+def says_more(other: FitResult, one: FitResult, rows: EncodedRows) -> tuple[bool, float, float]:
     """Whether another fit says more of validation rows, by more than one standard error.
 
     The error is of the rows' differences, of the mean over replicates each; a bootstrap's fits do
@@ -23,12 +23,13 @@ def says_more(
     Args:
         other: what may take the place of the first.
         one: the first.
-        valid: rows `(N, D)` and their y.
-        weights: how often each counts, `(N,)`; once if None.
+        rows: those of the fits, with validation rows, each of which counts as often as it weighs.
 
     Returns:
         whether, and the mean log-likelihood of the other and of the first, in nats a row.
     """
+    valid: Any = rows.valid
+    weights = None if rows.weights is None else rows.weights[1]
     count = None if weights is None else weights.cpu().double().numpy()
     mine, first = (
         predictive_log_likelihood(fit, *valid, masks=MASKS, seed=one.seed)

@@ -59,10 +59,7 @@ def trees_where_better(result: FitResult, rows: EncodedRows) -> Mapping[str, flo
             models[result.best], rows, result.seed + result.best, weights[result.best]
         )
         network = replace(result.subset([result.best]), bootstrap=None)
-        given_valid = None if rows.weights is None else rows.weights[1]
-        better, *said = says_more(
-            replace(network, models=[first]), network, rows.valid, given_valid
-        )
+        better, *said = says_more(replace(network, models=[first]), network, rows)
         scores = MappingProxyType(dict(zip((TREES, NETWORK), said, strict=True)))
         if not better:
             return scores

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from lexppl.models import Grouping
 from lexppl.tabular import says_more as module
+from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.says_more import says_more
 
 
@@ -16,6 +18,12 @@ class Said:
 
     each: torch.Tensor
     seed: int = 0
+
+
+def rows_of(count: int, weights: torch.Tensor | None = None) -> EncodedRows:
+    part = (torch.zeros(count, 1), torch.zeros(count))
+    weighed = None if weights is None else (torch.ones(count), weights)
+    return EncodedRows(part, part, Grouping([0], ("a",)), ("a",), ("no", "yes"), weights=weighed)
 
 
 @pytest.fixture(autouse=True)
@@ -28,11 +36,10 @@ def test_more_is_by_more_than_an_error_of_the_mean_over_replicates() -> None:
     # Of a spread of 20 over 400 rows the mean has an error of 1.
     spread = (spread - spread.mean()) / (spread.std() / 20.0)
     one = Said(torch.zeros(2, 400).double())
-    rows = (torch.zeros(400, 1), torch.zeros(400))
 
     def better(mean: float) -> bool:
         other = Said(torch.stack([spread + mean - 7.0, spread + mean + 7.0]))
-        found, said, before = says_more(other, one, rows)
+        found, said, before = says_more(other, one, rows_of(400))
         assert said == pytest.approx(mean) and before == 0.0
         return found
 
@@ -41,7 +48,6 @@ def test_more_is_by_more_than_an_error_of_the_mean_over_replicates() -> None:
 
 def test_rows_count_as_often_as_they_weigh() -> None:
     one, other = Said(torch.zeros(1, 4)), Said(torch.tensor([[1.0, 1.1, -3.0, -3.1]]))
-    rows = (torch.zeros(4, 1), torch.zeros(4))
-    assert not says_more(other, one, rows)[0]
-    found, said, _ = says_more(other, one, rows, torch.tensor([5.0, 5.0, 0.0, 0.0]))
+    assert not says_more(other, one, rows_of(4))[0]
+    found, said, _ = says_more(other, one, rows_of(4, torch.tensor([5.0, 5.0, 0.0, 0.0])))
     assert found and said == pytest.approx(1.05)
