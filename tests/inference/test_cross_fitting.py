@@ -12,7 +12,15 @@ from torch.utils.data import DataLoader, TensorDataset
 from lexppl import load, save
 from lexppl.effects import FoldShift
 from lexppl.evaluation.prediction import predictive
-from lexppl.inference import CrossFitted, NestedIWAE, ReplicateData, Stage, Unscored, fit
+from lexppl.inference import (
+    CrossFitted,
+    LossTerm,
+    NestedIWAE,
+    ReplicateData,
+    Stage,
+    Unscored,
+    fit,
+)
 from lexppl.inference.contexts import program_settings, seeded
 from lexppl.inference.objective.program import ParticleProgram
 from lexppl.inference.replicates.replicate_rows import training_rows
@@ -184,6 +192,19 @@ def test_what_moves_what():
     gains, teaching = stage.terms
     assert all("selector" in name for name in modules.learned_by(gains))
     assert all("predictors" in name for name in modules.learned_by(teaching))
+
+
+def test_stages_of_one_program_share_its_predictors():
+    """As a selector that goes on after its predictors: every term sees the same F of them."""
+    (first,) = lex(3, classes=2, penalty=0.1, **SMALL).build()
+    model = first.terms[0].model
+    alone = Stage([LossTerm(model, NestedIWAE(2), learns=[model.selector])])
+    stages = cross_fitted([first, alone], 2)
+    assert [[term.fold_shift for term in stage.terms] for stage in stages] == [[0, 1], [0]]
+    assert isinstance(model.predictor, CrossFitted)
+    assert not any(isinstance(one, CrossFitted) for one in model.predictor.predictors)
+    modules = TrainingModules(stages)
+    assert all("selector" in name for name in modules.learned_by(stages[1].terms[0]))
 
 
 def test_published_systems_have_the_terms_that_their_predictors_need():

@@ -272,16 +272,18 @@ def _wrap_predictors(stages: Sequence[Stage], folds: int) -> list[CrossFitted]:
             )
         others = [copy.deepcopy(predictor) for _ in range(1, folds)]
         wrappers[id(predictor)] = CrossFitted([predictor, *others])
-    seen: set[int] = set()
-    for term in terms:
-        for whole in (*modules_of(term), *term.objective.modules):
-            for holder in list(whole.modules()):
-                if id(holder) in seen or isinstance(holder, CrossFitted):
-                    continue
-                seen.add(id(holder))
-                for name, child in holder.named_children():
-                    if id(child) in wrappers:
-                        setattr(holder, name, wrappers[id(child)])
+    # All holders are found before any has a wrapper, which holds the predictor in its turn.
+    holders = {
+        id(holder): holder
+        for term in terms
+        for whole in (*modules_of(term), *term.objective.modules)
+        for holder in whole.modules()
+        if not isinstance(holder, CrossFitted)
+    }
+    for holder in holders.values():
+        for name, child in list(holder.named_children()):
+            if id(child) in wrappers:
+                setattr(holder, name, wrappers[id(child)])
     return list(wrappers.values())
 
 
