@@ -153,3 +153,23 @@ def test_copies_with_gaps_are_read_as_such() -> None:
     assert bool(((unsure - y.double().mean()).abs() < 0.25).all())
     with pytest.raises(ValueError, match="copies with gaps teach labels"):
         TreePredictor([[0], [1]], [0, 1], classes=None).fit_copies(shown[None], x[:, 0])
+
+
+@pytest.mark.parametrize("levels", [False, True])
+@pytest.mark.parametrize("way", ["never kept", "kept where no row counts"])
+def test_a_column_that_no_mask_keeps_says_nothing(way: str, levels: bool) -> None:
+    """Of rows of which nothing is seen of a column, scikit-learn's boosting ends with an error."""
+    x = torch.rand(200, 3, generator=torch.Generator().manual_seed(1))
+    x[:, 1:] = torch.nn.functional.one_hot((x[:, 1] > 0.5).long(), 2).to(x)
+    columns, entries = ([[1, 2], [0]], [0, 1]) if levels else ([[0], [1], [2]], [0, 1, 1])
+    y = (x[:, 0] > 0.5).long()
+    kept, weights = x.clone(), torch.ones(200)
+    kept[:, 1:] = torch.nan
+    if way != "never kept":
+        kept[:10], weights[:10] = x[:10], 0.0
+    trees = TreePredictor(columns, entries, classes=2, trees=20)
+    trees.fit_copies(kept[None], y, weights=weights)
+    told = trees(kept).probs[:, 1]
+    assert bool(((told - y).abs() < 0.3).double().mean() > 0.95)
+    # What else is shown in that column changes nothing.
+    assert torch.equal(trees(x).probs, trees(kept).probs)

@@ -80,9 +80,15 @@ class MaskedRows:
         return cls(masked, np.tile(y, copies), np.tile(counts, copies))
 
     def fitted(self, estimator: Any) -> Any:
-        """A copy of an estimator, fitted on these rows."""
+        """A copy of an estimator, fitted on these rows.
+
+        A column that is hidden wherever a row counts says nothing; it is told as one number, for
+        scikit-learn's boosting needs a value of each.
+        """
+        seen = ~np.isnan(self.values) & (self.weights > 0.0)[:, None]
+        values = np.where(seen.any(0), self.values, 0.0)
         one = clone(estimator)
-        one.fit(self.values, self.targets, sample_weight=self.weights)
+        one.fit(values, self.targets, sample_weight=self.weights)
         return one
 
 
