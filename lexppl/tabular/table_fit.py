@@ -221,7 +221,7 @@ def fit_table(
             built = with_prior_scale(built, plan.posterior)
         if rows.markers:
             built = with_missing(built, rows.markers).to(x.device, x.dtype)
-        return with_settling(built)
+        return built if plan.posterior is not None else with_settling(built)
 
     path = None
     if plan.posterior is not None:
