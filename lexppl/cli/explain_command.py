@@ -279,8 +279,10 @@ def _notes_of_fit(options: argparse.Namespace, source: DividedTable, fitted: Fit
 
 
 def _interruption(fitted: Fitted) -> str:
-    epochs, path = len(fitted.result.history), fitted.table.path
-    done = f"after {epochs} of {fitted.table.plan.epochs} epochs; the best state so far"
+    history, path = fitted.result.history, fitted.table.path
+    alone = int((history.stage > 0).sum())
+    of = f"of {fitted.table.plan.epochs} epochs" if not alone else f"epochs, {alone} of masks alone"
+    done = f"after {len(history)} {of}; the best state so far"
     if path is not None and not path.interrupted:
         done = "in the fit at the chosen penalty; the path's own fit at that penalty"
     return (

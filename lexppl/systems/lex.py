@@ -78,6 +78,8 @@ def lex(
     epochs, batches     300 of 500 rows             200 or 2000 steps, of a third of few rows
     validation rows     a fifth at random           a fifth in the proportions of the classes
     replicates          1                           4 with a bootstrap in `lexppl explain`
+    masks               best with the predictors    they go on for half as many epochs, with the
+                                                    predictors as they are, where λ is paid
     after the fit       the mean of F predictors    the same; in `lexppl explain`, where validation
                                                     rows say so, one that goes on with all rows, or
                                                     boosted trees of what is kept

@@ -38,6 +38,7 @@ from lexppl.tabular.global_posterior import fit_posterior, with_prior_scale
 from lexppl.tabular.missing_values import check_missing, fitted_imputer, gapped, with_missing
 from lexppl.tabular.sample_weights import repeated_rows
 from lexppl.tabular.settled_scale import settle_scale
+from lexppl.tabular.settling import with_settling
 from lexppl.tabular.trees_of_kept import trees_where_better
 
 PATH_REPLICATES = 2
@@ -218,7 +219,9 @@ def fit_table(
         built = _system(plan, replace(settings, penalty=penalty), x)
         if plan.posterior is not None:
             built = with_prior_scale(built, plan.posterior)
-        return with_missing(built, rows.markers).to(x.device, x.dtype) if rows.markers else built
+        if rows.markers:
+            built = with_missing(built, rows.markers).to(x.device, x.dtype)
+        return built if plan.posterior is not None else with_settling(built)
 
     path = None
     if plan.posterior is not None:

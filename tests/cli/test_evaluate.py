@@ -25,7 +25,7 @@ def test_figures(tmp_path, capsys):
     for name in ("TPR", "FDR", "FPR", "MCC", "control flow", "log-likelihood", "oracle", "gap"):
         assert name in printed
     scores = json.loads(out.read_text())
-    assert scores["set"] == "S3" and scores["penalty"] == 0.0225 and scores["epochs"] == 2
+    assert scores["set"] == "S3" and scores["penalty"] == 0.0225 and scores["epochs"] == 3
     figures = scores["by_replicate"]
     assert len(figures["mask_draws"]) == len(figures["likely_masks"]) == 2
     for each in figures["mask_draws"]:

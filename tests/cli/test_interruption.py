@@ -52,9 +52,9 @@ def test_fit_that_has_begun_is_written(tmp_path, monkeypatch, capsys):
 
 
 def test_interrupted_judge_keeps_the_explainer(tmp_path, monkeypatch, capsys):
-    # Six epochs are of the path of penalties, six the explainer's, three its predictor's of all
+    # Nine epochs are of the path of penalties, nine the explainer's, three its predictor's of all
     # rows, six the predictor's that sees everything.
-    interrupt(monkeypatch, 23, TrainingLoop, "_validate")
+    interrupt(monkeypatch, 29, TrainingLoop, "_validate")
     path = written(people(), tmp_path)
     out = tmp_path / "results"
     assert main(["explain", str(path), "--out", str(out), *QUICK]) == 130
@@ -150,15 +150,15 @@ def test_an_interrupted_choice_of_the_penalty_is_made_on_few_rows(tmp_path, monk
     out = tmp_path / "results"
     path = written(people(), tmp_path)
     assert main(["explain", str(path), "--out", str(out), *QUICK]) == 130
-    assert "interrupted after 6 of 6 epochs" in capsys.readouterr().err
+    assert "interrupted after 9 epochs, 3 of masks alone;" in capsys.readouterr().err
     assert loads(out).interrupted
 
 
-@pytest.mark.parametrize(("name", "at"), [("_validate", 8), ("_first_step", 2)])
+@pytest.mark.parametrize(("name", "at"), [("_validate", 11), ("_first_step", 3)])
 def test_of_an_interrupted_fit_at_the_chosen_penalty_the_path_s_is_kept(
     name, at, tmp_path, monkeypatch, capsys
 ):
-    # The path has six epochs.
+    # The path has six epochs, and three of masks alone.
     interrupt(monkeypatch, at, TrainingLoop, name)
     out = tmp_path / "results"
     path = written(people(), tmp_path)
@@ -166,7 +166,7 @@ def test_of_an_interrupted_fit_at_the_chosen_penalty_the_path_s_is_kept(
     assert main(["explain", str(path), "--out", str(out), *words]) == 130
     assert "interrupted in the fit at the chosen penalty" in capsys.readouterr().err
     explainer = loads(out)
-    assert explainer.replicates == 2 and len(explainer.history) == 6
+    assert explainer.replicates == 2 and len(explainer.history) == 9
 
 
 @pytest.fixture

@@ -44,10 +44,10 @@ def test_after_kills_the_report_is_that_of_a_run_that_was_never_killed(tmp_path,
     words = ["explain", path, *QUICK, "--replicates", "3"]
     assert main([*words, "--out", str(tmp_path / "whole")]) == 0
     out, states = str(tmp_path / "out"), str(tmp_path / "states")
-    # The path, the explainer, what sees everything and the judge have four epochs each, and the
-    # predictor of all rows two.
+    # The path and the explainer have six epochs each, two of them of masks alone, what sees
+    # everything and the judge four, and the predictor of all rows two.
     epochs = []
-    for last in (5, 11):
+    for last in (7, 13):
         child = os.fork()
         if child == 0:
             try:
@@ -67,7 +67,7 @@ def test_after_kills_the_report_is_that_of_a_run_that_was_never_killed(tmp_path,
     given = TrainingLoop._validate
     monkeypatch.setattr(TrainingLoop, "_validate", lambda *args: epochs.append(1) or given(*args))
     assert main([*words, "--out", out, "--resume", states]) == 0
-    assert len(epochs) == 4 * 4 + 2 - (5 + 11)
+    assert len(epochs) == 2 * 6 + 2 * 4 + 2 - (7 + 13)
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")
 
 

@@ -165,3 +165,13 @@ def test_labels_of_one_class_leave_a_posterior_its_prior():
     assert bool(result.guides[0].distribution.concentration.isfinite().all())
     with pytest.raises(ValueError, match="one class only, 1; a predictor needs at least two"):
         fit(UnmaskedPredictor(predictor), same, objective=NestedIWAE(1), progress=False)
+
+
+def test_a_stage_has_its_share_of_the_fits_epochs():
+    model = program()
+    stages = [Stage([LossTerm(model, NestedIWAE(1))], share=share) for share in (1.0, 0.5, 0.01)]
+    result = fit(None, ROWS, stages=stages, valid=None, epochs=4, progress=False)
+    assert result.history.stage.tolist() == [0, 0, 0, 0, 1, 1, 2]
+    for share in (0.0, 1.5):
+        with pytest.raises(ValueError, match=f"share of a stage must be .* it is {share}"):
+            Stage([LossTerm(model, NestedIWAE(1))], share=share)

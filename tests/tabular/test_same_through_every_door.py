@@ -24,6 +24,7 @@ from lexppl.inference.contexts import seeded
 from lexppl.models import ConstantImputer, Grouping, MarginalImputer, regime_targets
 from lexppl.systems import METHODS, Settings, system_for
 from lexppl.tabular.settled_scale import settle_scale
+from lexppl.tabular.settling import with_settling
 
 pytestmark = pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
 
@@ -121,7 +122,7 @@ def of_python(method, frame, target, test, rate=None, penalty=None):
         predictor_hidden=(64, 64),
     )
     with seeded(SEED):
-        system = system_for(method, settings)
+        system = with_settling(system_for(method, settings))
     if rate is not None:
         build = system.build
         system = System(

@@ -41,7 +41,7 @@ def test_rows_of_weight_zero_are_not_there(kind, rows):
     without = kind(**TINY).fit(x[weights > 0], y[weights > 0])
     np.testing.assert_array_equal(weighted.predict(x), without.predict(x))
     np.testing.assert_array_equal(weighted.importances(x), without.importances(x))
-    assert len(weighted.result_.history) == 5
+    assert len(weighted.result_.history) == 7
 
 
 @pytest.mark.parametrize("kind", [ExplainerClassifier, ExplainerRegressor])

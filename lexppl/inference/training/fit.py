@@ -354,7 +354,7 @@ def fit(
             plan = [
                 (
                     stage,
-                    stage.epochs or epochs or usual_epochs(stage, len(learned_rows), batch_size),
+                    stage.epochs_of(epochs or usual_epochs(stage, len(learned_rows), batch_size)),
                     stage.optimizer or optimizer,
                 )
                 for stage in copies[0].stages
