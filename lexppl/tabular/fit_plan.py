@@ -37,9 +37,9 @@ LARGEST_BATCH = 500
 BATCHES_AN_EPOCH = 3
 LEARNING_RATE = 1e-3
 NOISE_ROWS = 730
-"""Fewer rows to fit on than this have a larger penalty, as 1 / √N: the mean over N rows of what a
-column gains that says nothing has that standard error, and a λ below twice of it keeps such columns
-by chance."""
+"""Of fewer labelled rows than this the path of penalties is about a larger one, by √(730 / N): what
+a column that says nothing gains, on average over N rows, has a standard error that grows so, and
+below twice of it chance pays. Of 180 rows λ is doubled."""
 SHARE_KEPT = 0.25
 """Of the entries, where a method keeps a given number and none is given."""
 
@@ -68,7 +68,8 @@ class FitPlan:
         unit: what the constants of a method that has one are counted in,
             :func:`lexppl.inference.entropy_unit` of what is observed; the numbers above are in
             nats.
-        usual_penalty: λ in nats where none is given, and in the middle of the path.
+        usual_penalty: λ in nats in the middle of the path, which is kept where nothing speaks
+            against it.
         predictor_kind: one of :data:`lexppl.choices.settings.PREDICTORS`; trees leave a gap where
             features are hidden.
         bootstrap: B, fits to randomly weighted rows beside the replicates, 0 for none.
@@ -109,7 +110,7 @@ class FitPlan:
     @property
     def path(self) -> tuple[float, ...]:
         """The penalties, in nats, of which "auto" takes one."""
-        return tuple(share / PENALTY * self.usual_penalty for share in PATH)
+        return tuple(share * (self.usual_penalty / PENALTY) for share in PATH)
 
     @property
     def schedule(self) -> Linear:
@@ -187,14 +188,14 @@ def plan_for(
         size += 1
     lasting = known.epochs * max(1, min(MOST_EPOCHS, STEPS // math.ceil(rows / size)))
     unit = finite_float("unit", unit, above=0.0) if known.takes("unit") else 1.0
-    usual_penalty = unit * PENALTY * max(1.0, math.sqrt(NOISE_ROWS / rows))
+    noisy = 1.0 if regime.post_hoc else max(1.0, math.sqrt(NOISE_ROWS / rows))
     rate = LEARNING_RATE
     if learning_rate is not None:
         rate = finite_float("learning_rate", learning_rate, above=0.0)
     return FitPlan(
         method=method,
         k=kept_entries(method, None if k is None else int_at_least("k", k), entries),
-        penalty=None if k is not None else _penalty(known, penalty, usual_penalty),
+        penalty=None if k is not None else _penalty(known, penalty, unit),
         imputer=usual if imputer is None else imputer,
         folds=known.default("folds") if folds is None else int_at_least("folds", folds),
         masks=known.default("masks") if masks is None else int_at_least("masks", masks),
@@ -218,7 +219,7 @@ def plan_for(
         seed=seed,
         weight_decay=WEIGHT_DECAY * unit,
         unit=unit,
-        usual_penalty=usual_penalty,
+        usual_penalty=PENALTY * unit * noisy,
         predictor_kind=kind,
         bootstrap=_bootstrap(bootstrap),
         posterior=posterior,
@@ -282,10 +283,10 @@ def kept_entries(method: str, k: int | None, entries: int) -> int | None:
     return int_between("k", k, 1, entries, note="the number of mask entries")
 
 
-def _penalty(method: Method, given: Any, usual: float) -> float | Literal["auto"] | None:
+def _penalty(method: Method, given: Any, unit: float) -> float | Literal["auto"] | None:
     """λ in nats, or that it is chosen."""
     if given is None:
-        return usual if chooses_penalty(method.name) else method.default("penalty")
+        return PENALTY * unit if chooses_penalty(method.name) else method.default("penalty")
     return checked_penalty(method, given)
 
 
