@@ -171,7 +171,7 @@ def _find(
     for note in notes:
         warn(note)
     judgement, complete = _judge(options, plan, source, fitted)
-    collapsed = collapse_messages(result.collapse, judgement.as_good_as_all(gain.error))
+    collapsed = collapse_messages(result.collapse, judgement.as_good_as_all(gain.error), gain.shown)
     for note in collapsed:
         warn(note)
     notes += collapsed

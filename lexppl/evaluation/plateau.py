@@ -78,7 +78,9 @@ def plateau(
     A few hundred validation rows and a few fits say little of a slope. A `usual` λ is therefore
     kept, if it is a candidate of 1 and 2: on seven paths of known truth (S1–S3 of 10,000 rows, four
     planted tables of 2,000, two fits a λ) the λ was then the best of five by TPR − FDR in six and
-    beside it in one; by the plateau alone in three and four.
+    beside it in one; by the plateau alone in three and four. One that keeps half an entry or less
+    is kept too, where no other predicts better than it by more than one standard error: there is
+    nothing that a smaller λ would find but noise.
 
     Args:
         penalties: λ, rising, above 0.
@@ -123,9 +125,11 @@ def plateau(
         if score >= scores[best] - ROUNDING - (0.0 if math.isnan(error) else within * error)
     ]
     selecting = [p for p in good if COLLAPSED < sizes[p] < entries - COLLAPSED]
-    for place in selecting:
+    for place in good:
         if usual is not None and math.isclose(penalties[place], usual):
-            return place
+            idle = sizes[place] <= COLLAPSED and scores[place] >= scores[best] - errors[place]
+            if place in selecting or idle:
+                return place
     inner = [place for place in selecting if 0 < place < len(sizes) - 1]
     return min(
         inner or selecting or good, key=lambda place: (round(slope[place], 9), -penalties[place])

@@ -36,6 +36,10 @@ MOST_EPOCHS = 200
 LARGEST_BATCH = 500
 BATCHES_AN_EPOCH = 3
 LEARNING_RATE = 1e-3
+NOISE_ROWS = 730
+"""Of fewer labelled rows than this the path of penalties is about a larger one, by √(730 / N): what
+a column that says nothing gains, on average over N rows, has a standard error that grows so, and
+below twice of it chance pays. Of 180 rows λ is doubled."""
 SHARE_KEPT = 0.25
 """Of the entries, where a method keeps a given number and none is given."""
 
@@ -64,6 +68,8 @@ class FitPlan:
         unit: what the constants of a method that has one are counted in,
             :func:`lexppl.inference.entropy_unit` of what is observed; the numbers above are in
             nats.
+        usual_penalty: λ in nats in the middle of the path, which is kept where nothing speaks
+            against it.
         predictor_kind: one of :data:`lexppl.choices.settings.PREDICTORS`; trees leave a gap where
             features are hidden.
         bootstrap: B, fits to randomly weighted rows beside the replicates, 0 for none.
@@ -89,6 +95,7 @@ class FitPlan:
     seed: int
     weight_decay: float = WEIGHT_DECAY
     unit: float = 1.0
+    usual_penalty: float = PENALTY
     predictor_kind: str = NETWORK
     bootstrap: int = 0
     posterior: AskedPosterior | None = None
@@ -103,7 +110,7 @@ class FitPlan:
     @property
     def path(self) -> tuple[float, ...]:
         """The penalties, in nats, of which "auto" takes one."""
-        return tuple(share * self.unit for share in PATH)
+        return tuple(share * (self.usual_penalty / PENALTY) for share in PATH)
 
     @property
     def schedule(self) -> Linear:
@@ -181,6 +188,7 @@ def plan_for(
         size += 1
     lasting = known.epochs * max(1, min(MOST_EPOCHS, STEPS // math.ceil(rows / size)))
     unit = finite_float("unit", unit, above=0.0) if known.takes("unit") else 1.0
+    noisy = 1.0 if regime.post_hoc else max(1.0, math.sqrt(NOISE_ROWS / rows))
     rate = LEARNING_RATE
     if learning_rate is not None:
         rate = finite_float("learning_rate", learning_rate, above=0.0)
@@ -211,6 +219,7 @@ def plan_for(
         seed=seed,
         weight_decay=WEIGHT_DECAY * unit,
         unit=unit,
+        usual_penalty=PENALTY * unit * noisy,
         predictor_kind=kind,
         bootstrap=_bootstrap(bootstrap),
         posterior=posterior,

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from lexppl.argument_checks import fraction, int_at_least
 from lexppl.arviz_compatibility import Posterior
 from lexppl.choices.methods import DEFAULT_METHOD, METHODS
+from lexppl.choices.regimes import Regime
 from lexppl.choices.settings import check_settings
 from lexppl.data import IndicatorColumn, NumericColumn, TableEncoding, TargetColumn
 from lexppl.data.stratification import training_and_validation
@@ -283,6 +284,7 @@ class TableExplainer(SelectsColumns, BaseEstimator, ABC):
             epochs=self.epochs,
             batch_size=self.batch_size,
             learning_rate=self.learning_rate,
+            regime=Regime.FREE_IN_SITU if self.model is None else Regime.SURROGATE_POST_HOC,
             replicates=self.replicates,
             seed=seed,
             unit=unit,

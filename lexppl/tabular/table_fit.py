@@ -30,7 +30,6 @@ from lexppl.models import TreePredictor, tree_predictor
 from lexppl.models.regimes import frozen
 from lexppl.summary import Summarised, Summary
 from lexppl.systems import Settings, system_for
-from lexppl.systems.lex import PENALTY
 from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.final_predictor import with_predictor_of_all_rows
 from lexppl.tabular.fit_plan import FEW_ROWS, FitPlan
@@ -272,7 +271,7 @@ def _path(
         valid=valid,
         penalties=plan.path,
         replicates=each,
-        rule=partial(plateau, usual=PENALTY * plan.unit),
+        rule=partial(plateau, usual=plan.usual_penalty),
         further=PATH_FURTHER,
         **{**training, "sample_weight": rows.weights, "epochs": epochs},
     )

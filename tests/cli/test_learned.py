@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from lexppl.cli import main
-from lexppl.cli.notes.messages import path_message
+from lexppl.cli.notes.messages import collapse_messages, path_message
 from tests.cli.tables import written
 
 SHORT = ["--replicates", "2", "--draws", "5", "--quiet"]
@@ -52,6 +52,15 @@ def test_one_mask_for_all_rows_is_no_alarm_where_it_is_right(tmp_path, capsys):
     assert "base rate" not in told
     kept = pd.read_csv(tmp_path / "r" / "importance.csv", index_col="feature")
     assert set(kept.index[kept["found"]]) == {"a", "b"}
+
+
+def test_a_mask_of_nothing_is_right_where_nothing_was_learned():
+    found = ["all off", "all off", None]
+    (learned,) = collapse_messages(found)
+    (idle,) = collapse_messages(found, learned=False)
+    assert learned.endswith("give a lower --penalty, or --k")
+    assert "as should be where none says anything" in idle
+    assert collapse_messages(["all on"], learned=False) == collapse_messages(["all on"])
 
 
 def test_an_end_of_the_path_is_told():

@@ -122,3 +122,20 @@ def test_the_usual_penalty_is_kept_where_nothing_speaks_against_it():
     assert chosen([-0.500, -0.521, -0.505, -0.51], usual=0.02) == 0.04
     assert chosen(within, usual=0.03) == 0.04
     assert chosen(within, sizes=[8.0, 8.0, 2.9, 2.8], usual=0.02) == 0.04
+
+
+def test_the_usual_penalty_may_keep_nothing_where_nothing_predicts():
+    path, sizes = [0.005, 0.01, 0.02, 0.04, 0.08], [7.0, 3.0, 0.4, 0.2, 0.0]
+
+    def chosen(scores, errors, **options):
+        return path[plateau(path, sizes, scores, errors, entries=8, **options)]
+
+    errors = [0.01, 0.0, 0.01, 0.01, 0.01]
+    assert chosen([-0.70, -0.69, -0.699, -0.699, -0.699], errors, usual=0.02) == 0.02
+    assert chosen([-0.70, -0.69, -0.699, -0.699, -0.699], errors) == 0.01
+    # By more than an error the smaller one predicts better; no error is known of one row.
+    assert chosen([-0.70, -0.69, -0.701, -0.701, -0.701], errors, usual=0.02) == 0.01
+    assert chosen([-0.70, -0.69, -0.69, -0.69, -0.69], [math.nan] * 5, usual=0.02) == 0.01
+    # What keeps everything has found nothing either.
+    everything = [8.0, 8.0, 7.8, 3.0, 2.5]
+    assert path[plateau(path, everything, [-0.7] * 5, errors, entries=8, usual=0.02)] == 0.04

@@ -5,10 +5,11 @@ import pandas as pd
 import pytest
 
 from lexppl import ExplainerClassifier, ExplainerRegressor
+from lexppl.choices.regimes import Regime
 from lexppl.choices.settings import check_settings, chooses_penalty
 from lexppl.inference.training.loop import TrainingLoop
 from lexppl.systems import lex
-from lexppl.tabular.fit_plan import PATH, plan_for
+from lexppl.tabular.fit_plan import NOISE_ROWS, PATH, plan_for
 
 pytestmark = pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
 
@@ -37,6 +38,21 @@ def test_plan_in_units():
     assert plan_for(1000, 5, "lex", k=2, unit=0.25).penalty is None
 
 
+def test_of_few_labelled_rows_the_path_is_about_a_larger_penalty():
+    few, fewer = (plan_for(rows, 5, "lex", unit=0.25) for rows in (200, 50))
+    assert few.usual_penalty == pytest.approx(0.25 * 0.02 * (NOISE_ROWS / 200) ** 0.5)
+    assert fewer.usual_penalty == pytest.approx(2.0 * few.usual_penalty)
+    assert few.path[PATH.index(0.02)] == pytest.approx(few.usual_penalty)
+    np.testing.assert_allclose(few.path, np.multiply(few.usual_penalty / 0.02, PATH))
+    many = plan_for(NOISE_ROWS, 5, "lex", unit=0.25)
+    assert many.path == plan_for(10 * NOISE_ROWS, 5, "lex", unit=0.25).path
+    # What a model says has no noise of labels, and a penalty of one's own is as it was given.
+    said = plan_for(200, 5, "lex", unit=0.25, regime=Regime.SURROGATE_POST_HOC)
+    assert said.path == many.path
+    assert few.penalty == many.penalty == 0.25 * 0.02
+    assert plan_for(200, 5, "lex", penalty=0.03, unit=0.25).penalty == 0.03
+
+
 def test_published_systems_keep_their_numbers():
     plan = plan_for(1000, 5, "real_x", unit=0.25)
     assert (plan.penalty, plan.weight_decay, plan.unit) == (0.01, 1e-3, 1.0)
@@ -61,9 +77,11 @@ def test_lex_in_units():
 def test_chosen_penalty(rows):
     explainer = ExplainerClassifier(penalty="auto", replicates=2, **SHORT).fit(*rows)
     path = explainer.penalty_path_
-    unit = path["penalty"].iloc[0] / PATH[0]
+    # Of 120 rows 96 are fitted on.
+    noisy = (NOISE_ROWS / 96) ** 0.5
+    unit = path["penalty"].iloc[0] / PATH[0] / noisy
     assert 0.5 < unit < 0.8
-    np.testing.assert_allclose(path["penalty"], np.multiply(unit, PATH))
+    np.testing.assert_allclose(path["penalty"], np.multiply(unit * noisy, PATH))
     assert explainer.penalty_ == path["penalty"][path["chosen"]].item()
     assert explainer.result_.replicates == 2
     for model in explainer.result_.models:
@@ -103,7 +121,8 @@ def test_a_penalty_of_one_s_own_is_in_nats(rows):
 
 def test_responses_have_a_unit_of_one(rows):
     explainer = ExplainerRegressor(penalty="auto", **SHORT).fit(rows[0], 100.0 * rows[0][:, 0])
-    assert explainer.penalty_path_["penalty"].tolist() == list(PATH)
+    path = explainer.penalty_path_["penalty"]
+    np.testing.assert_allclose(path, np.multiply((NOISE_ROWS / 96) ** 0.5, PATH))
 
 
 def test_a_given_model_is_counted_by_what_it_says(rows):
@@ -114,8 +133,11 @@ def test_a_given_model_is_counted_by_what_it_says(rows):
             p = np.where(np.arange(len(x)) % 2, 0.9, 0.1)
             return np.stack([1.0 - p, p], 1)
 
-    explainer = ExplainerClassifier(model=Sure(), **{**SHORT, "epochs": 1}).fit(*rows)
+    short = {**SHORT, "epochs": 1}
+    explainer = ExplainerClassifier(model=Sure(), **short).fit(*rows)
     assert explainer.penalty_ == pytest.approx(0.02, rel=1e-3)
+    path = ExplainerClassifier(model=Sure(), penalty="auto", **short).fit(*rows).penalty_path_
+    np.testing.assert_allclose(path["penalty"], PATH, rtol=1e-3)
 
 
 @pytest.mark.parametrize(

@@ -184,7 +184,7 @@ def _notes(
     gain = gain_over_base_rate(result, source.train.y, x, y, masks=JUDGED_MASKS, seed=options.seed)
     what = source.data.entries
     told = learned_messages(gain, None)
-    told += collapse_messages(result.collapse, judgement.as_good_as_all(gain.error))
+    told += collapse_messages(result.collapse, judgement.as_good_as_all(gain.error), gain.shown)
     return notes + [line.replace("features", what.partition(" of ")[0]) for line in told]
 
 

@@ -21,6 +21,11 @@ ADVICE: Mapping[str, str] = MappingProxyType(
     }
 )
 
+NOTHING_LEARNED = (
+    "no row keeps any feature, as should be where none says anything; if some do, more rows or a "
+    "lower --penalty may show it"
+)
+
 MOST_UNDECIDED = 0.5
 """Of rows and features; above it masks have not settled."""
 
@@ -66,13 +71,16 @@ def counted_rows(rows: int) -> str:
     return f"{rows} row{'' if rows == 1 else 's'}"
 
 
-def collapse_messages(found: list[str | None], one_mask_is_right: bool = False) -> list[str]:
+def collapse_messages(
+    found: list[str | None], one_mask_is_right: bool = False, learned: bool = True
+) -> list[str]:
     """One line for each kind of collapse among the replicates, with what to try.
 
     Args:
         found: of each replicate the name of its collapse, or None.
         one_mask_is_right: whether one mask for every row is no alarm, as held-out rows are
             predicted as well by it as by all features.
+        learned: whether held-out rows show that anything was learned.
 
     Example:
         >>> collapse_messages([None, None])
@@ -87,7 +95,8 @@ def collapse_messages(found: list[str | None], one_mask_is_right: bool = False) 
         count = sum(1 for one in found if one == kind)
         if count:
             which = "" if len(found) == 1 else f" in {count} of {len(found)} replicates"
-            lines.append(f"collapse{which} ({kind}): {advice}")
+            told = NOTHING_LEARNED if kind == ALL_OFF and not learned else advice
+            lines.append(f"collapse{which} ({kind}): {told}")
     return lines
 
 

@@ -108,7 +108,8 @@ def _path_caption(path: PenaltyPath) -> str:
         "log-likelihood of the validation rows, in nats a row, with the standard error of its "
         f"distance to the best. Chosen (dashed) is λ = {path.penalty:.3g}: of the penalties "
         f"within {WITHIN:g} standard errors of the best that select, the usual one if it is among "
-        "them, and else the one where the number kept changes least with the penalty."
+        "them, or keeps nothing where none predicts better by more than one standard error, and "
+        "else the one where the number kept changes least with the penalty."
     )
 
 
