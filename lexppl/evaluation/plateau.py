@@ -125,11 +125,15 @@ def plateau(
         if score >= scores[best] - ROUNDING - (0.0 if math.isnan(error) else within * error)
     ]
     selecting = [p for p in good if COLLAPSED < sizes[p] < entries - COLLAPSED]
-    for place in good:
+    # An error that is NaN shows of nothing that it is as good as the best.
+    idle = [
+        place
+        for place in good
+        if sizes[place] <= COLLAPSED and scores[place] >= scores[best] - ROUNDING - errors[place]
+    ]
+    for place in selecting + idle:
         if usual is not None and math.isclose(penalties[place], usual):
-            idle = sizes[place] <= COLLAPSED and scores[place] >= scores[best] - errors[place]
-            if place in selecting or idle:
-                return place
+            return place
     inner = [place for place in selecting if 0 < place < len(sizes) - 1]
     return min(
         inner or selecting or good, key=lambda place: (round(slope[place], 9), -penalties[place])

@@ -7,8 +7,10 @@ import pytest
 from lexppl import ExplainerClassifier, ExplainerRegressor
 from lexppl.choices.regimes import Regime
 from lexppl.choices.settings import check_settings, chooses_penalty
+from lexppl.evaluation import penalty_path
 from lexppl.inference.training.loop import TrainingLoop
 from lexppl.systems import lex
+from lexppl.tabular import table_fit
 from lexppl.tabular.fit_plan import NOISE_ROWS, PATH, plan_for
 
 pytestmark = pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
@@ -87,6 +89,18 @@ def test_chosen_penalty(rows):
     for model in explainer.result_.models:
         assert model.penalties[0].weight == pytest.approx(explainer.penalty_)
     assert explainer.get_params()["penalty"] == "auto"
+
+
+def test_the_path_knows_which_of_its_penalties_is_the_usual_one(rows, monkeypatch):
+    told = {}
+
+    def path_of(*given, rule, **settings):
+        told.update(rule.keywords, penalties=settings["penalties"])
+        return penalty_path(*given, rule=rule, **settings)
+
+    monkeypatch.setattr(table_fit, "penalty_path", path_of)
+    ExplainerClassifier(penalty="auto", **{**SHORT, "epochs": 1}).fit(*rows)
+    assert told["penalties"].index(pytest.approx(told["usual"])) == PATH.index(0.02)
 
 
 def test_more_replicates_are_fitted_as_if_the_penalty_had_been_given(rows):
