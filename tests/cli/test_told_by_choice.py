@@ -9,7 +9,13 @@ import torch
 from torch import nn
 
 from lexppl.cli import main
-from lexppl.cli.judged.told_by_choice import LEAST_ROWS, QUESTION, ToldByChoice, judge_choice
+from lexppl.cli.judged.told_by_choice import (
+    LEAST_RARE,
+    LEAST_ROWS,
+    QUESTION,
+    ToldByChoice,
+    judge_choice,
+)
 from lexppl.data import divided_frame
 from lexppl.evaluation import EncodeMeter
 from lexppl.tabular.encoded_rows import EncodedRows
@@ -50,6 +56,18 @@ def test_what_was_not_asked_is_not_told():
     assert ToldByChoice().notes() == []
     few = ToldByChoice(rows=80)
     assert few.answer() == f"Too few rows to say: 80 held-out rows, and it takes {LEAST_ROWS}."
+    rare = ToldByChoice(rows=400, rare=LEAST_RARE - 1)
+    assert "of 400 held-out rows 19 have another label than the commonest" in rare.answer()
+    assert ToldByChoice(rows=400, rare=LEAST_RARE).answer() is None
+
+
+def test_few_positives_are_not_asked_and_end_nothing():
+    draws = np.random.default_rng(0)
+    frame = pd.DataFrame(draws.normal(size=(1500, 4)), columns=list("abcd"))
+    frame["outcome"] = np.where(np.arange(1500) < 30, "yes", "no")
+    rare = asked(divided_frame(frame, valid_share=0.2, test_share=0.2, seed=0))
+    assert rare.meter is None and rare.note is None
+    assert rare.rare == 6
 
 
 class ByTheAnswer(nn.Module):

@@ -11,7 +11,7 @@ from torch import Tensor
 from lexppl.choices.methods import METHODS
 from lexppl.cli.judged.gains import explained_targets
 from lexppl.data import DividedTable
-from lexppl.evaluation.leaks.encode_meter import LEAST, EncodeMeter, encode_meter
+from lexppl.evaluation.leaks.encode_meter import LEAST, EncodeMeter, encode_meter, rare_rows
 from lexppl.evaluation.learned import base_density, base_frequencies
 from lexppl.evaluation.refits.fitted_predictor import FittedPredictor
 from lexppl.explanation import explain
@@ -26,6 +26,9 @@ QUESTION = "Does the choice of features itself tell the answer?"
 LEAST_ROWS, MOST_ROWS = 200, 2000
 """Held-out rows with fewer of which a choice that tells is missed more often than found, and most
 of those that are asked."""
+LEAST_RARE = 20
+"""Held-out rows with another label than the commonest, of fewer of which an honest choice may seem
+to tell: with ten of 1,000 rows it did in two tables of eight, with twenty in none."""
 FOLDS = 8
 """Fewer leave the networks of few rows too few to learn from: in four, a switch's honest masks
 seemed to tell .01 nats of 400 rows, in eight none."""
@@ -48,6 +51,7 @@ class ToldByChoice:
         predicted: what is predicted, in words.
         imputer: what replaced hidden features, or None where the method has its own way.
         complete: whether Ctrl-C has left it alone.
+        rare: how many of them have another label than the commonest; None of responses.
         note: why it is not known, where an error says so.
     """
 
@@ -57,6 +61,7 @@ class ToldByChoice:
     predicted: str = ""
     imputer: str | None = None
     complete: bool = True
+    rare: int | None = None
     note: str | None = None
 
     @property
@@ -70,8 +75,14 @@ class ToldByChoice:
         asked."""
         meter, rows = self.meter, f"{self.rows} held-out rows"
         if meter is None:
-            few = f"Too few rows to say: {rows}, and it takes {LEAST_ROWS}."
-            return few if 0 < self.rows < LEAST_ROWS else None
+            if 0 < self.rows < LEAST_ROWS:
+                return f"Too few rows to say: {rows}, and it takes {LEAST_ROWS}."
+            if self.rare is not None and self.rare < LEAST_RARE:
+                return (
+                    f"Too few rows to say: of {rows} {self.rare} have another label than the "
+                    f"commonest, and it takes {LEAST_RARE}."
+                )
+            return None
         span = f"{meter.value:.3f} nats a row (95 % interval {meter.lower:.3f} to {meter.upper:.3f}"
         if self.alarm:
             both = meter.kept_and_chosen - self.base
@@ -171,14 +182,15 @@ def _asked(
     y = _observed(targets)
     if not y.is_floating_point() and len(y.unique()) < 2:
         return ToldByChoice()
-    meter = None
-    if len(x) >= LEAST_ROWS:
+    meter, rare = None, rare_rows(y)
+    if len(x) >= LEAST_ROWS and (rare is None or rare >= LEAST_RARE):
         grouping = Grouping(source.data.groups, source.data.entry_names).to(x.device)
         drawn = torch.from_numpy(masks).to(x.device)
         meter = encode_meter(x, y, drawn, grouping=grouping, folds=FOLDS, seed=seed)
     return ToldByChoice(
         meter=meter,
         rows=len(x),
+        rare=rare,
         base=_base(train_y, y),
         predicted=str(source.data.target_name) if y is targets else "what the model says",
         imputer=str(plan.imputer) if METHODS[plan.method].takes("imputer") else None,

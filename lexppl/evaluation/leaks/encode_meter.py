@@ -26,6 +26,8 @@ LEVEL = 0.95
 """Of the interval."""
 LEAST = 0.01
 """Nats within which networks find a gap of nothing; the interval does not know of them."""
+ONE_IN = 6
+"""Of the rows that a fold's networks learn from, so many choose the epoch."""
 CANDIDATES = 8
 """Masks of other rows that each row is dealt, of which the likeliest are learned from."""
 TRAINING: Mapping[str, Any] = MappingProxyType(
@@ -125,7 +127,8 @@ def encode_meter(
 
     Raises:
         ValueError: shapes that do not fit, soft masks, NaN, labels of one kind, fewer
-            rows than ten a fold.
+            rows than ten a fold; so few with another label than the commonest that some networks
+            would see none (:func:`least_rare`).
         TypeError: y that holds neither labels nor responses.
 
     Source: Puli, Nguyen, Ranganath. Explanations that reveal all through the definition of
@@ -149,10 +152,15 @@ def encode_meter(
     rows = MaskedRows.of(x, y, masks, grouping)
     if len(x) < 10 * folds:
         raise ValueError(f"folds={folds} needs {10 * folds} rows at least; x has {len(x)}")
+    if (rare := rare_rows(y)) is not None and rare < least_rare(folds):
+        raise ValueError(
+            f"folds={folds} needs {least_rare(folds)} rows at least with another label than the "
+            f"commonest; y has {rare}"
+        )
     options = {**TRAINING, **training}
     shape = (replicates, 2, rows.draws, len(x))
     told = rows.x.new_zeros((*shape, *rows.outcome), dtype=torch.float64)
-    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))
+    order = _rarest_first(y, torch.Generator().manual_seed(seed))
     blocks = [order[fold::folds].to(x.device) for fold in range(folds)]
     for fold, held in enumerate(blocks):
         rest = order[torch.arange(len(x)) % folds != fold].to(x.device)
@@ -197,6 +205,45 @@ def stripe_x(log_likelihood: float, meter: EncodeMeter | float, weight: float = 
     return score - weight * max(value, 0.0)
 
 
+def rare_rows(y: Tensor) -> int | None:
+    """How many rows have another label than the commonest; None of responses.
+
+    Args:
+        y: `(N,)`.
+
+    Example:
+        >>> rare_rows(torch.tensor([0, 0, 1, 2])), rare_rows(torch.tensor([0.5, 1.5]))
+        (2, None)
+    """
+    return None if y.is_floating_point() else len(y) - int(y.bincount().max())
+
+
+def least_rare(folds: int) -> int:
+    """Rows with another label than the commonest that there must be, so that all of the networks
+    learn from some and choose their epoch by some.
+
+    Args:
+        folds: F ≥ 2.
+
+    Example:
+        >>> least_rare(2), least_rare(8)
+        (12, 7)
+    """
+    return math.ceil(ONE_IN * folds / (folds - 1))
+
+
+def _rarest_first(y: Tensor, generator: torch.Generator) -> Tensor:
+    """The rows in a random order; of labels the rarest before the others, so that every n-th row
+    has its share of each."""
+    order = torch.randperm(len(y), generator=generator)
+    if y.is_floating_point():
+        return order
+    labels = y.cpu().long()
+    count = labels.bincount()
+    rank = count.argsort(stable=True).argsort()
+    return order[rank[labels[order]].argsort(stable=True)]
+
+
 def _fitted(
     rows: MaskedRows,
     index: Tensor,
@@ -206,11 +253,14 @@ def _fitted(
     seed: int,
     options: Mapping[str, Any],
 ) -> FitResult:
-    """Networks of both laws, learned from the rows at `index`, a sixth of which chooses the
+    """Networks of both laws, learned from the rows at `index`, one in six of which chooses the
     epoch."""
     generator = torch.Generator().manual_seed(seed)
-    cut = max(1, len(index) // 6)
-    parts = [index[cut:], index[:cut]]
+    chooses = torch.arange(len(index)) % ONE_IN == 0
+    parts = [
+        part[torch.randperm(len(part), generator=generator).to(part.device)]
+        for part in (index[~chooses.to(index.device)], index[chooses.to(index.device)])
+    ]
     candidates = [rows.dealt(part, CANDIDATES, generator) for part in parts]
     told = [_selected_or_dealt(rows, *pair) for pair in zip(parts, candidates, strict=True)]
     judge = fit_predictor(

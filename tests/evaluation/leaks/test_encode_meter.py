@@ -217,3 +217,16 @@ def test_wrong_input_is_refused(change, error, message):
     given = {"x": X, "y": Y, "masks": MASKS, **change}
     with pytest.raises(error, match=message):
         encode_meter(given.pop("x"), given.pop("y"), given.pop("masks"), **given)
+
+
+def test_few_of_a_label_are_in_every_part_or_refused():
+    x = normal(5, 3)[:400]
+    masks = one_hot(x, torch.arange(400) % 3)
+    y = torch.zeros(400, dtype=torch.long)
+    y[:7] = 1
+    for seed in range(5):
+        told = encode_meter(x, y, masks, folds=8, seed=seed, epochs=1, hidden=(2,), replicates=1)
+        assert math.isfinite(told.value)
+    y[0] = 0
+    with pytest.raises(ValueError, match="folds=8 needs 7 rows at least .* y has 6"):
+        encode_meter(x, y, masks, folds=8)
