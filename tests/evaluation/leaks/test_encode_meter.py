@@ -228,5 +228,5 @@ def test_few_of_a_label_are_in_every_part_or_refused():
         told = encode_meter(x, y, masks, folds=8, seed=seed, epochs=1, hidden=(2,), replicates=1)
         assert math.isfinite(told.value)
     y[0] = 0
-    with pytest.raises(ValueError, match="folds=8 needs 7 rows at least .* y has 6"):
+    with pytest.raises(ValueError, match=r"folds=8 needs 7 rows at least .* y has 6"):
         encode_meter(x, y, masks, folds=8)
