@@ -40,8 +40,9 @@ class ExplainerClassifier(ClassifierMixin, TableExplainer):
             of five penalties is fitted at once, and the one at its plateau kept
             (:func:`lexppl.evaluation.penalty_path`). The method's own if None, which for lex is
             0.02 nats times the entropy of the labels over that of a fair coin. The path is about
-            that one too, but where fewer than 730 rows are fitted on, N: about √(730 / N) times as
-            much, as chance gains grow so; not where a `model` is explained.
+            that one too, but where the labels fitted on say fewer than 730 bits (N rows times the
+            entropy of the labels over that of a fair coin): about √(730 / bits) times as much, as
+            chance gains grow so; not where a `model` is explained.
         imputer: what hidden features are replaced with: a name of
             :data:`lexppl.choices.imputers.IMPUTERS`, fitted on the training rows, or a
             module that takes standardised rows; the method's own if None.

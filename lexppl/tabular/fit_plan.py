@@ -36,10 +36,11 @@ MOST_EPOCHS = 200
 LARGEST_BATCH = 500
 BATCHES_AN_EPOCH = 3
 LEARNING_RATE = 1e-3
-NOISE_ROWS = 730
-"""Of fewer labelled rows than this the path of penalties is about a larger one, by √(730 / N): what
-a column that says nothing gains, on average over N rows, has a standard error that grows so, and
-below twice of it chance pays. Of 180 rows λ is doubled."""
+NOISE_BITS = 730
+"""Of labels that say fewer bits than this, N times those of a row (one of a real response), the
+path of penalties is about a larger one, by √(730 / bits): what a column that says nothing gains, on
+average over N rows, has a standard error that grows so, and below twice of it chance pays. Of 180
+rows of two labels as frequent as each other λ is doubled, and of 1,200 with 2 % positives."""
 SHARE_KEPT = 0.25
 """Of the entries, where a method keeps a given number and none is given."""
 
@@ -188,7 +189,7 @@ def plan_for(
         size += 1
     lasting = known.epochs * max(1, min(MOST_EPOCHS, STEPS // math.ceil(rows / size)))
     unit = finite_float("unit", unit, above=0.0) if known.takes("unit") else 1.0
-    noisy = 1.0 if regime.post_hoc else max(1.0, math.sqrt(NOISE_ROWS / rows))
+    noisy = 1.0 if regime.post_hoc else max(1.0, math.sqrt(NOISE_BITS / (rows * unit)))
     rate = LEARNING_RATE
     if learning_rate is not None:
         rate = finite_float("learning_rate", learning_rate, above=0.0)

@@ -11,7 +11,7 @@ from lexppl.evaluation import penalty_path
 from lexppl.inference.training.loop import TrainingLoop
 from lexppl.systems import lex
 from lexppl.tabular import table_fit
-from lexppl.tabular.fit_plan import NOISE_ROWS, PATH, plan_for
+from lexppl.tabular.fit_plan import NOISE_BITS, PATH, plan_for
 
 pytestmark = pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
 
@@ -31,7 +31,7 @@ def rows():
 
 
 def test_plan_in_units():
-    plan = plan_for(1000, 5, "lex", unit=0.25)
+    plan = plan_for(4000, 5, "lex", unit=0.25)
     assert (plan.penalty, plan.weight_decay, plan.unit) == (0.02 * 0.25, 1e-3 * 0.25, 0.25)
     assert plan.path == tuple(0.25 * share for share in PATH)
     typed = plan_for(1000, 5, "lex", penalty=0.02, unit=0.25)
@@ -42,12 +42,12 @@ def test_plan_in_units():
 
 def test_of_few_labelled_rows_the_path_is_about_a_larger_penalty():
     few, fewer = (plan_for(rows, 5, "lex", unit=0.25) for rows in (200, 50))
-    assert few.usual_penalty == pytest.approx(0.25 * 0.02 * (NOISE_ROWS / 200) ** 0.5)
+    assert few.usual_penalty == pytest.approx(0.25 * 0.02 * (NOISE_BITS / (0.25 * 200)) ** 0.5)
     assert fewer.usual_penalty == pytest.approx(2.0 * few.usual_penalty)
     assert few.path[PATH.index(0.02)] == pytest.approx(few.usual_penalty)
     np.testing.assert_allclose(few.path, np.multiply(few.usual_penalty / 0.02, PATH))
-    many = plan_for(NOISE_ROWS, 5, "lex", unit=0.25)
-    assert many.path == plan_for(10 * NOISE_ROWS, 5, "lex", unit=0.25).path
+    many = plan_for(4 * NOISE_BITS, 5, "lex", unit=0.25)
+    assert many.path == plan_for(40 * NOISE_BITS, 5, "lex", unit=0.25).path
     # What a model says has no noise of labels, and a penalty of one's own is as it was given.
     said = plan_for(200, 5, "lex", unit=0.25, regime=Regime.SURROGATE_POST_HOC)
     assert said.path == many.path
@@ -80,10 +80,9 @@ def test_chosen_penalty(rows):
     explainer = ExplainerClassifier(penalty="auto", replicates=2, **SHORT).fit(*rows)
     path = explainer.penalty_path_
     # Of 120 rows 96 are fitted on.
-    noisy = (NOISE_ROWS / 96) ** 0.5
-    unit = path["penalty"].iloc[0] / PATH[0] / noisy
-    assert 0.5 < unit < 0.8
-    np.testing.assert_allclose(path["penalty"], np.multiply(unit * noisy, PATH))
+    shares = path["penalty"] / PATH
+    np.testing.assert_allclose(shares, shares.iloc[0])
+    assert 0.5 < shares.iloc[0] ** 2 * 96 / NOISE_BITS < 0.8
     assert explainer.penalty_ == path["penalty"][path["chosen"]].item()
     assert explainer.result_.replicates == 2
     for model in explainer.result_.models:
@@ -136,7 +135,7 @@ def test_a_penalty_of_one_s_own_is_in_nats(rows):
 def test_responses_have_a_unit_of_one(rows):
     explainer = ExplainerRegressor(penalty="auto", **SHORT).fit(rows[0], 100.0 * rows[0][:, 0])
     path = explainer.penalty_path_["penalty"]
-    np.testing.assert_allclose(path, np.multiply((NOISE_ROWS / 96) ** 0.5, PATH))
+    np.testing.assert_allclose(path, np.multiply((NOISE_BITS / 96) ** 0.5, PATH))
 
 
 def test_a_given_model_is_counted_by_what_it_says(rows):
