@@ -22,6 +22,7 @@ from lexppl.cli.terminal.standard_error import tell
 from lexppl.cli.terminal.threads import one_thread
 from lexppl.compare import compare
 from lexppl.data import DividedTable
+from lexppl.evaluation.leaks.encode_meter import check_meter_rows
 from lexppl.inference import entropy_unit
 from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.fit_plan import FEW_ROWS
@@ -47,6 +48,8 @@ def run_compare(options: argparse.Namespace, command: Sequence[str]) -> int:
     device = device_of(options.device)
     with _output(options) as file:
         source = read_source(options, device)
+        if options.leaks:
+            check_meter_rows(source.test.y, name="the held-out target, which --leaks asks,")
         with one_thread(len(source.train_rows) < FEW_ROWS):
             table = _compared(names, options, source)
         if file is not None:

@@ -22,6 +22,7 @@ from lexppl.compare.importances.numpy_model import black_box_of
 from lexppl.compare.methods import METHODS, ComparisonContext, Importances
 from lexppl.data import Dataset
 from lexppl.evaluation import EvalX, FittedPredictor, fit_evalx, fit_predictor
+from lexppl.evaluation.leaks.encode_meter import check_meter_rows
 from lexppl.explanation import explain
 from lexppl.explanation.layout.importance_kind import mask_means
 from lexppl.inference import FitResult
@@ -117,7 +118,8 @@ def compare(
 
     Raises:
         ImportError: a named method without its library; before any fit.
-        ValueError, TypeError: unknown names, sizes outside 0 … G, data that do not fit, a model
+        ValueError, TypeError: unknown names, sizes outside 0 … G, data that do not fit or, with
+            `leaks`, have too few rows or too few of all but the commonest label, a model
             without gradients for a method that needs them; before any fit. Importances of another
             shape or not numbers, naming the method.
 
@@ -149,6 +151,8 @@ def compare(
     _check_same_groups(grouping, test_grouping)
     if y.is_floating_point() != test_y.is_floating_point():
         raise ValueError(f"y of train is {y.dtype} and of test {test_y.dtype}; one task is needed")
+    if leaks:
+        check_meter_rows(test_y, name="y of test, which leaks=True asks,")
     chosen = _sizes(sizes, entries)
     given = {} if seconds is None else dict(seconds)
     for argument, of_methods in (("options", options), ("seconds", given)):

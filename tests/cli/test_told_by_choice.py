@@ -131,3 +131,16 @@ def test_compare_has_a_column_where_it_is_asked_for(tmp_path, capsys):
     assert "encoded@1" in capsys.readouterr().out
     assert main(words) == 0
     assert "encoded" not in capsys.readouterr().out
+
+
+def test_compare_refuses_few_of_a_label_before_any_work(tmp_path, capsys):
+    table = people(250)
+    target = table.columns[-1]
+    common = table[target].mode()[0]
+    few = table[table[target] != common].head(20)
+    rest = table[table[target] == common]
+    path = str(written(pd.concat([few, rest]).sample(frac=1.0, random_state=0), tmp_path))
+    assert main(["compare", path, "--methods", "l2x", "--sizes", "1", "--leaks"]) == 1
+    told = capsys.readouterr().err
+    assert "the held-out target, which --leaks asks, has 4" in told
+    assert "fitting" not in told

@@ -26,6 +26,8 @@ LEVEL = 0.95
 """Of the interval."""
 LEAST = 0.01
 """Nats within which networks find a gap of nothing; the interval does not know of them."""
+FOLDS = 4
+ROWS_A_FOLD = 10
 ONE_IN = 6
 """Of the rows that a fold's networks learn from, so many choose the epoch."""
 CANDIDATES = 8
@@ -78,7 +80,7 @@ def encode_meter(
     masks: Tensor,
     *,
     grouping: Grouping | None = None,
-    folds: int = 4,
+    folds: int = FOLDS,
     copies: int = 2,
     replicates: int = 2,
     hidden: Sequence[int] = (100, 100),
@@ -128,7 +130,7 @@ def encode_meter(
     Raises:
         ValueError: shapes that do not fit, soft masks, NaN, labels of one kind, fewer
             rows than ten a fold; so few with another label than the commonest that some networks
-            would see none (:func:`least_rare`).
+            would see none.
         TypeError: y that holds neither labels nor responses.
 
     Source: Puli, Nguyen, Ranganath. Explanations that reveal all through the definition of
@@ -150,13 +152,7 @@ def encode_meter(
     folds, copies = int_at_least("folds", folds, 2), int_at_least("copies", copies)
     replicates = int_at_least("replicates", replicates)
     rows = MaskedRows.of(x, y, masks, grouping)
-    if len(x) < 10 * folds:
-        raise ValueError(f"folds={folds} needs {10 * folds} rows at least; x has {len(x)}")
-    if (rare := rare_rows(y)) is not None and rare < least_rare(folds):
-        raise ValueError(
-            f"folds={folds} needs {least_rare(folds)} rows at least with another label than the "
-            f"commonest; y has {rare}"
-        )
+    check_meter_rows(y, folds)
     options = {**TRAINING, **training}
     shape = (replicates, 2, rows.draws, len(x))
     told = rows.x.new_zeros((*shape, *rows.outcome), dtype=torch.float64)
@@ -218,18 +214,35 @@ def rare_rows(y: Tensor) -> int | None:
     return None if y.is_floating_point() else len(y) - int(y.bincount().max())
 
 
-def least_rare(folds: int) -> int:
-    """Rows with another label than the commonest that there must be, so that all of the networks
-    learn from some and choose their epoch by some.
+def check_meter_rows(y: Tensor, folds: int = FOLDS, name: str = "y") -> None:
+    """Refuse rows that are too few for an encode-meter, before any work.
 
     Args:
+        y: labels or responses, `(N,)`.
         folds: F ≥ 2.
+        name: what y is called.
+
+    Raises:
+        ValueError: fewer rows than ten a fold; or so few with another label than the commonest that
+            not all of the networks would learn from some and choose their epoch by some.
 
     Example:
-        >>> least_rare(2), least_rare(8)
-        (12, 7)
+        >>> check_meter_rows(torch.tensor([0] * 30 + [1] * 12), folds=2)
+        >>> check_meter_rows(torch.tensor([0] * 30 + [1] * 11), folds=2)
+        Traceback (most recent call last):
+        ...
+        ValueError: folds=2 needs 12 rows at least with another label than the commonest; y has 11
     """
-    return math.ceil(ONE_IN * folds / (folds - 1))
+    if len(y) < ROWS_A_FOLD * folds:
+        raise ValueError(
+            f"folds={folds} needs {ROWS_A_FOLD * folds} rows at least; {name} has {len(y)}"
+        )
+    rare, least = rare_rows(y), math.ceil(ONE_IN * folds / (folds - 1))
+    if rare is not None and rare < least:
+        raise ValueError(
+            f"folds={folds} needs {least} rows at least with another label than the commonest; "
+            f"{name} has {rare}"
+        )
 
 
 def _rarest_first(y: Tensor, generator: torch.Generator) -> Tensor:
