@@ -42,6 +42,7 @@ from lexppl.cli.notes.messages import (
     early_message,
     learned_messages,
     path_message,
+    rare_message,
 )
 from lexppl.cli.notes.posterior_told import is_asked, told_of_posterior, what_is_fitted
 from lexppl.cli.notes.table_notes import table_notes
@@ -185,6 +186,10 @@ def _find(
         tell("measuring what each feature gains", options.quiet)
         try:
             gains = _gains(options, plan, source, fitted)
+            rare = [] if gains is None else rare_message(gains.rare, gains.rows)
+            for note in rare:
+                warn(note)
+            notes += rare
         except KeyboardInterrupt:
             # A second Ctrl-C ends with the model alone.
             if not complete:

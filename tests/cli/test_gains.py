@@ -174,3 +174,15 @@ def test_gains_that_are_no_numbers_leave_the_rest(tmp_path, capsys, monkeypatch)
     table = pd.read_csv(tmp_path / "r" / "importance.csv", index_col="feature")
     assert table["selection_probability"].is_monotonic_decreasing and "gain" not in table
     assert "gains are not known" in (tmp_path / "r" / "report.html").read_text(encoding="utf-8")
+
+
+def test_few_of_a_label_are_warned_of(tmp_path, capsys):
+    table = people(900)
+    few = table[table.income == "low"].head(30)
+    rare = pd.concat([few, table[table.income == "high"]]).sample(frac=1.0, random_state=0)
+    _, page = ran(tmp_path / "rare", written(rare, tmp_path), *QUICK)
+    said = "held-out rows have another label than the commonest: of so few, more of what is found"
+    assert said in capsys.readouterr().err
+    assert said in page
+    _, page = ran(tmp_path / "even", written(table, tmp_path), *QUICK)
+    assert said not in page + capsys.readouterr().err

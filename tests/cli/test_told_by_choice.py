@@ -10,7 +10,6 @@ from torch import nn
 
 from lexppl.cli import main
 from lexppl.cli.judged.told_by_choice import (
-    LEAST_RARE,
     LEAST_ROWS,
     QUESTION,
     ToldByChoice,
@@ -18,6 +17,7 @@ from lexppl.cli.judged.told_by_choice import (
 )
 from lexppl.data import divided_frame
 from lexppl.evaluation import EncodeMeter
+from lexppl.evaluation.rare_labels import LEAST_RARE
 from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.fit_plan import plan_for
 from lexppl.tabular.table_fit import fit_table
@@ -134,13 +134,13 @@ def test_compare_has_a_column_where_it_is_asked_for(tmp_path, capsys):
 
 
 def test_compare_refuses_few_of_a_label_before_any_work(tmp_path, capsys):
-    table = people(250)
+    table = people(900)
     target = table.columns[-1]
     common = table[target].mode()[0]
-    few = table[table[target] != common].head(20)
+    few = table[table[target] != common].head(35)
     rest = table[table[target] == common]
     path = str(written(pd.concat([few, rest]).sample(frac=1.0, random_state=0), tmp_path))
     assert main(["compare", path, "--methods", "l2x", "--sizes", "1", "--leaks"]) == 1
     told = capsys.readouterr().err
-    assert "the held-out target, which --leaks asks, has 4" in told
+    assert "the held-out target, which --leaks asks, has 7" in told
     assert "fitting" not in told

@@ -15,6 +15,7 @@ from lexppl.data import Dataset, DividedTable
 from lexppl.evaluation.gain_tables import gain_table
 from lexppl.evaluation.gains import FeatureGains, feature_gains
 from lexppl.evaluation.learned import BaseRateGain, gain_over_base_rate
+from lexppl.evaluation.rare_labels import rare_rows
 from lexppl.evaluation.refits.fitted_predictor import FittedPredictor
 from lexppl.explanation import explain, mask_means
 from lexppl.explanation.layout.importance_kind import PROBABILITY, STATED, kind_of
@@ -41,6 +42,8 @@ class JudgedGains:
         predicted: what is predicted, in words.
         each: the gains of the rows that were judged.
         row_names: their places in the table.
+        rare: how many of the rows have another label than the commonest; None of responses, and
+            where a model is explained.
     """
 
     table: pd.DataFrame
@@ -49,6 +52,7 @@ class JudgedGains:
     predicted: str
     each: FeatureGains
     row_names: tuple[int, ...]
+    rare: int | None = None
 
     @property
     def lost(self) -> list[str]:
@@ -105,7 +109,7 @@ def judge_gains(
     masks = min(MASKS, max(LEAST_MASKS, EVALUATIONS // cost))
     gains = feature_gains(result, x, y, masks=masks, seed=seed)
     names = tuple(int(source.test_rows[place]) for place in chosen.tolist())
-    return JudgedGains(gain_table(gains, fdr), fdr, len(x), predicted, gains, names)
+    return JudgedGains(gain_table(gains, fdr), fdr, len(x), predicted, gains, names, rare_rows(y))
 
 
 def judge_learning(

@@ -11,8 +11,9 @@ from torch import Tensor
 from lexppl.choices.methods import METHODS
 from lexppl.cli.judged.gains import explained_targets
 from lexppl.data import DividedTable
-from lexppl.evaluation.leaks.encode_meter import LEAST, EncodeMeter, encode_meter, rare_rows
+from lexppl.evaluation.leaks.encode_meter import LEAST, EncodeMeter, encode_meter
 from lexppl.evaluation.learned import base_density, base_frequencies
+from lexppl.evaluation.rare_labels import LEAST_RARE, rare_rows
 from lexppl.evaluation.refits.fitted_predictor import FittedPredictor
 from lexppl.explanation import explain
 from lexppl.explanation.layout.importance_kind import PROBABILITY, kind_of, mask_means
@@ -26,9 +27,6 @@ QUESTION = "Does the choice of features itself tell the answer?"
 LEAST_ROWS, MOST_ROWS = 200, 2000
 """Held-out rows with fewer of which a choice that tells is missed more often than found, and most
 of those that are asked."""
-LEAST_RARE = 20
-"""Held-out rows with another label than the commonest, of fewer of which an honest choice may seem
-to tell: with ten of 1,000 rows it did in two tables of eight, with twenty in none."""
 FOLDS = 8
 """Fewer leave the networks of few rows too few to learn from: in four, a switch's honest masks
 seemed to tell .01 nats of 400 rows, in eight none."""

@@ -16,6 +16,7 @@ from lexppl.argument_checks import finite_float, int_at_least
 from lexppl.evaluation.leaks.difference_network import DifferenceNetwork
 from lexppl.evaluation.leaks.masked_rows import Dealt, MaskedRows
 from lexppl.evaluation.prediction import predictive
+from lexppl.evaluation.rare_labels import rare_rows
 from lexppl.evaluation.refits.fitted_predictor import fit_predictor
 from lexppl.evaluation.refits.predictor_fit import TrainingOptions
 from lexppl.inference import FitResult
@@ -199,19 +200,6 @@ def stripe_x(log_likelihood: float, meter: EncodeMeter | float, weight: float = 
     score = finite_float("log_likelihood", log_likelihood)
     value = finite_float("meter", meter.value if isinstance(meter, EncodeMeter) else meter)
     return score - weight * max(value, 0.0)
-
-
-def rare_rows(y: Tensor) -> int | None:
-    """How many rows have another label than the commonest; None of responses.
-
-    Args:
-        y: `(N,)`.
-
-    Example:
-        >>> rare_rows(torch.tensor([0, 0, 1, 2])), rare_rows(torch.tensor([0.5, 1.5]))
-        (2, None)
-    """
-    return None if y.is_floating_point() else len(y) - int(y.bincount().max())
 
 
 def check_meter_rows(y: Tensor, folds: int = FOLDS, name: str = "y") -> None:
