@@ -9,12 +9,7 @@ import torch
 from torch import nn
 
 from lexppl.cli import main
-from lexppl.cli.judged.told_by_choice import (
-    LEAST_ROWS,
-    QUESTION,
-    ToldByChoice,
-    judge_choice,
-)
+from lexppl.cli.judged.told_by_choice import LEAST_ROWS, QUESTION, ToldByChoice, judge_choice
 from lexppl.data import divided_frame
 from lexppl.evaluation import EncodeMeter
 from lexppl.evaluation.rare_labels import LEAST_RARE

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Unpack
 
+import numpy as np
 import torch
 from scipy.stats import t
 from torch import Tensor, nn
 
 from lexppl.argument_checks import finite_float, int_at_least
+from lexppl.data.stratification import stratified_parts
 from lexppl.evaluation.leaks.difference_network import DifferenceNetwork
 from lexppl.evaluation.leaks.masked_rows import Dealt, MaskedRows
 from lexppl.evaluation.prediction import predictive
@@ -157,10 +159,9 @@ def encode_meter(
     options = {**TRAINING, **training}
     shape = (replicates, 2, rows.draws, len(x))
     told = rows.x.new_zeros((*shape, *rows.outcome), dtype=torch.float64)
-    order = _rarest_first(y, torch.Generator().manual_seed(seed))
-    blocks = [order[fold::folds].to(x.device) for fold in range(folds)]
+    blocks = _parts(y, [1.0 / folds] * folds, seed)
     for fold, held in enumerate(blocks):
-        rest = order[torch.arange(len(x)) % folds != fold].to(x.device)
+        rest = torch.cat([*blocks[:fold], *blocks[fold + 1 :]])
         result = _fitted(rows, rest, copies, replicates, hidden, seed + fold, options)
         for selected in (0, 1):
             found = predictive(result, rows.packed(held, bool(selected)), masks=1).double()
@@ -233,16 +234,12 @@ def check_meter_rows(y: Tensor, folds: int = FOLDS, name: str = "y") -> None:
         )
 
 
-def _rarest_first(y: Tensor, generator: torch.Generator) -> Tensor:
-    """The rows in a random order; of labels the rarest before the others, so that every n-th row
-    has its share of each."""
-    order = torch.randperm(len(y), generator=generator)
-    if y.is_floating_point():
-        return order
-    labels = y.cpu().long()
-    count = labels.bincount()
-    rank = count.argsort(stable=True).argsort()
-    return order[rank[labels[order]].argsort(stable=True)]
+def _parts(y: Tensor, fractions: Sequence[float], seed: int) -> list[Tensor]:
+    """Places of the rows of each part, which have their share of labels that are not the
+    commonest."""
+    strata = torch.zeros(len(y)) if y.is_floating_point() else y != y.mode().values
+    divided = stratified_parts(strata.cpu().numpy().astype(np.int64), fractions, seed)
+    return [torch.from_numpy(part).to(y.device) for part in divided]
 
 
 def _fitted(
@@ -257,11 +254,8 @@ def _fitted(
     """Networks of both laws, learned from the rows at `index`, one in six of which chooses the
     epoch."""
     generator = torch.Generator().manual_seed(seed)
-    chooses = torch.arange(len(index)) % ONE_IN == 0
-    parts = [
-        part[torch.randperm(len(part), generator=generator).to(part.device)]
-        for part in (index[~chooses.to(index.device)], index[chooses.to(index.device)])
-    ]
+    shares = (1.0 - 1.0 / ONE_IN, 1.0 / ONE_IN)
+    parts = [index[part] for part in _parts(rows.y[index], shares, seed)]
     candidates = [rows.dealt(part, CANDIDATES, generator) for part in parts]
     told = [_selected_or_dealt(rows, *pair) for pair in zip(parts, candidates, strict=True)]
     judge = fit_predictor(
