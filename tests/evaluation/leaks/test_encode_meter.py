@@ -227,6 +227,11 @@ def test_few_of_a_label_are_in_every_part_or_refused():
     for seed in range(5):
         told = encode_meter(x, y, masks, folds=8, seed=seed, epochs=1, hidden=(2,), replicates=1)
         assert math.isfinite(told.value)
+    last = torch.zeros_like(y)
+    last[-12:] = 1
+    for seed in range(5):
+        told = encode_meter(x, last, masks, folds=2, seed=seed, epochs=1, hidden=(2,), replicates=1)
+        assert math.isfinite(told.value)
     y[0] = 0
     with pytest.raises(ValueError, match=r"folds=8 needs 7 rows at least .* y has 6"):
         encode_meter(x, y, masks, folds=8)
