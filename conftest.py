@@ -1,4 +1,4 @@
-"""Shared by all tests: one thread a process, an empty parameter store, tiers, unchanged fixtures."""
+"""One thread a process, an empty parameter store, the tiers, and the guard of shared fixtures."""
 
 import importlib
 import os

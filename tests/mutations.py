@@ -1,10 +1,10 @@
-"""Mutation testing of lexppl: small faults drawn by seed, and the share that the tests catch by room.
+"""Mutation testing: small faults of lexppl drawn by seed, and the share caught by room.
 
 Four commands, from the repository's root; files of results stay outside it::
 
     python tests/mutations.py draw --seed 33 --count 60 --out mutations.json
     python tests/mutations.py coverage --mutations mutations.json --out coverage.json
-    python tests/mutations.py run --mutations mutations.json --coverage coverage.json --out caught.json
+    python tests/mutations.py run --mutations mutations.json --coverage coverage.json --out out.json
     python tests/mutations.py compare before.json after.json
 
 ``draw`` lists mutations of six kinds, in turn: a comparison negated, a constant changed, a sign or
@@ -71,7 +71,11 @@ def edits(source: str) -> Iterator[Edit]:
 
     def between(left: Any, right: Any, old: str, new: str) -> tuple[int, int, str]:
         text = data[end(left) : begin(right)].decode()
-        return end(left), begin(right), re.sub(re.escape(old).replace(r"\ ", r"\s+"), new, text, count=1)
+        return (
+            end(left),
+            begin(right),
+            re.sub(re.escape(old).replace(r"\ ", r"\s+"), new, text, count=1),
+        )
 
     bodies = [
         statement
@@ -163,7 +167,7 @@ class TestsByLine:
     """A pytest plugin: which tests and fixtures execute each line, and each test's time and tier."""
 
     def __init__(self, folder: Path, files: set[str]) -> None:
-        import coverage  # noqa: PLC0415
+        import coverage
 
         self.folder, self.files = folder, files
         name = os.environ.get("PYTEST_XDIST_WORKER", "main")
@@ -232,7 +236,7 @@ def pytest_configure(config: Any) -> None:
 
 def measure(mutations: list[dict[str, Any]], options: list[str], folder: Path) -> dict[str, Any]:
     """The tests of each mutation's lines, and each test's seconds, outcome and tier."""
-    import coverage  # noqa: PLC0415
+    import coverage
 
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "files.json").write_text(json.dumps(sorted({edit["file"] for edit in mutations})))
@@ -247,7 +251,11 @@ def measure(mutations: list[dict[str, Any]], options: list[str], folder: Path) -
         for entry in map(json.loads, log.read_text().splitlines()):
             test = tests.setdefault(
                 entry["test"],
-                {"seconds": 0.0, "passed": True, **{key: entry[key] for key in ("complete", "fixtures")}},
+                {
+                    "seconds": 0.0,
+                    "passed": True,
+                    **{key: entry[key] for key in ("complete", "fixtures")},
+                },
             )
             test["seconds"] += entry["seconds"]
             test["passed"] &= entry["outcome"] == "passed"
@@ -269,7 +277,9 @@ def measure(mutations: list[dict[str, Any]], options: list[str], folder: Path) -
     return {"tests": tests, "lines": lines}
 
 
-def ordered(edit: dict[str, Any], coverage: dict[str, Any], tier: str, first: set[str]) -> list[str]:
+def ordered(
+    edit: dict[str, Any], coverage: dict[str, Any], tier: str, first: set[str]
+) -> list[str]:
     """The tests to run, file by file: known to fail, then of the mirrored folder, then short ones."""
     tests = coverage["tests"]
     names = [
@@ -291,7 +301,9 @@ def ordered(edit: dict[str, Any], coverage: dict[str, Any], tier: str, first: se
     return [name for key in sorted(files, key=rank) for name in files[key]]
 
 
-def attempt(edit: dict[str, Any], names: list[str], tests: dict[str, Any], tree: Path) -> dict[str, Any]:
+def attempt(
+    edit: dict[str, Any], names: list[str], tests: dict[str, Any], tree: Path
+) -> dict[str, Any]:
     """Whether a test fails of the mutation: the first that does, and the seconds it took."""
     chosen, predicted = [], 0.0
     for name in names:
@@ -340,19 +352,25 @@ def run(
 ) -> None:
     """Write to ``out``, mutation by mutation, which of them a test catches, and print the share."""
     done: list[dict[str, Any]] = json.loads(out.read_text()) if out.exists() else []
-    left = [edit for edit in mutations if edit["number"] not in {result["number"] for result in done}]
+    left = [
+        edit for edit in mutations if edit["number"] not in {result["number"] for result in done}
+    ]
     with tempfile.TemporaryDirectory() as place, ThreadPoolExecutor(processes) as pool:
         trees = []
         for number in range(processes):
             trees.append(Path(place) / f"{number}" / "tree")
-            shutil.copytree(ROOT, trees[-1], ignore=shutil.ignore_patterns(".git", ".venv*", ".mypy_cache"))
+            shutil.copytree(
+                ROOT, trees[-1], ignore=shutil.ignore_patterns(".git", ".venv*", ".mypy_cache")
+            )
             shared = ROOT.parent / "shared"
             if shared.exists():
                 (trees[-1].parent / "shared").symlink_to(shared)
 
         def one(edit: dict[str, Any]) -> None:
             tree = trees.pop()
-            done.append(attempt(edit, ordered(edit, coverage, tier, first), coverage["tests"], tree))
+            done.append(
+                attempt(edit, ordered(edit, coverage, tier, first), coverage["tests"], tree)
+            )
             trees.append(tree)
             out.write_text(json.dumps(sorted(done, key=lambda result: result["number"]), indent=1))
             print(row(done[-1]), flush=True)
@@ -406,7 +424,9 @@ def main() -> None:
     running = commands.add_parser("run")
     running.add_argument("--coverage", type=Path, required=True)
     running.add_argument("--tier", choices=("default", "complete"), default="complete")
-    running.add_argument("--first", type=Path, help="results of a run, whose failing tests go first")
+    running.add_argument(
+        "--first", type=Path, help="results of a run, whose failing tests go first"
+    )
     running.add_argument("--processes", type=int, default=2)
     for command in (measuring, running):
         command.add_argument("--mutations", type=Path, required=True)
@@ -428,7 +448,14 @@ def main() -> None:
         return
     results = json.loads(given.first.read_text()) if given.first else []
     first = {result["by"] for result in results if result["caught"]}
-    run(mutations, json.loads(given.coverage.read_text()), given.tier, first, given.processes, given.out)
+    run(
+        mutations,
+        json.loads(given.coverage.read_text()),
+        given.tier,
+        first,
+        given.processes,
+        given.out,
+    )
 
 
 if __name__ == "__main__":

@@ -225,7 +225,8 @@ def site(tmp_path_factory):
             folder / name,
             ignore=shutil.ignore_patterns("__pycache__", "api", "_build"),
         )
-    shutil.copy(ROOT / "CHANGELOG.md", folder)
+    for name in ("CHANGELOG.md", "CONTRIBUTING.md"):
+        shutil.copy(ROOT / name, folder)
     done = subprocess.run(
         [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", "docs", "html"],
         cwd=folder,

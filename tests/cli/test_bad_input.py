@@ -180,6 +180,7 @@ def test_size_of_a_synthetic_set(tmp_path, monkeypatch, capsys):
     assert code == 1 and "from 1 to 11" in line
 
 
+@pytest.mark.smoke
 def test_output_is_refused_before_any_work(tmp_path, monkeypatch, capsys):
     def work(*_):
         raise AssertionError("work began")

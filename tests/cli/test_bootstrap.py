@@ -37,7 +37,7 @@ def test_the_plan_is_what_was_typed(words, expected):
 @pytest.mark.parametrize("word", ["--bootstrap", "--no-bootstrap"])
 def test_the_fit_and_what_is_said_of_it(word, tmp_path, capsys):
     table, out = written(people(), tmp_path), tmp_path / "r"
-    quick = ["--epochs", "2", "--replicates", "2", "--draws", "4", "--quiet"]
+    quick = ["--epochs", "2", "--replicates", "2", "--draws", "4", "--penalty", "0.02", "--quiet"]
     assert main(["explain", str(table), "--out", str(out), *quick, word]) == 0
     weighted = word == "--bootstrap"
     saved = load(out / "explainer")

@@ -7,7 +7,7 @@ import pytest
 from lexppl.cli import main
 from tests.cli.tables import people, written
 
-QUICK = ["--epochs", "2", "--replicates", "1", "--draws", "4"]
+QUICK = ["--epochs", "2", "--replicates", "1", "--draws", "4", "--penalty", "0.02"]
 
 
 @pytest.mark.parametrize("words", [[], ["--epoch-lines"], ["--epoch-lines", "--quiet"]])

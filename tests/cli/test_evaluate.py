@@ -41,6 +41,7 @@ def test_figures(tmp_path, capsys):
     assert "--overwrite" in capsys.readouterr().err
 
 
+@pytest.mark.smoke
 def test_fixed_size_has_no_threshold(capsys):
     printed = run(capsys, "evaluate", "Syn1", *QUICK, "--k", "2")
     assert "p > ½" not in printed

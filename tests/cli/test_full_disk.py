@@ -60,6 +60,7 @@ def test_files_that_cannot_grow(most, tmp_path):
     assert [entry.name for entry in tmp_path.iterdir()] == ["people.csv"]
 
 
+@pytest.mark.smoke
 def test_too_little_room_is_refused_before_the_fit(tmp_path, monkeypatch, capsys):
     def fitted(*_, **__):
         raise AssertionError("work began")

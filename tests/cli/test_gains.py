@@ -17,6 +17,7 @@ from lexppl.evaluation import feature_gains, gain_table
 from tests.cli.tables import numbers, people, written
 
 QUICK = ["--epochs", "3", "--replicates", "2", "--draws", "5", "--quiet"]
+FIXED = [*QUICK, "--penalty", "0.02"]
 COLUMNS = ["gain", "gain_lower", "gain_upper", "p", "found"]
 
 
@@ -72,9 +73,9 @@ def test_gains_are_those_of_the_saved_explainer_on_the_held_out_rows(learned):
 
 def test_the_rate_is_the_one_typed(tmp_path, capsys):
     path = written(people(), tmp_path)
-    strict, _ = ran(tmp_path / "r", path, *QUICK, "--fdr", "0.001")
+    strict, _ = ran(tmp_path / "r", path, *FIXED, "--fdr", "0.001")
     assert "false discovery rate of 0.001" in flat(capsys)
-    loose, _ = ran(tmp_path / "r", path, *QUICK, "--fdr", "0.99")
+    loose, _ = ran(tmp_path / "r", path, *FIXED, "--fdr", "0.99")
     assert "false discovery rate of 0.99" in flat(capsys)
     assert list(strict["p"]) == list(loose["p"])
     assert loose["found"].sum() > strict["found"].sum()
@@ -90,7 +91,7 @@ def test_another_rate_is_refused(rate, tmp_path, capsys):
 def test_no_more_rows_are_judged_than_said(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("lexppl.cli.judged.gains.GAIN_ROWS", 7)
     monkeypatch.setattr("lexppl.cli.judged.gains.EVALUATIONS", 10)
-    table, _ = ran(tmp_path / "r", written(people(), tmp_path), *QUICK)
+    table, _ = ran(tmp_path / "r", written(people(), tmp_path), *FIXED)
     assert "Mean over 7 held-out rows" in flat(capsys)
     assert table["gain"].notna().all()
 
@@ -109,7 +110,7 @@ def test_of_a_black_box_the_gain_is_in_telling_what_it_says(tmp_path, capsys):
     model = LogisticRegression(C=100.0).fit(asked[["age", "noise"]].to_numpy(), asked["income"])
     joblib.dump(model, tmp_path / "m.joblib")
     path = written(asked[["age", "noise", "income"]], tmp_path)
-    words = [path, "--black-box", tmp_path / "m.joblib", "--trust-black-box", *QUICK]
+    words = [path, "--black-box", tmp_path / "m.joblib", "--trust-black-box", *FIXED]
     table, page = ran(tmp_path / "r", *words)
     assert "to predict what the black box says" in flat(capsys)
     assert "to predict what the black box says" in page
@@ -138,7 +139,7 @@ def test_the_gain_is_in_predicting_what_is_explained(words, predicted, tmp_path,
 
 
 def test_a_response_has_gains_too(tmp_path, capsys):
-    table, _ = ran(tmp_path / "r", written(numbers(), tmp_path), *QUICK)
+    table, _ = ran(tmp_path / "r", written(numbers(), tmp_path), *FIXED)
     assert table[COLUMNS].notna().all(axis=None)
     assert "to predict price;" in flat(capsys)
 
@@ -149,13 +150,13 @@ def test_interrupted_gains_leave_the_rest(tmp_path, capsys, monkeypatch):
 
     monkeypatch.setattr("lexppl.cli.explain_command.judge_gains", interrupted)
     path = written(people(), tmp_path)
-    assert main(["explain", str(path), "--out", str(tmp_path / "r"), *QUICK]) == 130
+    assert main(["explain", str(path), "--out", str(tmp_path / "r"), *FIXED]) == 130
     captured = capsys.readouterr()
     assert "the gains were interrupted" in captured.err
     assert "EVAL-X" in captured.out and "Ranked features: the probability" in captured.out
     # A second Ctrl-C ends with the model alone.
     monkeypatch.setattr("lexppl.cli.explain_command.fit_judge", interrupted)
-    assert main(["explain", str(path), "--out", str(tmp_path / "s"), *QUICK]) == 130
+    assert main(["explain", str(path), "--out", str(tmp_path / "s"), *FIXED]) == 130
     assert sorted(p.name for p in (tmp_path / "s").iterdir()) == ["encoding.json", "explainer"]
 
 
@@ -164,10 +165,8 @@ def test_gains_that_are_no_numbers_leave_the_rest(tmp_path, capsys, monkeypatch)
         raise FloatingPointError("log p(y | x̃) is NaN in 3 of 18 rows")
 
     monkeypatch.setattr("lexppl.cli.explain_command.judge_gains", fails)
-    assert (
-        main(["explain", str(written(people(), tmp_path)), "--out", str(tmp_path / "r"), *QUICK])
-        == 0
-    )
+    path = written(people(), tmp_path)
+    assert main(["explain", str(path), "--out", str(tmp_path / "r"), *FIXED]) == 0
     captured = capsys.readouterr()
     assert "gains are not known: log p(y | x̃) is NaN in 3 of 18 rows" in captured.err
     assert "Ranked features: the probability" in captured.out

@@ -23,6 +23,7 @@ def test_help_has_examples(capsys):
     assert "lexppl evaluate S3" in text
 
 
+@pytest.mark.smoke
 def test_explain_help(capsys):
     text = " ".join(shown(capsys, "explain", "--help").split())
     for told in ("report.html", "breast_cancer, wine, digits, diabetes", "RUNS THE CODE IN IT"):

@@ -65,6 +65,7 @@ def test_a_page_of_images_that_say_nothing_does_not_pass(tmp_path):
 # Images
 
 
+@pytest.mark.smoke
 def test_tiles_are_the_image_and_its_map():
     posterior = image_posterior((1, 6, 8))
     parts = image_parts(posterior, per_class=5)

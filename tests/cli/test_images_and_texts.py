@@ -284,6 +284,7 @@ def test_what_is_left_out_is_told_where_something_is():
 # Imputers
 
 
+@pytest.mark.smoke
 def test_imputers_of_images_are_scored_as_in_python(tmp_path, capsys):
     folder = folder_of_images(tmp_path / "squares")
     names = ("marginal", "gaussian-mixture", "logistic-mixture")

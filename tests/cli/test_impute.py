@@ -15,6 +15,7 @@ from tests.cli.tables import people, written
 QUICK = ["--rates", "0.3,0.7", "--draws", "10", "--quiet"]
 
 
+@pytest.mark.smoke
 def test_the_figures_are_those_of_python(capsys, tmp_path):
     out = tmp_path / "scores.json"
     words = ["--imputers", "gaussian,conditional-gaussian,marginal", "--out", str(out)]

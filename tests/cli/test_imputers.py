@@ -13,6 +13,7 @@ def rows(count=60):
     return torch.randn(count, 3, generator=torch.Generator().manual_seed(0))
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("name", IMPUTERS)
 def test_each_name_is_an_imputer_of_the_rows(name):
     x = rows()
@@ -40,7 +41,8 @@ def test_a_name_that_is_none_is_refused():
 )
 def test_the_report_says_what_hidden_features_are(name, tmp_path):
     table = written(people(), tmp_path)
-    words = ["--epochs", "2", "--replicates", "2", "--draws", "5", "--quiet", "--imputer", name]
+    words = ["--epochs", "1", "--replicates", "1", "--draws", "3", "--quiet", "--imputer", name]
+    words += ["--penalty", "0.02", "--predictor", "network"]
     assert main(["explain", str(table), "--out", str(tmp_path / "r"), *words]) == 0
     report = (tmp_path / "r" / "report.html").read_text(encoding="utf-8")
     assert IMPUTERS[name].replace("'", "&#39;") in report

@@ -10,6 +10,7 @@ from lexppl.distributions import MaskDirichlet, TopEntries
 FAILURE_RATE = 1e-6
 
 
+@pytest.mark.smoke
 def test_dirichlet_draws_follow_the_law():
     """Each share is a Beta variate; Kolmogorov–Smirnov, failing by chance in 3·10⁻⁶ of seeds."""
     alpha = torch.tensor([0.3, 1.5, 4.0]).double()

@@ -45,6 +45,7 @@ def listed(logits, sizes):
     return log_p
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("name", SIZES)
 def test_against_the_list_of_masks(name):
     law = RandomSizeSubset(LOGITS, SIZES[name])

@@ -57,6 +57,7 @@ EXPLORING = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.smoke
 @EXPLORING
 @pytest.mark.parametrize("most", [1, 3, 4])
 def test_probabilities_of_all_sequences_sum_to_one(options, most):

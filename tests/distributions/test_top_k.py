@@ -75,6 +75,7 @@ def test_mask_log_prob_at_the_largest_k() -> None:
     )
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_extreme_logits(dtype: torch.dtype) -> None:
     logits = torch.tensor([50.0, -50.0, 50.0, 0.0, 1e3, -1e3], dtype=dtype, requires_grad=True)

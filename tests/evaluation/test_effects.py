@@ -80,6 +80,7 @@ def test_only_rows_that_keep_the_feature_tell_its_direction():
     assert table[["direction", "slope"]].iloc[2].isna().all()
 
 
+@pytest.mark.smoke
 def test_against_enumeration_of_all_masks():
     model = model_of()
     result = result_of(model, labels=(0, 1, 2))

@@ -55,6 +55,7 @@ def alphas(result):
     return [guide.distribution.concentration.detach().double().numpy() for guide in result.guides]
 
 
+@pytest.mark.smoke
 def test_it_is_the_mean_over_pairs_by_hand(explained):
     first, second = at(explained, [1.0, 0.0, 0.0], 0.1, 0), at(explained, [0.0, 0.5, 0.0], 0.1, 1)
     found = explanation_divergence(first, second)

@@ -212,6 +212,7 @@ def test_noise_gains_exactly_nothing_over_the_orders_of_its_values():
     assert abs(torch.stack(found["others"]).mean()) > 1e-2
 
 
+@pytest.mark.smoke
 def test_an_entry_of_a_grouping_is_its_columns():
     x = torch.cat([X, X[:, :1] + 1.0], 1)
     model = model_of(grouping=Grouping([0, 1, 2, 1], ["a", "b", "c"]), columns=4)

@@ -70,6 +70,7 @@ def test_scores_of_the_true_conditional_are_the_closed_forms():
         assert abs(score["crps"] - 1 / math.sqrt(math.pi)) / score["crps_error"] > 5
 
 
+@pytest.mark.smoke
 def test_the_true_conditional_is_the_best():
     scores = imputation(gaussians(), rows(), rates=[0.25, 0.5, 0.75], draws=50)
     worse = scores.against("true")

@@ -60,6 +60,7 @@ def test_labels_of_noise_are_not_learned():
     assert gain_over_base_rate(learned, LABELS[:200], X[200:], LABELS[200:]).shown
 
 
+@pytest.mark.smoke
 def test_one_row_shows_nothing():
     result = fit(lex(3, classes=2, **SMALL), (X[:200], LABELS[:200]), **QUICK)
     found = gain_over_base_rate(result, LABELS[:200], X[:1], LABELS[:1])

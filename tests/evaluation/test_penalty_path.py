@@ -86,6 +86,7 @@ def test_it_is_one_fit_of_a_list(path, rows):
             assert torch.equal(mine, theirs)
 
 
+@pytest.mark.smoke
 def test_another_rule_sees_the_table(rows):
     seen = []
 

@@ -218,6 +218,7 @@ PROBABILITIES = torch.softmax(torch.randn(200, 3, generator=torch.Generator().ma
 THREE = torch.randint(3, (200,), generator=torch.Generator().manual_seed(3))
 
 
+@pytest.mark.smoke
 def test_scores_of_labels_are_those_of_scikit_learn():
     p, y = PROBABILITIES.double().numpy(), THREE.numpy()
     p = p / p.sum(1, keepdims=True)

@@ -45,6 +45,7 @@ def test_steps_by_hand():
     assert (steps.table["kept"] == 1).all()
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("imputer", [ConstantImputer(0.3), GaussianImputer()])
 @pytest.mark.parametrize("replicates", [1, 3])
 def test_it_adds_up_to_the_prediction(imputer, replicates):

@@ -51,6 +51,7 @@ def explained(**more):
     return explain(result, X, **more)
 
 
+@pytest.mark.smoke
 @pytest.mark.filterwarnings("ignore::lexppl.inference.posterior.convergence.SamplerWarning")
 @pytest.mark.parametrize("with_y", [False, True])
 def test_they_are_those_of_each_draw(with_y):

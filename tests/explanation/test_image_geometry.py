@@ -78,6 +78,7 @@ def test_a_posterior_of_images_has_them_and_their_entries(tmp_path, draws):
     drawn(plot_selection_map(again, rows=2))
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("system", [images_of, flat_images])
 def test_the_architectures_of_images_tell_their_entries(system):
     segments = np.arange(64).reshape(8, 8) // 20

@@ -66,6 +66,7 @@ class Known(nn.Module):
         return masks, (weight * joint / joint.sum(0)).sum(-1), float(weight @ joint.sum(0).log())
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("y", [LABEL_PAIR, SOFT])
 @pytest.mark.parametrize("guided", [False, True])
 def test_means_and_evidence_are_exact(y, guided):

@@ -16,6 +16,7 @@ def of_arviz(log_weights):
     return float(array_stats.psislw(-log_weights)[1])
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("count", [30, 100, 400])
 def test_it_is_that_of_arviz(count):
     random = np.random.default_rng(count)

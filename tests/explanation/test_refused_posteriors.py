@@ -38,6 +38,7 @@ def sealed(content):
     return files._with_trailer(memoryview(content))
 
 
+@pytest.mark.smoke
 def test_it_comes_back_as_it_was(path):
     again, before = load_posterior(path), posterior()
     assert type(again) is type(before)

@@ -86,6 +86,7 @@ def exact_log_likelihood(chain, draw):
     return torch.logsumexp(prior + dist.Normal(mean, 1.0).log_prob(Y), 0).numpy()
 
 
+@pytest.mark.smoke
 def test_log_likelihood_is_that_of_each_draw_with_the_masks_summed_out():
     posterior = explain(Sites(), X, Y, samples=BY_CHAIN, proposals=math.inf)
     found = group_of(posterior, "log_likelihood")["y"].values

@@ -135,6 +135,7 @@ def test_biased_ones_say_so_and_are(name, distribution):
     assert largest_z(estimator, distribution, "iwae")[1] > threshold(13)
 
 
+@pytest.mark.smoke
 def test_self_normalised_weights_tend_to_the_likelihoods_gradient():
     toy = Toy(features=3)
     _, gradient = exact_value_and_gradient(toy, math.inf, 1)

@@ -56,6 +56,7 @@ def drawn_gradients(estimator):
     return torch.stack([-mask_logit.grad[:, 0], -fill_gradient], -1)
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("estimator", [LeaveOneOut(), ScoreFunction(), REBAR(0.5)])
 def test_learned_imputation_is_scored(estimator):
     scores = z_scores(drawn_gradients(estimator), exact_gradients())

@@ -50,6 +50,7 @@ def test_leave_one_out_agrees_with_enumeration(name, masks, imputations):
     assert gradient_z < limit
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("masks", [1, 2, 3, math.inf])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_enumerate_is_exact_for_masks(name, masks):

@@ -43,6 +43,7 @@ def exact(first, second):
     return total
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize(
     ("objectives", "estimators"),
     [

@@ -41,6 +41,7 @@ def loss(model, **options):
         return objective.differentiable_loss(model, None, X, Y)
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("towards", [0.8, 0.3])
 def test_the_bonus_is_a_divergence_from_a_rate(towards):
     model = program(BernoulliSelector(MLP(3, 3, (4,), seed=0)))

@@ -113,6 +113,7 @@ def result():
     return fit(explainer(), (X, Y), replicates=2, bootstrap=3, **SHORT)
 
 
+@pytest.mark.smoke
 def test_an_explanation_has_the_means_of_both_and_their_interval(result):
     rows = X[:20]
     posterior = explain(result, rows, draws=5)

@@ -272,6 +272,7 @@ def test_what_goes_on_is_what_was_never_stopped(case, tmp_path):
     assert bits(plain)["train"].tobytes() != bits(whole)["train"].tobytes()
 
 
+@pytest.mark.smoke
 def test_its_explanations_are_the_same(tmp_path):
     with pytest.raises(KilledError):
         fitted("two stages", checkpoint=Checkpoints(tmp_path, 1), callbacks=[killed_at(4)])

@@ -157,6 +157,7 @@ def reviews(folder, name, compress):
     (folder / name).write_bytes(compress(frame.to_csv(index=False).encode()))
 
 
+@pytest.mark.smoke
 def test_reviews_of_one_file_and_of_the_original_folder(tmp_path):
     reviews(tmp_path / "imdb", "imdb_reviews.csv.xz", lzma.compress)
     train, test = imdb(tmp_path, length=2)

@@ -52,6 +52,7 @@ def law_of(name, size, **options):
     return ExchangeableMasks(weights, **options), some_sizes
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("size", [2, 3, 4, 7])
 @pytest.mark.parametrize("name", ["kernel", "uniform", "some"])
 def test_probabilities_moments_and_entropy_equal_the_enumerated_ones(name, size):

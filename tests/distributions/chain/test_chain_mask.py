@@ -46,6 +46,7 @@ def forward_pass(logits: Tensor, coupling: Tensor) -> Tensor:
     return torch.logaddexp(off, on)
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 7, 8, 9])
 def test_everything_equals_enumeration(size: int) -> None:
     logits, coupling = numbers(3, size, seed=size), numbers(3, size - 1, seed=50 + size)

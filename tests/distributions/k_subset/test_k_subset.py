@@ -76,6 +76,7 @@ def test_everything_equals_enumeration(size: int, k: int) -> None:
     assert torch.equal(distribution.enumerate_support(expand=False)[:, 0], masks)
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("k", [1, 2, 63, 69, 70])
 def test_equals_enumeration_where_the_frequencies_are_used(k: int) -> None:
     size = 70
@@ -119,6 +120,7 @@ def test_gradcheck(size: int) -> None:
         assert gradgradcheck(function, (logits,), fast_mode=size > 6), name
 
 
+@pytest.mark.smoke
 def test_k_differs_by_row() -> None:
     size = 7
     logits = logits_of(4, size)

@@ -54,6 +54,7 @@ NOISE = {"Bernoulli": stats.logistic}
 """The standard distribution of the noise; Gumbel where not listed."""
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("name", ["Bernoulli", "OrderedTopK", "TopKMask"])
 def test_hard_masks_follow_the_law(name: str) -> None:
     torch.manual_seed(1)

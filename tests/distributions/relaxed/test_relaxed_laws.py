@@ -70,6 +70,7 @@ def test_gradcheck(soften) -> None:
     assert gradcheck(lambda x, t: soften(x, 3, t), (keys, temperature))
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("soften", SOFTEN)
 def test_relaxed_subset_becomes_the_law_without_replacement(soften) -> None:
     """…and not the exact k-subset distribution with the same logits: the negative control."""
@@ -85,6 +86,7 @@ def test_relaxed_subset_becomes_the_law_without_replacement(soften) -> None:
     assert p_value(draws, masks, KSubset(logits, 3).log_prob(masks).exp()) < FAILURE_RATE
 
 
+@pytest.mark.smoke
 def test_max_concrete_becomes_the_law_with_replacement() -> None:
     torch.manual_seed(0)
     logits = keys_of(4, scale=1.0)

@@ -179,6 +179,7 @@ def test_masks_are_ranked_where_infer_gives_them():
     assert found.alarms() == {}
 
 
+@pytest.mark.smoke
 def test_the_same_seed_gives_the_same_ranks_and_global_state_stays():
     state = torch.random.get_rng_state()
     first, again = run(conjugate, simulations=20), run(conjugate, simulations=20)

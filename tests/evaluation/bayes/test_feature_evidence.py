@@ -61,6 +61,7 @@ def test_the_gain_of_an_entry_is_the_free_program_less_the_one_without():
     assert found.loc["null", "posterior"] == pytest.approx(0.6)
 
 
+@pytest.mark.smoke
 def test_a_null_entry_has_a_z_of_a_null():
     """y does not depend on x: a program that thinks so loses, and mostly not by chance."""
     z = []

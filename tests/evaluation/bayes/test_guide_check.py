@@ -46,6 +46,7 @@ def test_too_narrow_and_misplaced_guides_are_named(how):
     assert not check.trusted.any()
 
 
+@pytest.mark.smoke
 def test_the_gap_of_a_wider_guide_is_its_divergence():
     check = guide_check(fitted(Line(), Altered(width=2.0)), X, Y, draws=4000)
     assert check.trusted.all()

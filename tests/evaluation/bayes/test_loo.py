@@ -44,6 +44,7 @@ def errors_of(found):
     return weight.std(0) / weight.mean(0) / np.sqrt(len(weight))
 
 
+@pytest.mark.smoke
 def test_psis_equals_the_closed_form_within_its_error():
     found = loo(Line(), X, Y, draws(4000))
     assert not len(found.high)

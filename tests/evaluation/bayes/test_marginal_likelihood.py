@@ -30,6 +30,7 @@ def z_of(found, exact):
     return (found.log - exact) / found.error
 
 
+@pytest.mark.smoke
 def test_a_conjugate_line_by_each_way():
     samples = draws(4000)
     assert abs(z_of(log_marginal_likelihood(Line(), X, Y, samples=samples), evidence())) < 4

@@ -65,6 +65,7 @@ def test_a_table_of_drawn_masks_has_the_same_evidence():
     assert z[error > 0.01 * drawn.mean(0).clamp(min=1e-3)].abs().max() < 5.0
 
 
+@pytest.mark.smoke
 def test_enumeration_and_resampling_are_calibrated():
     assert mask_calibration(Masked(), X, simulations=1000, seed=1).alarms() == {}
     resampled = ResampledMasks(Masked(), proposals=8)

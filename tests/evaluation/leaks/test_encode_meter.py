@@ -113,6 +113,7 @@ def test_eval_x_does_not_see_what_the_meter_sees():
     assert stripe_x(eval_x[0], meters[0]) < stripe_x(eval_x[1], meters[1]) - 4.0
 
 
+@pytest.mark.smoke
 def test_the_seed_gives_the_same_and_leaves_the_global_state():
     x = normal()[:200]
     y = (x[:, 0] > 0).long()

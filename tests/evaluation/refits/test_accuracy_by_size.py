@@ -87,6 +87,7 @@ def test_each_row_keeps_its_highest():
     assert again[1] == pytest.approx(float((Y == 0).double().mean()))
 
 
+@pytest.mark.smoke
 def test_a_ranking_is_above_chance_and_its_opposite_below():
     _, found = accuracy_by_size(LABELS, RANKING, X, Y)
     _, chance = accuracy_by_size(LABELS, None, X, Y, random_ranking=True)

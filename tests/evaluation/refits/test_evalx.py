@@ -368,6 +368,7 @@ def test_parts_are_rebuilt_from_their_description():
     assert torch.equal(ScaledOutput(**scaled.config())(X), scaled(X))
 
 
+@pytest.mark.smoke
 def test_explainers_masks_can_be_judged():
     masks = BernoulliSelector(MLP(3, 3, seed=0))(X.float()).sample((4,))
     assert 0.0 <= JUDGE.scores(X, Y, masks).accuracy <= 1.0

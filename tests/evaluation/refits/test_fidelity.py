@@ -49,6 +49,7 @@ def test_the_truth_carries_all_and_the_rest_nothing():
     assert (opposite.fs_m, opposite.fu_m) == (scores.fu_m, 1.0)
 
 
+@pytest.mark.smoke
 def test_by_hand_on_four_rows():
     model = black_box(lambda rows: (rows.sum(1) > 0).astype(float))
     x = torch.tensor([[2.0, -1.0], [-2.0, 1.0], [1.0, 1.0], [-1.0, 3.0]])

@@ -14,6 +14,7 @@ X = torch.randn(40, 3, generator=GENERATOR, dtype=torch.float64)
 Y = torch.randint(2, (40,), generator=GENERATOR)
 
 
+@pytest.mark.smoke
 def test_it_scores_as_its_law_says():
     full = FittedPredictor(fit_predictor((X, Y), hidden=(4,), epochs=1, progress=False).result)
     with torch.no_grad():

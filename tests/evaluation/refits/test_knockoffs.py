@@ -79,6 +79,7 @@ def test_gaussian_knockoffs_have_the_joint_covariance_of_exchangeable_pairs():
     assert float(torch.linalg.eigvalsh(rest).min()) > -1e-9
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize(
     ("imputer", "rows"),
     [

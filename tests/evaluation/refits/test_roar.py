@@ -72,6 +72,7 @@ class Seen(nn.Module):
         return self.layer(x)
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("imputer", [None, ConstantImputer(-9.0)])
 def test_what_is_removed_is_the_rows_own_highest(imputer):
     rankings = torch.rand(2, 600, 4, generator=GENERATOR)

@@ -21,6 +21,7 @@ SECOND = torch.randint(-3, 4, (20, 6), generator=GENERATOR).float()
 X = torch.randn(400, 5, generator=GENERATOR)
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("absolute", [False, True])
 def test_scores_are_means_of_scipys_by_row(absolute):
     pairs = list(zip(FIRST.numpy(), SECOND.numpy(), strict=True))

@@ -15,6 +15,7 @@ def test_an_explanation_that_ignores_its_row_has_none():
     assert max_sensitivity(weights.expand_as, X) == 0.0
 
 
+@pytest.mark.smoke
 def test_the_largest_change_of_a_linear_explanation_is_approached_from_below():
     x = torch.ones(200, 2).double()
     # ‖δ‖₂ is largest in the corners of the box, r √2; ‖Φ(x)‖ is √2.

@@ -118,6 +118,7 @@ def test_agreement_is_one_for_chains_alike_and_small_for_others():
     assert found["f0"] > 0.96 and found["f1"] < 0.5 and np.isnan(found["f2"])
 
 
+@pytest.mark.smoke
 def test_bootstrap_ranks_by_enumeration():
     values = np.array([[0.9, 0.5, 0.1], [0.1, 0.8, 0.3], [0.2, 0.1, 0.6]])
     every = [

@@ -57,6 +57,7 @@ def test_coefficients_are_those_of_scikit_survival(ties):
     assert np.abs(other.numpy() - theirs.coef_).max() > 1e-2
 
 
+@pytest.mark.smoke
 def test_the_baseline_is_breslows():
     linear_model = pytest.importorskip("sksurv.linear_model")
     from sksurv.util import Surv

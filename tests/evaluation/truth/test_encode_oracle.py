@@ -116,6 +116,7 @@ def table(seed):
     )
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("seed", range(5))
 def test_the_enumerated_one_is_conditional_mutual_information(seed):
     """`Σ_v P(E = v) · E KL`, by four loops over a joint table."""

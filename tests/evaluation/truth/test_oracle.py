@@ -303,6 +303,7 @@ def test_more_features_tell_more() -> None:
     assert all(later > earlier for earlier, later in itertools.pairwise(values))
 
 
+@pytest.mark.smoke
 def test_best_is_the_largest_over_all_masks() -> None:
     x = standard_rows(20, seed=10)
     oracle = oracle_of("S1")

@@ -92,6 +92,7 @@ def test_a_row_that_is_all_relevant_has_no_false_positives() -> None:
     assert selection_scores(torch.tensor([[1, 0]]), truth).fpr == 0
 
 
+@pytest.mark.smoke
 def test_counts_are_exact_in_number() -> None:
     generator = torch.Generator().manual_seed(0)
     masks = torch.rand(40, 5000, 11, generator=generator) < 0.3

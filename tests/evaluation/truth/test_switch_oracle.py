@@ -55,6 +55,7 @@ def test_it_is_the_double_integral_over_the_switch_and_the_log_odds():
         assert float(ORACLE.probability(x, mask)[0]) == pytest.approx(total, abs=1e-5)
 
 
+@pytest.mark.smoke
 def test_redrawn_rows_keep_what_is_kept_and_average_to_the_oracles():
     kept, x = masks()[:20], DATA.x[:20]
     with drawing(0):

@@ -47,6 +47,7 @@ def test_a_saved_explainer_explains_the_same(tmp_path):
     assert_same(written(tmp_path, x), written(tmp_path, x, "saved", result=saved))
 
 
+@pytest.mark.smoke
 def test_without_draws_all_rows_are_explained_as_at_once(tmp_path):
     x = rows()[0]
     found = written(tmp_path, draws=None)

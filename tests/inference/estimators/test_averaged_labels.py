@@ -144,6 +144,7 @@ def test_the_signal_is_that_of_every_label(selector, likelihood, imputations, sa
     assert float(expected.abs().max()) > 1e-3
 
 
+@pytest.mark.smoke
 def test_a_label_that_is_certain_is_as_if_it_were_observed():
     class Certain(nn.Module):
         """Sure of label 2 where nothing is hidden."""

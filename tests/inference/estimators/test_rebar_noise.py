@@ -1,5 +1,6 @@
 """REBAR goes back to earlier random numbers within a step, and never leaves the next step there."""
 
+import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -29,6 +30,7 @@ def drawn_by_a_step(program, x, y):
     return drawn.numbers
 
 
+@pytest.mark.smoke
 def test_two_steps_share_no_random_numbers():
     x = torch.randn(8, 3, generator=torch.Generator().manual_seed(0))
     y = (x[:, 0] > 0).long()

@@ -112,6 +112,7 @@ def test_replicates_and_functions_that_build_models():
         assert places[0].shape == (2,) and not torch.equal(*places)
 
 
+@pytest.mark.smoke
 def test_a_factory_with_priors():
     build = partial(lex, 3, classes=2, k=1, hidden=(), predictor_hidden=())
     system = build(imputer=ConstantImputer(), prior=dist.Normal(0.0, 1.0))

@@ -46,6 +46,7 @@ def result():
     return fit(explainer(), (X, Y), replicates=3, row_weights="dirichlet", **SHORT)
 
 
+@pytest.mark.smoke
 def test_each_draw_is_one_of_the_fits(result):
     """The masks' means and the label's probabilities of a draw are those of its fit, to the bit."""
     drawn = result.as_draws()

@@ -255,6 +255,7 @@ def test_a_factory_with_priors_by_nuts(tmp_path):
     assert np.array_equal(mine.values, group_of(posterior, "prior")["mask"].values)
 
 
+@pytest.mark.smoke
 def test_some_of_the_chains():
     result = sampled(Weighted(), inference=QUICK)
     one = result.subset([1])

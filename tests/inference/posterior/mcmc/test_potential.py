@@ -50,6 +50,7 @@ def test_it_is_pyros_own_where_that_works(scaled):
             assert float(ours(place)) == pytest.approx(float(theirs(place)), rel=1e-9)
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("subset", [True, False])
 def test_it_is_the_sum_by_hand(subset):
     """With a scale, at u = log of it, the density of u has the factor exp(u)."""

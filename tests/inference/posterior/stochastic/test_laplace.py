@@ -67,6 +67,7 @@ def test_a_mask_that_is_not_drawn_is_no_sum():
     assert np.all(np.abs(z) < MOST_Z) and found.sampler.note is None
 
 
+@pytest.mark.smoke
 def test_its_correlations_are_there_too():
     _, samples = run(Laplace(samples=2000, climb=50))
     x = ROWS[0].double()

@@ -68,6 +68,7 @@ def test_it_is_pyro_s_own_potential_with_its_transforms():
     assert target.exact and target.dimensions == 1 + 2 + 2
 
 
+@pytest.mark.smoke
 def test_masks_are_summed_over_exactly():
     x, y = mask_rows(rows=30)
     target = of(SharedMask(), (x, y))

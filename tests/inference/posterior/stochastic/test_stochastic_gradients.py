@@ -78,6 +78,7 @@ def test_a_seed_gives_the_same_bits_and_the_global_state_stays(sampler):
         assert values.shape == (2, 2) and np.isfinite(values).all()
 
 
+@pytest.mark.smoke
 def test_a_bound_is_said_to_be_one():
     few = SGHMC(samples=2, chains=2, thin=2, warmup=2, climb=2, objective=NestedIWAE(masks=3))
     found = few.run(SharedMask(), mask_rows(rows=40), seed=0, progress=False)
