@@ -164,7 +164,7 @@ def draw(root: Path, seed: int, count: int) -> list[dict[str, Any]]:
 
 
 class TestsByLine:
-    """A pytest plugin: which tests and fixtures execute each line, and each test's time and tier."""
+    """A pytest plugin: the tests and fixtures that execute each line, each test's time and tier."""
 
     def __init__(self, folder: Path, files: set[str]) -> None:
         import coverage
@@ -280,7 +280,7 @@ def measure(mutations: list[dict[str, Any]], options: list[str], folder: Path) -
 def ordered(
     edit: dict[str, Any], coverage: dict[str, Any], tier: str, first: set[str]
 ) -> list[str]:
-    """The tests to run, file by file: known to fail, then of the mirrored folder, then short ones."""
+    """The tests to run by file: known to fail, then of the mirrored folder, then short ones."""
     tests = coverage["tests"]
     names = [
         name
@@ -321,8 +321,8 @@ def attempt(
     start = time.monotonic()
     try:
         run = subprocess.run(
-            [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-m", "", "-p", "no:cacheprovider",
-             "-p", "no:randomly", "--tb=line", "@names.txt"],
+            [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-m", "", "--tb=line",
+             "-p", "no:cacheprovider", "-p", "no:randomly", "@names.txt"],
             cwd=tree, env={**os.environ, "PYTHONPATH": str(tree), "OMP_NUM_THREADS": "1"},
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             timeout=SECONDS, check=False,
