@@ -10,6 +10,7 @@ from tests.cli.tables import people, written
 QUICK = ["--epochs", "2", "--replicates", "1", "--draws", "4", "--penalty", "0.02"]
 
 
+@pytest.mark.complete(but=2)
 @pytest.mark.parametrize("words", [[], ["--epoch-lines"], ["--epoch-lines", "--quiet"]])
 def test_lines_are_there_where_they_are_asked_for(tmp_path, capsys, words):
     path = written(people(), tmp_path)

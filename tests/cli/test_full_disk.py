@@ -42,6 +42,7 @@ def told_once(done: subprocess.CompletedProcess[str]) -> str:
     return line
 
 
+@pytest.mark.complete
 @pytest.mark.skipif(os.name != "posix", reason="file sizes are limited as POSIX does")
 @pytest.mark.parametrize(
     "most",
@@ -108,6 +109,7 @@ def small_disk(tmp_path):
     subprocess.run(["umount", str(place)], check=True)
 
 
+@pytest.mark.complete
 @pytest.mark.parametrize("left", [10_000, 250_000, 350_000])
 def test_a_small_disk(left, small_disk: Path, tmp_path):
     """Refused before the fit, full with the model, full with what follows from it."""

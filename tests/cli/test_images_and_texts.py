@@ -184,6 +184,7 @@ def test_reports_pass_axe(run, request, tmp_path, width, scheme):
 # Of every kind
 
 
+@pytest.mark.complete(but=1)
 @pytest.mark.parametrize("method", ["real_x", "l2x", "invase", "fastshap", "senn", "q_fit"])
 def test_methods_explain_images(method, tmp_path, capsys):
     folder = folder_of_images(tmp_path / "squares", 12)
@@ -193,6 +194,7 @@ def test_methods_explain_images(method, tmp_path, capsys):
     assert (tmp_path / "out" / "report.html").is_file()
 
 
+@pytest.mark.complete(but=1)
 @pytest.mark.parametrize(
     "options",
     [
@@ -214,6 +216,7 @@ def test_options_of_texts(options, tmp_path):
         assert len(Vocabulary.load(tmp_path / "out" / "vocabulary.json").words) == 8
 
 
+@pytest.mark.complete
 def test_a_set_by_name_is_read_and_cut_to_the_rows_that_are_asked_for(tmp_path, capsys):
     write_mnist(tmp_path / "data", train=60, test=30)
     before = sorted((tmp_path / "data").rglob("*"))

@@ -36,6 +36,7 @@ def test_a_name_that_is_none_is_refused():
         imputer_of("mice", rows(), seed=0)
 
 
+@pytest.mark.complete(but=1)
 @pytest.mark.parametrize(
     "name", ["gaussian-mixture", "mixture-means", "mixture-data", "kmeans-data"]
 )

@@ -51,6 +51,7 @@ def test_fit_that_has_begun_is_written(tmp_path, monkeypatch, capsys):
     assert page.count("data:image/") == 4 * 2 + 4
 
 
+@pytest.mark.complete
 def test_interrupted_judge_keeps_the_explainer(tmp_path, monkeypatch, capsys):
     # Nine epochs are of the path of penalties, nine the explainer's, three its predictor's of all
     # rows, six the predictor's that sees everything.
@@ -105,6 +106,7 @@ def test_a_first_epoch_that_is_cut_short_is_written(tmp_path, monkeypatch, capsy
     assert (out / "report.html").exists()
 
 
+@pytest.mark.complete(but=2)
 @pytest.mark.parametrize(
     ("file", "name"),
     [
@@ -145,6 +147,7 @@ def test_a_failure_after_the_fit_leaves_the_model(tmp_path, monkeypatch, capsys)
     loads(out)
 
 
+@pytest.mark.complete
 def test_an_interrupted_choice_of_the_penalty_is_made_on_few_rows(tmp_path, monkeypatch, capsys):
     interrupt(monkeypatch, 1, sys.modules["lexppl.evaluation.penalty_path"], "_judged")
     out = tmp_path / "results"
@@ -154,6 +157,7 @@ def test_an_interrupted_choice_of_the_penalty_is_made_on_few_rows(tmp_path, monk
     assert loads(out).interrupted
 
 
+@pytest.mark.complete(but=1)
 @pytest.mark.parametrize(("name", "at"), [("_validate", 11), ("_first_step", 3)])
 def test_of_an_interrupted_fit_at_the_chosen_penalty_the_path_s_is_kept(
     name, at, tmp_path, monkeypatch, capsys
@@ -235,6 +239,7 @@ def wait_for(words: str, process: subprocess.Popen[str]) -> None:
         seen += read
 
 
+@pytest.mark.complete
 @posix
 @pytest.mark.parametrize(
     ("words", "number"),
@@ -259,6 +264,7 @@ def test_a_real_signal(words, number, tmp_path):
     assert [entry.name for entry in tmp_path.iterdir() if "partial" in entry.name] == []
 
 
+@pytest.mark.complete
 @posix
 def test_two_real_signals_leave_the_model(tmp_path):
     path = written(people(), tmp_path)
@@ -275,6 +281,7 @@ def test_two_real_signals_leave_the_model(tmp_path):
     assert not loads(out).interrupted
 
 
+@pytest.mark.complete
 @posix
 def test_a_real_signal_while_the_table_is_read(tmp_path):
     """From a pipe that gives a first line and then nothing, until the program is interrupted."""

@@ -25,6 +25,7 @@ def columns(rows, seed=0):
     return {name: draws.normal(size=rows) for name in ("a", "b", "c")}, draws
 
 
+@pytest.mark.complete
 @pytest.mark.parametrize("rows", [12, 300])
 def test_labels_that_nothing_tells_are_not_explained(tmp_path, capsys, rows):
     x, draws = columns(rows)
@@ -34,6 +35,7 @@ def test_labels_that_nothing_tells_are_not_explained(tmp_path, capsys, rows):
     assert "what it says of the features says nothing" in told
 
 
+@pytest.mark.complete
 @pytest.mark.parametrize(("rows", "epochs"), [(400, 2), (600, 5)])
 def test_masks_that_have_not_settled_are_told(tmp_path, capsys, rows, epochs):
     x, _ = columns(rows)
@@ -42,6 +44,7 @@ def test_masks_that_have_not_settled_are_told(tmp_path, capsys, rows, epochs):
     assert re.search(r"masks have not settled: (9\d|100)%", told)
 
 
+@pytest.mark.complete
 def test_one_mask_for_all_rows_is_no_alarm_where_it_is_right(tmp_path, capsys):
     """A response that two columns of three make, everywhere."""
     x, draws = columns(600)

@@ -19,6 +19,7 @@ QUICK = ["--epochs", "2", "--quiet"]
 EXPLAIN = [*QUICK, "--replicates", "2", "--draws", "5"]
 
 
+@pytest.mark.complete(but=2)
 @pytest.mark.parametrize("name", METHODS)
 def test_each_method_explains_and_is_written(name, tmp_path, capsys):
     size = ["--k", "2"] if METHODS[name].needs("k") else []
@@ -31,6 +32,7 @@ def test_each_method_explains_and_is_written(name, tmp_path, capsys):
     assert load(tmp_path / "r" / "explainer").replicates == 2
 
 
+@pytest.mark.complete
 def test_a_method_that_explains_a_model_takes_a_black_box(tmp_path, capsys):
     data = load_wine(as_frame=True)
     joblib.dump(
@@ -98,6 +100,7 @@ def test_methods_side_by_side_are_judged_by_the_truth_where_there_is_one(capsys)
     assert "tpr@2" in capsys.readouterr().out
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -118,6 +121,7 @@ def test_a_comparison_that_cannot_be_made_is_one_line(words, message, tmp_path, 
     assert not (tmp_path / "f.json").exists()
 
 
+@pytest.mark.complete(but=1)
 @pytest.mark.parametrize(
     ("method", "told", "never"),
     [
@@ -141,6 +145,7 @@ def test_the_report_says_what_the_importances_are(method, told, never, tmp_path,
     assert never not in shown
 
 
+@pytest.mark.complete
 def test_a_method_of_a_given_number_keeps_a_quarter_if_none_is_given(tmp_path, capsys):
     words = ["explain", "wine", "--method", "l2x", "--out", str(tmp_path / "r"), *EXPLAIN]
     assert main(words) == 0

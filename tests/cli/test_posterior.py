@@ -61,6 +61,7 @@ def test_chains_are_chains_in_all_that_is_written(table, capsys):
     assert result.sampler.name == "NUTS" and result.rows == (48, 0)
 
 
+@pytest.mark.complete
 @pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
 def test_modes_from_several_starts_are_called_no_posterior(table, capsys):
     assert explained(table, "--inference", "ensemble") == 0
@@ -70,6 +71,7 @@ def test_modes_from_several_starts_are_called_no_posterior(table, capsys):
     assert "It is no posterior" in page and "of its posterior" not in page
 
 
+@pytest.mark.complete
 @pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
 def test_a_guide_that_still_moves_is_told(table, capsys):
     assert explained(table, "--guide", "normal", "--epochs", "2") == 0
@@ -111,6 +113,7 @@ def test_every_name_has_what_it_names():
     assert all("prior" in METHODS[name].parameters for name in WITH_PRIOR)
 
 
+@pytest.mark.complete
 def test_a_posterior_without_a_penalty_is_none_of_gibbs(table):
     assert explained(table, "--inference", "nuts", "--penalty", "0") == 0
     assert "a Gibbs posterior" not in (table.parent / "out" / "report.html").read_text()

@@ -73,6 +73,7 @@ def no_report(monkeypatch):
     monkeypatch.setattr("lexppl.cli.explain_command._look_closer", lambda *_: (CloserLook(), True))
 
 
+@pytest.mark.complete
 @pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
 @pytest.mark.parametrize("frame", [people(), numbers()], ids=["classes", "numbers"])
 def test_plain_arviz_reads_and_compares_two_explainers(tmp_path, no_report, frame):

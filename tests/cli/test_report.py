@@ -71,6 +71,7 @@ def test_it_passes_axe(results, tmp_path, width, scheme):
     assert found["reach"] <= width
 
 
+@pytest.mark.complete
 def test_classes_pass_axe_too(of_classes, tmp_path):
     assert checked(of_classes / "report.html", tmp_path, 400, DARK)["violations"] == []
 
@@ -153,6 +154,7 @@ def test_rows_that_are_asked_for_add_up(results, capsys):
         assert f"Observed: {observed}. Asked for{part}" in page
 
 
+@pytest.mark.complete
 def test_three_rows_are_shown_where_none_is_asked_for(of_classes):
     page = page_of(of_classes)
     for why in ("Predicted best", "In the middle", "Predicted worst"):
@@ -182,6 +184,7 @@ def test_the_posterior_has_values_and_gains_of_its_rows(results):
         assert float(mean.sel(feature=feature)) == pytest.approx(table["gain"][feature], rel=2e-3)
 
 
+@pytest.mark.complete
 def test_a_response_is_told_in_its_own_units(tmp_path, capsys):
     out = ran(numbers(200), tmp_path, *LEARNED, "--row", "7")
     page = page_of(out)
@@ -195,6 +198,7 @@ def test_a_response_is_told_in_its_own_units(tmp_path, capsys):
     assert abs(last - price) < 150.0
 
 
+@pytest.mark.complete
 def test_rare_classes_have_their_average_precision_and_base_rate(tmp_path, capsys):
     frame = people(300)
     frame["income"] = np.where(np.arange(300) % 10 == 0, "rare", "usual")
@@ -214,6 +218,7 @@ def test_rows_that_are_not_there_are_refused_before_the_fit(row, code, tmp_path,
     assert not (tmp_path / "r").exists()
 
 
+@pytest.mark.complete
 def test_masks_that_do_not_select_have_no_steps_and_that_is_said(tmp_path, capsys):
     out = tmp_path / "r"
     words = ["explain", "wine", "--method", "xtab", "--out", str(out), *QUICK[:-2], "--row", "3"]
@@ -236,6 +241,7 @@ def test_an_interruption_of_the_closer_look_leaves_the_rest(tmp_path, capsys, mo
     assert not (tmp_path / "r" / "directions.csv").exists()
 
 
+@pytest.mark.complete
 def test_directions_that_are_no_numbers_leave_the_rows(tmp_path, capsys, monkeypatch):
     def fails(*_, **__):
         raise FloatingPointError("the log-odds of some rows are NaN or infinite")
@@ -247,6 +253,7 @@ def test_directions_that_are_no_numbers_leave_the_rows(tmp_path, capsys, monkeyp
     assert "direction (" not in page_of(out)
 
 
+@pytest.mark.complete
 def test_directions_cost_no_more_than_said(tmp_path, monkeypatch):
     monkeypatch.setattr("lexppl.cli.judged.closer_look.EVALUATIONS", 2 * 8 * 5 * 7)
     monkeypatch.setattr("lexppl.cli.judged.closer_look.LEAST_ROWS", 3)

@@ -35,6 +35,7 @@ def contents(out):
     return found
 
 
+@pytest.mark.complete
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes as POSIX has them")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.usefixtures("always")
@@ -71,6 +72,7 @@ def test_after_kills_the_report_is_that_of_a_run_that_was_never_killed(tmp_path,
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")
 
 
+@pytest.mark.complete
 @pytest.mark.usefixtures("always")
 def test_after_ctrl_c_the_same_command_goes_on(tmp_path, monkeypatch, capsys):
     path = str(written(people(), tmp_path))

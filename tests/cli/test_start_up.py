@@ -106,6 +106,7 @@ def test_refusals_load_nothing_heavy(folder):
         assert not set(HEAVY) & set(loaded), words
 
 
+@pytest.mark.complete
 def test_what_is_not_refused_as_it_was_typed_is_carried_out(folder):
     """Whether a device is there only torch can say: what is loaded by then is noticed."""
     ((code, loaded),) = ran(folder, [["explain", "wine", *OUT, "--device", "cuda:99"]])

@@ -105,6 +105,7 @@ def test_methods_and_commands_without_a_form_for_missing_values_say_so(tmp_path,
     assert not out.exists()
 
 
+@pytest.mark.complete
 def test_trees_read_what_is_missing_as_such(tmp_path):
     draw = np.random.default_rng(0)
     frame = pd.DataFrame({"a": draw.normal(size=120), "b": draw.normal(size=120)})
@@ -118,6 +119,7 @@ def test_trees_read_what_is_missing_as_such(tmp_path):
     assert set(ranked.index) == {"a", "a is missing", "b"}
 
 
+@pytest.mark.complete
 def test_dropped_and_kept_columns(tmp_path, capsys):
     path = tmp_path / "t.csv"
     written(path)
@@ -132,6 +134,7 @@ def test_dropped_and_kept_columns(tmp_path, capsys):
     assert "2 features" in capsys.readouterr().out
 
 
+@pytest.mark.complete
 def test_a_black_box_that_says_one_thing_is_told(tmp_path, capsys):
     import joblib
     from sklearn.dummy import DummyClassifier
@@ -163,6 +166,7 @@ def test_arguments_are_told_as_they_are_typed(message, typed):
     assert one_line(ValueError(message)) == typed
 
 
+@pytest.mark.smoke
 def test_all_mends_at_once_are_words_to_type():
     problems = [
         Problem("a", {"drop": ["a, b"], "hide_missing": True}),

@@ -91,6 +91,7 @@ def asked(table, network=None):
     return judge_choice(result, table, plan, outputs=None, full=None, seed=0)
 
 
+@pytest.mark.complete
 def test_a_choice_by_the_answer_is_told_and_one_by_lot_is_not(table):
     cheat, honest = asked(table, ByTheAnswer()), asked(table)
     assert cheat.rows == honest.rows == 300
@@ -107,6 +108,7 @@ def test_it_is_not_asked_after_a_stop(table):
     assert told.answer() is None
 
 
+@pytest.mark.complete
 @pytest.mark.parametrize(("rows", "make"), [(300, people), (1000, numbers)])
 def test_it_stands_in_the_terminal_and_on_the_page(tmp_path, capsys, rows, make):
     table, out = written(make(rows), tmp_path), tmp_path / "r"

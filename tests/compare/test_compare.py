@@ -176,6 +176,7 @@ def test_ties_are_broken_by_lot():
     assert each.tolist() == [[0, 0, 0], [1, 0, 0], [1, 1, 1]]
 
 
+@pytest.mark.smoke
 def test_refused_before_any_fit(monkeypatch):
     def fitted(*_, **__):
         raise AssertionError("fitted before the check")

@@ -140,6 +140,7 @@ def test_split_divides_the_rows_and_the_classes() -> None:
         assert abs(len(part) - fraction * len(data)) < 2
 
 
+@pytest.mark.smoke
 def test_split_keeps_rows_and_labels_together() -> None:
     data = load("wine")
     where = {tuple(row): int(label) for row, label in zip(data.x.tolist(), data.y, strict=True)}

@@ -64,6 +64,7 @@ def table(dates):
     return pd.DataFrame({"when": dates, "y": draw.integers(0, 2, len(dates))})
 
 
+@pytest.mark.smoke
 def test_a_column_becomes_a_trend_and_what_recurs_in_one_entry():
     days = pd.date_range("2024-01-01", periods=400, freq="31h")
     data = dataset_from_frame(table(days.astype(str)), "y", dtype=torch.float64)

@@ -30,6 +30,7 @@ def rows_of(part, frame):
     return frame.iloc[part.tolist()]
 
 
+@pytest.mark.smoke
 def test_statistics_are_those_of_the_rows_to_fit_on():
     frame = people()
     parts = divided_frame(frame, **SHARES, dtype=torch.float64)

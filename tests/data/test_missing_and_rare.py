@@ -130,6 +130,7 @@ def test_columns_of_rare_levels_alone_are_refused_and_many_levels_are_accepted()
         dataset_from_frame(towns(), "y", rare=0)
 
 
+@pytest.mark.smoke
 def test_a_black_box_sees_the_table_as_it_was():
     frame = towns().assign(id=[f"n{i}" for i in range(200)])
     frame.loc[5, "x"] = None

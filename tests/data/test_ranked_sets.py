@@ -25,6 +25,7 @@ def log_g(name, x, truth):
     }[name]
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("name", ranked_names())
 def test_labels_have_the_stated_probability(name):
     data = ranked_set(name, rows=ROWS, seed=1, dtype=torch.float64)

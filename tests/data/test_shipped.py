@@ -33,6 +33,7 @@ def test_shapes_and_standardisation(name: str, rows: int, groups: int, classes: 
     assert load(name).x.dtype == torch.float32
 
 
+@pytest.mark.smoke
 def test_values_are_those_of_scikit_learn() -> None:
     bunch = datasets.load_breast_cancer()
     data = load("breast_cancer", dtype=torch.float64)

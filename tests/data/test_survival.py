@@ -59,6 +59,7 @@ def test_names_and_arguments_that_do_not_go():
         Dataset(torch.ones(3, 1), torch.ones(3, 4), ("a",), (0,), ("a",), "t", is_part=True)
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("shape", [1.0, 2.0])
 def test_simulated_times_follow_their_hazard(shape):
     """exp(−H(T)) is uniform: its first two moments, and those under another shape."""

@@ -101,6 +101,7 @@ def label_z(name: str, other: str | None = None) -> float:
 BOUND = norm.isf(1e-5 / 18 / 2)
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("name", synthetic_names()[:6])
 def test_labels_follow_the_law(name: str) -> None:
     assert label_z(name) < BOUND

@@ -353,6 +353,7 @@ def test_new_rows_are_encoded_by_the_old_statistics(people: Path) -> None:
     assert data.encoding.encode(new, torch.float64).dtype == torch.float64
 
 
+@pytest.mark.smoke
 def test_a_test_file_is_read_by_the_training_encoding(people: Path, tmp_path: Path) -> None:
     train = read_table(people, "income")
     file = written(tmp_path, "income,age,job,member\nlow,35,smith,True\n", "test.csv")

@@ -24,6 +24,7 @@ def test_the_rows_have_the_law_that_is_told():
     assert abs(z) < 5
 
 
+@pytest.mark.smoke
 def test_the_log_odds_are_those_of_the_rows_pair():
     law = ThreeWaySwitch(slope=3.0)
     x = torch.randn(200, 12, generator=torch.Generator().manual_seed(0), dtype=torch.float64)

@@ -138,6 +138,7 @@ def learned_from(y, fold):
     return result.model.predictor.predictors, block
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("fold", [0, 1])
 def test_a_predictor_learns_nothing_from_the_fold_it_judges(fold):
     before, block = learned_from(RESPONSE, fold)

@@ -198,6 +198,7 @@ class OwnExplainer(PyroModule):
             return pyro.sample("y", dist.Bernoulli(logits=logits), obs=y)
 
 
+@pytest.mark.smoke
 def test_a_program_of_ones_own_with_a_constrained_parameter():
     x, y = rows()
     result = quick(OwnExplainer, (x, y.float()), epochs=5)

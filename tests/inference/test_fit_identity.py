@@ -66,6 +66,7 @@ PAIRS = {
 }
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("told", PAIRS)
 def test_what_is_another_is_told(told):
     make, one, other = PAIRS[told]

@@ -85,6 +85,7 @@ def test_the_last_batch_may_be_as_small_as_the_groups():
     assert len(result.history) == 2
 
 
+@pytest.mark.smoke
 def test_gradients_of_a_fit_are_those_of_all_rows():
     """One epoch of plain gradient descent by batches, averaged over all ways to make them."""
     model = Grouped(2)

@@ -78,6 +78,7 @@ class Rounded(TorchDispatchMode):
         return made
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize(
     "layer, x",
     [

@@ -147,6 +147,7 @@ def test_a_factory_with_priors_is_fitted(objective):
     assert explain(result, X[:5], draws=3)["prior"]["mask"].shape == (1, 3, 5, 2)
 
 
+@pytest.mark.smoke
 def test_the_bound_is_that_of_weights_outside():
     """The same program with its weight sampled by hand at its head."""
 

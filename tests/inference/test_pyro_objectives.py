@@ -232,6 +232,7 @@ def test_enumeration_that_nothing_reads_is_refused():
         fit(AtTheMean, (X, Y), objective=NestedIWAE(2), epochs=1, progress=False)
 
 
+@pytest.mark.smoke
 def test_an_automatic_guide_under_trace_elbo():
     """A weight with a prior, the masks enumerated."""
 

@@ -107,6 +107,7 @@ def test_batches_are_a_partition_of_each_replicates_rows():
     assert [v - 100 for v in seen[1]] != seen[0]
 
 
+@pytest.mark.smoke
 def test_k_may_differ_between_replicates():
     objective = NestedIWAE(2, estimator=LeaveOneOut())
     sizes = {"hidden": (8,), "predictor_hidden": (8,)}

@@ -262,6 +262,7 @@ def differ(one, other):
     return any(not torch.allclose(a, b, atol=1e-5) for a, b in pairs)
 
 
+@pytest.mark.smoke
 def test_a_fit_with_whole_weights_is_one_of_repeated_rows():
     """All rows in a batch and the exact objective, weight decay and clipping among it."""
     options = {

@@ -85,6 +85,7 @@ def fitted(models, epochs=(), **options):
     return result, torch.stack(seen.slopes).reshape(len(seen.slopes), -1, 2)
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("how", HOW)
 def test_a_step_that_is_not_finite_moves_nothing_and_is_counted(how):
     result, slopes = fitted(partial(Line, how=how), epochs=[2, 4])

@@ -167,6 +167,7 @@ def test_labels_of_one_class_leave_a_posterior_its_prior():
         fit(UnmaskedPredictor(predictor), same, objective=NestedIWAE(1), progress=False)
 
 
+@pytest.mark.smoke
 def test_a_stage_has_its_share_of_the_fits_epochs():
     model = program()
     stages = [Stage([LossTerm(model, NestedIWAE(1))], share=share) for share in (1.0, 0.5, 0.01)]

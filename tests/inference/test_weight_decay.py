@@ -102,6 +102,7 @@ def spared_of(model, guide=None, **options):
     return kept, decayed, messages, result
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("replicates", [1, 2])
 def test_constrained_ones_and_those_with_a_prior(replicates):
     kept, decayed, messages, _ = spared_of(Held, replicates=replicates)

@@ -63,6 +63,7 @@ def test_a_normal_predictor_gives_its_mean():
     torch.testing.assert_close(box.targets(ROWS), network(ROWS).squeeze(1).detach())
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize(
     ("outputs", "output", "expected"),
     [

@@ -79,6 +79,7 @@ def test_a_learned_coupling_moves_is_kept_and_is_one_for_each_replicate(tmp_path
     assert bool((explain(several, series()[0][:3], draws=5)["prior"]["mask"] >= 0).all())
 
 
+@pytest.mark.smoke
 def test_its_bound_by_enumeration_is_the_bound_of_the_listed_masks():
     program = model(coupling=0.7).double()
     x, y = (values[:5] for values in series())

@@ -316,6 +316,7 @@ def test_labels_beyond_the_ordered_ones_are_refused(wrong):
         OrdinalLikelihood(3).check_responses(torch.full((80, 4), 0.25))
 
 
+@pytest.mark.smoke
 def test_a_black_boxs_probabilities_of_ordered_labels():
     model = lex(3, classes=3, likelihood=OrdinalLikelihood(3), hidden=(4,), predictor_hidden=(4,))
     shares = torch.nn.functional.one_hot(LABELS, 3).float() * 0.7 + 0.1

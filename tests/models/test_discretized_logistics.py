@@ -99,6 +99,7 @@ def test_conditionals_are_those_of_all_images_enumerated(event):
     assert np.abs(given - joint.sum(0)).max() > 1e-3
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("soft", [False, True])
 def test_draws_have_the_conditional_masses(soft):
     """A chi-square test that a right distribution fails with probability 1e-6."""

@@ -35,6 +35,7 @@ def pairs(shape, neighbours):
             yield i * width + j, (i + down) * width + j + right
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("shape", [(1, 1), (1, 5), (4, 1), (2, 3), (3, 2)])
 @pytest.mark.parametrize("neighbours", [4, 8])
 def test_costs_are_sums_over_neighbours(shape, neighbours):

@@ -33,6 +33,7 @@ def test_patches_are_squares_counted_from_the_upper_left(height, width, channels
         assert name == f"r{row + 1} c{column + 1}"
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize(
     "grouping",
     [

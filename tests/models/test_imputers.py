@@ -297,6 +297,7 @@ def _largest_z(imputer: Imputer, masks: np.ndarray, draws: int = 20_000) -> tupl
     return float(flat.max()), float(stats.norm.isf(1e-6 / (2 * len(flat))))
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("masks", [HARD_MASKS, SOFT_MASKS], ids=["hard", "soft"])
 def test_conditional_draws_match_the_closed_form(masks: np.ndarray) -> None:
     """Fails with probability 1e-6 for a right distribution."""

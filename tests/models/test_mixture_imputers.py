@@ -391,6 +391,7 @@ def test_wrong_laws_fail_the_same_test(wrong: type[GaussianMixtureImputer]) -> N
         assert largest > threshold
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("name", ["gaussian-mixture", "mixture-means"])
 @pytest.mark.parametrize("as_bool", [False, True])
 def test_components_come_as_often_as_they_should(name: str, as_bool: bool) -> None:

@@ -177,6 +177,7 @@ def fitted_with(part, replicates):
     )
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("replicates", [1, 2])
 def test_a_fit_leaves_a_frozen_predictor_as_it_was(replicates):
     given = predictor()

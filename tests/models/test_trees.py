@@ -199,6 +199,7 @@ def test_trees_that_do_not_fit_in_or_differ_are_refused(monkeypatch: pytest.Monk
 # -- the predictor
 
 
+@pytest.mark.smoke
 def test_a_subset_is_predicted_by_what_it_tells() -> None:
     x, y, grouping = table(1500, 0)
     predictor = tree_predictor(x, 2, grouping)

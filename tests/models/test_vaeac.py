@@ -104,6 +104,7 @@ def test_the_bound_is_unbiased_for_the_likelihood(features):
     assert float((everything - expected)[:2].abs().max()) > 0.1
 
 
+@pytest.mark.smoke
 def test_draws_have_the_moments_of_the_integral():
     """Means and variances of hidden features by 20,000 draws, |z| < 5."""
     given, x = imputer(), rows()

@@ -233,6 +233,7 @@ def test_a_row_of_an_image_is_its_line_of_maps():
         plot_row(posterior)
 
 
+@pytest.mark.smoke
 def test_a_row_of_a_text_is_its_words_shaded():
     posterior = random_posterior(features=6)
     figure = plot_row(posterior, row=3, words=["a", "very", "good $film$"], width=3.0)

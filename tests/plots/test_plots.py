@@ -140,6 +140,7 @@ def test_heat_map_of_any_size(rows, features):
     assert drawn(figure).images[0].get_array().shape == (min(rows, 200), features)
 
 
+@pytest.mark.smoke
 def test_heat_map_of_equal_rows():
     drawn(plot_heatmap(posterior_from(np.full((2, 9, 3), 0.5))))
 

@@ -169,6 +169,7 @@ TABLE = pd.DataFrame(
 STEPS = RowSteps(TABLE, -1.0, -0.9, -0.48, "ill")
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("features", [1, 2, 3, 4, 9])
 def test_bars_stand_end_to_end_and_add_up(features):
     bars = waterfall(STEPS, features)

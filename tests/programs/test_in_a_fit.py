@@ -75,6 +75,7 @@ def test_rebar_with_a_guide(model, distribution, replicates):
     assert np.isfinite(result.history.train).all()
 
 
+@pytest.mark.smoke
 def test_a_loop_over_times():
     class Repeated(Explainer):
         def forward(self, x, y=None):

@@ -52,6 +52,7 @@ IMPUTED: dict[str, Callable[[torch.dtype], Any]] = {
 }
 
 
+@pytest.mark.smoke
 @EXAMPLES
 @given(st.data(), st.sampled_from(sorted(IMPUTED)), ROWS, TYPES, LAYOUTS)
 def test_imputers_leave_what_is_kept(data, name, rows, dtype, layout):

@@ -153,6 +153,7 @@ def test_files_of_two_explainers_do_not_mix(saved, tmp_path):
     assert refusal(folder).path == folder / "bootstrap" / "explainer.json"
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("version", [1, 2, 3])
 def test_files_of_before_load_with_the_same_numbers(version):
     folder = BEFORE / f"format_{version}"

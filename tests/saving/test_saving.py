@@ -49,6 +49,7 @@ def fitted(build, data, **options):
         return fit(build, data, objective=NestedIWAE(masks=2), epochs=2, progress=False, **options)
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_reloaded_explainer_is_the_same(tmp_path, dtype):
     result = fitted(lambda: model(dtype), rows(dtype), replicates=2)

@@ -44,6 +44,7 @@ def test_each_row_is_the_fit_of_its_setting():
     assert grid["valid_loss"].sel(k=2, seed=3) == alone.best_valid[0]
 
 
+@pytest.mark.smoke
 def test_a_failure_stands_in_its_row_and_is_reported():
     with pytest.warns(SweepWarning, match=r"1 of 3 settings failed; the first is k=7: ValueError"):
         found = sweep(SMALL, ROWS, settings={"k": [1, 7, 2]}, **COMMON)

@@ -139,6 +139,7 @@ class Table(nn.Module):
         return self.logits
 
 
+@pytest.mark.smoke
 def test_its_minimum_is_the_targets():
     shares = cxplain_targets(predictor(3), X, PROBABILITIES)
     shares = (shares + 0.01) / (1 + 4 * 0.01)  # so that the minimum is not at infinity

@@ -61,6 +61,7 @@ def explaining(name):
     return term, equation
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("y", [Y, BLACK_BOX], ids=["labels", "black box"])
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_the_objective_is_the_papers(name, y):

@@ -203,6 +203,7 @@ def test_the_gradient_is_that_of_the_exact_loss(case, paired):
     assert z_scores(draws, wrong).abs().max() > 2 * limit
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("case", CASES)
 def test_its_minimum_holds_the_shapley_values(case):
     game = Game(*CASES[case])

@@ -278,6 +278,7 @@ def test_what_a_judge_cannot_use_is_refused(options, message):
             refit((X, Y), **options, **FIT)
 
 
+@pytest.mark.smoke
 @pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
 def test_gains_of_patches_have_their_names():
     result = fit(lex(convolutional(), classes=2, k=2), (X, Y), **FIT)

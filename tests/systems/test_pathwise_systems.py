@@ -45,6 +45,7 @@ def agree(ours, by_hand, module):
     assert torch.allclose(gradients_of(ours, module), gradients_of(by_hand, module), atol=1e-10)
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("y", [Y, BLACK_BOX], ids=["labels", "black box"])
 def test_l2x_is_its_equation_6(same_noise, y):
     term = stages_of(l2x(3, classes=2, k=K, temperature=TAU, **SIZES))[0].terms[0]
@@ -74,6 +75,7 @@ def explained():
         return table_predictor(3, 2, (4,)).double()
 
 
+@pytest.mark.smoke
 def test_meed_is_its_equations(same_noise, explained):
     weight = 0.4
     system = meed(

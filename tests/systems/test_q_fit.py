@@ -217,6 +217,7 @@ def test_draws_have_the_dirichlets_moments_at_small_concentrations():
     ).abs().max() < threshold(6)
 
 
+@pytest.mark.smoke
 def test_draws_have_the_dirichlets_gradient():
     alpha = torch.tensor([0.4, 1.5]).double().expand(50_000, 2).clone().requires_grad_()
     with seeded(0):

@@ -49,6 +49,7 @@ def test_an_annealed_selector_starts_at_its_rate_without_a_penalty(rate):
     assert torch.allclose(kept, torch.full_like(kept, rate))
 
 
+@pytest.mark.smoke
 def test_two_folds_fit_two_predictors():
     x = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
     data = (x, (x[:, 0] > 0).long())

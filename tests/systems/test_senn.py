@@ -109,6 +109,7 @@ def test_attributions_add_up_to_the_likeliest_logit():
     assert len({int(c) for c in f.argmax(-1)}) > 1
 
 
+@pytest.mark.smoke
 def test_no_bias_stays_at_zero():
     result = fit(
         senn(3, classes=3, bias=False, hidden=(4,)),

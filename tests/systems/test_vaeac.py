@@ -45,6 +45,7 @@ def test_images_are_fitted_and_what_is_seen_tells_the_rest():
     assert ((hidden > 0.5) == bright[200:]).float().mean() > 0.95
 
 
+@pytest.mark.smoke
 def test_the_same_seed_gives_the_same_bits_and_groups_are_taken():
     x = rows(60)
     options = {"latent": 2, "width": 4, "epochs": 1, "grouping": Grouping([0, 0, 1])}

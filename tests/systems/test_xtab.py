@@ -48,6 +48,7 @@ def check(term, loss, m):
     assert all(torch.allclose(a, b, atol=1e-10) for a, b in zip(ours, expected, strict=True))
 
 
+@pytest.mark.smoke
 def test_round_one_is_its_loss():
     term, loss = term_of()
     check(term, loss, torch.sigmoid(term.model.selector.network(X)))

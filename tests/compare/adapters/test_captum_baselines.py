@@ -108,6 +108,7 @@ def test_ablation_of_a_group_is_conditional_on_the_others():
     assert abs(float((product.mean() - expected) / (product.std() / 20))) < limit
 
 
+@pytest.mark.smoke
 def test_seeds():
     torch.manual_seed(3)
     before = torch.get_rng_state()

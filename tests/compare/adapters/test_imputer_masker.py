@@ -128,6 +128,7 @@ def test_marginal_shapley_values_are_those_of_the_drawn_background():
     assert np.abs(z).max() < norm.isf(FAILURE / 6)
 
 
+@pytest.mark.smoke
 def test_values_add_up_from_one_base_value_and_are_reproducible():
     def curved(rows):
         return np.tanh(rows).prod(1)

@@ -94,6 +94,7 @@ def test_what_it_says_of_itself():
     ]
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize(
     ("index", "places"),
     [

@@ -193,6 +193,7 @@ def test_a_part_without_a_folder_is_drawn_from_train(tmp_path):
     assert [len(p) for p in (parts.train, parts.valid, parts.test)] == [14, 12, 6]
 
 
+@pytest.mark.smoke
 def test_a_folder_of_classes_is_divided(tmp_path):
     fill(tmp_path, count=10)
     parts = divided_folder(tmp_path, valid_share=0.2, test_share=0.3, seed=1)

@@ -225,6 +225,7 @@ def test_panels_are_in_random_order_and_their_pairs_random(both):
     assert abs(np.corrcoef(sides, labels)[0, 1]) < 4.5 / 200**0.5
 
 
+@pytest.mark.smoke
 def test_panels_are_the_seeds_and_leave_random_numbers_alone(both):
     before = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
     first, again, other = (

@@ -77,6 +77,7 @@ def test_a_share_is_apart_and_the_same_for_the_seed(folder):
         parts[0].split(0.5, seed=0)
 
 
+@pytest.mark.smoke
 def test_encoded_rows_are_those_of_the_table(folder):
     data = read_table(folder / "part.1.parquet", "label", drop=["y"])
     rows = ParquetRows(folder, data.encoding)

@@ -22,6 +22,7 @@ def folder(tmp_path):
     return tmp_path
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize(
     ("start", "stop"), [(0, 230), (0, 1), (39, 41), (89, 92), (100, 230), (229, 400), (95, 95)]
 )

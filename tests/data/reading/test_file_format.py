@@ -43,6 +43,7 @@ def test_letters_of_another_alphabet_are_named(tmp_path):
         read_frame(file, text_encoding="ascii")
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize(
     ("lines", "expected"),
     [

@@ -20,6 +20,7 @@ def problems_of(frame, **options):
     return caught.value
 
 
+@pytest.mark.smoke
 def test_everything_is_told_with_what_mends_it():
     rows = 150
     frame = frame_of(

@@ -191,6 +191,7 @@ def test_what_does_not_fit_is_refused_where_it_is_given(make, message):
         make()
 
 
+@pytest.mark.smoke
 def test_a_description_builds_the_same_network_again():
     made = images((1, 5, 5), patches=2, blocks=(3,), levels=1, width=2).selector(9, seed=0)
     again = rebuild(describe(made))

@@ -115,6 +115,7 @@ def expected_gain(selector, predictor, y, k=None):
     return total
 
 
+@pytest.mark.smoke
 def test_the_bound_is_that_of_the_entries_that_are_there():
     """With a constant imputer nothing but masks is random."""
     model, selector, predictor = parts(ConstantImputer(torch.zeros(3, dtype=torch.float64)))

@@ -93,6 +93,7 @@ def log_marginal(x, y, log_odds):
     return (log_y + log_z).logsumexp(0).sum()
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("rate", [0.1, 0.6])
 def test_the_bound_at_a_rate_is_the_listed_one(rate):
     x, y = simulated(0.3, 5, 0)

@@ -212,6 +212,7 @@ def test_frozen_weights_stay():
         program({"predictor": NORMAL}, predictor=given)
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize(
     "network",
     [

@@ -69,6 +69,7 @@ def test_draws_follow_the_survival_curve_and_end_with_the_rows():
     assert bool((drawn[censored][:, 0] == 5.0).all()) and bool(censored.any())
 
 
+@pytest.mark.smoke
 def test_survival_curves_by_their_formula():
     f = torch.randn(2, 3, 4, dtype=F64, generator=torch.Generator().manual_seed(0))
     strata = torch.tensor([0.0, 7.0, 7.0, 0.0], dtype=F64)

@@ -147,6 +147,7 @@ class Line(PyroModule):
             return observe("y", self.likelihood(x), y)
 
 
+@pytest.mark.smoke
 def test_a_weight_of_two_is_the_row_twice():
     rows, f = drawn_rows(12, 6, strata=0)
     twice = torch.cat([torch.arange(12), torch.tensor([3, 7])])

@@ -48,6 +48,7 @@ def all_masks():
     return torch.tensor(list(itertools.product([0.0, 1.0], repeat=4)), dtype=torch.float64)
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("classes", [1, 2, C])
 def test_log_probabilities_are_those_of_the_enumeration(classes):
     to_class, words = laws(classes)

@@ -48,6 +48,7 @@ def test_a_hidden_word_is_read_as_padding(name):
     assert torch.equal(other[..., T:], 1 - masks)
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("name", NETWORKS)
 def test_masks_have_the_gradient_of_the_difference(name):
     network = NETWORKS[name]().double()
