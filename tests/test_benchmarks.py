@@ -81,6 +81,7 @@ def test_a_small_run_is_recorded_in_its_own_folder(monkeypatch, capsys, tmp_path
     assert "A small run: the figures mean nothing." in printed
 
 
+@pytest.mark.complete
 def test_large_tables_are_explained_in_a_process_of_their_own(monkeypatch, capsys, tmp_path):
     run(monkeypatch, "large_table", "--small", "--results", tmp_path)
     (record,) = json.loads((tmp_path / "large_table.json").read_text())
@@ -91,6 +92,7 @@ def test_large_tables_are_explained_in_a_process_of_their_own(monkeypatch, capsy
     assert f"| 300 | {record['seconds']:.0f} |" in capsys.readouterr().out
 
 
+@pytest.mark.complete
 def test_masks_of_thousands_of_entries_are_timed_and_weighed(monkeypatch, capsys, tmp_path):
     run(monkeypatch, "k_subset", "--small", "--results", tmp_path)
     one, four = json.loads((tmp_path / "k_subset.json").read_text())
@@ -109,6 +111,7 @@ def test_masks_of_thousands_of_entries_are_timed_and_weighed(monkeypatch, capsys
     assert f"| rows explained | 4 | 100 | {explain['before']:.0f} |" in printed
 
 
+@pytest.mark.complete
 def test_calibration_is_recorded_with_its_verdicts(monkeypatch, capsys, tmp_path):
     chosen = ["--methods", "grid (exact)", "half as wide (control)", "enumeration"]
     run(monkeypatch, "calibration", "--small", "--results", tmp_path, *chosen)
@@ -364,6 +367,7 @@ def test_a_table_that_cannot_be_explained_is_told_and_leaves_the_others(
     assert record["method"] == "permutation"
 
 
+@pytest.mark.complete
 def test_a_small_table_of_planted_truth_is_typed_and_judged(monkeypatch, capsys, tmp_path):
     words = ("--small", "--results", tmp_path, "--kinds", "duplicated")
     run(monkeypatch, "believable", *words)
@@ -387,6 +391,7 @@ def test_a_small_table_of_planted_truth_is_typed_and_judged(monkeypatch, capsys,
     assert f"| duplicated | 300 | default | {explained['penalty']:.3f} | " in printed
 
 
+@pytest.mark.complete
 def test_the_settings_before_are_typed_as_such(monkeypatch, tmp_path):
     from lexppl.systems import METHODS
 
@@ -400,6 +405,7 @@ def test_the_settings_before_are_typed_as_such(monkeypatch, tmp_path):
     assert (fixed["folds"], fixed["towards"], fixed["unit"]) == (1, 0.5, 1.0)
 
 
+@pytest.mark.complete
 def test_known_data_sets_are_typed_and_judged(monkeypatch, capsys, tmp_path):
     monkeypatch.setenv("LEXPPL_DATA", str(tmp_path / "nowhere"))
     words = ("--data", "wine", "diabetes", "adult")

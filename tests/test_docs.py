@@ -94,6 +94,7 @@ def followed(tmp_path, monkeypatch, capsys):
     return follow
 
 
+@pytest.mark.complete
 @pytest.mark.filterwarnings("ignore")
 def test_i_have_a_table(followed, tmp_path):
     names, codes, told = followed("start/table.md")
@@ -247,6 +248,7 @@ def public():
     return module
 
 
+@pytest.mark.complete
 def test_the_site_builds_without_a_warning(site):
     assert (site / "index.html").is_file()
     # Nothing that a page asks for comes from elsewhere, but for the formulas' MathJax.
@@ -254,6 +256,7 @@ def test_the_site_builds_without_a_warning(site):
     assert all("mathjax" in script for script in scripts)
 
 
+@pytest.mark.complete
 def test_every_public_name_has_a_page(site):
     from sphinx.util.inventory import InventoryFile
 
@@ -267,12 +270,14 @@ def test_every_public_name_has_a_page(site):
     assert all(name in pages or f"{name}_" in pages for name in names)
 
 
+@pytest.mark.complete
 def test_no_page_is_asked_for_that_is_not_there(site):
     for page in site.rglob("*.html"):
         for target in set(re.findall(r'href="([^"#?:]+)(?:#[^"]*)?"', page.read_text("utf-8"))):
             assert (page.parent / target).exists(), f"{page.relative_to(site)}: {target}"
 
 
+@pytest.mark.complete
 def test_figures_stand_beside_the_papers(site):
     page = (site / "systems" / "real_x.html").read_text(encoding="utf-8")
     row = re.search(

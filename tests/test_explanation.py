@@ -357,6 +357,7 @@ def switch_guide(x, y=None):
     pyro.sample("switch", dist.Normal(0.5, 1.0))
 
 
+@pytest.mark.complete(but=1)
 @pytest.mark.parametrize("observed", [False, True])
 def test_latents_that_rows_share_are_drawn_once_a_draw(observed):
     x = torch.zeros(5, 3)

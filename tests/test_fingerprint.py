@@ -185,6 +185,7 @@ def test_functions_with_any_constant_are_told():
     assert len(set(found)) == 5
 
 
+@pytest.mark.complete
 def test_it_is_the_same_in_another_process():
     value = "(partial(lex, 3, classes=2), {'b', 'a', 'c'}, MLP(2, 1, (3,), seed=0))"
     code = (

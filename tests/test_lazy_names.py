@@ -13,6 +13,7 @@ def ran(code: str) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.complete
 def test_the_package_alone_loads_nothing_heavy():
     heavy = {"torch", "pyro", "sklearn", "arviz", "matplotlib", "pandas", "torchvision", "numpy"}
     loaded = ran("import sys, lexppl; lexppl.__version__; print(*sys.modules)").split()
@@ -21,6 +22,7 @@ def test_the_package_alone_loads_nothing_heavy():
     assert "torch" in loaded
 
 
+@pytest.mark.complete
 def test_public_names_and_submodules_are_there():
     names = ", ".join(lexppl.__all__)
     assert ran(f"from lexppl import {names}; print(all([{names}]))") == "True"
@@ -46,6 +48,7 @@ NOT_LOADED = {
 """What a module does without, and loads neither itself nor by another."""
 
 
+@pytest.mark.complete(but=1)
 @pytest.mark.parametrize("module", NOT_LOADED)
 def test_what_a_module_does_without_is_not_loaded(module):
     loaded = ran(f"import sys, {module}; print(*sys.modules)").split()

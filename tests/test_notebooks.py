@@ -30,6 +30,7 @@ def test_there_are_notebooks():
     }
 
 
+@pytest.mark.complete
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_runs(path):
     missing = [name for name in NEEDS.get(path.stem, ()) if find_spec(name) is None]

@@ -69,6 +69,7 @@ def built(tmp_path_factory):
     return found
 
 
+@pytest.mark.complete
 def test_the_wheel_has_the_library_and_nothing_else(built):
     with zipfile.ZipFile(built["wheel"]) as wheel:
         names = set(wheel.namelist())
@@ -88,6 +89,7 @@ def test_the_wheel_has_the_library_and_nothing_else(built):
     assert built["wheel"].name == f"lexppl-{PROJECT['version']}-py3-none-any.whl"
 
 
+@pytest.mark.complete
 def test_the_sdist_can_be_built_from(built):
     with tarfile.open(built["sdist"]) as sdist:
         names = {name.partition("/")[2] for name in sdist.getnames()}
@@ -96,6 +98,7 @@ def test_the_sdist_can_be_built_from(built):
     assert sources <= names
 
 
+@pytest.mark.complete
 @pytest.mark.parametrize("kind", ["wheel", "sdist"])
 def test_what_is_installed_is_whole(kind, built, tmp_path):
     target = tmp_path / "installed"

@@ -55,6 +55,7 @@ def data(rows=500, seed=0, response=False):
     )
 
 
+@pytest.mark.complete
 def test_every_method_beats_the_control():
     train, test = data(), data(40, seed=1)
     table = compare(list(METHODS), train, test, sizes=[1, 3], options=SHORT, fit_options=QUICK)
@@ -147,6 +148,7 @@ def test_a_given_model_is_explained_and_names_are_the_users(judge):
     assert wrong.loc["permutation", "tpr@1"] == 0.0
 
 
+@pytest.mark.complete
 def test_responses_pairs_and_reproducibility():
     train, test = data(response=True), data(40, seed=1, response=True)
     pairs = [(part.x, part.y) for part in (train, test)]

@@ -7,6 +7,7 @@ from lexppl.compare import compare
 from lexppl.inference.schedules import Linear
 
 
+@pytest.mark.complete
 def test_a_choice_by_the_answer_is_seen_and_one_by_lot_is_not():
     x = torch.randn(700, 4, generator=torch.Generator().manual_seed(0))
     y = (x[:, 0] > 0).long()

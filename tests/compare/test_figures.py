@@ -42,6 +42,7 @@ def test_the_areas_influence_is_what_leaving_a_row_out_changes(classes):
     assert rarest == min(*counts, *(ROWS - count for count in counts))
 
 
+@pytest.mark.complete
 def test_the_error_of_an_area_is_that_of_new_rows():
     areas, errors = [], []
     for seed in range(400):

@@ -71,6 +71,7 @@ def test_what_needs_no_library_works():
     assert permutation_importances(first, X, (X, Y)).shape == (20, 2)
 
 
+@pytest.mark.complete
 def test_importing_imports_none_of_them():
     check = (
         f"import sys, lexppl, lexppl.compare; sys.exit(bool({set(LIBRARIES)!r} & set(sys.modules)))"

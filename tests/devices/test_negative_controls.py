@@ -72,6 +72,7 @@ def with_cpu_generator(x):
 WAITS = (RuntimeError, ElsewhereError, AssertionError)
 
 
+@pytest.mark.complete(but=8)
 @pytest.mark.parametrize("kind", [META, FAKE_CUDA])
 @pytest.mark.parametrize(
     "changed",

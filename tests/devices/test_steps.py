@@ -53,6 +53,7 @@ def check(case, kind, replicates):
     assert X.device.type == "cpu"
 
 
+@pytest.mark.complete(but=20)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("case, kind, replicates", covered())
 def test_a_step_stays_on_its_device_and_waits_for_nothing(case, kind, replicates):

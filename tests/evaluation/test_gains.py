@@ -172,6 +172,7 @@ CASES = {
 }
 
 
+@pytest.mark.complete(but=4)
 @pytest.mark.parametrize("case", CASES)
 def test_an_exchange_is_the_expectation_over_masks(case):
     options, y, imputations = CASES[case]
@@ -199,6 +200,7 @@ def test_hidden_values_are_those_of_the_judged_rows():
     assert torch.equal(own, feature_gains(result, X, LABELS, seed=3).gains)
 
 
+@pytest.mark.complete
 def test_noise_gains_exactly_nothing_over_the_orders_of_its_values():
     model = model_of()
     found = {"judged": [], "others": []}
@@ -543,6 +545,7 @@ class Surest(nn.Module):
         return (torch.sin(50.0 * x) * (0.2 + 2.0 * near)).sum(-1, keepdim=True)
 
 
+@pytest.mark.complete
 def test_values_that_were_learned_do_not_make_noise_gain():
     """Share of nulls with p < .05 in tables of noise, hidden behind values of either kind."""
     generator = torch.Generator().manual_seed(0)

@@ -43,6 +43,7 @@ def test_it_is_its_formula(kind):
     assert found.rows == 100
 
 
+@pytest.mark.complete
 def test_labels_of_noise_are_not_learned():
     """Of fits to labels that x says nothing of, about one in forty may look learned."""
     shown = []

@@ -112,6 +112,7 @@ def test_the_default_path_is_in_units_of_the_base_rate(rows):
     assert path.table["penalty"].tolist() == expected and expected[0] < 0.002
 
 
+@pytest.mark.complete
 def test_a_collapse_is_told_of_the_chosen_alone(rows):
     def at(place):
         return penalty_path(

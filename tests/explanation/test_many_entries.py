@@ -65,6 +65,7 @@ def most_held(number: int, **options) -> int:
     return held.most - x.nbytes
 
 
+@pytest.mark.complete(but=1)
 @pytest.mark.parametrize("draws", [0, 20])
 def test_what_a_chunk_holds_does_not_depend_on_the_number_of_rows(draws):
     few = most_held(40, rows_per_chunk=20, draws=draws)
@@ -76,6 +77,7 @@ def test_what_a_chunk_holds_does_not_depend_on_the_number_of_rows(draws):
     assert most_held(400, rows_per_chunk=400, draws=draws) > 3 * few
 
 
+@pytest.mark.complete
 def test_a_chunk_is_small_by_itself_where_draws_are_many(monkeypatch):
     from lexppl.inference import predictive
 

@@ -99,6 +99,7 @@ print("refused", refused)
 """
 
 
+@pytest.mark.complete
 def test_damage_that_its_checksum_fits_is_an_error_of_the_library_too(path):
     """What HDF5 itself notices; in a process of its own, as its C library may end that."""
     done = subprocess.run(

@@ -111,6 +111,7 @@ def largest_z(estimator, distribution, objective, draws=DRAWS, seed=0):
     return float(z_scores(drawn[0], value).abs()), float(torch.stack(scores).max())
 
 
+@pytest.mark.complete(but=30)
 @pytest.mark.parametrize(("name", "distribution", "objective"), CASES)
 def test_unbiased(name, distribution, objective):
     estimator = UNBIASED[name][0]
@@ -121,6 +122,7 @@ def test_unbiased(name, distribution, objective):
     assert gradient_z < limit
 
 
+@pytest.mark.complete(but=4)
 @pytest.mark.parametrize(
     ("name", "distribution"),
     [

@@ -38,6 +38,7 @@ def largest_z(toy, objective, exact, draws=DRAWS, seed=0):
     return float(z_scores(values, value).abs()), float(torch.stack(scores).max())
 
 
+@pytest.mark.complete(but=8)
 @pytest.mark.parametrize(("masks", "imputations"), BOUNDS)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_leave_one_out_agrees_with_enumeration(name, masks, imputations):
@@ -73,6 +74,7 @@ def test_eight_features_several_samples_entropy_and_penalty():
     assert max(value_z, gradient_z) < threshold(17)
 
 
+@pytest.mark.complete
 def test_bounds_rise_to_the_likelihood():
     toy = PROGRAMS["k-subset, guide, penalty"]
     exact = [float(exact_value_and_gradient(toy, L, 1)[0]) for L in (1, 2, 3, 5, math.inf)]

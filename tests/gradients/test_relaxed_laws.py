@@ -122,6 +122,7 @@ CASES = [
 ]
 
 
+@pytest.mark.complete(but=27)
 @pytest.mark.parametrize(("distribution", "objective", "estimator"), CASES)
 def test_a_reparameterised_law_has_its_own_gradient_under_every_estimator(
     distribution, objective, estimator

@@ -76,6 +76,7 @@ def test_the_replicates_have_all_rows_once_and_the_others_scatter_about_them():
     assert least < scaled < most
 
 
+@pytest.mark.complete
 def test_the_interval_covers_the_mean_of_new_rows():
     """mean ± t_{B−1} s over the fits of the bootstrap, of 300 samples: .95, less what chance takes;
     replicates on the same rows do not differ, and cover nothing."""

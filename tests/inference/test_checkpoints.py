@@ -248,6 +248,7 @@ def fitted(case, **more):
         return fit(settings.pop("model"), settings.pop("train"), **settings)
 
 
+@pytest.mark.complete(but=3)
 @pytest.mark.filterwarnings("ignore::lexppl.inference.NotSettledWarning")
 @pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
 @pytest.mark.filterwarnings("ignore:.* had a loss or gradient that is not finite")
@@ -590,6 +591,7 @@ def flipped(content, where):
     return content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
 
 
+@pytest.mark.complete(but=2)
 @pytest.mark.parametrize("kind", DAMAGE)
 @pytest.mark.parametrize("name", ["state.json", "tensors.safetensors"])
 def test_of_a_damaged_state_the_one_before_is_taken(kind, name, tmp_path):
@@ -619,6 +621,7 @@ def test_other_versions_are_told(tmp_path, monkeypatch):
 # -- kills
 
 
+@pytest.mark.complete
 @posix
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_fits_that_are_killed_anywhere_come_to_the_same_bits(tmp_path):

@@ -107,6 +107,7 @@ def gaps(monkeypatch):
     return found
 
 
+@pytest.mark.complete(but=1)
 @pytest.mark.parametrize("name", METHODS)
 @pytest.mark.filterwarnings("ignore:.*is not compiled")
 def test_every_system_has_the_same_bits_by_its_graph_or_says_why_not(name, gaps):
@@ -122,6 +123,7 @@ def test_every_system_has_the_same_bits_by_its_graph_or_says_why_not(name, gaps)
     assert all(gap <= (1e-6 if rounded else 0.0) for gap in gaps)
 
 
+@pytest.mark.complete(but=1)
 @pytest.mark.parametrize(
     ("name", "replicates"),
     [("lex", 1), ("lex", 3), ("l2x", 2), ("invase", 2), ("q_fit", 2), ("real_x", 2)],
@@ -142,6 +144,7 @@ def terms_of(model, objective):
 ANNEALED = {"entropy": Linear(0.3, 0.0, end=0.6), "penalty": Linear(0.0, 1.0, begin=0.3, end=0.8)}
 
 
+@pytest.mark.complete(but=1)
 @pytest.mark.parametrize(
     "objective",
     [
@@ -160,6 +163,7 @@ def test_estimators_and_schedules_have_the_same_numbers_in_a_graph(objective, ga
     assert all(gap == 0.0 for gap in gaps)
 
 
+@pytest.mark.complete
 def test_a_schedule_is_an_input_of_the_graph():
     def fitted(**options):
         objective = NestedIWAE(3, **ANNEALED)
@@ -179,6 +183,7 @@ class Forgetful(NestedIWAE):
         return type(found)(found.kind)
 
 
+@pytest.mark.complete(but=1)
 @pytest.mark.parametrize("R", [1, 2])
 def test_a_number_that_a_graph_kept_is_found_by_a_later_check(R):
     objective = Forgetful(3, entropy=Linear(1.0, 0.0))
@@ -288,6 +293,7 @@ def test_weighted_rows_and_folds_have_the_same_bits(options):
     assert same_bits(eager, fit(small_lex(), (X, Y), compile="graph", **FIT, **options))
 
 
+@pytest.mark.complete(but=1)
 @pytest.mark.parametrize(
     "guide", [AutoNormal, partial(AutoLowRankMultivariateNormal, rank=2)], ids=["mean", "low rank"]
 )
@@ -358,6 +364,7 @@ def test_without_a_compiler_the_graph_is_run_as_it_was_traced(monkeypatch):
     assert result.compiled.compiled == 0 and result.compiled.traced > 0
 
 
+@pytest.mark.complete
 @pytest.mark.skipif(not shutil.which("g++") and not shutil.which("clang++"), reason="no compiler")
 def test_compiled_steps_are_the_programs_to_rounding(gaps):
     with seeded(0):

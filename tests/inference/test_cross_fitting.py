@@ -352,6 +352,7 @@ def planted(seed, rows=1500, levels=50):
     return x, torch.tensor(y).long(), [0, 1] + [2] * levels
 
 
+@pytest.mark.complete
 def test_a_column_to_memorise_by_brings_no_gain():
     """And without folds it does, which is what folds are for."""
     x, y, groups = planted(0)

@@ -399,6 +399,7 @@ def assert_same(found, expected, **tolerances):
         np.testing.assert_allclose(found[key], value, err_msg=key, **tolerances)
 
 
+@pytest.mark.complete(but=1)
 @pytest.mark.parametrize("name", CASES)
 def test_two_processes_do_what_one_does_with_the_whole_batch(pair, same_batches, name):
     one = fitted(**CASES[name])
@@ -579,6 +580,7 @@ def test_a_process_that_is_killed_leaves_none_waiting(tmp_path):
     assert first.startswith("ProcessError: process 0 of 2 waited for the others")
 
 
+@pytest.mark.complete
 def test_a_fit_goes_on_where_a_killed_process_has_left_it(pair, tmp_path):
     script = tmp_path / "script.py"
     script.write_text(KILLED)

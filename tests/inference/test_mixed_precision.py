@@ -194,6 +194,7 @@ def cases():
     yield "texts", lambda: lex(words, classes=2), (WORDS, torch.arange(24) % 2), {}
 
 
+@pytest.mark.complete(but=6)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("replicates", [1, 2])
 @pytest.mark.parametrize("name, model, rows, options", [pytest.param(*c, id=c[0]) for c in cases()])
@@ -318,6 +319,7 @@ def held_out_nats(precision, replicates=8):
     return np.asarray(result.history.valid)[-5:].mean(0)
 
 
+@pytest.mark.complete
 @pytest.mark.filterwarnings("ignore")
 def test_fits_reach_the_same_quality():
     """Of eight seeds: far below the log 2 of knowing nothing, and not worse than in float32."""

@@ -1,5 +1,6 @@
 """Fitted programs and guides called outside the library: no parameters by a global store."""
 
+import pytest
 import pyro
 import pyro.distributions as dist
 import torch
@@ -80,6 +81,7 @@ def test_a_part_prepared_before_its_program_draws_its_weight_once_a_run():
     assert float(program(X).abs().max()) == 0.0
 
 
+@pytest.mark.complete
 def test_pyros_svi_trains_a_program_that_has_been_fitted():
     result = fitted(AutoNormal)
     model, guide = result.models[0], result.guides[0]

@@ -97,6 +97,7 @@ def test_summed_by_traceenum_is_the_likelihood_of_the_bound():
     assert ours == pytest.approx(theirs, rel=1e-6)
 
 
+@pytest.mark.complete
 def test_svi_with_a_guide_of_mask_and_imputation():
     """The single-mask bound is the same under both: their noise apart."""
     draws = {}
@@ -130,6 +131,7 @@ class Weighted(PyroModule):
             pyro.sample("y", dist.Bernoulli(logits=logits), obs=None if y is None else y.float())
 
 
+@pytest.mark.complete
 def test_nuts_with_the_imputation_at_its_mean():
     """The masks are summed out exactly: the posterior is that of a grid."""
     grid = torch.linspace(-12, 12, 4001)

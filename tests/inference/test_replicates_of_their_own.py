@@ -157,6 +157,7 @@ def test_a_number_on_which_a_shape_depends_is_named():
         fit(systems, data(0), **QUIET)
 
 
+@pytest.mark.complete
 def test_systems_may_differ_in_their_penalty():
     systems = [real_x(3, classes=2, penalty=p, hidden=(8,)) for p in (0.0, 5.0)]
     result = fit(

@@ -87,6 +87,7 @@ def killed_and_gone_on(make, rows, kills, tmp_path, **options):
     return whole, again
 
 
+@pytest.mark.complete
 def test_wherever_it_is_killed(tmp_path):
     for kill in (1, 3, STEPS, STEPS + 1, 3 * STEPS - 1):
         folder = tmp_path / str(kill)
@@ -162,6 +163,7 @@ CASES = {
 }
 
 
+@pytest.mark.complete(but=1)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("make, rows, options", CASES.values(), ids=CASES)
 def test_whatever_is_fitted(make, rows, options, tmp_path):

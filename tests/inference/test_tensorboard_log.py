@@ -79,6 +79,7 @@ def test_the_extra_is_named_where_it_is_missing(monkeypatch):
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.complete
 def test_nothing_of_it_is_loaded_with_the_library():
     program = "import sys, lexppl.inference; print('tensorboard' in sys.modules)"
     done = subprocess.run(

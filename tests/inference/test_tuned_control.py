@@ -63,6 +63,7 @@ def variance(model, control):
     return float(drawn.var(0).sum())
 
 
+@pytest.mark.complete(but=1)
 @pytest.mark.parametrize("replicates", [1, 2])
 def test_a_fit_tunes_a_bad_start_and_leaves_what_it_was_given(replicates):
     given = TunedControl(0.05, 3.0)

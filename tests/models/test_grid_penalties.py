@@ -89,6 +89,7 @@ def test_of_a_chain_on_a_line_the_expectation_is_exact(shape):
     assert with_draws.shape == (64,), "pairs that are no neighbours on the chain are drawn"
 
 
+@pytest.mark.complete(but=1)
 @pytest.mark.parametrize("selector", ["bernoulli", "k-subset"])
 def test_in_a_fit_it_makes_masks_smooth(selector):
     """Noise alone: nothing but the penalty decides, and border goes."""

@@ -348,6 +348,7 @@ def test_estimators_run_in_turn_and_each_replicate_has_its_own() -> None:
     assert float(np.corrcoef(said[0].numpy(), said[1].numpy())[0, 1]) < -0.5
 
 
+@pytest.mark.complete(but=1)
 @pytest.mark.parametrize("kind", ["labels", "response", "probabilities"])
 def test_a_fit_and_its_files(kind: str, tmp_path) -> None:
     x, y, grouping = table(200, 0)
@@ -420,6 +421,7 @@ def test_fitted_trees_of_folds_are_not_trained_on_and_frozen_ones_are_kept() -> 
         fit(result.model, (x, y), **QUICK)
 
 
+@pytest.mark.complete(but=1)
 @pytest.mark.parametrize("classes", [2, None])
 def test_a_row_counts_as_often_as_its_weight_says(classes: int | None) -> None:
     x, y, _ = table(400, 0)
@@ -461,6 +463,7 @@ def test_a_loader_is_refused() -> None:
         fit(system, rows, valid=None, **QUICK)
 
 
+@pytest.mark.complete
 def test_true_columns_of_a_mixed_table_are_found() -> None:
     x, y, grouping = table(900, 0, levels=20)
     system = lex(

@@ -223,6 +223,7 @@ def test_global_state_is_left_alone():
     assert settings() == before
 
 
+@pytest.mark.complete
 def test_pyplot_is_not_imported():
     code = (
         "import sys, numpy as np, lexppl.plots as p; p.plot_accuracy_by_size([1], [0.5]);"

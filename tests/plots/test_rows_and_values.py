@@ -200,6 +200,7 @@ def test_without_a_base_it_starts_where_all_is_hidden():
 # Widths, orders and mistakes
 
 
+@pytest.mark.complete
 def test_pictures_have_the_width_asked_for():
     for figure in (
         plot_importance(random_posterior(), width=3.7),

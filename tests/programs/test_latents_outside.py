@@ -119,6 +119,7 @@ def drawn(one, elbo, runs):
             return [first, *(value_and_gradient(one, elbo) for _ in range(runs - 1))]
 
 
+@pytest.mark.complete(but=4)
 @pytest.mark.parametrize("masks", [1, 2])
 @pytest.mark.parametrize("name", DISCRETE)
 def test_enumerate_lists_them(name, masks):
@@ -127,6 +128,7 @@ def test_enumerate_lists_them(name, masks):
     assert distance(found, exact(one, masks, entropy=0.2)) < 1e-10
 
 
+@pytest.mark.complete(but=1)
 @pytest.mark.parametrize("copies", [None, 3])
 @pytest.mark.parametrize("estimator", [LeaveOneOut(), DisARM()], ids=lambda e: type(e).__name__)
 @pytest.mark.parametrize("name", DISCRETE)
@@ -175,6 +177,7 @@ def closed_slope_guide(p):
     pyro.sample("weight", distribution, infer={"closed_kl": True})
 
 
+@pytest.mark.complete(but=1)
 @pytest.mark.parametrize("guide", [slope_guide, closed_slope_guide])
 @pytest.mark.parametrize(
     ("masks", "samples", "estimator"),
@@ -219,6 +222,7 @@ def test_an_estimator_outside_is_refused():
         value_and_gradient(case(size, guide), NestedIWAE(2))
 
 
+@pytest.mark.complete
 def test_reparameterised_masks_need_no_score():
     """A normal mask under Pathwise, its noise forced: the exact gradient of the program itself."""
 

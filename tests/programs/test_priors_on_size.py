@@ -73,6 +73,7 @@ def test_enumerate_lists_the_masks_of_each_size(masks, checked):
         assert torch.allclose(gradient(value, p), gradient(expected, p), atol=1e-10)
 
 
+@pytest.mark.complete
 def test_draws_agree():
     p = parameters()
     elbo = NestedIWAE(1, samples=2, estimator=LeaveOneOut())

@@ -88,6 +88,7 @@ def over_programs(shard, programs, check, *, such_that=lambda recipe: True):
     run()
 
 
+@pytest.mark.complete(but=1)
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_value_and_gradient_are_those_of_the_sum_over_all_draws(shard):
     compared = []
@@ -103,6 +104,7 @@ def test_value_and_gradient_are_those_of_the_sum_over_all_draws(shard):
     assert len(compared) == PROGRAMS
 
 
+@pytest.mark.complete
 def test_enumerate_is_exact_or_refuses():
     compared, refused = [], []
 
@@ -165,6 +167,7 @@ CONTROLS = {
 """What is broken, and the programs that have the thing."""
 
 
+@pytest.mark.complete(but=1)
 @pytest.mark.parametrize("control", CONTROLS, ids=lambda control: control.__name__)
 def test_a_broken_objective_is_noticed(control, monkeypatch):
     noticed = []

@@ -59,6 +59,7 @@ def whole(guided, masks):
     return exact(Case(everything.model, plain, guide), masks)
 
 
+@pytest.mark.complete(but=1)
 @pytest.mark.parametrize("guided", [True, False])
 @pytest.mark.parametrize(
     ("masks", "samples", "estimator"),
@@ -103,6 +104,7 @@ def test_the_same_rows_in_every_run_of_an_estimate():
         assert len(others) == 2 and all(torch.equal(first, other) for other in others)
 
 
+@pytest.mark.complete
 def test_pyros_own_bound_agrees():
     """Over the six pairs of rows, each taken as often as the others."""
     value, _ = whole(True, 1)

@@ -53,6 +53,7 @@ def test_the_zoo_is_large():
     assert len(ZOO) >= 40
 
 
+@pytest.mark.complete(but=8)
 @pytest.mark.parametrize("estimator", FORCED, ids=lambda e: type(e).__name__)
 @pytest.mark.parametrize("name", ZOO)
 def test_expectation_is_the_sum_over_all_draws(name, estimator):
@@ -63,6 +64,7 @@ def test_expectation_is_the_sum_over_all_draws(name, estimator):
     assert distance(found, truth(program)) < 1e-10
 
 
+@pytest.mark.complete(but=11)
 @pytest.mark.parametrize("name", ZOO)
 def test_enumerate_is_the_sum_over_all_masks(name):
     program = ZOO[name]
@@ -79,6 +81,7 @@ def test_enumerate_is_the_sum_over_all_masks(name):
     assert largest_z(draws, truth(program)) < threshold(11)
 
 
+@pytest.mark.complete(but=4)
 @pytest.mark.parametrize("estimator", DRAWN, ids=lambda e: f"{type(e).__name__} {vars(e)}"[:25])
 @pytest.mark.parametrize("name", ZOO)
 def test_mean_of_draws_is_the_sum_over_all_draws(name, estimator):

@@ -95,6 +95,7 @@ def with_other(described, at, value):
     return other
 
 
+@pytest.mark.complete
 def test_200_damaged_explainers_are_refused_by_name(saved, tmp_path):
     chance = random.Random(0)
     folder = tmp_path / "damaged"
@@ -220,6 +221,7 @@ def test_a_checksum_left_out_is_noticed(saved, tmp_path):
     assert "checksum" in str(refusal(folder))
 
 
+@pytest.mark.complete
 def test_wrong_types_in_every_field_are_refused(saved, tmp_path):
     """Descriptions whose checksum fits, as only someone who means harm writes them."""
     chance = random.Random(2)

@@ -29,6 +29,7 @@ def settings(name, classes=3, features=4, **options):
     return Settings(features, classes, **given)
 
 
+@pytest.mark.complete(but=6)
 @pytest.mark.parametrize("name", METHODS)
 def test_it_fits_labels_a_black_box_and_replicates_and_is_saved(name, tmp_path):
     state = torch.get_rng_state()

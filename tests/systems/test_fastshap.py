@@ -153,6 +153,7 @@ def minimise(game, loss):
     optimizer.step(closure)
 
 
+@pytest.mark.complete(but=4)
 @pytest.mark.parametrize("paired", [True, False])
 @pytest.mark.parametrize("normalize", [True, False])
 @pytest.mark.parametrize("case", CASES)
@@ -184,6 +185,7 @@ def test_a_coalition_is_observed_with_its_complement_where_they_are_paired():
     assert (one - by_hand).abs().max() < 1e-14
 
 
+@pytest.mark.complete(but=1)
 @pytest.mark.parametrize("paired", [True, False])
 @pytest.mark.parametrize("case", CASES)
 def test_the_gradient_is_that_of_the_exact_loss(case, paired):

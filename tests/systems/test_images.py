@@ -54,6 +54,7 @@ def system(name, architecture):
     return system_for(method, Settings(architecture, 2, k=k, black_box=black_box(architecture)))
 
 
+@pytest.mark.complete(but=6)
 @pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
 @pytest.mark.parametrize("name", ON_IMAGES)
 @pytest.mark.parametrize("make", [convolutional, flat])

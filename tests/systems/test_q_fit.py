@@ -97,6 +97,7 @@ def test_the_divergences_weight_multiplies_it_alone(given, scope):
     assert abs(one - half) > 1e-3
 
 
+@pytest.mark.complete
 def test_the_global_gradient_is_unbiased_by_quadrature(given):
     """Two features, so that the importance is one Beta variate."""
     with seeded(4):
@@ -153,6 +154,7 @@ def test_batch_norm_statistics_of_the_given_model_stay(given):
     assert all(torch.equal(held[name], value) for name, value in before.items())
 
 
+@pytest.mark.complete
 def test_a_feature_that_alone_matters_gets_the_importance():
     x = torch.randn(400, 3, generator=torch.Generator().manual_seed(0))
     y = (x[:, 1] > 0).long()

@@ -72,6 +72,7 @@ KNOWN = {
 }
 
 
+@pytest.mark.complete(but=1)
 @pytest.mark.parametrize("name", KNOWN)
 def test_the_posterior_has_the_exact_ones_width_by_default(name):
     """The fit sets a fifth of the rows apart, so that the least possible ratio is 1.12."""
@@ -82,6 +83,7 @@ def test_the_posterior_has_the_exact_ones_width_by_default(name):
     assert 1 / 1.5 < sd_ratio(result, model, x, y) < 1.5
 
 
+@pytest.mark.complete
 def test_a_common_rate_leaves_it_far_too_wide():
     """What Adam at 1e-3 does, as a negative control of the ratio above."""
     model, rows = KNOWN["labels"]
@@ -92,6 +94,7 @@ def test_a_common_rate_leaves_it_far_too_wide():
     assert sd_ratio(result, model, x, y) > 3
 
 
+@pytest.mark.complete
 def test_the_truth_has_the_rank_of_a_draw_over_simulated_sets():
     """Ranks of the true f₁ are uniform, and a 90 % interval has it in 90 % of sets."""
     model, sets = Logistic([2.0, 1.0]), 150
@@ -112,6 +115,7 @@ def test_the_truth_has_the_rank_of_a_draw_over_simulated_sets():
     assert kstest(narrow, "uniform").pvalue < 1e-4
 
 
+@pytest.mark.complete
 def test_four_equal_features_have_equal_shares_and_the_family_s_width():
     """By symmetry the exact posterior's mean is close to equal shares; its precision grows as N."""
     model = Normal([1.0] * 4)
@@ -147,6 +151,7 @@ def test_the_guide_starts_from_the_uniform_distribution_again():
     assert torch.allclose(guide.distribution.concentration, torch.ones(3), atol=1e-3)
 
 
+@pytest.mark.complete
 def test_a_posterior_alone_takes_as_many_steps_of_few_rows_as_of_many():
     few = torch.randn(20, 2, generator=torch.Generator().manual_seed(0))
     rows = (few, (few[:, 0] > 0).long())

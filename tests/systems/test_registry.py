@@ -52,6 +52,7 @@ def table():
     return frame
 
 
+@pytest.mark.complete
 def test_a_method_of_ones_own_is_at_every_door(registered, tmp_path):
     frame = table()
     path = tmp_path / "table.csv"

@@ -107,6 +107,7 @@ def test_fresh_predictors_of_the_kept_words_and_of_the_rest(data, architecture, 
     assert scores.fs_a > 0.95 and scores.fu_a < 0.8
 
 
+@pytest.mark.complete(but=1)
 @pytest.mark.parametrize("imputer", ["padding", "unigram", "bigram"])
 def test_lex_finds_it_whatever_hides_the_other_words(data, architecture, telling, imputer):
     size = len(data.vocabulary)
@@ -122,6 +123,7 @@ def test_lex_finds_it_whatever_hides_the_other_words(data, architecture, telling
     assert not kept[data.x == 0].any()
 
 
+@pytest.mark.complete
 def test_meed_keeps_what_the_rest_does_not_tell(data, architecture, box, telling):
     system = meed(architecture, box.predictor, classes=2, k=1, prior_epochs=12)
     kept = probabilities(trained(system, data.x, box.predict(data.x)), data.x)

@@ -16,6 +16,7 @@ def rows(count):
     return noise @ torch.linalg.cholesky(COVARIANCE).mT
 
 
+@pytest.mark.complete
 def test_a_fit_comes_near_the_true_conditional():
     x = rows(1200)
     state = torch.get_rng_state()
@@ -33,6 +34,7 @@ def test_a_fit_comes_near_the_true_conditional():
     assert (gained[["log_likelihood_z", "crps_z"]] > 10).all(None)
 
 
+@pytest.mark.complete
 def test_images_are_fitted_and_what_is_seen_tells_the_rest():
     generator = torch.Generator().manual_seed(0)
     bright = torch.rand(300, generator=generator) < 0.5

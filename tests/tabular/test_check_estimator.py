@@ -49,11 +49,13 @@ def checks_of(method):
                 yield name, estimator, check
 
 
+@pytest.mark.complete(but=6)
 @parametrize_with_checks(ESTIMATORS, expected_failed_checks=lambda _: EXPECTED)
 def test_scikit_learn_check(estimator, check):
     check(estimator)
 
 
+@pytest.mark.complete(but=1)
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_s_checks(method):
     """One test a method, as a check takes less than what a test costs."""

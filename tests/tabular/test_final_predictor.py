@@ -44,6 +44,7 @@ def states(models: list, part: str) -> list:
     return [{n: p.clone() for n, p in getattr(m, part).state_dict().items()} for m in models]
 
 
+@pytest.mark.complete
 def test_the_masks_stay_and_the_prediction_is_better(rows: EncodedRows, fitted: FitResult) -> None:
     result, x = copy.deepcopy(fitted), rows.valid[0]
     before = predictive_log_likelihood(fitted, *rows.valid, seed=1).mean(1)

@@ -48,6 +48,7 @@ def test_some_rows_are_drawn_with_their_weights_and_every_label():
     assert encoded(300, 90).at_most(50, 20, seed=0).weights is None
 
 
+@pytest.mark.complete(but=1)
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("replicates", [1, 3])
 def test_the_path_of_many_rows_is_short(replicates, weighted, monkeypatch):

@@ -42,6 +42,7 @@ def table():
     return frame, y
 
 
+@pytest.mark.complete(but=1)
 @pytest.mark.parametrize("method", METHODS_OF_MISSING)
 def test_what_is_missing_is_never_kept_and_predicted_without(method, table):
     frame, y = table
@@ -59,6 +60,7 @@ def test_what_is_missing_is_never_kept_and_predicted_without(method, table):
     np.testing.assert_allclose(alone, explainer.predict_proba(frame)[5:9], atol=1e-9)
 
 
+@pytest.mark.complete
 def test_the_indicator_is_an_entry_that_may_be_kept(table):
     frame, _ = table
     # Here absence is all that tells.
@@ -73,6 +75,7 @@ def test_the_indicator_is_an_entry_that_may_be_kept(table):
     assert len(beside.get_support()) == 3
 
 
+@pytest.mark.complete
 def test_trees_k_and_responses(table):
     frame, y = table
     trees = ExplainerClassifier(**QUICK, predictor="trees").fit(frame, y)

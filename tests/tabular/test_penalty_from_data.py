@@ -102,6 +102,7 @@ def test_the_path_knows_which_of_its_penalties_is_the_usual_one(rows, monkeypatc
     assert told["penalties"].index(pytest.approx(told["usual"])) == PATH.index(0.02)
 
 
+@pytest.mark.complete
 def test_more_replicates_are_fitted_as_if_the_penalty_had_been_given(rows):
     chosen = ExplainerClassifier(penalty="auto", replicates=3, **SHORT).fit(*rows)
     assert chosen.result_.replicates == 3

@@ -106,6 +106,7 @@ def test_a_method_without_one_refuses_it(people: pd.DataFrame) -> None:
         ExplainerClassifier("l2x", predictor="trees").fit(people[["age", "noise"]], people.income)
 
 
+@pytest.mark.complete
 def test_the_command_line_names_it(people: pd.DataFrame, tmp_path, capsys) -> None:
     people.drop(columns="wage").to_csv(tmp_path / "people.csv", index=False)
     words = ["explain", str(tmp_path / "people.csv"), "--out", str(tmp_path / "r"), "--quiet"]

@@ -85,6 +85,7 @@ def test_importance_is_the_laws_mean(small):
     torch.testing.assert_close(row_importances(result, x[:5], 1, 0), exact, atol=1e-6, rtol=0.0)
 
 
+@pytest.mark.complete(but=5)
 @pytest.mark.parametrize("method", METHODS)
 def test_a_row_alone_is_predicted_as_among_others(method):
     explainer = ExplainerClassifier(method, random_state=0, **QUICK).fit(X, Y)

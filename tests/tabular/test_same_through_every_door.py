@@ -152,6 +152,7 @@ def at_every_door(method, frame, target, folder, monkeypatch, rate=None):
     )
 
 
+@pytest.mark.complete(but=1)
 @pytest.mark.parametrize("method", METHODS)
 def test_labels(method, people, tmp_path, monkeypatch):
     typed, estimated, written = at_every_door(method, people, "income", tmp_path, monkeypatch)
@@ -160,6 +161,7 @@ def test_labels(method, people, tmp_path, monkeypatch):
     np.testing.assert_allclose(typed, written, **ROUNDING)
 
 
+@pytest.mark.complete(but=1)
 @pytest.mark.parametrize("method", ["lex", "real_x", "q_fit"])
 def test_responses(method, people, tmp_path, monkeypatch):
     typed, estimated, written = at_every_door(method, people, "wage", tmp_path, monkeypatch)
@@ -184,6 +186,7 @@ def test_the_default_penalty_is_that_of_estimator_and_python(people):
     np.testing.assert_allclose(told, written, **ROUNDING)
 
 
+@pytest.mark.complete
 def test_a_penalty_from_the_data_is_that_of_both_doors(people, tmp_path, monkeypatch):
     """Where nothing is typed the command line takes it; an estimator is asked for it."""
     told, test = of_command_line("lex", people, "income", tmp_path, monkeypatch)

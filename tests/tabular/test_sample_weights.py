@@ -123,6 +123,7 @@ def test_class_weights_are_scikit_learn_s(rows):
     np.testing.assert_array_equal(by_class.predict_proba(x), by_row.predict_proba(x))
 
 
+@pytest.mark.complete
 def test_probabilities_are_of_the_reweighted_law():
     """No feature says anything: probabilities are the base rate's, times the weights."""
     draw = np.random.default_rng(0)

@@ -42,6 +42,7 @@ def test_as_many_as_matter(sizes, kept):
     assert kept_entries(np.array(sizes)).tolist() == [bool(one) for one in kept]
 
 
+@pytest.mark.complete
 def test_columns_that_decide_are_kept_by_name(rows):
     x, y = rows
     explainer = ExplainerClassifier(k=1, **QUICK).set_output(transform="pandas")

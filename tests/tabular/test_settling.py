@@ -46,6 +46,7 @@ def kept(result: FitResult) -> torch.Tensor:
     return torch.stack(each).mean((0, 1))
 
 
+@pytest.mark.complete
 def test_masks_of_noise_settle_where_one_stage_leaves_them_where_they_began() -> None:
     """Of labels that nothing tells predictors are best early, while the annealing holds masks."""
     system = lex(4, classes=2, penalty=0.02, **SMALL)
@@ -58,6 +59,7 @@ def test_masks_of_noise_settle_where_one_stage_leaves_them_where_they_began() ->
     assert (after.best_epoch >= 60).all()
 
 
+@pytest.mark.complete
 def test_what_is_worth_more_than_the_penalty_stays() -> None:
     labels = (X[:, 0] > 0).long()
     found = kept(fitted(with_settling(lex(4, classes=2, penalty=0.02, **SMALL)), labels))

@@ -60,6 +60,7 @@ def people():
     return frame, np.where(frame["job"] == "smith", "high", "low")
 
 
+@pytest.mark.complete
 def test_levels_share_an_entry_and_names_are_kept(people):
     frame, y = people
     explainer = classifier("lex", k=1, epochs=60).fit(frame, y)
@@ -113,6 +114,7 @@ def test_groups_are_kept_as_one(blobs):
     assert explainer.transform(x).shape == (120, 3 if best == 0 else 1)
 
 
+@pytest.mark.complete
 def test_units_of_the_response_come_back():
     x, y = make_regression(120, 3, n_informative=1, noise=1.0, random_state=0)
     plain = ExplainerRegressor("lex", k=1, **{**TINY, "epochs": 60}).fit(x, y)
@@ -129,6 +131,7 @@ def test_units_of_the_response_come_back():
     assert predicted.std() > 0.5 * y.std()
 
 
+@pytest.mark.complete(but=1)
 @pytest.mark.parametrize("method", ["lex", "q_fit", "meed"])
 def test_a_given_classifier_is_explained_and_not_y(method, blobs):
     x, truth = blobs
@@ -176,6 +179,7 @@ def test_labels_of_a_given_classifier_are_labels_and_not_places():
     assert not told[:, 2].any()
 
 
+@pytest.mark.complete
 def test_a_given_regressor_is_explained():
     x, y = make_regression(120, 3, random_state=0)
     model = LinearRegression().fit(x, -y)
@@ -192,6 +196,7 @@ def test_a_clone_forgets_a_model_and_says_so(blobs):
     assert cross_val_score(frozen, x, y, cv=2).shape == (2,)
 
 
+@pytest.mark.complete
 def test_pipeline_and_grid_search(blobs):
     x, y = blobs
     pipeline = make_pipeline(MinMaxScaler().set_output(transform="pandas"), classifier("l2x"))

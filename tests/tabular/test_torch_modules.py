@@ -64,6 +64,7 @@ def trained(x, y, loss, outputs, dtype=torch.float64):
     return net
 
 
+@pytest.mark.complete(but=1)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_classifier_in_raw_units(patients, dtype):
     frame, high = patients
@@ -93,6 +94,7 @@ class Difference(nn.Module):
         return logits[:, 1] - logits[:, 0]
 
 
+@pytest.mark.complete
 def test_a_regressor_in_raw_units(patients):
     frame, high = patients
     x = torch.tensor(frame.to_numpy(float))

@@ -51,6 +51,7 @@ def networks(comb: EncodedRows) -> FitResult:
     return fitted(comb)
 
 
+@pytest.mark.complete
 def test_trees_are_taken_by_every_fit(comb: EncodedRows, networks: FitResult) -> None:
     result = copy.deepcopy(networks)
     scores = trees_where_better(result, comb)

@@ -72,6 +72,7 @@ def level(samples, comparisons):
     return t.ppf(1 - FAILURE / (2 * comparisons), samples - 1)
 
 
+@pytest.mark.complete
 def test_conditional_shapley_values_of_a_linear_model():
     exact = np.stack([shapley(lambda s, row=row: conditional_mean(row, s), 3) for row in ROWS])
     samples = [
@@ -107,6 +108,7 @@ def test_two_features_in_closed_form():
         assert worst_z(samples, exact) < level(40, 2)
 
 
+@pytest.mark.complete
 def test_marginal_shapley_values_are_those_of_the_drawn_background():
     reference = torch.randn(500, 3, generator=torch.Generator().manual_seed(0)).double() + MEAN
     masker = ImputerMasker(MarginalImputer(reference), 400, seed=1)

@@ -59,6 +59,7 @@ def third_decides(rows):
     return 1 / (1 + np.exp(-4 * rows[:, 2]))
 
 
+@pytest.mark.complete
 def test_shap_of_a_linear_model_is_exact():
     x = table()
     found = shap_importances(LINEAR, x[:7], x, background_rows=60, permutations=1)
@@ -66,6 +67,7 @@ def test_shap_of_a_linear_model_is_exact():
     assert not torch.allclose(found, (WEIGHTS * x[:7]).abs(), atol=1e-2)
 
 
+@pytest.mark.complete
 def test_shap_explains_the_likeliest_class_of_several():
     x = table(features=2)
     network = nn.Linear(2, 3, dtype=torch.float64)
@@ -96,6 +98,7 @@ def test_shap_takes_other_makes_of_model():
     assert by_estimator.argmax(1).tolist() == [1, 1, 1]
 
 
+@pytest.mark.complete
 def test_gradients_of_a_linear_model_are_exact():
     x = table(rows=503)
     model, baseline = linear_module(), table(seed=1)[0]
@@ -169,6 +172,7 @@ def z_of(samples, expected):
     return (samples.mean(0) - expected) / error
 
 
+@pytest.mark.complete
 def test_permutation_importance_of_a_linear_model():
     x = table(rows=40)
     x[:, 1] += x[:, 3]
@@ -227,6 +231,7 @@ def test_lime_takes_two_valued_columns_as_categories():
     assert found.shape == (4, 3) and found.argmax(1).tolist() == [2] * 4
 
 
+@pytest.mark.complete
 def test_tabnet_finds_the_feature_that_decides():
     x = table(rows=600, dtype=torch.float32)
     fitted = fit_tabnet(x, (x[:, 2] > 0.5).long(), epochs=25, batch_size=128, n_d=4, n_a=4)

@@ -88,6 +88,7 @@ def test_encoded_rows_are_those_of_the_table(folder):
     assert (rows.class_names, rows.feature_names) == (data.class_names, data.feature_names)
 
 
+@pytest.mark.complete
 def test_a_fit_learns_from_them_and_is_the_same_for_its_seed(folder):
     train, valid = ParquetRows(folder, columns=["a", "b", "c"], target="y").split(0.2, seed=0)
     options = {"valid": valid, "folds": 1, "epochs": 12, "batch_size": 50, "progress": False}

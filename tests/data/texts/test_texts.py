@@ -193,6 +193,7 @@ def test_missing_reviews_are_told(tmp_path):
         imdb(tmp_path, reviews="5k")
 
 
+@pytest.mark.complete
 @pytest.mark.skipif(not (SHARED / "imdb").is_dir(), reason="no IMDB reviews here")
 def test_shared_reviews():
     train, test = imdb(SHARED, reviews="5k")

@@ -104,6 +104,7 @@ def test_derivatives_of_any_order() -> None:
         assert gradgradcheck(function, (logits, coupling)), name
 
 
+@pytest.mark.complete(but=7)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("kind", ["spread", "alternating", "constant"])
 @pytest.mark.parametrize("coupling", [-50.0, 0.0, 3.0, 50.0])

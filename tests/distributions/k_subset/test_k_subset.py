@@ -193,6 +193,7 @@ def test_extreme_logits_of_a_small_law() -> None:
         assert torch.equal(distribution.sample().sum(), torch.tensor(float(k)))
 
 
+@pytest.mark.complete(but=8)
 @pytest.mark.parametrize(
     ("size", "k"), [(1, 1), (5, 2), (8, 4), (8, 7), (40, 2), (70, 2), (150, 1)]
 )
@@ -381,6 +382,7 @@ def test_function_transforms() -> None:
     assert (hessian - torch.func.hessian(exact_entropy)(logits)).abs().max() < 1e-10
 
 
+@pytest.mark.complete(but=1)
 @pytest.mark.parametrize("size", [6, 70])
 def test_traced_program_equals_the_eager_one(size: int) -> None:
     logits = logits_of(4, size).detach()

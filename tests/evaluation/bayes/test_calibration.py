@@ -73,6 +73,7 @@ def expected_coverage(level, width=1.0, shift=0.0):
     return stats.norm.cdf(shift + half) - stats.norm.cdf(shift - half)
 
 
+@pytest.mark.complete(but=1)
 @pytest.mark.parametrize(
     ("how", "verdict"),
     [
@@ -98,6 +99,7 @@ def test_a_posterior_that_is_wrong_is_caught(how, verdict):
     assert abs(np.log(ratio / how.get("width", 1.0))) < 4 * np.sqrt(2 / (2 * 98) / 500)
 
 
+@pytest.mark.complete
 def test_the_prior_in_place_of_the_posterior_is_found_by_what_reads_the_data():
     def prior(x, y, seed):
         return {"slope": torch.randn(99, 2, generator=torch.Generator().manual_seed(seed % 2**60))}
@@ -122,6 +124,7 @@ def test_a_posterior_inference_is_run_on_one_data_set_after_another():
     assert found.alarms() == {}
 
 
+@pytest.mark.complete
 def test_a_guide_is_fitted_to_many_data_sets_at_once_and_its_false_width_is_seen():
     # One feature, so that the guide's family has the posterior in it.
     class Slope(Line):

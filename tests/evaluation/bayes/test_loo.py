@@ -146,6 +146,7 @@ def first_draws(count, seed, x, y):
     return {"slope": torch.cat([own, other], -1)}
 
 
+@pytest.mark.complete
 def test_the_true_model_is_ranked_above_a_wrong_one():
     better = 0
     for seed in range(100):

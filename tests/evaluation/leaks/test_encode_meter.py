@@ -86,6 +86,7 @@ def test_a_response_is_told_by_its_variance():
     assert abs(honest.value) < 0.03
 
 
+@pytest.mark.complete
 def test_masks_of_what_matters_and_random_ones_tell_nothing():
     x = normal(1)
     y = (x[:, 0] + 0.5 * x[:, 1] > 0).long()
@@ -99,6 +100,7 @@ def test_masks_of_what_matters_and_random_ones_tell_nothing():
         assert found.by_row.shape == (ROWS,)
 
 
+@pytest.mark.complete
 def test_eval_x_does_not_see_what_the_meter_sees():
     x = normal(2)
     y = (x[:, 0] > 0).long()
@@ -220,6 +222,7 @@ def test_wrong_input_is_refused(change, error, message):
         encode_meter(given.pop("x"), given.pop("y"), given.pop("masks"), **given)
 
 
+@pytest.mark.complete
 def test_few_of_a_label_are_in_every_part_or_refused():
     x = normal(5, 3)[:400]
     masks = one_hot(x, torch.arange(400) % 3)

@@ -253,6 +253,7 @@ def test_several_classes_on_real_data():
     assert nothing.accuracy < 0.6 and nothing.auroc == 0.5
 
 
+@pytest.mark.complete
 def test_responses_far_from_zero_are_learned():
     x = torch.randn(400, 2, generator=torch.Generator().manual_seed(3))
     y = 1000.0 + 50.0 * x[:, 0]

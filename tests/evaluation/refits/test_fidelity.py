@@ -83,6 +83,7 @@ def test_a_fresh_predictor_reads_what_the_model_says_not_the_labels():
     assert scores.labels.fs_m == 0.0
 
 
+@pytest.mark.complete
 def test_several_draws_of_training_masks_keep_a_rows_draws_together():
     draws = torch.stack([TRUTH, torch.ones(600, 4)])
     scores = fidelity_scores(

@@ -169,6 +169,7 @@ def rows_with_two_of_twelve(rows, seed):
     return Dataset(x, y, names, tuple(range(12)), names, "y", class_names=("no", "yes"))
 
 
+@pytest.mark.complete
 def test_a_fit_beside_knockoffs_finds_true_features_first():
     both = with_knockoffs(rows_with_two_of_twelve(2000, seed=0), GaussianImputer())
     train, test = both.split(0.5, 0.5, seed=0)

@@ -26,6 +26,7 @@ def right():
     return roar(TRAIN, TEST, RIGHT, RIGHT, fractions=(0.0, 0.25, 0.5), replicates=2, **QUICK)
 
 
+@pytest.mark.complete
 def test_the_right_ranking_removes_what_there_is_to_know(right):
     assert right.removed == (0, 1, 2)
     assert right.accuracy.shape == right.random_accuracy.shape == (3, 2)
@@ -42,6 +43,7 @@ def test_a_random_ranking_leaves_some_of_it(right):
     assert not np.array_equal(right.accuracy[:, 0], right.accuracy[:, 1])
 
 
+@pytest.mark.complete
 def test_the_opposite_ranking_costs_nothing():
     opposite = roar(TRAIN, TEST, -RIGHT, -RIGHT, fractions=(0.25, 0.75), replicates=1, **QUICK)
     assert (opposite.accuracy > 0.95).all()

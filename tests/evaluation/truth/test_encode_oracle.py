@@ -41,6 +41,7 @@ def divergence_by_quadrature():
     return 0.5 * float(np.trapezoid(np.array(each) * norm.pdf(grid), grid))
 
 
+@pytest.mark.complete
 def test_it_is_the_quadratures_of_a_choice_that_tells():
     masks = by_sign_of_second(DATA.x)
     found = oracle_encode_meter(
@@ -55,6 +56,7 @@ def test_it_is_the_quadratures_of_a_choice_that_tells():
     assert found.thin == 0.0
 
 
+@pytest.mark.complete
 def test_a_soft_choice_is_weighted_by_its_probability():
     def selection(x, masks):
         up = torch.sigmoid(2.0 * x[:, 1])
@@ -90,6 +92,7 @@ def test_truth_and_random_masks_tell_nothing(name):
     assert even.standard_error < 0.002
 
 
+@pytest.mark.complete
 def test_draws_are_averaged_row_by_row():
     masks = by_sign_of_second(DATA.x)
     two = torch.stack([masks, masks])

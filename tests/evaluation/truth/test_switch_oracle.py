@@ -67,6 +67,7 @@ def test_redrawn_rows_keep_what_is_kept_and_average_to_the_oracles():
     assert float(z[kept.sum(1) < 12].abs().max()) < 5
 
 
+@pytest.mark.complete
 def test_a_pair_without_the_switch_tells_what_the_switch_is_worth():
     """An explainer that keeps its row's pair alone: the choice says the branch."""
     law = ThreeWaySwitch()

@@ -55,6 +55,7 @@ def test_without_draws_all_rows_are_explained_as_at_once(tmp_path):
     assert_same(found, at_once)
 
 
+@pytest.mark.complete(but=1)
 @pytest.mark.parametrize("with_y", [False, True])
 def test_the_numbers_are_the_same_whatever_the_chunks(tmp_path, with_y):
     x, y = rows()
@@ -90,6 +91,7 @@ def test_draws_of_every_block_follow_their_probability_and_differ_between_blocks
     assert not np.array_equal(mask[:, 1000:2000], mask[:, 2000:])
 
 
+@pytest.mark.complete
 def test_what_all_rows_share_is_drawn_once(tmp_path):
     x, y = rows()
     result = fit(
@@ -133,6 +135,7 @@ def explained(monkeypatch):
     return numbers
 
 
+@pytest.mark.complete
 def test_a_run_that_ended_early_goes_on(tmp_path, explained):
     x = rows()[0]
     whole = written(tmp_path, x.split(500), "whole", rows_per_chunk=1000)
@@ -147,6 +150,7 @@ def test_a_run_that_ended_early_goes_on(tmp_path, explained):
     assert not (tmp_path / "posterior.zarr.partial").exists()
 
 
+@pytest.mark.complete
 def test_a_chunk_that_was_spoilt_is_explained_again(tmp_path, explained):
     import zarr
 
@@ -163,6 +167,7 @@ def test_a_chunk_that_was_spoilt_is_explained_again(tmp_path, explained):
     assert_same(again, written(tmp_path, x, "whole", rows_per_chunk=1000))
 
 
+@pytest.mark.complete
 def test_a_run_that_ended_once_its_store_was_in_place_begins_anew(tmp_path):
     x = rows()[0]
     with pytest.raises(EndedError):
@@ -174,6 +179,7 @@ def test_a_run_that_ended_once_its_store_was_in_place_begins_anew(tmp_path):
     assert_same(found, written(tmp_path, x, "whole", rows_per_chunk=1000))
 
 
+@pytest.mark.complete(but=1)
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -203,6 +209,7 @@ def test_other_rows_are_refused_where_a_run_goes_on(tmp_path):
         written(tmp_path, other, rows_per_chunk=1000)
 
 
+@pytest.mark.complete
 def test_a_full_disk_leaves_what_was_there(tmp_path, monkeypatch):
     x = rows()[0]
     before = written(tmp_path, x[:1200], rows_per_chunk=1000)

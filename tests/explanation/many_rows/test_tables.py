@@ -50,6 +50,7 @@ def written(result, rows, path, **settings):
     return open_posterior(explain_to_zarr(result, rows, path, **settings))
 
 
+@pytest.mark.complete(but=1)
 @pytest.mark.parametrize("with_y", [False, True])
 def test_files_and_frames_give_the_same_numbers(table, tmp_path, with_y):
     folder, frame, encoding, result = table
@@ -63,6 +64,7 @@ def test_files_and_frames_give_the_same_numbers(table, tmp_path, with_y):
     assert np.array_equal(x, encoding.encode(frame).numpy())
 
 
+@pytest.mark.complete
 def test_a_dask_frame_gives_the_same_numbers(table, tmp_path):
     dataframe = pytest.importorskip("dask.dataframe", reason="the extra 'dask' is not installed")
     folder, frame, encoding, result = table
@@ -74,6 +76,7 @@ def test_a_dask_frame_gives_the_same_numbers(table, tmp_path):
     assert_same(of_files, written(result, made, tmp_path / "made", **settings))
 
 
+@pytest.mark.complete
 def test_a_run_on_files_goes_on_and_sees_that_they_were_changed(table, tmp_path, monkeypatch):
     _, frame, encoding, result = table
     files = tmp_path / "files"

@@ -62,6 +62,7 @@ def drawn(guide, count=2000):
         return torch.stack([guide(X[:2], Y[:2])["slope"] for _ in range(count)])
 
 
+@pytest.mark.complete(but=1)
 @pytest.mark.parametrize("built", ["class", "partial", "instance"])
 def test_a_fit_finds_the_posterior(built):
     model = Line()

@@ -105,6 +105,7 @@ def test_the_bound_at_a_rate_is_the_listed_one(rate):
     assert found == pytest.approx(float(log_marginal(x, y, value.logit()) + prior), rel=1e-9)
 
 
+@pytest.mark.complete(but=1)
 @pytest.mark.parametrize(("a", "b"), [(1.0, 1.0), (2.0, 5.0)])
 def test_with_the_rate_summed_out_sizes_are_beta_binomial(a, b):
     """One row: ∫ Beta(π) Σ_z p(z | π) p(y | z) dπ by quadrature is the size-then-subset law's."""
@@ -279,6 +280,7 @@ SELECTORS = {
 }
 
 
+@pytest.mark.complete(but=7)
 @pytest.mark.parametrize("replicates", [1, 2])
 @pytest.mark.parametrize("name", SELECTORS)
 def test_a_fit_and_its_files(name, replicates, tmp_path):

@@ -117,6 +117,7 @@ def test_the_density_is_prior_times_likelihood():
     assert float(trace.log_prob_sum()) == pytest.approx(float(expected.detach()), rel=1e-6)
 
 
+@pytest.mark.complete(but=1)
 @pytest.mark.parametrize("scale", [0.1, 0.3])
 def test_the_mode_is_ridge_regression(scale):
     """A linear predictor of all features with noise s: (XᵀX / s² + I / scale²)⁻¹ Xᵀy / s²."""

@@ -63,6 +63,7 @@ def draws_of(result, site):
 # The posterior
 
 
+@pytest.mark.complete(but=1)
 @pytest.mark.parametrize("subset", [True, False])
 def test_a_weight_has_the_posterior_of_a_grid(subset):
     program = Weighted(subset)
@@ -76,6 +77,7 @@ def test_a_weight_has_the_posterior_of_a_grid(subset):
     assert abs(z_score(draws, at_mean)) > threshold(1)
 
 
+@pytest.mark.complete
 def test_a_hierarchical_scale_has_the_posterior_of_a_grid():
     program = Weighted(subset=True, scaled=True)
     kernel = partial(NUTS, max_tree_depth=5)
@@ -93,6 +95,7 @@ def test_a_hierarchical_scale_has_the_posterior_of_a_grid():
     assert abs(z_score(draws, wrong)) > threshold(1)
 
 
+@pytest.mark.complete
 def test_q_fits_global_importance_has_the_posterior_of_a_grid():
     """Its mask is the importance itself, so that nothing is summed out; two shares f, 1 − f."""
     x = 2 * X[:, :2]
@@ -113,6 +116,7 @@ def test_q_fits_global_importance_has_the_posterior_of_a_grid():
     assert abs(z_score(draws[..., 0], wrong)) > threshold(1)
 
 
+@pytest.mark.complete
 def test_hmc_too():
     program = Weighted()
     kernel = partial(HMC, trajectory_length=1.5)
@@ -210,6 +214,7 @@ def test_the_same_seed_gives_the_same_chains_and_leaves_the_world_alone():
     assert first.model is not program and program.training
 
 
+@pytest.mark.complete(but=1)
 @pytest.mark.parametrize("agrees", [True, False])
 def test_a_recording_changes_no_draw(monkeypatch, agrees):
     """Where it is found to be another, the chain is run again without it."""

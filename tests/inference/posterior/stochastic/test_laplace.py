@@ -92,6 +92,7 @@ def test_a_diagonal_laplace_says_that_it_missed_the_mode():
         run(Laplace(samples=2, diagonal=True, climb=1))
 
 
+@pytest.mark.complete
 def test_masks_that_are_listed_have_a_hessian():
     """The posterior is skewed: Laplace's sds are measured, and its mode is one."""
     rows = mask_rows()
@@ -134,6 +135,7 @@ def test_no_maximum_is_told():
         run(Laplace(samples=2, starts=1, climb=1), Steep(), (x, x[:, 0]))
 
 
+@pytest.mark.complete
 def test_diagonal_vi_has_the_sds_of_one_weight_while_the_others_stay():
     found, samples = run(DiagonalVI(samples=2000, steps=800, climb=100, batch_size=300, lr=0.1))
     mean, sd = regression_posterior(*ROWS)
@@ -143,6 +145,7 @@ def test_diagonal_vi_has_the_sds_of_one_weight_while_the_others_stay():
     assert found.sampler.name == "diagonal VI" and not found.sampler.are_chains
 
 
+@pytest.mark.complete
 def test_an_ensemble_about_one_mode_stands_at_it():
     method = Ensemble(members=5, climb=200, batch_size=300)
     found, samples = run(method)

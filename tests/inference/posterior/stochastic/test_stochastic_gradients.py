@@ -44,12 +44,14 @@ def far(sampler):
     return np.max((np.abs(ratio - 1.0) - BIAS) / error), np.max(np.abs(z))
 
 
+@pytest.mark.complete(but=1)
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_a_conjugate_posterior_in_unequal_units_is_found(sampler):
     off, z = far(sampler(**SHORT))
     assert off < MOST_Z and z < MOST_Z
 
 
+@pytest.mark.complete
 def test_without_the_scale_of_a_batch_it_is_not(monkeypatch):
     """A batch of 60 of 300 rows then stands for 60: sds are √5 times as large."""
     module = sys.modules["lexppl.inference.posterior.stochastic.log_posterior"]
@@ -58,6 +60,7 @@ def test_without_the_scale_of_a_batch_it_is_not(monkeypatch):
     assert off > MOST_Z
 
 
+@pytest.mark.complete(but=1)
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_without_noise_it_is_not(sampler):
     off, _ = far(sampler(**{**SHORT, "batch_size": 300}, temperature=1e-4))
