@@ -1,8 +1,8 @@
 """Fitted programs and guides called outside the library: no parameters by a global store."""
 
-import pytest
 import pyro
 import pyro.distributions as dist
+import pytest
 import torch
 from pyro.infer import SVI, Predictive, Trace_ELBO
 from pyro.infer.autoguide import AutoDelta, AutoNormal
