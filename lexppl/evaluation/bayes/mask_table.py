@@ -16,10 +16,10 @@ from lexppl.argument_checks import int_at_least
 from lexppl.distributions import mask_support
 from lexppl.evaluation.bayes.simulated import RESPONSE, keep_local
 from lexppl.inference.contexts import seeded
+from lexppl.inference.objective.listed_latents import is_point
 from lexppl.inference.objective.program import ParticleProgram, ParticleTrace
 from lexppl.inference.objective.site import Site
 from lexppl.inference.posterior.global_latents import sites_of
-from lexppl.inference.posterior.likelihood_bound import is_point
 from lexppl.weights_drawn_first import weights_first
 
 
