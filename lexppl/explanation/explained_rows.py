@@ -1,7 +1,7 @@
 """The groups of a posterior: of all rows that are given, or of a part of a longer table."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -36,20 +36,11 @@ from lexppl.explanation.row_plan import OF_ITS_OWN, SHARED, RowPlan, is_listed, 
 from lexppl.inference.contexts import keep_parameters_local, seed_generators
 from lexppl.inference.mask_plates import MaskList, MaskTree
 from lexppl.inference.objective.program import ParticleProgram, refuse_coupled_rows
-from lexppl.inference.predictive import (
-    FittedProgram,
-    drawing,
-    layer_widths,
-    row_chunks,
-    rows_at_once,
-)
+from lexppl.inference.predictive import FittedProgram, drawing, row_chunks
 from lexppl.inference.training.result import FitResult
 
 BLOCK = 1000
 """Rows of a longer table that are drawn from one seed: their number says which."""
-FEW = 100
-"""Rows that a program is first looked at with: it may need more than it has features."""
-
 Sums = dict[tuple[str, str], np.ndarray]
 """Of a block's rows, by group and name, `(chain, …)`."""
 
@@ -206,8 +197,10 @@ def _prepared(
         if isinstance(module, torch.nn.Module):
             keep_parameters_local(module)
     with drawing(how.seed, rows.x.device):
-        few = rows_at_once(rows.x, 1, FEW, 0, layer_widths(result.model))
-        sites = sites_of(result.model, rows.x[:few])
+        try:
+            sites = sites_of(result.model, rows.x[:1])
+        except torch.linalg.LinAlgError:
+            sites = sites_of(result.model, rows.x[:BLOCK])
         if how.samples is not None:
             result = with_samples(result, how.samples, sites, rows.x.dtype)
         refuse_uncovered(result, sites, rows.arguments(slice(0, 1)))
@@ -318,7 +311,7 @@ def _observed(
         ValueError: it does not observe y inside its particle plates, or its masks cannot be listed.
     """
     x, y = first
-    few = slice(0, None if sites.are_together else FEW)
+    few = slice(0, None if sites.are_together else 2)
     program = ParticleProgram(
         result.models[0], result.guides[0], (x[few], None if y is None else y[few])
     )
@@ -333,18 +326,22 @@ def _observed(
     tree = MaskTree.of(
         run, lambda masks, draw: program.run(masks, 1, draw), [site.name for site in sites.masks]
     )
-    if is_listed(proposals):
+    shared = not tree.is_of_rows
+    listed = None
+    if is_listed(proposals) or (proposals is None and (sites.has_outer_latents or shared)):
         try:
-            return tree, MaskList(run, tree, SHARED)
-        except ValueError as error:
-            instead = "give proposals=4, by which masks are drawn and resampled by importance"
-            raise ValueError(f"proposals=math.inf lists every mask: {error}. Or {instead}") from None
-    if proposals is None and (sites.has_outer_latents or not tree.is_of_rows):
-        with suppress(ValueError):
+            if shared and not sites.are_together:
+                raise ValueError("all rows are observed in one, with masks of their own each")
             listed = MaskList(run, tree, SHARED)
-            if len(listed) <= OF_ITS_OWN or not tree.is_of_rows:
-                return tree, listed
-    return tree, None
+        except ValueError as error:
+            if proposals is not None:
+                raise ValueError(
+                    f"proposals=math.inf lists every mask, and {error}; give proposals=4, by which "
+                    "masks are drawn and resampled by importance"
+                ) from None
+        if listed is not None and (shared or proposals is not None or len(listed) <= OF_ITS_OWN):
+            return tree, listed
+    return tree.of_one_weight() if len(set(tree.levels.values())) > 1 else tree, None
 
 
 def _chain_seed(seed: int, *place: int) -> int:

@@ -17,11 +17,11 @@ import torch
 from pyro.distributions.util import scale_and_mask
 from torch import Tensor
 
-from lexppl.distributions import mask_support, uniform_masks
-from lexppl.effects import IMPUTATION_DIM, MASK_DIM
+from lexppl.distributions import uniform_masks
+from lexppl.effects import MASK_DIM
+from lexppl.inference.objective.listed_latents import is_point, joint_values, support_of
 from lexppl.inference.objective.program import Draw, ParticleTrace
 from lexppl.inference.objective.site import Site
-from lexppl.inference.posterior.likelihood_bound import is_point
 
 PAIRS = 32
 """Pairs of masks that are exchanged to see on which group's a row depends."""
@@ -86,6 +86,8 @@ class MaskTree:
         Raises:
             ValueError: rows that depend on the masks of several groups.
         """
+        others = [site.name for site in run.mask_sites if is_random(site)]
+        masks = list(dict.fromkeys([*masks, *others]))
         own = {plate_of(run.sites[name]) for name in masks}
         observed = {plate_of(site) for site, _ in run.weighted if site.observed}
         imputed = {plate_of(s) for s in run.drawn if s.in_imputations and is_random(s)}
@@ -103,6 +105,10 @@ class MaskTree:
             of_groups = [name for name, level in levels.items() if level == 1]
             above.append(_groups_of_rows(run, again, of_groups, plates[2], sizes[str(plates[1])]))
         return cls(plates, tuple(above), levels)
+
+    def of_one_weight(self) -> "MaskTree":
+        """The tree of all plates together."""
+        return MaskTree((None,), (), dict.fromkeys(self.levels, 0))
 
     @property
     def is_of_rows(self) -> bool:
@@ -204,7 +210,8 @@ def _groups_of_rows(
 
 
 class MaskList:
-    """Every joint value of the masks of a program, those of the last plate next to each other.
+    """Every joint value of the discrete latents of a program, those of the last plate next to each
+    other.
 
     Args:
         run: one run of the program.
@@ -212,49 +219,31 @@ class MaskList:
         most: masks that are listed at most.
 
     Raises:
-        ValueError: random sites that are no masks, masks that cannot be listed, or too many.
+        ValueError: random sites whose values cannot be listed, or too many masks.
     """
 
     def __init__(self, run: ParticleTrace, tree: MaskTree, most: int) -> None:
-        random = [s.name for s in run.sites.values() if s.in_particles and is_random(s)]
-        others = [name for name in random if name not in tree.levels]
+        others = [s.name for s in run.drawn if is_random(s) and s.name not in tree.levels]
         if others:
             raise ValueError(
                 f"{others} are random given the masks {list(tree.levels)}: p(y | x, z) would be "
                 "approximated by K imputations, and not exact; impute by a function of the mask, "
                 "such as ConstantImputer()"
             )
-        self.names = sorted(
-            (name for name in tree.levels if name in random), key=tree.levels.__getitem__
-        )
-        supports: list[tuple[str, Tensor]] = []
-        for name in self.names:
-            site = run.sites[name]
-            try:
-                listed = mask_support(site.distribution, limit=most)
-            except (ValueError, TypeError) as error:
-                raise ValueError(f"at most {most} masks are listed; site {name!r}: {error}") from None
-            # Without a tree every entry has a mask beside those of the others.
-            apart = 1 if len(tree.plates) > 1 else site.distribution.batch_shape[-1]
-            supports += [(name, listed.reshape(-1, *site.distribution.event_shape))] * apart
-        count = math.prod(len(support) for _, support in supports)
-        if count > most:
-            raise ValueError(
-                f"at most {most} masks are listed, and {self.names} have {count} together"
-            )
-        places = torch.cartesian_prod(*[torch.arange(len(support)) for _, support in supports])
-        places = places.reshape(count, -1).T
-        self._values = {
-            name: torch.stack(
-                [s[at.to(s.device)] for (n, s), at in zip(supports, places, strict=True) if n == name],
-                1,
-            )
-            for name in self.names
-        }
+        sites = [run.sites[name] for name in tree.levels if is_random(run.sites[name])]
+        sites.sort(key=lambda site: tree.levels[site.name])
+        if not sites:
+            raise ValueError(f"the masks {list(tree.levels)} are not random")
+        # Without a tree every entry has a mask beside those of the others.
+        apart = {-1} if tree.above else ()
+        values = joint_values(sites, most, apart=apart, instead="draw them")
+        self._values = {name: value.squeeze(1) for name, value in values.items()}
         by_level = [1] * len(tree.plates)
-        for name, support in supports:
-            by_level[tree.levels[name]] *= len(support)
+        for site in sites:
+            entries = 1 if tree.above else math.prod(site.distribution.batch_shape)
+            by_level[tree.levels[site.name]] *= len(support_of(site, most)) ** entries
         self.counts = tuple(by_level)
+        self.names = list(values)
 
     def __len__(self) -> int:
         return math.prod(self.counts)

@@ -143,8 +143,9 @@ def _is_mask(site: Site) -> bool:
 def _mask_site(site: Site, of_rows: Collection[str | None]) -> MaskSite:
     if site.value is None or site.value.dim() != 3:
         raise ValueError(
-            f"site {site.name!r} must have batch shape (L, B), in plates over masks and over rows, "
-            f"groups of them (at dim -1) or neither; it is in the plates {list(site.plate_names)}"
+            f"site {site.name!r} must have batch shape (L, B), in plates over masks and rows "
+            "alone, or groups in the place of rows (at dim -1), or (L, 1) of all rows; it is in "
+            f"the plates {list(site.plate_names)}"
         )
     plate = plate_of(site)
     return MaskSite(

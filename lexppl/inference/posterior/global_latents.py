@@ -61,7 +61,8 @@ def latents_of(program: Callable[..., Any], rows: tuple[Tensor | None, ...]) -> 
         (['effect', 'scale'], ['noise'], {'data'})
     """
     every, more = (
-        sites_of(program, tuple(None if c is None else _repeated(c, n) for c in rows)) for n in (1, 2)
+        sites_of(program, tuple(None if c is None else _repeated(c, n) for c in rows))
+        for n in (1, 2)
     )
     observed = {name: site for name, site in every.items() if site.observed}
     two = {name: site for name, site in every.items() if not site.observed}
