@@ -75,13 +75,13 @@ class MaskTree:
     levels: Mapping[str, int]
 
     @classmethod
-    def of(cls, run: ParticleTrace, again: Again, masks: Sequence[str]) -> "MaskTree":
-        """The tree of a program's mask sites.
+    def of(cls, run: ParticleTrace, again: Again, masks: Sequence[str] = ()) -> "MaskTree":
+        """The tree of a program's random latents in the mask plate.
 
         Args:
             run: of all rows, given y.
             again: runs it again.
-            masks: the sites.
+            masks: other sites that have a level.
 
         Raises:
             ValueError: rows that depend on the masks of several groups.
@@ -237,7 +237,7 @@ class MaskList:
         # Without a tree every entry has a mask beside those of the others.
         apart = {-1} if tree.above else ()
         values = joint_values(sites, most, apart=apart, instead="draw them")
-        self._values = {name: value.squeeze(1) for name, value in values.items()}
+        self.values = {name: value.squeeze(1) for name, value in values.items()}
         by_level = [1] * len(tree.plates)
         for site in sites:
             entries = 1 if tree.above else math.prod(site.distribution.batch_shape)
@@ -250,7 +250,7 @@ class MaskList:
 
     def give(self, site: Site) -> Tensor | None:
         """The value of a site in a run of all masks; None of what is not listed."""
-        values = self._values.get(site.name)
+        values = self.values.get(site.name)
         if values is None:
             return None
         return values.expand(*site.distribution.batch_shape, *site.distribution.event_shape)

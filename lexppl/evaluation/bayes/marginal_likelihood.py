@@ -28,6 +28,9 @@ from lexppl.inference.predictive import drawing
 MOST_VALUES = 4_096
 """Joint values of whole numbers, or nodes of a quadrature, that are listed."""
 
+MOST_ROWS = 1000
+"""Rows that latents are looked for with: a program may need more of them than it has features."""
+
 
 @dataclass(frozen=True)
 class Evidence:
@@ -120,7 +123,7 @@ def log_marginal_likelihood(
     if guide is not None:
         return _by_importance(joint, guide, draws)
     keep_local(model)
-    few = (x[:1], y[:1])
+    few = (x[:MOST_ROWS], y[:MOST_ROWS])
     with drawing(0, x.device):
         if samples is None:
             latents = latents_of(model, few)

@@ -38,8 +38,9 @@ class Latents:
 def latents_of(program: Callable[..., Any], rows: tuple[Tensor | None, ...]) -> Latents:
     """Look for a program's latents in a run of it.
 
-    A plate over rows is one that grows with them: the program is run on one row more, and on two. So
-    a plate of sites or of groups, whose effects all rows share, is told from it whatever its size.
+    A plate over rows is one that grows with them: the program is run on one row more, and on two.
+    So a plate of sites or of groups, whose effects all rows share, is told from it whatever its
+    size.
 
     Args:
         program: a module or a function; its weights with priors are drawn first.
