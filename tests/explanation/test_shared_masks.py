@@ -105,7 +105,8 @@ def test_evidence_of_features_and_of_the_program():
     with drawing(0):
         table = mask_table(program, *rows)
     assert table.masks.shape == (32, 5) and table.log_prior.shape == (32, 1)
-    np.testing.assert_allclose(table.log_likelihood[:, 0], likelihood, atol=1e-9)
+    place = [(masks == own).all(1).argmax() for own in table.masks.numpy()]
+    np.testing.assert_allclose(table.log_likelihood[:, 0], likelihood[place], atol=1e-9)
     found = feature_evidence(program, *rows)
     for entry in range(5):
         sums = [
@@ -193,7 +194,9 @@ def slopes_given_y(x, y, draws, seed=0):
     masks, prior, likelihood = spike_and_slab(x, y)
     draw = np.random.default_rng(seed)
     found = draw.normal(0, SLAB, (draws, x.shape[1]))
-    for at, which in enumerate(draw.choice(len(masks), draws, p=softmax(prior + likelihood))):
+    # Masks on an even grid of their distribution function.
+    grid = (np.arange(draws) + draw.uniform()) / draws
+    for at, which in enumerate(np.searchsorted(softmax(prior + likelihood).cumsum(), grid)):
         mask = masks[which].astype(bool)
         own = x[:, mask]
         covariance = np.linalg.inv(own.T @ own / NOISE**2 + np.eye(own.shape[1]) / SLAB**2)
@@ -207,15 +210,14 @@ def largest_difference(features, draws):
     posterior = explain(
         sampled, torch.tensor(x), torch.tensor(y), samples={"slope": slopes}, draws=draws
     )
-    mask = group_of(posterior, "posterior")["mask"].values[0]
-    # What each draw of the slopes adds is independent; a mask's own noise is no less than its p's.
-    error = mask.std(0, ddof=1) / math.sqrt(draws)
+    # The probabilities given the slopes vary less than the masks do.
+    error = np.sqrt(expected * (1 - expected) / draws)
     difference = given_y(posterior) - expected
     return abs(difference).max(), abs(difference / error).max(), posterior, (x, y)
 
 
 def test_slopes_that_were_sampled_give_the_same_probabilities():
-    _, z, posterior, (x, y) = largest_difference(4, 600)
+    _, z, posterior, (x, y) = largest_difference(4, 200)
     assert z < 4
     drawn = group_of(posterior, "posterior")
     mean = (x * (drawn["mask"].values * drawn["slope"].values)[0][:, None]).sum(-1)
@@ -225,7 +227,7 @@ def test_slopes_that_were_sampled_give_the_same_probabilities():
 
 @pytest.mark.complete
 def test_twelve_sampled_slopes_give_them_within_a_hundredth():
-    assert largest_difference(12, 4000)[0] < 0.01
+    assert largest_difference(12, 1500)[0] < 0.01
 
 
 # Masks of groups
@@ -271,7 +273,9 @@ def grouped(rows, groups=GROUPS, seed=1):
 def test_masks_of_groups_are_given_their_own_rows(order):
     x, y = grouped(40)
     masks = every_mask(3)
-    likelihood = np.array([norm.logpdf(y, (x[:, :3] * m * SLOPES.numpy()).sum(-1), NOISE) for m in masks])
+    likelihood = np.array(
+        [norm.logpdf(y, (x[:, :3] * m * SLOPES.numpy()).sum(-1), NOISE) for m in masks]
+    )
     joint = np.stack([log_prior(masks) + likelihood[:, x[:, 3] == j].sum(1) for j in range(GROUPS)])
     rows = torch.tensor(x), torch.tensor(y)
     posterior = explain(of_groups(order), *rows, draws=3000)
@@ -322,7 +326,7 @@ def test_groups_in_one_event_are_listed_together():
                 z = pyro.sample("mask", coins(x, 3))
             own = torch.nn.functional.one_hot(group, 2).to(x.dtype)
             kept = (x[:, :3] * z[..., group, :]).unsqueeze(-2) * own.unsqueeze(-1)
-            kept = kept.flatten(-2)
+            kept = kept.flatten(-2).unsqueeze(-3)
             covariance = NOISE**2 * torch.eye(len(x), dtype=x.dtype) + kept @ kept.mT
             pyro.sample("y", dist.MultivariateNormal(x.new_zeros(len(x)), covariance), obs=y)
 
@@ -396,7 +400,7 @@ def test_masks_of_all_rows_groups_and_rows_together():
     # Draws are joint: a group's entry goes with that of all rows.
     both = (drawn["of_all"].values[0][:, 0] * drawn["mask"].values[0][:, 0, 0]).mean()
     apart = drawn["of_all"].values[0][:, 0].mean() * drawn["mask"].values[0][:, 0, 0].mean()
-    assert both - apart > 0.01
+    assert both > 1.5 * apart
 
 
 # Too many to list
@@ -408,17 +412,20 @@ def test_more_masks_than_are_listed_are_weighed_and_judged():
     with pytest.raises(ValueError, match=r"2.13|8192"):
         explain(collapsed, *rows, proposals=math.inf)
     posterior = explain(collapsed, *rows)
-    assert "resampled by importance from 4096 proposals" in group_of(posterior, "posterior").attrs["draws"]
+    assert (
+        "resampled by importance from 4096 proposals"
+        in group_of(posterior, "posterior").attrs["draws"]
+    )
     masks, prior, likelihood = spike_and_slab(x, y)
     expected = softmax(prior + likelihood) @ masks
     stats = stats_of(posterior)
-    assert stats["weight_pareto_k"].dims == ("chain",) and float(stats["weight_pareto_k"]) < 0.7
-    z = (given_y(posterior) - expected) / np.sqrt(0.25 / float(stats["weight_ess"]))
+    assert stats["weight_pareto_k"].dims == ("chain",) and float(stats["weight_pareto_k"][0]) < 0.7
+    z = (given_y(posterior) - expected) / np.sqrt(0.25 / float(stats["weight_ess"][0]))
     assert abs(z).max() < 4
     # Negative control: where y says much, the weights of the prior's draws say so themselves.
-    x, y = data(60, 13)
+    x, y = data(12, 13)
     sure = stats_of(explain(collapsed, torch.tensor(x), torch.tensor(20 * y)))
-    assert float(sure["weight_pareto_k"]) > 0.7
+    assert float(sure["weight_pareto_k"][0]) > 0.7
 
 
 def test_groups_are_weighed_by_their_own_rows():
