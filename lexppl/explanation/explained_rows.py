@@ -311,17 +311,20 @@ def _observed(
     few = (x[:2], None if y is None else y[:2])
     run = ParticleProgram(result.models[0], result.guides[0], few).run()
     observed = [site for site, _ in run.weighted if site.observed]
-    if not any(site.name == RESPONSE or isinstance(site.distribution, Unit) for site in observed):
+    if not any(
+        site.name.split("_")[0] == RESPONSE or isinstance(site.distribution, Unit)
+        for site in observed
+    ):
         raise ValueError(
-            "y is given, and the program has no site 'y' inside mask_particles() to observe it, "
-            f"nor a pyro.factor; it observes {[site.name for site in observed]}"
+            "y is given, and the program has no site 'y' inside mask_particles() to observe it, no "
+            f"sites 'y_…', nor a pyro.factor; it observes {[site.name for site in observed]}"
         )
     joint = observes_jointly(run)
     if is_listed(proposals):
-        return joint, ListedMasks(run, sites, joint)
+        return joint, ListedMasks(run, joint)
     if proposals is None and sites.has_outer_latents:
         with suppress(ValueError):
-            listed = ListedMasks(run, sites, joint)
+            listed = ListedMasks(run, joint)
             return joint, listed if len(listed) <= OF_ITS_OWN else None
     return joint, None
 

@@ -9,7 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lexppl.evaluation.bayes.mask_table import mask_table, shared_log_prior
+from lexppl.evaluation.bayes.mask_table import (
+    count_listed,
+    mask_table,
+    shared_log_prior,
+)
 from lexppl.evaluation.bayes.simulated import keep_local
 from lexppl.inference.predictive import LARGEST_TENSOR, LEAST_WIDTH, drawing
 from lexppl.inference.replicates.replicate_draws import OutOfPlaceDraws
@@ -58,6 +62,34 @@ def row_log_likelihood(
         >>> row_log_likelihood(program, torch.zeros(3, 1), torch.ones(3), at).shape
         torch.Size([2, 3])
     """
+    found = log_evidence(model, x, y, samples, masks=masks, imputations=imputations, seed=seed)
+    if found.shape[-1] != len(x):
+        raise ValueError(
+            f"the rows have no log-likelihood of their own: {len(x)} rows stand in "
+            f"{found.shape[-1]} log; give a program that observes y row by row, with masks of rows"
+        )
+    return found
+
+
+def log_evidence(
+    model: Callable[..., Any],
+    x: Tensor,
+    y: Tensor,
+    samples: Samples,
+    *,
+    masks: float,
+    imputations: int,
+    seed: int,
+) -> Tensor:
+    """What each log of a program adds to log p(y | x, θ_s), `(S, B)`: each row, or all rows where
+    they share one, as with a mask of all rows, and B is 1.
+
+    Args:
+        model, x, y, samples, masks, imputations, seed: of :func:`row_log_likelihood`.
+
+    Raises:
+        ValueError: as :func:`mask_table`.
+    """
     keep_local(model)
 
     def one(shared: dict[str, Tensor]) -> Tensor:
@@ -65,12 +97,10 @@ def row_log_likelihood(
         return table.log_evidence
 
     with drawing(seed, x.device):
-        count = 1
+        count = masks
         if masks == math.inf:
-            listed = mask_table(model, x[:1], y[:1], {n: v[0] for n, v in samples.items()})
-            count = len(listed.masks)
-        particles = len(x) * imputations * (count if masks == math.inf else int(masks))
-        return _at_all(one, samples, particles)
+            count = count_listed(model, x, y, {n: v[0] for n, v in samples.items()})
+        return _at_all(one, samples, len(x) * imputations * int(count))
 
 
 def log_prior(model: Callable[..., Any], x: Tensor, y: Tensor, samples: Samples) -> Tensor:

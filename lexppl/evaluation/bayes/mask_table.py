@@ -13,24 +13,37 @@ import torch
 from torch import Tensor
 
 from lexppl.argument_checks import int_at_least
-from lexppl.distributions import mask_support
+from lexppl.effects import IMPUTATION_DIM, LABEL_PLATE, MASK_DIM
 from lexppl.evaluation.bayes.simulated import RESPONSE, keep_local
 from lexppl.inference.contexts import seeded
-from lexppl.inference.objective.listed_latents import is_point
-from lexppl.inference.objective.program import ParticleProgram, ParticleTrace
+from lexppl.inference.objective.listed_latents import (
+    ListedLatents,
+    is_point,
+    refuse_missing,
+    refuse_shared_by_logs,
+)
+from lexppl.inference.objective.program import ParticleProgram, ParticleTrace, log_weight_of
 from lexppl.inference.objective.site import Site
 from lexppl.inference.posterior.global_latents import sites_of
+from lexppl.inference.predictive import LARGEST_TENSOR, LEAST_WIDTH
 from lexppl.weights_drawn_first import weights_first
 
 
 @dataclass(frozen=True, eq=False)
 class MaskTable:
-    r"""The M masks that B rows may have.
+    r"""The M masks that B rows may have, or that all rows share.
+
+    Where rows have masks and a log of their own, B is their number. Where `mask_particles()` is
+    entered before the rows' plate, or all rows are observed in one event, they have one log and one
+    joint mask (spike and slab; masks of groups): B is then 1, or the number of the plates'
+    entries that stand before the particles.
 
     Args:
-        masks: `(M, G)`; `(1, 0)` for a program without masks.
+        masks: `(M, G)`, of several mask sites, or of several entries of one log, one behind
+            another; `(1, 0)` for a program without masks.
         log_prior: log p(z | x), `(M, B)`.
-        log_likelihood: log p(y | x, z), `(M, B)`, averaged over K imputations.
+        log_likelihood: log p(y | x, z), `(M, B)`, averaged over K imputations; other discrete
+            latents of the particles (a regime, hidden states) are summed out.
         exact: whether every mask is listed; else they are M draws of p(z | x), `masks` is
             `(M, B, G)`, and `log_prior` is −log M.
     """
@@ -112,13 +125,13 @@ def mask_table(
         y: their labels or responses `(B,)`.
         shared: values of the latents outside `mask_particles()`, `(*event)` by site; what is left
             out is drawn.
-        masks: `math.inf` to list all, for one mask site of up to 65,536 masks; else L draws of
-            p(z | x).
+        masks: `math.inf` to list all, up to 65,536 joint values of all discrete latents of one log;
+            else L draws of p(z | x).
         imputations: K.
 
     Raises:
-        ValueError: too many masks, several mask sites where all are to be listed, a program that
-            observes all rows in one, has scales, or no site `y`; penalties beside shared latents.
+        ValueError: too many masks, or latents that cannot be listed; a mask that rows with a log
+            each share; scales, no site `y`; penalties beside shared latents.
 
     Example:
         >>> from lexppl.inference.predictive import drawing
@@ -136,29 +149,46 @@ def mask_table(
     first = program.run()
     if shared:
         _refuse_penalties(first)
-    site = _mask_site(first, exact=masks == math.inf)
-    if site is None or masks != math.inf:
-        count = 1 if site is None else int(masks)
-        run = program.run(count, imputations)
-        likelihood = _row_likelihood(run, imputations, count, len(x))
-        flat = likelihood.new_full((count, len(x)), -math.log(count))
-        listed = likelihood.new_zeros((1, 0))
-        if site is not None and run.mask_sites[0].value is not None:
-            listed = run.mask_sites[0].value
-        return MaskTable(listed, flat, likelihood, exact=site is None)
-    listed = mask_support(site.distribution).reshape(-1, *site.distribution.event_shape)
-    values = listed.unsqueeze(1)
+    latents = [site for site in first.mask_sites if not is_point(site.distribution)]
+    refuse_shared_by_logs(first, latents)
+    if latents and masks != math.inf:
+        run = program.run(int(masks), imputations)
+        likelihood = _by_log(_likelihood(run, int(masks)))
+        flat = likelihood.new_full(likelihood.shape, -math.log(masks))
+        drawn = run.sites[latents[0].name].value
+        return MaskTable(
+            flat.new_zeros((1, 0)) if drawn is None else drawn, flat, likelihood, False
+        )
+    refuse_shared_by_logs(first, latents)
+    # Masks change slowest, so that the others are summed out side by side.
+    latents.sort(key=_is_no_mask)
+    listed = ListedLatents(first, latents)
+    only = ListedLatents(first, [site for site in latents if not _is_no_mask(site)])
+    parts = []
+    for part in listed.parts(max(1, LARGEST_TENSOR // (len(x) * imputations * LEAST_WIDTH))):
+        run = program.run(len(part), imputations, part.give)
+        likelihood = _likelihood(run, len(part))
+        parts.append((part.log_prior(run).expand(likelihood.shape), likelihood))
+    prior, likelihood = (_by_log(torch.cat(of, MASK_DIM)) for of in zip(*parts, strict=True))
+    refuse_missing(prior, listed.names)
+    if len(listed) > len(only):
+        joint = (prior + likelihood).unflatten(0, (len(only), -1)).logsumexp(1)
+        prior = prior.unflatten(0, (len(only), -1)).logsumexp(1)
+        likelihood = torch.where(prior.isneginf(), -math.inf, joint - prior)
+    return MaskTable(only.entries.to(x.device), prior, likelihood)
 
-    def draw(drawn: Site) -> Tensor | None:
-        if drawn.name != site.name:
-            return None
-        shape = (*drawn.distribution.batch_shape, *drawn.distribution.event_shape)
-        return values.expand(shape)
 
-    run = program.run(len(listed), imputations, draw)
-    likelihood = _row_likelihood(run, imputations, len(listed), len(x))
-    prior = run.sites[site.name].score().expand(len(listed), len(x))
-    return MaskTable(listed, prior, likelihood)
+def count_listed(
+    model: Callable[..., Any], x: Tensor, y: Tensor, shared: Mapping[str, Tensor] | None = None
+) -> int:
+    """How many joint values :func:`mask_table` runs a program with.
+
+    Raises:
+        ValueError: as it does.
+    """
+    keep_local(model)
+    first = ParticleProgram(model, _point(shared), (x, y)).run()
+    return len(ListedLatents(first, first.mask_sites))
 
 
 def shared_log_prior(
@@ -205,15 +235,8 @@ def _point(shared: Mapping[str, Tensor] | None) -> Callable[..., None] | None:
     return guide
 
 
-def _mask_site(run: ParticleTrace, exact: bool) -> Site | None:
-    """The one site whose masks are many; None where they are none, or follow from the rest."""
-    sites = [s for s in run.mask_sites if not is_point(s.distribution)]
-    if len(sites) > 1 and exact:
-        raise ValueError(
-            f"the program has several latents in mask_particles(), {[s.name for s in sites]}, and "
-            "the joint masks of one can be listed; give a number of masks to draw"
-        )
-    return sites[0] if sites else None
+def _is_no_mask(site: Site) -> bool:
+    return len(site.distribution.event_shape) != 1
 
 
 def _refuse_penalties(run: ParticleTrace) -> None:
@@ -225,24 +248,32 @@ def _refuse_penalties(run: ParticleTrace) -> None:
             )
 
 
-def _row_likelihood(run: ParticleTrace, imputations: int, masks: int, rows: int) -> Tensor:
-    """log 1/K Σ_k p(y | x̃_k), `(M, B)`."""
-    response = run.sites.get(RESPONSE)
-    if response is None or not response.observed:
+def _likelihood(run: ParticleTrace, masks: int) -> Tensor:
+    """log 1/K Σ_k p(y | x̃_k), `(…, M, B or 1)`."""
+    responses = [
+        site
+        for site in run.sites.values()
+        if site.observed and not site.is_deterministic and site.name.split("_")[0] == RESPONSE
+    ]
+    if not responses:
         raise ValueError(
-            f"the program must observe a site 'y', one value a row; its sites are {list(run.sites)}"
+            f"the program must observe a site 'y', or sites 'y_…'; its sites are {list(run.sites)}"
         )
     for site, _ in run.weighted:
         _refuse_scaled(site)
-    weight = run.log_weight if response.in_particles else response.log_prob()
-    if weight is None or weight.shape[-1] != rows or weight.dim() > 3:
-        raise ValueError(
-            "the rows have no log-likelihood of their own: the program observes all of them in "
-            "one, or expects over labels; give a program that observes y row by row, and labels"
-        )
-    if weight.dim() == 3:
-        weight = torch.logsumexp(weight.expand(imputations, -1, -1), 0) - math.log(imputations)
-    return weight.expand(masks, rows)
+        if LABEL_PLATE in site.plate_names:
+            raise ValueError("the program expects over labels; give it labels")
+    inside = any(site.in_particles for site in responses)
+    weight = run.log_weight if inside else log_weight_of([(site, 1.0) for site in responses])
+    weight = torch.atleast_2d(torch.as_tensor(weight))
+    if weight.dim() > 2 and (imputations := weight.shape[IMPUTATION_DIM]) > 1:
+        weight = torch.logsumexp(weight, IMPUTATION_DIM, keepdim=True) - math.log(imputations)
+    return weight.expand(*weight.shape[:MASK_DIM], masks, weight.shape[-1])
+
+
+def _by_log(value: Tensor) -> Tensor:
+    """`(…, M, B)` as `(M, B)`, a column for each log."""
+    return value.movedim(MASK_DIM, 0).flatten(1)
 
 
 def _refuse_scaled(site: Site) -> None:

@@ -102,6 +102,12 @@ class ListedLatents:
         """The sites that are listed; the last one's values change fastest."""
         return list(self._values)
 
+    @property
+    def entries(self) -> Tensor:
+        """`(M, E)`: the values, those of one entry or latent behind those of another."""
+        each = [v.movedim(self._places[name], 0).flatten(1) for name, v in self._values.items()]
+        return torch.cat(each, -1) if each else torch.zeros(1, 0)
+
     def give(self, site: Site) -> Tensor | None:
         """The value of a site of a run with a particle for each joint value; None of another."""
         value = self._values.get(site.name)
@@ -155,7 +161,7 @@ def joint_values(
     Raises:
         ValueError: values that cannot be listed; too many.
     """
-    supports = [support_of(site) for site in sites]
+    supports = [support_of(site, most, instead) for site in sites]
     shapes = [
         [1 if d - len(shape) in apart else size for d, size in enumerate(shape)]
         for shape in (site.distribution.batch_shape for site in sites)
@@ -181,7 +187,7 @@ def joint_values(
     return found
 
 
-def support_of(site: Site, most: int = MOST_JOINT) -> Tensor:
+def support_of(site: Site, most: int, instead: str = FEWER) -> Tensor:
     """The values of one entry of a site's batch, `(M, *event)`.
 
     Raises:
@@ -194,9 +200,28 @@ def support_of(site: Site, most: int = MOST_JOINT) -> Tensor:
         else:
             values = distribution.enumerate_support(expand=False)
     except (ValueError, TypeError, NotImplementedError) as error:
-        reason = f"{type(distribution).__name__}: {error}".rstrip(": ")
-        raise ValueError(f"the values of {site.name!r} cannot be listed ({reason})") from None
+        kind, reason = type(distribution).__name__, str(error).split(";", maxsplit=1)[0]
+        raise ValueError(
+            f"the values of {site.name!r}, of {kind}, cannot be listed ({reason}): {instead}"
+        ) from None
     return values.reshape(len(values), *distribution.event_shape)
+
+
+def refuse_shared_by_logs(run: ParticleTrace, sites: Sequence[Site]) -> None:
+    """Refuse latents that several logs share: a sum over the latent in each of them is no sum over
+    it in all.
+
+    Raises:
+        ValueError: naming one, and the plate.
+    """
+    for site in sites:
+        for judged, _ in run.weighted:
+            for name, _ in sorted(judged.log_plates - site.log_plates):
+                raise ValueError(
+                    f"entries of the plate {name!r} share {site.name!r}, and {judged.name!r} has a "
+                    f"log for each: enter mask_particles() before the plate {name!r}, or sample "
+                    f"{site.name!r} in it too"
+                )
 
 
 def refuse_missing(log_prior: Tensor, names: Collection[str]) -> None:
