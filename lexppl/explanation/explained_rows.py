@@ -1,7 +1,7 @@
 """The groups of a posterior: of all rows that are given, or of a part of a longer table."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,8 +22,7 @@ from lexppl.explanation.given_program import (
     with_samples,
 )
 from lexppl.explanation.masks.drawless import needs_draws, refuse_drawless
-from lexppl.explanation.masks.draws import RESPONSE, observes_jointly
-from lexppl.explanation.masks.listed_masks import ListedMasks
+from lexppl.explanation.masks.draws import RESPONSE
 from lexppl.explanation.masks.program_sites import ProgramSites, sites_of
 from lexppl.explanation.meanings import (
     HELD_OUT,
@@ -33,15 +32,15 @@ from lexppl.explanation.meanings import (
 )
 from lexppl.explanation.named_rows import NamedRows, named_rows
 from lexppl.explanation.posterior_arrays import PosteriorArrays
-from lexppl.explanation.row_plan import OF_ITS_OWN, RowPlan, is_listed, usual_draws
+from lexppl.explanation.row_plan import OF_ITS_OWN, SHARED, RowPlan, is_listed, usual_draws
 from lexppl.inference.contexts import keep_parameters_local, seed_generators
-from lexppl.inference.objective.program import ParticleProgram
+from lexppl.inference.mask_plates import MaskList, MaskTree
+from lexppl.inference.objective.program import ParticleProgram, refuse_coupled_rows
 from lexppl.inference.predictive import FittedProgram, drawing, row_chunks
 from lexppl.inference.training.result import FitResult
 
 BLOCK = 1000
 """Rows of a longer table that are drawn from one seed: their number says which."""
-
 Sums = dict[tuple[str, str], np.ndarray]
 """Of a block's rows, by group and name, `(chain, …)`."""
 
@@ -145,17 +144,18 @@ def explained_rows(
         if features is None and rows.x.dim() == 2:
             features = result.feature_names
         first = rows.arguments(slice(0, None)) if part is None else part.first
-        joint, listed = False, None
+        tree, listed = None, None
         if rows.y is not None:
             with drawing(how.seed, rows.x.device):
-                joint, listed = _observed(result, first, sites, how.proposals)
-        if joint and part is not None:
+                tree, listed = _observed(result, first, sites, how.proposals)
+        joint = tree is not None and not tree.is_of_rows
+        if part is not None and (joint or sites.are_together):
             raise ValueError(
-                "the program observes all rows in one, so that their masks given y are drawn "
-                "together: explain as many rows as fit at once, or without y"
+                "rows share a mask or are observed in one, so that their masks are drawn together: "
+                "explain as many rows as fit at once"
             )
         most = how.rows_per_chunk
-        plan = RowPlan(sites, draws, how.imputations, how.proposals, listed, most, joint)
+        plan = RowPlan(sites, draws, how.imputations, how.proposals, listed, most, tree)
         arrays = PosteriorArrays(
             result,
             rows,
@@ -197,7 +197,10 @@ def _prepared(
         if isinstance(module, torch.nn.Module):
             keep_parameters_local(module)
     with drawing(how.seed, rows.x.device):
-        sites = sites_of(result.model, rows.x[:1])
+        try:
+            sites = sites_of(result.model, rows.x[:1])
+        except torch.linalg.LinAlgError:
+            sites = sites_of(result.model, rows.x[:BLOCK])
         if how.samples is not None:
             result = with_samples(result, how.samples, sites, rows.x.dtype)
         refuse_uncovered(result, sites, rows.arguments(slice(0, 1)))
@@ -300,33 +303,45 @@ def _observed(
     first: tuple[Tensor, Tensor | None],
     sites: ProgramSites,
     proposals: float | None,
-) -> tuple[bool, ListedMasks | None]:
-    """Whether the program observes all rows in one, and all of its masks where they are asked for,
-    or are no more than would be proposed for each draw.
+) -> tuple[MaskTree, MaskList | None]:
+    """The plates of the program's masks, and all of these where they are asked for, or are no more
+    than would be proposed.
 
     Raises:
         ValueError: it does not observe y inside its particle plates, or its masks cannot be listed.
     """
     x, y = first
-    few = (x[:2], None if y is None else y[:2])
-    run = ParticleProgram(result.models[0], result.guides[0], few).run()
+    few = slice(0, None if sites.are_together else 2)
+    program = ParticleProgram(
+        result.models[0], result.guides[0], (x[few], None if y is None else y[few])
+    )
+    run = program.run()
     observed = [site for site, _ in run.weighted if site.observed]
-    if not any(
-        site.name.split("_")[0] == RESPONSE or isinstance(site.distribution, Unit)
-        for site in observed
-    ):
+    if not any(s.name.split("_")[0] == RESPONSE or isinstance(s.distribution, Unit) for s in observed):
         raise ValueError(
             "y is given, and the program has no site 'y' inside mask_particles() to observe it, no "
             f"sites 'y_…', nor a pyro.factor; it observes {[site.name for site in observed]}"
         )
-    joint = observes_jointly(run)
-    if is_listed(proposals):
-        return joint, ListedMasks(run, joint)
-    if proposals is None and sites.has_outer_latents:
-        with suppress(ValueError):
-            listed = ListedMasks(run, joint)
-            return joint, listed if len(listed) <= OF_ITS_OWN else None
-    return joint, None
+    refuse_coupled_rows(observed)
+    tree = MaskTree.of(
+        run, lambda masks, draw: program.run(masks, 1, draw), [site.name for site in sites.masks]
+    )
+    shared = not tree.is_of_rows
+    listed = None
+    if is_listed(proposals) or (proposals is None and (sites.has_outer_latents or shared)):
+        try:
+            if shared and not sites.are_together:
+                raise ValueError("all rows are observed in one, with masks of their own each")
+            listed = MaskList(run, tree, SHARED)
+        except ValueError as error:
+            if proposals is not None:
+                raise ValueError(
+                    f"proposals=math.inf lists every mask, and {error}; give proposals=4, by which "
+                    "masks are drawn and resampled by importance"
+                ) from None
+        if listed is not None and (shared or proposals is not None or len(listed) <= OF_ITS_OWN):
+            return tree, listed
+    return tree.of_one_weight() if len(set(tree.levels.values())) > 1 else tree, None
 
 
 def _chain_seed(seed: int, *place: int) -> int:

@@ -85,7 +85,7 @@ def what_likelihoods_are(result: FitResult, plan: RowPlan, held_out: bool) -> st
     """
     if held_out:
         return HELD_OUT
-    if plan.sites.shared:
+    if plan.sites.shared or plan.sites.are_together:
         return BY_DRAW
     weighted = result.row_weights == DIRICHLET and result.replicates > 1
     return BY_FIT if weighted else HELD_OUT

@@ -19,7 +19,13 @@ from lexppl.explanation.layout.drawn_means import DrawnMeans
 from lexppl.explanation.layout.importance_kind import STATED, variable_of
 from lexppl.explanation.masks.draws import RowDraws
 from lexppl.explanation.masks.log_likelihood import LogLikelihood
-from lexppl.explanation.masks.program_sites import MaskSite, ProgramSites, Response, SharedSite
+from lexppl.explanation.masks.program_sites import (
+    ROWS,
+    MaskSite,
+    ProgramSites,
+    Response,
+    SharedSite,
+)
 from lexppl.explanation.named_rows import NamedRows, entry_names, feature_names
 from lexppl.inference.training.result import FitResult
 
@@ -112,25 +118,29 @@ class PosteriorArrays:
         layout, (group, predictive) = self._layout, GROUPS[given_y]
         for site in self._sites.masks:
             mask = drawn.masks[site.name]
-            layout[group, site.name].put((chain, slice(None), rows), mask)
+            where = _entries(site, rows)
+            entries = self._divisor if site.plate == ROWS else site.size
+            layout[group, site.name].put((chain, slice(None), *where), _of_plate(site, mask, 1))
             shares = layout[group, self._named(site, "importance", group)]
-            shares.values[chain] += mask.sum(1, dtype=torch.float64).cpu().numpy() / self._divisor
+            shares.values[chain] += mask.sum(1, dtype=torch.float64).cpu().numpy() / entries
             size = layout[group, self._named(site, "size", group)]
-            size.put((chain, slice(None), rows), mask.sum(-1))
+            size.put((chain, slice(None), *where), _of_plate(site, mask.sum(-1), 1))
             mean = layout["sample_stats", self._mean_name(site, given_y)]
-            mean.put((chain, rows), drawn.means[site.name])
+            mean.put((chain, *where), _of_plate(site, drawn.means[site.name], 0))
         if drawn.means_by_draw is not None and not given_y:
             self._drawn_means.write(chain, rows, self._divisor, drawn.means_by_draw)
         if drawn.y is not None:
             layout[predictive, "y"].put((chain, slice(None), rows), drawn.y)
-        by_row = {
-            (predictive, "y_probability"): drawn.label_probability,
-            ("sample_stats", "weight_ess"): drawn.weight_ess,
-            ("sample_stats", "weight_pareto_k"): drawn.weight_pareto_k,
-        }
-        for place, values in by_row.items():
+        if drawn.label_probability is not None:
+            layout[predictive, "y_probability"].put((chain, rows), drawn.label_probability)
+        first = self._sites.masks[0]
+        for name, values in (
+            ("weight_ess", drawn.weight_ess),
+            ("weight_pareto_k", drawn.weight_pareto_k),
+        ):
             if values is not None:
-                layout[place].put((chain, rows), values)
+                place = layout["sample_stats", name]
+                place.put((chain, *_entries(first, rows)), _of_plate(first, values, 0))
         if drawn.log_evidence is not None and self._evidence is not None:
             self._evidence.write(chain, rows, drawn.log_evidence)
 
@@ -178,14 +188,16 @@ class PosteriorArrays:
             own: what is said of one.
             are_draws: whether values of the log-likelihood are those of posterior draws.
         """
-        if self._evidence is not None:
+        if self._evidence is not None and self._evidence.is_written:
             layout, real = self._layout, self._rows.float_type
-            evidence = layout.add("sample_stats", "log_evidence", ("chain", "row"), real)
-            evidence[:] = self._evidence.by_chain()
+            if not self._sites.are_together:
+                evidence = layout.add(
+                    "sample_stats", "log_evidence", ("chain", "row"), real, units="nats"
+                )
+                evidence[:] = self._evidence.by_chain()
             likelihood = self._evidence.by_draw(len(self._coordinates["draw"]), are_draws)
             dims = ("chain", "draw", "row")
             layout.add("log_likelihood", "y", dims, likelihood.dtype, units="nats")[:] = likelihood
-            layout["sample_stats", "log_evidence"].attrs["units"] = "nats"
         return self._layout.groups(attrs, own)
 
     def _named(self, site: MaskSite, variable: str, group: str) -> str:
@@ -207,8 +219,9 @@ class PosteriorArrays:
             self._coordinates[feature] = [f"{site.name}{g + 1}" for g in range(site.entries)]
         discrete = site.dtype.kind == "i"
         add = self._layout.add
+        plate = self._plate_dims(site)
         stated = {} if site.kind is None else {"kind": site.kind}
-        add(group, site.name, ("chain", "draw", "row", feature), site.dtype, **stated)
+        add(group, site.name, ("chain", "draw", *plate, feature), site.dtype, **stated)
         add(
             group,
             self._named(site, "importance", group),
@@ -220,7 +233,7 @@ class PosteriorArrays:
         add(
             group,
             self._named(site, "size", group),
-            ("chain", "draw", "row"),
+            ("chain", "draw", *plate),
             np.int32 if discrete else site.dtype,
             site=site.name,
         )
@@ -228,13 +241,26 @@ class PosteriorArrays:
         add(
             "sample_stats",
             self._mean_name(site, given_y),
-            ("chain", "row", feature),
+            ("chain", *plate, feature),
             self._rows.float_type,
             site=site.name,
             source=self._of_weights if given_y else source,
         )
-        if self._shared and site.states_mean and not given_y:
+        if self._shared and site.states_mean and site.plate == ROWS and not given_y:
             self._drawn_means.add(site.name, feature, self._rows.float_type)
+
+    def _plate_dims(self, site: MaskSite) -> tuple[str, ...]:
+        """What a mask's plate is called; none for a mask of all rows."""
+        if site.plate is None:
+            return ()
+        if site.plate != ROWS:
+            self._coordinates.setdefault(site.plate, range(site.size))
+            if len(self._coordinates[site.plate]) != site.size:
+                raise ValueError(
+                    f"the plate {site.plate!r} has {site.size} entries, and a posterior's "
+                    f"dimension of its name {len(self._coordinates[site.plate])}; name it otherwise"
+                )
+        return (site.plate,)
 
     def _add_response(
         self, response: Response, class_names: Sequence[str] | None, group: str
@@ -268,8 +294,9 @@ class PosteriorArrays:
         if weighted:
             real = self._rows.float_type
             for name in ("weight_ess", "weight_pareto_k"):
-                self._layout.add("sample_stats", name, ("chain", "row"), real)
-        if not joint:
+                dims = ("chain", *self._plate_dims(self._sites.masks[0]))
+                self._layout.add("sample_stats", name, dims, real)
+        if not joint or self._sites.are_together:
             self._evidence = LogLikelihood(len(self._coordinates["chain"]), len(self._rows))
 
     def _add_sampler(self, stats: Mapping[str, np.ndarray]) -> None:
@@ -315,3 +342,13 @@ class PosteriorArrays:
             self._layout.add(
                 "constant_data", FEATURE_MAP, dims, places.dtype, description=description
             )[:] = places
+
+
+def _entries(site: MaskSite, rows: slice) -> tuple[slice, ...]:
+    """Where in its plate a mask's values of a chunk of rows stand."""
+    return () if site.plate is None else (rows if site.plate == ROWS else slice(None),)
+
+
+def _of_plate(site: MaskSite, values: Tensor, dim: int) -> Tensor:
+    """Values by entry of a mask's plate, or the one of all rows."""
+    return values.select(dim, 0) if site.plate is None else values

@@ -6,14 +6,16 @@ from dataclasses import dataclass
 
 from lexppl.explanation.masks.drawless import no_draws, stated_means
 from lexppl.explanation.masks.draws import posterior_draws, prior_draws, together
-from lexppl.explanation.masks.listed_masks import ListedMasks
+from lexppl.explanation.masks.plate_draws import plate_draws
 from lexppl.explanation.masks.program_sites import ProgramSites
 from lexppl.explanation.named_rows import NamedRows
 from lexppl.explanation.posterior_arrays import PosteriorArrays
+from lexppl.inference.mask_plates import MaskList, MaskTree
 from lexppl.inference.predictive import FittedProgram, row_chunks, rows_at_once
 
-OF_A_POOL, OF_ITS_OWN = 4, 100
-"""Masks proposed for a draw, where all draws share theirs, and where each has its own."""
+OF_A_POOL, OF_ITS_OWN, SHARED = 4, 100, 4096
+"""Masks proposed for a draw, where all draws share theirs, and where each has its own; masks that
+rows share, listed or proposed, for each draw of the other latents."""
 
 
 USUAL_DRAWS, LEAST_DRAWS = 100, 10
@@ -43,16 +45,16 @@ class RowPlan:
         proposals: masks proposed for each draw; None for the usual number.
         listed: all masks that there are, in the place of proposals, or None.
         most_rows: rows at once at most.
-        joint: whether the program observes all rows in one.
+        tree: of the masks' plates, where y is given.
     """
 
     sites: ProgramSites
     draws: int
     imputations: int
     proposals: float | None
-    listed: ListedMasks | None
+    listed: MaskList | None
     most_rows: int
-    joint: bool
+    tree: MaskTree | None
 
     @property
     def masks(self) -> int:
@@ -61,13 +63,16 @@ class RowPlan:
         if self.listed is not None:
             return len(self.listed)
         own = self.sites.has_outer_latents
+        if self.proposals is None and self.tree is not None and not self.tree.is_of_rows:
+            return SHARED
         if self.proposals is None:
             return OF_ITS_OWN if own else OF_A_POOL * self.draws
         return int(self.proposals) * (1 if own else self.draws)
 
     def rows_at_once(self, rows: NamedRows, given_y: bool) -> int:
         """B of a chunk."""
-        if given_y and self.joint:
+        shared = self.tree is not None and not self.tree.is_of_rows
+        if self.sites.are_together or (given_y and shared):
             return len(rows)
         masks = self.masks if given_y else 1 if self.sites.has_outer_latents else self.draws
         particles = max(1, masks * self.imputations)
@@ -102,26 +107,22 @@ class RowPlan:
     ) -> None:
         """Draw a chain's masks of a block of rows given x and y, chunk by chunk."""
         names = [site.name for site in self.sites.masks]
-        listed = self.listed
+        listed, tree = self.listed, self.tree
         imputations = self.imputations if listed is None else 1
         runs_of = program.proposing() if listed is None else program
         for chunk in _chunks(block, self.rows_at_once(rows, True)):
             x, y = rows.arguments(chunk)
-            if y is None:
+            if y is None or tree is None:
                 raise ValueError("masks given y need y")
             give = None if listed is None else listed.give
-            parts = [
-                posterior_draws(
-                    run,
-                    names,
-                    y,
-                    self.masks,
-                    imputations,
-                    count,
-                    None if listed is None else listed.log_prior(run),
-                )
-                for run, count in runs_of.runs((x, y), imputations, masks=self.masks, draw=give)
-            ]
+            parts = []
+            for run, count in runs_of.runs((x, y), imputations, masks=self.masks, draw=give):
+                if tree.is_of_rows:
+                    own = None if listed is None else listed.log_prior(run)
+                    drawn = posterior_draws(run, names, y, self.masks, imputations, count, own)
+                else:
+                    drawn = plate_draws(run, tree, listed, names, self.masks, imputations, count)
+                parts.append(drawn)
             arrays.write(chain, chunk, together(parts), given_y=True)
 
 

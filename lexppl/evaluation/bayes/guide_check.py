@@ -15,7 +15,7 @@ from lexppl.argument_checks import int_at_least
 from lexppl.arviz_compatibility import pareto_smoothed
 from lexppl.evaluation.bayes.calibration import check_rows
 from lexppl.evaluation.bayes.log_joint import log_prior, row_log_likelihood
-from lexppl.evaluation.bayes.mask_table import count_listed
+from lexppl.evaluation.bayes.mask_table import mask_table
 from lexppl.evaluation.bayes.posteriors import guide_draws
 from lexppl.evaluation.bayes.simulated import seeds_of
 from lexppl.inference.predictive import drawing
@@ -236,10 +236,12 @@ def _listable(model: Any, x: Tensor, y: Tensor, guide: Any) -> float:
     at = {name: values[0] for name, values in samples.items()}
     try:
         with drawing(0, x.device):
-            count = count_listed(model, x, y, at)
-    except ValueError:
+            table = mask_table(model, x[:1], y[:1], at)
+    except ValueError as error:
+        if "masks" not in str(error):
+            raise
         return DRAWN_MASKS
-    return math.inf if count <= MOST_LISTED else DRAWN_MASKS
+    return math.inf if len(table.masks) <= MOST_LISTED else DRAWN_MASKS
 
 
 def _some(values: np.ndarray, digits: int) -> str:

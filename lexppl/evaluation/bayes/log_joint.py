@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from lexppl.evaluation.bayes.mask_table import (
-    count_listed,
-    mask_table,
+    log_evidence,
+    masks_listed,
     shared_log_prior,
 )
 from lexppl.evaluation.bayes.simulated import keep_local
@@ -31,7 +31,8 @@ def row_log_likelihood(
     imputations: int = 1,
     seed: int = 0,
 ) -> Tensor:
-    r"""log p(y_n | x_n, θ_s) of each row at each draw of the shared latents, `(S, B)`, in nats:
+    r"""log p(y_n | x_n, θ_s) of each row at each draw of the shared latents, `(S, B)`, in nats, or
+    where rows share a mask that of all rows together, `(S, 1)`:
 
         log Σ_z p(z | x_n, θ_s) p(y_n | x_n, z, θ_s),
 
@@ -62,45 +63,17 @@ def row_log_likelihood(
         >>> row_log_likelihood(program, torch.zeros(3, 1), torch.ones(3), at).shape
         torch.Size([2, 3])
     """
-    found = log_evidence(model, x, y, samples, masks=masks, imputations=imputations, seed=seed)
-    if found.shape[-1] != len(x):
-        raise ValueError(
-            f"the rows have no log-likelihood of their own: {len(x)} rows stand in "
-            f"{found.shape[-1]} log; give a program that observes y row by row, with masks of rows"
-        )
-    return found
-
-
-def log_evidence(
-    model: Callable[..., Any],
-    x: Tensor,
-    y: Tensor,
-    samples: Samples,
-    *,
-    masks: float,
-    imputations: int,
-    seed: int,
-) -> Tensor:
-    """What each log of a program adds to log p(y | x, θ_s), `(S, B)`: each row, or all rows where
-    they share one, as with a mask of all rows, and B is 1.
-
-    Args:
-        model, x, y, samples, masks, imputations, seed: of :func:`row_log_likelihood`.
-
-    Raises:
-        ValueError: as :func:`mask_table`.
-    """
     keep_local(model)
 
     def one(shared: dict[str, Tensor]) -> Tensor:
-        table = mask_table(model, x, y, shared, masks=masks, imputations=imputations)
-        return table.log_evidence
+        return log_evidence(model, x, y, shared, masks=masks, imputations=imputations)
 
     with drawing(seed, x.device):
-        count = masks
+        count = 1
         if masks == math.inf:
-            count = count_listed(model, x, y, {n: v[0] for n, v in samples.items()})
-        return _at_all(one, samples, len(x) * imputations * int(count))
+            count = masks_listed(model, x, y, {n: v[0] for n, v in samples.items()})
+        particles = len(x) * imputations * (count if masks == math.inf else int(masks))
+        return _at_all(one, samples, particles)
 
 
 def log_prior(model: Callable[..., Any], x: Tensor, y: Tensor, samples: Samples) -> Tensor:

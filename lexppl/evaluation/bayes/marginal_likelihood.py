@@ -15,7 +15,7 @@ from lexppl.argument_checks import int_at_least
 from lexppl.arviz_compatibility import pareto_smoothed
 from lexppl.evaluation.bayes.bridge import bridge
 from lexppl.evaluation.bayes.calibration import check_rows
-from lexppl.evaluation.bayes.log_joint import Samples, log_evidence, log_prior
+from lexppl.evaluation.bayes.log_joint import Samples, log_prior, row_log_likelihood
 from lexppl.evaluation.bayes.posteriors import guide_draws
 from lexppl.evaluation.bayes.simulated import keep_local, parts_of_program, seeds_of
 from lexppl.inference.objective.listed_latents import joint_values
@@ -26,6 +26,9 @@ from lexppl.inference.predictive import drawing
 
 MOST_VALUES = 4_096
 """Joint values of whole numbers, or nodes of a quadrature, that are listed."""
+
+MOST_ROWS = 1000
+"""Rows that latents are looked for with: a program may need more of them than it has features."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +65,10 @@ def log_marginal_likelihood(
 ) -> Evidence:
     r"""log p(y | x) = log ∫ p(θ) Π_n Σ_z p(z | x_n, θ) p(y_n | x_n, z, θ) dθ, in nats.
 
-    Where rows share a log (`mask_particles()` entered before their plate, with masks of all rows or
-    of groups; a response that is one event of all rows), Π_n stands within the sum, over the masks
-    of all of them: log Σ_z p(z | θ) Π_n p(y_n | x_n, z, θ), up to 65,536 joint masks.
+    Where rows share a mask, that of all rows or of their group, the sum over it stands outside the
+    product over the rows that have it: log Σ_z p(z | θ) Π_n p(y_n | x_n, z, θ); so it does where
+    the response is one event of all rows. Several discrete latents of a row (a regime, a hidden
+    chain) are summed together, up to 65,536 joint values.
 
     - With neither guide nor samples: exact, of a program whose latents outside `mask_particles()`
       are none, or whole numbers, which are listed.
@@ -123,7 +127,7 @@ def log_marginal_likelihood(
     if guide is not None:
         return _by_importance(joint, guide, draws)
     keep_local(model)
-    few = (x[:1], y[:1])
+    few = (x[:MOST_ROWS], y[:MOST_ROWS])
     with drawing(0, x.device):
         if samples is None:
             latents = latents_of(model, few)
@@ -167,7 +171,7 @@ class _Joint:
     seed: int
 
     def __call__(self, samples: Samples) -> Tensor:
-        rows = log_evidence(
+        rows = row_log_likelihood(
             self.model,
             self.x,
             self.y,
@@ -188,7 +192,7 @@ def _listed(joint: _Joint, shared: Mapping[str, Site]) -> Evidence:
             "samples of their posterior"
         )
     if not names:
-        rows = log_evidence(
+        rows = row_log_likelihood(
             joint.model,
             joint.x,
             joint.y,

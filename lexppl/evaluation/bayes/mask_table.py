@@ -13,37 +13,26 @@ import torch
 from torch import Tensor
 
 from lexppl.argument_checks import int_at_least
-from lexppl.effects import IMPUTATION_DIM, LABEL_PLATE, MASK_DIM
+from lexppl.distributions.support import DEFAULT_LIMIT
 from lexppl.evaluation.bayes.simulated import RESPONSE, keep_local
 from lexppl.inference.contexts import seeded
-from lexppl.inference.objective.listed_latents import (
-    ListedLatents,
-    is_point,
-    refuse_missing,
-    refuse_shared_by_logs,
-)
-from lexppl.inference.objective.program import ParticleProgram, ParticleTrace, log_weight_of
+from lexppl.inference.mask_plates import MaskList, MaskTree
+from lexppl.inference.objective.listed_latents import is_point
+from lexppl.inference.objective.program import ParticleProgram, ParticleTrace
 from lexppl.inference.objective.site import Site
 from lexppl.inference.posterior.global_latents import sites_of
-from lexppl.inference.predictive import LARGEST_TENSOR, LEAST_WIDTH
 from lexppl.weights_drawn_first import weights_first
 
 
 @dataclass(frozen=True, eq=False)
 class MaskTable:
-    r"""The M masks that B rows may have, or that all rows share.
-
-    Where rows have masks and a log of their own, B is their number. Where `mask_particles()` is
-    entered before the rows' plate, or all rows are observed in one event, they have one log and one
-    joint mask (spike and slab; masks of groups): B is then 1, or the number of the plates'
-    entries that stand before the particles.
+    r"""The M masks that B rows may have; of masks by group B is the number of groups, and of a mask
+    of all rows 1, with the likelihood of all rows that have it.
 
     Args:
-        masks: `(M, G)`, of several mask sites, or of several entries of one log, one behind
-            another; `(1, 0)` for a program without masks.
+        masks: `(M, G)`; `(1, 0)` for a program without masks.
         log_prior: log p(z | x), `(M, B)`.
-        log_likelihood: log p(y | x, z), `(M, B)`, averaged over K imputations; other discrete
-            latents of the particles (a regime, hidden states) are summed out.
+        log_likelihood: log p(y | x, z), `(M, B)`, averaged over K imputations.
         exact: whether every mask is listed; else they are M draws of p(z | x), `masks` is
             `(M, B, G)`, and `log_prior` is −log M.
     """
@@ -125,13 +114,13 @@ def mask_table(
         y: their labels or responses `(B,)`.
         shared: values of the latents outside `mask_particles()`, `(*event)` by site; what is left
             out is drawn.
-        masks: `math.inf` to list all, up to 65,536 joint values of all discrete latents of one log;
-            else L draws of p(z | x).
+        masks: `math.inf` to list all, for one mask site of up to 65,536 masks; else L draws of
+            p(z | x).
         imputations: K.
 
     Raises:
-        ValueError: too many masks, or latents that cannot be listed; a mask that rows with a log
-            each share; scales, no site `y`; penalties beside shared latents.
+        ValueError: too many masks, several mask sites where all are to be listed, a program that
+            observes all rows in one, has scales, or no site `y`; penalties beside shared latents.
 
     Example:
         >>> from lexppl.inference.predictive import drawing
@@ -142,53 +131,109 @@ def mask_table(
         >>> table.masks.shape, table.posterior.shape, table.posterior.sum(0)
         (torch.Size([3, 3]), torch.Size([3, 5]), tensor([1., 1., 1., 1., 1.]))
     """
-    if masks != math.inf:
-        masks = int_at_least("masks", masks)
+    program, first, latents = _looked_at(model, x, y, shared)
+    if not latents:
+        run = program.run(1, imputations)
+        likelihood = _row_likelihood(run, imputations, len(x))
+        return MaskTable(likelihood.new_zeros((1, 0)), torch.zeros_like(likelihood), likelihood)
+    if len(latents) > 1 and masks == math.inf:
+        raise ValueError(
+            f"the program has several latents in mask_particles(), {latents}, and "
+            "the masks of one can be listed; give a number of masks to draw"
+        )
+    run, tree, listed, weights = _weighed(program, first, masks, imputations)
+    level = max(tree.levels.values())
+    likelihood = weights[level].reshape(-1, weights[level].shape[-1])
+    if level == len(weights) - 1:
+        likelihood = likelihood.unflatten(0, (-1, imputations)).logsumexp(1)
+    if listed is None:
+        flat = torch.full_like(likelihood, -math.log(len(likelihood)))
+        drawn = run.mask_sites[0].value
+        values = likelihood.new_zeros((1, 0)) if drawn is None else drawn
+        return MaskTable(values, flat, likelihood, exact=False)
+    (values,) = listed.values.values()
+    if values.shape[1] > 1:
+        raise ValueError(
+            "the entries of a plate have no likelihood of their own: the program observes all of "
+            "them in one, beside masks of each"
+        )
+    prior = listed.log_prior(run).expand_as(likelihood)
+    return MaskTable(values[:, 0], prior, likelihood)
+
+
+def log_evidence(
+    model: Callable[..., Any],
+    x: Tensor,
+    y: Tensor,
+    shared: Mapping[str, Tensor] | None = None,
+    *,
+    masks: float = math.inf,
+    imputations: int = 1,
+) -> Tensor:
+    """log p(y | x) of each row, `(B,)`, or of all rows, `(1,)`, where they share a mask.
+
+    Args:
+        model, x, y, shared, masks, imputations: of :func:`mask_table`, but for several mask sites.
+
+    Raises:
+        ValueError: as :func:`mask_table`.
+    """
+    program, first, latents = _looked_at(model, x, y, shared)
+    if not latents:
+        return _row_likelihood(program.run(1, imputations), imputations, len(x))[0]
+    _, tree, _, weights = _weighed(program, first, masks, imputations, priors=True)
+    return torch.logsumexp(weights[-1][0] if tree.is_of_rows else weights[0], -2)
+
+
+def masks_listed(
+    model: Callable[..., Any], x: Tensor, y: Tensor, shared: Mapping[str, Tensor] | None = None
+) -> int:
+    """How many masks :func:`log_evidence` lists."""
+    program, first, latents = _looked_at(model, x, y, shared)
+    if not latents:
+        return 1
+    return len(MaskList(first, _tree(program, first), DEFAULT_LIMIT))
+
+
+def _tree(program: ParticleProgram, first: ParticleTrace) -> MaskTree:
+    return MaskTree.of(first, lambda count, draw: program.run(count, 1, draw))
+
+
+def _looked_at(
+    model: Callable[..., Any], x: Tensor, y: Tensor, shared: Mapping[str, Tensor] | None
+) -> tuple[ParticleProgram, ParticleTrace, list[str]]:
+    """The program at given latents, a run of it, and its random latents in the mask plate."""
     keep_local(model)
     program = ParticleProgram(model, _point(shared), (x, y))
     first = program.run()
     if shared:
         _refuse_penalties(first)
-    latents = [site for site in first.mask_sites if not is_point(site.distribution)]
-    refuse_shared_by_logs(first, latents)
-    if latents and masks != math.inf:
-        run = program.run(int(masks), imputations)
-        likelihood = _by_log(_likelihood(run, int(masks)))
-        flat = likelihood.new_full(likelihood.shape, -math.log(masks))
-        drawn = run.sites[latents[0].name].value
-        return MaskTable(
-            flat.new_zeros((1, 0)) if drawn is None else drawn, flat, likelihood, False
-        )
-    refuse_shared_by_logs(first, latents)
-    # Masks change slowest, so that the others are summed out side by side.
-    latents.sort(key=_is_no_mask)
-    listed = ListedLatents(first, latents)
-    only = ListedLatents(first, [site for site in latents if not _is_no_mask(site)])
-    parts = []
-    for part in listed.parts(max(1, LARGEST_TENSOR // (len(x) * imputations * LEAST_WIDTH))):
-        run = program.run(len(part), imputations, part.give)
-        likelihood = _likelihood(run, len(part))
-        parts.append((part.log_prior(run).expand(likelihood.shape), likelihood))
-    prior, likelihood = (_by_log(torch.cat(of, MASK_DIM)) for of in zip(*parts, strict=True))
-    refuse_missing(prior, listed.names)
-    if len(listed) > len(only):
-        joint = (prior + likelihood).unflatten(0, (len(only), -1)).logsumexp(1)
-        prior = prior.unflatten(0, (len(only), -1)).logsumexp(1)
-        likelihood = torch.where(prior.isneginf(), -math.inf, joint - prior)
-    return MaskTable(only.entries.to(x.device), prior, likelihood)
+    return program, first, [s.name for s in first.mask_sites if not is_point(s.distribution)]
 
 
-def count_listed(
-    model: Callable[..., Any], x: Tensor, y: Tensor, shared: Mapping[str, Tensor] | None = None
-) -> int:
-    """How many joint values :func:`mask_table` runs a program with.
-
-    Raises:
-        ValueError: as it does.
-    """
-    keep_local(model)
-    first = ParticleProgram(model, _point(shared), (x, y)).run()
-    return len(ListedLatents(first, first.mask_sites))
+def _weighed(
+    program: ParticleProgram,
+    first: ParticleTrace,
+    masks: float,
+    imputations: int,
+    priors: bool = False,
+) -> tuple[ParticleTrace, MaskTree, MaskList | None, list[Tensor]]:
+    """A run of all masks, or of drawn ones, and the weights of these by plate."""
+    _refuse_unobserved(first)
+    tree = _tree(program, first)
+    if masks == math.inf:
+        listed = MaskList(first, tree, DEFAULT_LIMIT)
+        run = program.run(len(listed), imputations, listed.give)
+        names = listed.names if priors else ()
+        return run, tree, listed, tree.log_weights(run, listed.counts, imputations, names)
+    if len(set(tree.levels.values())) > 1:
+        tree = tree.of_one_weight()
+    count = int_at_least("masks", masks)
+    counts = [1] * len(tree.plates)
+    counts[max(tree.levels.values())] = count
+    run = program.run(count, imputations)
+    weights = tree.log_weights(run, counts, imputations)
+    return run, tree, None, [w - math.log(count) * priors for w in weights]
 
 
 def shared_log_prior(
@@ -235,10 +280,6 @@ def _point(shared: Mapping[str, Tensor] | None) -> Callable[..., None] | None:
     return guide
 
 
-def _is_no_mask(site: Site) -> bool:
-    return len(site.distribution.event_shape) != 1
-
-
 def _refuse_penalties(run: ParticleTrace) -> None:
     for site in run.sites.values():
         if site.is_penalty:
@@ -248,32 +289,32 @@ def _refuse_penalties(run: ParticleTrace) -> None:
             )
 
 
-def _likelihood(run: ParticleTrace, masks: int) -> Tensor:
-    """log 1/K Σ_k p(y | x̃_k), `(…, M, B or 1)`."""
-    responses = [
-        site
-        for site in run.sites.values()
-        if site.observed and not site.is_deterministic and site.name.split("_")[0] == RESPONSE
-    ]
-    if not responses:
+def _refuse_unobserved(run: ParticleTrace) -> Site:
+    """The response, or the first of several, observed and without a scale."""
+    sites = [s for s in run.sites.values() if s.observed and not s.is_deterministic]
+    response = next((s for s in sites if s.name.split("_")[0] == RESPONSE), None)
+    if response is None:
         raise ValueError(
-            f"the program must observe a site 'y', or sites 'y_…'; its sites are {list(run.sites)}"
+            "the program must observe a site 'y', one value a row, or sites 'y_…'; its sites are "
+            f"{list(run.sites)}"
         )
     for site, _ in run.weighted:
         _refuse_scaled(site)
-        if LABEL_PLATE in site.plate_names:
-            raise ValueError("the program expects over labels; give it labels")
-    inside = any(site.in_particles for site in responses)
-    weight = run.log_weight if inside else log_weight_of([(site, 1.0) for site in responses])
-    weight = torch.atleast_2d(torch.as_tensor(weight))
-    if weight.dim() > 2 and (imputations := weight.shape[IMPUTATION_DIM]) > 1:
-        weight = torch.logsumexp(weight, IMPUTATION_DIM, keepdim=True) - math.log(imputations)
-    return weight.expand(*weight.shape[:MASK_DIM], masks, weight.shape[-1])
+    return response
 
 
-def _by_log(value: Tensor) -> Tensor:
-    """`(…, M, B)` as `(M, B)`, a column for each log."""
-    return value.movedim(MASK_DIM, 0).flatten(1)
+def _row_likelihood(run: ParticleTrace, imputations: int, rows: int) -> Tensor:
+    """log 1/K Σ_k p(y | x̃_k) without masks, `(1, B)`."""
+    response = _refuse_unobserved(run)
+    weight = run.log_weight if response.in_particles else response.log_prob()
+    if weight is None or weight.shape[-1] != rows or weight.dim() > 3:
+        raise ValueError(
+            "the rows have no log-likelihood of their own: the program observes all of them in "
+            "one, or expects over labels; give a program that observes y row by row, and labels"
+        )
+    if weight.dim() == 3:
+        weight = torch.logsumexp(weight.expand(imputations, -1, -1), 0) - math.log(imputations)
+    return weight.expand(1, rows)
 
 
 def _refuse_scaled(site: Site) -> None:

@@ -5,11 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
+from pyro.distributions import Unit
 from torch import Tensor
 
 from lexppl.effects import LABEL_PLATE
 from lexppl.explanation.masks.pareto_k import pareto_k
 from lexppl.explanation.masks.resampling import systematic_resampling
+from lexppl.inference.mask_plates import entry_log_weight, plate_of
 from lexppl.inference.objective.program import ParticleTrace, Site, row_marginals
 
 RESPONSE = "y"
@@ -60,6 +62,7 @@ def prior_draws(run: ParticleTrace, names: Sequence[str], imputations: int) -> R
         y = _over_particles(
             _value(response), imputations, draws, len(response.distribution.event_shape)
         )[0]
+        y = y.squeeze(1) if is_of_all_rows(response) else y
         probability = _label_probability(response, imputations, draws)
     return RowDraws(
         masks=masks,
@@ -84,8 +87,7 @@ def posterior_draws(
     `w_lk = p(y | x̃_lk) p(z_l) / q(z_l)`, so that masks follow their weights `1/K Σ_k w_lk` and
     the imputation that goes with a mask follows p(x̃ | x, z, y). Where y holds probabilities of
     labels, the proposals' normalised weights are averaged over the labels:
-    Σ_c p(c) p(z | x, y = c). A program that observes all rows in one (a partial likelihood) has one
-    weight for the masks of all rows, which are chosen together.
+    Σ_c p(c) p(z | x, y = c).
 
     Args:
         run: one run of the program, given y, with L masks and K imputations.
@@ -102,29 +104,53 @@ def posterior_draws(
     share, log_evidence = _weights(run, y, proposals, imputations, log_prior)
     mask_share = share.unflatten(0, (imputations, proposals)).sum(0)
     pair = systematic_resampling(share, draws)
-    joint = observes_jointly(run)
-    rows_of_run = len(run.arguments[0])
     ess = pareto = None
     if log_prior is None:
-        impossible = log_evidence.isneginf()
-        ess = torch.where(impossible, 0.0, 1.0 / mask_share.square().sum(0)).expand(rows_of_run)
-        found = torch.from_numpy(pareto_k(mask_share.log().cpu().numpy())).to(share)
-        pareto = torch.where(impossible, math.inf, found).expand(rows_of_run)
-    if joint:
-        pair = pair.expand(draws, rows_of_run)
+        ess, pareto = reliability(mask_share, log_evidence.isneginf())
     which = pair % proposals
     rows = torch.arange(pair.shape[-1], device=pair.device)
     proposed = {name: _value(run.sites[name]) for name in names}
-    drawn_y, probability = _predicted(run.sites.get(RESPONSE), pair, imputations, proposals)
+    drawn_y, probability = predicted(run.sites.get(RESPONSE), pair, imputations, proposals)
     return RowDraws(
         masks={name: mask[which, rows] for name, mask in proposed.items()},
         means={name: (mask_share.unsqueeze(-1) * mask).sum(0) for name, mask in proposed.items()},
         y=drawn_y,
         label_probability=probability,
-        log_evidence=None if joint else log_evidence.unsqueeze(0),
+        log_evidence=log_evidence.unsqueeze(0),
         weight_ess=ess,
         weight_pareto_k=pareto,
     )
+
+
+def reliability(share: Tensor, impossible: Tensor) -> tuple[Tensor, Tensor]:
+    """The effective number of proposals and k̂ of their weights, `(E,)` each.
+
+    Args:
+        share: normalised weights, `(L, E)`.
+        impossible: where no proposal explains y, `(E,)`.
+    """
+    found = torch.from_numpy(pareto_k(share.log().cpu().numpy())).to(share)
+    ess = torch.where(impossible, 0.0, 1.0 / share.square().sum(0))
+    return ess, torch.where(impossible, math.inf, found)
+
+
+def shares(log_weight: Tensor) -> Tensor:
+    """Weights normalised over dimension −2; where all are zero none is better than another."""
+    impossible = log_weight.isneginf().all(-2, keepdim=True)
+    return torch.where(impossible, 1.0 / log_weight.shape[-2], torch.softmax(log_weight, -2))
+
+
+def refuse_nan(log_weight: Tensor) -> None:
+    """Refuse log-weights that are NaN.
+
+    Raises:
+        FloatingPointError: some are.
+    """
+    if bool(log_weight.isnan().any()):
+        raise FloatingPointError(
+            "importance weights of some rows are NaN; look for rows far from those of the fit, or "
+            "a response outside the support of its distribution"
+        )
 
 
 def _weights(
@@ -132,32 +158,18 @@ def _weights(
 ) -> tuple[Tensor, Tensor]:
     """The normalised weights `(K L, B)` of pairs of an imputation and a mask, and the rows'
     log-evidence `(B,)`."""
-    log_weight = run.log_weight
-    if log_weight is None:
-        raise ValueError("the program observes nothing inside mask_particles(), y in vain")
-    if bool(log_weight.isnan().any()):
-        raise FloatingPointError(
-            "importance weights of some rows are NaN; look for rows far from those of the fit, or "
-            "a response outside the support of its distribution"
-        )
+    log_weight = entry_log_weight(run)
+    refuse_nan(log_weight)
     pairs = _over_particles(log_weight, imputations, proposals).flatten(-3, -2)
     log_even = -math.log(imputations * proposals)
     pairs = pairs + (log_even if log_prior is None else log_prior)
     log_evidence = torch.logsumexp(pairs, -2)
-    # Where no proposal explains y, none is better than another.
-    impossible = log_evidence.isneginf().unsqueeze(-2)
-    share = torch.where(impossible, 1.0 / pairs.shape[-2], torch.softmax(pairs, -2))
+    share = shares(pairs)
     if share.dim() > 2:
         weight = y.T
         share = (weight.unsqueeze(-2) * share).sum(0)
         log_evidence = torch.where(weight > 0, weight * log_evidence, 0.0).sum(0)
     return share, log_evidence
-
-
-def observes_jointly(run: ParticleTrace) -> bool:
-    """Whether what a run observes stands in one log for all of its rows."""
-    weight = run.log_weight
-    return weight is not None and weight.shape[-1] == 1 and len(run.arguments[0]) > 1
 
 
 def together(parts: Sequence[RowDraws]) -> RowDraws:
@@ -194,6 +206,11 @@ def together(parts: Sequence[RowDraws]) -> RowDraws:
         weight_pareto_k=median([part.weight_pareto_k for part in parts]),
         means_by_draw={name: torch.cat([each[name] for each in by_draw]) for name in first.means},
     )
+
+
+def is_of_all_rows(response: Site) -> bool:
+    """Whether a response is one event of all rows, `(B, …)`."""
+    return plate_of(response) is None and len(response.distribution.event_shape) > 0
 
 
 def states_mean(site: Site) -> bool:
@@ -263,12 +280,12 @@ def _labels_first(value: Tensor) -> Tensor:
     return value.reshape(value.shape[0], *(1,) * (4 - value.dim()), *value.shape[1:])
 
 
-def _predicted(
+def predicted(
     site: Site | None, pair: Tensor, imputations: int, masks: int
 ) -> tuple[Tensor | None, Tensor | None]:
     """A new y `(D, B, *event)` for each chosen pair of a mask and an imputation, and for labels
     their mean probabilities `(B, C)`."""
-    if site is None:
+    if site is None or isinstance(site.distribution, Unit):
         return None, None
     rows = torch.arange(pair.shape[-1], device=pair.device)
     probability = _label_probability(site, imputations, masks)

@@ -1,6 +1,6 @@
 """What there is to explain in a program: its masks and its response."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,28 +12,42 @@ from torch.distributions import constraints
 
 from lexppl.effects import ParticleCounts
 from lexppl.explanation.layout.importance_kind import stated_kind
-from lexppl.explanation.masks.draws import RESPONSE, label_values, states_mean
+from lexppl.explanation.masks.draws import (
+    RESPONSE,
+    is_of_all_rows,
+    label_values,
+    states_mean,
+)
 from lexppl.inference.contexts import seeded
+from lexppl.inference.mask_plates import plate_of
 from lexppl.inference.objective.site import Site
 from lexppl.inference.posterior.global_latents import latents_of
 from lexppl.inference.predictive import NARROW, LayerWidths, layer_widths
 from lexppl.weights_drawn_first import weights_first
 
+ROWS = "row"
+"""The dimension of rows in a posterior."""
+
 
 @dataclass(frozen=True)
 class MaskSite:
-    """A latent of event shape (G,) inside `mask_particles()`."""
+    """A latent of event shape (G,) inside `mask_particles()`: of rows, whose plate is `ROWS`, of
+    the entries of another plate, or of all rows, whose plate is None."""
 
     name: str
     entries: int
     dtype: np.dtype
     states_mean: bool
     kind: str | None
+    plate: str | None
+    size: int
+    """Entries of its plate."""
 
 
 @dataclass(frozen=True)
 class Response:
-    """The site `y`: its event shape, how it is stored, and its labels if it is one of labels."""
+    """The site `y`: its event shape of a row, how it is stored, and its labels if it is one of
+    labels."""
 
     event_shape: tuple[int, ...]
     dtype: np.dtype
@@ -68,6 +82,11 @@ class ProgramSites:
     """Of its networks."""
 
     @property
+    def are_together(self) -> bool:
+        """Whether rows share a mask, and are drawn together."""
+        return any(site.plate != ROWS for site in self.masks)
+
+    @property
     def widest(self) -> int:
         """Numbers of the largest site of a particle, of a row."""
         labels = () if self.response is None else self.response.labels or ()
@@ -82,8 +101,8 @@ def sites_of(model: Callable[..., Any], x: Tensor) -> ProgramSites:
         x: a few rows.
 
     Raises:
-        ValueError: no latent of event shape (G,) in `mask_particles()`, or one inside a plate that
-            is neither over rows nor over masks.
+        ValueError: no latent of event shape (G,) in `mask_particles()`, or one inside several
+            plates beside it.
     """
     with ParticleCounts(1, 1):
         trace = pyro.poutine.trace(weights_first(model)).get_trace(x, None)
@@ -92,26 +111,27 @@ def sites_of(model: Callable[..., Any], x: Tensor) -> ProgramSites:
         for node in trace.nodes.values()
         if node["type"] == "sample" and not isinstance(node["fn"], _Subsample)
     ]
-    masks = tuple(_mask_site(site, len(x)) for site in sites if _is_mask(site))
-    if not masks:
+    found = [site for site in sites if _is_mask(site)]
+    if not found:
         raise ValueError(
             "the program has no latent of event shape (G,) inside mask_particles(), so there is no "
             f"mask to explain; its sites are {[site.name for site in sites]}"
         )
-    response = [_response(s) for s in sites if s.name == RESPONSE and s.in_particles]
+    responses = [s for s in sites if s.name == RESPONSE and s.in_particles]
     outer = [site for site in sites if not (site.in_particles or site.observed)]
     of_rows: frozenset[str] = frozenset()
-    if outer:
+    known = {None, *map(plate_of, responses)}
+    if outer or not {plate_of(site) for site in found} <= known:
         # The draws of what is run next are as they would be without it.
         with seeded(0, x.device):
             of_rows = latents_of(model, (x, None)).row_plates
     return ProgramSites(
-        masks,
-        response[0] if response else None,
+        tuple(_mask_site(site, of_rows | known) for site in found),
+        _response(responses[0]) if responses else None,
         bool(outer),
         tuple(_shared(site) for site in outer if not of_rows & set(site.plate_names)),
         tuple(site.name for site in sites),
-        of_rows,
+        of_rows if outer else frozenset(),
         layer_widths(model),
     )
 
@@ -120,26 +140,22 @@ def _is_mask(site: Site) -> bool:
     return site.is_mask and site.name != RESPONSE and len(site.distribution.event_shape) == 1
 
 
-def _mask_site(site: Site, rows: int) -> MaskSite:
-    dims = 0 if site.value is None else site.value.dim()
-    groups = [plate.name for plate in site.plates if plate.dim == -1 and plate.size != rows]
-    if groups:
-        raise ValueError(
-            f"site {site.name!r} has a mask for each entry of the plate {groups[0]!r}, and explain "
-            "gives masks of rows; in the program, sample each row's own mask (a Delta of its "
-            "group's will do) in the plate over rows"
-        )
-    if dims != 3:
+def _mask_site(site: Site, of_rows: Collection[str | None]) -> MaskSite:
+    if site.value is None or site.value.dim() != 3:
         raise ValueError(
             f"site {site.name!r} must have batch shape (L, B), in plates over masks and rows "
-            f"alone; it is in the plates {list(site.plate_names)}"
+            "alone, or groups in the place of rows (at dim -1), or (L, 1) of all rows; it is in "
+            f"the plates {list(site.plate_names)}"
         )
+    plate = plate_of(site)
     return MaskSite(
         name=site.name,
         entries=int(site.distribution.event_shape[0]),
         dtype=_storage(site, np.int8),
         states_mean=states_mean(site),
         kind=stated_kind(site),
+        plate=ROWS if plate is not None and plate in of_rows else plate,
+        size=site.value.shape[-2],
     )
 
 
@@ -160,7 +176,7 @@ def _shared(site: Site) -> SharedSite:
 def _response(site: Site) -> Response:
     labels = label_values(site.distribution)
     return Response(
-        event_shape=tuple(site.distribution.event_shape),
+        event_shape=tuple(site.distribution.event_shape)[1 if is_of_all_rows(site) else 0 :],
         dtype=_storage(site, np.int32),
         labels=None if labels is None else tuple(int(label) for label in labels),
     )

@@ -1,8 +1,7 @@
 """Every joint value of the discrete latents of a program, in the place of draws."""
 
-import copy
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import pyro.distributions as dist
@@ -86,12 +85,12 @@ class ListedLatents:
         self._apart = {dim for _, dim in apart}
         values = joint_values(sites, most, apart=self._apart, instead=instead)
         self._count = len(next(iter(values.values()))) if sites else 1
-        self._places = {s.name: MASK_DIM - len(s.distribution.event_shape) for s in sites}
-        # The list stands where the run has its one particle: (…, M, B or 1, *event).
-        self._values = {
-            name: values[name].transpose(0, place).squeeze(0).repeat_interleave(copies, place)
-            for name, place in self._places.items()
-        }
+        self._values: dict[str, Tensor] = {}
+        for site in sites:
+            # The list stands where the run has its one particle: (…, M, B or 1, *event).
+            place = MASK_DIM - len(site.distribution.event_shape)
+            listed = values[site.name].transpose(0, place).squeeze(0)
+            self._values[site.name] = listed.repeat_interleave(copies, place)
 
     def __len__(self) -> int:
         """M."""
@@ -101,12 +100,6 @@ class ListedLatents:
     def names(self) -> list[str]:
         """The sites that are listed; the last one's values change fastest."""
         return list(self._values)
-
-    @property
-    def entries(self) -> Tensor:
-        """`(M, E)`: the values, those of one entry or latent behind those of another."""
-        each = [v.movedim(self._places[name], 0).flatten(1) for name, v in self._values.items()]
-        return torch.cat(each, -1) if each else torch.zeros(1, 0)
 
     def give(self, site: Site) -> Tensor | None:
         """The value of a site of a run with a particle for each joint value; None of another."""
@@ -129,17 +122,6 @@ class ListedLatents:
             jointly = {*range(-value.dim(), 0)} - {MASK_DIM} - self._apart
             total = total + (value.sum([*jointly], keepdim=True) if jointly else value)
         return torch.as_tensor(total)
-
-    def parts(self, size: int) -> Iterator["ListedLatents"]:
-        """The same in parts of at most so many values, each for a run of its own."""
-        for start in range(0, len(self), size):
-            part = copy.copy(self)
-            part._count = min(size, len(self) - start)
-            part._values = {
-                name: value.narrow(self._places[name], start, part._count)
-                for name, value in self._values.items()
-            }
-            yield part
 
 
 def joint_values(
@@ -205,23 +187,6 @@ def support_of(site: Site, most: int, instead: str = FEWER) -> Tensor:
             f"the values of {site.name!r}, of {kind}, cannot be listed ({reason}): {instead}"
         ) from None
     return values.reshape(len(values), *distribution.event_shape)
-
-
-def refuse_shared_by_logs(run: ParticleTrace, sites: Sequence[Site]) -> None:
-    """Refuse latents that several logs share: a sum over the latent in each of them is no sum over
-    it in all.
-
-    Raises:
-        ValueError: naming one, and the plate.
-    """
-    for site in sites:
-        for judged, _ in run.weighted:
-            for name, _ in sorted(judged.log_plates - site.log_plates):
-                raise ValueError(
-                    f"entries of the plate {name!r} share {site.name!r}, and {judged.name!r} has a "
-                    f"log for each: enter mask_particles() before the plate {name!r}, or sample "
-                    f"{site.name!r} in it too"
-                )
 
 
 def refuse_missing(log_prior: Tensor, names: Collection[str]) -> None:

@@ -147,6 +147,8 @@ def test_what_cannot_be_checked_is_refused(program, infer, options, words):
 
 def test_what_has_no_table_is_refused():
     with drawing(seed=0):
+        with pytest.raises(ValueError, match="several latents"):
+            mask_table(TwoMasks(), X, Y)
         with pytest.raises(ValueError, match="observe a site 'y'"):
             mask_table(lambda x, y: None, X, Y)
         with pytest.raises(ValueError, match="is scaled"):
