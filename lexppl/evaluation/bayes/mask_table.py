@@ -290,11 +290,13 @@ def _refuse_penalties(run: ParticleTrace) -> None:
 
 
 def _refuse_unobserved(run: ParticleTrace) -> Site:
-    """The response, observed and without a scale."""
-    response = run.sites.get(RESPONSE)
-    if response is None or not response.observed:
+    """The response, or the first of several, observed and without a scale."""
+    sites = [s for s in run.sites.values() if s.observed and not s.is_deterministic]
+    response = next((s for s in sites if s.name.split("_")[0] == RESPONSE), None)
+    if response is None:
         raise ValueError(
-            f"the program must observe a site 'y', one value a row; its sites are {list(run.sites)}"
+            "the program must observe a site 'y', one value a row, or sites 'y_…'; its sites are "
+            f"{list(run.sites)}"
         )
     for site, _ in run.weighted:
         _refuse_scaled(site)

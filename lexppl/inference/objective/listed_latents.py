@@ -1,8 +1,7 @@
 """Every joint value of the discrete latents of a program, in the place of draws."""
 
-import copy
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import pyro.distributions as dist
@@ -86,12 +85,12 @@ class ListedLatents:
         self._apart = {dim for _, dim in apart}
         values = joint_values(sites, most, apart=self._apart, instead=instead)
         self._count = len(next(iter(values.values()))) if sites else 1
-        self._places = {s.name: MASK_DIM - len(s.distribution.event_shape) for s in sites}
-        # The list stands where the run has its one particle: (…, M, B or 1, *event).
-        self._values = {
-            name: values[name].transpose(0, place).squeeze(0).repeat_interleave(copies, place)
-            for name, place in self._places.items()
-        }
+        self._values: dict[str, Tensor] = {}
+        for site in sites:
+            # The list stands where the run has its one particle: (…, M, B or 1, *event).
+            place = MASK_DIM - len(site.distribution.event_shape)
+            listed = values[site.name].transpose(0, place).squeeze(0)
+            self._values[site.name] = listed.repeat_interleave(copies, place)
 
     def __len__(self) -> int:
         """M."""
@@ -124,17 +123,6 @@ class ListedLatents:
             total = total + (value.sum([*jointly], keepdim=True) if jointly else value)
         return torch.as_tensor(total)
 
-    def parts(self, size: int) -> Iterator["ListedLatents"]:
-        """The same in parts of at most so many values, each for a run of its own."""
-        for start in range(0, len(self), size):
-            part = copy.copy(self)
-            part._count = min(size, len(self) - start)
-            part._values = {
-                name: value.narrow(self._places[name], start, part._count)
-                for name, value in self._values.items()
-            }
-            yield part
-
 
 def joint_values(
     sites: Sequence[Site],
@@ -155,7 +143,7 @@ def joint_values(
     Raises:
         ValueError: values that cannot be listed; too many.
     """
-    supports = [support_of(site) for site in sites]
+    supports = [support_of(site, most, instead) for site in sites]
     shapes = [
         [1 if d - len(shape) in apart else size for d, size in enumerate(shape)]
         for shape in (site.distribution.batch_shape for site in sites)
@@ -181,7 +169,7 @@ def joint_values(
     return found
 
 
-def support_of(site: Site, most: int = MOST_JOINT) -> Tensor:
+def support_of(site: Site, most: int, instead: str = FEWER) -> Tensor:
     """The values of one entry of a site's batch, `(M, *event)`.
 
     Raises:
@@ -194,8 +182,10 @@ def support_of(site: Site, most: int = MOST_JOINT) -> Tensor:
         else:
             values = distribution.enumerate_support(expand=False)
     except (ValueError, TypeError, NotImplementedError) as error:
-        reason = f"{type(distribution).__name__}: {error}".rstrip(": ")
-        raise ValueError(f"the values of {site.name!r} cannot be listed ({reason})") from None
+        kind, reason = type(distribution).__name__, str(error).split(";", maxsplit=1)[0]
+        raise ValueError(
+            f"the values of {site.name!r}, of {kind}, cannot be listed ({reason}): {instead}"
+        ) from None
     return values.reshape(len(values), *distribution.event_shape)
 
 

@@ -125,10 +125,7 @@ def _refuse_inexact(latents: Latents, imputed: Sequence[Site]) -> None:
 def _count_of(latents: Sequence[Site], most: int) -> int:
     """How many joint values of a row's discrete latents there are to be summed over."""
     latents = [site for site in latents if not is_point(site.distribution)]
-    try:
-        count = math.prod(len(support_of(site, most)) for site in latents)
-    except ValueError as error:
-        raise ValueError(f"every mask is summed over, and {error}; use {INSTEAD}") from None
+    count = math.prod(len(support_of(site, most, f"use {INSTEAD}")) for site in latents)
     if count > most:
         raise ValueError(
             f"{[site.name for site in latents]} have {count:,} joint values, of which {most:,} may "
