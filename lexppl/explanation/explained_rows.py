@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from lexppl.explanation.given_program import (
     sampled_draws,
     with_samples,
 )
+from lexppl.explanation.layout.mask_groups import GIVEN_X, GIVEN_XY, PRIOR
 from lexppl.explanation.masks.drawless import needs_draws, refuse_drawless
 from lexppl.explanation.masks.draws import RESPONSE, observes_jointly
 from lexppl.explanation.masks.listed_masks import ListedMasks
@@ -32,7 +34,7 @@ from lexppl.explanation.meanings import (
     what_likelihoods_are,
 )
 from lexppl.explanation.named_rows import NamedRows, named_rows
-from lexppl.explanation.posterior_arrays import PosteriorArrays
+from lexppl.explanation.posterior_arrays import GUIDE, PosteriorArrays
 from lexppl.explanation.row_plan import OF_ITS_OWN, RowPlan, is_listed, usual_draws
 from lexppl.inference.contexts import keep_parameters_local, seed_generators
 from lexppl.inference.objective.program import ParticleProgram
@@ -41,6 +43,9 @@ from lexppl.inference.training.result import FitResult
 
 BLOCK = 1000
 """Rows of a longer table that are drawn from one seed: their number says which."""
+
+STREAMS = (GIVEN_X, GIVEN_XY, PRIOR, GUIDE)
+"""What is drawn, each from a stream of seeds of its own."""
 
 Sums = dict[tuple[str, str], np.ndarray]
 """Of a block's rows, by group and name, `(chain, …)`."""
@@ -197,7 +202,7 @@ def _prepared(
         if isinstance(module, torch.nn.Module):
             keep_parameters_local(module)
     with drawing(how.seed, rows.x.device):
-        sites = sites_of(result.model, rows.x[:1])
+        sites = sites_of(result.model, rows.x[:1], result.guides[0])
         if how.samples is not None:
             result = with_samples(result, how.samples, sites, rows.x.dtype)
         refuse_uncovered(result, sites, rows.arguments(slice(0, 1)))
@@ -238,32 +243,37 @@ def _draw(
 ) -> list[Sums]:
     """Fill the arrays, chain by chain; of a part of a table the sums of each block."""
     sites, device = plan.sites, rows.x.device
+    names = [site.name for site in sites.shared]
     few = slice(0, plan.rows_at_once(rows, False))
     given = (first[0][few], None if rows.y is None or first[1] is None else first[1][few])
     sums: dict[int, dict[tuple[str, str], list[np.ndarray]]] = {}
     for chain, (model, guide) in enumerate(zip(result.models, result.guides, strict=True)):
-        with drawing(_chain_seed(seed, chain), device):
-            program = FittedProgram(
-                model,
-                guide,
-                given,
-                plan.draws,
-                outer=sites.has_outer_latents,
-                plates=sites.row_plates,
-            )
-            arrays.write_shared(chain, program.shared([site.name for site in sites.shared]))
-            for number, block in _blocks(len(rows), part):
-                if number:
-                    seed_generators(_chain_seed(seed, chain, 0, number))
-                plan.draw(program, rows, arrays, chain, block)
-                _take(sums, number, arrays, chain, part)
-        if rows.y is not None:
-            with drawing(_chain_seed(seed, chain, 1), device):
+        fitted = partial(
+            FittedProgram,
+            model,
+            guide,
+            draws=plan.draws,
+            outer=sites.has_outer_latents,
+            plates=sites.row_plates,
+        )
+        for source in arrays.sources:
+            stream = STREAMS.index(source)
+            with drawing(_chain_seed(seed, chain, *([stream] if stream else [])), device):
+                if source == GIVEN_X:
+                    program = own = fitted(given)
+                    arrays.write_shared(chain, own.shared(names), GIVEN_XY)
+                elif source == PRIOR:
+                    program = fitted((given[0], None), from_prior=True)
+                    arrays.write_shared(chain, program.shared(names), PRIOR)
+                    if rows.y is None:
+                        continue
+                else:
+                    program = own
                 for number, block in _blocks(len(rows), part):
                     if number:
-                        seed_generators(_chain_seed(seed, chain, 1, number))
-                    plan.draw_given_y(program, rows, arrays, chain, block)
-                    _take(sums, number, arrays, chain, part, again=True)
+                        seed_generators(_chain_seed(seed, chain, stream, number))
+                    plan.draw(program, rows, arrays, chain, block, source)
+                    _take(sums, number, arrays, chain, part, again=source != GIVEN_X)
     return [{place: np.stack(of) for place, of in one.items()} for _, one in sorted(sums.items())]
 
 
@@ -284,7 +294,7 @@ def _take(
     part: TablePart | None,
     again: bool = False,
 ) -> None:
-    """Take a block's sums over rows out of the arrays; those given y are the second of a chain."""
+    """Take a block's sums over rows out of the arrays; a chain's other sources add to the first."""
     if part is None:
         return
     held = sums.setdefault(number, {})

@@ -66,7 +66,7 @@ def test_every_draw_stands_in_the_posterior_under_its_name():
     assert drawn["bias"].dims == ("chain", "draw")
     for name, values in BY_CHAIN.items():
         np.testing.assert_array_equal(drawn[name], values)
-    assert group_of(posterior, "prior")["mask"].shape == (CHAINS, SAMPLES, ROWS, 3)
+    assert group_of(posterior, "predictions")["mask"].shape == (CHAINS, SAMPLES, ROWS, 3)
     assert posterior.attrs["chains"].startswith("Markov chains")
 
 

@@ -1,7 +1,7 @@
 """What there is to explain in a program: its masks and its response."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,9 +12,11 @@ from torch.distributions import constraints
 
 from lexppl.effects import ParticleCounts
 from lexppl.explanation.layout.importance_kind import stated_kind
+from lexppl.explanation.layout.mask_groups import BY_GUIDE
 from lexppl.explanation.masks.draws import RESPONSE, label_values, states_mean
 from lexppl.inference.contexts import seeded
 from lexppl.inference.objective.site import Site
+from lexppl.inference.posterior.drawn_parameters import Unstated
 from lexppl.inference.posterior.global_latents import latents_of
 from lexppl.inference.predictive import NARROW, LayerWidths, layer_widths
 from lexppl.weights_drawn_first import weights_first
@@ -50,6 +52,7 @@ class SharedSite:
     plates: tuple[str | None, ...]
     dtype: np.dtype
     is_share: bool
+    has_prior: bool
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,13 @@ class ProgramSites:
     row_plates: frozenset[str]
     layers: LayerWidths = NARROW
     """Of its networks."""
+    guided: tuple[MaskSite, ...] = ()
+    """Masks that its guide draws given x alone, by the names `<site>_by_guide`."""
+
+    @property
+    def has_prior(self) -> bool:
+        """Whether all latents that rows share have priors to draw from."""
+        return all(site.has_prior for site in self.shared)
 
     @property
     def widest(self) -> int:
@@ -74,12 +84,13 @@ class ProgramSites:
         return max(len(labels), *(site.entries for site in self.masks))
 
 
-def sites_of(model: Callable[..., Any], x: Tensor) -> ProgramSites:
+def sites_of(model: Callable[..., Any], x: Tensor, guide: Any = None) -> ProgramSites:
     """Run a program once without y and see what it samples.
 
     Args:
         model: a program called as `model(x, y)`.
         x: a few rows.
+        guide: its guide, or None.
 
     Raises:
         ValueError: no latent of event shape (G,) in `mask_particles()`, or one inside a plate that
@@ -113,6 +124,7 @@ def sites_of(model: Callable[..., Any], x: Tensor) -> ProgramSites:
         tuple(site.name for site in sites),
         of_rows,
         layer_widths(model),
+        _guided(guide, masks, x),
     )
 
 
@@ -143,6 +155,29 @@ def _mask_site(site: Site, rows: int) -> MaskSite:
     )
 
 
+def _guided(guide: Any, masks: tuple[MaskSite, ...], x: Tensor) -> tuple[MaskSite, ...]:
+    """The masks that a guide draws given x alone; none of one that reads y, and proposes masks."""
+    if guide is None:
+        return ()
+    try:
+        with seeded(0, x.device), ParticleCounts(1, 1):
+            nodes = pyro.poutine.trace(weights_first(guide)).get_trace(x, None).nodes
+    except (TypeError, AttributeError):
+        return ()
+    drawn = {mask: Site.of(nodes[mask.name]) for mask in masks if mask.name in nodes}
+    return tuple(
+        replace(
+            mask,
+            name=mask.name + BY_GUIDE,
+            dtype=_storage(site, np.int8),
+            states_mean=states_mean(site),
+            kind=stated_kind(site) or mask.kind,
+        )
+        for mask, site in drawn.items()
+        if site.is_mask
+    )
+
+
 def _shared(site: Site) -> SharedSite:
     if site.value is None:
         raise ValueError(f"site {site.name!r} has no value")
@@ -154,7 +189,8 @@ def _shared(site: Site) -> SharedSite:
             plates[batch + plate.dim] = plate.name
     dtype = site.value.detach().cpu().numpy().dtype
     is_share = site.distribution.support is constraints.simplex
-    return SharedSite(site.name, tuple(site.value.shape), tuple(plates), dtype, is_share)
+    proper = not isinstance(site.distribution, Unstated)
+    return SharedSite(site.name, tuple(site.value.shape), tuple(plates), dtype, is_share, proper)
 
 
 def _response(site: Site) -> Response:
