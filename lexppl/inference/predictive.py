@@ -2,7 +2,7 @@
 
 import copy
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
@@ -113,18 +113,19 @@ class FittedProgram:
             program = ParticleProgram(self._model, guide, args)
             yield program.run(count if masks is None else masks, imputations, draw), count
 
-    def again(self, x: Any, draw: Draw, masks: int) -> ParticleTrace:
-        """Run the program alone, without y.
+    def again(self, x: Tensor, latents: Mapping[str, Tensor], masks: int) -> dict[str, Site]:
+        """The sites of the program alone, run without y.
 
         Args:
             x: the rows.
-            draw: gives the value of a site, or None to draw it.
+            latents: their values in `masks` masks and one imputation each, by site.
             masks: of the run.
         """
-        return ParticleProgram(self._model, None, (x, None)).run(masks, draw=draw)
+        program = pyro.poutine.condition(weights_first(self._model), data=latents)
+        return _sites_of(program, (x, None), masks)
 
     def guided(self, args: tuple[Any, ...]) -> Iterator[dict[str, Site]]:
-        """What the guide draws in the mask plate, by site: masks of all draws, or a run a draw.
+        """The sites of the guide: of all draws at once, or of a run a draw.
 
         Args:
             args: the rows, as arguments of the guide.
@@ -133,10 +134,13 @@ class FittedProgram:
             if guide is None:
                 raise ValueError("the program has no guide")
             count = max(1, self._draws) if good_for is None else good_for
-            with ParticleCounts(count, 1):
-                nodes = pyro.poutine.trace(weights_first(guide)).get_trace(*args).nodes
-            sites = {name: Site.of(n) for name, n in nodes.items() if n["type"] == "sample"}
-            yield {name: site for name, site in sites.items() if site.in_particles}
+            yield _sites_of(weights_first(guide), args, count)
+
+
+def _sites_of(program: Any, args: tuple[Any, ...], masks: int) -> dict[str, Site]:
+    with ParticleCounts(masks, 1):
+        nodes = pyro.poutine.trace(program).get_trace(*args).nodes
+    return {name: Site.of(node) for name, node in nodes.items() if node["type"] == "sample"}
 
 
 @contextmanager

@@ -11,9 +11,9 @@ from lexppl.effects import LABEL_PLATE
 from lexppl.explanation.layout.mask_groups import BY_GUIDE
 from lexppl.explanation.masks.pareto_k import pareto_k
 from lexppl.explanation.masks.resampling import systematic_resampling
-from lexppl.inference.objective.program import Draw, ParticleTrace, Site, row_marginals
+from lexppl.inference.objective.program import ParticleTrace, Site, row_marginals
 
-Again = Callable[[Draw, int], ParticleTrace]
+Again = Callable[[Mapping[str, Tensor], int], Mapping[str, Site]]
 
 RESPONSE = "y"
 """The site of the response, by the convention of explainers."""
@@ -113,8 +113,8 @@ def posterior_draws(
         imputations: K.
         draws: D.
         log_prior: log p(z | x) `(L, B)` where the run has every mask once, and not proposals.
-        again: runs the program without y, with values of its latents and so many masks, for new
-            responses, each draw its own; without it there are none but of labels.
+        again: the sites of the program without y, given its latents and the number of masks: each
+            draw's new response is its own. Without it there are none but labels.
 
     Raises:
         FloatingPointError: a weight is NaN.
@@ -315,11 +315,11 @@ def _predicted(
         if again is None:
             return None, None
         latents = {
-            name: _chosen(one, pair, imputations, masks) if one.in_particles else one.value
+            name: _chosen(one, pair, imputations, masks) if one.in_particles else _value(one)
             for name, one in run.sites.items()
             if not one.observed
         }
-        new = again(lambda one: latents.get(one.name), len(pair)).sites[RESPONSE]
+        new = again(latents, len(pair))[RESPONSE]
         event_dim = len(new.distribution.event_shape)
         return _over_particles(_value(new), 1, len(pair), event_dim)[0], None
     chosen = probability.flatten(1, 2)[:, pair, rows]
