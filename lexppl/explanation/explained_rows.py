@@ -23,6 +23,7 @@ from lexppl.explanation.given_program import (
     with_samples,
 )
 from lexppl.explanation.layout.mask_groups import GIVEN_X, GIVEN_XY, PRIOR
+from lexppl.explanation.layout.shared_dims import FEATURE, SharedDims
 from lexppl.explanation.masks.drawless import needs_draws, refuse_drawless
 from lexppl.explanation.masks.draws import RESPONSE, observes_jointly
 from lexppl.explanation.masks.listed_masks import ListedMasks
@@ -65,13 +66,17 @@ class Explaining:
     feature_names: Sequence[str] | None = None
     proposals: float | None = None
     held_out: bool = False
+    dims: Mapping[str, Sequence[str]] | None = None
+    coords: Mapping[str, Sequence[Any]] | None = None
 
     def check(self) -> None:
-        """Refuse counts below 1.
+        """Refuse counts below 1, and two names for one thing.
 
         Raises:
-            ValueError: such counts.
+            ValueError: such counts; entries named by two arguments.
         """
+        if self.entry_names is not None and FEATURE in (self.coords or {}):
+            raise ValueError(f"entry_names and coords[{FEATURE!r}] name the same; give one")
         int_at_least("imputations", self.imputations)
         int_at_least("rows_per_chunk", self.rows_per_chunk)
         if self.draws is not None:
@@ -166,11 +171,12 @@ def explained_rows(
             rows,
             sites,
             draws,
-            how.entry_names,
+            (how.coords or {}).get(FEATURE, how.entry_names),
             features,
             joint=joint,
             weighted=listed is None,
             part=part is not None,
+            dims=SharedDims(how.dims or {}, how.coords or {}),
         )
         sums = _draw(result, rows, plan, arrays, how.seed, part, first)
         attrs = attributes(result, how.seed)
@@ -224,7 +230,7 @@ def _of_bootstrap(
         imputations=how.imputations,
         seed=how.seed,
         rows_per_chunk=how.rows_per_chunk,
-        entry_names=how.entry_names,
+        entry_names=(how.coords or {}).get(FEATURE, how.entry_names),
     )
     if part is not None:
         part = replace(part, first=(part.first[0], None))

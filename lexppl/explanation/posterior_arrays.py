@@ -27,6 +27,7 @@ from lexppl.explanation.layout.mask_groups import (
     PRIOR_Y,
     RESPONSES,
 )
+from lexppl.explanation.layout.shared_dims import SharedDims
 from lexppl.explanation.masks.draws import RowDraws
 from lexppl.explanation.masks.log_likelihood import LogLikelihood
 from lexppl.explanation.masks.program_sites import (
@@ -64,6 +65,7 @@ class PosteriorArrays:
         weighted: whether masks given y are resampled by importance, and not listed.
         part: whether these are some rows of a longer table: what is a mean over rows is then kept
             as a sum, and E[z | x, θ] by row is left out.
+        dims: names of the dimensions of latents that rows share.
 
     Raises:
         ValueError: names of another number.
@@ -81,10 +83,13 @@ class PosteriorArrays:
         joint: bool = False,
         weighted: bool = True,
         part: bool = False,
+        dims: SharedDims | None = None,
     ) -> None:
         self._rows = rows
         self._divisor = 1 if part else len(rows)
         self._sites = sites
+        self._dims = SharedDims() if dims is None else dims
+        self._dims.check(sites.shared)
         self._shared = {site.name for site in sites.shared}
         self._of_weights = WEIGHTED if weighted else LISTED
         given_y, of_prior = rows.y is not None, sites.has_outer_latents and sites.has_prior
@@ -99,6 +104,7 @@ class PosteriorArrays:
             "chain": range(len(result.models)),
             "draw": range(draws),
             "row": rows.names,
+            **self._dims.coords,
             "feature": names,
         }
         if rows.x.dim() == 4:
@@ -300,16 +306,9 @@ class PosteriorArrays:
                 self._layout.share(PRIOR_Y, name, GIVEN_X)
 
     def _add_shared(self, site: SharedSite, entries: int) -> None:
-        own = [size for size, plate in zip(site.shape, site.plates, strict=True) if plate is None]
-        # A weight of as many numbers as there are features need not be one of each.
-        of_features = site.is_share and own == [entries]
-        dims = []
-        for i, (size, plate) in enumerate(zip(site.shape, site.plates, strict=True)):
-            name = plate if plate is not None else "feature" if of_features else None
-            if name is None or len(self._coordinates.get(name, range(size))) != size:
-                name = f"{site.name}_dim_{i}"
+        dims = self._dims.of(site, entries, self._coordinates)
+        for name, size in zip(dims, site.shape, strict=True):
             self._coordinates.setdefault(name, range(size))
-            dims.append(name)
         for group in (GIVEN_XY, PRIOR) if PRIOR in self.sources else (GIVEN_XY,):
             self._layout.add(group, site.name, ("chain", "draw", *dims), site.dtype)
 
