@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,8 @@ from lexppl.explanation.given_program import (
     sampled_draws,
     with_samples,
 )
+from lexppl.explanation.layout.mask_groups import GIVEN_X, GIVEN_XY, PRIOR
+from lexppl.explanation.layout.shared_dims import FEATURE, SharedDims
 from lexppl.explanation.masks.drawless import needs_draws, refuse_drawless
 from lexppl.explanation.masks.draws import RESPONSE
 from lexppl.explanation.masks.program_sites import ProgramSites, sites_of
@@ -31,7 +34,7 @@ from lexppl.explanation.meanings import (
     what_likelihoods_are,
 )
 from lexppl.explanation.named_rows import NamedRows, named_rows
-from lexppl.explanation.posterior_arrays import PosteriorArrays
+from lexppl.explanation.posterior_arrays import GUIDE, PosteriorArrays
 from lexppl.explanation.row_plan import OF_ITS_OWN, SHARED, RowPlan, is_listed, usual_draws
 from lexppl.inference.contexts import keep_parameters_local, seed_generators
 from lexppl.inference.mask_plates import MaskList, MaskTree
@@ -41,6 +44,10 @@ from lexppl.inference.training.result import FitResult
 
 BLOCK = 1000
 """Rows of a longer table that are drawn from one seed: their number says which."""
+
+STREAMS = (GIVEN_X, GIVEN_XY, PRIOR, GUIDE)
+"""What is drawn, each from a stream of seeds of its own."""
+
 Sums = dict[tuple[str, str], np.ndarray]
 """Of a block's rows, by group and name, `(chain, …)`."""
 
@@ -59,13 +66,17 @@ class Explaining:
     feature_names: Sequence[str] | None = None
     proposals: float | None = None
     held_out: bool = False
+    dims: Mapping[str, Sequence[str]] | None = None
+    coords: Mapping[str, Sequence[Any]] | None = None
 
     def check(self) -> None:
-        """Refuse counts below 1.
+        """Refuse counts below 1, and two names for one thing.
 
         Raises:
-            ValueError: such counts.
+            ValueError: such counts; entries named by two arguments.
         """
+        if self.entry_names is not None and FEATURE in (self.coords or {}):
+            raise ValueError(f"entry_names and coords[{FEATURE!r}] name the same; give one")
         int_at_least("imputations", self.imputations)
         int_at_least("rows_per_chunk", self.rows_per_chunk)
         if self.draws is not None:
@@ -161,11 +172,12 @@ def explained_rows(
             rows,
             sites,
             draws,
-            how.entry_names,
+            (how.coords or {}).get(FEATURE, how.entry_names),
             features,
             joint=joint,
             weighted=listed is None,
             part=part is not None,
+            dims=SharedDims(how.dims or {}, how.coords or {}),
         )
         sums = _draw(result, rows, plan, arrays, how.seed, part, first)
         attrs = attributes(result, how.seed)
@@ -197,10 +209,11 @@ def _prepared(
         if isinstance(module, torch.nn.Module):
             keep_parameters_local(module)
     with drawing(how.seed, rows.x.device):
+        guide = result.guides[0]
         try:
-            sites = sites_of(result.model, rows.x[:1])
+            sites = sites_of(result.model, rows.x[:1], guide)
         except torch.linalg.LinAlgError:
-            sites = sites_of(result.model, rows.x[:BLOCK])
+            sites = sites_of(result.model, rows.x[:BLOCK], guide)
         if how.samples is not None:
             result = with_samples(result, how.samples, sites, rows.x.dtype)
         refuse_uncovered(result, sites, rows.arguments(slice(0, 1)))
@@ -222,7 +235,7 @@ def _of_bootstrap(
         imputations=how.imputations,
         seed=how.seed,
         rows_per_chunk=how.rows_per_chunk,
-        entry_names=how.entry_names,
+        entry_names=(how.coords or {}).get(FEATURE, how.entry_names),
     )
     if part is not None:
         part = replace(part, first=(part.first[0], None))
@@ -241,32 +254,37 @@ def _draw(
 ) -> list[Sums]:
     """Fill the arrays, chain by chain; of a part of a table the sums of each block."""
     sites, device = plan.sites, rows.x.device
+    names = [site.name for site in sites.shared]
     few = slice(0, plan.rows_at_once(rows, False))
     given = (first[0][few], None if rows.y is None or first[1] is None else first[1][few])
     sums: dict[int, dict[tuple[str, str], list[np.ndarray]]] = {}
     for chain, (model, guide) in enumerate(zip(result.models, result.guides, strict=True)):
-        with drawing(_chain_seed(seed, chain), device):
-            program = FittedProgram(
-                model,
-                guide,
-                given,
-                plan.draws,
-                outer=sites.has_outer_latents,
-                plates=sites.row_plates,
-            )
-            arrays.write_shared(chain, program.shared([site.name for site in sites.shared]))
-            for number, block in _blocks(len(rows), part):
-                if number:
-                    seed_generators(_chain_seed(seed, chain, 0, number))
-                plan.draw(program, rows, arrays, chain, block)
-                _take(sums, number, arrays, chain, part)
-        if rows.y is not None:
-            with drawing(_chain_seed(seed, chain, 1), device):
+        fitted = partial(
+            FittedProgram,
+            model,
+            guide,
+            draws=plan.draws,
+            outer=sites.has_outer_latents,
+            plates=sites.row_plates,
+        )
+        for source in arrays.sources:
+            stream = STREAMS.index(source)
+            with drawing(_chain_seed(seed, chain, *([stream] if stream else [])), device):
+                if source == GIVEN_X:
+                    program = own = fitted(given)
+                    arrays.write_shared(chain, own.shared(names), GIVEN_XY)
+                elif source == PRIOR:
+                    program = fitted((given[0], None), from_prior=True)
+                    arrays.write_shared(chain, program.shared(names), PRIOR)
+                    if rows.y is None:
+                        continue
+                else:
+                    program = own
                 for number, block in _blocks(len(rows), part):
                     if number:
-                        seed_generators(_chain_seed(seed, chain, 1, number))
-                    plan.draw_given_y(program, rows, arrays, chain, block)
-                    _take(sums, number, arrays, chain, part, again=True)
+                        seed_generators(_chain_seed(seed, chain, stream, number))
+                    plan.draw(program, rows, arrays, chain, block, source)
+                    _take(sums, number, arrays, chain, part, again=source != GIVEN_X)
     return [{place: np.stack(of) for place, of in one.items()} for _, one in sorted(sums.items())]
 
 
@@ -287,7 +305,7 @@ def _take(
     part: TablePart | None,
     again: bool = False,
 ) -> None:
-    """Take a block's sums over rows out of the arrays; those given y are the second of a chain."""
+    """Take a block's sums over rows out of the arrays; a chain's other sources add to the first."""
     if part is None:
         return
     held = sums.setdefault(number, {})
@@ -317,7 +335,9 @@ def _observed(
     )
     run = program.run()
     observed = [site for site, _ in run.weighted if site.observed]
-    if not any(s.name.split("_")[0] == RESPONSE or isinstance(s.distribution, Unit) for s in observed):
+    if not any(
+        s.name.split("_")[0] == RESPONSE or isinstance(s.distribution, Unit) for s in observed
+    ):
         raise ValueError(
             "y is given, and the program has no site 'y' inside mask_particles() to observe it, no "
             f"sites 'y_…', nor a pyro.factor; it observes {[site.name for site in observed]}"

@@ -68,8 +68,8 @@ def feature_evidence(
         seed: of imputations that are random.
 
     Returns:
-        one row an entry, its means over groups where these have the masks; of a mask of all rows
-        the sum, without an error: `gain` of the free program over the one without the entry, `gain_error`,
+        one row an entry (means over groups where these have the masks, without an error of a mask
+        of all rows): `gain` of the free program over the one without the entry, `gain_error`,
         its standard error over rows; `z`; `log_bayes_factor`, the sum over rows of
         :func:`log_bayes_factors`, in everywhere against out everywhere; `posterior`, the mean of
         p(z_g = 1 | x, y), and `prior`, of p(z_g = 1 | x).

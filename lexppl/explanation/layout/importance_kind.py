@@ -12,7 +12,7 @@ from torch.distributions import constraints
 
 from lexppl.arviz_compatibility import Posterior, group_of
 from lexppl.effects import MASK_KIND, MASK_KINDS
-from lexppl.explanation.layout.mask_groups import masks_of
+from lexppl.explanation.layout.mask_groups import BY_GUIDE, masks_of
 from lexppl.inference.objective.site import Site
 
 
@@ -76,6 +76,7 @@ KINDS: Mapping[str, ImportanceKind] = MappingProxyType(
 
 ROUNDING = 1e-4
 STATED = "mean of the distribution p(z | x)"
+GUIDED = "mean of the guide's distribution q(z | x)"
 """What a posterior's means say of themselves where they are exact."""
 
 
@@ -150,14 +151,19 @@ def variable_of(kind: str | None) -> str:
 
 def mask_means(posterior: Posterior) -> xr.DataArray:
     """E[z | x] of each row, (chain, row, feature), of several mask sites the first's: what a
-    posterior calls `selection_probability`, `mask_mean` or `attribution`.
+    posterior calls `selection_probability`, `mask_mean` or `attribution`; of a program whose guide
+    draws the masks given x that of the guide, `<site>_by_guide_selection_probability` ….
 
     Raises:
         TypeError, ValueError: not a posterior of :func:`lexppl.explain`.
     """
     stats = group_of(posterior, "sample_stats")
     # Files of before the kinds call every mean a selection probability.
-    names = [name for name in dict.fromkeys(k.variable for k in KINDS.values()) if name in stats]
+    plain = dict.fromkeys(k.variable for k in KINDS.values())
+    names = [name for name in plain if name in stats]
+    for name in names[:1]:
+        own = f"{stats[name].attrs['site']}{BY_GUIDE}_"
+        names = [f"{own}{one}" for one in plain if f"{own}{one}" in stats] + names
     if not names:
         raise ValueError(
             "the posterior has no sample_stats 'selection_probability', 'mask_mean' or "

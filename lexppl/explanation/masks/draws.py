@@ -1,7 +1,7 @@
 """Draws for a chunk of rows: of p(z | x), or of p(z | x, y) by importance resampling."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -9,10 +9,13 @@ from pyro.distributions import Unit
 from torch import Tensor
 
 from lexppl.effects import LABEL_PLATE
+from lexppl.explanation.layout.mask_groups import BY_GUIDE
 from lexppl.explanation.masks.pareto_k import pareto_k
 from lexppl.explanation.masks.resampling import systematic_resampling
 from lexppl.inference.mask_plates import entry_log_weight, plate_of
 from lexppl.inference.objective.program import ParticleTrace, Site, row_marginals
+
+Again = Callable[[Mapping[str, Tensor], int], Mapping[str, Site]]
 
 RESPONSE = "y"
 """The site of the response, by the convention of explainers."""
@@ -72,6 +75,20 @@ def prior_draws(run: ParticleTrace, names: Sequence[str], imputations: int) -> R
     )
 
 
+def guide_draws(sites: Mapping[str, Site], names: Sequence[str], draws: int) -> RowDraws:
+    """What a guide has drawn given x alone.
+
+    Args:
+        sites: of a run of it, by name.
+        names: of the masks.
+        draws: D of all runs; where it is 0 the distributions' means are all that is kept.
+    """
+    masks = {name: _value(sites[name]) for name in names}
+    means = {name + BY_GUIDE: _selection(sites[name], masks[name]) for name in names}
+    kept = {name + BY_GUIDE: mask[:draws] for name, mask in masks.items()}
+    return RowDraws(masks=kept, means=means, y=None, label_probability=None)
+
+
 def posterior_draws(
     run: ParticleTrace,
     names: Sequence[str],
@@ -80,6 +97,7 @@ def posterior_draws(
     imputations: int,
     draws: int,
     log_prior: Tensor | None = None,
+    again: Again | None = None,
 ) -> RowDraws:
     """Draws of p(z | x, y) by importance resampling of a run's L proposals, or from all L masks.
 
@@ -97,6 +115,8 @@ def posterior_draws(
         imputations: K.
         draws: D.
         log_prior: log p(z | x) `(L, B)` where the run has every mask once, and not proposals.
+        again: the sites of the program without y, given its latents and the number of masks: each
+            draw's new response is its own. Without it there are none but labels.
 
     Raises:
         FloatingPointError: a weight is NaN.
@@ -110,7 +130,7 @@ def posterior_draws(
     which = pair % proposals
     rows = torch.arange(pair.shape[-1], device=pair.device)
     proposed = {name: _value(run.sites[name]) for name in names}
-    drawn_y, probability = predicted(run.sites.get(RESPONSE), pair, imputations, proposals)
+    drawn_y, probability = predicted(run, pair, imputations, proposals, again)
     return RowDraws(
         masks={name: mask[which, rows] for name, mask in proposed.items()},
         means={name: (mask_share.unsqueeze(-1) * mask).sum(0) for name, mask in proposed.items()},
@@ -242,6 +262,21 @@ def _value(site: Site) -> Tensor:
     return site.value
 
 
+def _chosen(site: Site, pair: Tensor, imputations: int, masks: int) -> Tensor:
+    """A latent's values in the chosen pairs `(D, B)` of a mask and an imputation, `(…, D, B,
+    *event)`: those of a run of D masks."""
+    event = len(site.distribution.event_shape)
+    value = _over_particles(_value(site), imputations, masks, event)
+    left = value.dim() - event - 3
+    value = value.flatten(left, left + 1)
+    rows = max(pair.shape[-1], value.shape[left + 1])
+    pair = pair.expand(-1, rows)
+    value = value.expand(*value.shape[: left + 1], rows, *value.shape[left + 2 :])
+    places = (slice(None),) * left + (pair, torch.arange(rows, device=pair.device))
+    chosen = value[places]
+    return chosen.unsqueeze(left) if left or site.in_imputations else chosen
+
+
 def _over_particles(value: Tensor, imputations: int, masks: int, event_dim: int = 0) -> Tensor:
     """`(…, K, L, B, *event)`, whatever particle plates the value has."""
     kept = value.dim() - event_dim
@@ -281,18 +316,35 @@ def _labels_first(value: Tensor) -> Tensor:
 
 
 def predicted(
-    site: Site | None, pair: Tensor, imputations: int, masks: int
+    run: ParticleTrace,
+    pair: Tensor,
+    imputations: int,
+    masks: int,
+    again: Again | None,
+    above: Mapping[str | None, Tensor] | None = None,
 ) -> tuple[Tensor | None, Tensor | None]:
     """A new y `(D, B, *event)` for each chosen pair of a mask and an imputation, and for labels
-    their mean probabilities `(B, C)`."""
+    their mean probabilities `(B, C)`; of plates above the rows the pairs `(D, E)` are given."""
+    site = run.sites.get(RESPONSE)
     if site is None or isinstance(site.distribution, Unit):
         return None, None
+    pair = pair if is_of_all_rows(site) else pair.expand(-1, len(run.arguments[0]))
     rows = torch.arange(pair.shape[-1], device=pair.device)
     probability = _label_probability(site, imputations, masks)
     if probability is None:
-        event_dim = len(site.distribution.event_shape)
-        drawn = _over_particles(site.distribution.sample(), imputations, masks, event_dim)
-        return drawn.flatten(0, 1)[pair, rows], None
+        if again is None:
+            return None, None
+        latents = {
+            name: _chosen(one, (above or {}).get(plate_of(one), pair), imputations, masks)
+            if one.in_particles
+            else _value(one)
+            for name, one in run.sites.items()
+            if not one.observed
+        }
+        new = again(latents, len(pair))[RESPONSE]
+        event_dim = len(new.distribution.event_shape)
+        drawn = _over_particles(_value(new), 1, len(pair), event_dim)[0]
+        return drawn.squeeze(1) if is_of_all_rows(new) else drawn, None
     chosen = probability.flatten(1, 2)[:, pair, rows]
     reached = chosen.cumsum(0)
     level = torch.rand_like(reached[-1]) * reached[-1]

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from lexppl.explanation.masks.draws import (
     RESPONSE,
+    Again,
     RowDraws,
-    is_of_all_rows,
     predicted,
     refuse_nan,
     reliability,
@@ -28,6 +28,7 @@ def plate_draws(
     particles: int,
     imputations: int,
     draws: int,
+    again: Again | None = None,
 ) -> RowDraws:
     """D draws of p(s, z, u | x, y) of masks of all rows, of groups and of rows.
 
@@ -43,6 +44,7 @@ def plate_draws(
         particles: P.
         imputations: K.
         draws: D.
+        again: as in :func:`~lexppl.explanation.masks.draws.posterior_draws`.
 
     Raises:
         FloatingPointError: a weight is NaN.
@@ -57,8 +59,9 @@ def plate_draws(
         weights = tree.log_weights(run, counts, imputations, listed.names)
     refuse_nan(weights[0])
     last = len(weights) - 1
-    response, rows = run.sites.get(RESPONSE), len(run.arguments[0])
+    response = run.sites.get(RESPONSE)
     in_rows = last > 0 and response is not None and plate_of(response) == tree.plates[-1]
+    above_rows: dict[str | None, Tensor] = {}
     masks: dict[str, Tensor] = {}
     means: dict[str, Tensor] = {}
     ess = pareto = evidence = None
@@ -83,6 +86,8 @@ def plate_draws(
         repeats = imputations if level == last else 1
         below = math.prod(counts[level + 1 :])
         which = at.div(repeats, rounding_mode="floor") * below
+        if level < last:
+            above_rows[tree.plates[level]] = which
         by_mask = reached.unflatten(0, (-1, repeats)).sum(1)
         for name in names:
             if tree.levels[name] != level:
@@ -95,13 +100,11 @@ def plate_draws(
         if listed is None and level == at_level:
             ess, pareto = reliability(by_mask, weight.isneginf().all(-2).flatten())
     pair = (at % imputations) * particles + at.div(imputations, rounding_mode="floor")
-    of_all = response is not None and is_of_all_rows(response)
-    pair = pair if of_all else pair.expand(draws, rows)
-    y, probability = predicted(response, pair, imputations, particles)
+    y, probability = predicted(run, pair, imputations, particles, again, above_rows)
     return RowDraws(
         masks=masks,
         means=means,
-        y=y.squeeze(1) if y is not None and of_all else y,
+        y=y,
         label_probability=probability,
         log_evidence=evidence,
         weight_ess=ess,

@@ -1,7 +1,7 @@
 """What there is to explain in a program: its masks and its response."""
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from torch.distributions import constraints
 
 from lexppl.effects import ParticleCounts
 from lexppl.explanation.layout.importance_kind import stated_kind
+from lexppl.explanation.layout.mask_groups import BY_GUIDE
 from lexppl.explanation.masks.draws import (
     RESPONSE,
     is_of_all_rows,
@@ -21,6 +22,7 @@ from lexppl.explanation.masks.draws import (
 from lexppl.inference.contexts import seeded
 from lexppl.inference.mask_plates import plate_of
 from lexppl.inference.objective.site import Site
+from lexppl.inference.posterior.drawn_parameters import Unstated
 from lexppl.inference.posterior.global_latents import latents_of
 from lexppl.inference.predictive import NARROW, LayerWidths, layer_widths
 from lexppl.weights_drawn_first import weights_first
@@ -64,6 +66,7 @@ class SharedSite:
     plates: tuple[str | None, ...]
     dtype: np.dtype
     is_share: bool
+    has_prior: bool
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,13 @@ class ProgramSites:
     row_plates: frozenset[str]
     layers: LayerWidths = NARROW
     """Of its networks."""
+    guided: tuple[MaskSite, ...] = ()
+    """Masks that its guide draws given x alone, by the names `<site>_by_guide`."""
+
+    @property
+    def has_prior(self) -> bool:
+        """Whether all latents that rows share have priors to draw from."""
+        return all(site.has_prior for site in self.shared)
 
     @property
     def are_together(self) -> bool:
@@ -93,12 +103,13 @@ class ProgramSites:
         return max(len(labels), *(site.entries for site in self.masks))
 
 
-def sites_of(model: Callable[..., Any], x: Tensor) -> ProgramSites:
+def sites_of(model: Callable[..., Any], x: Tensor, guide: Any = None) -> ProgramSites:
     """Run a program once without y and see what it samples.
 
     Args:
         model: a program called as `model(x, y)`.
         x: a few rows.
+        guide: its guide, or None.
 
     Raises:
         ValueError: no latent of event shape (G,) in `mask_particles()`, or one inside several
@@ -125,14 +136,16 @@ def sites_of(model: Callable[..., Any], x: Tensor) -> ProgramSites:
         # The draws of what is run next are as they would be without it.
         with seeded(0, x.device):
             of_rows = latents_of(model, (x, None)).row_plates
+    masks = tuple(_mask_site(site, of_rows | known) for site in found)
     return ProgramSites(
-        tuple(_mask_site(site, of_rows | known) for site in found),
+        masks,
         _response(responses[0]) if responses else None,
         bool(outer),
         tuple(_shared(site) for site in outer if not of_rows & set(site.plate_names)),
         tuple(site.name for site in sites),
         of_rows if outer else frozenset(),
         layer_widths(model),
+        _guided(guide, masks, x),
     )
 
 
@@ -159,6 +172,29 @@ def _mask_site(site: Site, of_rows: Collection[str | None]) -> MaskSite:
     )
 
 
+def _guided(guide: Any, masks: tuple[MaskSite, ...], x: Tensor) -> tuple[MaskSite, ...]:
+    """The masks that a guide draws given x alone; none of one that reads y, and proposes masks."""
+    if guide is None:
+        return ()
+    try:
+        with seeded(0, x.device), ParticleCounts(1, 1):
+            nodes = pyro.poutine.trace(weights_first(guide)).get_trace(x, None).nodes
+    except (TypeError, AttributeError):
+        return ()
+    drawn = {mask: Site.of(nodes[mask.name]) for mask in masks if mask.name in nodes}
+    return tuple(
+        replace(
+            mask,
+            name=mask.name + BY_GUIDE,
+            dtype=_storage(site, np.int8),
+            states_mean=states_mean(site),
+            kind=stated_kind(site) or mask.kind,
+        )
+        for mask, site in drawn.items()
+        if site.is_mask
+    )
+
+
 def _shared(site: Site) -> SharedSite:
     if site.value is None:
         raise ValueError(f"site {site.name!r} has no value")
@@ -170,7 +206,8 @@ def _shared(site: Site) -> SharedSite:
             plates[batch + plate.dim] = plate.name
     dtype = site.value.detach().cpu().numpy().dtype
     is_share = site.distribution.support is constraints.simplex
-    return SharedSite(site.name, tuple(site.value.shape), tuple(plates), dtype, is_share)
+    proper = not isinstance(site.distribution, Unstated)
+    return SharedSite(site.name, tuple(site.value.shape), tuple(plates), dtype, is_share, proper)
 
 
 def _response(site: Site) -> Response:

@@ -14,6 +14,7 @@ from lexppl.arviz_compatibility import Posterior
 from lexppl.explanation.beside.bootstrap_means import bootstrap_means
 from lexppl.explanation.layout.drawn_means import means_over_rows
 from lexppl.explanation.layout.importance_kind import (
+    GUIDED,
     PROBABILITY,
     STATED,
     ImportanceKind,
@@ -36,7 +37,8 @@ def selection_table(posterior: Posterior, *, level: float = 0.95) -> pd.DataFram
 
     - `selection_probability` (of soft masks `mask_mean`, of signed attributions `attribution`): the
       mean over the rows and R chains of E[z | x]; of attributions, which cancel between rows, that
-      of |E[z | x]|.
+      of |E[z | x]|. Where the program's guide draws the masks given x alone it is the guide's
+      q(z | x), and is called so: `<site>_by_guide_selection_probability`.
     - `lower`, `upper`: the 95 % t-interval over chains, mean ± t_{.975, R−1} · s / √R, with the
       standard deviation s of the chains' means over rows, cut at 0 and at the largest value there
       can be (1, but for attributions), which costs no coverage. It speaks of the seed of the fit,
@@ -101,7 +103,7 @@ def selection_table(posterior: Posterior, *, level: float = 0.95) -> pd.DataFram
         >>> mask = np.array([[[[1, 0]], [[1, 1]]], [[[1, 1]], [[1, 0]]]], dtype=np.int8)
         >>> dims = ("chain", "draw", "row", "feature")
         >>> posterior = posterior_of({
-        ...     "prior": xr.Dataset({"mask": (dims, mask)}, {"feature": ["age", "height"]}),
+        ...     "predictions": xr.Dataset({"mask": (dims, mask)}, {"feature": ["age", "height"]}),
         ...     "sample_stats": xr.Dataset({"selection_probability": (
         ...         ("chain", "row", "feature"), mask.mean(1), {"site": "mask"})}),
         ... }, {})
@@ -243,7 +245,7 @@ def chain_probabilities(posterior: Posterior) -> xr.DataArray:
 
 def _states_probabilities(posterior: Posterior) -> bool:
     """Whether the masks were drawn from distributions that state E[z | x], and none given y."""
-    stated = mask_means(posterior).attrs.get("source") == STATED
+    stated = mask_means(posterior).attrs.get("source") in (STATED, GUIDED)
     return stated and not are_given_y(posterior)
 
 
