@@ -58,6 +58,9 @@ def draws_of_groups(
     given_x = "independent draws of the masks given x alone, p(z | x)"
     if plan.draws == 0:
         given_x = "none: the means of p(z | x) are those that each fitted model states"
+    for site in plan.sites.masks:
+        if site.is_one_law:
+            given_x += f"; the law of {site.name!r} is one for all rows"
     by = "the guide" if result.sampler is None else result.sampler.name
     parts = [f"draws of the latents that all rows share, by {by}"] if plan.sites.shared else []
     if parts and not plan.sites.has_prior:

@@ -16,7 +16,7 @@ from lexppl.explanation.beside.image_geometry import (
 )
 from lexppl.explanation.layout.arviz_layout import ArvizLayout
 from lexppl.explanation.layout.drawn_means import DrawnMeans
-from lexppl.explanation.layout.importance_kind import GUIDED, STATED, variable_of
+from lexppl.explanation.layout.importance_kind import GIVEN_Y, GUIDED, STATED, variable_of
 from lexppl.explanation.layout.mask_groups import (
     BY_GUIDE,
     CONSTANTS,
@@ -39,9 +39,6 @@ from lexppl.explanation.masks.program_sites import (
 )
 from lexppl.explanation.named_rows import NamedRows, entry_names, feature_names
 from lexppl.inference.training.result import FitResult
-
-GIVEN_Y = "_given_y"
-"""After the name of E[z | x], that of E[z | x, y]."""
 
 WEIGHTED = "mean of p(z | x, y), by the weights of proposals"
 LISTED = "mean of p(z | x, y), over all masks"

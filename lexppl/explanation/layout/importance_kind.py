@@ -74,6 +74,9 @@ KINDS: Mapping[str, ImportanceKind] = MappingProxyType(
 )
 """By what a program says of its mask, `infer={"mask_kind": …}`."""
 
+GIVEN_Y = "_given_y"
+"""After the name of E[z | x], that of E[z | x, y]."""
+
 ROUNDING = 1e-4
 STATED = "mean of the distribution p(z | x)"
 GUIDED = "mean of the guide's distribution q(z | x)"
@@ -152,7 +155,9 @@ def variable_of(kind: str | None) -> str:
 def mask_means(posterior: Posterior) -> xr.DataArray:
     """E[z | x] of each row, (chain, row, feature), of several mask sites the first's: what a
     posterior calls `selection_probability`, `mask_mean` or `attribution`; of a program whose guide
-    draws the masks given x that of the guide, `<site>_by_guide_selection_probability` ….
+    draws the masks given x that of the guide, `<site>_by_guide_selection_probability` …; of a mask
+    that rows share, (chain, feature) or (chain, group, feature), where y was given E[z | x, y], by
+    its name `selection_probability_given_y` ….
 
     Raises:
         TypeError, ValueError: not a posterior of :func:`lexppl.explain`.
@@ -169,4 +174,5 @@ def mask_means(posterior: Posterior) -> xr.DataArray:
             "the posterior has no sample_stats 'selection_probability', 'mask_mean' or "
             "'attribution'; give one that explain() made"
         )
-    return stats[names[0]]
+    given_y = f"{names[0]}{GIVEN_Y}"
+    return stats[given_y if "row" not in stats[names[0]].dims and given_y in stats else names[0]]

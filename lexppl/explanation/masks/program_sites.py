@@ -10,7 +10,7 @@ from pyro.poutine.subsample_messenger import _Subsample
 from torch import Tensor
 from torch.distributions import constraints
 
-from lexppl.effects import ParticleCounts
+from lexppl.effects import BEFORE_PARTICLES, ParticleCounts
 from lexppl.explanation.layout.importance_kind import stated_kind
 from lexppl.explanation.layout.mask_groups import BY_GUIDE
 from lexppl.explanation.masks.draws import (
@@ -44,6 +44,8 @@ class MaskSite:
     plate: str | None
     size: int
     """Entries of its plate."""
+    is_one_law: bool
+    """Whether its distribution is one for all rows."""
 
 
 @dataclass(frozen=True)
@@ -160,7 +162,7 @@ def _mask_site(site: Site, of_rows: Collection[str | None]) -> MaskSite:
             "alone, or groups in the place of rows (at dim -1), or (L, 1) of all rows; it is in "
             f"the plates {list(site.plate_names)}"
         )
-    plate = plate_of(site)
+    plate, own = plate_of(site), site.infer.get(BEFORE_PARTICLES)
     return MaskSite(
         name=site.name,
         entries=int(site.distribution.event_shape[0]),
@@ -169,6 +171,7 @@ def _mask_site(site: Site, of_rows: Collection[str | None]) -> MaskSite:
         kind=stated_kind(site),
         plate=ROWS if plate is not None and plate in of_rows else plate,
         size=site.value.shape[-2],
+        is_one_law=plate is None or (own is not None and not own.batch_shape),
     )
 
 

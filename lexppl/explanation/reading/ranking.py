@@ -224,6 +224,7 @@ def mean_error(replicates: NDArray[np.float64], weighted: bool) -> NDArray[np.fl
 def _error_of_rows(posterior: Posterior, upper: float) -> NDArray[np.float64]:
     """Half the interval of the mean over the explained rows, by feature; 0 of a single row."""
     by_row = abs(mask_means(posterior)).mean("chain", dtype=np.float64).values
+    by_row = by_row.reshape(-1, by_row.shape[-1])
     rows = len(by_row)
     if rows < 2:
         return np.zeros(by_row.shape[1])
@@ -239,7 +240,8 @@ def chain_probabilities(posterior: Posterior) -> xr.DataArray:
         TypeError, ValueError: not a posterior of :func:`explain`.
     """
     by_row = mask_means(posterior)
-    mean = abs(by_row).mean("row", dtype=np.float64)
+    entries = [dim for dim in by_row.dims[:-1] if dim != "chain"]
+    mean = abs(by_row).mean(entries, dtype=np.float64)
     return mean.rename(by_row.name).assign_attrs(by_row.attrs)
 
 
@@ -254,6 +256,7 @@ def _exact_agreement(probabilities: NDArray[np.floating[Any]]) -> NDArray[np.flo
     if len(probabilities) < 2:
         return np.full(probabilities.shape[-1], np.nan)
     exact = probabilities.astype(np.float64).clip(0.0, 1.0)
+    exact = exact.reshape(len(exact), -1, exact.shape[-1])
     within = (exact * (1.0 - exact)).mean((0, 1))
     # Differences from a chain are exact zeros where chains agree.
     between = (exact - exact[0]).var(0, ddof=1).mean(0)
@@ -263,6 +266,7 @@ def _exact_agreement(probabilities: NDArray[np.floating[Any]]) -> NDArray[np.flo
 
 def _agreement(mask: xr.DataArray, drawn: bool) -> np.ndarray:
     """The share of variance within replicates by feature, from (chain, draw, row, feature)."""
+    mask = mask if mask.ndim == 4 else mask.expand_dims("row", axis=2)
     chains, draws, rows, features = mask.shape
     if chains < 2 or draws < 2:
         return np.full(features, np.nan)
