@@ -106,7 +106,7 @@ def test_i_have_a_table(followed, tmp_path):
     listed = set(re.findall(r"^\| `([\w.]+)/?` \|", page, re.MULTILINE))
     assert listed <= written
     assert len(listed) >= 7
-    assert names["posterior"]["prior"]["mask"].sizes["row"] == 10
+    assert names["posterior"]["predictions"]["mask"].sizes["row"] == 10
     assert set(names["explainer"].entry_names_) == {"age", "frailty", "days", "ward", "rain"}
     assert (tmp_path / "row_17" / "report.html").is_file()
 

@@ -28,8 +28,8 @@ def test_own_explainer_runs():
     quick = program.replace("rows=4000", "rows=400").replace("epochs=100", "epochs=2")
     names = names_after(program, quick)
     posterior = names["posterior"]
-    assert posterior["prior"]["mask"].dims == ("chain", "draw", "row", "feature")
-    assert dict(posterior["prior"].sizes)["chain"] == 2
+    assert posterior["predictions"]["mask"].dims == ("chain", "draw", "row", "feature")
+    assert dict(posterior["predictions"].sizes)["chain"] == 2
 
 
 @pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
@@ -54,7 +54,7 @@ def test_published_system_runs():
 def test_images_run():
     program = blocks("python")[3]
     names = names_after(program, program.replace("epochs=40", "epochs=2"))
-    assert names["posterior"]["constant_data"]["feature_map"].shape == (8, 8)
+    assert names["posterior"]["predictions_constant_data"]["feature_map"].shape == (8, 8)
     plt.close("all")
 
 

@@ -23,6 +23,8 @@ def explain(
     feature_names: Sequence[str] | None = None,
     proposals: float | None = None,
     held_out: bool = False,
+    dims: Mapping[str, Sequence[str]] | None = None,
+    coords: Mapping[str, Sequence[Any]] | None = None,
 ) -> Posterior:
     """Draw the posterior of an explainer's masks and of what all rows share, in ArviZ's layout.
 
@@ -51,24 +53,34 @@ def explain(
     Groups, with B rows, G mask entries, C classes, D = `draws`; the attribute `draws` of each says
     what its draws are:
 
-    - `prior`: masks given x alone, p(z | x). Each latent of event shape (G,) inside
-      `mask_particles()`, by its site's name (`mask` for LEX), dims (chain, draw, row, feature), as
-      int8 where the distribution is discrete; `importance` (chain, draw, feature), the share of
-      rows that keep the entry in that draw; `size` (chain, draw, row), the number of entries kept.
-      These are what :func:`selection_table` and the plots show, with y or without.
-    - `prior_predictive`: `y` (chain, draw, row), drawn given the draw's mask and imputation; where
-      the response is one of labels `y_probability` (chain, row, class), the mean over draws of
-      p(y = c | x̃).
+    - `predictions`, for which no y is looked at: masks given x alone, p(z | x). Each latent of
+      event shape (G,) inside `mask_particles()`, by its site's name (`mask` for LEX), dims (chain,
+      draw, row, feature), as int8 where the distribution is discrete; `importance` (chain, draw,
+      feature), the share of rows that keep the entry in that draw; `size` (chain, draw, row), the
+      number of entries kept. These are what :func:`selection_table` and the plots show, with y or
+      without; of a program whose guide draws masks given x alone, they show the guide's,
+      `<site>_by_guide`, which stand beside them. `y` (chain, draw, row), drawn given the draw's
+      mask and imputation; where the response is one of labels `y_probability` (chain, row, class),
+      the mean over draws of p(y = c | x̃). `<site>_mean` (chain, draw, row, feature), see below.
     - `posterior`: every latent that all rows share (weights with priors, a global Dirichlet), by
-      its site's name, dims (chain, draw, …): its event of size (G,) is `feature`, its plates are
+      its site's name, dims (chain, draw, …): `dims` names those of its event, and its plates are
       named as they are. Beside them what follows from each draw θ_d, E[z | x, θ_d], where the
-      masks' distribution states it: `<site>_mean` (chain, draw, row, feature), if that is no more
-      than eight million numbers, and its mean over rows, `<site>_mean_over_rows` (chain, draw,
-      feature). Their spread over draws is how sure θ leaves one of a selection, without the noise
-      of drawn masks: `az.summary(posterior, var_names="mask_mean_over_rows")`. With y the masks
-      given x and y as well, p(z | x, y), with their `importance` and `size`; `<site>_importance`
-      where a latent has the name itself.
-    - with y: `posterior_predictive`, as `prior_predictive`, given x and y.
+      masks' distribution states it: in `predictions` `<site>_mean` (chain, draw, row, feature), if
+      that is no more than eight million numbers, and here its mean over rows,
+      `<site>_mean_over_rows` (chain, draw, feature). Their spread over draws is how sure θ leaves
+      one of a selection, without the noise of drawn masks: `az.summary(posterior,
+      var_names="mask_mean_over_rows")`. With y the `importance` of the masks given x and y as well
+      (`<site>_importance` where a latent has the name itself); and, of a program without such
+      latents, those masks and their `size`.
+    - with y: `posterior_predictive`: `y` and `y_probability` given x and y, each draw a new
+      response; and, of a program with latents that all rows share, `mask` and `size` of each row
+      given x and y: so `az.summary(posterior)` and `az.plot_trace` have no array by row to read.
+    - `prior`: draws from the prior of the latents that all rows share, whose variables are among
+      those of `posterior`; with y the `importance` of masks given x and them, and
+      `prior_predictive`: responses given x and them, for `az.plot_ppc(posterior, group="prior")`.
+      Of a program without such latents p(z | x) is the prior of the masks: `prior` and
+      `prior_predictive` are then, with y, the draws of `predictions`. There is none of parameters
+      without a prior.
     - with y: `log_likelihood`: `y` (chain, draw, row), log p(y | x, θ_d) for the draw θ_d of the
       latents that rows share, masks summed out by log 1/(LK) Σ w, in nats, as `arviz.loo` and
       `arviz.compare` read it. Where there are none every draw has the log-density of the mean of
@@ -78,18 +90,18 @@ def explain(
       that the draws have not learned from there is nothing to leave out: say `held_out=True`, for
       the log-density of the mean over all draws.
     - `sample_stats`: E[z | x] (chain, row, feature), of the distribution where it states its mean,
-      else the mean of the draws (its attribute `source` says which), as `selection_probability`,
-      of soft masks `mask_mean` and of signed contributions `attribution`, by what the program says
-      of its mask. With y, E[z | x, y] under the same name and `_given_y`; `log_evidence` (chain,
-      row), log 1/(LK) Σ w in nats; `weight_ess` (chain, row), (Σ w)² / Σ w² over masks, and
-      `weight_pareto_k` (chain, row), k̂ of :func:`~lexppl.explanation.masks.pareto_k.pareto_k`
-      (of the draws' own proposals their mean and median). Of a sampler its own, such as
-      `diverging`.
-    - with y: `observed_data`: `y`. `constant_data`: `x` (row, input), where x is a table; of images
-      `x` (row, channel, height, width), and `feature_map` (height, width), the place of each
-      pixel's entry along `feature`: `means.isel(feature=feature_map)` is a map of pixels. Where
-      the channels of a pixel have entries of their own it is (channel, height, width); where the
-      entries are not of pixels there is none (:func:`with_images` tells it).
+      else the mean of the draws (its attribute `source` says which), as `selection_probability`, of
+      soft masks `mask_mean` and of signed contributions `attribution`, by what the program says of
+      its mask. With y, E[z | x, y] under the same name and `_given_y`; `log_evidence` (chain, row),
+      log 1/(LK) Σ w in nats; `weight_ess` (chain, row), (Σ w)² / Σ w² over masks, and
+      `weight_pareto_k` (chain, row), k̂ of :func:`~lexppl.explanation.masks.pareto_k.pareto_k` (of
+      the draws' own proposals their mean and median). Of a sampler its own, such as `diverging`.
+    - with y: `observed_data`: `y`. `constant_data`, without y `predictions_constant_data`: `x`
+      (row, input), where x is a table; of images `x` (row, channel, height, width), and
+      `feature_map` (height, width), the place of each pixel's entry along `feature`:
+      `means.isel(feature=feature_map)` is a map of pixels. Where the channels of a pixel have
+      entries of their own it is (channel, height, width); where the entries are not of pixels there
+      is none (:func:`with_images` tells it).
     - of a fit with a bootstrap E[z | x] of its fits in `sample_stats`, by the same names with
       `bootstrap_` before them and dims (bootstrap, row, feature).
 
@@ -140,6 +152,10 @@ def explain(
             all masks where there are no more and nothing else is random.
             `math.inf` for all masks, of which there may be 4,096.
         held_out: whether the fit or the sampler has not learned from these rows.
+        dims: by latent that all rows share a name for each dimension of its value that is no plate,
+            as in PyMC: `dims={"slope": ["feature"]}`, and `az.summary` has `slope[age]`.
+        coords: by such a dimension, or a plate, the names of its entries; of `feature` the same as
+            `entry_names`.
 
     Returns:
         `arviz.InferenceData` with ArviZ 0.2x, `xarray.DataTree` with ArviZ 1.x.
@@ -162,7 +178,7 @@ def explain(
         ...     Predictor(MLP(3, 2, (8,), seed=1), CategoricalLikelihood()))
         >>> result = fit(model, (x, y), epochs=3, progress=False)
         >>> posterior = explain(result, x, draws=50, entry_names=["age", "height", "weight"])
-        >>> posterior["prior"]["mask"].dims
+        >>> posterior["predictions"]["mask"].dims
         ('chain', 'draw', 'row', 'feature')
         >>> given_y = explain(result, x, y, draws=50)
         >>> given_y["log_likelihood"]["y"].shape
@@ -182,6 +198,8 @@ def explain(
         feature_names=feature_names,
         proposals=proposals,
         held_out=held_out,
+        dims=dims,
+        coords=coords,
     )
     found = explained_rows(program, x, y, how, row_names=row_names)
     return posterior_of(found.groups, found.attrs)

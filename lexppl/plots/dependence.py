@@ -41,7 +41,7 @@ def plot_dependence(
         >>> from lexppl.explanation.beside.feature_values import with_values
         >>> kept = np.array([[[0.1], [0.9]]])
         >>> posterior = posterior_of({
-        ...     "prior": xr.Dataset({"mask": (("chain", "draw", "row", "feature"),
+        ...     "predictions": xr.Dataset({"mask": (("chain", "draw", "row", "feature"),
         ...         np.zeros((1, 2, 2, 1), np.int8))}, {"feature": ["age"], "row": [0, 1]}),
         ...     "constant_data": xr.Dataset({"x": (("row", "input"), [[30.0], [70.0]])},
         ...         {"row": [0, 1], "input": ["age"]}),

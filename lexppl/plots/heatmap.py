@@ -43,7 +43,7 @@ def plot_heatmap(
         >>> from lexppl.arviz_compatibility import posterior_of
         >>> mask = np.zeros((1, 5, 4, 3), np.int8)
         >>> posterior = posterior_of({
-        ...     "prior": xr.Dataset({"mask": (("chain", "draw", "row", "feature"), mask)},
+        ...     "predictions": xr.Dataset({"mask": (("chain", "draw", "row", "feature"), mask)},
         ...         {"feature": ["age", "height", "weight"], "row": ["a", "b", "c", "d"]}),
         ...     "sample_stats": xr.Dataset({"selection_probability": (
         ...         ("chain", "row", "feature"), mask.mean(1), {"site": "mask"})}),

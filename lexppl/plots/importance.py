@@ -32,7 +32,7 @@ def plot_importance(posterior: Posterior, features: int = 25, width: float = 6.4
         >>> from lexppl.arviz_compatibility import posterior_of
         >>> mask = np.zeros((2, 5, 4, 3), np.int8)
         >>> posterior = posterior_of({
-        ...     "prior": xr.Dataset({"mask": (("chain", "draw", "row", "feature"), mask)},
+        ...     "predictions": xr.Dataset({"mask": (("chain", "draw", "row", "feature"), mask)},
         ...         {"feature": ["age", "height", "weight"]}),
         ...     "sample_stats": xr.Dataset({"selection_probability": (
         ...         ("chain", "row", "feature"), mask.mean(1), {"site": "mask"})}),

@@ -78,7 +78,7 @@ def test_a_fit_finds_the_posterior_of_a_slope(replicates):
         assert float(fitted.locs.slope.weight.detach()) == pytest.approx(mean, abs=0.3 * sd)
         assert float(fitted.scales.slope.weight.detach()) == pytest.approx(sd, rel=0.15)
     posterior_draws = explain(result, X, draws=4)
-    assert posterior_draws["prior_predictive"]["y"].shape == (replicates, 4, 60)
+    assert posterior_draws["predictions"]["y"].shape == (replicates, 4, 60)
 
 
 def test_a_guide_of_the_given_model_is_set_up_right():
@@ -145,7 +145,7 @@ def test_a_factory_with_priors_is_fitted(objective):
     result = fit(
         model, (X, (Y > 0).long()), guide=guide, objective=objective, epochs=2, progress=False
     )
-    assert explain(result, X[:5], draws=3)["prior"]["mask"].shape == (1, 3, 5, 2)
+    assert explain(result, X[:5], draws=3)["predictions"]["mask"].shape == (1, 3, 5, 2)
 
 
 @pytest.mark.smoke

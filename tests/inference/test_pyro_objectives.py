@@ -176,7 +176,7 @@ def test_a_fit_by_pyros_own(objective, model, guide, replicates):
     assert vars(objective) == before
     assert result.replicates == replicates
     assert torch.isfinite(torch.as_tensor(result.history.train)).all()
-    assert explain(result, X, draws=3)["prior"]["mask"].shape == (replicates, 3, 12, 3)
+    assert explain(result, X, draws=3)["predictions"]["mask"].shape == (replicates, 3, 12, 3)
 
 
 def test_each_replicates_loss_is_its_own():

@@ -107,7 +107,7 @@ def test_a_global_discrete_latent():
 
     result = fit(Included, (X, Y), guide=Switch(), objective=annealed(), **QUICK)
     assert float(result.guides[0].logit.detach()) != 0.0
-    assert explain(result, X[:4], draws=3)["prior"]["mask"].shape == (1, 3, 4, 3)
+    assert explain(result, X[:4], draws=3)["predictions"]["mask"].shape == (1, 3, 4, 3)
 
 
 class OneMask(Explainer):

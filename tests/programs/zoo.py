@@ -28,10 +28,9 @@ PARAMETERS = {
 }
 
 BERNOULLI_ONLY = {"DisARM": "LeaveOneOut works for any distribution"}
-SEVERAL_MASKS = {"Enumerate": "exactly one latent site"}
 NO_RELAXATION = {**BERNOULLI_ONLY, "REBAR": "no relaxation is registered|needs the noise"}
 LEARNED = {"Enumerate": "learned and not reparameterised"}
-DEPENDENT = {**SEVERAL_MASKS, "DisARM": "depends on another mask"}
+DEPENDENT = {"DisARM": "depends on another mask"}
 
 
 @dataclass(frozen=True)
@@ -246,7 +245,7 @@ def a_loop_outside_with_a_guide(p):
     a_loop_outside(p)
 
 
-@program(refuses=SEVERAL_MASKS)
+@program()
 def masks_in_a_loop(p):
     with rows(1), mask_particles():
         effect = 0.0
@@ -299,7 +298,7 @@ def groups_with_a_guide(p):
     as_many_groups_as_rows(p)
 
 
-@program(entropy=0.3, refuses=SEVERAL_MASKS)
+@program(entropy=0.3)
 def groups_and_rows_with_masks(p):
     group = group_masks(p["a"], 2)
     with rows(), mask_particles():
@@ -434,7 +433,7 @@ def a_latent_without_density(p):
         respond(p, p["w"][0] * z[..., 0])
 
 
-@program(refuses={**SEVERAL_MASKS, "DisARM": "any distribution", "REBAR": "."})
+@program(refuses={"DisARM": "any distribution", "REBAR": "."})
 def a_response_partly_observed(p):
     with rows(), mask_particles():
         z = pyro.sample("mask", of_rows(p["a"], X))
@@ -561,7 +560,7 @@ def statements_without_density(p):
 # Several masks
 
 
-@program(entropy=0.3, refuses=SEVERAL_MASKS)
+@program(entropy=0.3)
 def two_masks(p):
     with rows(1), mask_particles():
         a = pyro.sample("mask", coin(p["a"][:1]))[..., 0]
@@ -630,7 +629,7 @@ def labels_of_a_black_box_in_a_sum(p):
     labels_of_a_black_box(p)
 
 
-@program(refuses={**SEVERAL_MASKS, **NO_RELAXATION})
+@program(refuses=NO_RELAXATION)
 def a_mixture_of_predictors(p):
     with rows(1), mask_particles():
         z = pyro.sample("mask", coin(p["a"][:1]))[..., 0]

@@ -12,7 +12,7 @@ from lexppl.argument_checks import fraction
 from lexppl.arviz_compatibility import Posterior, group_of
 from lexppl.compare.extra import library
 from lexppl.explanation.layout.importance_kind import mask_means
-from lexppl.explanation.layout.mask_groups import are_given_y, masks_of
+from lexppl.explanation.layout.mask_groups import are_given_y, constants_name, masks_of
 
 Over = Literal["chains", "draws"]
 
@@ -59,7 +59,7 @@ def shap_explanation(
         >>> mask = np.array([[[[1, 0]], [[1, 1]]]], dtype=np.int8)
         >>> dims = ("chain", "draw", "row", "feature")
         >>> posterior = posterior_of({
-        ...     "prior": xr.Dataset({"mask": (dims, mask)}, {"feature": ["age", "height"]}),
+        ...     "predictions": xr.Dataset({"mask": (dims, mask)}, {"feature": ["age", "height"]}),
         ...     "sample_stats": xr.Dataset({"selection_probability": (
         ...         ("chain", "row", "feature"), mask.mean(1), {"site": "mask"})}),
         ... }, {})
@@ -128,7 +128,7 @@ def _over_draws(
 def _data(posterior: Posterior, shape: tuple[int, ...]) -> np.ndarray:
     """The rows where they have a column for each entry, else NaN."""
     try:
-        x = group_of(posterior, "constant_data")["x"].values
+        x = group_of(posterior, constants_name(posterior))["x"].values
     except (ValueError, KeyError):
         return np.full(shape, np.nan)
     return x if x.shape == shape else np.full(shape, np.nan)

@@ -89,6 +89,8 @@ def mask_calibration(
     ((site, truth),) = drawn.masks.items()
     with drawing(of_table, x.device):
         table = mask_table(model, x, drawn.y)
+    if table.log_prior.shape[-1] != len(x):
+        raise ValueError(f"all rows share {site!r}; the program must draw a mask for each row")
     if infer is None:
         found, method = table.draws(draws, of_infer), "enumeration"
     else:

@@ -146,7 +146,7 @@ def importance_agreement(posterior: Posterior) -> pd.Series:
         >>> values[1, :, 1] += 9.0
         >>> draws = xr.Dataset({"importance": (("chain", "draw", "feature"), values)},
         ...     {"feature": ["age", "height"]})
-        >>> importance_agreement(posterior_of({"prior": draws}, {})).round(1).to_dict()
+        >>> importance_agreement(posterior_of({"predictions": draws}, {})).round(1).to_dict()
         {'age': 1.0, 'height': 0.3}
     """
     draws = masks_of(posterior)

@@ -12,7 +12,7 @@ from torch.distributions import constraints
 
 from lexppl.arviz_compatibility import Posterior, group_of
 from lexppl.effects import MASK_KIND, MASK_KINDS
-from lexppl.explanation.layout.mask_groups import masks_of
+from lexppl.explanation.layout.mask_groups import BY_GUIDE, masks_of
 from lexppl.inference.objective.site import Site
 
 
@@ -74,8 +74,12 @@ KINDS: Mapping[str, ImportanceKind] = MappingProxyType(
 )
 """By what a program says of its mask, `infer={"mask_kind": …}`."""
 
+GIVEN_Y = "_given_y"
+"""After the name of E[z | x], that of E[z | x, y]."""
+
 ROUNDING = 1e-4
 STATED = "mean of the distribution p(z | x)"
+GUIDED = "mean of the guide's distribution q(z | x)"
 """What a posterior's means say of themselves where they are exact."""
 
 
@@ -150,17 +154,25 @@ def variable_of(kind: str | None) -> str:
 
 def mask_means(posterior: Posterior) -> xr.DataArray:
     """E[z | x] of each row, (chain, row, feature), of several mask sites the first's: what a
-    posterior calls `selection_probability`, `mask_mean` or `attribution`.
+    posterior calls `selection_probability`, `mask_mean` or `attribution`; of a program whose guide
+    draws the masks given x that of the guide, `<site>_by_guide_selection_probability` …; of a mask
+    that rows share, (chain, feature) or (chain, group, feature), where y was given E[z | x, y], by
+    its name `selection_probability_given_y` ….
 
     Raises:
         TypeError, ValueError: not a posterior of :func:`lexppl.explain`.
     """
     stats = group_of(posterior, "sample_stats")
     # Files of before the kinds call every mean a selection probability.
-    names = [name for name in dict.fromkeys(k.variable for k in KINDS.values()) if name in stats]
+    plain = dict.fromkeys(k.variable for k in KINDS.values())
+    names = [name for name in plain if name in stats]
+    for name in names[:1]:
+        own = f"{stats[name].attrs['site']}{BY_GUIDE}_"
+        names = [f"{own}{one}" for one in plain if f"{own}{one}" in stats] + names
     if not names:
         raise ValueError(
             "the posterior has no sample_stats 'selection_probability', 'mask_mean' or "
             "'attribution'; give one that explain() made"
         )
-    return stats[names[0]]
+    given_y = f"{names[0]}{GIVEN_Y}"
+    return stats[given_y if "row" not in stats[names[0]].dims and given_y in stats else names[0]]

@@ -20,6 +20,7 @@ from lexppl.atomic_output import replace_folder
 from lexppl.evaluation_mode import evaluating
 from lexppl.explanation.explained_rows import BLOCK, Explaining, Sums, TablePart, explained_rows
 from lexppl.explanation.given_program import sampled_draws
+from lexppl.explanation.layout.mask_groups import CONSTANTS
 from lexppl.explanation.many_rows.done_chunks import DoneChunk, DoneChunks
 from lexppl.explanation.many_rows.row_source import (
     Piece,
@@ -136,7 +137,7 @@ def explain_to_zarr(
         ...     path = explain_to_zarr(result, (chunk for chunk in x.split(700)),
         ...         f"{folder}/posterior.zarr", draws=2, progress=False)
         ...     posterior = open_posterior(path)
-        ...     posterior["prior"]["mask"].shape, posterior["sample_stats"].sizes["row"]
+        ...     posterior["predictions"]["mask"].shape, posterior["sample_stats"].sizes["row"]
         ((1, 2, 2500, 3), 2500)
     """
     extra_library("zarr", EXTRA)
@@ -218,9 +219,10 @@ class ChunkTask:
         found = explained_rows(self.result, x, y, self.how, part=part)
         groups = dict(found.groups)
         if not self.keep_x:
-            constant = groups.pop("constant_data").drop_vars("x")
+            name = next(name for name in groups if name.endswith(CONSTANTS))
+            constant = groups.pop(name).drop_vars("x")
             if constant.data_vars:
-                groups["constant_data"] = constant
+                groups[name] = constant
         return groups, found.attrs, found.sums
 
     def keep(
@@ -276,7 +278,7 @@ def _task(
         if isinstance(module, nn.Module):
             keep_parameters_local(module)
     with evaluating(result.model), drawing(how.seed, x.device):
-        sites = sites_of(result.model, x[:1])
+        sites = sites_of(result.model, x[:1], result.guides[0])
     draws = how.draws
     if draws is None:
         sampled = sampled_draws(result.guides[0])

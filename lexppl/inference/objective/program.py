@@ -136,15 +136,24 @@ class ParticleTrace:
         weighted = self.weighted
         if not weighted:
             return None
-        for site, _ in weighted:
-            if getattr(site.distribution, "couples_rows", False):
-                raise ValueError(
-                    f"site {site.name!r} is a partial likelihood, of rows against others of their "
-                    "batch, and no row has one of its own: give the model its baseline hazard, "
-                    "result = lexppl.evaluation.with_baseline(result, x, y) of the training rows"
-                )
+        refuse_coupled_rows([site for site, _ in weighted])
         refuse_separate_logs([site for site, _ in weighted])
         return log_weight_of(weighted)
+
+
+def refuse_coupled_rows(sites: Sequence[Site]) -> None:
+    """Refuse a site whose rows have no density of their own.
+
+    Raises:
+        ValueError: naming it.
+    """
+    for site in sites:
+        if getattr(site.distribution, "couples_rows", False):
+            raise ValueError(
+                f"site {site.name!r} is a partial likelihood, of rows against others of their "
+                "batch, and no row has one of its own: give the model its baseline hazard, "
+                "result = lexppl.evaluation.with_baseline(result, x, y) of the training rows"
+            )
 
 
 def log_weight_of(weighted: Sequence[tuple[Site, float]]) -> Tensor:

@@ -27,7 +27,9 @@ from lexppl.inference.objective.site import Site
 ESTIMATOR = "estimator"
 """The key of a site's `infer` that chooses its own gradient estimator."""
 
-READ_BY_OBJECTIVE = frozenset({PENALTY, BY_DRAW, CLOSED_KL, ESTIMATOR, MASK_KIND, "is_auxiliary"})
+READ_BY_OBJECTIVE = frozenset(
+    {PENALTY, BY_DRAW, CLOSED_KL, ESTIMATOR, MASK_KIND, "is_auxiliary", "enumerate", "expand"}
+)
 """The keys of a site's `infer` dictionary that the objective reads."""
 
 NO_COMMON_LOG = (

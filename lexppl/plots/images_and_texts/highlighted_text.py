@@ -72,7 +72,7 @@ def highlighted_text(posterior: Posterior, row: Any, words: Sequence[str]) -> Hi
         >>> from lexppl.arviz_compatibility import posterior_of
         >>> mask = np.array([[[[1, 0, 0]]]], np.int8)
         >>> posterior = posterior_of({
-        ...     "prior": xr.Dataset({"mask": (("chain", "draw", "row", "feature"), mask)}),
+        ...     "predictions": xr.Dataset({"mask": (("chain", "draw", "row", "feature"), mask)}),
         ...     "sample_stats": xr.Dataset({"selection_probability": (
         ...         ("chain", "row", "feature"), mask.mean(1), {"site": "mask"})}),
         ... }, {})

@@ -59,7 +59,7 @@ def plot_selection_map(
         >>> from lexppl.arviz_compatibility import posterior_of
         >>> mask = np.zeros((2, 5, 3, 2), np.int8)
         >>> posterior = posterior_of({
-        ...     "prior": xr.Dataset({"mask": (("chain", "draw", "row", "feature"), mask)},
+        ...     "predictions": xr.Dataset({"mask": (("chain", "draw", "row", "feature"), mask)},
         ...         {"row": ["a", "b", "c"]}),
         ...     "sample_stats": xr.Dataset({"selection_probability": (
         ...         ("chain", "row", "feature"), mask.mean(1), {"site": "mask"})}),

@@ -41,7 +41,7 @@ def plot_words(posterior: Posterior, row: Any, words: Sequence[str], width: floa
         >>> from lexppl.arviz_compatibility import posterior_of
         >>> mask = np.zeros((2, 5, 1, 3), np.int8)
         >>> posterior = posterior_of({
-        ...     "prior": xr.Dataset({"mask": (("chain", "draw", "row", "feature"), mask)}),
+        ...     "predictions": xr.Dataset({"mask": (("chain", "draw", "row", "feature"), mask)}),
         ...     "sample_stats": xr.Dataset({"selection_probability": (
         ...         ("chain", "row", "feature"), mask.mean(1), {"site": "mask"})}),
         ... }, {})

@@ -92,7 +92,7 @@ def test_a_fit_finds_the_posterior(built):
 def test_classes_of_the_family(kind):
     model = Line()
     result = fitted(model, kind, replicates=1)
-    responses = group_of(explain(result, X[:4], draws=3), "prior_predictive")["y"]
+    responses = group_of(explain(result, X[:4], draws=3), "predictions")["y"]
     assert responses.shape == (1, 3, 4)
     assert not model._forward_pre_hooks and not model._forward_hooks
     assert not list(pyro.get_param_store().keys())
