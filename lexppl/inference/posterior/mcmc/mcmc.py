@@ -1,7 +1,7 @@
 """Global latents by Pyro's Hamiltonian kernels, the masks summed out exactly."""
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -293,6 +293,45 @@ def _agrees(recorded: Recorded, places: list[dict[str, Tensor]]) -> bool:
         return recorded.agrees(places)
 
 
+class _Steps:
+    """What a kernel evaluates on its way to a draw, and the Hamiltonian there.
+
+    Pyro keeps U at a draw, and not the momenta that its trajectory came to it with.
+
+    Args:
+        kernel: whose potential and kinetic energy are looked at from now on.
+    """
+
+    def __init__(self, kernel: HMC) -> None:
+        self._kernel = kernel
+        self._potential, self._kinetic = kernel.potential_fn, kernel._kinetic_energy
+        kernel.potential_fn, kernel._kinetic_energy = self._evaluated, self._moving
+        self.begin()
+
+    def begin(self) -> None:
+        """Another draw."""
+        self.taken = 0
+        self._latest: Mapping[str, Tensor] | None = None
+        self._ends: list[tuple[Any, Tensor]] = []
+
+    @property
+    def energy(self) -> float:
+        """`H = U(u) + K(r)` at the draw, in nats; with its first momenta where it has not moved."""
+        place = self._kernel._z_last
+        kinetic = next((k for at, k in self._ends if at is place), self._ends[0][1])
+        return float(self._kernel._potential_energy_last + kinetic)
+
+    def _evaluated(self, place: Mapping[str, Tensor]) -> Tensor:
+        self.taken, self._latest = self.taken + 1, place
+        value: Tensor = self._potential(place)
+        return value
+
+    def _moving(self, momenta: Any) -> Tensor:
+        value: Tensor = self._kinetic(momenta)
+        self._ends.append((self._latest, value))
+        return value
+
+
 def _chain(
     kernel: HMC,
     energy: Potential | Recorded,
@@ -302,17 +341,18 @@ def _chain(
 ) -> Chain:
     """Run a kernel from its start."""
     kernel.setup(warmup)
+    trajectory = _Steps(kernel)
     place, places = kernel.initial_params, []
-    steps, accepted = np.zeros(samples, dtype=int), np.zeros(samples)
+    steps, accepted, energies = np.zeros(samples, dtype=int), np.zeros(samples), np.zeros(samples)
     mean = 0.0
     for number in range(-warmup, samples):
-        before = energy.evaluations
+        trajectory.begin()
         place = kernel.sample(place)
         drawn()
         if number < 0:
             continue
         places.append(place)
-        steps[number] = energy.evaluations - before
+        steps[number], energies[number] = trajectory.taken, trajectory.energy
         # Pyro keeps a running mean of the chances that the proposals had.
         latest = kernel._mean_accept_prob
         accepted[number] = (number + 1) * latest - number * mean
@@ -324,6 +364,7 @@ def _chain(
         "acceptance_rate": accepted.clip(0.0, 1.0),
         "step_size": np.full(samples, float(kernel.step_size)),
         "n_steps": steps,
+        "energy": energies,
     }
     if isinstance(kernel, NUTS):
         # 2^d − 1 steps fill a tree of d doublings; the last of them may have been left half done.

@@ -69,8 +69,6 @@ class Potential:
         self.sites = self._globals.names
         """Names of the global latents."""
         self.objective = likelihood_bound(latents, len(rows[0]), imputations)
-        self.evaluations = 0
-        """How often it was evaluated."""
         self._model, self._rows, self._few = weights_first(model), rows, few
         self.fixed: Callable[[], AbstractContextManager[None]] = nullcontext
         """What imputations that stay the same are drawn in."""
@@ -79,7 +77,6 @@ class Potential:
 
     def __call__(self, unconstrained: Mapping[str, Tensor]) -> Tensor:
         """U, in nats."""
-        self.evaluations += 1
         values, log_jacobian = self._globals.of_parts(unconstrained)
         with self.fixed(), _SummedAnyway():
             density = log_joint(self._model, values, self.objective, self._rows)

@@ -44,15 +44,12 @@ class Recorded:
 
     def __init__(self, potential: Potential, place: Mapping[str, Tensor]) -> None:
         self._potential = potential
-        self.evaluations = 0
-        """How often it was evaluated."""
         self._graph = make_fx(self._both)(*self._numbers(place))
         self._graph.graph.eliminate_dead_code()
         self._graph.recompile()
 
     def __call__(self, unconstrained: Mapping[str, Tensor]) -> Tensor:
         """U, in nats, with its gradient."""
-        self.evaluations += 1
         value: Tensor = _Replayed.apply(
             self._graph, self._potential.fixed, *self._numbers(unconstrained)
         )

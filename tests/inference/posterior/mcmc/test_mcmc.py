@@ -29,6 +29,7 @@ from lexppl.inference import (
 )
 from lexppl.inference.posterior.convergence import warn_of
 from lexppl.inference.posterior.mcmc.mcmc import as_inference
+from lexppl.inference.posterior.mcmc.potential import Potential
 from lexppl.inference.posterior.mcmc.recorded import Recorded
 from lexppl.models import BernoulliLikelihood, ConstantImputer, Predictor
 from lexppl.systems import lex
@@ -130,7 +131,8 @@ def test_hmc_too():
 def test_what_a_sampler_tells():
     result = sampled(Weighted(), inference=QUICK)
     stats = result.sampler.sample_stats
-    assert set(stats) == {"diverging", "acceptance_rate", "step_size", "n_steps", "tree_depth"}
+    told = {"diverging", "acceptance_rate", "step_size", "n_steps", "tree_depth", "energy"}
+    assert set(stats) == told
     assert all(values.shape == (2, 10) for values in stats.values())
     assert stats["diverging"].dtype == bool
     assert ((stats["acceptance_rate"] >= 0) & (stats["acceptance_rate"] <= 1)).all()
@@ -144,6 +146,34 @@ def test_what_a_sampler_tells():
     assert "40 conditioned on" in repr(result)
     assert "r̂ up to" in repr(result) and "independent draws" in repr(result)
     assert "epochs" not in repr(result)
+
+
+@pytest.mark.parametrize(
+    "kernel", [partial(HMC, trajectory_length=0.9), partial(NUTS, max_tree_depth=1)]
+)
+def test_the_energy_of_a_draw_is_its_hamiltonian(kernel):
+    """Of one step ε without a mass the momenta are (u' − u) / ε − ε/2 ∇U(u'), either way in time.
+
+    A draw that stays has its first momenta, at which H is at least U.
+    """
+    kernel = partial(kernel, step_size=0.9, adapt_step_size=False, adapt_mass_matrix=False)
+    result = sampled(Weighted(), inference=MCMC(kernel, samples=40, warmup=1, chains=2))
+    potential = Potential(Weighted(), (X, Y))
+    moved = 0
+    found = torch.from_numpy(result.sampler.sample_stats["energy"])
+    for guide, energies in zip(result.guides, found, strict=True):
+        places = guide.sites["weight"].clone().requires_grad_()
+        u = torch.stack([potential({"weight": place}) for place in places])
+        (slopes,) = torch.autograd.grad(u.sum(), places)
+        steps = places.detach().diff()
+        momenta = steps / 0.9 - 0.45 * slopes[1:]
+        expected = u.detach()[1:] + momenta**2 / 2
+        assert (energies >= u.detach()).all()
+        assert torch.allclose(energies[1:][steps != 0], expected[steps != 0], rtol=1e-9)
+        moved += int((steps != 0).sum())
+    assert moved > 20
+    stats = group_of(explain(result, X, draws=40), "sample_stats")
+    assert np.array_equal(stats["energy"].values, found)
 
 
 def test_divergences_are_counted_where_they_are():
