@@ -1,7 +1,9 @@
 """Automatic guides of Pyro, saved and loaded: the same posterior, or a refusal."""
 
 import copy
+import json
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pyro
@@ -104,14 +106,13 @@ def fitted(model, guide, rows=(X, Y), **options):
 
 
 def same(one, other, x=X):
-    """Whether two fits have the same posterior, to the bit."""
+    """Hold the posteriors of two fits against each other, to the bit."""
     found = [explain(result, x[:4], draws=5, seed=3) for result in (one, other)]
     for group in ("posterior", "prior", "prior_predictive"):
-        names = [set(group_of(each, group)) for each in found if group in each.groups()]
-        assert len(set(map(frozenset, names))) <= 1
-        for name in set().union(*names):
-            values = [group_of(each, group)[name].values for each in found]
-            assert np.array_equal(*values), (group, name)
+        first, second = (dict(group_of(each, group)) for each in found)
+        assert first and set(first) == set(second)
+        for name, values in first.items():
+            assert np.array_equal(values.values, second[name].values), (group, name)
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
@@ -164,11 +165,12 @@ def test_the_recipe_of_the_readme_needs_nothing_but_the_folder(tmp_path):
     system = lex(
         3, classes=2, k=1, hidden=(3,), predictor_hidden=(), imputer=ConstantImputer(), prior=prior
     )
-    result = fit(
-        system, (X, (Y > 0).long()), guide=AutoNormal, epochs=2, replicates=2, progress=False
-    )
+    how = {"epochs": 2, "replicates": 2, "bootstrap": 2, "progress": False}
+    result = fit(system, (X, (Y > 0).long()), guide=AutoNormal, **how)
     save(result, tmp_path)
-    same(result, load(tmp_path))
+    again = load(tmp_path)
+    same(result, again)
+    same(result.bootstrap, again.bootstrap)
 
 
 # What is refused
@@ -272,3 +274,31 @@ def test_files_that_were_changed_are_refused(tmp_path, at, value, words):
     with pytest.raises(UnreadableFileError, match=words) as refused:
         load(tmp_path, model=Line)
     assert "\n" not in str(refused.value)
+
+
+NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
+
+
+@pytest.mark.parametrize(
+    ("name", "program", "arguments", "kind"),
+    [
+        ("how_sure", "Explainer", (), AutoDelta),
+        ("how_sure", "Explainer", (), AutoNormal),
+        ("hierarchical", "Hospitals", ("partial",), AutoNormal),
+        ("comparing_with_loo", "Explainer", (2,), AutoNormal),
+    ],
+)
+def test_the_fits_of_the_notebooks(tmp_path, name, program, arguments, kind):
+    """Their own programs and rows, in fits of two epochs."""
+    cells = json.loads((NOTEBOOKS / f"{name}.ipynb").read_text())["cells"]
+    code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    defines = next(place for place, text in enumerate(code) if f"class {program}" in text)
+    names = {}
+    with torch.random.fork_rng():
+        for text in code[: defines + 1]:
+            exec(text, names)
+    build = partial(names[program], *arguments)
+    rows = (names["x"], names["y"])
+    result = fitted(build, kind, rows, replicates=2, row_weights="dirichlet")
+    save(result, tmp_path)
+    same(result, load(tmp_path, model=build), names["x"])
