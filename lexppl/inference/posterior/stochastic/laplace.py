@@ -136,7 +136,7 @@ def _dense(target: LogPosterior, place: Tensor, draws: int) -> Tensor:
     density = partial(target.of_batch, batch=target.rows)
     gradient = torch.func.grad(density)
     for _ in range(NEWTON_STEPS):
-        # In float64 from here on: of badly scaled coordinates float32 has no root.
+        # In float64 from here on: a root and an inverse add no rounding of their own.
         precision = -_second(gradient, place, lambda row, _: row).double()
         precision = 0.5 * (precision + precision.mT)
         root, failed = torch.linalg.cholesky_ex(precision)

@@ -233,7 +233,7 @@ def test_a_logistic_regression_has_the_hessian_written_by_hand():
     assert whitened(samples["weights"][0], place, 1.2 * precision)[0] > MOST_Z
 
 
-def test_columns_that_are_nearly_one_have_a_root_at_float32():
+def test_columns_that_are_nearly_one_have_their_sds_at_float32():
     """Correlated by 1 − 2e-7: what float32 leaves of their precision is positive, and near it."""
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(200, 1, generator=generator)
