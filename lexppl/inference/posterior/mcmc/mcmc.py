@@ -1,6 +1,8 @@
 """Global latents by Pyro's Hamiltonian kernels, the masks summed out exactly."""
 
 import inspect
+import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +15,7 @@ import torch
 from pyro.infer import HMC, NUTS
 from pyro.infer.autoguide import init_to_uniform
 from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
+from pyro.ops.integrator import potential_grad
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
@@ -34,6 +37,8 @@ OURS = (
 )
 """Arguments of Pyro's kernels that say what is sampled, which the program does here."""
 
+USUAL_STEPS = 15
+"""Gradients of a draw, where a time is estimated: a tree of four doublings."""
 WORTH_RECORDING = 500
 """Draws of all chains from which on their steps are worth the second that a recording takes."""
 
@@ -64,7 +69,8 @@ class MCMC:
     smooth density `p(θ) Π_n Σ_z p(z | x_n, θ) p(y_n | x_n, z, θ)`, and all rows take part in every
     step (:class:`~lexppl.inference.posterior.mcmc.potential.Potential`). Parameters without priors
     stay at the values that they have. Chains run one after another, each from a seed and a start of
-    its own. Numbers are of the type of x: float64 rows are the surer ones.
+    its own; how long they will take stands in a line before the bar. Numbers are of the type of x:
+    float64 rows are the surer ones.
 
     Args:
         kernel: `NUTS` or `HMC`, a class derived from one, or a `functools.partial` of it with its
@@ -138,8 +144,8 @@ class MCMC:
         of_kernel = dict(self.kernel.keywords) if isinstance(self.kernel, partial) else {}
         strategy = of_kernel.pop("init_strategy", init_to_uniform)
         seeds = torch.randint(2**31, (self.chains,), generator=torch.Generator().manual_seed(seed))
-        with _held(model):
-            with seeded(seed, device), program_settings(validate=True):
+        with _held(model), seeded(seed, device):
+            with program_settings(validate=True):
                 potential = Potential(model, rows, self.imputations, seed)
                 # Every chain's start, and with it every refusal, comes before the first draw.
                 starts = [potential.start(strategy) for _ in range(self.chains)]
@@ -160,6 +166,9 @@ class MCMC:
                 disable=None if progress else True,
                 unit="draw",
             ) as bar:
+                if not bar.disable:
+                    needed = time_needed(quick or potential, starts[0], draws)
+                    bar.write(f"{self.name}: {needed}", file=sys.stderr)
                 for start, own in zip(starts, seeds.tolist(), strict=True):
                     made = chain(quick or potential, start, own)
                     if quick is not None and not _agrees(quick, made.places):
@@ -276,6 +285,29 @@ def _held(model: Any) -> Iterator[None]:
 
 def _class_of(kernel: Any) -> Any:
     return kernel.func if isinstance(kernel, partial) else kernel
+
+
+def time_needed(
+    energy: Potential | Recorded,
+    place: Mapping[str, Tensor],
+    draws: int,
+    clock: Callable[[], float] = time.perf_counter,
+) -> str:
+    """How long a kernel will take, by one gradient that is timed.
+
+    Args:
+        energy: U.
+        place: where the gradient is taken.
+        draws: of all chains, warm-up among them.
+        clock: in seconds.
+    """
+    begun = clock()
+    with program_settings(validate=False):
+        potential_grad(energy, dict(place))
+    each = clock() - begun
+    whole = each * draws * USUAL_STEPS
+    told = f"{whole:.0f} s" if whole < 100.0 else f"{whole / 60:,.0f} min"
+    return f"{draws:,} draws of {USUAL_STEPS} gradients, {each:.2g} s each, take about {told}"
 
 
 def _recorded(potential: Potential, starts: list[dict[str, Tensor]]) -> Recorded | None:
