@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from lexppl.inference import FitResult, SampledGuide, SamplerRecord
+from lexppl.inference.pyro_parameters import ProgramFunction, hold_saved, is_program
 from lexppl.saving.build_limits import BuildLimits, refuse_sizes
 from lexppl.saving.description import known_parts, rebuild
 from lexppl.saving.fields import Number, numbers_of, result_fields, sampler_fields
@@ -156,7 +157,10 @@ class _Builder:
             return None
         if self.given is not None:
             given = self.given
-            module = copy.deepcopy(given) if isinstance(given, nn.Module) else given()
+            if isinstance(given, nn.Module):
+                module = copy.deepcopy(given)
+            else:
+                module = ProgramFunction(given) if is_program(given) else given()
         elif self.described is None or is_own_program(self.described):
             named = "module" if self.described is None else str(self.described["class"])
             raise ValueError(
@@ -168,7 +172,7 @@ class _Builder:
                 module = self._built()
         try:
             _put(module, own)
-        except (RuntimeError, ValueError, TypeError) as error:
+        except (RuntimeError, ValueError, TypeError, AttributeError) as error:
             told = " ".join(str(error).split())
             if self.given is not None:
                 raise ValueError(
@@ -194,6 +198,7 @@ class _Builder:
 
 def _put(module: nn.Module, own: Mapping[str, Tensor]) -> None:
     """Load weights, of the same kinds of numbers."""
+    hold_saved(module, own)
     for name, tensor in module.state_dict().items():
         if name in own and not _alike(own[name].dtype, tensor.dtype):
             raise ValueError(f"{name} is {own[name].dtype}, and must be {tensor.dtype}")

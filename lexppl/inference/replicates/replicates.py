@@ -319,8 +319,7 @@ def _fitted_buffers(module: nn.Module) -> list[str]:
 def reinitialised(terms: TrainingModules) -> TrainingModules:
     """A copy whose learned parameters are drawn anew, by each module's `reset_parameters`.
 
-    Guides are copied as they are: where a variational distribution starts is not what replicates
-    compare.
+    Guides are copied as they are (:func:`redraw_guides`).
 
     Raises:
         ValueError: a module with learned parameters and no `reset_parameters`.
@@ -348,3 +347,15 @@ def reinitialised(terms: TrainingModules) -> TrainingModules:
             )
         reset()
     return fresh
+
+
+def redraw_guides(terms: TrainingModules) -> None:
+    """Draw anew what guides have that can be, by their parts' `reset_parameters`: networks and
+    starts that are drawn. Automatic guides stay as they are: where a variational distribution
+    starts is not what replicates compare."""
+    guides = (term.guide for stage in terms.stages for term in stage.terms)
+    whole = {id(guide): guide for guide in guides if isinstance(guide, nn.Module)}
+    for part in {id(p): p for guide in whole.values() for p in guide.modules()}.values():
+        reset = getattr(part, "reset_parameters", None)
+        if callable(reset) and any(p.requires_grad for p in part.parameters(recurse=False)):
+            reset()

@@ -10,6 +10,7 @@ from pyro.poutine.subsample_messenger import _Subsample
 
 from lexppl.effects import ParticleCounts
 from lexppl.inference.plain_calls import PlainCalls, as_called, can_be_called_plainly
+from lexppl.inference.pyro_parameters import refusing_hidden
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class FirstLook:
 
 
 def _samples(program: Callable[..., Any], args: tuple[Any, ...]) -> dict[str, Any]:
-    with torch.no_grad(), ParticleCounts(1, 1):
+    with refusing_hidden(), torch.no_grad(), ParticleCounts(1, 1):
         trace = pyro.poutine.trace(as_called(program)).get_trace(*args)
     return {
         name: node
