@@ -48,7 +48,6 @@ from lexppl.inference.training.preparation import (
     builder_of,
     copies_of,
     first_batch,
-    floating_type,
     guides_of,
     own_folds,
     set_up_guides,
@@ -300,18 +299,12 @@ def fit(
     replicates = counted + bootstrap
     processes = processes_of(distributed)
     joined = nullcontext() if processes is None else processes.joined()
-
-    @cache
-    def batch_of(dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
-        return first_batch(train, dtype, batch_size)
-
     store = pyro.get_param_store().scope()
     with seeded(seed), program_settings(validate=False), store, joined:
         given = [guide] if stages is None or callable(stages) else guides_of(stages)
         set_up_guides(given, models, train)
-        copies = copies_of(
-            builders, replicates, given, lambda modules: batch_of(floating_type(modules)), folds
-        )
+        first = cache(partial(first_batch, train, batch_size))
+        copies = copies_of(builders, replicates, given, first, folds)
         dtype = type_learned(copies[0])
         if precision is not None:
             refuse_unmixed(copies[0], dtype)

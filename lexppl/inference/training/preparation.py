@@ -19,13 +19,14 @@ from lexppl.inference.posterior.automatic_guides import GuideKind, set_up
 from lexppl.inference.posterior.global_latents import latents_of, refuse_none
 from lexppl.inference.pyro_objectives import as_objective
 from lexppl.inference.pyro_parameters import (
-    FirstBatch,
+    FirstRows,
     ProgramFunction,
+    floating_type,
     is_program,
     with_parameters,
 )
 from lexppl.inference.replicates.replicate_rows import of_replicate, training_rows
-from lexppl.inference.replicates.replicates import redraw_guides, reinitialised
+from lexppl.inference.replicates.replicates import redraw, reinitialised
 from lexppl.inference.stages import LossTerm, Stage, TrainingModules
 from lexppl.inference.system import System
 from lexppl.inference.training.cross_fitting import (
@@ -105,7 +106,7 @@ def copies_of(
     builders: Sequence[Builder],
     replicates: int,
     guides: Sequence[Any],
-    first: FirstBatch,
+    first: FirstRows,
     folds: int = 1,
 ) -> list[TrainingModules]:
     """The replicates' own modules, made anew where they can be, else copies of what is given.
@@ -119,10 +120,9 @@ def copies_of(
     """
     with _models_kept(guides):
         copies = _copies(builders, replicates, first, folds)
-    anew = replicates > 1 and any(isinstance(guide, nn.Module) for guide in guides)
     for one in copies:
-        if anew:
-            redraw_guides(one)
+        if replicates > 1 and any(isinstance(guide, nn.Module) for guide in guides):
+            redraw(one, guides_alone=True)
         keep_parameters_local(one)
     return copies
 
@@ -130,20 +130,20 @@ def copies_of(
 def _copies(
     builders: Sequence[Builder],
     replicates: int,
-    first: FirstBatch,
+    first: FirstRows,
     folds: int,
 ) -> list[TrainingModules]:
-    def own(make: Callable[[], Sequence[Stage]], anew: bool, place: int = 0) -> TrainingModules:
+    def own(make: Callable[[], Sequence[Stage]], anew: bool) -> TrainingModules:
         stages = list(make()) if anew else copy.deepcopy(list(make()))
         refuse_cross_fitted(stages)
-        stages = with_parameters(stages, first, PREDICTOR if folds > 1 else None, place)
+        stages = with_parameters(stages, first, PREDICTOR if folds > 1 else None)
         return TrainingModules(stages if folds == 1 else cross_fitted(stages, folds))
 
     if len(builders) > 1:
-        return [own(*builder, place) for place, builder in enumerate(builders)]
+        return [own(*builder) for builder in builders]
     (builder,) = builders
     if builder[1]:
-        return [own(*builder, place) for place in range(replicates)]
+        return [own(*builder) for _ in range(replicates)]
     given = own(*builder)
     if replicates == 1:
         return [given]
@@ -249,23 +249,17 @@ def type_learned(modules: TrainingModules) -> torch.dtype:
     return learned.dtype
 
 
-def floating_type(modules: Sequence[nn.Module]) -> torch.dtype:
-    """The floating type of the first number of some modules; torch's own where they have none."""
-    held = (t for m in modules for t in (*m.parameters(), *m.buffers()) if t.is_floating_point())
-    return next((tensor.dtype for tensor in held), torch.get_default_dtype())
-
-
 def _few(train: Data, modules: Sequence[nn.Module]) -> tuple[torch.Tensor, ...]:
-    return first_batch(train, floating_type(modules), 2)
+    return first_batch(train, 2, floating_type(modules))
 
 
-def first_batch(train: Data, dtype: torch.dtype, size: int) -> tuple[torch.Tensor, ...]:
+def first_batch(train: Data, size: int, dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
     """The first rows to learn from, of the first replicate.
 
     Args:
         train: as given to `fit`.
-        dtype: that arrays are converted to.
         size: how many; a loader has its own.
+        dtype: that arrays are converted to.
     """
     rows = training_rows(train, dtype, "train", one_class=True)
     return of_replicate(rows, next(iter(rows.batches(size, shuffle=False))), 0)

@@ -17,11 +17,16 @@ from lexppl.inference.posterior.convergence import SamplerWarning, warn_of, with
 from lexppl.inference.posterior.global_draws import SamplerRecord
 from lexppl.inference.posterior.global_latents import latents_of, refuse_none
 from lexppl.inference.posterior.mcmc.mcmc import as_inference
-from lexppl.inference.pyro_parameters import ProgramFunction, PyroParams, holding, is_program
+from lexppl.inference.pyro_parameters import (
+    ProgramFunction,
+    PyroParams,
+    floating_type,
+    holding,
+    is_program,
+)
 from lexppl.inference.replicates.replicate_rows import training_rows
 from lexppl.inference.system import System
 from lexppl.inference.training.fit_arguments import check_alike
-from lexppl.inference.training.preparation import floating_type
 from lexppl.inference.training.result import FitResult, History
 from lexppl.inference.training.rows.response_checks import holds_labels, refuse_responses
 from lexppl.inference.training.rows.row_checks import are_unit_pixels
