@@ -37,6 +37,7 @@ from lexppl.explanation.row_plan import OF_ITS_OWN, RowPlan, is_listed, usual_dr
 from lexppl.inference.contexts import keep_parameters_local, seed_generators
 from lexppl.inference.objective.program import ParticleProgram
 from lexppl.inference.predictive import FittedProgram, drawing, row_chunks
+from lexppl.inference.training.first_look import own_words
 from lexppl.inference.training.result import FitResult
 
 BLOCK = 1000
@@ -196,7 +197,7 @@ def _prepared(
     for module in (*result.models, *result.guides):
         if isinstance(module, torch.nn.Module):
             keep_parameters_local(module)
-    with drawing(how.seed, rows.x.device):
+    with drawing(how.seed, rows.x.device), own_words():
         sites = sites_of(result.model, rows.x[:1])
         if how.samples is not None:
             result = with_samples(result, how.samples, sites, rows.x.dtype)
