@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from lexppl.inference import FitResult, SampledGuide, SamplerRecord
+from lexppl.inference import CrossFitted, FitResult, SampledGuide, SamplerRecord
 from lexppl.inference.pyro_parameters import ProgramFunction, hold_saved, is_program
 from lexppl.saving.build_limits import BuildLimits, refuse_sizes
 from lexppl.saving.description import known_parts, rebuild
@@ -198,6 +198,9 @@ class _Builder:
 
 def _put(module: nn.Module, own: Mapping[str, Tensor]) -> None:
     """Load weights, of the same kinds of numbers."""
+    folds = {name.split(".")[2] for name in own if name.startswith("predictor.predictors.")}
+    if folds and not isinstance(predictor := module.get_submodule("predictor"), CrossFitted):
+        module.predictor = CrossFitted([copy.deepcopy(predictor) for _ in folds])
     hold_saved(module, own)
     for name, tensor in module.state_dict().items():
         if name in own and not _alike(own[name].dtype, tensor.dtype):
