@@ -7,7 +7,7 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
-from pyro.infer import SVI, Trace_ELBO
+from pyro.infer import NUTS, SVI, Trace_ELBO
 from pyro.nn import PyroModule, PyroParam
 from torch import nn
 from torch.distributions import constraints
@@ -15,12 +15,14 @@ from torch.distributions import constraints
 from lexppl import explain, fit, load, save
 from lexppl.effects import mask_particles
 from lexppl.inference import (
+    MCMC,
     Checkpoints,
     CrossFitted,
     Enumerate,
     LossTerm,
     NestedIWAE,
     ReplicateData,
+    SamplerWarning,
     Stage,
 )
 from lexppl.models import MLP
@@ -246,6 +248,33 @@ def test_resumed_with_the_same_bits(tmp_path):
         assert torch.equal(one, other)
     with pytest.raises(ValueError, match="another fit"):
         fit(conjugate, (X, Y), **{**kept, "guide": GuideModule()})
+
+
+def test_replicates_as_draws_and_by_graphs():
+    options = {**QUICK, "objective": NestedIWAE(2), "replicates": 3}
+    result = fit(statements, (X, SLOPED), **options)
+    drawn = explain(result.as_draws(), X, draws=3)["posterior"]["pyro_params.scale"].values[0]
+    assert sorted(drawn) == pytest.approx(
+        sorted(float(model.pyro_params.scale) for model in result.models)
+    )
+    by_graphs = fit(statements, (X, SLOPED), compile="graph", **options)
+    assert by_graphs.compiled is not None and by_graphs.compiled.traced
+    assert np.array_equal(by_graphs.history.train, result.history.train)
+
+
+def test_chains_are_given_what_is_stated():
+    def model(x, y=None):
+        width = pyro.param("width", torch.tensor(NOISE), constraint=constraints.positive)
+        mean = pyro.sample("mean", dist.Normal(0.0, 10.0))
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            pyro.sample("mask", dist.Bernoulli(torch.full((G,), 0.5)).to_event(1))
+            return pyro.sample("y", dist.Normal(mean, width), obs=y)
+
+    with pytest.warns(SamplerWarning, match="have no prior"):
+        result = fit(model, (X, Y), inference=MCMC(NUTS, samples=60, warmup=60), progress=False)
+    means = result.guides[0].sites["mean"]
+    assert abs(float(means.mean()) - MEAN) < 5 * DEVIATION / math.sqrt(20)
+    assert float(result.model.pyro_params.width.exp()) == pytest.approx(NOISE)
 
 
 def test_a_term_with_modules_of_its_own_learns_them_too():
