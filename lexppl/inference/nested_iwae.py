@@ -39,7 +39,10 @@ class NestedIWAE(Objective):
 
     **Scales.** The mini-batch scale `N/B`, and any `pyro.poutine.scale`, stands outside the log.
     With `masks=1, imputations=1` there is no log, and every site has its own scale and plates, as
-    in `Trace_ELBO`; with more, sites that share a log must share scale and plates.
+    in `Trace_ELBO`; with more, sites that share a log must share scale and plates. A scale s of y
+    alone, without a guide, tempers what is learned, `s log 1/(LK) Σ w`, and no more:
+    :func:`lexppl.explain` weighs masks by the program's own p(y | x, z), as if s were 1. For a
+    likelihood to a power in both, write it as `pyro.factor("y", s * log_likelihood)`.
 
     Use it as `loss = NestedIWAE(masks=10)(model, guide)` with a torch optimizer (the guide may be
     None), through `pyro.infer.SVI`, or in :func:`lexppl.inference.fit`. The value is in nats,

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from lexppl.inference.contexts import keep_parameters_local
 from lexppl.inference.objective.site import Site
 from lexppl.inference.posterior.global_latents import latents_of, refuse_discrete, refuse_none
+from lexppl.inference.pyro_parameters import beneath_handlers
 from lexppl.weights_drawn_first import drawing_weights_first
 
 GuideKind = Callable[[Any], AutoGuide]
@@ -111,9 +112,7 @@ def set_up(guide: AutoGuide, models: Sequence[nn.Module], rows: tuple[Tensor, ..
 
 def _program_of(guide: AutoGuide) -> nn.Module | None:
     """The module that a guide was built on, beneath Pyro's handlers."""
-    program = guide.model
-    while isinstance(program, partial) and program.args:
-        program = program.args[-1]
+    program = beneath_handlers(guide.model)
     return program if isinstance(program, nn.Module) else None
 
 
