@@ -13,11 +13,7 @@ from torch import Tensor, nn
 from lexppl.distributions import uniform_masks
 from lexppl.effects import ParticleCounts
 from lexppl.evaluation_mode import evaluating
-from lexppl.inference.objective.refusals import (
-    refuse_larger_value,
-    refuse_separate_logs,
-    refuse_unreadable,
-)
+from lexppl.inference.objective.grammar import match, refuse_other_shape, refuse_separate_logs
 from lexppl.inference.objective.site import Site
 from lexppl.inference.plain_calls import as_called
 
@@ -49,11 +45,14 @@ class _Recorder(Messenger):
             if msg["value"] is None and name in self.subsamples:
                 msg["value"], msg["done"] = self.subsamples[name], True
             return
+        checked = is_validation_enabled()
         if msg["is_observed"] or msg["value"] is not None:
+            if checked and not msg["infer"].get("_deterministic"):
+                refuse_other_shape(name, msg["fn"], msg["value"], observed=True)
             return
         if name in self._given:
-            if is_validation_enabled():
-                refuse_larger_value(name, msg["fn"], self._given[name])
+            if checked:
+                refuse_other_shape(name, msg["fn"], self._given[name], observed=False)
             msg["value"], msg["done"] = self._given[name], True
             return
         site = Site.of(msg)
@@ -211,7 +210,8 @@ class ParticleProgram:
         recorder = _Recorder(values, drawn_rows, draw, random_masks)
         with counts, recorder:
             self._model(*self._args, **self._kwargs)
-        refuse_unreadable(recorder.sites, guided)
+        if is_validation_enabled():
+            match(recorder.sites, guided)
         return ParticleTrace(recorder.sites, guided, unweighted, self._args, recorder.subsamples)
 
     @contextmanager
