@@ -231,8 +231,7 @@ class Run:
     @property
     def scaled(self) -> bool:
         return any(
-            bool((_scale(node) != 1).any())
-            for node in (*self.model.values(), *self.guide.values())
+            bool((_scale(node) != 1).any()) for node in (*self.model.values(), *self.guide.values())
         )
 
     def log_evidence(self) -> Tensor:

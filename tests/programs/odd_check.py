@@ -76,20 +76,25 @@ def compared(program: OddProgram, gradient: bool) -> Verdict:
         one = Run(functions, p, 1, 1, MOST_LISTED)
         evidence = one.log_evidence()
         if program.masks * program.imputations > 1:
-            found, wanted = one.limits()
-            if not one.scaled and abs(found - wanted) > CLOSE:
+            found, wanted = Run(_unscaled(whole).functions, p, 1, 1, MOST_LISTED).limits()
+            if abs(found - wanted) > CLOSE:
                 return Verdict("wrong", f"tends to {found:.6f}, and log p(y) is {wanted:.6f}")
     run = Run(functions, leaves, program.masks, program.imputations, MOST_LISTED)
     value = run.bound()
     if not run.scaled:
         if float(value.detach()) > float(evidence) + CLOSE:
-            return Verdict("wrong", f"bound {float(value.detach()):.6f} above {float(evidence):.6f}")
+            return Verdict(
+                "wrong", f"bound {float(value.detach()):.6f} above {float(evidence):.6f}"
+            )
         with torch.no_grad():
             for name in ("masks", "imputations"):
                 if getattr(program, name) > 1:
                     sizes = {"masks": program.masks, "imputations": program.imputations, name: 1}
                     fewer = Run(functions, p, **sizes, most=MOST_LISTED).bound()
-                    if float(value.detach()) <= float(fewer) + 1e-10 and float(fewer) < wanted - CLOSE:
+                    if (
+                        float(value.detach()) <= float(fewer) + 1e-10
+                        and float(fewer) < wanted - CLOSE
+                    ):
                         return Verdict("wrong", f"{name}={getattr(program, name)} do nothing")
     value = run.bound(PENALTY)
     particles = program.masks * program.samples
@@ -115,6 +120,13 @@ def compared(program: OddProgram, gradient: bool) -> Verdict:
     return Verdict("right")
 
 
+def _unscaled(program: OddProgram) -> OddProgram:
+    model, guide = (
+        tuple(replace(s, scale=None) for s in side) for side in (program.model, program.guide)
+    )
+    return replace(program, model=model, guide=guide)
+
+
 def expected(program: OddProgram, drawn: Run, gradient: bool):
     """The library's value and gradient over all its draws, and all rows that its plates draw."""
     subsets = [{}]
@@ -122,7 +134,9 @@ def expected(program: OddProgram, drawn: Run, gradient: bool):
         ((name, size),) = program.subsample.items()
         every = itertools.combinations(range(program.sizes[name]), size)
         subsets = [{name: subset} for subset in every]
-    estimator = LeaveOneOut() if program.masks * program.samples > 1 else ScoreFunction(baseline=-0.8)
+    estimator = (
+        LeaveOneOut() if program.masks * program.samples > 1 else ScoreFunction(baseline=-0.8)
+    )
     if program.masks * program.samples > 1 and len(program.model) % 2:
         estimator = ScoreFunction(baseline=-0.8)
     elbo = objective(program, estimator)
@@ -133,7 +147,9 @@ def expected(program: OddProgram, drawn: Run, gradient: bool):
             part = replace(program, subsample={}, subset=subset)
             model, guide = part.functions
             for d in range(drawn.draws):
-                values = {n: _chosen(v[d], program, drawn, n, subset) for n, v in drawn.values.items()}
+                values = {
+                    n: _chosen(v[d], program, drawn, n, subset) for n, v in drawn.values.items()
+                }
                 leaves = {n: v.requires_grad_(gradient) for n, v in program.parameters().items()}
                 one = forced(guide, values) if guide else None
                 loss = elbo.differentiable_loss(forced(model, values), one, leaves)

@@ -277,9 +277,7 @@ def right_program(source: random.Random) -> OddProgram:
     if shape in ("rows", "shared") and source.random() < 0.35 and rows * entries < 3:
         imputations = source.choice([1, 2, 2])
         model.append(Statement("fill", "latent", (*of_mask, IMPUTATIONS), 0))
-        of_response = (
-            (*inside, IMPUTATIONS) if shape == "rows" else (MASKS, IMPUTATIONS, "data")
-        )
+        of_response = (*inside, IMPUTATIONS) if shape == "rows" else (MASKS, IMPUTATIONS, "data")
     if source.random() < 0.2:
         kind = source.choice(["penalty", "factor", "deterministic"])
         place = of_response if source.random() < 0.7 else tuple(n for n in ("data",))
@@ -362,7 +360,9 @@ def all_reordered(source, program):
     order = source.sample([*program.dims, *PARTICLES], len(program.dims) + 2)
 
     def sort(statements):
-        return tuple(replace(s, plates=tuple(sorted(s.plates, key=order.index))) for s in statements)
+        return tuple(
+            replace(s, plates=tuple(sorted(s.plates, key=order.index))) for s in statements
+        )
 
     return replace(program, model=sort(program.model), guide=sort(program.guide))
 
@@ -459,6 +459,11 @@ def odd_program(seed: int) -> OddProgram:
         # A loop is one statement in Pyro: its statements stand together.
         loops = {n for n, dim in changed.dims.items() if dim is None}
         stated = [s for s in changed.model + changed.guide if loops & set(s.plates)]
-        if len({s.plates[: min(s.plates.index(n) for n in loops if n in s.plates)] for s in stated}) > 1:
+        if (
+            len(
+                {s.plates[: min(s.plates.index(n) for n in loops if n in s.plates)] for s in stated}
+            )
+            > 1
+        ):
             continue
         return replace(changed, change=change.__name__)

@@ -39,6 +39,9 @@ NO_COMMON_LOG = (
 )
 
 
+PARTICLE_PLATES = (MASK_PLATE, IMPUTATION_PLATE)
+
+
 class Rule(NamedTuple):
     """One row of the grammar.
 
@@ -71,7 +74,7 @@ OUTSIDE = "outside mask_particles()"
 IN_MASKS = "in mask_particles()"
 IN_IMPUTATIONS = "in imputation_particles(), within mask_particles()"
 NO_MASKS = "inside imputation_particles() but outside mask_particles()"
-OWN_DIM = "in mask_particles() and in a plate of its own at dim -2 or -3"
+OWN_DIM = "at dim -3, where imputations are"
 SHARED = "in mask_particles(), and shared by several logs of what is observed"
 OTHER_LOG = "in mask_particles(), in plates of other logs outside it"
 UNREAD_K = "in mask_particles(), where imputations are asked for and none is drawn"
@@ -191,8 +194,11 @@ def matched(kind: str, place: str, of: str, detail: str = "") -> None:
             return
     mend = next((r.mend for r in GRAMMAR if (r.kind, r.place) == (kind, place)), None)
     raise ValueError(
-        f"{of} is {kind} {place}{detail}: "
-        + (mend or "the bound has no meaning for it there; see the table of what a program may hold")
+        f"{of} is {kind}, {place}{detail}: "
+        + (
+            mend
+            or "the bound has no meaning for it there; see the table of what a program may hold"
+        )
     )
 
 
@@ -208,14 +214,14 @@ def match(sites: Mapping[str, Site], guide_sites: Mapping[str, Site]) -> None:
             plate of two sizes, values that differ in a dimension that they should not.
     """
     sizes: dict[str, int] = {}
+    imputed = any(s.in_imputations for s in (*sites.values(), *guide_sites.values()))
     stated = [(s, guide_sites.get(n)) for n, s in sites.items()]
     drawn = any(s.in_particles and not s.observed for s in guide_sites.values())
     for site, guide in stated:
         kind = _kind(site)
         if kind != NAMED:
             matched(kind, _place(site), f"site {site.name!r}")
-        _refuse_two_sizes(site, sizes)
-        _refuse_undeclared_dimensions(site)
+        _match_plates(site, sizes, imputed)
         if site.in_particles and not drawn:
             _refuse_dependence_on_particles(site)
             drawn = not site.observed
@@ -225,15 +231,17 @@ def match(sites: Mapping[str, Site], guide_sites: Mapping[str, Site]) -> None:
     for site in guide_sites.values():
         kind, place = _of_guide(site, sites)
         matched(kind, place, f"site {site.name!r}")
-        _refuse_two_sizes(site, sizes)
-        _refuse_undeclared_dimensions(site)
+        _match_plates(site, sizes, imputed)
         if site.in_particles and not drawn:
             _refuse_dependence_on_particles(site)
             drawn = not site.observed
 
 
 def match_logs(
-    logs: Sequence[Sequence[Site]], drawn: Sequence[Site], guided: Mapping[str, Site], imputations: int
+    logs: Sequence[Sequence[Site]],
+    drawn: Sequence[Site],
+    guided: Mapping[str, Site],
+    imputations: int,
 ) -> None:
     """Match what stands inside a log with what it is weighed by.
 
@@ -272,15 +280,11 @@ def _kind(site: Site) -> str:
 
 
 def _place(site: Site) -> str:
-    own = [p for p in site.plates if p.name not in (MASK_PLATE, IMPUTATION_PLATE)]
     if site.in_imputations and not (
         site.in_particles
         and site.plate_names.index(MASK_PLATE) < site.plate_names.index(IMPUTATION_PLATE)
     ):
         return NO_MASKS
-    for plate in site.plates if site.in_particles else ():
-        if plate in own and plate.dim in (MASK_DIM, IMPUTATION_DIM):
-            matched(PLATE, OWN_DIM, f"plate {plate.name!r} of site {site.name!r}")
     if not site.in_particles:
         return OUTSIDE
     return IN_IMPUTATIONS if site.in_imputations else IN_MASKS
@@ -361,7 +365,16 @@ def _named(plates: frozenset[PlateKey]) -> list[str]:
     return sorted(name for name, _ in plates)
 
 
-def _refuse_undeclared_dimensions(site: Site) -> None:
+def _match_plates(site: Site, sizes: dict[str, int], imputed: bool) -> None:
+    for plate in site.plates:
+        if sizes.setdefault(plate.name, plate.size) != plate.size:
+            raise ValueError(
+                f"plate {plate.name!r} has {sizes[plate.name]} entries at one site and "
+                f"{plate.size} at {site.name!r}; give each plate its own name"
+            )
+        of_particles = plate.dim == IMPUTATION_DIM and plate.name not in PARTICLE_PLATES
+        if of_particles and site.in_particles and (imputed or plate not in site.inner):
+            matched(PLATE, OWN_DIM, f"plate {plate.name!r} of site {site.name!r}")
     if site.is_deterministic:
         return
     shape = tuple(getattr(site.distribution, "batch_shape", ()))
@@ -400,22 +413,21 @@ def _refuse_other_rows_seen(site: Site, guide: Site) -> None:
         )
 
 
-def refuse_other_shape(name: str, distribution: object, value: Tensor, observed: bool) -> None:
+def refuse_other_shape(site: Site, value: Tensor) -> None:
     """Refuse a value that is not one of the model's distribution.
 
     Args:
-        name: of the site.
-        distribution: the model's, as its plates expand it.
-        value: the guide's, of the same shape; or observed, broadcast along plates but the same for
+        site: of the model, as its plates expand it.
+        value: the guide's, of the same shape; or observed, broadcast along plates and the same for
             all particles.
-        observed: which of the two.
 
     Raises:
         ValueError: naming both shapes.
     """
-    if isinstance(distribution, Unit):
+    distribution, observed = site.distribution, site.observed
+    if isinstance(distribution, Unit) or site.is_deterministic:
         return
-    batch, event = distribution.batch_shape, distribution.event_shape  # type: ignore[attr-defined]
+    batch, event = distribution.batch_shape, distribution.event_shape
     expected, given = torch.Size((*batch, *event)), tuple(value.shape)
     padded = (1,) * (len(expected) - len(given)) + given
     fits = len(padded) == len(expected) and all(
@@ -423,24 +435,19 @@ def refuse_other_shape(name: str, distribution: object, value: Tensor, observed:
         for size, whole in zip(padded, expected, strict=True)
     )
     if observed and fits:
-        particles = (MASK_DIM - len(event), IMPUTATION_DIM - len(event))
+        particles = [p.dim - len(event) for p in site.plates if p.name in PARTICLE_PLATES]
         fits = all(len(padded) < -d or padded[d] == 1 for d in particles)
     if not fits:
         what = "is observed with" if observed else "is given by the guide"
         raise ValueError(
-            f"site {name!r} {what} shape {given}, and in the model it has shape "
+            f"site {site.name!r} {what} shape {given}, and in the model it has shape "
             f"{tuple(expected)}; "
-            + ("observe one value for each row" if observed else "put it in the same plates in both")
-        )
-
-
-def _refuse_two_sizes(site: Site, sizes: dict[str, int]) -> None:
-    for plate in site.plates:
-        if sizes.setdefault(plate.name, plate.size) != plate.size:
-            raise ValueError(
-                f"plate {plate.name!r} has {sizes[plate.name]} entries at one site and "
-                f"{plate.size} at {site.name!r}; give each plate its own name"
+            + (
+                "observe one value for each row"
+                if observed
+                else "put it in the same plates in both"
             )
+        )
 
 
 def common_scale(sites: Sequence[Site], drawn: Sequence[Site] = ()) -> float | Tensor:

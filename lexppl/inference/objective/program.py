@@ -45,15 +45,14 @@ class _Recorder(Messenger):
             if msg["value"] is None and name in self.subsamples:
                 msg["value"], msg["done"] = self.subsamples[name], True
             return
-        checked = is_validation_enabled()
-        if msg["is_observed"] or msg["value"] is not None:
-            if checked and not msg["infer"].get("_deterministic"):
-                refuse_other_shape(name, msg["fn"], msg["value"], observed=True)
+        value = self._given.get(name)
+        observed = msg["is_observed"] or msg["value"] is not None
+        if is_validation_enabled() and (observed or value is not None):
+            refuse_other_shape(Site.of(msg), msg["value"] if observed else value)
+        if observed:
             return
-        if name in self._given:
-            if checked:
-                refuse_other_shape(name, msg["fn"], self._given[name], observed=False)
-            msg["value"], msg["done"] = self._given[name], True
+        if value is not None:
+            msg["value"], msg["done"] = value, True
             return
         site = Site.of(msg)
         if self._random_masks and site.is_mask:
