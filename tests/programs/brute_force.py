@@ -2,7 +2,7 @@
 
 Nothing of the library's reading of a program is used: a program is run under Pyro's trace with its
 latents forced to all their joint values at once, along a dimension to the left of all plates, and
-the sums are written out. `Undefined` says that a program has no bound to be compared with: it is to
+the sums are written out. `UndefinedError` says that a program has no bound to be compared with: it is to
 be refused.
 """
 
@@ -23,7 +23,7 @@ DIMS = 6
 """All values stand at dim −6, plates at −1 to −5."""
 
 
-class Undefined(Exception):
+class UndefinedError(Exception):
     """The program means no bound."""
 
 
@@ -61,7 +61,7 @@ def all_draws(functions, p, masks, imputations, most) -> dict[str, Tensor]:
     """Every joint value of all binary latents, `(draws, …)`.
 
     Raises:
-        Undefined: more than so many; sites that the plates do not declare.
+        UndefinedError: more than so many; sites that the plates do not declare.
     """
     with torch.no_grad():
         model, guide = _traces(functions, p, masks, imputations, {})
@@ -71,7 +71,7 @@ def all_draws(functions, p, masks, imputations, most) -> dict[str, Tensor]:
         declared = {f.dim for f in node["cond_indep_stack"] if f.vectorized}
         for d, size in enumerate(reversed(node["fn"].batch_shape), 1):
             if size > 1 and -d not in declared:
-                raise Undefined(f"{name!r} has dim {-d} that no plate declares")
+                raise UndefinedError(f"{name!r} has dim {-d} that no plate declares")
     counts = {n: math.prod((*fn.batch_shape, *fn.event_shape)) for n, fn in latents.items()}
     total = sum(counts.values())
     if 2**total > most:
@@ -119,10 +119,10 @@ class Run:
         try:
             values = all_draws(functions, p, masks, imputations, most)
             self.model, self.guide = _traces(functions, p, masks, imputations, values)
-        except (Undefined, OverflowError):
+        except (UndefinedError, OverflowError):
             raise
         except Exception as error:
-            raise Undefined(f"does not run: {error}") from error
+            raise UndefinedError(f"does not run: {error}") from error
         self.values = values
         self.draws = len(next(iter(values.values()))) if values else 1
 
@@ -146,14 +146,14 @@ class Run:
             if node["infer"].get("penalty"):
                 continue
             if node["is_observed"] and name in self.guide:
-                raise Undefined(f"the guide draws {name!r}, which is observed")
+                raise UndefinedError(f"the guide draws {name!r}, which is observed")
             if node["is_observed"] or name in self.guide:
                 yield node, 1.0
             elif MASKS not in _names(node):
-                raise Undefined(f"{name!r} is drawn from its prior outside the bound")
+                raise UndefinedError(f"{name!r} is drawn from its prior outside the bound")
         for name, node in self.guide.items():
             if node["is_observed"] or name not in self.model:
-                raise Undefined(f"the guide has {name!r}")
+                raise UndefinedError(f"the guide has {name!r}")
             yield node, -1.0
 
     def units(self):
@@ -163,24 +163,25 @@ class Run:
             if MASKS in _names(node):
                 groups.setdefault(frozenset(_outer(node)), []).append((node, sign))
         if len({tuple(sorted(n for n, _ in key)) for key in groups}) > 1:
-            raise Undefined("no log in common")
+            raise UndefinedError("no log in common")
         if not groups:
-            raise Undefined("nothing observed")
+            raise UndefinedError("nothing observed")
         for stated in groups.values():
             scales = [_scale(node) for node, _ in stated]
             if any(not torch.equal(*torch.broadcast_tensors(s, scales[0])) for s in scales):
-                raise Undefined("scales differ in a log")
+                raise UndefinedError("scales differ in a log")
             for name, node in self._drawn():
                 own = _scale(node)
-                if MASKS in _names(node) and name not in self.guide and bool((own != 1).any()):
-                    if not all(torch.equal(*torch.broadcast_tensors(s, own)) for s in scales):
-                        raise Undefined(f"the scale of {name!r} is in no term")
+                proposed = MASKS in _names(node) and name not in self.guide
+                alike = all(torch.equal(*torch.broadcast_tensors(s, own)) for s in scales)
+                if proposed and bool((own != 1).any()) and not alike:
+                    raise UndefinedError(f"the scale of {name!r} is in no term")
             outer = set(_outer(stated[0][0]).values())
             total = torch.zeros([1] * DIMS, dtype=torch.double)
             for node, sign in stated:
                 dims = {f.dim for f in node["cond_indep_stack"] if f.vectorized}
                 if self.imputations > 1 and -3 in dims and IMPUTATIONS not in _names(node):
-                    raise Undefined("a plate at the imputations' dim")
+                    raise UndefinedError("a plate at the imputations' dim")
                 inner = {f.dim for f in node["cond_indep_stack"] if f.vectorized}
                 inner -= outer | {-2} | ({-3} if IMPUTATIONS in _names(node) else set())
                 value = sign * _log_prob(node)
@@ -188,7 +189,7 @@ class Run:
             if scales[0].dim() and any(
                 scales[0].shape[d] > 1 for d in range(-DIMS, 0) if d not in outer
             ):
-                raise Undefined("a scale inside a log")
+                raise UndefinedError("a scale inside a log")
             yield total, scales[0]
 
     def outside(self) -> Tensor:
@@ -214,7 +215,7 @@ class Run:
         if self.masks * self.imputations == 1:
             inside = [(node, s) for node, s in self._weighted() if MASKS in _names(node)]
             if not inside:
-                raise Undefined("nothing observed")
+                raise UndefinedError("nothing observed")
             for node, sign in inside:
                 total = total + sign * _total(_scale(node) * _log_prob(node))
         else:
@@ -246,7 +247,7 @@ class Run:
         """Of a run with one particle: what the bound tends to with more masks, and what it should,
         `E log p(y, θ) − log q(θ)` over the latents θ outside."""
         within = torch.zeros(self.draws, dtype=torch.double)
-        for name, node in self.model.items():
+        for node in self.model.values():
             if MASKS in _names(node) and not node["infer"].get("penalty"):
                 within = within + _total(_log_prob(node))
         draws = torch.zeros(self.draws, dtype=torch.double)

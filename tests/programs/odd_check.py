@@ -8,7 +8,7 @@ import pyro
 import torch
 
 from lexppl.inference import LeaveOneOut, NestedIWAE, ScoreFunction
-from tests.programs.brute_force import Run, Undefined
+from tests.programs.brute_force import Run, UndefinedError
 from tests.programs.enumeration import forced
 from tests.programs.odd_programs import OddProgram
 
@@ -47,7 +47,7 @@ def verdict(program: OddProgram, seed: int = 0, gradient: bool = True) -> Verdic
             return refusal
         try:
             return compared(program, gradient)
-        except Undefined as error:
+        except UndefinedError as error:
             return Verdict("wrong", f"accepted, and means nothing: {error}")
         except OverflowError as error:
             return Verdict("large", str(error))

@@ -12,6 +12,7 @@ from pyro.distributions import Unit
 from pyro.infer.util import is_validation_enabled
 from torch import Tensor
 
+from lexppl.distributions.gradients import may_carry_gradient
 from lexppl.effects import (
     BEFORE_PARTICLES,
     BY_DRAW,
@@ -38,6 +39,15 @@ NO_COMMON_LOG = (
     "site has the scale and the plates that it has in pyro's Trace_ELBO"
 )
 
+
+SAME_PLATES = (
+    "put it in the same plates in both, mask_particles() and imputation_particles() among them"
+)
+
+IMPUTE_WITHIN = (
+    "sample what hides features inside imputation_particles(), within mask_particles(), or set "
+    "imputations=1"
+)
 
 PARTICLE_PLATES = (MASK_PLATE, IMPUTATION_PLATE)
 
@@ -112,8 +122,7 @@ GRAMMAR = (
         LATENT,
         UNREAD_K,
         None,
-        "sample what hides features inside imputation_particles(), within mask_particles(), or set "
-        "imputations=1",
+        IMPUTE_WITHIN,
     ),
     Rule(GUIDED, OUTSIDE, _SUMMED),
     Rule(GUIDED, IN_MASKS, _WEIGHED),
@@ -125,15 +134,14 @@ GRAMMAR = (
         DRAW,
         ELSEWHERE,
         None,
-        "put it in the same plates in both, mask_particles() and imputation_particles() among them",
+        SAME_PLATES,
     ),
     Rule(DRAW, SHARED, None, f"enter mask_particles() before that plate. Or {NO_COMMON_LOG}"),
     Rule(
         DRAW,
         UNREAD_K,
         None,
-        "sample what hides features inside imputation_particles(), within mask_particles(), or set "
-        "imputations=1",
+        IMPUTE_WITHIN,
     ),
     Rule(DRAW, LACKING, None, "leave it out, or sample it in the model too"),
     Rule(DRAW, OF_OBSERVED, None, "leave it out: what is observed needs no guide"),
@@ -195,10 +203,7 @@ def matched(kind: str, place: str, of: str, detail: str = "") -> None:
     mend = next((r.mend for r in GRAMMAR if (r.kind, r.place) == (kind, place)), None)
     raise ValueError(
         f"{of} is {kind}, {place}{detail}: "
-        + (
-            mend
-            or "the bound has no meaning for it there; see the table of what a program may hold"
-        )
+        + (mend or "it has no meaning there; what has one is in GRAMMAR, in the documents a table")
     )
 
 
@@ -214,27 +219,25 @@ def match(sites: Mapping[str, Site], guide_sites: Mapping[str, Site]) -> None:
             plate of two sizes, values that differ in a dimension that they should not.
     """
     sizes: dict[str, int] = {}
-    imputed = any(s.in_imputations for s in (*sites.values(), *guide_sites.values()))
-    stated = [(s, guide_sites.get(n)) for n, s in sites.items()]
-    drawn = any(s.in_particles and not s.observed for s in guide_sites.values())
-    for site, guide in stated:
-        kind = _kind(site)
-        if kind != NAMED:
-            matched(kind, _place(site), f"site {site.name!r}")
+    every = (*guide_sites.values(), *sites.values())
+    imputed = any(site.in_imputations for site in every)
+    drawn, uncovered = False, []
+    for site in every:
+        of_guide = site is guide_sites.get(site.name)
+        kind, place = _of_guide(site, sites) if of_guide else (_kind(site), _place(site))
+        if (kind, place) == (LATENT, OUTSIDE):
+            uncovered.append(site.name)
+        elif kind != NAMED:
+            known = [n for n, s in sites.items() if kind == DRAW and not s.observed]
+            detail = f" (its latents are {known})" if place == LACKING else ""
+            matched(kind, place, f"site {site.name!r}", detail)
         _match_plates(site, sizes, imputed)
         if site.in_particles and not drawn:
             _refuse_dependence_on_particles(site)
             drawn = not site.observed
-        if guide is not None:
-            _refuse_other_rows_seen(site, guide)
-    drawn = False
-    for site in guide_sites.values():
-        kind, place = _of_guide(site, sites)
-        matched(kind, place, f"site {site.name!r}")
-        _match_plates(site, sizes, imputed)
-        if site.in_particles and not drawn:
-            _refuse_dependence_on_particles(site)
-            drawn = not site.observed
+        if kind == GUIDED:
+            _refuse_other_rows_seen(site, guide_sites[site.name])
+    refuse_uncovered_latents(uncovered)
 
 
 def match_logs(
@@ -401,12 +404,8 @@ def _refuse_dependence_on_particles(site: Site) -> None:
 
 
 def _refuse_other_rows_seen(site: Site, guide: Site) -> None:
-    whole, part = (True if s.mask is None else s.mask for s in (site, guide))
-    alike = whole is part
-    if not alike:
-        one, other = torch.as_tensor(whole), torch.as_tensor(part)
-        alike = bool(torch.equal(*torch.broadcast_tensors(one, other)))
-    if not alike:
+    seen, by_guide = (True if s.mask is None else s.mask for s in (site, guide))
+    if seen is not by_guide and not _same(torch.as_tensor(seen), torch.as_tensor(by_guide)):
         raise ValueError(
             f"site {site.name!r} is under another poutine.mask in the guide than in the model, so "
             "that log p and log q are of different entries; put the same one around both"
@@ -438,15 +437,12 @@ def refuse_other_shape(site: Site, value: Tensor) -> None:
         particles = [p.dim - len(event) for p in site.plates if p.name in PARTICLE_PLATES]
         fits = all(len(padded) < -d or padded[d] == 1 for d in particles)
     if not fits:
-        what = "is observed with" if observed else "is given by the guide"
+        what, mend = "is given by the guide", f"it is {DRAW} {ELSEWHERE}: {SAME_PLATES}"
+        if observed:
+            what, mend = "is observed", "observe one value for each entry of its plates"
         raise ValueError(
-            f"site {site.name!r} {what} shape {given}, and in the model it has shape "
-            f"{tuple(expected)}; "
-            + (
-                "observe one value for each row"
-                if observed
-                else "put it in the same plates in both"
-            )
+            f"site {site.name!r} {what} with shape {given}, and in the model it has shape "
+            f"{tuple(expected)}; {mend}"
         )
 
 
@@ -487,8 +483,9 @@ def common_scale(sites: Sequence[Site], drawn: Sequence[Site] = ()) -> float | T
     for site in drawn:
         if not (_same(site.scale, 1.0) or _same(site.scale, whole, exact=False)):
             raise ValueError(
-                f"the scale of site {site.name!r}, {_said(site.scale)}, is in no term of the bound: "
-                f"no guide draws it, and it cancels. Scale it as {sites[0].name!r} is, or not at all"
+                f"the scale of site {site.name!r}, {_said(site.scale)}, is in no term of the "
+                f"bound: no guide draws it, and it cancels. Scale it as {sites[0].name!r} is, or "
+                "not at all"
             )
     return scale
 
@@ -512,11 +509,16 @@ def _refuse_scale_within(site: Site) -> None:
 def _same(one: float | Tensor, other: float | Tensor, exact: bool = True) -> bool:
     if not isinstance(one, Tensor) and not isinstance(other, Tensor):
         return bool(one == other)
-    if one is other or not is_validation_enabled():
+    if one is other or not is_validation_enabled() or _is_wrapped(one) or _is_wrapped(other):
         return True
     a, b = torch.broadcast_tensors(torch.as_tensor(one), torch.as_tensor(other))
     a, b = a.detach(), b.detach().to(a)
     return bool(torch.equal(a, b) if exact else torch.allclose(a, b))
+
+
+def _is_wrapped(value: float | Tensor) -> bool:
+    """Whether `torch.func` runs on it, which lets nothing be decided by its numbers."""
+    return isinstance(value, Tensor) and may_carry_gradient(value.detach())
 
 
 def _said(scale: float | Tensor) -> str:
