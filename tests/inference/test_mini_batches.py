@@ -172,7 +172,7 @@ def test_rows_inside_one_log_need_all_rows():
 
     options = {"valid": None, "epochs": 1, "progress": False}
     with pytest.raises(
-        ValueError, match="'y' is in the plate 'data' of a subsample inside the log"
+        ValueError, match="'data' of site 'y' is a plate of a subsample, entered in mask_particles"
     ):
         fit(OneLog, (X, Y), batch_size=4, objective=NestedIWAE(2), **options)
     fit(OneLog, (X, Y), batch_size=4, objective=NestedIWAE(1, samples=2), **options)

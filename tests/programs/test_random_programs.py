@@ -20,7 +20,7 @@ REFUSED = (
     "no log in common",
     "must share one scale",
     "differs within its log",
-    "a latent shared by all rows",
+    "shared by several logs",
 )
 
 
@@ -127,7 +127,7 @@ def test_enumerate_is_exact():
 
 
 def scale_inside_the_log(patch):
-    patch.setattr(bound, "common_scale", lambda sites: 1.0)
+    patch.setattr(bound, "common_scale", lambda *sites: 1.0)
     patch.setattr(
         bound,
         "log_weight_of",

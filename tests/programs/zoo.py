@@ -200,7 +200,7 @@ def a_plate_around_everything(p):
         respond(p, p["w"][0] * z[..., 0] + TIMES, y=Y[:1])
 
 
-@program()
+@program(**SUM)
 def repeated_measures_with_a_log_each(p):
     data = rows()
     with data, mask_particles():
@@ -230,7 +230,7 @@ def a_loop_inside(p):
             respond(p, p["w"][0] * z[..., 0] + 0.3 * t, f"y_{t}")
 
 
-@program()
+@program(**SUM)
 def a_loop_outside(p):
     data = rows()
     with data, mask_particles():
@@ -279,14 +279,14 @@ def group_masks(logits, groups):
         return pyro.sample("mask", coin(logits[:groups].unsqueeze(-1)))
 
 
-@program()
+@program(**SUM)
 def as_many_groups_as_rows(p):
     z = group_masks(p["a"], 2)
     with rows(), mask_particles():
         respond(p, p["w"][0] * z[..., torch.tensor([1, 0]), 0])
 
 
-@program()
+@program(**SUM)
 def fewer_groups_than_rows(p):
     z = group_masks(p["a"], 1)
     with rows(), mask_particles():
@@ -298,7 +298,7 @@ def groups_with_a_guide(p):
     as_many_groups_as_rows(p)
 
 
-@program(entropy=0.3)
+@program(**SUM, entropy=0.3)
 def groups_and_rows_with_masks(p):
     group = group_masks(p["a"], 2)
     with rows(), mask_particles():
@@ -306,13 +306,22 @@ def groups_and_rows_with_masks(p):
         respond(p, p["w"][0] * z[..., 0] + p["w"][1] * group[..., torch.tensor([1, 1]), 0])
 
 
-@program()
+@program(**SUM)
 def rows_within_groups(p):
     with pyro.plate("groups", 2, dim=-4):
         with mask_particles():
             z = pyro.sample("mask", coin(p["a"].reshape(2, 1, 1, 1, 1)))
         with rows(), mask_particles():
             respond(p, p["w"][0] * z[..., 0])
+
+
+@program()
+def groups_by_index_in_one_log(p):
+    with mask_particles():
+        with pyro.plate("groups", 2, dim=-1):
+            z = pyro.sample("mask", coin(p["a"].unsqueeze(-1)))
+        with rows():
+            respond(p, p["w"] * z[..., torch.tensor([1, 1]), 0])
 
 
 @program()

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from lexppl.inference.estimators.leaving_one_out import imputation_score
 from lexppl.inference.objective.bound import BoundSpec, BoundTerms, joint_score, no_gradient
+from lexppl.inference.objective.grammar import ESTIMATOR
 from lexppl.inference.objective.program import ParticleProgram, ParticleTrace
-from lexppl.inference.objective.refusals import ESTIMATOR
 from lexppl.inference.objective.site import Site
 
 

@@ -21,13 +21,8 @@ from torch import Tensor
 from lexppl.distributions.gradients import may_carry_gradient
 from lexppl.effects import BY_DRAW, IMPUTATION_DIM, MASK_DIM
 from lexppl.inference.objective.closed_divergences import closed_divergences
+from lexppl.inference.objective.grammar import common_scale, match_logs, refuse_unread_options
 from lexppl.inference.objective.program import ParticleTrace, log_weight_of
-from lexppl.inference.objective.refusals import (
-    common_scale,
-    refuse_separate_logs,
-    refuse_shared_by_rows,
-    refuse_unread_options,
-)
 from lexppl.inference.objective.site import PlateKey, Site
 
 DIVERGENCE_ALONG = "divergence_along"
@@ -179,17 +174,13 @@ class BoundTerms:
         for site, sign in weighted:
             by_plates.setdefault(site.log_plates, []).append((site, sign))
         # Turns of one loop have a log each, as the entries of a plate have.
-        firsts = [group[0][0] for group in by_plates.values()]
-        if len({tuple(sorted(name for name, _ in plates)) for plates in by_plates}) > 1:
-            refuse_separate_logs(firsts)
-        refuse_shared_by_rows(self.run.drawn, firsts)
+        logs = [[site for site, _ in group] for group in by_plates.values()]
+        run = self.run
+        match_logs(logs, run.drawn, run.guide_sites, self.spec.imputations)
+        proposed = [site for site in run.drawn if site.name not in run.guide_sites]
         return [
-            self._log_weight(
-                log_weight_of(group),
-                common_scale([site for site, _ in group]),
-                *(site for site, _ in group),
-            )
-            for group in by_plates.values()
+            self._log_weight(log_weight_of(group), common_scale(sites, proposed), *sites)
+            for group, sites in zip(by_plates.values(), logs, strict=True)
         ]
 
     def _log_weight(self, value: Tensor, scale: float | Tensor, *sites: Site) -> LogWeight:

@@ -13,11 +13,7 @@ from torch import Tensor, nn
 from lexppl.distributions import uniform_masks
 from lexppl.effects import ParticleCounts
 from lexppl.evaluation_mode import evaluating
-from lexppl.inference.objective.refusals import (
-    refuse_larger_value,
-    refuse_separate_logs,
-    refuse_unreadable,
-)
+from lexppl.inference.objective.grammar import match, refuse_other_shape, refuse_separate_logs
 from lexppl.inference.objective.site import Site
 from lexppl.inference.plain_calls import as_called
 
@@ -49,12 +45,14 @@ class _Recorder(Messenger):
             if msg["value"] is None and name in self.subsamples:
                 msg["value"], msg["done"] = self.subsamples[name], True
             return
-        if msg["is_observed"] or msg["value"] is not None:
+        value = self._given.get(name)
+        observed = msg["is_observed"] or msg["value"] is not None
+        if is_validation_enabled() and (observed or value is not None):
+            refuse_other_shape(Site.of(msg), msg["value"] if observed else value)
+        if observed:
             return
-        if name in self._given:
-            if is_validation_enabled():
-                refuse_larger_value(name, msg["fn"], self._given[name])
-            msg["value"], msg["done"] = self._given[name], True
+        if value is not None:
+            msg["value"], msg["done"] = value, True
             return
         site = Site.of(msg)
         if self._random_masks and site.is_mask:
@@ -220,7 +218,8 @@ class ParticleProgram:
         recorder = _Recorder(values, drawn_rows, draw, random_masks)
         with counts, recorder:
             self._model(*self._args, **self._kwargs)
-        refuse_unreadable(recorder.sites, guided)
+        if is_validation_enabled():
+            match(recorder.sites, guided)
         return ParticleTrace(recorder.sites, guided, unweighted, self._args, recorder.subsamples)
 
     @contextmanager

@@ -14,7 +14,7 @@ from torch import nn
 from lexppl.inference.annealed import annealed
 from lexppl.inference.batches import Data
 from lexppl.inference.contexts import keep_parameters_local
-from lexppl.inference.objective.refusals import refuse_uncovered_latents
+from lexppl.inference.objective.grammar import refuse_uncovered_latents
 from lexppl.inference.posterior.automatic_guides import GuideKind, set_up
 from lexppl.inference.posterior.global_latents import latents_of, refuse_none
 from lexppl.inference.pyro_objectives import as_objective

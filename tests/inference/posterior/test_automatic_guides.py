@@ -215,17 +215,17 @@ def test_programs_that_it_does_not_cover_are_refused(model, words, instance):
         (NUTS(potential_fn=lambda z: 0.0), TypeError, "inference=NUTS"),
         (MCMC(samples=10), TypeError, "inference=MCMC"),
         (SGHMC, TypeError, "inference=SGHMC"),
-        (AutoNormal(OfSites()), ValueError, "guide samples 'effect', which the model does not"),
+        (AutoNormal(OfSites()), ValueError, "'effect' is a draw of the guide, which the model does not"),
         (
             AutoNormal(pyro.poutine.block(Line(), hide=["slope", "mask"])),
             (ValueError, RuntimeError),
             "sees none of the program's global latents",
         ),
-        (lambda x, y: None, ValueError, "'slope' is outside.*no guide covers it"),
+        (lambda x, y: None, ValueError, "'slope' is a latent that no guide draws, outside"),
         (
             lambda x, y: pyro.sample("slop", dist.Normal(torch.zeros(2), 1.0).to_event(1)),
             ValueError,
-            "guide samples 'slop', which the model does not",
+            "'slop' is a draw of the guide, which the model does not.*slope",
         ),
     ],
 )
