@@ -159,7 +159,9 @@ def _float_type(result: FitResult, x: Any) -> torch.dtype:
     row = torch.as_tensor(np.ascontiguousarray(x[:1]))
     with suppress(Exception), drawing(0), ParticleCounts(1, 1):
         trace = pyro.poutine.trace(result.model).get_trace(row.to(usual), None)
-        if all(trace.nodes[name]["value"].dtype != torch.float64 for name in trace.stochastic_nodes):
+        if all(
+            trace.nodes[name]["value"].dtype != torch.float64 for name in trace.stochastic_nodes
+        ):
             return usual
     return torch.float64
 
