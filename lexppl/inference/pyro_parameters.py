@@ -63,7 +63,7 @@ class PyroParams(nn.Module):
         >>> def guide():
         ...     return pyro.param("scale", torch.tensor(2.0), constraint=constraints.positive)
         >>> program, params = ProgramFunction(guide), PyroParams()
-        >>> params.hold(program)
+        >>> calls = params.hold(program)
         >>> with params.stating():
         ...     program()
         tensor(2., grad_fn=<ExpBackward0>)
@@ -78,7 +78,11 @@ class PyroParams(nn.Module):
 
     def hold(self, program: nn.Module) -> "_Calls":
         """Become a part of a program, and answer the statements of its calls; parts of it that hold
-        others keep them."""
+        others keep them.
+
+        Returns:
+            What answers them.
+        """
         held = [part for part in program.modules() if HELD in part._modules]
         apart = {id(below) for part in held for below in part.modules()}
         program.add_module(HELD, self)
