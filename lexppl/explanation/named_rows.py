@@ -148,8 +148,8 @@ def _different(names: Sequence[Any], count: int, argument: str) -> list[Any]:
 
 
 def _float_type(result: FitResult, x: Any) -> torch.dtype:
-    """The program's; of one without numbers of its own torch's, or that of an array if it runs in
-    that alone."""
+    """The program's; of one without numbers of its own torch's, or an array's float64 where its
+    sites have that, or it runs in nothing else."""
     modules = [m for m in (result.model, result.guides[0]) if isinstance(m, torch.nn.Module)]
     usual, given = floating_type(modules), getattr(x, "dtype", None)
     if isinstance(x, Tensor) or given != np.float64 or usual == torch.float64:
@@ -158,8 +158,11 @@ def _float_type(result: FitResult, x: Any) -> torch.dtype:
         return usual
     row = torch.as_tensor(np.ascontiguousarray(x[:1]))
     with suppress(Exception), drawing(0), ParticleCounts(1, 1):
-        pyro.poutine.trace(result.model).get_trace(row.to(usual), None)
-        return usual
+        trace = pyro.poutine.trace(result.model).get_trace(row.to(usual), None)
+        if all(
+            trace.nodes[name]["value"].dtype != torch.float64 for name in trace.stochastic_nodes
+        ):
+            return usual
     return torch.float64
 
 

@@ -63,7 +63,7 @@ class PyroParams(nn.Module):
         >>> def guide():
         ...     return pyro.param("scale", torch.tensor(2.0), constraint=constraints.positive)
         >>> program, params = ProgramFunction(guide), PyroParams()
-        >>> params.hold(program)
+        >>> calls = params.hold(program)
         >>> with params.stating():
         ...     program()
         tensor(2., grad_fn=<ExpBackward0>)
@@ -76,17 +76,23 @@ class PyroParams(nn.Module):
         self._pyro_stated: dict[str, tuple[Any, Any]] = {}
         self._pyro_open = False
 
-    def hold(self, program: nn.Module) -> None:
+    def hold(self, program: nn.Module) -> "_Calls":
         """Become a part of a program, and answer the statements of its calls; parts of it that hold
-        others keep them."""
+        others keep them.
+
+        Returns:
+            What answers them.
+        """
         held = [part for part in program.modules() if HELD in part._modules]
         apart = {id(below) for part in held for below in part.modules()}
         program.add_module(HELD, self)
-        calls = _Calls(self)
+        calls, hooks = _Calls(self), []
         for part in program.modules():
             if id(part) not in apart and not is_of(type(part), ("torch",)):
-                part.register_forward_pre_hook(calls.begin)
-                part.register_forward_hook(calls.end, always_call=True)
+                hooks.append(part.register_forward_pre_hook(calls.begin))
+                hooks.append(part.register_forward_hook(calls.end, always_call=True))
+        calls.hooks = hooks
+        return calls
 
     @contextmanager
     def stating(self) -> Iterator[None]:
@@ -155,7 +161,8 @@ class _Calls(Messenger):
 
     def __init__(self, params: PyroParams) -> None:
         super().__init__()
-        self._params, self._depth = params, 0
+        self._params, self._depth, self._seen = params, 0, False
+        self.hooks: list[Any] = []
 
     def _pyro_param(self, msg: Any) -> None:
         # Parameters of modules make statements too, which the modules have answered.
@@ -163,8 +170,17 @@ class _Calls(Messenger):
             name, *start = msg["args"]
             of_module = _MODULE_NAMESPACE_DIVIDER in name
             msg["done"] = True
+            self._seen |= not of_module
             constraint = msg["kwargs"]["constraint"]
             msg["value"] = start[0] if of_module else self._params.value(name, start, constraint)
+
+    def over(self, program: nn.Module) -> None:
+        """The search is over: a program that has stated nothing is left as it was."""
+        for hook in () if self._seen else self.hooks:
+            hook.remove()
+        if not self._seen:
+            del program._modules[HELD]
+        self.hooks = []
 
     def begin(self, *_: Any) -> None:
         """A program, or a part of one, is called."""
@@ -237,7 +253,8 @@ def with_parameters(
                 made[id(program)] = holding(program, params, rows, apart)
 
     def of(term: LossTerm) -> LossTerm:
-        learns = None if term.learns is None else [*term.learns, params]
+        own = term.learns is None or not params._parameters
+        learns = term.learns if own else [*(term.learns or ()), params]
         guide = made.get(id(term.guide))
         return replace(term, model=made[id(term.model)], guide=guide, learns=learns)
 
@@ -265,11 +282,11 @@ def holding(
         if isinstance(part, PyroModule):
             # What Pyro's store had for another inference.
             part._pyro_context.param_state = {"params": {}, "constraints": {}}
-    holders, batch = [params], rows()
+    holders, searches, batch = [params], dict[nn.Module, _Calls](), rows()
     if apart is not None and isinstance(copied := getattr(program, apart, None), nn.Module):
         holders.append(PyroParams())
-        holders[1].hold(copied)
-    params.hold(program)
+        searches[copied] = holders[1].hold(copied)
+    searches[program] = params.hold(program)
     try:
         _state(program, holders, batch)
     except MisstatedError:
@@ -288,7 +305,9 @@ def holding(
                 "batch, and other batches have other rows: compute it from x, by a network that "
                 "the program has as a part, or sample it in the plate over rows"
             ) from error
-    return program
+    for part, search in searches.items():
+        search.over(part)
+    return program if HELD in program._modules or len(kinds) > 1 else given
 
 
 def _state(program: nn.Module, holders: Sequence[PyroParams], batch: tuple[Tensor, ...]) -> None:

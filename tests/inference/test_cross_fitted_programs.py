@@ -13,7 +13,7 @@ from lexppl import explain, fit, load, save
 from lexppl.distributions import KSubset
 from lexppl.effects import FoldShift, mask_particles
 from lexppl.inference import CrossFitted, Enumerate, NestedIWAE
-from lexppl.inference.contexts import program_settings
+from lexppl.inference.contexts import keep_parameters_local, program_settings
 from lexppl.inference.training.cross_fitting import joined_distribution, mean_distribution
 from lexppl.models import MLP, GaussianImputer, imputation_particles
 
@@ -131,6 +131,7 @@ POSITIVE, VECTORS = X[:, 1].abs() + 0.1, X[:, 1:3]
 def test_the_bound_is_that_of_each_fold_under_its_predictor(law, y, shift):
     torch.manual_seed(0)
     model = Zero(law)
+    keep_parameters_local(model)
     one, other = model.predictor, Zero(law).predictor
     half = (N + 1) // 2
 
@@ -151,7 +152,8 @@ def test_the_bound_is_that_of_each_fold_under_its_predictor(law, y, shift):
 
 @pytest.mark.parametrize("make", [normal, gamma, two_events, correlated, transformed, ordered])
 def test_the_mean_of_densities(make):
-    each = [make(torch.randn(3, N, 2, generator=torch.Generator().manual_seed(s))) for s in (0, 1)]
+    drawn = [torch.randn(3, N, 2, generator=torch.Generator().manual_seed(s)) for s in (0, 1)]
+    each = [make(0.3 * one - torch.tensor([0.0, 1.0])) for one in drawn]
     mean = mean_distribution(each)
     assert mean.batch_shape == (3, N) and mean.event_shape == each[0].event_shape
     values = each[0].sample()

@@ -13,12 +13,13 @@ from pyro.poutine import block, scale
 from lexppl import explain, fit
 from lexppl.effects import mask_particles
 from lexppl.inference import Enumerate, NestedIWAE
+from lexppl.inference.contexts import keep_parameters_local
 from lexppl.models import MLP
 
 N, G = 30, 3
 X = torch.randn(N, G, generator=torch.Generator().manual_seed(0))
 Y = (X[:, 0] > 0).float()
-QUICK = {"epochs": 1, "progress": False, "objective": NestedIWAE(1)}
+QUICK = {"epochs": 1, "progress": False, "objective": NestedIWAE(1, samples=2)}
 EXACT = NestedIWAE(math.inf, estimator=Enumerate())
 
 
@@ -127,8 +128,9 @@ def test_what_is_beneath_a_handler_learns():
 
 def test_a_scale_of_the_response_tempers_what_is_learned_and_not_what_is_explained():
     plain, tempered = Program(), Tempered()
-    with pyro.settings.context(module_local_params=True):
-        loss, of_tempered = (EXACT.loss(model, None, X, Y) for model in (plain, tempered))
+    for model in (plain, tempered):
+        keep_parameters_local(model)
+    loss, of_tempered = (EXACT.loss(model, None, X, Y) for model in (plain, tempered))
     assert of_tempered == pytest.approx(0.3 * loss, rel=1e-5)
     # All masks listed: p(z | x, y) ∝ p(z | x) p(y | x, z), the power 1.
     masks = torch.cartesian_prod(*[torch.tensor([0.0, 1.0])] * G)

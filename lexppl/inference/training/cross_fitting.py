@@ -127,7 +127,7 @@ def _joined(outputs: Sequence[tuple[Any, int]], rows: int) -> Any:
 
 
 def _refuse_other(output: Any) -> None:
-    if not isinstance(output, TorchDistribution):
+    if not isinstance(output, torch.distributions.Distribution):
         raise TypeError(
             "cross-fitting takes a predictor that gives a distribution of y, a tensor of floats or "
             f"a tuple of these; it gives {type(output).__name__}"

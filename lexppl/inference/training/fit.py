@@ -192,9 +192,9 @@ def fit(
             (among which the held-out bound then chooses), or either by part, as in
             `{"selector": (1e-3, 1e-2)}` for `model.selector` and all below it; what is not named
             has 1e-3. By part or by replicate it is Adam's alone. Never of a guide's parameters, of
-            constrained ones or of those with a prior, whoever made the optimizer: the bound itself
-            holds them, and a decay would make a posterior narrower. A warning says so where a decay
-            was asked for.
+            constrained ones, of those of `pyro.param` or with a prior, whoever made the optimizer:
+            the bound itself holds them, and a decay would make a posterior narrower. A warning says
+            so where a decay was asked for.
         optimizer: from parameters to a torch optimizer, in place of Adam. With replicates it must
             act on each entry by itself, as Adam and SGD do.
         scheduler: from the optimizer to a learning-rate schedule, stepped once an epoch.
