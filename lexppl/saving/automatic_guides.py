@@ -5,13 +5,11 @@ from itertools import zip_longest
 from types import MappingProxyType
 from typing import Any
 
-import pyro
 import torch
 from pyro.infer.autoguide import (
     AutoDelta,
     AutoDiagonalNormal,
     AutoGuide,
-    AutoGuideList,
     AutoLowRankMultivariateNormal,
     AutoMultivariateNormal,
     AutoNormal,
@@ -21,23 +19,22 @@ from torch import Tensor
 from lexppl.evaluation_mode import evaluating
 from lexppl.inference.contexts import keep_parameters_local, program_settings, seeded
 from lexppl.inference.posterior.automatic_guides import set_up
-from lexppl.inference.training.preparation import floating_type
-from lexppl.saving.fields import AUTOMATIC, ROWS, SITES, guide_rows, guide_settings
 
-PARTS = MappingProxyType(
+AUTOMATIC, SITES = "automatic", "sites"
+ROW = "guide_row."
+"""What names of columns begin with, on zeros of which a guide is run."""
+KINDS = MappingProxyType(
     {
         kind.__name__: kind
         for kind in (
-            AutoDelta,
-            AutoDiagonalNormal,
-            AutoLowRankMultivariateNormal,
-            AutoMultivariateNormal,
-            AutoNormal,
+            *(AutoDelta, AutoDiagonalNormal, AutoNormal),
+            *(AutoLowRankMultivariateNormal, AutoMultivariateNormal),
         )
     }
 )
-KINDS = MappingProxyType({**PARTS, AutoGuideList.__name__: AutoGuideList})
 """Classes that a file may name."""
+SETTINGS = MappingProxyType({"init_scale": "_init_scale", "rank": "rank"})
+"""Arguments of theirs, and what they are called afterwards."""
 
 
 def described_guide(guide: AutoGuide) -> dict[str, Any]:
@@ -49,37 +46,28 @@ def described_guide(guide: AutoGuide) -> dict[str, Any]:
         guide: which has been run.
 
     Example:
-        >>> import pyro.distributions as dist
+        >>> import pyro, pyro.distributions as dist
         >>> guide = AutoNormal(lambda x: pyro.sample("slope", dist.Normal(0.0, 1.0)))
         >>> _ = guide(torch.zeros(2, 3))
         >>> described_guide(guide)["sites"][0]["support"], described_guide(guide)["settings"]
         ('Real()', {'init_scale': 0.1})
     """
-    name, parts = type(guide).__name__, list(guide) if type(guide) is AutoGuideList else []
-    seen: dict[str, Any] = {}
-    if guide.prototype_trace is not None:
-        columns = guide.prototype_trace.nodes["_INPUT"]["args"]
-        types = [str(column.dtype).removeprefix("torch.") for column in columns]
-        shapes = [list(column.shape[1:]) for column in columns]
-        rows = [{"shape": s, "type": t} for s, t in zip(shapes, types, strict=True)]
-        seen = {ROWS: rows, SITES: _sites(guide)}
-    kinds = {type(part) for part in parts} or {type(guide)}
-    if kinds - set(PARTS.values()) or any(each.create_plates for each in (guide, *parts)):
-        return {"class": name, "why": f"no file rebuilds {name} as it is", **seen}
-    settings = {"parts": [described_guide(part) for part in parts]} if parts else {}
-    settings |= {
-        name: vars(guide)[held]
-        for name, held in (("init_scale", "_init_scale"), ("rank", "rank"))
-        if held in vars(guide)
-    }
-    return {AUTOMATIC: name, "settings": settings, **seen}
+    name, sites = type(guide).__name__, {SITES: _sites(guide)}
+    if type(guide) not in KINDS.values() or guide.create_plates is not None:
+        return {"class": name, "why": f"no file rebuilds {name} as it is", **sites}
+    held = vars(guide)
+    settings = {name: held[called] for name, called in SETTINGS.items() if called in held}
+    return {AUTOMATIC: name, "settings": settings, **sites}
+
+
+def rows_seen(guide: AutoGuide) -> dict[str, Tensor]:
+    """A row of zeros of each column that an automatic guide was run on, by name."""
+    columns = () if guide.prototype_trace is None else guide.prototype_trace.nodes["_INPUT"]["args"]
+    return {f"{ROW}{i}": column.new_zeros(1, *column.shape[1:]) for i, column in enumerate(columns)}
 
 
 def rebuilt_guide(
-    described: Mapping[str, Any],
-    program: Any,
-    weights: Mapping[str, Tensor],
-    kinds: Mapping[str, type[AutoGuide]] = KINDS,
+    described: Mapping[str, Any], program: Any, weights: Mapping[str, Tensor]
 ) -> AutoGuide:
     """An automatic guide, yet to be run, from what :func:`described_guide` returned.
 
@@ -87,47 +75,44 @@ def rebuilt_guide(
         described: of the file.
         program: the loaded one.
         weights: of the guide.
-        kinds: classes by name.
 
     Raises:
-        ValueError: another class, settings that it or its weights have not.
+        ValueError: another class, a rank that its weights have not.
     """
-    name, settings, _ = guide_settings(described, kinds)
+    name, settings = described[AUTOMATIC], described["settings"]
+    if name not in list(KINDS):
+        raise ValueError(f"its guide is a {name!r}, and must be one of {list(KINDS)}")
     rank = settings.get("rank")
     if rank is not None and not any(rank in tensor.shape for tensor in weights.values()):
         raise ValueError(f"its guide is of rank {rank}, which its weights are not")
-    parts = settings.pop("parts", ())
-    guide = kinds[name](program, **settings)
-    for part in parts:
-        seen = pyro.poutine.block(program, expose=guide_settings(part, PARTS)[2])
-        guide.append(rebuilt_guide(part, seen, weights, PARTS))
-    return guide
+    return KINDS[name](program, **{name: settings[name] for name in SETTINGS if name in settings})
 
 
-def settle_guide(guide: AutoGuide, described: Any, program: Any, shape: tuple[int, ...]) -> None:
-    """Run an automatic guide that has not been, as `fit` does, on rows of zeros, and hold its
-    sites against the file's.
+def settle_guide(
+    guide: AutoGuide, described: Any, program: Any, rows: Mapping[str, Tensor]
+) -> None:
+    """Run an automatic guide that has not been, as `fit` does, and hold its sites against a file's.
 
     Args:
         guide: rebuilt, or the user's.
-        described: of the file; files of before have no sites.
+        described: of the file.
         program: the loaded one.
-        shape: of a row of x.
+        rows: of :func:`rows_seen`.
 
     Raises:
         ValueError: other sites, or another order, shape or support of them.
     """
     told = described.get(SITES) if isinstance(described, dict) else None
-    rows = [(shape, floating_type([program]))] if told is None else guide_rows(described)
-    if told is None and guide.prototype_trace is not None:
-        fresh = AutoDelta(program)
-        settle_guide(fresh, None, program, shape)
-        told = _sites(fresh)
     if guide.prototype_trace is None:
         keep_parameters_local(program)
         with seeded(0), program_settings(validate=False), evaluating(program):
-            set_up(guide, [program], tuple(torch.zeros(2, *s, dtype=d) for s, d in rows))
-    found = [] if guide.prototype_trace is None else _sites(guide)
+            set_up(guide, [program], tuple(torch.cat([rows[n], rows[n]]) for n in sorted(rows)))
+    elif told is None:
+        raise ValueError(
+            "it is of a version before, and does not say the order of its guide's sites: give a "
+            "guide that has not been run, such as guide=AutoNormal"
+        )
+    found = _sites(guide)
     for place, (old, new) in enumerate(zip_longest(found if told is None else told, found)):
         if old != new:
             raise ValueError(
@@ -138,6 +123,8 @@ def settle_guide(guide: AutoGuide, described: Any, program: Any, shape: tuple[in
 
 
 def _sites(guide: AutoGuide) -> list[dict[str, Any]]:
+    if guide.prototype_trace is None:
+        return []
     return [
         {
             "name": name,

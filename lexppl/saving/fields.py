@@ -1,13 +1,11 @@
 """The fields of a description besides the parts: each of its type, or refused by its name."""
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from lexppl.inference import History, NestedIWAE
@@ -16,17 +14,6 @@ from lexppl.inference.training.rows.row_weights import DIRICHLET, GIVEN
 from lexppl.saving.layout import BOOTSTRAP, SAMPLER
 
 WEIGHTINGS = (DIRICHLET, GIVEN)
-AUTOMATIC, ROWS, SITES = "automatic", "rows", "sites"
-"""Of an automatic guide: its class, the columns that it was run on, what it covers."""
-TYPES = MappingProxyType(
-    {
-        str(dtype).removeprefix("torch."): dtype
-        for dtype in (
-            *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
-            *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
-        )
-    }
-)
 
 
 @dataclass(frozen=True)
@@ -151,44 +138,6 @@ def sampler_fields(described: Mapping[str, Any]) -> dict[str, Any] | None:
         "r_hat": _read(told, "r_hat", number, "a number or null", optional=True),
         "ess": _read(told, "ess", number, "a number or null", optional=True),
     }
-
-
-def guide_settings(
-    described: Mapping[str, Any], kinds: Collection[str]
-) -> tuple[str, dict[str, Any], list[str]]:
-    """The class of an automatic guide, what it is built with, and the names of its sites.
-
-    Args:
-        described: of the guide, or of a part of one.
-        kinds: names of classes that there are.
-
-    Raises:
-        ValueError: another form.
-    """
-    name = _read(described, AUTOMATIC, lambda value: value in list(kinds), f"one of {list(kinds)}")
-    told = _read(described, "settings", _is_mapping, "settings by name")
-    is_sites = _list_of(lambda site: _is_mapping(site) and _is_text(site.get("name")))
-    sites = _read(described, SITES, is_sites, "a list of sites")
-    found = {
-        "init_scale": _read(told, "init_scale", _is_number, "a number", optional=True),
-        "rank": _read(told, "rank", _is_count, "a count", optional=True),
-        "parts": _read(told, "parts", _list_of(_is_mapping), "a list of guides", optional=True),
-    }
-    given = {setting: value for setting, value in found.items() if value is not None}
-    return name, given, [site["name"] for site in sites]
-
-
-def guide_rows(described: Mapping[str, Any]) -> list[tuple[tuple[int, ...], torch.dtype]]:
-    """The shape of a row and the type of each column that an automatic guide was run on.
-
-    Args:
-        described: of the guide.
-
-    Raises:
-        ValueError: another form.
-    """
-    rows = _read(described, ROWS, _list_of(_is_column), "a list of shapes with types")
-    return [(tuple(column["shape"]), TYPES[column["type"]]) for column in rows]
 
 
 def _objective(described: Mapping[str, Any]) -> NestedIWAE | None:
@@ -317,11 +266,6 @@ def _are_labels(value: Any) -> bool:
 
 def _is_number_or_none(value: Any) -> bool:
     return value is None or _is_number(value)
-
-
-def _is_column(value: Any) -> bool:
-    fits = _is_mapping(value) and _list_of(_is_count)(value.get("shape"))
-    return fits and value.get("type") in list(TYPES)
 
 
 def _is_pair(value: Any) -> bool:

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from lexppl.inference import CrossFitted, FitResult, SampledGuide, SamplerRecord
 from lexppl.inference.pyro_parameters import ProgramFunction, hold_saved, is_program
-from lexppl.saving.automatic_guides import rebuilt_guide, settle_guide
+from lexppl.saving.automatic_guides import AUTOMATIC, ROW, rebuilt_guide, settle_guide
 from lexppl.saving.build_limits import BuildLimits, refuse_sizes
 from lexppl.saving.description import known_parts, rebuild
-from lexppl.saving.fields import AUTOMATIC, Number, numbers_of, result_fields, sampler_fields
+from lexppl.saving.fields import Number, numbers_of, result_fields, sampler_fields
 from lexppl.saving.layout import (
     BOOTSTRAP,
     BOOTSTRAP_CHECKSUM,
@@ -61,8 +61,8 @@ def load(
         folder: where it was saved.
         model: for a program of your own, a function that builds it (or one such module).
         guide: the same for its guide, or one of Pyro's classes, as `fit` takes it. Not needed for
-            AutoNormal, AutoDiagonalNormal, AutoMultivariateNormal, AutoLowRankMultivariateNormal,
-            AutoDelta and an AutoGuideList of them, which are rebuilt on the model that is loaded.
+            AutoNormal, AutoDiagonalNormal, AutoMultivariateNormal, AutoLowRankMultivariateNormal
+            and AutoDelta, which are rebuilt on the model that is loaded.
         parts: classes of your own that the description names.
 
     Raises:
@@ -90,6 +90,8 @@ def load(
         count = len(fields["best_epoch"])
         allowed = {**known_parts(), **{part.__name__: part for part in parts}}
         limits = BuildLimits(weights)
+        # Files of before have no columns.
+        weights.setdefault(f"{ROW}0", torch.zeros(()).expand(1, *fields["event_shape"]))
         builders = [
             _Builder(
                 kind,
@@ -105,8 +107,7 @@ def load(
         ]
     if sampler is None:
         models = [builders[0].module(r) for r in range(count)]
-        shape = fields["event_shape"]
-        guides = [builders[1].module(r, on=(models[r], shape)) for r in range(count)]
+        guides = [builders[1].module(r, models[r]) for r in range(count)]
         record = None
     else:
         models = [builders[0].module(0)] * count
@@ -158,19 +159,16 @@ class _Builder:
     allowed: Mapping[str, type[nn.Module]]
     limits: BuildLimits
 
-    def module(
-        self, replicate: int, on: tuple[nn.Module | None, tuple[int, ...]] = (None, ())
-    ) -> nn.Module | None:
+    def module(self, replicate: int, program: nn.Module | None = None) -> nn.Module | None:
         """The module of a replicate with its weights, or None where there is none.
 
         Args:
             replicate: its number.
-            on: of a guide, its program and the shape of a row.
+            program: of a guide.
         """
         own = own_tensors(f"{self.kind}.{replicate}.", self.weights)
         if self.described is None and not own:
             return None
-        program, shape = on
         is_guide = program is not None
         given: Any = self.given
         kind = given.func if isinstance(given, partial) else given
@@ -196,7 +194,7 @@ class _Builder:
                 module = self._built()
         if is_guide and isinstance(module, AutoGuide):
             with refused_by_name(self.folder / DESCRIPTION):
-                settle_guide(module, self.described, program, shape)
+                settle_guide(module, self.described, program, own_tensors(ROW, self.weights))
         try:
             _put(module, own)
         except (RuntimeError, ValueError, TypeError, AttributeError) as error:

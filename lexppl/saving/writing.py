@@ -17,7 +17,7 @@ from torch import nn
 from lexppl.atomic_output import output_file, write_through
 from lexppl.inference import FitResult, NestedIWAE, SamplerRecord
 from lexppl.inference.replicates.replicate_hyperparameters import replicate_hyperparameters
-from lexppl.saving.automatic_guides import described_guide
+from lexppl.saving.automatic_guides import described_guide, rows_seen
 from lexppl.saving.description import describe
 from lexppl.saving.layout import (
     BOOTSTRAP,
@@ -80,6 +80,8 @@ def _weights(result: FitResult) -> dict[str, torch.Tensor]:
             if isinstance(module, nn.Module) and not again:
                 for name, tensor in module.state_dict().items():
                     weights[f"{kind}.{r}.{name}"] = tensor.detach().clone().contiguous().cpu()
+    if isinstance(result.guides[0], AutoGuide):
+        weights |= {name: row.cpu() for name, row in rows_seen(result.guides[0]).items()}
     if result.sampler is not None:
         for name, values in result.sampler.sample_stats.items():
             weights[f"{SAMPLER}.{name}"] = torch.from_numpy(np.array(values))
