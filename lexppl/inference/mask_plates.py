@@ -52,12 +52,6 @@ def entry_log_prob(site: Site) -> Tensor:
     return value.reshape((1,) * (3 - value.dim()) + tuple(value.shape))
 
 
-def entry_log_weight(run: ParticleTrace) -> Tensor:
-    """log w of each row's particles, `(…, K, M, B)`, where masks and responses are of rows."""
-    terms = [sign * entry_log_prob(site) for site, sign in run.weighted]
-    return sum(terms[1:], terms[0])
-
-
 @dataclass(frozen=True)
 class MaskTree:
     """The plates of a program's masks and of what it observes, from all rows to a row.
@@ -106,6 +100,13 @@ class MaskTree:
             above.append(_groups_of_rows(run, again, of_groups, plates[2], sizes[str(plates[1])]))
         return cls(plates, tuple(above), levels)
 
+    def above_of(self, level: int, run: ParticleTrace) -> Tensor:
+        """For each entry of a plate in a run the entry of the plate above, `(E,)`."""
+        if level and not self.is_of_rows:
+            return self.above[level - 1]
+        rows = run.arguments[0]
+        return torch.zeros(len(rows) if level else 1, dtype=torch.long, device=rows.device)
+
     def of_one_weight(self) -> "MaskTree":
         """The tree of all plates together."""
         return MaskTree((None,), (), dict.fromkeys(self.levels, 0))
@@ -135,7 +136,7 @@ class MaskTree:
         terms: list[Any] = [0.0] * (last + 1)
         for site, sign in [*run.weighted, *((run.sites[name], 1.0) for name in priors)]:
             value = sign * entry_log_prob(site)
-            if value.dim() > 3:
+            if value.dim() > 3 and not self.is_of_rows:
                 raise ValueError(
                     "masks that rows share are explained given responses: y must hold labels, and "
                     f"no probabilities of them, and site {site.name!r} no plates of its own"
@@ -146,10 +147,11 @@ class MaskTree:
         found: list[Tensor] = []
         below: Tensor | float = 0.0
         for level in range(last, -1, -1):
-            entries = len(self.above[level - 1]) if level else 1
-            own = torch.as_tensor(terms[level], device=run.arguments[0].device)
-            own = own.expand(imputations, math.prod(counts), entries)
-            own = own.reshape(imputations, *counts, entries)
+            above = self.above_of(level, run)
+            own = torch.as_tensor(terms[level], device=above.device)
+            own = own.expand(*own.shape[:-3], imputations, math.prod(counts), len(above))
+            own = _over_labels(own, run.arguments[1]) if own.dim() > 3 else own
+            own = own.reshape(imputations, *counts, len(above))
             if level == last:
                 own = own.movedim(0, -2).flatten(-3, -2) - math.log(imputations)
             else:
@@ -157,9 +159,19 @@ class MaskTree:
             found.insert(0, own + below)
             if level:
                 up = torch.logsumexp(found[0], -2)
-                above = len(self.above[level - 2]) if level > 1 else 1
-                below = up.new_zeros(*up.shape[:-1], above).index_add(-1, self.above[level - 1], up)
+                entries = len(self.above_of(level - 1, run))
+                below = up.new_zeros(*up.shape[:-1], entries).index_add(-1, above, up)
         return found
+
+
+def _over_labels(log_weight: Tensor, probabilities: Tensor) -> Tensor:
+    """Of weights given each label, `(C, K, M, B)`, those whose normalised values are the average
+    Σ_c p(c) of the labels' and whose sum is the geometric one."""
+    evidence = torch.logsumexp(log_weight, (-3, -2), keepdim=True)
+    even = 1.0 / math.prod(log_weight.shape[-3:-1])
+    share = torch.where(evidence.isneginf(), even, (log_weight - evidence).exp())
+    weight = probabilities.T[:, None, None]
+    return (weight * share).sum(0).log() + torch.where(weight > 0, weight * evidence, 0.0).sum(0)
 
 
 def _groups_of_rows(
@@ -176,7 +188,9 @@ def _groups_of_rows(
     second[1] = True
     second[2:] = (number >> torch.arange(digits)[:, None]) % 2 == 1
 
-    def draw(site: Site) -> Tensor:
+    def draw(site: Site) -> Tensor | None:
+        if not site.in_particles:
+            return None
         event = len(site.distribution.event_shape)
         if site.name not in masks:
             # The same in all particles of this run.
