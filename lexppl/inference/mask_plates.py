@@ -155,7 +155,8 @@ class MaskTree:
             if level == last:
                 own = own.movedim(0, -2).flatten(-3, -2) - math.log(imputations)
             else:
-                own = own[(0, *[slice(None)] * (level + 1), *[0] * (last - level))]
+                every: tuple[Any, ...] = (slice(None),) * (level + 1)
+                own = own[(0, *every, *[0] * (last - level))]
             found.insert(0, own + below)
             if level:
                 up = torch.logsumexp(found[0], -2)
