@@ -317,7 +317,9 @@ def _observed(
     )
     run = program.run()
     observed = [site for site, _ in run.weighted if site.observed]
-    if not any(s.name.split("_")[0] == RESPONSE or isinstance(s.distribution, Unit) for s in observed):
+    if not any(
+        s.name.split("_")[0] == RESPONSE or isinstance(s.distribution, Unit) for s in observed
+    ):
         raise ValueError(
             "y is given, and the program has no site 'y' inside mask_particles() to observe it, no "
             f"sites 'y_…', nor a pyro.factor; it observes {[site.name for site in observed]}"
