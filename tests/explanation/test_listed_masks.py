@@ -169,7 +169,7 @@ WIDE = torch.zeros(2, 13)
 @pytest.mark.parametrize(
     ("program", "x", "y", "told"),
     [
-        (Subsets(bernoulli), WIDE, WIDE[:, 0], r"at most 4096 masks.*has 8192.*proposals=4"),
+        (Subsets(bernoulli), WIDE, WIDE[:, 0], r"8192.1 values of 'mask'.*at most 4,096.*proposals=4"),
         (gaussian(), *rows(4), r"\['x_imputed'\] are random.*K imputations.*proposals=4"),
         (
             Subsets(lambda x: dist.Dirichlet(x.exp())),
