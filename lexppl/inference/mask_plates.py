@@ -19,7 +19,12 @@ from torch import Tensor
 
 from lexppl.distributions import uniform_masks
 from lexppl.effects import MASK_DIM
-from lexppl.inference.objective.listed_latents import is_point, joint_values, support_of
+from lexppl.inference.objective.listed_latents import (
+    draw_log_prob,
+    is_point,
+    joint_values,
+    support_of,
+)
 from lexppl.inference.objective.program import Draw, ParticleTrace
 from lexppl.inference.objective.site import Site
 
@@ -43,12 +48,17 @@ def is_random(site: Site) -> bool:
     return not (site.observed or site.is_deterministic or is_point(site.distribution))
 
 
-def entry_log_prob(site: Site) -> Tensor:
+def entry_log_prob(site: Site, listed: bool = False) -> Tensor:
     """log p of each entry of the plate at dim −1, `(…, K or 1, M or 1, E or 1)`, in whatever order
-    it and the mask plate were entered."""
-    value = scale_and_mask(site.distribution.log_prob(site.value), 1.0, site.mask)
+    it and the mask plate were entered; of a listed latent also where it is masked."""
+    if listed:
+        value = draw_log_prob(site)
+    else:
+        value = scale_and_mask(site.distribution.log_prob(site.value), 1.0, site.mask)
     dims = [p.dim for p in site.inner if p.vectorized and p.dim != -1 and value.dim() >= -p.dim]
     value = value.sum(dims, keepdim=True) if dims else value
+    while value.dim() > 3 and len(value) == 1:
+        value = value[0]
     return value.reshape((1,) * (3 - value.dim()) + tuple(value.shape))
 
 
@@ -135,7 +145,7 @@ class MaskTree:
         last = len(self.plates) - 1
         terms: list[Any] = [0.0] * (last + 1)
         for site, sign in [*run.weighted, *((run.sites[name], 1.0) for name in priors)]:
-            value = sign * entry_log_prob(site)
+            value = sign * entry_log_prob(site, site.name in priors)
             if value.dim() > 3 and not self.is_of_rows:
                 raise ValueError(
                     "masks that rows share are explained given responses: y must hold labels, and "
@@ -252,10 +262,14 @@ class MaskList:
         # Without a tree every entry has a mask beside those of the others.
         apart = {-1} if tree.above else ()
         values = joint_values(sites, most, apart=apart, instead="draw them")
-        self.values = {name: value.squeeze(1) for name, value in values.items()}
+        self.values = {
+            site.name: values[site.name].transpose(0, -2 - len(site.distribution.event_shape))[0]
+            for site in sites
+        }
         by_level = [1] * len(tree.plates)
         for site in sites:
-            entries = 1 if tree.above else math.prod(site.distribution.batch_shape)
+            shape = site.distribution.batch_shape
+            entries = math.prod(shape[:-1] if tree.above else shape)
             by_level[tree.levels[site.name]] *= len(support_of(site, most)) ** entries
         self.counts = tuple(by_level)
         self.names = list(values)
@@ -272,6 +286,6 @@ class MaskList:
 
     def log_prior(self, run: ParticleTrace) -> Tensor:
         """log p(z) of the masks of a run of all of them, `(M, E)`, where all are of one plate."""
-        priors = [entry_log_prob(run.sites[name])[0] for name in self.names]
+        priors = [entry_log_prob(run.sites[name], True)[0] for name in self.names]
         total: Tensor = torch.stack(torch.broadcast_tensors(*priors)).sum(0)
         return total
