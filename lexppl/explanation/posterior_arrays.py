@@ -23,6 +23,7 @@ from lexppl.explanation.layout.mask_groups import (
     GIVEN_X,
     GIVEN_XY,
     NEW_Y,
+    OF_ROWS,
     PRIOR,
     PRIOR_Y,
     RESPONSES,
@@ -112,6 +113,9 @@ class PosteriorArrays:
         self._layout = ArvizLayout(self._coordinates)
         self._evidence: LogLikelihood | None = None
         self._drawn_means = DrawnMeans(self._layout, self._shared, by_row=not part)
+        self._add_constants(features, names)
+        for shared in sites.shared:
+            self._add_shared(shared, first.entries)
         for source in self.sources:
             if source == PRIOR and not given_y:
                 continue
@@ -125,9 +129,6 @@ class PosteriorArrays:
             self._add_weights(joint, weighted)
         if result.sampler is not None:
             self._add_sampler(result.sampler.sample_stats)
-        self._add_constants(features, names)
-        for shared in sites.shared:
-            self._add_shared(shared, first.entries)
         if rows.x.dim() == 4:
             self._add_images(getattr(result.model, "grouping", None), first.entries)
 
@@ -221,7 +222,7 @@ class PosteriorArrays:
         if source == PRIOR:
             return None, PRIOR, PRIOR_Y
         if source == GIVEN_XY:
-            return NEW_Y if self._shared else GIVEN_XY, GIVEN_XY, NEW_Y
+            return OF_ROWS if self._shared else GIVEN_XY, GIVEN_XY, NEW_Y
         return GIVEN_X, GIVEN_X, GIVEN_X
 
     def _named(self, site: MaskSite, variable: str, group: str) -> str:
