@@ -1,20 +1,15 @@
 """The ArviZ functions that a statistician types, on four kinds of fit."""
 
 import functools
-import math
 
 import arviz as az
-import matplotlib.pyplot as plt
-import numpy as np
 import pyro
 import pyro.distributions as dist
-import pytest
 import torch
 import xarray as xr
 from pyro.infer import NUTS
 from torch import nn
 
-from lexppl.arviz_compatibility import group_names, group_of
 from lexppl.explanation import explain
 from lexppl.inference import MCMC, fit
 from lexppl.models import imputation_particles, mask_particles, observe
