@@ -15,8 +15,8 @@ from lexppl.inference import MCMC, fit
 from lexppl.models import imputation_particles, mask_particles, observe
 from tests.test_explanation import fitted
 
-NEW = az.InferenceData is xr.DataTree if hasattr(az, "InferenceData") else True
-ROWS, NAMES = 12, ["age", "dose"]
+NEW = az.InferenceData is xr.DataTree
+ROWS, NAMES = 4, ["age", "dose"]
 DIMS = {"dims": {"slope": ["feature"]}, "coords": {"feature": NAMES}}
 
 
@@ -54,14 +54,78 @@ def data():
 def posterior_of_kind(kind):
     x, y = data()
     if kind == "guide":
-        return explain(Line(), x, y, guide=guide, draws=60, **DIMS)
+        return explain(Line(), x, y, guide=guide, draws=30, **DIMS)
     if kind == "nuts":
-        inference = MCMC(NUTS, samples=60, warmup=20, chains=2)
+        inference = MCMC(NUTS, samples=30, warmup=20, chains=2)
         result = fit(Line(), (x, y), inference=inference, progress=False)
         return explain(result, x, y, **DIMS)
     lines = [Line([1.0, -0.5]), Line([0.7, -0.2])]
     fits = lines[:1] if kind == "masks" else lines
-    return explain(fitted(*fits, labels=None, event_shape=(2,)), x, y, draws=60, entry_names=NAMES)
+    return explain(fitted(*fits, labels=None, event_shape=(2,)), x, y, draws=30, entry_names=NAMES)
 
 
 KINDS = ("masks", "guide", "nuts", "replicates")
+
+OLD_NAMES = {
+    "plot_ppc": lambda p: az.plot_ppc(p),
+    "plot_ppc of the prior": lambda p: az.plot_ppc(p, group="prior"),
+    "plot_dist_comparison": lambda p: az.plot_dist_comparison(p),
+    "plot_loo_pit": lambda p: az.plot_loo_pit(p, y="y"),
+}
+NEW_NAMES = {
+    "plot_ppc": lambda p: az.plot_ppc_dist(p),
+    "plot_ppc of the prior": lambda p: az.plot_ppc_dist(p, group="prior_predictive"),
+    "plot_dist_comparison": lambda p: az.plot_prior_posterior(p),
+    "plot_loo_pit": lambda p: az.plot_loo_pit(p),
+}
+FUNCTIONS = {
+    "summary": lambda p: az.summary(p),
+    "plot_trace": lambda p: az.plot_trace(p),
+    "plot_forest": lambda p: az.plot_forest(p),
+    "plot_pair": lambda p: az.plot_pair(p, var_names=["importance"]),
+    "plot_energy": lambda p: az.plot_energy(p),
+    "bfmi": lambda p: az.bfmi(p),
+    "plot_khat": lambda p: az.plot_khat(az.loo(p, pointwise=True)),
+    "loo": lambda p: az.loo(p),
+    "compare": lambda p: az.compare({"one": p, "other": p}),
+    "extract": lambda p: az.extract(p),
+    **(NEW_NAMES if NEW else OLD_NAMES),
+}
+OF_HAMILTONIANS = ("plot_energy", "bfmi")
+"""Their energy is of a Hamiltonian's trajectory; guides and replicates have none."""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.filterwarnings("ignore")
+def test_the_functions_of_arviz_run(name, kind):
+    posterior = posterior_of_kind(kind)
+    if name in OF_HAMILTONIANS and kind != "nuts":
+        with pytest.raises(
+            (AttributeError, KeyError, TypeError, ValueError), match=r"energy|sampl"
+        ):
+            FUNCTIONS[name](posterior)
+        return
+    FUNCTIONS[name](posterior)
+    plt.close("all")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_files_are_written_by_arviz_without_a_warning(kind, tmp_path):
+    posterior = posterior_of_kind(kind)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        posterior.to_netcdf(str(tmp_path / "posterior.nc"))
+        again = az.from_netcdf(str(tmp_path / "posterior.nc"))
+    assert set(group_names(again)) == set(group_names(posterior))
+
+
+@pytest.mark.parametrize("kind", ["guide", "nuts"])
+def test_of_shared_latents_a_summary_fits_on_a_screen(kind):
+    posterior = posterior_of_kind(kind)
+    for group in ("posterior", "prior"):
+        assert not any("row" in held.dims for held in group_of(posterior, group).values())
+    shown = [f"{name}[{one}]" for name in ("slope", "mask_mean_over_rows") for one in NAMES]
+    index = list(az.summary(posterior).index)
+    assert len(index) == 6 and set(shown) <= set(index)
+    assert set(group_of(posterior, "prior")) <= set(group_of(posterior, "posterior"))
