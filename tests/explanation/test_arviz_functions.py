@@ -1,15 +1,19 @@
 """The ArviZ functions that a statistician types, on four kinds of fit."""
 
 import functools
+import warnings
 
 import arviz as az
+import matplotlib.pyplot as plt
 import pyro
 import pyro.distributions as dist
+import pytest
 import torch
 import xarray as xr
 from pyro.infer import NUTS
 from torch import nn
 
+from lexppl.arviz_compatibility import group_names, group_of
 from lexppl.explanation import explain
 from lexppl.inference import MCMC, fit
 from lexppl.models import imputation_particles, mask_particles, observe
@@ -66,30 +70,32 @@ def posterior_of_kind(kind):
 
 KINDS = ("masks", "guide", "nuts", "replicates")
 
-OLD_NAMES = {
-    "plot_ppc": lambda p: az.plot_ppc(p),
-    "plot_ppc of the prior": lambda p: az.plot_ppc(p, group="prior"),
-    "plot_dist_comparison": lambda p: az.plot_dist_comparison(p),
-    "plot_loo_pit": lambda p: az.plot_loo_pit(p, y="y"),
-}
-NEW_NAMES = {
-    "plot_ppc": lambda p: az.plot_ppc_dist(p),
-    "plot_ppc of the prior": lambda p: az.plot_ppc_dist(p, group="prior_predictive"),
-    "plot_dist_comparison": lambda p: az.plot_prior_posterior(p),
-    "plot_loo_pit": lambda p: az.plot_loo_pit(p),
-}
+if NEW:
+    RENAMED = {
+        "plot_ppc": az.plot_ppc_dist,
+        "plot_ppc of the prior": lambda p: az.plot_ppc_dist(p, group="prior_predictive"),
+        "plot_dist_comparison": az.plot_prior_posterior,
+        "plot_loo_pit": az.plot_loo_pit,
+    }
+else:
+    RENAMED = {
+        "plot_ppc": az.plot_ppc,
+        "plot_ppc of the prior": lambda p: az.plot_ppc(p, group="prior"),
+        "plot_dist_comparison": az.plot_dist_comparison,
+        "plot_loo_pit": lambda p: az.plot_loo_pit(p, y="y"),
+    }
 FUNCTIONS = {
-    "summary": lambda p: az.summary(p),
-    "plot_trace": lambda p: az.plot_trace(p),
-    "plot_forest": lambda p: az.plot_forest(p),
+    "summary": az.summary,
+    "plot_trace": az.plot_trace,
+    "plot_forest": az.plot_forest,
     "plot_pair": lambda p: az.plot_pair(p, var_names=["importance"]),
-    "plot_energy": lambda p: az.plot_energy(p),
-    "bfmi": lambda p: az.bfmi(p),
+    "plot_energy": az.plot_energy,
+    "bfmi": az.bfmi,
     "plot_khat": lambda p: az.plot_khat(az.loo(p, pointwise=True)),
-    "loo": lambda p: az.loo(p),
+    "loo": az.loo,
     "compare": lambda p: az.compare({"one": p, "other": p}),
-    "extract": lambda p: az.extract(p),
-    **(NEW_NAMES if NEW else OLD_NAMES),
+    "extract": az.extract,
+    **RENAMED,
 }
 OF_HAMILTONIANS = ("plot_energy", "bfmi")
 """Their energy is of a Hamiltonian's trajectory; guides and replicates have none."""
