@@ -30,19 +30,19 @@ FAILURE = 1e-6
 def test_the_prior_is_drawn_from_the_program_and_not_from_its_guide():
     """Var y = 1 + Σ p_g x_g², with θ ~ N(0, 1) and z ~ Bernoulli(p)."""
     x = torch.tensor([[2.0, 1.0], [0.5, -2.0]])
-    posterior = explain(Line(), x, torch.zeros(2), guide=guide, draws=300, seed=3)
+    posterior = explain(Line(), x, torch.zeros(2), guide=guide, draws=150, seed=3)
     prior, given = (group_of(posterior, name)["slope"].values[0] for name in ("prior", "posterior"))
     bound = stats.norm.isf(FAILURE / 8)
-    z = np.abs(prior.mean(0)) * math.sqrt(300), np.abs((prior**2).mean(0) - 1) * math.sqrt(150)
+    z = np.abs(prior.mean(0)) * math.sqrt(150), np.abs((prior**2).mean(0) - 1) * math.sqrt(75)
     assert np.max(z) < bound
-    assert (np.abs(given.mean(0)) * math.sqrt(300) > bound).all()
+    assert (np.abs(given.mean(0)) * math.sqrt(150) > bound).all()
     kept = torch.sigmoid(0.5 + 0.5 * x)
     exact = (1 + (kept * x**2).sum(-1)).numpy()
     squares = group_of(posterior, "prior_predictive")["y"].values[0].astype(float) ** 2
-    error = np.abs(squares.mean(0) - exact) / (squares.std(0, ddof=1) / math.sqrt(300))
+    error = np.abs(squares.mean(0) - exact) / (squares.std(0, ddof=1) / math.sqrt(150))
     assert error.max() < bound
     share = group_of(posterior, "prior")["importance"].values[0].mean(0)
-    z = np.abs(share - kept.mean(0).numpy()) / math.sqrt(0.25 / 600)
+    z = np.abs(share - kept.mean(0).numpy()) / math.sqrt(0.25 / 300)
     assert z.max() < bound
 
 
@@ -159,7 +159,7 @@ def test_new_responses_are_those_of_the_mask_and_the_imputation_that_go_with_the
     )
     assert not masks_of(found, given_y=True)["mask"].values.any()
     drawn = group_of(found, "posterior_predictive")["y"].values[0].astype(float)
-    assert len(np.unique(drawn)) == drawn.size
+    assert len(np.unique(drawn)) > 0.99 * drawn.size
     by_row = drawn.mean(0)
     z = (by_row.mean() - 1.2) / (by_row.std(ddof=1) / 10)
     squares = ((drawn - 1.2) ** 2).mean(0)
