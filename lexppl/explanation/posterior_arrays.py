@@ -103,9 +103,6 @@ class PosteriorArrays:
         self._layout = ArvizLayout(self._coordinates)
         self._evidence: LogLikelihood | None = None
         self._drawn_means = DrawnMeans(self._layout, self._shared, by_row=not part)
-        self._add_constants(features, names)
-        for shared in sites.shared:
-            self._add_shared(shared, first.entries)
         for source in self.sources:
             if source == named.PRIOR and not given_y:
                 continue
@@ -119,6 +116,9 @@ class PosteriorArrays:
             self._add_weights(joint, weighted)
         if result.sampler is not None:
             self._add_sampler(result.sampler.sample_stats)
+        self._add_constants(features, names)
+        for shared in sites.shared:
+            self._add_shared(shared, first.entries)
         if rows.x.dim() == 4:
             self._add_images(getattr(result.model, "grouping", None), first.entries)
 
