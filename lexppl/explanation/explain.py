@@ -71,10 +71,10 @@ def explain(
       one of a selection, without the noise of drawn masks: `az.summary(posterior,
       var_names="mask_mean_over_rows")`. With y the `importance` of the masks given x and y as well
       (`<site>_importance` where a latent has the name itself); and, of a program without such
-      latents, those masks and their `size`.
+      latents, those masks and their `size`. Of one with such latents these are in
+      `posterior_of_rows`: `az.summary(posterior)` and `az.plot_trace` have no array by row to read.
     - with y: `posterior_predictive`: `y` and `y_probability` given x and y, each draw a new
-      response; and, of a program with latents that all rows share, `mask` and `size` of each row
-      given x and y: so `az.summary(posterior)` and `az.plot_trace` have no array by row to read.
+      response.
     - `prior`: draws from the prior of the latents that all rows share, whose variables are among
       those of `posterior`; with y the `importance` of masks given x and them, and
       `prior_predictive`: responses given x and them, for `az.plot_ppc(posterior, group="prior")`.
