@@ -14,6 +14,7 @@ from torch import Tensor
 
 from lexppl.argument_checks import int_at_least
 from lexppl.distributions.support import DEFAULT_LIMIT
+from lexppl.effects import LABEL_PLATE
 from lexppl.evaluation.bayes.simulated import RESPONSE, keep_local
 from lexppl.inference.contexts import seeded
 from lexppl.inference.mask_plates import MaskList, MaskTree
@@ -299,6 +300,8 @@ def _refuse_unobserved(run: ParticleTrace) -> list[Site]:
             f"{list(run.sites)}"
         )
     for site, _ in run.weighted:
+        if LABEL_PLATE in site.plate_names:
+            raise ValueError(f"site {site.name!r} expects over labels; give labels")
         _refuse_scaled(site)
     return responses
 
