@@ -45,6 +45,8 @@ SMALL = {
         "epochs=50": "epochs=2",
         "draws=100": "draws=5",
     },
+    # Followed as it is by tests/explanation/test_priors_on_size.py.
+    "theory/priors_on_size.md": {},
     "own.md": {"rows=2000": "rows=200", "epochs=40": "epochs=2"},
     "scaling.md": {
         "rows=2000": "rows=200",

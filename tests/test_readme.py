@@ -38,7 +38,7 @@ def test_posterior_of_weights_runs():
     quick = program.replace("rows=2000", "rows=200").replace("epochs=200", "epochs=2")
     names = names_after(program, quick.replace("draws=200", "draws=3"))
     latents = {f"selector.network.layers.0.{name}" for name in ("weight", "bias")}
-    means = {"mask_mean", "mask_mean_over_rows"}
+    means = {"mask_mean_over_rows"}
     assert set(names["posterior"]["posterior"].data_vars) == latents | means
 
 

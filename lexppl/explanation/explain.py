@@ -71,10 +71,10 @@ def explain(
       one of a selection, without the noise of drawn masks: `az.summary(posterior,
       var_names="mask_mean_over_rows")`. With y the `importance` of the masks given x and y as well
       (`<site>_importance` where a latent has the name itself); and, of a program without such
-      latents, those masks and their `size`.
+      latents, those masks and their `size`. Of one with such latents these are in
+      `posterior_of_rows`: `az.summary(posterior)` and `az.plot_trace` have no array by row to read.
     - with y: `posterior_predictive`: `y` and `y_probability` given x and y, each draw a new
-      response; and, of a program with latents that all rows share, `mask` and `size` of each row
-      given x and y: so `az.summary(posterior)` and `az.plot_trace` have no array by row to read.
+      response.
     - `prior`: draws from the prior of the latents that all rows share, whose variables are among
       those of `posterior`; with y the `importance` of masks given x and them, and
       `prior_predictive`: responses given x and them, for `az.plot_ppc(posterior, group="prior")`.
@@ -115,10 +115,19 @@ def explain(
     own value, of a sampler's S draws evenly thinned ones; such programs are drawn from one draw at
     a time, with L masks each.
 
-    A program that observes all rows in one, such as a partial likelihood of survival times, has one
-    importance weight for the masks of all rows together: they are then drawn together and at once,
-    and no row has a `log_evidence` or a `log_likelihood` of its own. `weight_ess` falls with the
-    rows.
+    A mask need not be a row's: one that `mask_particles()` has outside every plate is of all rows,
+    dims (chain, draw, feature), as in Bayesian variable selection; one in another plate at dim −1
+    of its entries, (chain, draw, group, feature) by the plate's name. Which group's mask a row
+    depends on is seen by exchanging the groups' masks, so that groups are of x. Such masks stand in
+    `posterior` beside what else is shared, all rows are drawn at once, and `log_likelihood` is
+    log p(y | x, θ_d, z_d) for the draw's. Up to 4,096 masks are summed out, exactly: of all rows,
+    of a group given these, of a row given both. Of more, 4,096 are proposed from their prior, and
+    `weight_pareto_k`, by the plate's entries, says whether that will do. y may be one event of all
+    rows, `(B,)`, with slopes integrated out.
+
+    A program that observes all rows in one beside masks of rows or groups has one weight for all of
+    them together: they are then drawn together and at once, and no row has a `log_evidence` or a
+    `log_likelihood` of its own. `weight_ess` falls with the rows.
 
     Rows are worked off in chunks, and memory does not grow with their number beyond the result: a
     chunk holds tensors of at most 2^24 numbers, with small networks about 1 GiB in all, the result
@@ -149,7 +158,8 @@ def explain(
             the entries where there is one for each column, or x1 … xD.
         proposals: masks proposed for each draw, where y is given: 4 if None, of one pool; 100 in a
             program with latents outside `mask_particles()`, whose draws have masks of their own, or
-            all masks where there are no more and nothing else is random.
+            all masks where there are no more and nothing else is random. Masks that rows share are
+            listed, or 4,096 proposed.
             `math.inf` for all masks, of which there may be 4,096.
         held_out: whether the fit or the sampler has not learned from these rows.
         dims: by latent that all rows share a name for each dimension of its value that is no plate,

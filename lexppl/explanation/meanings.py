@@ -4,7 +4,7 @@ import importlib.metadata
 from typing import Any
 
 from lexppl.arviz_compatibility import Posterior
-from lexppl.explanation.layout.mask_groups import GIVEN_X, GIVEN_XY, NEW_Y, PRIOR, PRIOR_Y, masks_of
+from lexppl.explanation.layout import mask_groups as named
 from lexppl.explanation.row_plan import RowPlan
 from lexppl.inference.training.result import FitResult
 from lexppl.inference.training.rows.row_weights import DIRICHLET
@@ -23,7 +23,7 @@ SAMPLED = (MARKOV_CHAINS, INDEPENDENT_DRAWS)
 
 def chains_are(posterior: Posterior) -> str:
     """What the chains of a posterior are, in words, by its attribute `chains`."""
-    return str(masks_of(posterior).attrs.get("chains", ""))
+    return str(named.masks_of(posterior).attrs.get("chains", ""))
 
 
 def attributes(result: FitResult, seed: int) -> dict[str, Any]:
@@ -68,23 +68,20 @@ def draws_of_groups(
     prior = "independent draws of the masks given x alone, p(z | x): of those given y the prior"
     if plan.sites.has_outer_latents:
         prior = "independent draws from the prior of what is latent outside the masks' plate"
-    rows_given_y = {}
+    masks = ""
     if given_y:
         way = f"resampled by importance from {plan.masks} proposals a row"
         if plan.listed is not None:
             way = f"exact, from all {plan.masks} masks"
         masks = f"draws of the masks given x and y, p(z | x, y), {way}"
-        new = "new responses given those masks, p(y' | x, y)"
-        if plan.sites.shared:
-            new = f"{masks}, and {new}"
         parts.insert(0, masks)
-        rows_given_y = {NEW_Y: new}
     meanings = {
-        GIVEN_X: f"{given_x}; responses given those masks, p(y | x)",
-        GIVEN_XY: "; ".join(parts),
-        PRIOR: prior,
-        PRIOR_Y: "responses given those draws and masks given x and them",
-        **rows_given_y,
+        named.GIVEN_X: f"{given_x}; responses given those masks, p(y | x)",
+        named.GIVEN_XY: "; ".join(parts),
+        named.PRIOR: prior,
+        named.PRIOR_Y: "responses given x and those draws",
+        named.OF_ROWS: masks,
+        named.NEW_Y: "new responses given those masks, p(y' | x, y)",
         "log_likelihood": likelihoods,
     }
     return {group: {"draws": meaning} for group, meaning in meanings.items()}

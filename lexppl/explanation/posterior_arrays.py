@@ -14,19 +14,10 @@ from lexppl.explanation.beside.image_geometry import (
     feature_map_of,
     map_dimensions,
 )
+from lexppl.explanation.layout import mask_groups as named
 from lexppl.explanation.layout.arviz_layout import ArvizLayout
 from lexppl.explanation.layout.drawn_means import DrawnMeans
 from lexppl.explanation.layout.importance_kind import GIVEN_Y, GUIDED, STATED, variable_of
-from lexppl.explanation.layout.mask_groups import (
-    BY_GUIDE,
-    CONSTANTS,
-    GIVEN_X,
-    GIVEN_XY,
-    NEW_Y,
-    PRIOR,
-    PRIOR_Y,
-    RESPONSES,
-)
 from lexppl.explanation.layout.shared_dims import SharedDims
 from lexppl.explanation.masks.draws import RowDraws
 from lexppl.explanation.masks.log_likelihood import LogLikelihood
@@ -91,10 +82,15 @@ class PosteriorArrays:
         self._shared = {site.name for site in sites.shared}
         self._of_weights = WEIGHTED if weighted else LISTED
         given_y, of_prior = rows.y is not None, sites.has_outer_latents and sites.has_prior
-        known = {GIVEN_X: True, GIVEN_XY: given_y, PRIOR: of_prior, GUIDE: bool(sites.guided)}
+        known = {
+            named.GIVEN_X: True,
+            named.GIVEN_XY: given_y,
+            named.PRIOR: of_prior,
+            GUIDE: bool(sites.guided),
+        }
         self.sources = tuple(source for source, here in known.items() if here)
         """What is drawn, of each chain."""
-        self._constants = CONSTANTS if given_y else f"{GIVEN_X}_{CONSTANTS}"
+        self._constants = named.CONSTANTS if given_y else f"{named.GIVEN_X}_{named.CONSTANTS}"
         self._over_rows: list[tuple[str, str]] = []
         first = sites.masks[0]
         names = entry_names(result, first.entries, entries)
@@ -111,7 +107,7 @@ class PosteriorArrays:
         self._evidence: LogLikelihood | None = None
         self._drawn_means = DrawnMeans(self._layout, self._shared, by_row=not part)
         for source in self.sources:
-            if source == PRIOR and not given_y:
+            if source == named.PRIOR and not given_y:
                 continue
             for site in self._masks(source):
                 self._add_mask(site, source)
@@ -129,7 +125,7 @@ class PosteriorArrays:
         if rows.x.dim() == 4:
             self._add_images(getattr(result.model, "grouping", None), first.entries)
 
-    def write(self, chain: int, rows: slice, drawn: RowDraws, source: str = GIVEN_X) -> None:
+    def write(self, chain: int, rows: slice, drawn: RowDraws, source: str = named.GIVEN_X) -> None:
         """Put the draws of a chunk of rows into their place.
 
         Args:
@@ -150,11 +146,11 @@ class PosteriorArrays:
             layout[group, site.name].put((chain, slice(None), *where), _of_plate(site, mask, 1))
             size = layout[group, self._named(site, "size", group)]
             size.put((chain, slice(None), *where), _of_plate(site, mask.sum(-1), 1))
-            if source == PRIOR:
+            if source == named.PRIOR:
                 continue
             mean = layout["sample_stats", self._mean_name(site, source)]
             mean.put((chain, *where), _of_plate(site, drawn.means[site.name], 0))
-        if drawn.means_by_draw is not None and source == GIVEN_X:
+        if drawn.means_by_draw is not None and source == named.GIVEN_X:
             self._drawn_means.write(chain, rows, self._divisor, drawn.means_by_draw)
         if drawn.y is not None:
             layout[predictive, "y"].put((chain, slice(None), rows), drawn.y)
@@ -224,33 +220,33 @@ class PosteriorArrays:
 
     def _groups(self, source: str) -> tuple[str | None, str, str]:
         """The groups of masks by row, of their means over rows, and of responses."""
-        if source == PRIOR:
-            return None, PRIOR, PRIOR_Y
-        if source == GIVEN_XY:
-            return NEW_Y if self._shared else GIVEN_XY, GIVEN_XY, NEW_Y
-        return GIVEN_X, GIVEN_X, GIVEN_X
+        if source == named.PRIOR:
+            return None, named.PRIOR, named.PRIOR_Y
+        if source == named.GIVEN_XY:
+            return named.OF_ROWS if self._shared else named.GIVEN_XY, named.GIVEN_XY, named.NEW_Y
+        return named.GIVEN_X, named.GIVEN_X, named.GIVEN_X
 
     def _group_of(self, site: MaskSite, source: str) -> str | None:
         """Where a mask stands: one that rows share among what else they share."""
         group = self._groups(source)[0]
-        return group if site.plate == ROWS or source in (GIVEN_X, GUIDE) else source
+        return group if site.plate == ROWS or source in (named.GIVEN_X, GUIDE) else source
 
     def _named(self, site: MaskSite, variable: str, group: str) -> str:
         """A variable's name for a mask site: the first site has it plain, unless a latent that rows
         share has that name."""
-        taken = group in (GIVEN_XY, PRIOR) and variable in self._shared
+        taken = group in (named.GIVEN_XY, named.PRIOR) and variable in self._shared
         plain = site is self._sites.masks[0] and not taken
         return variable if plain else f"{site.name}_{variable}"
 
     def _mean_name(self, site: MaskSite, source: str) -> str:
         name = self._named(site, variable_of(site.kind), "sample_stats")
-        return name + GIVEN_Y if source == GIVEN_XY else name
+        return name + GIVEN_Y if source == named.GIVEN_XY else name
 
     def _add_mask(self, site: MaskSite, source: str) -> None:
         group, average = self._group_of(site, source), self._groups(source)[1]
         feature = "feature"
         if site.entries != self._sites.masks[0].entries:
-            own = site.name.removesuffix(BY_GUIDE)
+            own = site.name.removesuffix(named.BY_GUIDE)
             feature = f"{own}_feature"
             self._coordinates[feature] = [f"{own}{g + 1}" for g in range(site.entries)]
         discrete = site.dtype.kind == "i"
@@ -277,7 +273,7 @@ class PosteriorArrays:
             np.int32 if discrete else site.dtype,
             site=site.name,
         )
-        if source == PRIOR:
+        if source == named.PRIOR:
             return
         stated_mean = GUIDED if source == GUIDE else STATED
         told = stated_mean if site.states_mean else "mean of the draws"
@@ -287,9 +283,9 @@ class PosteriorArrays:
             ("chain", *plate, feature),
             self._rows.float_type,
             site=site.name,
-            source=self._of_weights if source == GIVEN_XY else told,
+            source=self._of_weights if source == named.GIVEN_XY else told,
         )
-        if self._shared and site.states_mean and site.plate == ROWS and source == GIVEN_X:
+        if self._shared and site.states_mean and site.plate == ROWS and source == named.GIVEN_X:
             self._drawn_means.add(site.name, feature, self._rows.float_type)
 
     def _plate_dims(self, site: MaskSite) -> tuple[str, ...]:
@@ -324,19 +320,19 @@ class PosteriorArrays:
         """Masks given x alone are the prior of those given y, where nothing else is drawn: the same
         draws under both names."""
         for site in self._sites.masks:
-            share = self._named(site, "importance", PRIOR)
-            for name in (site.name, share, self._named(site, "size", PRIOR)):
-                self._layout.share(PRIOR, name, GIVEN_X)
-            self._over_rows.append((PRIOR, share))
-        for name in RESPONSES:
-            if (GIVEN_X, name) in self._layout:
-                self._layout.share(PRIOR_Y, name, GIVEN_X)
+            share = self._named(site, "importance", named.PRIOR)
+            for name in (site.name, share, self._named(site, "size", named.PRIOR)):
+                self._layout.share(named.PRIOR, name, named.GIVEN_X)
+            self._over_rows.append((named.PRIOR, share))
+        for name in named.RESPONSES:
+            if (named.GIVEN_X, name) in self._layout:
+                self._layout.share(named.PRIOR_Y, name, named.GIVEN_X)
 
     def _add_shared(self, site: SharedSite, entries: int) -> None:
         dims = self._dims.of(site, entries, self._coordinates)
         for name, size in zip(dims, site.shape, strict=True):
             self._coordinates.setdefault(name, range(size))
-        for group in (GIVEN_XY, PRIOR) if PRIOR in self.sources else (GIVEN_XY,):
+        for group in (named.GIVEN_XY, named.PRIOR)[: 1 + (named.PRIOR in self.sources)]:
             self._layout.add(group, site.name, ("chain", "draw", *dims), site.dtype)
 
     def _add_weights(self, joint: bool, weighted: bool) -> None:

@@ -7,8 +7,8 @@ from functools import partial
 
 from lexppl.explanation.layout.mask_groups import BY_GUIDE, GIVEN_XY
 from lexppl.explanation.masks.drawless import no_draws, stated_means
-from lexppl.explanation.masks.draws import guide_draws, posterior_draws, prior_draws, together
-from lexppl.explanation.masks.plate_draws import plate_draws
+from lexppl.explanation.masks.draws import guide_draws, prior_draws, together
+from lexppl.explanation.masks.plate_draws import posterior_draws
 from lexppl.explanation.masks.program_sites import ProgramSites
 from lexppl.explanation.named_rows import NamedRows
 from lexppl.explanation.posterior_arrays import GUIDE, PosteriorArrays
@@ -136,12 +136,7 @@ class RowPlan:
             parts, many = [], (self.masks, imputations)
             again = partial(program.again, x)
             for run, count in runs_of.runs((x, y), imputations, masks=self.masks, draw=give):
-                if tree.is_of_rows:
-                    own = None if listed is None else listed.log_prior(run)
-                    drawn = posterior_draws(run, names, y, *many, count, own, again)
-                else:
-                    drawn = plate_draws(run, tree, listed, names, *many, count, again)
-                parts.append(drawn)
+                parts.append(posterior_draws(run, tree, listed, names, *many, count, again))
             arrays.write(chain, chunk, together(parts), GIVEN_XY)
 
 

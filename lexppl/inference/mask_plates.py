@@ -19,7 +19,12 @@ from torch import Tensor
 
 from lexppl.distributions import uniform_masks
 from lexppl.effects import MASK_DIM
-from lexppl.inference.objective.listed_latents import is_point, joint_values, support_of
+from lexppl.inference.objective.listed_latents import (
+    draw_log_prob,
+    is_point,
+    joint_values,
+    support_of,
+)
 from lexppl.inference.objective.program import Draw, ParticleTrace
 from lexppl.inference.objective.site import Site
 
@@ -43,19 +48,18 @@ def is_random(site: Site) -> bool:
     return not (site.observed or site.is_deterministic or is_point(site.distribution))
 
 
-def entry_log_prob(site: Site) -> Tensor:
+def entry_log_prob(site: Site, listed: bool = False) -> Tensor:
     """log p of each entry of the plate at dim −1, `(…, K or 1, M or 1, E or 1)`, in whatever order
-    it and the mask plate were entered."""
-    value = scale_and_mask(site.distribution.log_prob(site.value), 1.0, site.mask)
+    it and the mask plate were entered; of a listed latent also where it is masked."""
+    if listed:
+        value = draw_log_prob(site)
+    else:
+        value = scale_and_mask(site.distribution.log_prob(site.value), 1.0, site.mask)
     dims = [p.dim for p in site.inner if p.vectorized and p.dim != -1 and value.dim() >= -p.dim]
     value = value.sum(dims, keepdim=True) if dims else value
+    while value.dim() > 3 and len(value) == 1:
+        value = value[0]
     return value.reshape((1,) * (3 - value.dim()) + tuple(value.shape))
-
-
-def entry_log_weight(run: ParticleTrace) -> Tensor:
-    """log w of each row's particles, `(…, K, M, B)`, where masks and responses are of rows."""
-    terms = [sign * entry_log_prob(site) for site, sign in run.weighted]
-    return sum(terms[1:], terms[0])
 
 
 @dataclass(frozen=True)
@@ -106,6 +110,13 @@ class MaskTree:
             above.append(_groups_of_rows(run, again, of_groups, plates[2], sizes[str(plates[1])]))
         return cls(plates, tuple(above), levels)
 
+    def above_of(self, level: int, run: ParticleTrace) -> Tensor:
+        """For each entry of a plate in a run the entry of the plate above, `(E,)`."""
+        if level and not self.is_of_rows:
+            return self.above[level - 1]
+        rows = run.arguments[0]
+        return torch.zeros(len(rows) if level else 1, dtype=torch.long, device=rows.device)
+
     def of_one_weight(self) -> "MaskTree":
         """The tree of all plates together."""
         return MaskTree((None,), (), dict.fromkeys(self.levels, 0))
@@ -134,8 +145,8 @@ class MaskTree:
         last = len(self.plates) - 1
         terms: list[Any] = [0.0] * (last + 1)
         for site, sign in [*run.weighted, *((run.sites[name], 1.0) for name in priors)]:
-            value = sign * entry_log_prob(site)
-            if value.dim() > 3:
+            value = sign * entry_log_prob(site, site.name in priors)
+            if value.dim() > 3 and not self.is_of_rows:
                 raise ValueError(
                     "masks that rows share are explained given responses: y must hold labels, and "
                     f"no probabilities of them, and site {site.name!r} no plates of its own"
@@ -146,20 +157,32 @@ class MaskTree:
         found: list[Tensor] = []
         below: Tensor | float = 0.0
         for level in range(last, -1, -1):
-            entries = len(self.above[level - 1]) if level else 1
-            own = torch.as_tensor(terms[level], device=run.arguments[0].device)
-            own = own.expand(imputations, math.prod(counts), entries)
-            own = own.reshape(imputations, *counts, entries)
+            above = self.above_of(level, run)
+            own = torch.as_tensor(terms[level], device=above.device)
+            own = own.expand(*own.shape[:-3], imputations, math.prod(counts), len(above))
+            own = _over_labels(own, run.arguments[1]) if own.dim() > 3 else own
+            own = own.reshape(imputations, *counts, len(above))
             if level == last:
                 own = own.movedim(0, -2).flatten(-3, -2) - math.log(imputations)
             else:
-                own = own[(0, *[slice(None)] * (level + 1), *[0] * (last - level))]
+                every: tuple[Any, ...] = (slice(None),) * (level + 1)
+                own = own[(0, *every, *[0] * (last - level))]
             found.insert(0, own + below)
             if level:
                 up = torch.logsumexp(found[0], -2)
-                above = len(self.above[level - 2]) if level > 1 else 1
-                below = up.new_zeros(*up.shape[:-1], above).index_add(-1, self.above[level - 1], up)
+                entries = len(self.above_of(level - 1, run))
+                below = up.new_zeros(*up.shape[:-1], entries).index_add(-1, above, up)
         return found
+
+
+def _over_labels(log_weight: Tensor, probabilities: Tensor) -> Tensor:
+    """Of weights given each label, `(C, K, M, B)`, those whose normalised values are the average
+    Σ_c p(c) of the labels' and whose sum is the geometric one."""
+    evidence = torch.logsumexp(log_weight, (-3, -2), keepdim=True)
+    even = 1.0 / math.prod(log_weight.shape[-3:-1])
+    share = torch.where(evidence.isneginf(), even, (log_weight - evidence).exp())
+    weight = probabilities.T[:, None, None]
+    return (weight * share).sum(0).log() + torch.where(weight > 0, weight * evidence, 0.0).sum(0)
 
 
 def _groups_of_rows(
@@ -176,7 +199,9 @@ def _groups_of_rows(
     second[1] = True
     second[2:] = (number >> torch.arange(digits)[:, None]) % 2 == 1
 
-    def draw(site: Site) -> Tensor:
+    def draw(site: Site) -> Tensor | None:
+        if not site.in_particles:
+            return None
         event = len(site.distribution.event_shape)
         if site.name not in masks:
             # The same in all particles of this run.
@@ -237,10 +262,14 @@ class MaskList:
         # Without a tree every entry has a mask beside those of the others.
         apart = {-1} if tree.above else ()
         values = joint_values(sites, most, apart=apart, instead="draw them")
-        self.values = {name: value.squeeze(1) for name, value in values.items()}
+        self.values = {
+            site.name: values[site.name].transpose(0, -2 - len(site.distribution.event_shape))[0]
+            for site in sites
+        }
         by_level = [1] * len(tree.plates)
         for site in sites:
-            entries = 1 if tree.above else math.prod(site.distribution.batch_shape)
+            shape = site.distribution.batch_shape
+            entries = math.prod(shape[:-1] if tree.above else shape)
             by_level[tree.levels[site.name]] *= len(support_of(site, most)) ** entries
         self.counts = tuple(by_level)
         self.names = list(values)
@@ -257,6 +286,6 @@ class MaskList:
 
     def log_prior(self, run: ParticleTrace) -> Tensor:
         """log p(z) of the masks of a run of all of them, `(M, E)`, where all are of one plate."""
-        priors = [entry_log_prob(run.sites[name])[0] for name in self.names]
+        priors = [entry_log_prob(run.sites[name], True)[0] for name in self.names]
         total: Tensor = torch.stack(torch.broadcast_tensors(*priors)).sum(0)
         return total

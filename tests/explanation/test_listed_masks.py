@@ -174,7 +174,7 @@ WIDE = torch.zeros(2, 13)
             Subsets(bernoulli),
             WIDE,
             WIDE[:, 0],
-            r"8192.1 values of 'mask'.*at most 4,096.*proposals=4",
+            "8192 masks.*limit = 4096.*proposals=4",
         ),
         (gaussian(), *rows(4), r"\['x_imputed'\] are random.*K imputations.*proposals=4"),
         (

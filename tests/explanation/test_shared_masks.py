@@ -465,3 +465,16 @@ def test_probabilities_of_labels_are_refused():
     x = torch.tensor(data(6, 3)[0])
     with pytest.raises(ValueError, match="y must hold labels"):
         explain(program, x, torch.full((6, 2), 0.5, dtype=x.dtype))
+
+
+def test_a_table_of_masks_takes_labels_and_no_probabilities_of_them():
+    def program(x, y=None):
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            z = pyro.sample("mask", coins(x, 3))
+            with label_expectation(y) as label:
+                law = dist.Bernoulli(logits=(x * z).sum(-1))
+                pyro.sample("y", law, obs=label.to(x.dtype))
+
+    x = torch.tensor(data(6, 3)[0])
+    with pytest.raises(ValueError, match="expects over labels"):
+        mask_table(program, x, torch.full((6, 2), 0.5, dtype=x.dtype))

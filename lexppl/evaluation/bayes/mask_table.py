@@ -14,11 +14,12 @@ from torch import Tensor
 
 from lexppl.argument_checks import int_at_least
 from lexppl.distributions.support import DEFAULT_LIMIT
+from lexppl.effects import LABEL_PLATE
 from lexppl.evaluation.bayes.simulated import RESPONSE, keep_local
 from lexppl.inference.contexts import seeded
 from lexppl.inference.mask_plates import MaskList, MaskTree
 from lexppl.inference.objective.listed_latents import is_point
-from lexppl.inference.objective.program import ParticleProgram, ParticleTrace
+from lexppl.inference.objective.program import ParticleProgram, ParticleTrace, log_weight_of
 from lexppl.inference.objective.site import Site
 from lexppl.inference.posterior.global_latents import sites_of
 from lexppl.weights_drawn_first import weights_first
@@ -289,24 +290,27 @@ def _refuse_penalties(run: ParticleTrace) -> None:
             )
 
 
-def _refuse_unobserved(run: ParticleTrace) -> Site:
-    """The response, or the first of several, observed and without a scale."""
-    sites = [s for s in run.sites.values() if s.observed and not s.is_deterministic]
-    response = next((s for s in sites if s.name.split("_")[0] == RESPONSE), None)
-    if response is None:
+def _refuse_unobserved(run: ParticleTrace) -> list[Site]:
+    """The responses `y` or `y_…`, observed and without a scale."""
+    observed = [s for s in run.sites.values() if s.observed and not s.is_deterministic]
+    responses = [site for site in observed if site.name.split("_")[0] == RESPONSE]
+    if not responses:
         raise ValueError(
             "the program must observe a site 'y', one value a row, or sites 'y_…'; its sites are "
             f"{list(run.sites)}"
         )
     for site, _ in run.weighted:
+        if LABEL_PLATE in site.plate_names:
+            raise ValueError(f"site {site.name!r} expects over labels; give labels")
         _refuse_scaled(site)
-    return response
+    return responses
 
 
 def _row_likelihood(run: ParticleTrace, imputations: int, rows: int) -> Tensor:
     """log 1/K Σ_k p(y | x̃_k) without masks, `(1, B)`."""
-    response = _refuse_unobserved(run)
-    weight = run.log_weight if response.in_particles else response.log_prob()
+    responses = _refuse_unobserved(run)
+    inside = any(site.in_particles for site in responses)
+    weight = run.log_weight if inside else log_weight_of([(site, 1.0) for site in responses])
     if weight is None or weight.shape[-1] != rows or weight.dim() > 3:
         raise ValueError(
             "the rows have no log-likelihood of their own: the program observes all of them in "

@@ -4,7 +4,8 @@
 |---|---|
 | `predictions` | z and y of each row given x alone, θ from its posterior: y is not looked at |
 | `posterior` | θ given the data; with y z given x and y, where no θ stands beside them |
-| `posterior_predictive` | new responses given x and y; beside θ z given x and y of each row too |
+| `posterior_of_rows` | z given x and y of each row, where θ stands in `posterior` |
+| `posterior_predictive` | new responses given x and y |
 | `prior`, `prior_predictive` | θ from its prior, z and y given x and that θ |
 
 θ are the latents that all rows share. What `az.summary` and `plot_trace` read of a program that has
@@ -16,7 +17,8 @@ import xarray as xr
 from lexppl.arviz_compatibility import Posterior, group_names, group_of
 from lexppl.explanation.layout.drawn_means import MEAN_OF
 
-GIVEN_X, GIVEN_XY, NEW_Y = "predictions", "posterior", "posterior_predictive"
+GIVEN_X, GIVEN_XY, OF_ROWS = "predictions", "posterior", "posterior_of_rows"
+NEW_Y = "posterior_predictive"
 PRIOR, PRIOR_Y = "prior", "prior_predictive"
 CONSTANTS = "constant_data"
 RESPONSES = ("y", "y_probability")
@@ -52,7 +54,7 @@ def masks_of(posterior: Posterior, given_y: bool = False) -> xr.Dataset:
     """
     if given_y and not _weighted(posterior):
         raise ValueError("the posterior has no masks given y: give y to explain()")
-    for name in (GIVEN_XY, NEW_Y) if given_y else WRITTEN_BEFORE:
+    for name in (GIVEN_XY, OF_ROWS) if given_y else WRITTEN_BEFORE:
         if _has_masks(posterior, name):
             return group_of(posterior, name)
     raise ValueError(
@@ -99,7 +101,7 @@ def _has_masks_given_x(posterior: Posterior) -> bool:
 def _weighted(posterior: Posterior) -> bool:
     """Whether y was given."""
     if _has_masks_given_x(posterior):
-        return any(_has_masks(posterior, name) for name in (GIVEN_XY, NEW_Y))
+        return any(_has_masks(posterior, name) for name in (GIVEN_XY, OF_ROWS))
     names = group_names(posterior)
     return "sample_stats" in names and "weight_ess" in group_of(posterior, "sample_stats")
 

@@ -40,15 +40,11 @@ class SharedDims:
         for site in shared:
             given, free = self.dims.get(site.name), site.plates.count(None)
             names = [] if given is None else list(given)
-            if given is not None and (isinstance(given, str) or len(names) != free):
+            right = not isinstance(given, str) and len(set(names) - set(RESERVED)) == free
+            if given is not None and not (right and len(names) == free):
                 raise ValueError(
                     f"dims[{site.name!r}] must be {free} names, of the dimensions of its value "
-                    f"{site.shape} that are no plate; it is {given!r}"
-                )
-            if set(names) & set(RESERVED) or len(set(names)) != len(names):
-                raise ValueError(
-                    f"dims[{site.name!r}] must be different names, none of {RESERVED}; it is "
-                    f"{given!r}"
+                    f"{site.shape} that are no plate, none of {RESERVED}; it is {given!r}"
                 )
         known = {FEATURE, *(name for names in self.dims.values() for name in names)}
         known |= {plate for site in shared for plate in site.plates if plate is not None}

@@ -11,8 +11,7 @@ from torch import Tensor
 from lexppl.effects import LABEL_PLATE
 from lexppl.explanation.layout.mask_groups import BY_GUIDE
 from lexppl.explanation.masks.pareto_k import pareto_k
-from lexppl.explanation.masks.resampling import systematic_resampling
-from lexppl.inference.mask_plates import entry_log_weight, plate_of
+from lexppl.inference.mask_plates import plate_of
 from lexppl.inference.objective.program import ParticleTrace, Site, row_marginals
 
 Again = Callable[[Mapping[str, Tensor], int], Mapping[str, Site]]
@@ -57,13 +56,13 @@ def prior_draws(run: ParticleTrace, names: Sequence[str], imputations: int) -> R
         names: its mask sites.
         imputations: K.
     """
-    masks = {name: _value(run.sites[name]) for name in names}
+    masks = {name: value_of(run.sites[name]) for name in names}
     draws = len(masks[names[0]])
     response = run.sites.get(RESPONSE)
     y = probability = None
     if response is not None:
         y = _over_particles(
-            _value(response), imputations, draws, len(response.distribution.event_shape)
+            value_of(response), imputations, draws, len(response.distribution.event_shape)
         )[0]
         y = y.squeeze(1) if is_of_all_rows(response) else y
         probability = _label_probability(response, imputations, draws)
@@ -83,63 +82,10 @@ def guide_draws(sites: Mapping[str, Site], names: Sequence[str], draws: int) -> 
         names: of the masks.
         draws: D of all runs; where it is 0 the distributions' means are all that is kept.
     """
-    masks = {name: _value(sites[name]) for name in names}
+    masks = {name: value_of(sites[name]) for name in names}
     means = {name + BY_GUIDE: _selection(sites[name], masks[name]) for name in names}
     kept = {name + BY_GUIDE: mask[:draws] for name, mask in masks.items()}
     return RowDraws(masks=kept, means=means, y=None, label_probability=None)
-
-
-def posterior_draws(
-    run: ParticleTrace,
-    names: Sequence[str],
-    y: Tensor,
-    proposals: int,
-    imputations: int,
-    draws: int,
-    log_prior: Tensor | None = None,
-    again: Again | None = None,
-) -> RowDraws:
-    """Draws of p(z | x, y) by importance resampling of a run's L proposals, or from all L masks.
-
-    Pairs of a mask and one of its imputations are resampled by their weights
-    `w_lk = p(y | x̃_lk) p(z_l) / q(z_l)`, so that masks follow their weights `1/K Σ_k w_lk` and
-    the imputation that goes with a mask follows p(x̃ | x, z, y). Where y holds probabilities of
-    labels, the proposals' normalised weights are averaged over the labels:
-    Σ_c p(c) p(z | x, y = c).
-
-    Args:
-        run: one run of the program, given y, with L masks and K imputations.
-        names: its mask sites.
-        y: `(B, …)`, or the labels' probabilities `(B, C)`.
-        proposals: L.
-        imputations: K.
-        draws: D.
-        log_prior: log p(z | x) `(L, B)` where the run has every mask once, and not proposals.
-        again: the sites of the program without y, given its latents and the number of masks: each
-            draw's new response is its own. Without it there are none but labels.
-
-    Raises:
-        FloatingPointError: a weight is NaN.
-    """
-    share, log_evidence = _weights(run, y, proposals, imputations, log_prior)
-    mask_share = share.unflatten(0, (imputations, proposals)).sum(0)
-    pair = systematic_resampling(share, draws)
-    ess = pareto = None
-    if log_prior is None:
-        ess, pareto = reliability(mask_share, log_evidence.isneginf())
-    which = pair % proposals
-    rows = torch.arange(pair.shape[-1], device=pair.device)
-    proposed = {name: _value(run.sites[name]) for name in names}
-    drawn_y, probability = predicted(run, pair, imputations, proposals, again)
-    return RowDraws(
-        masks={name: mask[which, rows] for name, mask in proposed.items()},
-        means={name: (mask_share.unsqueeze(-1) * mask).sum(0) for name, mask in proposed.items()},
-        y=drawn_y,
-        label_probability=probability,
-        log_evidence=log_evidence.unsqueeze(0),
-        weight_ess=ess,
-        weight_pareto_k=pareto,
-    )
 
 
 def reliability(share: Tensor, impossible: Tensor) -> tuple[Tensor, Tensor]:
@@ -171,25 +117,6 @@ def refuse_nan(log_weight: Tensor) -> None:
             "importance weights of some rows are NaN; look for rows far from those of the fit, or "
             "a response outside the support of its distribution"
         )
-
-
-def _weights(
-    run: ParticleTrace, y: Tensor, proposals: int, imputations: int, log_prior: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    """The normalised weights `(K L, B)` of pairs of an imputation and a mask, and the rows'
-    log-evidence `(B,)`."""
-    log_weight = entry_log_weight(run)
-    refuse_nan(log_weight)
-    pairs = _over_particles(log_weight, imputations, proposals).flatten(-3, -2)
-    log_even = -math.log(imputations * proposals)
-    pairs = pairs + (log_even if log_prior is None else log_prior)
-    log_evidence = torch.logsumexp(pairs, -2)
-    share = shares(pairs)
-    if share.dim() > 2:
-        weight = y.T
-        share = (weight.unsqueeze(-2) * share).sum(0)
-        log_evidence = torch.where(weight > 0, weight * log_evidence, 0.0).sum(0)
-    return share, log_evidence
 
 
 def together(parts: Sequence[RowDraws]) -> RowDraws:
@@ -256,7 +183,7 @@ def label_values(distribution: object) -> Tensor | None:
     return values.flatten()
 
 
-def _value(site: Site) -> Tensor:
+def value_of(site: Site) -> Tensor:
     if site.value is None:
         raise ValueError(f"site {site.name!r} has no value")
     return site.value
@@ -266,7 +193,7 @@ def _chosen(site: Site, pair: Tensor, imputations: int, masks: int) -> Tensor:
     """A latent's values in the chosen pairs `(D, B)` of a mask and an imputation, `(…, D, B,
     *event)`: those of a run of D masks."""
     event = len(site.distribution.event_shape)
-    value = _over_particles(_value(site), imputations, masks, event)
+    value = _over_particles(value_of(site), imputations, masks, event)
     left = value.dim() - event - 3
     value = value.flatten(left, left + 1)
     rows = max(pair.shape[-1], value.shape[left + 1])
@@ -304,7 +231,7 @@ def _label_probability(site: Site, imputations: int, masks: int) -> Tensor | Non
     if label_values(site.distribution) is None:
         return None
     expected = LABEL_PLATE in site.plate_names
-    labels = _value(site) if expected else site.distribution.enumerate_support(expand=False)
+    labels = value_of(site) if expected else site.distribution.enumerate_support(expand=False)
     return _over_particles(
         _labels_first(site.distribution.log_prob(labels)).exp(), imputations, masks
     )
@@ -328,8 +255,6 @@ def predicted(
     site = run.sites.get(RESPONSE)
     if site is None or isinstance(site.distribution, Unit):
         return None, None
-    pair = pair if is_of_all_rows(site) else pair.expand(-1, len(run.arguments[0]))
-    rows = torch.arange(pair.shape[-1], device=pair.device)
     probability = _label_probability(site, imputations, masks)
     if probability is None:
         if again is None:
@@ -337,15 +262,16 @@ def predicted(
         latents = {
             name: _chosen(one, (above or {}).get(plate_of(one), pair), imputations, masks)
             if one.in_particles
-            else _value(one)
+            else value_of(one)
             for name, one in run.sites.items()
             if not one.observed
         }
         new = again(latents, len(pair))[RESPONSE]
         event_dim = len(new.distribution.event_shape)
-        drawn = _over_particles(_value(new), 1, len(pair), event_dim)[0]
+        drawn = _over_particles(value_of(new), 1, len(pair), event_dim)[0]
         return drawn.squeeze(1) if is_of_all_rows(new) else drawn, None
-    chosen = probability.flatten(1, 2)[:, pair, rows]
+    rows = torch.arange(probability.shape[-1], device=pair.device)
+    chosen = probability.flatten(1, 2)[:, pair.expand(-1, len(rows)), rows]
     reached = chosen.cumsum(0)
     level = torch.rand_like(reached[-1]) * reached[-1]
     index = (reached <= level).sum(0).clamp(max=len(chosen) - 1)

@@ -1,4 +1,4 @@
-"""Draws of masks that rows share given y: from all rows down to a row, each given those above."""
+"""Draws of masks given y: from those of all rows down to those of a row, each given those above."""
 
 import math
 from collections.abc import Sequence
@@ -14,13 +14,14 @@ from lexppl.explanation.masks.draws import (
     refuse_nan,
     reliability,
     shares,
+    value_of,
 )
 from lexppl.explanation.masks.resampling import systematic_resampling
 from lexppl.inference.mask_plates import MaskList, MaskTree, plate_of
 from lexppl.inference.objective.program import ParticleTrace
 
 
-def plate_draws(
+def posterior_draws(
     run: ParticleTrace,
     tree: MaskTree,
     listed: MaskList | None,
@@ -30,21 +31,26 @@ def plate_draws(
     draws: int,
     again: Again | None = None,
 ) -> RowDraws:
-    """D draws of p(s, z, u | x, y) of masks of all rows, of groups and of rows.
+    """D draws of p(z | x, y) by importance resampling of a run's P proposals, or from all P masks.
 
-    Of proposals, which are of one plate (or of all entries together), each entry's are weighed by
-    the responses below it. `log_evidence` is then log p(y_n | x_n) given the draw's masks above the
-    rows.
+    Pairs of a row's mask and one of its imputations are resampled by their weights
+    `w_lk = p(y | x̃_lk) p(z_l) / q(z_l)`, so that masks follow their weights `1/K Σ_k w_lk` and
+    the imputation that goes with a mask follows p(x̃ | x, z, y). Where y holds probabilities of
+    labels, the proposals' normalised weights are averaged over the labels:
+    Σ_c p(c) p(z | x, y = c). Masks of all rows and of groups are weighed by the responses below
+    them and drawn first; `log_evidence` is then log p(y_n | x_n) given the draw's masks above the
+    rows. Proposals of several plates have one weight together.
 
     Args:
-        run: of all rows given y, with P masks and K imputations.
+        run: given y, with P masks and K imputations; of all rows, where they share masks.
         tree: of the plates.
         listed: the P masks, or None where they are proposals.
         names: mask sites.
         particles: P.
         imputations: K.
         draws: D.
-        again: as in :func:`~lexppl.explanation.masks.draws.posterior_draws`.
+        again: the sites of the program without y, given its latents and the number of masks: each
+            draw's new response is its own. Without it there are none but labels.
 
     Raises:
         FloatingPointError: a weight is NaN.
@@ -54,6 +60,7 @@ def plate_draws(
         counts = [1] * len(tree.plates)
         counts[at_level] = particles
         weights = tree.log_weights(run, counts, imputations)
+        weights[at_level] = weights[at_level] - math.log(particles)
     else:
         counts = list(listed.counts)
         weights = tree.log_weights(run, counts, imputations, listed.names)
@@ -68,7 +75,7 @@ def plate_draws(
     at = torch.zeros(draws, 1, dtype=torch.long, device=weights[0].device)
     reached = weights[0].new_ones(1, 1)
     for level, weight in enumerate(weights):
-        above = tree.above[level - 1] if level else at.new_zeros(1)
+        above = tree.above_of(level, run)
         candidates, entries = weight.shape[-2:]
         flat = weight.reshape(-1, candidates, entries)
         share = shares(flat)
@@ -79,8 +86,9 @@ def plate_draws(
             own = share[at, :, torch.arange(entries, device=at.device)]
             chosen = torch.multinomial(own.flatten(0, 1), 1).reshape(draws, entries)
         if level == last and in_rows:
-            summed = torch.logsumexp(flat, -2)
-            evidence = summed[at, torch.arange(entries, device=at.device)]
+            evidence = torch.logsumexp(flat, -2)
+            if len(flat) > 1:
+                evidence = evidence[at, torch.arange(entries, device=at.device)]
         at = at * candidates + chosen
         reached = (reached[:, above].unsqueeze(1) * share).flatten(0, 1)
         repeats = imputations if level == last else 1
@@ -92,7 +100,7 @@ def plate_draws(
         for name in names:
             if tree.levels[name] != level:
                 continue
-            value = run.sites[name].value
+            value = value_of(run.sites[name])
             value = value.expand(particles, *value.shape[-2:])
             of = torch.arange(value.shape[-2], device=at.device)
             masks[name] = value[which, of]

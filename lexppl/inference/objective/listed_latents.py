@@ -20,6 +20,13 @@ MOST_JOINT = 65_536
 FEWER = "use fewer rows or entries in one log, or an estimator that draws them"
 
 
+OTHER_VALUES = (
+    "the values listed of {} have {}: which it can take depends on another latent of its particle, "
+    "such as a k of its own. Give a distribution of all of them, such as RandomSizeSubset, or use "
+    "an estimator that draws them"
+)
+
+
 class ListedLatents:
     """The M joint values of the discrete latents within a program's mask particles: masks of rows,
     of groups or of all rows, several of them at once, regimes, the states of a hidden chain.
@@ -115,13 +122,26 @@ class ListedLatents:
         for site in run.drawn:
             if site.name not in self._values:
                 continue
-            distribution = site.distribution
-            while isinstance(distribution, dist.MaskedDistribution):
-                distribution = distribution.base_dist
-            value = distribution.log_prob(site.value)
+            value = draw_log_prob(site)
             jointly = {*range(-value.dim(), 0)} - {MASK_DIM} - self._apart
             total = total + (value.sum([*jointly], keepdim=True) if jointly else value)
         return torch.as_tensor(total)
+
+
+def draw_log_prob(site: Site) -> Tensor:
+    """Log-density of each entry of a latent that is listed, seen or not: how it would be drawn.
+
+    Raises:
+        ValueError: a listed value that its distribution cannot draw, given other latents' values.
+    """
+    distribution = site.distribution
+    while isinstance(distribution, dist.MaskedDistribution):
+        distribution = distribution.base_dist
+    try:
+        value: Tensor = distribution.log_prob(site.value)
+    except ValueError:
+        raise ValueError(OTHER_VALUES.format([site.name], "some that are not there")) from None
+    return value
 
 
 def joint_values(
@@ -207,12 +227,8 @@ def refuse_missing(log_prior: Tensor, names: Collection[str]) -> None:
     except RuntimeError:
         return
     if not complete:
-        raise ValueError(
-            f"the values of {[*names]} that one particle can take have a total probability of "
-            f"{float(total.exp().min()):.3g}: which there are depends on another latent, such as a "
-            "k of its own. Give a distribution of all of them, such as RandomSizeSubset, or use an "
-            "estimator that draws them"
-        )
+        listed = f"a total probability of {float(total.exp().min()):.3g}"
+        raise ValueError(OTHER_VALUES.format([*names], listed))
 
 
 def is_point(distribution: Any) -> bool:

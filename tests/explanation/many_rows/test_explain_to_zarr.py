@@ -238,9 +238,9 @@ def test_the_store_opens_lazily_as_a_user_would_open_it(tmp_path):
     stats = xr.open_zarr(path, group="sample_stats")
     assert stats["selection_probability"].chunks is not None
     tree = xr.open_datatree(path, engine="zarr")
-    assert tree["prior/mask"].shape == (1, 3, ROWS, 4)
-    assert tree["prior/mask"].values.min() == 0
-    assert not np.isnan(tree["prior/mask"].values.astype(float)).any()
+    assert tree["predictions/mask"].shape == (1, 3, ROWS, 4)
+    assert tree["predictions/mask"].values.min() == 0
+    assert not np.isnan(tree["predictions/mask"].values.astype(float)).any()
     at_once = explain(fitted(), rows()[0], draws=0)
     table = selection_table(open_posterior(path))
     expected = at_once["sample_stats"]["selection_probability"].mean(("chain", "row"))
