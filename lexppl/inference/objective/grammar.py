@@ -118,31 +118,16 @@ GRAMMAR = (
         "rows that share it have no log of their own: enter mask_particles() before the plate over "
         f"the rows that share it, so that they share one log. Or {NO_COMMON_LOG}",
     ),
-    Rule(
-        LATENT,
-        UNREAD_K,
-        None,
-        IMPUTE_WITHIN,
-    ),
+    Rule(LATENT, UNREAD_K, None, IMPUTE_WITHIN),
     Rule(GUIDED, OUTSIDE, _SUMMED),
     Rule(GUIDED, IN_MASKS, _WEIGHED),
     Rule(GUIDED, IN_IMPUTATIONS, _WEIGHED),
     Rule(DRAW, OUTSIDE, "− log q, outside the log"),
     Rule(DRAW, IN_MASKS, "− log q, in the weights: L draws"),
     Rule(DRAW, IN_IMPUTATIONS, "− log q, in the weights: K draws for each mask"),
-    Rule(
-        DRAW,
-        ELSEWHERE,
-        None,
-        SAME_PLATES,
-    ),
+    Rule(DRAW, ELSEWHERE, None, SAME_PLATES),
     Rule(DRAW, SHARED, None, f"enter mask_particles() before that plate. Or {NO_COMMON_LOG}"),
-    Rule(
-        DRAW,
-        UNREAD_K,
-        None,
-        IMPUTE_WITHIN,
-    ),
+    Rule(DRAW, UNREAD_K, None, IMPUTE_WITHIN),
     Rule(DRAW, LACKING, None, "leave it out, or sample it in the model too"),
     Rule(DRAW, OF_OBSERVED, None, "leave it out: what is observed needs no guide"),
     Rule(AUXILIARY, OUTSIDE, "− log q, outside the log: what the guide's other draws are made of"),
@@ -197,14 +182,10 @@ def matched(kind: str, place: str, of: str, detail: str = "") -> None:
     Raises:
         ValueError: it means nothing, or no row says what.
     """
-    for rule in GRAMMAR:
-        if (rule.kind, rule.place) == (kind, place) and rule.meaning is not None:
-            return
-    mend = next((r.mend for r in GRAMMAR if (r.kind, r.place) == (kind, place)), None)
-    raise ValueError(
-        f"{of} is {kind}, {place}{detail}: "
-        + (mend or "it has no meaning there; what has one is in GRAMMAR, in the documents a table")
-    )
+    rule = next((r for r in GRAMMAR if (r.kind, r.place) == (kind, place)), None)
+    if rule is None or rule.meaning is None:
+        mend = "it has no meaning there; move it, or leave it out" if rule is None else rule.mend
+        raise ValueError(f"{of} is {kind}, {place}{detail}: {mend}")
 
 
 def match(sites: Mapping[str, Site], guide_sites: Mapping[str, Site]) -> None:
