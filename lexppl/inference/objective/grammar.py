@@ -202,7 +202,7 @@ def match(sites: Mapping[str, Site], guide_sites: Mapping[str, Site]) -> None:
     sizes: dict[str, int] = {}
     every = (*guide_sites.values(), *sites.values())
     imputed = any(site.in_imputations for site in every)
-    drawn, uncovered = False, []
+    entered, uncovered = False, []
     for site in every:
         of_guide = site is guide_sites.get(site.name)
         kind, place = _of_guide(site, sites) if of_guide else (_kind(site), _place(site))
@@ -213,9 +213,9 @@ def match(sites: Mapping[str, Site], guide_sites: Mapping[str, Site]) -> None:
             detail = f" (its latents are {known})" if place == LACKING else ""
             matched(kind, place, f"site {site.name!r}", detail)
         _match_plates(site, sizes, imputed)
-        if site.in_particles and not drawn:
+        if site.in_particles and not entered:
             _refuse_dependence_on_particles(site)
-            drawn = not site.observed
+            entered = True
         if kind == GUIDED:
             _refuse_other_rows_seen(site, guide_sites[site.name])
     refuse_uncovered_latents(uncovered)
@@ -374,7 +374,7 @@ def _match_plates(site: Site, sizes: dict[str, int], imputed: bool) -> None:
 
 
 def _refuse_dependence_on_particles(site: Site) -> None:
-    """Nothing is drawn before it, and so nothing of it differs between particles."""
+    """The first site within the particle plates depends on no draw of a particle."""
     shape = tuple(getattr(site.infer.get(BEFORE_PARTICLES), "batch_shape", ()))
     differs = [d for d in (MASK_DIM, IMPUTATION_DIM) if len(shape) >= -d and shape[d] > 1]
     if differs:
