@@ -2,8 +2,8 @@
 
 Nothing of the library's reading of a program is used: a program is run under Pyro's trace with its
 latents forced to all their joint values at once, along a dimension to the left of all plates, and
-the sums are written out. `UndefinedError` says that a program has no bound to be compared with: it is to
-be refused.
+the sums are written out. `UndefinedError` says that a program has no bound to be compared with:
+it is to be refused.
 """
 
 import itertools
@@ -237,11 +237,19 @@ class Run:
 
     def log_evidence(self) -> Tensor:
         """`log p(y)`, of a run with one particle: over all values of all latents."""
+        return torch.logsumexp(self.log_joint(), 0)
+
+    def posterior(self) -> Tensor:
+        """`p(z, θ | y)` of each of `values`, of a run with one particle: `(draws,)`."""
+        return torch.softmax(self.log_joint(), 0)
+
+    def log_joint(self) -> Tensor:
+        """`log p(y, z, θ)` of each draw."""
         total = torch.zeros(self.draws, dtype=torch.double)
         for node in self.model.values():
             if not node["infer"].get("penalty"):
                 total = total + _total(_log_prob(node))
-        return torch.logsumexp(total, 0)
+        return total
 
     def limits(self) -> tuple[float, float]:
         """Of a run with one particle: what the bound tends to with more masks, and what it should,

@@ -1,19 +1,24 @@
 """One odd program: refused in a sentence of ours that names a site, or equal to brute force."""
 
 import itertools
+import math
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import pyro
 import torch
 
-from lexppl.inference import LeaveOneOut, NestedIWAE, ScoreFunction
+from lexppl.inference import Enumerate, LeaveOneOut, NestedIWAE, ScoreFunction
 from tests.programs.brute_force import Run, UndefinedError
 from tests.programs.enumeration import forced
-from tests.programs.odd_programs import OddProgram
+from tests.programs.odd_programs import IMPUTATIONS, OddProgram
 
 MOST_DRAWS, MOST_LISTED = 256, 4096
 PENALTY = 0.7
+MORE_CHECKS: list[Callable[[OddProgram, Run], str | None]] = []
+"""Checks of a program that is accepted, such as of what `explain` makes of it against
+:meth:`Run.posterior`; each returns what is wrong, or None."""
 CLOSE = 1e-8
 
 
@@ -79,6 +84,10 @@ def compared(program: OddProgram, gradient: bool) -> Verdict:
             found, wanted = Run(_unscaled(whole).functions, p, 1, 1, MOST_LISTED).limits()
             if abs(found - wanted) > CLOSE:
                 return Verdict("wrong", f"tends to {found:.6f}, and log p(y) is {wanted:.6f}")
+        for check in (listed, *MORE_CHECKS):
+            complaint = check(whole, one)
+            if complaint is not None:
+                return Verdict("wrong", complaint)
     run = Run(functions, leaves, program.masks, program.imputations, MOST_LISTED)
     value = run.bound()
     if not run.scaled:
@@ -118,6 +127,20 @@ def compared(program: OddProgram, gradient: bool) -> Verdict:
             if float((slopes[name] - slope).abs().max()) > CLOSE:
                 return Verdict("wrong", f"gradient of {name} {slopes[name]} in place of {slope}")
     return Verdict("right")
+
+
+def listed(program: OddProgram, one: Run) -> str | None:
+    """Where the latents can be listed, the bound of all of them is that of many masks."""
+    drawn = [s for s in program.model if s.kind == "latent" and IMPUTATIONS in s.plates]
+    if program.masks * program.imputations == 1 or drawn or one.scaled:
+        return None
+    elbo = NestedIWAE(math.inf, estimator=Enumerate(), penalty=0.0)
+    try:
+        value = -float(elbo.differentiable_loss(*program.functions, program.parameters()))
+    except ValueError:
+        return None
+    wanted = one.limits()[1]
+    return None if abs(value - wanted) < CLOSE else f"listed {value:.6f}, and it is {wanted:.6f}"
 
 
 def _unscaled(program: OddProgram) -> OddProgram:

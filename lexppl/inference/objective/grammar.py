@@ -120,31 +120,16 @@ GRAMMAR = (
         "rows that share it have no log of their own: enter mask_particles() before the plate over "
         f"the rows that share it, so that they share one log. Or {NO_COMMON_LOG}",
     ),
-    Rule(
-        LATENT,
-        UNREAD_K,
-        None,
-        IMPUTE_WITHIN,
-    ),
+    Rule(LATENT, UNREAD_K, None, IMPUTE_WITHIN),
     Rule(GUIDED, OUTSIDE, _SUMMED),
     Rule(GUIDED, IN_MASKS, _WEIGHED),
     Rule(GUIDED, IN_IMPUTATIONS, _WEIGHED),
     Rule(DRAW, OUTSIDE, "− log q, outside the log"),
     Rule(DRAW, IN_MASKS, "− log q, in the weights: L draws"),
     Rule(DRAW, IN_IMPUTATIONS, "− log q, in the weights: K draws for each mask"),
-    Rule(
-        DRAW,
-        ELSEWHERE,
-        None,
-        SAME_PLATES,
-    ),
+    Rule(DRAW, ELSEWHERE, None, SAME_PLATES),
     Rule(DRAW, SHARED, None, f"enter mask_particles() before that plate. Or {NO_COMMON_LOG}"),
-    Rule(
-        DRAW,
-        UNREAD_K,
-        None,
-        IMPUTE_WITHIN,
-    ),
+    Rule(DRAW, UNREAD_K, None, IMPUTE_WITHIN),
     Rule(DRAW, LACKING, None, "leave it out, or sample it in the model too"),
     Rule(DRAW, OF_OBSERVED, None, "leave it out: what is observed needs no guide"),
     Rule(AUXILIARY, OUTSIDE, "− log q, outside the log: what the guide's other draws are made of"),
@@ -199,14 +184,10 @@ def matched(kind: str, place: str, of: str, detail: str = "") -> None:
     Raises:
         ValueError: it means nothing, or no row says what.
     """
-    for rule in GRAMMAR:
-        if (rule.kind, rule.place) == (kind, place) and rule.meaning is not None:
-            return
-    mend = next((r.mend for r in GRAMMAR if (r.kind, r.place) == (kind, place)), None)
-    raise ValueError(
-        f"{of} is {kind}, {place}{detail}: "
-        + (mend or "it has no meaning there; what has one is in GRAMMAR, in the documents a table")
-    )
+    rule = next((r for r in GRAMMAR if (r.kind, r.place) == (kind, place)), None)
+    if rule is None or rule.meaning is None:
+        mend = "it has no meaning there; move it, or leave it out" if rule is None else rule.mend
+        raise ValueError(f"{of} is {kind}, {place}{detail}: {mend}")
 
 
 def match(sites: Mapping[str, Site], guide_sites: Mapping[str, Site]) -> None:
@@ -223,7 +204,7 @@ def match(sites: Mapping[str, Site], guide_sites: Mapping[str, Site]) -> None:
     sizes: dict[str, int] = {}
     every = (*guide_sites.values(), *sites.values())
     imputed = any(site.in_imputations for site in every)
-    drawn, uncovered = False, []
+    entered, uncovered = False, []
     for site in every:
         of_guide = site is guide_sites.get(site.name)
         kind, place = _of_guide(site, sites) if of_guide else (_kind(site), _place(site))
@@ -234,9 +215,9 @@ def match(sites: Mapping[str, Site], guide_sites: Mapping[str, Site]) -> None:
             detail = f" (its latents are {known})" if place == LACKING else ""
             matched(kind, place, f"site {site.name!r}", detail)
         _match_plates(site, sizes, imputed)
-        if site.in_particles and not drawn:
+        if site.in_particles and not entered:
             _refuse_dependence_on_particles(site)
-            drawn = not site.observed
+            entered = True
         if kind == GUIDED:
             _refuse_other_rows_seen(site, guide_sites[site.name])
     refuse_uncovered_latents(uncovered)
@@ -395,7 +376,7 @@ def _match_plates(site: Site, sizes: dict[str, int], imputed: bool) -> None:
 
 
 def _refuse_dependence_on_particles(site: Site) -> None:
-    """Nothing is drawn before it, and so nothing of it differs between particles."""
+    """The first site within the particle plates depends on no draw of a particle."""
     shape = tuple(getattr(site.infer.get(BEFORE_PARTICLES), "batch_shape", ()))
     differs = [d for d in (MASK_DIM, IMPUTATION_DIM) if len(shape) >= -d and shape[d] > 1]
     if differs:

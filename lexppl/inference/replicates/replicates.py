@@ -26,10 +26,11 @@ class Replicates:
     """R copies of the terms' modules, run at once.
 
     Every parameter that is learned has a leading dimension R; the programs are vectorised over it
-    by `torch.func.vmap`, so that any Pyro program takes part as it is, its linear layers become
-    batched matrix products, and there is one backward pass. Draws differ between replicates; the
-    batches are the same, unless each has rows of its own. What is not learned (a given predictor,
-    an imputer's reference rows) is shared.
+    by `torch.func.vmap`, so that a Pyro program takes part as it is (unless it decides by numbers
+    that are learned, which `vmap` refuses), its linear layers become batched matrix products, and
+    there is one backward pass. Draws differ between replicates; the batches are the same, unless
+    each has rows of its own. What is not learned (a given predictor, an imputer's reference rows)
+    is shared.
 
     Args:
         copies: R copies of the terms, each with its own initial weights.
