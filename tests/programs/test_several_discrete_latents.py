@@ -8,15 +8,18 @@ import itertools
 import math
 from types import SimpleNamespace
 
+import numpy as np
 import pyro
 import pyro.distributions as dist
 import pytest
 import torch
 from pyro.infer import TraceEnum_ELBO, config_enumerate
 
+from lexppl.arviz_compatibility import group_of
 from lexppl.distributions import KSubset
 from lexppl.effects import imputation_particles, mask_particles
 from lexppl.evaluation import log_marginal_likelihood
+from lexppl.explanation import explain
 from lexppl.inference import Enumerate, LeaveOneOut, NestedIWAE
 from lexppl.inference.objective.listed_latents import ListedLatents
 
@@ -41,9 +44,13 @@ def coin(logits):
     return dist.Bernoulli(logits=logits).to_event(1)
 
 
+def of(y, *place):
+    return None if y is None else y[place]
+
+
 def chain_of_masks(p, x, y):
     """The second mask's law depends on the first, the third's on both."""
-    with pyro.plate("data", len(y), dim=-1), mask_particles():
+    with pyro.plate("data", len(x), dim=-1), mask_particles():
         first = pyro.sample("first", coin(p["a"] * x))
         second = pyro.sample("second", coin(p["b"] + 2.0 * first))
         third = pyro.sample("third", coin((second - first).sum(-1, keepdim=True) + p["b"][:1]))
@@ -53,7 +60,7 @@ def chain_of_masks(p, x, y):
 
 def regime(p, x, y):
     """A regime chooses the mask's law, and the slopes."""
-    with pyro.plate("data", len(y), dim=-1), mask_particles():
+    with pyro.plate("data", len(x), dim=-1), mask_particles():
         k = pyro.sample("regime", dist.Categorical(logits=torch.stack([*p["a"], p["b"][0]])))
         z = pyro.sample("mask", coin(torch.stack([p["a"], p["b"], -p["a"]])[k] * x))
         pyro.sample("y", dist.Normal((p["w"] * z * x).sum(-1) + 0.3 * k, 0.8), obs=y)
@@ -61,21 +68,21 @@ def regime(p, x, y):
 
 def hidden_markov_chain(p, x, y):
     """A chain of three states of each row, and a mask beside it; a site for each step."""
-    with pyro.plate("data", len(y), dim=-1), mask_particles():
+    with pyro.plate("data", len(x), dim=-1), mask_particles():
         z = pyro.sample("mask", coin(p["a"] * x))
         state = pyro.sample("s_0", dist.Categorical(logits=p["start"]))
-        for t in range(y.shape[-1]):
+        for t in range(4):
             if t:
                 state = pyro.sample(f"s_{t}", dist.Categorical(logits=p["move"][state]))
             mean = p["w"][state] + (z * x).sum(-1)
-            pyro.sample(f"y_{t}", dist.Normal(mean, 0.7), obs=y[:, t])
+            pyro.sample(f"y_{t}", dist.Normal(mean, 0.7), obs=of(y, slice(None), t))
 
 
 def hidden_markov_chain_of_one_event(p, x, y):
-    with pyro.plate("data", len(y), dim=-1), mask_particles():
+    with pyro.plate("data", len(x), dim=-1), mask_particles():
         z = pyro.sample("mask", coin(p["a"] * x))
         states = [pyro.sample("s_0", dist.Categorical(logits=p["start"]))]
-        for t in range(1, y.shape[-1]):
+        for t in range(1, 4):
             states.append(pyro.sample(f"s_{t}", dist.Categorical(logits=p["move"][states[-1]])))
         effect = (z * x).sum(-1)
         mean = torch.stack([p["w"][state] + effect for state in states], -1)
@@ -86,20 +93,26 @@ def chain_over_rows(p, x, y):
     """The rows are the steps: one log of all of them."""
     with mask_particles():
         state = None
-        for n in range(len(y)):
+        for n in range(len(x)):
             logits = p["start"] if state is None else p["move"][state]
             state = pyro.sample(f"s_{n}", dist.Categorical(logits=logits))
             z = pyro.sample(f"mask_{n}", coin(p["a"][:1] * x[n, :1]))
-            pyro.sample(f"y_{n}", dist.Normal(p["w"][state] + z[..., 0] * x[n, 1], 0.8), obs=y[n])
+            pyro.sample(
+                f"y_{n}", dist.Normal(p["w"][state] + z[..., 0] * x[n, 1], 0.8), obs=of(y, n)
+            )
 
 
 def steps_in_a_plate(p, x, y):
     """A mask of each step of each row, in a plate of steps inside the log."""
-    with pyro.plate("data", len(y), dim=-1), mask_particles():
+    with pyro.plate("data", len(x), dim=-1), mask_particles():
         k = pyro.sample("regime", dist.Categorical(logits=p["start"]))
         with pyro.plate("steps", 4, dim=-4):
             z = pyro.sample("mask", coin((p["a"][k] * x[:, 0]).unsqueeze(-1)))
-            pyro.sample("y", dist.Normal(p["w"][k] * z[..., 0], 0.7), obs=y.T[:, None, None])
+            pyro.sample(
+                "y",
+                dist.Normal(p["w"][k] * z[..., 0], 0.7),
+                obs=None if y is None else y.T[:, None, None],
+            )
 
 
 def spike_and_slab(p, x, y):
@@ -107,7 +120,7 @@ def spike_and_slab(p, x, y):
     with mask_particles():
         k = pyro.sample("regime", dist.Categorical(logits=p["start"]))
         z = pyro.sample("mask", coin(p["a"] + p["b"][k].unsqueeze(-1)))
-        with pyro.plate("data", len(y), dim=-1):
+        with pyro.plate("data", len(x), dim=-1):
             pyro.sample("y", dist.Normal((p["w"] * z * x).sum(-1), 0.8), obs=y)
 
 
@@ -116,8 +129,8 @@ def slopes_integrated_out(p, x, y):
     with mask_particles():
         z = pyro.sample("mask", coin(p["a"]))
         kept = z[..., None, :] * x * p["w"].exp()
-        covariance = kept @ kept.mT + 0.6 * torch.eye(len(y)).double()
-        pyro.sample("y", dist.MultivariateNormal(torch.zeros(len(y)).double(), covariance), obs=y)
+        covariance = kept @ kept.mT + 0.6 * torch.eye(len(x)).double()
+        pyro.sample("y", dist.MultivariateNormal(torch.zeros(len(x)).double(), covariance), obs=y)
 
 
 def masks_of_groups(p, x, y):
@@ -125,9 +138,9 @@ def masks_of_groups(p, x, y):
     with mask_particles():
         with pyro.plate("groups", 2, dim=-1):
             z = pyro.sample("mask", coin(torch.stack([p["a"], p["b"]])))
-        with pyro.plate("data", len(y), dim=-1):
-            own = pyro.sample("own", coin(p["b"][:1].expand(len(y), 1)))
-            mean = (p["w"] * z[..., (torch.arange(len(y)) + 1) % 2, :]).sum(-1) + own[..., 0]
+        with pyro.plate("data", len(x), dim=-1):
+            own = pyro.sample("own", coin(p["b"][:1].expand(len(x), 1)))
+            mean = (p["w"] * z[..., (torch.arange(len(x)) + 1) % 2, :]).sum(-1) + own[..., 0]
             pyro.sample("y", dist.Normal(mean, 0.8), obs=y)
 
 
@@ -136,7 +149,7 @@ def rows_within_groups(p, x, y):
     with pyro.plate("groups", 2, dim=-4), mask_particles():
         z = pyro.sample("mask", coin(torch.stack([p["a"], p["b"]])[:, None, None, None]))
         k = pyro.sample("regime", dist.Categorical(logits=p["start"]))
-        with pyro.plate("data", len(y), dim=-1):
+        with pyro.plate("data", len(x), dim=-1):
             mean = (p["w"] * z * x).sum(-1) + 0.4 * k
             pyro.sample("y", dist.Normal(mean, 0.8), obs=y)
 
@@ -370,3 +383,72 @@ def test_the_marginal_likelihood(program):
     found = log_marginal_likelihood(given_rows(program), x, y)
     exact = float(brute_force(program, parameters(), x, y).detach())
     assert found.log == pytest.approx(exact, abs=1e-10) and found.error == 0.0
+
+
+@pytest.mark.parametrize("program", [chain_of_masks, regime, hidden_markov_chain])
+def test_masks_explained_by_listing(program):
+    x, y = rows_of(program)
+    posterior = explain(given_rows(program), x, y, draws=5, proposals=math.inf)
+    found = group_of(posterior, "sample_stats")
+    p, (site, variable) = parameters(), EXPLAINED[program]
+    for n in range(len(y)):
+        every = list(assignments(program, p, x[n : n + 1], y[n : n + 1]))
+        share = torch.stack([log for _, log in every]).softmax(0)
+        masks = torch.stack([given[site].reshape(-1) for given, _ in every])
+        mean = (share @ masks).detach().numpy()
+        np.testing.assert_allclose(found[variable].values[0, n], mean, atol=1e-9)
+
+
+EXPLAINED = {
+    chain_of_masks: ("second", "second_selection_probability_given_y"),
+    regime: ("mask", "selection_probability_given_y"),
+    hidden_markov_chain: ("mask", "selection_probability_given_y"),
+}
+
+
+def test_a_latent_that_is_masked_is_drawn_by_its_law():
+    """Only the response of the first row is seen, by `obs_mask` or by `poutine.mask`."""
+    seen = torch.tensor([True, False, False])
+
+    def partly(p, x, y):
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            z = pyro.sample("mask", coin(p["a"] * x))
+            with pyro.poutine.mask(mask=seen[: len(x)]):
+                k = pyro.sample("regime", dist.Categorical(logits=p["start"]))
+                law = dist.Normal((p["w"] * z).sum(-1) + k, 0.8)
+                pyro.sample("y", law, obs=y)
+
+    def first(p, x, y):
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            z = pyro.sample("mask", coin(p["a"] * x))
+            k = pyro.sample("regime", dist.Categorical(logits=p["start"]))
+            pyro.sample("y", dist.Normal((p["w"] * z).sum(-1) + k, 0.8), obs=y)
+
+    exact = float(log_sum(first, parameters(), X[:1], Y[:1]).detach())
+    assert -EXACT.loss(partly, None, parameters(), X, Y) == pytest.approx(exact, abs=1e-10)
+    found = log_marginal_likelihood(given_rows(partly), X, Y)
+    assert found.log == pytest.approx(exact, abs=1e-10)
+
+
+def test_4096_masks_that_all_rows_share():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(60, 12, generator=generator, dtype=torch.double)
+    y = x[:, 0] - x[:, 3] + 0.5 * torch.randn(60, generator=generator, dtype=torch.double)
+    slope = torch.linspace(-1.0, 1.0, 12).double().requires_grad_()
+
+    def program(x, y=None):
+        with mask_particles():
+            z = pyro.sample("mask", coin(torch.full((12,), -0.5).double()))
+            with pyro.plate("data", len(x), dim=-1):
+                mean = (z[..., 0, :] * slope) @ x.T
+                pyro.sample("y", dist.Normal(mean, 1.0), obs=y)
+
+    masks = torch.tensor(list(itertools.product((0.0, 1.0), repeat=12))).double()
+    log_prior = -0.5 * masks.sum(-1) - 12 * math.log1p(math.exp(-0.5))
+    square = (y - (masks * slope) @ x.T).square().sum(-1)
+    exact = (log_prior - 0.5 * square - 30 * math.log(2 * math.pi)).logsumexp(0)
+    found = -EXACT.differentiable_loss(program, None, x, y)
+    (one,), (other,) = (torch.autograd.grad(value, [slope]) for value in (found, exact))
+    assert float((found - exact).detach().abs()) < 1e-9 and float((one - other).abs().max()) < 1e-9
+    listed = log_marginal_likelihood(program, x, y)
+    assert listed.log == pytest.approx(float(exact.detach()), abs=1e-9)
