@@ -47,8 +47,9 @@ class _Recorder(Messenger):
             return
         value = self._given.get(name)
         observed = msg["is_observed"] or msg["value"] is not None
-        if is_validation_enabled() and (observed or value is not None):
-            refuse_other_shape(Site.of(msg), msg["value"] if observed else value)
+        shown = msg["value"] if observed else value
+        if is_validation_enabled() and shown is not None:
+            refuse_other_shape(Site.of(msg), shown)
         if observed:
             return
         if value is not None:

@@ -215,7 +215,11 @@ def test_programs_that_it_does_not_cover_are_refused(model, words, instance):
         (NUTS(potential_fn=lambda z: 0.0), TypeError, "inference=NUTS"),
         (MCMC(samples=10), TypeError, "inference=MCMC"),
         (SGHMC, TypeError, "inference=SGHMC"),
-        (AutoNormal(OfSites()), ValueError, "'effect' is a draw of the guide, which the model does not"),
+        (
+            AutoNormal(OfSites()),
+            ValueError,
+            "'effect' is a draw of the guide, which the model does not",
+        ),
         (
             AutoNormal(pyro.poutine.block(Line(), hide=["slope", "mask"])),
             (ValueError, RuntimeError),

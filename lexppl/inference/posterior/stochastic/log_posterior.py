@@ -22,7 +22,6 @@ from lexppl.inference.contexts import (
     seeded,
 )
 from lexppl.inference.nested_iwae import NestedIWAE
-from lexppl.inference.objective.listed_latents import is_point
 from lexppl.inference.posterior.global_sites import GlobalSites, values_of
 from lexppl.inference.posterior.likelihood_bound import likelihood_bound
 from lexppl.inference.posterior.log_joint import log_joint, log_prior
