@@ -64,9 +64,10 @@ def explain(
       the mean over draws of p(y = c | x̃). `<site>_mean` (chain, draw, row, feature), see below.
     - `posterior`: every latent that all rows share (weights with priors, a global Dirichlet), by
       its site's name, dims (chain, draw, …): `dims` names those of its event, of which one that
-      shares out a unit among the G entries is `feature`; its plates are named as they are. Beside them what follows from each draw θ_d, E[z | x, θ_d], where the
-      masks' distribution states it: in `predictions` `<site>_mean` (chain, draw, row, feature), if
-      that is no more than eight million numbers, and here its mean over rows,
+      shares out a unit among the G entries is `feature`; its plates are named as they are. Beside
+      them what follows from each draw θ_d, E[z | x, θ_d], where the masks' distribution states it:
+      in `predictions` `<site>_mean` (chain, draw, row, feature), if that is no more than eight
+      million numbers, and here its mean over rows,
       `<site>_mean_over_rows` (chain, draw, feature). Their spread over draws is how sure θ leaves
       one of a selection, without the noise of drawn masks: `az.summary(posterior,
       var_names="mask_mean_over_rows")`. With y the `importance` of the masks given x and y as well

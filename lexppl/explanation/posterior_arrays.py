@@ -18,10 +18,10 @@ from lexppl.explanation.layout import mask_groups as named
 from lexppl.explanation.layout.arviz_layout import ArvizLayout
 from lexppl.explanation.layout.drawn_means import DrawnMeans
 from lexppl.explanation.layout.importance_kind import GUIDED, STATED, variable_of
-from lexppl.explanation.layout.shared_dims import SharedDims
 from lexppl.explanation.masks.draws import RowDraws
 from lexppl.explanation.masks.log_likelihood import LogLikelihood
 from lexppl.explanation.masks.program_sites import MaskSite, ProgramSites, Response, SharedSite
+from lexppl.explanation.masks.shared_dims import SharedDims
 from lexppl.explanation.named_rows import NamedRows, entry_names, feature_names
 from lexppl.inference.training.result import FitResult
 
