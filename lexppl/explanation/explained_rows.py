@@ -23,10 +23,10 @@ from lexppl.explanation.given_program import (
     with_samples,
 )
 from lexppl.explanation.layout.mask_groups import GIVEN_X, GIVEN_XY, PRIOR
-from lexppl.explanation.layout.shared_dims import FEATURE, SharedDims
 from lexppl.explanation.masks.drawless import needs_draws, refuse_drawless
 from lexppl.explanation.masks.draws import RESPONSE
 from lexppl.explanation.masks.program_sites import ProgramSites, sites_of
+from lexppl.explanation.masks.shared_dims import FEATURE, SharedDims
 from lexppl.explanation.meanings import (
     HELD_OUT,
     attributes,

@@ -18,7 +18,6 @@ from lexppl.explanation.layout import mask_groups as named
 from lexppl.explanation.layout.arviz_layout import ArvizLayout
 from lexppl.explanation.layout.drawn_means import DrawnMeans
 from lexppl.explanation.layout.importance_kind import GIVEN_Y, GUIDED, STATED, variable_of
-from lexppl.explanation.layout.shared_dims import SharedDims
 from lexppl.explanation.masks.draws import RowDraws
 from lexppl.explanation.masks.log_likelihood import LogLikelihood
 from lexppl.explanation.masks.program_sites import (
@@ -28,6 +27,7 @@ from lexppl.explanation.masks.program_sites import (
     Response,
     SharedSite,
 )
+from lexppl.explanation.masks.shared_dims import SharedDims
 from lexppl.explanation.named_rows import NamedRows, entry_names, feature_names
 from lexppl.inference.training.result import FitResult
 

@@ -20,7 +20,6 @@ from lexppl.atomic_output import replace_folder
 from lexppl.evaluation_mode import evaluating
 from lexppl.explanation.explained_rows import BLOCK, Explaining, Sums, TablePart, explained_rows
 from lexppl.explanation.given_program import sampled_draws
-from lexppl.explanation.layout.mask_groups import CONSTANTS
 from lexppl.explanation.many_rows.done_chunks import DoneChunk, DoneChunks
 from lexppl.explanation.many_rows.row_source import (
     Piece,
@@ -219,7 +218,7 @@ class ChunkTask:
         found = explained_rows(self.result, x, y, self.how, part=part)
         groups = dict(found.groups)
         if not self.keep_x:
-            name = next(name for name in groups if name.endswith(CONSTANTS))
+            name = next(name for name in groups if name.endswith("constant_data"))
             constant = groups.pop(name).drop_vars("x")
             if constant.data_vars:
                 groups[name] = constant
