@@ -3,14 +3,17 @@
 import copy
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from pyro.infer.autoguide import AutoGuide
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from lexppl.inference import FitResult, SampledGuide, SamplerRecord
+from lexppl.saving.automatic_guides import AUTOMATIC, ROW, rebuilt_guide, settle_guide
 from lexppl.saving.build_limits import BuildLimits, refuse_sizes
 from lexppl.saving.description import known_parts, rebuild
 from lexppl.saving.fields import Number, numbers_of, result_fields, sampler_fields
@@ -56,14 +59,17 @@ def load(
     Args:
         folder: where it was saved.
         model: for a program of your own, a function that builds it (or one such module).
-        guide: the same for its guide.
+        guide: the same for its guide, or one of Pyro's classes, as `fit` takes it. Not needed for
+            AutoNormal, AutoDiagonalNormal, AutoMultivariateNormal, AutoLowRankMultivariateNormal
+            and AutoDelta, which are rebuilt on the model that is loaded.
         parts: classes of your own that the description names.
 
     Raises:
         FileNotFoundError: no explainer there.
         lexppl.saving.UnreadableFileError: a `ValueError` that names the file: damaged, of a newer
             version, not of this library, or of parts that are not known.
-        ValueError: a model that needs `model=`, or weights that are not of the one given.
+        ValueError: a model that needs `model=`, weights that are not of the one given, or a model
+            whose latents are not, in their order, those that the guide was fitted to.
     """
     folder = Path(folder)
     for name in (WEIGHTS, DESCRIPTION):
@@ -83,6 +89,8 @@ def load(
         count = len(fields["best_epoch"])
         allowed = {**known_parts(), **{part.__name__: part for part in parts}}
         limits = BuildLimits(weights)
+        # Files of before have no columns.
+        weights.setdefault(f"{ROW}0", torch.zeros(()).expand(1, *fields["event_shape"]))
         builders = [
             _Builder(
                 kind,
@@ -97,7 +105,8 @@ def load(
             for kind, given in (("model", model), ("guide", guide))
         ]
     if sampler is None:
-        models, guides = ([one.module(r) for r in range(count)] for one in builders)
+        models = [builders[0].module(r) for r in range(count)]
+        guides = [builders[1].module(r, models[r]) for r in range(count)]
         record = None
     else:
         models = [builders[0].module(0)] * count
@@ -149,14 +158,28 @@ class _Builder:
     allowed: Mapping[str, type[nn.Module]]
     limits: BuildLimits
 
-    def module(self, replicate: int) -> nn.Module | None:
-        """The module of a replicate with its weights, or None where there is none."""
+    def module(self, replicate: int, program: nn.Module | None = None) -> nn.Module | None:
+        """The module of a replicate with its weights, or None where there is none.
+
+        Args:
+            replicate: its number.
+            program: of a guide.
+        """
         own = own_tensors(f"{self.kind}.{replicate}.", self.weights)
         if self.described is None and not own:
             return None
-        if self.given is not None:
-            given = self.given
+        is_guide = program is not None
+        given: Any = self.given
+        kind = given.func if isinstance(given, partial) else given
+        module: Any
+        if is_guide and isinstance(kind, type) and issubclass(kind, AutoGuide):
+            module = given(program)
+        elif given is not None:
             module = copy.deepcopy(given) if isinstance(given, nn.Module) else given()
+        elif is_guide and isinstance(self.described, dict) and AUTOMATIC in self.described:
+            with refused_by_name(self.folder / DESCRIPTION):
+                refuse_sizes(self.described, self.weights)
+                module = rebuilt_guide(self.described, program, own)
         elif self.described is None or is_own_program(self.described):
             named = "module" if self.described is None else str(self.described["class"])
             raise ValueError(
@@ -166,11 +189,14 @@ class _Builder:
         else:
             with refused_by_name(self.folder / DESCRIPTION):
                 module = self._built()
+        if is_guide and isinstance(module, AutoGuide):
+            with refused_by_name(self.folder / DESCRIPTION):
+                settle_guide(module, self.described, program, own_tensors(ROW, self.weights))
         try:
             _put(module, own)
         except (RuntimeError, ValueError, TypeError) as error:
             told = " ".join(str(error).split())
-            if self.given is not None:
+            if given is not None:
                 raise ValueError(
                     f"the weights in {self.folder} are not those of the {self.kind} that "
                     f"{self.kind}= gives: {told}"

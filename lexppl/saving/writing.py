@@ -10,12 +10,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from pyro.infer.autoguide import AutoGuide
 from safetensors.torch import save as to_bytes
 from torch import nn
 
 from lexppl.atomic_output import output_file, write_through
 from lexppl.inference import FitResult, NestedIWAE, SamplerRecord
 from lexppl.inference.replicates.replicate_hyperparameters import replicate_hyperparameters
+from lexppl.saving.automatic_guides import described_guide, rows_seen
 from lexppl.saving.description import describe
 from lexppl.saving.layout import (
     BOOTSTRAP,
@@ -33,10 +35,11 @@ def save(result: FitResult, folder: str | Path) -> None:
     """Write a fitted explainer: `weights.safetensors` and `explainer.json`.
 
     A model that cannot describe itself is saved by its weights alone, and needs `model=` to be
-    loaded. Its bootstrap, if there is one, is saved alike in a folder below; chains of a sampler
-    are draws of the one program, saved once. The description has the SHA-256 of the weights and its
-    own, by which :func:`load` knows files that were damaged. All files are written aside and then
-    renamed, so that a failure leaves what was there before.
+    loaded. Pyro's automatic guides are saved by class, settings and sites. Its bootstrap, if there
+    is one, is saved alike in a folder below; chains of a sampler are draws of the one program,
+    saved once. The description has the SHA-256 of the weights and its own, by which :func:`load`
+    knows files that were damaged. All files are written aside and then renamed, so that a failure
+    leaves what was there before.
 
     Args:
         result: what `fit` returned.
@@ -77,6 +80,8 @@ def _weights(result: FitResult) -> dict[str, torch.Tensor]:
             if isinstance(module, nn.Module) and not again:
                 for name, tensor in module.state_dict().items():
                     weights[f"{kind}.{r}.{name}"] = tensor.detach().clone().contiguous().cpu()
+    if isinstance(result.guides[0], AutoGuide):
+        weights |= {name: row.cpu() for name, row in rows_seen(result.guides[0]).items()}
     if result.sampler is not None:
         for name, values in result.sampler.sample_stats.items():
             weights[f"{SAMPLER}.{name}"] = torch.from_numpy(np.array(values))
@@ -144,6 +149,8 @@ def _numbers_of(modules: list[Any]) -> list[dict[str, Any]]:
 def _of_module(module: Any) -> Any:
     if not isinstance(module, nn.Module):
         return None
+    if isinstance(module, AutoGuide):
+        return described_guide(module)
     try:
         return describe(module)
     except TypeError as error:

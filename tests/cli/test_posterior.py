@@ -80,6 +80,8 @@ def test_a_guide_that_still_moves_is_told(table, capsys):
     assert "interval over the posterior of the weights, by a guide, 2 fits" in told.out
     ranked = pd.read_csv(table.parent / "out" / "importance.csv")
     assert bool((ranked["lower"] < ranked["upper"]).all()) and "agreement" in ranked
+    guides = lexppl.load(table.parent / "out" / "explainer").guides
+    assert [type(guide).__name__ for guide in guides] == ["AutoNormal"] * 2
 
 
 def test_too_many_masks_are_refused_with_their_number_before_any_fit(tmp_path, monkeypatch, capsys):

@@ -1,7 +1,9 @@
 """Global latents by Pyro's Hamiltonian kernels, the masks summed out exactly."""
 
 import inspect
-from collections.abc import Callable, Iterator
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -13,6 +15,7 @@ import torch
 from pyro.infer import HMC, NUTS
 from pyro.infer.autoguide import init_to_uniform
 from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
+from pyro.ops.integrator import potential_grad
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
@@ -34,6 +37,8 @@ OURS = (
 )
 """Arguments of Pyro's kernels that say what is sampled, which the program does here."""
 
+USUAL_STEPS = 15
+"""Gradients of a draw, where a time is estimated: a tree of four doublings."""
 WORTH_RECORDING = 500
 """Draws of all chains from which on their steps are worth the second that a recording takes."""
 
@@ -64,7 +69,8 @@ class MCMC:
     smooth density `p(θ) Π_n Σ_z p(z | x_n, θ) p(y_n | x_n, z, θ)`, and all rows take part in every
     step (:class:`~lexppl.inference.posterior.mcmc.potential.Potential`). Parameters without priors
     stay at the values that they have. Chains run one after another, each from a seed and a start of
-    its own. Numbers are of the type of x: float64 rows are the surer ones.
+    its own; how long they will take stands in a line before the bar. Numbers are of the type of x:
+    float64 rows are the surer ones.
 
     Args:
         kernel: `NUTS` or `HMC`, a class derived from one, or a `functools.partial` of it with its
@@ -138,8 +144,8 @@ class MCMC:
         of_kernel = dict(self.kernel.keywords) if isinstance(self.kernel, partial) else {}
         strategy = of_kernel.pop("init_strategy", init_to_uniform)
         seeds = torch.randint(2**31, (self.chains,), generator=torch.Generator().manual_seed(seed))
-        with _held(model):
-            with seeded(seed, device), program_settings(validate=True):
+        with _held(model), seeded(seed, device):
+            with program_settings(validate=True):
                 potential = Potential(model, rows, self.imputations, seed)
                 # Every chain's start, and with it every refusal, comes before the first draw.
                 starts = [potential.start(strategy) for _ in range(self.chains)]
@@ -160,6 +166,9 @@ class MCMC:
                 disable=None if progress else True,
                 unit="draw",
             ) as bar:
+                if not bar.disable:
+                    needed = time_needed(quick or potential, starts[0], draws)
+                    bar.write(f"{self.name}: {needed}", file=sys.stderr)
                 for start, own in zip(starts, seeds.tolist(), strict=True):
                     made = chain(quick or potential, start, own)
                     if quick is not None and not _agrees(quick, made.places):
@@ -278,6 +287,29 @@ def _class_of(kernel: Any) -> Any:
     return kernel.func if isinstance(kernel, partial) else kernel
 
 
+def time_needed(
+    energy: Potential | Recorded,
+    place: Mapping[str, Tensor],
+    draws: int,
+    clock: Callable[[], float] = time.perf_counter,
+) -> str:
+    """How long a kernel will take, by one gradient that is timed.
+
+    Args:
+        energy: U.
+        place: where the gradient is taken.
+        draws: of all chains, warm-up among them.
+        clock: in seconds.
+    """
+    begun = clock()
+    with program_settings(validate=False):
+        potential_grad(energy, dict(place))
+    each = clock() - begun
+    whole = each * draws * USUAL_STEPS
+    told = f"{whole:.0f} s" if whole < 100.0 else f"{whole / 60:,.0f} min"
+    return f"{draws:,} draws of {USUAL_STEPS} gradients, {each:.2g} s each, take about {told}"
+
+
 def _recorded(potential: Potential, starts: list[dict[str, Tensor]]) -> Recorded | None:
     """The potential recorded, or None where it cannot be, or is another where the chains start."""
     with program_settings(validate=False):
@@ -293,6 +325,45 @@ def _agrees(recorded: Recorded, places: list[dict[str, Tensor]]) -> bool:
         return recorded.agrees(places)
 
 
+class _Steps:
+    """What a kernel evaluates on its way to a draw, and the Hamiltonian there.
+
+    Pyro keeps U at a draw, and not the momenta that its trajectory came to it with.
+
+    Args:
+        kernel: whose potential and kinetic energy are looked at from now on.
+    """
+
+    def __init__(self, kernel: HMC) -> None:
+        self._kernel = kernel
+        self._potential, self._kinetic = kernel.potential_fn, kernel._kinetic_energy
+        kernel.potential_fn, kernel._kinetic_energy = self._evaluated, self._moving
+        self.begin()
+
+    def begin(self) -> None:
+        """Another draw."""
+        self.taken = 0
+        self._latest: Mapping[str, Tensor] | None = None
+        self._ends: list[tuple[Any, Tensor]] = []
+
+    @property
+    def energy(self) -> float:
+        """`H = U(u) + K(r)` at the draw, in nats; with its first momenta where it has not moved."""
+        place = self._kernel._z_last
+        kinetic = next((k for at, k in self._ends if at is place), self._ends[0][1])
+        return float(self._kernel._potential_energy_last + kinetic)
+
+    def _evaluated(self, place: Mapping[str, Tensor]) -> Tensor:
+        self.taken, self._latest = self.taken + 1, place
+        value: Tensor = self._potential(place)
+        return value
+
+    def _moving(self, momenta: Any) -> Tensor:
+        value: Tensor = self._kinetic(momenta)
+        self._ends.append((self._latest, value))
+        return value
+
+
 def _chain(
     kernel: HMC,
     energy: Potential | Recorded,
@@ -302,17 +373,18 @@ def _chain(
 ) -> Chain:
     """Run a kernel from its start."""
     kernel.setup(warmup)
+    trajectory = _Steps(kernel)
     place, places = kernel.initial_params, []
-    steps, accepted = np.zeros(samples, dtype=int), np.zeros(samples)
+    steps, accepted, energies = np.zeros(samples, dtype=int), np.zeros(samples), np.zeros(samples)
     mean = 0.0
     for number in range(-warmup, samples):
-        before = energy.evaluations
+        trajectory.begin()
         place = kernel.sample(place)
         drawn()
         if number < 0:
             continue
         places.append(place)
-        steps[number] = energy.evaluations - before
+        steps[number], energies[number] = trajectory.taken, trajectory.energy
         # Pyro keeps a running mean of the chances that the proposals had.
         latest = kernel._mean_accept_prob
         accepted[number] = (number + 1) * latest - number * mean
@@ -324,6 +396,7 @@ def _chain(
         "acceptance_rate": accepted.clip(0.0, 1.0),
         "step_size": np.full(samples, float(kernel.step_size)),
         "n_steps": steps,
+        "energy": energies,
     }
     if isinstance(kernel, NUTS):
         # 2^d − 1 steps fill a tree of d doublings; the last of them may have been left half done.

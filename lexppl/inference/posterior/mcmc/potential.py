@@ -1,7 +1,7 @@
 """The posterior of a program's global latents as the potential of a Hamiltonian."""
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pyro
@@ -63,23 +63,19 @@ class Potential:
         imputations: int | None = None,
         seed: int = 0,
     ) -> None:
-        few = tuple(column[:1] for column in rows)
+        x, few = rows[0], tuple(column[:1] for column in rows)
         self._globals, latents = GlobalSites.of(model, few)
         _refuse_subsamples(sites_of(model, rows).values())
         self.sites = self._globals.names
         """Names of the global latents."""
-        self.objective = likelihood_bound(latents, len(rows[0]), imputations)
-        self.evaluations = 0
-        """How often it was evaluated."""
+        self.objective = likelihood_bound(latents, len(x), imputations)
         self._model, self._rows, self._few = weights_first(model), rows, few
-        self.fixed: Callable[[], AbstractContextManager[None]] = nullcontext
-        """What imputations that stay the same are drawn in."""
-        if imputations is not None:
-            self.fixed = lambda: seeded(seed, rows[0].device)
+        self.fixed: Callable[[], AbstractContextManager[None]] = lambda: seeded(seed, x.device)
+        """What is drawn in an evaluation is drawn in: imputations that stay the same, and first
+        masks that are not read. The chain's own random numbers are others."""
 
     def __call__(self, unconstrained: Mapping[str, Tensor]) -> Tensor:
         """U, in nats."""
-        self.evaluations += 1
         values, log_jacobian = self._globals.of_parts(unconstrained)
         with self.fixed(), _SummedAnyway():
             density = log_joint(self._model, values, self.objective, self._rows)

@@ -1,13 +1,14 @@
 """A potential and its gradient as the tensor operations of one evaluation, done again elsewhere."""
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from lexppl.inference.posterior.mcmc.folded import fold
 from lexppl.inference.posterior.mcmc.potential import Potential
 
 TOLERANCE = 1e-4
@@ -17,9 +18,10 @@ TOLERANCE = 1e-4
 class Recorded:
     """A potential whose evaluations skip the program: its handlers are most of a small one's time.
 
-    What is recorded is one evaluation, value and gradient together. A program that decides by the
-    value of a latent cannot be recorded (torch refuses it); one that is no such function of its
-    latents for another reason is found out by :meth:`agrees`.
+    What is recorded is one evaluation, value and gradient together; what does not depend on the
+    latents is computed once (:func:`lexppl.inference.posterior.mcmc.folded.fold`). A program that
+    decides by the value of a latent cannot be recorded (torch refuses it); one that is no such
+    function of its latents for another reason is found out by :meth:`agrees`.
 
     Args:
         potential: to be recorded.
@@ -44,18 +46,14 @@ class Recorded:
 
     def __init__(self, potential: Potential, place: Mapping[str, Tensor]) -> None:
         self._potential = potential
-        self.evaluations = 0
-        """How often it was evaluated."""
         self._graph = make_fx(self._both)(*self._numbers(place))
-        self._graph.graph.eliminate_dead_code()
-        self._graph.recompile()
+        with potential.fixed():
+            drawn = fold(self._graph, self._numbers(place))
+        self._within = potential.fixed if drawn else nullcontext
 
     def __call__(self, unconstrained: Mapping[str, Tensor]) -> Tensor:
         """U, in nats, with its gradient."""
-        self.evaluations += 1
-        value: Tensor = _Replayed.apply(
-            self._graph, self._potential.fixed, *self._numbers(unconstrained)
-        )
+        value: Tensor = _Replayed.apply(self._graph, self._within, *self._numbers(unconstrained))
         return value
 
     def constrained(self, unconstrained: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -67,7 +65,7 @@ class Recorded:
         return all(self._agrees_at(self._numbers(place)) for place in places)
 
     def _agrees_at(self, numbers: list[Tensor]) -> bool:
-        with self._potential.fixed():
+        with self._within():
             again = self._graph(*numbers)
         own = self._both(*numbers)
         return all(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,7 +15,7 @@ from lexppl.argument_checks import int_at_least
 from lexppl.inference.nested_iwae import NestedIWAE
 from lexppl.inference.posterior.global_draws import GlobalDraws, SamplerRecord
 from lexppl.inference.posterior.stochastic.bayes_extra import bayes_library
-from lexppl.inference.posterior.stochastic.log_posterior import FirstMasks, LogPosterior
+from lexppl.inference.posterior.stochastic.log_posterior import LogPosterior
 from lexppl.inference.posterior.stochastic.run import check_bound, stepping
 from lexppl.inference.posterior.stochastic.scaled_start import ScaledStart, climbing_steps
 
@@ -27,21 +29,24 @@ FAR = 0.5
 NUMBERS = 2**24
 """Of gradients by row that are held at once."""
 
+AT_ONCE = 64
+"""Rows of a Hessian that are computed together."""
+
 MOST_DENSE = 2048
 """Coordinates of a dense Hessian."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Laplace:
-    """Laplace's approximation by `posteriors`: a normal distribution at the mode.
+    """Laplace's approximation: a normal distribution at the mode.
 
     With û a mode of `log p(θ) + log |dθ/du| + Σ_n ℒ_n` in unconstrained globals u,
 
         u ~ N(û, H⁻¹),    H the negative Hessian there (MacKay 1992);
 
     diagonal, `H ≈ diag(−∂² log p / ∂u_i² + Σ_n (∂ℒ_n / ∂u_i)²)`, the empirical Fisher information
-    of the rows: sds are then those of one coordinate while the others stay, and too small where
-    coordinates are correlated.
+    of the rows (by `posteriors`): sds are then those of one coordinate while the others stay, and
+    too small where coordinates are correlated.
 
     The draws are independent, one chain of them. They are of the posterior where it is normal in u,
     and no better than that elsewhere. Of several modes there is one, the highest that `starts`
@@ -92,9 +97,10 @@ class Laplace:
                 discrete ones; for a dense Hessian masks or imputations that are drawn, or more than
                 2,048 coordinates.
             FloatingPointError: no mode found, or none there is.
-            ImportError: `posteriors` is not installed.
+            ImportError: `posteriors`, which the diagonal is by, is not installed.
         """
-        bayes_library()
+        if self.diagonal:
+            bayes_library()
         size = len(rows[0]) if self.batch_size is None else self.batch_size
         target = LogPosterior.of(model, rows, seed, size, self.objective)
         if not self.diagonal:
@@ -127,15 +133,12 @@ def _refuse_dense(target: LogPosterior) -> None:
 
 def _dense(target: LogPosterior, place: Tensor, draws: int) -> Tensor:
     """Newton's steps to the mode, and draws about it, `(S, D)`."""
-    transform = bayes_library().laplace.dense_hessian.build(
-        lambda vector, batch: (target.of_batch(vector, batch), vector.new_zeros(()))
-    )
-    gradient = torch.func.grad(lambda vector: target.of_batch(vector, target.rows))
+    density = partial(target.of_batch, batch=target.rows)
+    gradient = torch.func.grad(density)
     for _ in range(NEWTON_STEPS):
-        with FirstMasks():
-            state, _ = transform.update(transform.init(place), target.rows, inplace=False)
-            step = gradient(place)
-        precision = 0.5 * (state.prec + state.prec.mT).to(place.dtype)
+        # In float64 from here on: a root and an inverse add no rounding of their own.
+        precision = -_second(gradient, place, lambda row, _: row).double()
+        precision = 0.5 * (precision + precision.mT)
         root, failed = torch.linalg.cholesky_ex(precision)
         if bool(failed):
             least = float(torch.linalg.eigvalsh(precision)[0])
@@ -145,11 +148,16 @@ def _dense(target: LogPosterior, place: Tensor, draws: int) -> Tensor:
                 "to change places or signs have none, for which Laplace(diagonal=True) or SGHMC() "
                 "is"
             )
+        step = gradient(place).double()
         move = torch.cholesky_solve(step.unsqueeze(-1), root).squeeze(-1)
         if float((step * move).sum().clamp_min(0.0).sqrt()) < CLOSE:
-            law = torch.distributions.MultivariateNormal(place, precision_matrix=precision)
-            return law.sample((draws,))
-        place = (place + move).detach()
+            law = torch.distributions.MultivariateNormal(place.double(), precision_matrix=precision)
+            return law.sample((draws,)).to(place)
+        # A whole step overshoots where a logistic curve is flat: the first that does not go down.
+        places = [place + 0.5**halvings * move.to(place) for halvings in range(NEWTON_STEPS)]
+        with torch.no_grad():
+            here = density(place)
+            place = next((each for each in places if density(each) >= here), places[0])
     raise FloatingPointError(
         f"Newton's method has found no mode in {NEWTON_STEPS} steps: give a larger climb or more "
         "starts"
@@ -192,10 +200,22 @@ def _diagonal(target: LogPosterior, place: Tensor, draws: int) -> Tensor:
 def _prior_curvature(target: LogPosterior, place: Tensor) -> Tensor:
     """`−∂² log p(u) / ∂u_i²` of the prior, at least 0, `(D,)`."""
     gradient = torch.func.grad(target.log_prior)
+    return (-_second(gradient, place, lambda row, unit: row @ unit)).clamp_min(0.0)
 
-    def curvature(direction: Tensor) -> Tensor:
-        return (torch.func.jvp(gradient, (place,), (direction,))[1] * direction).sum()
 
+def _second(
+    gradient: Callable[[Tensor], Tensor], place: Tensor, part: Callable[[Tensor, Tensor], Tensor]
+) -> Tensor:
+    """A part of each row of a Hessian, by reverse-mode derivatives alone: not every operation that
+    has these has forward-mode ones.
+
+    Args:
+        gradient: of a density.
+        place: u, `(D,)`.
+        part: of a row `(D,)` and its unit vector.
+    """
+    pull: Any = torch.func.vjp(gradient, place)[1]
     eye = torch.eye(len(place), dtype=place.dtype, device=place.device)
-    found: Tensor = torch.func.vmap(curvature, randomness="different", chunk_size=64)(eye)
-    return (-found).clamp_min(0.0)
+    rows = torch.func.vmap(lambda unit: part(pull(unit)[0], unit), chunk_size=AT_ONCE)
+    found: Tensor = rows(eye).detach()
+    return found

@@ -10,12 +10,10 @@ from typing import Any
 
 import pyro
 import torch
-from pyro.poutine.messenger import Messenger
 from torch import Tensor, nn
 
 from lexppl.argument_checks import int_at_least
-from lexppl.distributions import mask_support
-from lexppl.effects import IMPUTATION_PLATE, MASK_PLATE, ParticleCounts
+from lexppl.effects import ParticleCounts
 from lexppl.inference.contexts import (
     MiniBatch,
     keep_parameters_local,
@@ -25,7 +23,7 @@ from lexppl.inference.contexts import (
 )
 from lexppl.inference.nested_iwae import NestedIWAE
 from lexppl.inference.posterior.global_sites import GlobalSites, values_of
-from lexppl.inference.posterior.likelihood_bound import is_point, likelihood_bound
+from lexppl.inference.posterior.likelihood_bound import likelihood_bound
 from lexppl.inference.posterior.log_joint import log_joint, log_prior
 from lexppl.weights_drawn_first import weights_first
 
@@ -37,22 +35,6 @@ MASKS = 10
 
 LEAST_BATCH = 100
 """Rows of a mini-batch where nobody chooses: at least so many, and a tenth of all."""
-
-
-class FirstMasks(Messenger):
-    """Give the first of its masks to a site that would draw one, and draw none at random.
-
-    Where masks are listed what a first run draws of them is not read, and torch has no random
-    numbers inside its forward-mode derivatives.
-    """
-
-    def _pyro_sample(self, msg: Any) -> None:
-        plates = {frame.name for frame in msg["cond_indep_stack"]}
-        drawn = msg["value"] is None and not msg["is_observed"]
-        fn = msg["fn"]
-        if drawn and MASK_PLATE in plates and IMPUTATION_PLATE not in plates and not is_point(fn):
-            shape = (*fn.batch_shape, *fn.event_shape)
-            msg["value"] = mask_support(fn)[0].expand(shape)
 
 
 @dataclass(frozen=True, eq=False)

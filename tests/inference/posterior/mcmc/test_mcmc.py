@@ -27,8 +27,10 @@ from lexppl.inference import (
     SamplerRecord,
     SamplerWarning,
 )
+from lexppl.inference.contexts import keep_parameters_local
 from lexppl.inference.posterior.convergence import warn_of
-from lexppl.inference.posterior.mcmc.mcmc import as_inference
+from lexppl.inference.posterior.mcmc.mcmc import as_inference, time_needed
+from lexppl.inference.posterior.mcmc.potential import Potential
 from lexppl.inference.posterior.mcmc.recorded import Recorded
 from lexppl.models import BernoulliLikelihood, ConstantImputer, Predictor
 from lexppl.systems import lex
@@ -134,7 +136,8 @@ def test_hmc_too():
 def test_what_a_sampler_tells():
     result = sampled(Weighted(), inference=QUICK)
     stats = result.sampler.sample_stats
-    assert set(stats) == {"diverging", "acceptance_rate", "step_size", "n_steps", "tree_depth"}
+    told = {"diverging", "acceptance_rate", "step_size", "n_steps", "tree_depth", "energy"}
+    assert set(stats) == told
     assert all(values.shape == (2, 10) for values in stats.values())
     assert stats["diverging"].dtype == bool
     assert ((stats["acceptance_rate"] >= 0) & (stats["acceptance_rate"] <= 1)).all()
@@ -148,6 +151,60 @@ def test_what_a_sampler_tells():
     assert "40 conditioned on" in repr(result)
     assert "r̂ up to" in repr(result) and "independent draws" in repr(result)
     assert "epochs" not in repr(result)
+
+
+@pytest.mark.parametrize(
+    "kernel", [partial(HMC, trajectory_length=0.9), partial(NUTS, max_tree_depth=1)]
+)
+def test_the_energy_of_a_draw_is_its_hamiltonian(kernel):
+    """Of one step ε without a mass the momenta are (u' − u) / ε − ε/2 ∇U(u'), either way in time.
+
+    A draw that stays has its first momenta, at which H is at least U.
+    """
+    kernel = partial(kernel, step_size=0.9, adapt_step_size=False, adapt_mass_matrix=False)
+    result = sampled(Weighted(), inference=MCMC(kernel, samples=40, warmup=1, chains=2))
+    potential = Potential(Weighted(), (X, Y))
+    moved = 0
+    found = torch.from_numpy(result.sampler.sample_stats["energy"])
+    for guide, energies in zip(result.guides, found, strict=True):
+        places = guide.sites["weight"].clone().requires_grad_()
+        u = torch.stack([potential({"weight": place}) for place in places])
+        (slopes,) = torch.autograd.grad(u.sum(), places)
+        steps = places.detach().diff()
+        momenta = steps / 0.9 - 0.45 * slopes[1:]
+        expected = u.detach()[1:] + momenta**2 / 2
+        assert (energies >= u.detach()).all()
+        assert torch.allclose(energies[1:][steps != 0], expected[steps != 0], rtol=1e-9)
+        moved += int((steps != 0).sum())
+    assert moved > 20
+    stats = group_of(explain(result, X, draws=40), "sample_stats")
+    assert np.array_equal(stats["energy"].values, found)
+
+
+def test_the_time_that_a_kernel_will_take_is_stated_before_its_first_draw(monkeypatch, capsys):
+    program = Weighted()
+    keep_parameters_local(program)
+    potential = Potential(program, (X, Y))
+    place = {"weight": torch.tensor(0.3, dtype=torch.float64)}
+    for seconds, told in ((0.002, "0.002 s each, take about 30 s"), (0.5, "about 125 min")):
+        ticks = iter([3.0, 3.0 + seconds])
+        line = time_needed(potential, place, 1000, clock=lambda ticks=ticks: next(ticks))
+        assert line.startswith("1,000 draws of 15 gradients, ") and told in line
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SamplerWarning)
+        fit(Weighted(), (X, Y), inference=QUICK)
+    shown = capsys.readouterr().err
+    assert re.search(r"NUTS: 30 draws of 15 gradients, \S+ s each, take about \d+ s\n", shown)
+    assert shown.index("take about") < shown.index("1/30")
+    sampled(Weighted(), inference=QUICK)
+    assert "take about" not in capsys.readouterr().err
+
+
+def test_a_recording_leaves_the_global_random_state():
+    before = torch.get_rng_state()
+    sampled(Weighted(), inference=MCMC(partial(NUTS, max_tree_depth=1), samples=500, chains=1))
+    assert torch.equal(before, torch.get_rng_state())
 
 
 def test_divergences_are_counted_where_they_are():

@@ -8,7 +8,9 @@ import pytest
 import torch
 from pyro.infer.mcmc.util import initialize_model
 from pyro.nn import PyroModule, PyroSample
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from lexppl.distributions import KSubset
 from lexppl.distributions.top_entries import TopEntries
 from lexppl.effects import imputation_particles, mask_particles, penalty
 from lexppl.inference.contexts import program_settings
@@ -198,6 +200,116 @@ def test_a_recording_of_what_stays_the_same():
     with program_settings(validate=False):
         recorded = Recorded(potential, {"weight": number(0.1)})
         assert recorded.agrees([{"weight": number(w)} for w in PLACES])
+
+
+class Networked(PyroModule):
+    """A selector's network of x that no prior moves, and imputations that are drawn."""
+
+    def __init__(self):
+        super().__init__()
+        self.network = torch.nn.Linear(3, 3).double().requires_grad_(False)
+        self.imputer = GaussianImputer().double()
+        self.weight = PyroSample(dist.Normal(number(0.0), 1.0))
+
+    def forward(self, x, y=None):
+        weight = self.weight
+        law = KSubset(self.network(x), 2)
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            mask = pyro.sample("mask", law)
+            with imputation_particles():
+                imputed = pyro.sample("x_imputed", self.imputer(x, mask))
+                pyro.sample("y", dist.Normal(weight * imputed.sum(-1), 1.0), obs=y)
+
+
+class Learned(Noisy):
+    """Masks whose rate is that of the latent, so that the first draw of them is too."""
+
+    def forward(self, x, y=None):
+        weight = self.weight
+        law = dist.Bernoulli(logits=weight.expand(len(x), 1)).to_event(1)
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            mask = pyro.sample("mask", law)
+            with imputation_particles():
+                imputed = pyro.sample("x_imputed", self.imputer(x, mask))
+                pyro.sample("y", dist.Normal(weight * imputed[..., 0], 1.0), obs=y)
+
+
+class Flipped(Noisy):
+    """Imputations that are drawn from a distribution of the latent, and are no function of it."""
+
+    def forward(self, x, y=None):
+        weight = self.weight
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            mask = pyro.sample("mask", dist.Bernoulli(x.new_full((1,), 0.5)).to_event(1))
+            with imputation_particles():
+                noise = pyro.sample("noise", dist.Normal(number(0.0), 1.0))
+                flip = pyro.sample("flip", dist.Bernoulli(logits=weight).mask(False))
+                mean = weight * (mask * x)[..., 0] + flip + noise
+                pyro.sample("y", dist.Normal(mean, 1.0), obs=y)
+
+
+class Written(Weighted):
+    """A latent that is written into a tensor of zeros."""
+
+    def forward(self, x, y=None):
+        weights = torch.zeros(3, dtype=torch.float64)
+        weights[0] += self.weight
+        weights[1] += 2 * self.weight
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            mask = pyro.sample("mask", self.law())
+            pyro.sample("y", dist.Bernoulli(logits=(weights * mask * x).sum(-1)), obs=y)
+
+
+class Counted(TorchDispatchMode):
+    """The operations that torch is given."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.seen.append(func)
+        return func(*args, **(kwargs or {}))
+
+    def __enter__(self):
+        self.seen = []
+        return super().__enter__()
+
+    def of(self, name):
+        return sum(name in str(func) for func in self.seen)
+
+    @property
+    def random(self):
+        return sum(torch.Tag.nondeterministic_seeded in func.tags for func in self.seen)
+
+
+@pytest.mark.parametrize(
+    ("program", "imputations", "once"),
+    [
+        (Weighted, None, True),
+        (Networked, 4, True),
+        (Learned, 4, True),
+        (Flipped, 4, False),
+        (Written, None, False),
+    ],
+)
+def test_what_is_the_same_is_computed_once(program, imputations, once):
+    """Imputations and networks of x, and in no evaluation; value and gradient stay, also of what
+    has to be computed again."""
+    columns = 1 if issubclass(program, Noisy) else 3
+    potential = Potential(program(), (X[:, :columns], Y), imputations)
+    with program_settings(validate=False):
+        recorded = Recorded(potential, {"weight": number(0.1)})
+        for place in (*PLACES, *PLACES):
+            counts, both = [], []
+            for energy in (recorded, potential):
+                weight = number(place).requires_grad_()
+                with Counted() as counted:
+                    value = energy({"weight": weight})
+                    (slope,) = torch.autograd.grad(value, weight)
+                counts.append(counted)
+                both.append([float(value), float(slope)])
+            assert both[0] == pytest.approx(both[1], rel=1e-10, abs=1e-10)
+            assert (counts[0].random == 0) == once and counts[0].of("mm") == 0
+            assert not once or len(counts[0].seen) < len(counts[1].seen)
+        # The program itself does all of it each time.
+        assert counts[1].random > 0 and (counts[1].of("mm") > 0) == (program is Networked)
 
 
 def test_a_program_that_decides_by_a_latent_is_not_recorded():

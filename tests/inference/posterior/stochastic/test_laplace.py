@@ -14,6 +14,7 @@ from lexppl.inference import NestedIWAE
 from lexppl.inference.posterior.stochastic.diagonal_vi import DiagonalVI
 from lexppl.inference.posterior.stochastic.ensemble import Ensemble
 from lexppl.inference.posterior.stochastic.laplace import Laplace
+from lexppl.models import BetaBernoulliSelector
 from lexppl.weights_drawn_first import draw_weights
 from tests.inference.posterior.stochastic.gaussian_rows import (
     Regression,
@@ -113,6 +114,137 @@ def test_drawn_masks_have_no_dense_hessian_and_a_diagonal_one():
         warnings.simplefilter("ignore")
         found, _ = run(method, SharedMask(), rows)
     assert "lower bound with L = 3" in found.sampler.note
+
+
+def whitened(samples, mode, precision):
+    """Draws as they would stand about 0 with unit covariance, and how far they are from it.
+
+    Args:
+        samples: u, `(S, D)`.
+        mode, precision: of the normal distribution that they shall be of.
+    """
+    samples = torch.as_tensor(samples, dtype=torch.float64)
+    apart = (samples - mode) @ torch.linalg.cholesky(precision)
+    covariance = apart.mT @ apart / len(apart)
+    eye = torch.eye(len(mode), dtype=torch.float64)
+    # The variance of a product is 1 of two coordinates, 2 of a square.
+    z = (covariance - eye) * (len(apart) / (1.0 + eye)).sqrt()
+    return float(z.abs().max()), float((apart.mean(0) * len(apart) ** 0.5).abs().max())
+
+
+def mode_of(log_joint, start):
+    """A mode by Newton's method and the precision there, of a density written out in float64."""
+    place = start.double()
+    for _ in range(30):
+        gradient = torch.func.grad(log_joint)(place)
+        precision = -torch.autograd.functional.hessian(log_joint, place)
+        place = place + torch.linalg.solve(precision, gradient)
+    return place, precision
+
+
+class Included(PyroModule):
+    """Entries whose rate of inclusion is inferred: the logit of it has no forward-mode derivative.
+
+    y ~ N(β Σ z x, 1), z_g ~ Bernoulli(σ(x_g + logit π)).
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.selector = BetaBernoulliSelector(torch.nn.Identity(), 2.0, 3.0)
+        self.slope = PyroSample(dist.Normal(0.0, 2.0))
+
+    def forward(self, x, y=None):
+        draw_weights(self)
+        law = self.selector(x)
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            mask = pyro.sample("mask", law)
+            with imputation_particles():
+                mean = self.slope * (mask * x).sum(-1)
+                return pyro.sample("y", dist.Normal(mean, 1.0), obs=y)
+
+
+def included_log_joint(x, y):
+    """log p(y, β, logit π), the four masks of a row listed by hand."""
+    x, y = x.double(), y.double()
+    masks = torch.tensor([[0, 0], [0, 1], [1, 0], [1, 1]], dtype=torch.float64)
+
+    def log_joint(place):
+        slope, level = place
+        sigmoid = torch.nn.functional.logsigmoid
+        log_mask = masks * sigmoid(x + level)[:, None] + (1 - masks) * sigmoid(-x - level)[:, None]
+        apart = y[:, None] - slope * (masks * x[:, None]).sum(-1)
+        each = torch.logsumexp(log_mask.sum(-1) - apart**2 / 2, -1)
+        prior = -(slope**2) / 8 + 2 * sigmoid(level) + 3 * sigmoid(-level)
+        return each.sum() + prior
+
+    return log_joint
+
+
+def included_rows(rows=150):
+    draw = torch.Generator().manual_seed(3)
+    x = torch.randn(rows, 2, generator=draw)
+    kept = (torch.rand(rows, 2, generator=draw) < torch.sigmoid(x + 0.5)).float()
+    return x, 1.5 * (kept * x).sum(-1) + torch.randn(rows, generator=draw)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_an_inclusion_rate_that_is_inferred_has_a_hessian(dtype):
+    x, y = (column.to(dtype) for column in included_rows())
+    mode, precision = mode_of(included_log_joint(x, y), torch.tensor([1.5, 0.5]))
+    method = Laplace(samples=4000, starts=1, climb=30)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = method.run(Included().to(dtype), (x, y), seed=0, progress=False)
+    rate = found.samples["selector.rate"]
+    draws = torch.stack([found.samples["slope"], rate.logit()], -1)[0]
+    of_covariance, of_mean = whitened(draws, mode, precision)
+    assert of_covariance < MOST_Z and of_mean < MOST_Z
+    # Another prior on the rate, or no correlation, would be seen.
+    assert whitened(draws, mode, precision.diagonal().diag())[0] > MOST_Z
+    # The second derivative of the prior alone, which the diagonal has, needs no other.
+    diagonal = Laplace(samples=2, diagonal=True, starts=1, climb=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert diagonal.run(Included().to(dtype), (x, y), seed=0, progress=False).chains == 1
+
+
+class Logistic(Regression):
+    """y ~ Bernoulli(σ(w · x)), w ~ N(0, 10²)."""
+
+    def forward(self, x, y=None):
+        draw_weights(self)
+        with pyro.plate("data", len(x), dim=-1), mask_particles(), imputation_particles():
+            outputs = (x * self.weights).sum(-1)
+            return pyro.sample("y", dist.Bernoulli(logits=outputs), obs=y)
+
+
+def test_a_logistic_regression_has_the_hessian_written_by_hand():
+    """`Xᵀ diag(p (1 − p)) X + 1/100`, of columns in units a hundred times apart."""
+    x, _ = regression_rows(inputs=3, rows=300, scale=100.0)
+    draw = torch.Generator().manual_seed(4)
+    truth = torch.tensor([1.0, -0.5, 1e-2])
+    y = (torch.rand(300, generator=draw) < torch.sigmoid(x @ truth)).float()
+    _, samples = run(Laplace(samples=4000, starts=2, climb=100), Logistic(3), (x, y))
+    place, wide = truth.double(), x.double()
+    for _ in range(30):
+        p = torch.sigmoid(wide @ place)
+        precision = wide.mT @ (wide * (p * (1 - p))[:, None]) + torch.eye(3).double() / 100
+        place = place + torch.linalg.solve(precision, wide.mT @ (y - p) - place / 100)
+    of_covariance, of_mean = whitened(samples["weights"][0], place, precision)
+    assert of_covariance < MOST_Z and of_mean < MOST_Z
+    assert whitened(samples["weights"][0], place, 1.2 * precision)[0] > MOST_Z
+
+
+def test_columns_that_are_nearly_one_have_their_sds_at_float32():
+    """Correlated by 1 − 2e-7: what float32 leaves of their precision is positive, and near it."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(200, 1, generator=generator)
+    x = torch.cat([x, x * (1 + 1e-3 * torch.randn(200, 1, generator=generator))], 1)
+    y = x.sum(-1) + torch.randn(200, generator=generator)
+    _, samples = run(Laplace(samples=500, starts=1, climb=50), Regression(2), (x, y))
+    sd = regression_posterior(x, y)[1]
+    ratio = samples["weights"][0].std(0) / sd
+    assert np.all(np.abs(ratio - 1.0) < 0.2)
 
 
 class Steep(PyroModule):

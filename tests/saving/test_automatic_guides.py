@@ -1,0 +1,309 @@
+"""Automatic guides of Pyro, saved and loaded: the same posterior, or a refusal."""
+
+import json
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from pyro.infer.autoguide import (
+    AutoDelta,
+    AutoDiagonalNormal,
+    AutoGuideList,
+    AutoIAFNormal,
+    AutoLowRankMultivariateNormal,
+    AutoMultivariateNormal,
+    AutoNormal,
+)
+from pyro.nn import PyroModule, PyroSample
+from safetensors.torch import load_file, save_file
+
+from lexppl import explain, fit, load, save
+from lexppl.arviz_compatibility import group_of
+from lexppl.effects import mask_particles
+from lexppl.inference import NestedIWAE
+from lexppl.models import ConstantImputer
+from lexppl.saving import UnreadableFileError
+from lexppl.sealed_files import checksum, read_sealed, sealed
+from lexppl.systems import lex
+
+X = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
+Y = X[:, 0] - X[:, 1]
+KINDS = {
+    "normal": AutoNormal,
+    "scaled": partial(AutoNormal, init_scale=0.2),
+    "diagonal": AutoDiagonalNormal,
+    "multivariate": AutoMultivariateNormal,
+    "low rank": partial(AutoLowRankMultivariateNormal, rank=2),
+    "usual rank": AutoLowRankMultivariateNormal,
+    "delta": AutoDelta,
+}
+
+
+class Line(PyroModule):
+    """Two slopes, an intercept read first, and a scale; `order` is that of its priors."""
+
+    ORDER = ("slope", "level", "scale")
+    SIZE = 2
+
+    def __init__(self):
+        super().__init__()
+        priors = {
+            "slope": dist.Normal(torch.zeros(self.SIZE), 1.0).to_event(1),
+            "level": dist.Normal(torch.zeros(2), 1.0).to_event(1),
+            "scale": self.scale_prior(),
+        }
+        for name in self.ORDER:
+            setattr(self, name, PyroSample(priors[name]))
+
+    def scale_prior(self):
+        return dist.HalfNormal(torch.tensor(1.0))
+
+    def forward(self, x, y=None):
+        level = self.level
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            mask = pyro.sample("mask", dist.Bernoulli(torch.full((3,), 0.5)).to_event(1))
+            mean = (mask[..., :2] * x[:, :2] * self.slope[:2]).sum(-1) + level.sum()
+            return pyro.sample("y", dist.Normal(mean, self.scale), obs=y)
+
+
+class Swapped(Line):
+    ORDER = ("level", "slope", "scale")
+
+
+class Longer(Line):
+    SIZE = 3
+
+
+class Bounded(Line):
+    def scale_prior(self):
+        return dist.Uniform(torch.tensor(0.0), 2.0)
+
+
+class OfSites(PyroModule):
+    """An effect of each of three sites, about a mean of them: names of plates and of parts."""
+
+    def __init__(self):
+        super().__init__()
+        self.part = PyroModule()
+        self.part.centre = PyroSample(dist.Normal(torch.zeros(()), 1.0))
+
+    def forward(self, x, y):
+        centre = self.part.centre
+        with pyro.plate("sites", 3, dim=-1):
+            effect = pyro.sample("effect", dist.Normal(centre, 1.0))
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            pyro.sample("mask", dist.Bernoulli(torch.full((3,), 0.5)).to_event(1))
+            pyro.sample("y", dist.Normal(effect[x.argmax(-1)], 0.5), obs=y)
+
+
+def fitted(model, guide, rows=(X, Y), **options):
+    options = {"objective": NestedIWAE(2), "batch_size": 40, "epochs": 2, **options}
+    return fit(model, rows, valid=None, guide=guide, progress=False, **options)
+
+
+def same(one, other, x=X):
+    """Hold the posteriors of two fits against each other, to the bit."""
+    found = [explain(result, x[:4], draws=5, seed=3) for result in (one, other)]
+    for group in ("posterior", "prior", "prior_predictive"):
+        first, second = (dict(group_of(each, group)) for each in found)
+        assert first and set(first) == set(second)
+        for name, values in first.items():
+            assert np.array_equal(values.values, second[name].values), (group, name)
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_the_same_posterior_to_the_bit(tmp_path, kind):
+    result = fitted(Line, kind, replicates=2)
+    save(result, tmp_path)
+    torch.manual_seed(0)
+    before = torch.get_rng_state()
+    again = load(tmp_path, model=Line)
+    assert torch.equal(before, torch.get_rng_state())
+    assert [type(guide) for guide in again.guides] == [type(guide) for guide in result.guides]
+    assert not list(pyro.get_param_store())
+    same(result, again)
+    # A second journey, of what was loaded.
+    save(again, tmp_path / "again")
+    same(result, load(tmp_path / "again", model=Line))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_plates_parts_and_types_of_numbers(tmp_path, dtype):
+    rows = (X.to(dtype), Y.to(dtype))
+    for kind in (AutoNormal, AutoMultivariateNormal):
+        result = fitted(OfSites, kind, rows)
+        save(result, tmp_path / kind.__name__)
+        again = load(tmp_path / kind.__name__, model=OfSites)
+        assert {t.dtype for t in again.guides[0].state_dict().values()} == {dtype}
+        draws = []
+        for guide in (result.guides[0], again.guides[0]):
+            torch.manual_seed(1)
+            draws.append(guide(*rows))
+        assert draws[0]["effect"].shape == (3,) and draws[0]["effect"].dtype == dtype
+        assert all(torch.equal(draws[0][name], draws[1][name]) for name in draws[0])
+
+
+def test_a_list_of_guides_is_built_again_by_its_user(tmp_path):
+    def build():
+        model = Line()
+        guide = AutoGuideList(model)
+        guide.append(AutoMultivariateNormal(pyro.poutine.block(model, expose=["scale", "level"])))
+        guide.append(AutoDelta(pyro.poutine.block(model, expose=["slope"])))
+        return guide
+
+    guide = build()
+    result = fitted(guide.model, guide)
+    save(result, tmp_path)
+    with pytest.raises(ValueError, match=r"the guide is a AutoGuideList.*give guide= to load"):
+        load(tmp_path, model=Line)
+    again = load(tmp_path, model=Line, guide=build)
+    assert [type(part) for part in again.guides[0]] == [AutoMultivariateNormal, AutoDelta]
+    same(result, again)
+
+
+def test_the_recipe_of_the_readme_needs_nothing_but_the_folder(tmp_path):
+    """Priors on all weights of a factory's program."""
+    prior = dist.Normal(0.0, 1.0)
+    system = lex(
+        3, classes=2, k=1, hidden=(3,), predictor_hidden=(), imputer=ConstantImputer(), prior=prior
+    )
+    how = {"epochs": 2, "replicates": 2, "bootstrap": 2, "progress": False}
+    result = fit(system, (X, (Y > 0).long()), guide=AutoNormal, **how)
+    save(result, tmp_path)
+    again = load(tmp_path)
+    same(result, again)
+    same(result.bootstrap, again.bootstrap)
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (Swapped, r"site 1 of the guide was 'slope' \(2,\).* and is 'level' \(2,\)"),
+        (Longer, r"site 1 of the guide was 'slope' \(2,\).* and is 'slope' \(3,\)"),
+        (Bounded, r"site 3 .* 'scale' \(\), GreaterThan.* and is 'scale' \(\), Interval"),
+    ],
+)
+@pytest.mark.parametrize("kind", [AutoMultivariateNormal, AutoNormal])
+@pytest.mark.parametrize("given", [False, True])
+def test_other_sites_are_refused(tmp_path, model, words, kind, given):
+    """Without their order in the file the weights of the first two would change places."""
+    save(fitted(Line, kind), tmp_path)
+    with pytest.raises(ValueError, match=words) as refused:
+        load(tmp_path, model=model, **({"guide": kind} if given else {}))
+    assert "\n" not in str(refused.value)
+
+
+def run_by_itself(kind):
+    """A guide that was run as Pyro would, not as fit does: in the order in which sites are read."""
+    with torch.random.fork_rng(), pyro.settings.context(module_local_params=True):
+        guide = kind(pyro.poutine.block(Line(), hide=["mask", "y"]))
+        guide(X[:2], Y[:2])
+    return guide
+
+
+def test_a_guide_that_was_run_in_another_order_is_refused(tmp_path):
+    result = fitted(Line, AutoMultivariateNormal)
+    save(result, tmp_path)
+    run = run_by_itself(AutoMultivariateNormal)
+    assert list(run.prototype_trace.nodes)[1] == "level"
+    with pytest.raises(ValueError, match=r"site 1 of the guide was 'slope'.*has not been run"):
+        load(tmp_path, model=Line, guide=lambda: run)
+    # Files of before say nothing of sites: they are those of a fit.
+    before(tmp_path, "AutoMultivariateNormal")
+    with pytest.raises(ValueError, match="give guide= to load"):
+        load(tmp_path, model=Line)
+    with pytest.raises(ValueError, match="does not say the order of its guide's sites"):
+        load(tmp_path, model=Line, guide=lambda: run_by_itself(AutoMultivariateNormal))
+    same(result, load(tmp_path, model=Line, guide=AutoMultivariateNormal))
+
+
+def before(folder, name):
+    """The description as versions before wrote it."""
+    described, _ = read_sealed(folder / "explainer.json")
+    described["guide"] = {"class": name, "why": "cannot describe itself"}
+    weights = load_file(folder / "weights.safetensors")
+    save_file(
+        {name: tensor for name, tensor in weights.items() if not name.startswith("guide_row")},
+        folder / "weights.safetensors",
+    )
+    described["weights_sha256"] = checksum(folder / "weights.safetensors")
+    (folder / "explainer.json").write_text(sealed(described))
+
+
+def test_other_classes_are_given_as_fit_took_them(tmp_path):
+    kind = partial(AutoIAFNormal, hidden_dim=[6])
+    result = fitted(Line, kind)
+    save(result, tmp_path)
+    with pytest.raises(ValueError, match=r"the guide is a AutoIAFNormal.*give guide= to load"):
+        load(tmp_path, model=Line)
+    same(result, load(tmp_path, model=Line, guide=kind))
+    with pytest.raises(ValueError, match="site 1 of the guide was"):
+        load(tmp_path, model=Swapped, guide=kind)
+    with pytest.raises(ValueError, match="are not those of the guide that guide= gives"):
+        load(tmp_path, model=Line, guide=AutoNormal)
+
+
+@pytest.mark.parametrize(
+    ("at", "value", "words"),
+    [
+        (("automatic",), "AutoCallable", "'AutoCallable', and must be one of"),
+        (("automatic",), [], "must be one of"),
+        (("automatic",), "AutoDiagonalNormal", "unexpected keyword argument 'rank'"),
+        (("settings",), None, "cannot be read"),
+        (("settings", "rank"), 4, "rank 4, which its weights are not"),
+        (("settings", "rank"), 10**12, "rank = 1000000000000, which its weights do not fill"),
+        (("settings", "rank"), 5, "its weights are not those of what"),
+        (("settings", "init_scale"), -1.0, "init_scale"),
+        (("sites",), [], "site 1 of the guide was none and is 'slope'"),
+        (("sites", 0, "shape"), [3], "site 1 of the guide was 'slope'"),
+        (("sites", 0, "shape"), None, "cannot be read"),
+        (("sites", 0), 3, "cannot be read"),
+        (("sites", 2, "support"), "Real()", "site 3 of the guide was 'scale'"),
+    ],
+)
+def test_files_that_were_changed_are_refused(tmp_path, at, value, words):
+    save(fitted(Line, partial(AutoLowRankMultivariateNormal, rank=1)), tmp_path)
+    described, _ = read_sealed(tmp_path / "explainer.json")
+    place = described["guide"]
+    for key in at[:-1]:
+        place = place[key]
+    place[at[-1]] = value
+    (tmp_path / "explainer.json").write_text(sealed(described))
+    with pytest.raises(UnreadableFileError, match=words) as refused:
+        load(tmp_path, model=Line)
+    assert "\n" not in str(refused.value)
+
+
+NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
+
+
+@pytest.mark.parametrize(
+    ("name", "program", "arguments", "kind"),
+    [
+        ("how_sure", "Explainer", (), AutoDelta),
+        ("how_sure", "Explainer", (), AutoNormal),
+        ("hierarchical", "Hospitals", ("partial",), AutoNormal),
+        ("comparing_with_loo", "Explainer", (2,), AutoNormal),
+    ],
+)
+def test_the_fits_of_the_notebooks(tmp_path, name, program, arguments, kind):
+    """Their own programs and rows, in fits of two epochs."""
+    cells = json.loads((NOTEBOOKS / f"{name}.ipynb").read_text())["cells"]
+    code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    defines = next(place for place, text in enumerate(code) if f"class {program}" in text)
+    names = {}
+    with torch.random.fork_rng():
+        for text in code[: defines + 1]:
+            exec(text, names)
+    build = partial(names[program], *arguments)
+    rows = (names["x"], names["y"])
+    result = fitted(build, kind, rows, replicates=2, row_weights="dirichlet")
+    save(result, tmp_path)
+    same(result, load(tmp_path, model=build), names["x"])
