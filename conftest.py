@@ -81,12 +81,11 @@ def _state(value: Any) -> Any:
         return [(str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files if f.is_file()]
     if isinstance(value, tuple | list):
         return [_state(one) for one in value]
-    if isinstance(value, Mapping) and not hasattr(value, "groups"):
+    if type(value).__name__ in ("DataTree", "InferenceData"):
+        groups = value.groups() if callable(value.groups) else value.groups
+        return {name: repr(value[name].to_dict()) for name in groups if name != "/"}
+    if isinstance(value, Mapping):
         return {repr(key): _state(one) for key, one in value.items()}
-    groups = getattr(value, "groups", None)
-    if groups is not None:  # ArviZ data, of either kind
-        names = groups() if callable(groups) else groups
-        return {name: repr(value[name].to_dict()) for name in names if name != "/"}
     fingerprint = importlib.import_module("lexppl.fingerprint").fingerprint
     try:
         return fingerprint(value)

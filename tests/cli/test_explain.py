@@ -298,13 +298,13 @@ def test_black_box_of_numbers(tmp_path, capsys):
 
 @pytest.mark.complete
 def test_black_box_that_is_a_module(tmp_path, capsys):
-    words = dumped(MLP(4, 3, (4,), seed=0), tmp_path)
+    words = dumped(MLP(13, 3, (4,), seed=0), tmp_path)
     out = ["--out", tmp_path / "r"]
-    assert main(["explain", "iris", *map(str, out), *FIXED, *words]) == 1
+    assert main(["explain", "wine", *map(str, out), *FIXED, *words]) == 1
     assert "--black-box-output" in capsys.readouterr().err
     for seen in ("table", "encoded"):
         printed = run(
-            capsys, "explain", "iris", *out, "--overwrite", *FIXED, *words,
+            capsys, "explain", "wine", *out, "--overwrite", *FIXED, *words,
             "--black-box-output", "logits", "--black-box-input", seen,
         )  # fmt: skip
         assert "explains the black box" in printed
@@ -313,10 +313,10 @@ def test_black_box_that_is_a_module(tmp_path, capsys):
 @pytest.mark.complete
 def test_black_box_in_torch_s_own_file(tmp_path, capsys):
     """Scripted, it needs none of the code that it was written in."""
-    torch.jit.script(torch.nn.Linear(4, 3)).save(str(tmp_path / "net.pt"))
+    torch.jit.script(torch.nn.Linear(13, 3)).save(str(tmp_path / "net.pt"))
     words = ["--black-box", tmp_path / "net.pt", "--trust-black-box"]
     printed = run(
-        capsys, "explain", "iris", "--out", tmp_path / "r", *FIXED, *words,
+        capsys, "explain", "wine", "--out", tmp_path / "r", *FIXED, *words,
         "--black-box-output", "logits",
     )  # fmt: skip
     assert "explains the black box" in printed
