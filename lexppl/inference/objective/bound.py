@@ -163,7 +163,8 @@ class BoundTerms:
         if not weighted:
             raise ValueError(
                 "the program observes nothing inside mask_particles(); give y to the model, and "
-                "sample it from the predictor inside the particle plates"
+                "sample it from the predictor inside the particle plates, with "
+                f"{[site.name for site in self.run.drawn]}"
             )
         if not self.spec.has_log:
             return [
