@@ -105,6 +105,22 @@ REFUSED = {
         by_hand((MASKS,), ("data", MASKS)),
         r"'mask' .*shared by several logs.*enter mask_particles\(\) before",
     ),
+    "a plate where imputations are": (
+        by_hand(
+            ("deep", "data", MASKS),
+            ("deep", "data", MASKS),
+            sizes={"data": 1, "deep": 2},
+            dims={"data": -1, "deep": -3},
+        ),
+        "plate 'deep' of site 'mask' is a plate, at dim -3",
+    ),
+    "a response outside the particles, at one mask": (
+        replace(
+            by_hand(("data", MASKS), ("data", MASKS), masks=1),
+            model=(*ROWS.model, Statement("b", "observed", ("data",))),
+        ),
+        r"'b' has batch shape \(1, 2\), and no plate declares its dims \[-2\]",
+    ),
     "a penalty of the guide": (
         replace(
             by_hand(("data", MASKS), ("data", MASKS)),

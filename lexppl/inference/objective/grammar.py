@@ -368,8 +368,8 @@ def _match_plates(site: Site, sizes: dict[str, int], imputed: bool) -> None:
     ]
     # Outside the particles, what reaches their dimension depends on a draw there, even if of one.
     leftmost = min((d for d in declared if d is not None), default=0)
-    if not site.in_particles and len(shape) >= -MASK_DIM and MASK_DIM < leftmost:
-        undeclared.append(MASK_DIM)
+    if not (undeclared or site.in_particles) and len(shape) >= -MASK_DIM > -leftmost:
+        undeclared = [MASK_DIM]
     if undeclared:
         raise ValueError(
             f"site {site.name!r} has batch shape {shape}, and no plate declares its dims "
