@@ -33,8 +33,13 @@ class Verdict:
 def objective(program: OddProgram, estimator=None):
     return NestedIWAE(
         program.masks, program.imputations, samples=program.samples, penalty=PENALTY,
-        estimator=estimator or LeaveOneOut(),
+        estimator=estimator or _estimator(program),
     )  # fmt: skip
+
+
+def _estimator(program: OddProgram):
+    """One that the program's particles allow, for any distribution."""
+    return LeaveOneOut() if program.masks * program.samples > 1 else ScoreFunction()
 
 
 def verdict(program: OddProgram, seed: int = 0, gradient: bool = True) -> Verdict:

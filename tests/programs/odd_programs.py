@@ -280,9 +280,7 @@ def right_program(source: random.Random) -> OddProgram:
         of_response = (*inside, IMPUTATIONS) if shape == "rows" else (MASKS, IMPUTATIONS, "data")
     if source.random() < 0.2:
         kind = source.choice(["penalty", "factor", "deterministic"])
-        place = of_response if source.random() < 0.7 else tuple(n for n in ("data",))
-        if kind != "factor" or place == of_response:
-            model.append(Statement("extra", kind, place))
+        model.append(Statement("extra", kind, of_response))
     model.append(Statement("y", "observed", of_response))
     guided = [s for s in model if s.kind == "latent" and (s.name == "switch")]
     if source.random() < 0.4 and of_mask == of_response:

@@ -16,12 +16,18 @@ from typing import Any
 
 import torch
 from pyro.distributions.util import scale_and_mask
+from pyro.infer.util import is_validation_enabled
 from torch import Tensor
 
 from lexppl.distributions.gradients import may_carry_gradient
 from lexppl.effects import BY_DRAW, IMPUTATION_DIM, MASK_DIM
 from lexppl.inference.objective.closed_divergences import closed_divergences
-from lexppl.inference.objective.grammar import common_scale, match_logs, refuse_unread_options
+from lexppl.inference.objective.grammar import (
+    common_scale,
+    match_logs,
+    match_order,
+    refuse_unread_options,
+)
 from lexppl.inference.objective.program import ParticleTrace, log_weight_of
 from lexppl.inference.objective.site import PlateKey, Site
 
@@ -163,8 +169,13 @@ class BoundTerms:
         if not weighted:
             raise ValueError(
                 "the program observes nothing inside mask_particles(); give y to the model, and "
-                "sample it from the predictor inside the particle plates"
+                "sample it from the predictor inside the particle plates, with "
+                f"{[site.name for site in self.run.drawn]}"
             )
+        run = self.run
+        if is_validation_enabled():
+            averaged = [s for s in run.sites.values() if s.is_penalty and s.in_particles]
+            match_order(run.drawn, [s for s, _ in weighted] + averaged, run.guide_sites)
         if not self.spec.has_log:
             return [
                 self._log_weight(sign * site.scaled_log_prob(), 1.0, site)
@@ -175,7 +186,6 @@ class BoundTerms:
             by_plates.setdefault(site.log_plates, []).append((site, sign))
         # Turns of one loop have a log each, as the entries of a plate have.
         logs = [[site for site, _ in group] for group in by_plates.values()]
-        run = self.run
         match_logs(logs, run.drawn, run.guide_sites, self.spec.imputations)
         proposed = [site for site in run.drawn if site.name not in run.guide_sites]
         return [

@@ -46,6 +46,11 @@ SAME_PLATES = (
     "put it in the same plates in both, mask_particles() and imputation_particles() among them"
 )
 
+DRAW_BEFORE = (
+    "it may depend on all their entries, and each is judged by the terms of its own: draw it "
+    "before them, or enter mask_particles() before these plates"
+)
+
 IMPUTE_WITHIN = (
     "sample what hides features inside imputation_particles(), within mask_particles(), or set "
     "imputations=1"
@@ -94,6 +99,7 @@ ELSEWHERE = "in other plates than in the model"
 LACKING = "which the model does not have"
 OF_OBSERVED = "of what the model observes"
 NO_RSAMPLE = "in mask_particles(), of a distribution that is not reparameterised"
+AFTER_ROWS = "in mask_particles(), drawn after latents in plates that it is not in"
 IN_GUIDE = "in the guide"
 BEFORE = "entered before mask_particles()"
 WITHIN = "entered in mask_particles()"
@@ -121,6 +127,7 @@ GRAMMAR = (
         f"the rows that share it, so that they share one log. Or {NO_COMMON_LOG}",
     ),
     Rule(LATENT, UNREAD_K, None, IMPUTE_WITHIN),
+    Rule(LATENT, AFTER_ROWS, None, DRAW_BEFORE),
     Rule(GUIDED, OUTSIDE, _SUMMED),
     Rule(GUIDED, IN_MASKS, _WEIGHED),
     Rule(GUIDED, IN_IMPUTATIONS, _WEIGHED),
@@ -130,6 +137,7 @@ GRAMMAR = (
     Rule(DRAW, ELSEWHERE, None, SAME_PLATES),
     Rule(DRAW, SHARED, None, f"enter mask_particles() before that plate. Or {NO_COMMON_LOG}"),
     Rule(DRAW, UNREAD_K, None, IMPUTE_WITHIN),
+    Rule(DRAW, AFTER_ROWS, None, DRAW_BEFORE),
     Rule(DRAW, LACKING, None, "leave it out, or sample it in the model too"),
     Rule(DRAW, OF_OBSERVED, None, "leave it out: what is observed needs no guide"),
     Rule(AUXILIARY, OUTSIDE, "− log q, outside the log: what the guide's other draws are made of"),
@@ -204,7 +212,7 @@ def match(sites: Mapping[str, Site], guide_sites: Mapping[str, Site]) -> None:
     sizes: dict[str, int] = {}
     every = (*guide_sites.values(), *sites.values())
     imputed = any(site.in_imputations for site in every)
-    entered, uncovered = False, []
+    entered, drawn, uncovered = False, False, []
     for site in every:
         of_guide = site is guide_sites.get(site.name)
         kind, place = _of_guide(site, sites) if of_guide else (_kind(site), _place(site))
@@ -214,7 +222,8 @@ def match(sites: Mapping[str, Site], guide_sites: Mapping[str, Site]) -> None:
             known = [n for n, s in sites.items() if kind == DRAW and not s.observed]
             detail = f" (its latents are {known})" if place == LACKING else ""
             matched(kind, place, f"site {site.name!r}", detail)
-        _match_plates(site, sizes, imputed)
+        _match_plates(site, sizes, imputed, drawn and not of_guide)
+        drawn = drawn or (site.in_particles and not of_guide)
         if site.in_particles and not entered:
             _refuse_dependence_on_particles(site)
             entered = True
@@ -253,6 +262,28 @@ def match_logs(
     if imputations > 1 and drawn and not any(site.in_imputations for site in drawn):
         kind = DRAW if drawn[-1].name in guided else LATENT
         matched(kind, UNREAD_K, f"site {drawn[-1].name!r}", f" (imputations={imputations})")
+
+
+def match_order(drawn: Sequence[Site], terms: Sequence[Site], guided: Mapping[str, Site]) -> None:
+    """Match each latent with those drawn before it.
+
+    Args:
+        drawn: the latents within the particle plates, in their order.
+        terms: what is weighed or averaged there.
+        guided: the guide's sites.
+
+    Raises:
+        ValueError: a latent that entries of a plate share, drawn after latents of each entry whose
+            terms are the entries'.
+    """
+    by_entry = frozenset[PlateKey]().union(*(term.log_plates for term in terms))
+    before: frozenset[PlateKey] = frozenset()
+    for site in drawn:
+        missing = (before & by_entry) - site.log_plates
+        if missing:
+            kind = DRAW if site.name in guided else LATENT
+            matched(kind, AFTER_ROWS, f"site {site.name!r}", f" ({_named(missing)})")
+        before |= site.log_plates
 
 
 def _kind(site: Site) -> str:
@@ -351,7 +382,7 @@ def _named(plates: frozenset[PlateKey]) -> list[str]:
     return sorted(name for name, _ in plates)
 
 
-def _match_plates(site: Site, sizes: dict[str, int], imputed: bool) -> None:
+def _match_plates(site: Site, sizes: dict[str, int], imputed: bool, drawn: bool) -> None:
     for plate in site.plates:
         if sizes.setdefault(plate.name, plate.size) != plate.size:
             raise ValueError(
@@ -368,10 +399,17 @@ def _match_plates(site: Site, sizes: dict[str, int], imputed: bool) -> None:
     undeclared = [
         -d for d, size in enumerate(reversed(shape), 1) if size > 1 and -d not in declared
     ]
+    # Outside the particles, what reaches their dimension depends on a draw there, even if of one;
+    # where a plate to the left of it has dims of its own, it may.
+    leftmost = min((d for d in declared if d is not None), default=0)
+    reached = len(shape) >= -MASK_DIM and (leftmost > MASK_DIM or drawn)
+    if reached and not undeclared and not site.in_particles and sizes.get(MASK_PLATE, 1) == 1:
+        undeclared = [MASK_DIM]
     if undeclared:
         raise ValueError(
             f"site {site.name!r} has batch shape {shape}, and no plate declares its dims "
-            f"{undeclared}; put it in a plate, or make them one event by .to_event()"
+            f"{undeclared}; put it in a plate, before any draw of mask_particles() where it stands "
+            "outside, or make them one event by .to_event()"
         )
 
 

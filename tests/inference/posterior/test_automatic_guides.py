@@ -192,7 +192,7 @@ class Improper(Line):
         (NoLatent, "AutoNormal has nothing to cover.*give a prior"),
         (Discrete, r"'kept' is discrete \(Categorical\).*write a guide"),
         (Improper, "prior of 'flat' is improper"),
-        (OfRows, "'shift' is outside mask_particles"),
+        (OfRows, "'shift' is a latent that no guide draws, outside mask_particles"),
     ],
 )
 @pytest.mark.parametrize("instance", [True, False])
