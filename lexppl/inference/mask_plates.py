@@ -242,13 +242,20 @@ class MaskList:
         run: one run of the program.
         tree: of its plates.
         most: masks that are listed at most.
+        exact: refuse imputations that are random, which K draws would approximate.
 
     Raises:
         ValueError: random sites whose values cannot be listed, or too many masks.
     """
 
-    def __init__(self, run: ParticleTrace, tree: MaskTree, most: int) -> None:
-        others = [s.name for s in run.drawn if is_random(s) and s.name not in tree.levels]
+    def __init__(self, run: ParticleTrace, tree: MaskTree, most: int, exact: bool = True) -> None:
+        others = [
+            site.name
+            for site in run.drawn
+            if is_random(site)
+            and site.name not in tree.levels
+            and (exact or not site.in_imputations)
+        ]
         if others:
             raise ValueError(
                 f"{others} are random given the masks {list(tree.levels)}: p(y | x, z) would be "

@@ -65,8 +65,8 @@ class PyroParams(nn.Module):
         >>> program, params = ProgramFunction(guide), PyroParams()
         >>> calls = params.hold(program)
         >>> with params.stating():
-        ...     program()
-        tensor(2., grad_fn=<ExpBackward0>)
+        ...     program().detach()
+        tensor(2.)
         >>> [name for name, _ in program.named_parameters()], len(pyro.get_param_store())
         (['pyro_params.scale'], 0)
     """

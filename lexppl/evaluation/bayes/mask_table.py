@@ -223,7 +223,7 @@ def _weighed(
     _refuse_unobserved(first)
     tree = _tree(program, first)
     if masks == math.inf:
-        listed = MaskList(first, tree, DEFAULT_LIMIT)
+        listed = MaskList(first, tree, DEFAULT_LIMIT, exact=False)
         run = program.run(len(listed), imputations, listed.give)
         names = listed.names if priors else ()
         return run, tree, listed, tree.log_weights(run, listed.counts, imputations, names)
