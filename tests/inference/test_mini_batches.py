@@ -9,7 +9,7 @@ from torch import nn
 
 from lexppl.effects import mask_particles, penalty
 from lexppl.inference import Enumerate, NestedIWAE, fit
-from lexppl.inference.contexts import MiniBatch, rows_plate
+from lexppl.inference.contexts import MiniBatch, keep_parameters_local, rows_plate
 from lexppl.inference.training.first_look import FirstLook
 from lexppl.models import MLP
 
