@@ -246,11 +246,11 @@ def test_masks_of_groups_are_not_taken_for_rows():
                 logits = self.predictor(kept * x).squeeze(-1)
                 pyro.sample("y", dist.Bernoulli(logits=logits), obs=y)
 
-    with pytest.raises(ValueError, match="'mask' is .*shared by several logs"):
+    with pytest.raises(ValueError, match=r"'mask' is .*shared by several logs"):
         fit(Grouped, (X, Y), objective=NestedIWAE(2, estimator=LeaveOneOut()), **QUICK)
     average = NestedIWAE(1, samples=2, estimator=LeaveOneOut())
     posterior = explain(fit(Grouped, (X, Y), objective=average, **QUICK), X, draws=2)
-    assert posterior["posterior"]["mask"].dims == ("chain", "draw", "groups", "feature")
+    assert posterior["predictions"]["mask"].dims == ("chain", "draw", "groups", "feature")
 
 
 def test_imputations_are_drawn_inside_as_ever():
