@@ -525,7 +525,6 @@ def test_a_process_that_waits_says_so(pair):
     assert not second
 
 
-@pytest.mark.smoke
 def test_a_group_is_shared_among_its_processes(pair):
     first, second = (found["another group"] for found in pair)
     np.testing.assert_array_equal(first["train"], fitted(epochs=1)["train"])

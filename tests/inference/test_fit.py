@@ -335,13 +335,14 @@ def test_loader_callbacks_patience_and_ctrl_c():
     assert result.labels is None
 
 
-def test_clipping_and_scheduler():
+@pytest.mark.parametrize("replicates", [1, 2])
+def test_clipping_and_scheduler(replicates):
     x, y = rows()
     result = quick(
         lex,
         (x, y),
         clip_norm=1e-3,
-        replicates=2,
+        replicates=replicates,
         optimizer=lambda p: torch.optim.SGD(p, lr=1.0),
         scheduler=lambda o: torch.optim.lr_scheduler.ExponentialLR(o, 0.5),
         epochs=1,
@@ -352,7 +353,7 @@ def test_clipping_and_scheduler():
     start = quick(
         lex,
         (x, y),
-        replicates=2,
+        replicates=replicates,
         epochs=1,
         batch_size=400,
         valid=None,

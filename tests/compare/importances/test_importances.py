@@ -153,7 +153,6 @@ def test_gradients_are_of_the_likeliest_class():
         torch.testing.assert_close(saliency_importances(three, x), of_first.abs())
 
 
-@pytest.mark.smoke
 def test_groups_sum_the_absolute_attributions_of_their_columns():
     x, grouping = table(), Grouping([0, 1, 0, 1])
     each = (WEIGHTS * (x[:5] - x.mean(0))).abs()
