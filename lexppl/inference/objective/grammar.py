@@ -93,7 +93,7 @@ OWN_DIM = "at dim -3, where imputations are"
 SHARED = "in mask_particles(), and shared by several logs of what is observed"
 OTHER_LOG = "in mask_particles(), in plates of other logs outside it"
 UNREAD_K = "in mask_particles(), where imputations are asked for and none is drawn"
-ELSEWHERE = "in other plates than in the model"
+ELSEWHERE = "in other plates, or of other event dims, than in the model"
 LACKING = "which the model does not have"
 OF_OBSERVED = "of what the model observes"
 NO_RSAMPLE = "in mask_particles(), of a distribution that is not reparameterised"
@@ -149,6 +149,7 @@ GRAMMAR = (
         f"either {NO_COMMON_LOG}; or enter mask_particles() before these plates, so that they "
         "share one log",
     ),
+    Rule(OBSERVED, IN_GUIDE, None, "observe it in the model; a guide draws what is not observed"),
     Rule(COST, OUTSIDE, "− c_R R, outside the log"),
     Rule(COST, IN_MASKS, "− c_R R, outside the log, averaged over the masks"),
     Rule(COST, IN_IMPUTATIONS, "− c_R R, outside the log, averaged over masks and imputations"),
@@ -310,6 +311,8 @@ def _of_guide(site: Site, sites: Mapping[str, Site]) -> tuple[str, str]:
     place = _place(site)
     if site.is_penalty:
         return COST, IN_GUIDE
+    if site.observed and site.name not in sites and not isinstance(site.distribution, Unit):
+        return OBSERVED, IN_GUIDE
     if site.observed:
         reparameterised = not site.in_particles or site.distribution.has_rsample
         return FACTOR, place if reparameterised else NO_RSAMPLE
@@ -319,6 +322,8 @@ def _of_guide(site: Site, sites: Mapping[str, Site]) -> tuple[str, str]:
     if model.observed:
         return DRAW, OF_OBSERVED
     alike = _place(model) == place and _subsampled(model) == _subsampled(site)
+    if site.in_particles:
+        alike &= model.distribution.event_dim == site.distribution.event_dim
     return DRAW, place if alike else ELSEWHERE
 
 
@@ -465,13 +470,12 @@ def refuse_other_shape(site: Site, value: Tensor) -> None:
         )
 
 
-def common_scale(sites: Sequence[Site], drawn: Sequence[Site] = ()) -> float | Tensor:
+def common_scale(sites: Sequence[Site]) -> float | Tensor:
     """The scale that stands outside the log of some sites: `N/B`, a row's weight, a label's
     probability.
 
     Args:
         sites: of one log.
-        drawn: latents proposed from the model, which have no term for a scale of their own.
 
     Raises:
         ValueError: scales that differ between the sites, between particles or within the log.
@@ -489,24 +493,39 @@ def common_scale(sites: Sequence[Site], drawn: Sequence[Site] = ()) -> float | T
                     f"has {_said(site.scale)}. Scale them alike, or {NO_COMMON_LOG}"
                 )
     scale = (labelled or plain)[0].scale
-    if not is_validation_enabled():
-        return scale
-    whole = torch.as_tensor(scale)
-    if labelled:
-        whole = whole.sum(LABEL_DIM, keepdim=True) if whole.dim() >= -LABEL_DIM else whole
-        if plain and not _same(whole, torch.as_tensor(plain[0].scale).to(whole), exact=False):
+    if labelled and plain and is_validation_enabled():
+        whole = torch.as_tensor(scale).sum(LABEL_DIM, keepdim=True)
+        if not _same(whole, torch.as_tensor(plain[0].scale).to(whole), exact=False):
             raise ValueError(
                 f"the scales of {labelled[0].name!r} over its labels must add up to that of "
                 f"{plain[0].name!r}, with which it shares a log"
             )
+    return scale
+
+
+def refuse_unread_scales(drawn: Sequence[Site], terms: Sequence[Site]) -> None:
+    """Refuse the scale of a latent that is proposed from the model, and so has no term for it.
+
+    Args:
+        drawn: the latents within the particle plates.
+        terms: what is weighed there, the latents that a guide draws among it.
+
+    Raises:
+        ValueError: a scale that is not that of a term either.
+    """
+    read: list[float | Tensor] = [1.0]
+    for term in terms:
+        scale = torch.as_tensor(term.scale)
+        by_label = LABEL_PLATE in term.plate_names and scale.dim() >= -LABEL_DIM
+        read.append(scale.sum(LABEL_DIM, keepdim=True) if by_label else term.scale)
+    weighted = {term.name for term in terms}
     for site in drawn:
-        if not (_same(site.scale, 1.0) or _same(site.scale, whole, exact=False)):
+        if site.name not in weighted and not any(_same(site.scale, s, exact=False) for s in read):
             raise ValueError(
                 f"the scale of site {site.name!r}, {_said(site.scale)}, is in no term of the "
-                f"bound: no guide draws it, and it cancels. Scale it as {sites[0].name!r} is, or "
+                f"bound: no guide draws it, and it cancels. Scale it as {terms[0].name!r} is, or "
                 "not at all"
             )
-    return scale
 
 
 def _refuse_scale_within(site: Site) -> None:
