@@ -177,7 +177,8 @@ class BoundTerms:
         if is_validation_enabled():
             averaged = [s for s in run.sites.values() if s.is_penalty and s.in_particles]
             refuse_unread_scales(run.drawn, [site for site, _ in weighted])
-            match_order(run.drawn, [s for s, _ in weighted] + averaged, run.guide_sites)
+            terms = [s for s, _ in weighted] + averaged
+            match_order(run.drawn, terms, run.sites, run.guide_sites)
         if not self.spec.has_log:
             return [
                 self._log_weight(sign * site.scaled_log_prob(), 1.0, site)

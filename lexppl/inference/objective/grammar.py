@@ -263,26 +263,37 @@ def match_logs(
         matched(kind, UNREAD_K, f"site {drawn[-1].name!r}", f" (imputations={imputations})")
 
 
-def match_order(drawn: Sequence[Site], terms: Sequence[Site], guided: Mapping[str, Site]) -> None:
-    """Match each latent with those drawn before it.
+def match_order(
+    drawn: Sequence[Site],
+    terms: Sequence[Site],
+    sites: Mapping[str, Site],
+    guided: Mapping[str, Site],
+) -> None:
+    """Match each latent with those that its program draws before it.
 
     Args:
-        drawn: the latents within the particle plates, in their order.
+        drawn: the latents within the particle plates.
         terms: what is weighed or averaged there.
-        guided: the guide's sites.
+        sites, guided: of the model and of the guide, in their order.
 
     Raises:
-        ValueError: a latent that entries of a plate share, drawn after latents of each entry whose
-            terms are the entries'.
+        ValueError: a latent that entries of a plate share, drawn after latents of each entry and
+            before terms of each.
     """
-    by_entry = frozenset[PlateKey]().union(*(term.log_plates for term in terms))
-    before: frozenset[PlateKey] = frozenset()
+    of_terms = {id(term) for term in terms}
     for site in drawn:
-        missing = (before & by_entry) - site.log_plates
-        if missing:
-            kind = DRAW if site.name in guided else LATENT
-            matched(kind, AFTER_ROWS, f"site {site.name!r}", f" ({_named(missing)})")
-        before |= site.log_plates
+        kind, own = (DRAW, guided) if site.name in guided else (LATENT, sites)
+        names = list(own)
+        earlier = [own[n] for n in names[: names.index(site.name)]]
+        latents = [s.log_plates for s in earlier if s.in_particles and not s.observed]
+        missing = frozenset[PlateKey]().union(*latents) - site.log_plates
+        for program in (guided, sites) if missing else ():
+            names = list(program)
+            after = names[names.index(site.name) :] if site.name in program else []
+            for term in (program[n] for n in after if id(program[n]) in of_terms):
+                if missing & term.log_plates:
+                    detail = f" ({_named(missing & term.log_plates)}, as {term.name!r} is)"
+                    matched(kind, AFTER_ROWS, f"site {site.name!r}", detail)
 
 
 def _kind(site: Site) -> str:
