@@ -88,6 +88,8 @@ def all_draws(functions, p, masks, imputations, most) -> dict[str, Tensor]:
 
 def _log_prob(node) -> Tensor:
     value = node["fn"].log_prob(node["value"])
+    if value.dim() > DIMS:
+        raise UndefinedError("a draw of more dims than its distribution has")
     return value.reshape(*[1] * (DIMS - value.dim()), *value.shape)
 
 

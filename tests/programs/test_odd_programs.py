@@ -91,7 +91,7 @@ REFUSED = {
     ),
     "the same where shapes agree": (
         by_hand(("data", MASKS), ("data", MASKS), ("data",), masks=1),
-        "'mask' is a draw of the guide, in other plates than in the model",
+        "'mask' is a draw of the guide, in other plates, or of other event dims",
     ),
     "imputations that nothing reads": (
         by_hand(("data", MASKS), ("data", MASKS), imputations=3),

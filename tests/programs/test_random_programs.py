@@ -64,7 +64,14 @@ def readable(recipe):
         elbo.differentiable_loss(case.model, case.guide, recipe.parameters())
     except ValueError as refusal:
         assert any(part in str(refusal) for part in REFUSED), refusal
-        return dataclasses.replace(recipe, masks=1, samples=2, imputations=1)
+        recipe = dataclasses.replace(recipe, masks=1, samples=2, imputations=1)
+        try:
+            objective(recipe, LeaveOneOut()).differentiable_loss(
+                case.model, case.guide, recipe.parameters()
+            )
+        except ValueError as again:
+            assert "drawn after latents in plates" in str(again), again
+            assume(False)
     return recipe
 
 

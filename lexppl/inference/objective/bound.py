@@ -27,6 +27,7 @@ from lexppl.inference.objective.grammar import (
     match_logs,
     match_order,
     refuse_unread_options,
+    refuse_unread_scales,
 )
 from lexppl.inference.objective.program import ParticleTrace, log_weight_of
 from lexppl.inference.objective.site import PlateKey, Site
@@ -175,7 +176,9 @@ class BoundTerms:
         run = self.run
         if is_validation_enabled():
             averaged = [s for s in run.sites.values() if s.is_penalty and s.in_particles]
-            match_order(run.drawn, [s for s, _ in weighted] + averaged, run.guide_sites)
+            refuse_unread_scales(run.drawn, [site for site, _ in weighted])
+            terms = [s for s, _ in weighted] + averaged
+            match_order(run.drawn, terms, run.sites, run.guide_sites)
         if not self.spec.has_log:
             return [
                 self._log_weight(sign * site.scaled_log_prob(), 1.0, site)
@@ -187,9 +190,8 @@ class BoundTerms:
         # Turns of one loop have a log each, as the entries of a plate have.
         logs = [[site for site, _ in group] for group in by_plates.values()]
         match_logs(logs, run.drawn, run.guide_sites, self.spec.imputations)
-        proposed = [site for site in run.drawn if site.name not in run.guide_sites]
         return [
-            self._log_weight(log_weight_of(group), common_scale(sites, proposed), *sites)
+            self._log_weight(log_weight_of(group), common_scale(sites), *sites)
             for group, sites in zip(by_plates.values(), logs, strict=True)
         ]
 

@@ -95,7 +95,7 @@ OWN_DIM = "at dim -3, where imputations are"
 SHARED = "in mask_particles(), and shared by several logs of what is observed"
 OTHER_LOG = "in mask_particles(), in plates of other logs outside it"
 UNREAD_K = "in mask_particles(), where imputations are asked for and none is drawn"
-ELSEWHERE = "in other plates than in the model"
+ELSEWHERE = "in other plates, or of other event dims, than in the model"
 LACKING = "which the model does not have"
 OF_OBSERVED = "of what the model observes"
 NO_RSAMPLE = "in mask_particles(), of a distribution that is not reparameterised"
@@ -151,6 +151,7 @@ GRAMMAR = (
         f"either {NO_COMMON_LOG}; or enter mask_particles() before these plates, so that they "
         "share one log",
     ),
+    Rule(OBSERVED, IN_GUIDE, None, "observe it in the model; a guide draws what is not observed"),
     Rule(COST, OUTSIDE, "− c_R R, outside the log"),
     Rule(COST, IN_MASKS, "− c_R R, outside the log, averaged over the masks"),
     Rule(COST, IN_IMPUTATIONS, "− c_R R, outside the log, averaged over masks and imputations"),
@@ -264,26 +265,37 @@ def match_logs(
         matched(kind, UNREAD_K, f"site {drawn[-1].name!r}", f" (imputations={imputations})")
 
 
-def match_order(drawn: Sequence[Site], terms: Sequence[Site], guided: Mapping[str, Site]) -> None:
-    """Match each latent with those drawn before it.
+def match_order(
+    drawn: Sequence[Site],
+    terms: Sequence[Site],
+    sites: Mapping[str, Site],
+    guided: Mapping[str, Site],
+) -> None:
+    """Match each latent with those that its program draws before it.
 
     Args:
-        drawn: the latents within the particle plates, in their order.
+        drawn: the latents within the particle plates.
         terms: what is weighed or averaged there.
-        guided: the guide's sites.
+        sites, guided: of the model and of the guide, in their order.
 
     Raises:
-        ValueError: a latent that entries of a plate share, drawn after latents of each entry whose
-            terms are the entries'.
+        ValueError: a latent that entries of a plate share, drawn after latents of each entry and
+            before terms of each.
     """
-    by_entry = frozenset[PlateKey]().union(*(term.log_plates for term in terms))
-    before: frozenset[PlateKey] = frozenset()
+    of_terms = {id(term) for term in terms}
     for site in drawn:
-        missing = (before & by_entry) - site.log_plates
-        if missing:
-            kind = DRAW if site.name in guided else LATENT
-            matched(kind, AFTER_ROWS, f"site {site.name!r}", f" ({_named(missing)})")
-        before |= site.log_plates
+        kind, own = (DRAW, guided) if site.name in guided else (LATENT, sites)
+        names = list(own)
+        earlier = [own[n] for n in names[: names.index(site.name)]]
+        latents = [s.log_plates for s in earlier if s.in_particles and not s.observed]
+        missing = frozenset[PlateKey]().union(*latents) - site.log_plates
+        for program in (guided, sites) if missing else ():
+            names = list(program)
+            after = names[names.index(site.name) :] if site.name in program else []
+            for term in (program[n] for n in after if id(program[n]) in of_terms):
+                if missing & term.log_plates:
+                    detail = f" ({_named(missing & term.log_plates)}, as {term.name!r} is)"
+                    matched(kind, AFTER_ROWS, f"site {site.name!r}", detail)
 
 
 def _kind(site: Site) -> str:
@@ -312,6 +324,8 @@ def _of_guide(site: Site, sites: Mapping[str, Site]) -> tuple[str, str]:
     place = _place(site)
     if site.is_penalty:
         return COST, IN_GUIDE
+    if site.observed and site.name not in sites and not isinstance(site.distribution, Unit):
+        return OBSERVED, IN_GUIDE
     if site.observed:
         reparameterised = not site.in_particles or site.distribution.has_rsample
         return FACTOR, place if reparameterised else NO_RSAMPLE
@@ -321,6 +335,8 @@ def _of_guide(site: Site, sites: Mapping[str, Site]) -> tuple[str, str]:
     if model.observed:
         return DRAW, OF_OBSERVED
     alike = _place(model) == place and _subsampled(model) == _subsampled(site)
+    if site.in_particles:
+        alike &= model.distribution.event_dim == site.distribution.event_dim
     return DRAW, place if alike else ELSEWHERE
 
 
@@ -467,13 +483,12 @@ def refuse_other_shape(site: Site, value: Tensor) -> None:
         )
 
 
-def common_scale(sites: Sequence[Site], drawn: Sequence[Site] = ()) -> float | Tensor:
+def common_scale(sites: Sequence[Site]) -> float | Tensor:
     """The scale that stands outside the log of some sites: `N/B`, a row's weight, a label's
     probability.
 
     Args:
         sites: of one log.
-        drawn: latents proposed from the model, which have no term for a scale of their own.
 
     Raises:
         ValueError: scales that differ between the sites, between particles or within the log.
@@ -491,24 +506,39 @@ def common_scale(sites: Sequence[Site], drawn: Sequence[Site] = ()) -> float | T
                     f"has {_said(site.scale)}. Scale them alike, or {NO_COMMON_LOG}"
                 )
     scale = (labelled or plain)[0].scale
-    if not is_validation_enabled():
-        return scale
-    whole = torch.as_tensor(scale)
-    if labelled:
-        whole = whole.sum(LABEL_DIM, keepdim=True) if whole.dim() >= -LABEL_DIM else whole
-        if plain and not _same(whole, torch.as_tensor(plain[0].scale).to(whole), exact=False):
+    if labelled and plain and is_validation_enabled():
+        whole = torch.as_tensor(scale).sum(LABEL_DIM, keepdim=True)
+        if not _same(whole, torch.as_tensor(plain[0].scale).to(whole), exact=False):
             raise ValueError(
                 f"the scales of {labelled[0].name!r} over its labels must add up to that of "
                 f"{plain[0].name!r}, with which it shares a log"
             )
+    return scale
+
+
+def refuse_unread_scales(drawn: Sequence[Site], terms: Sequence[Site]) -> None:
+    """Refuse the scale of a latent that is proposed from the model, and so has no term for it.
+
+    Args:
+        drawn: the latents within the particle plates.
+        terms: what is weighed there, the latents that a guide draws among it.
+
+    Raises:
+        ValueError: a scale that is not that of a term either.
+    """
+    read: list[float | Tensor] = [1.0]
+    for term in terms:
+        scale = torch.as_tensor(term.scale)
+        by_label = LABEL_PLATE in term.plate_names and scale.dim() >= -LABEL_DIM
+        read.append(scale.sum(LABEL_DIM, keepdim=True) if by_label else term.scale)
+    weighted = {term.name for term in terms}
     for site in drawn:
-        if not (_same(site.scale, 1.0) or _same(site.scale, whole, exact=False)):
+        if site.name not in weighted and not any(_same(site.scale, s, exact=False) for s in read):
             raise ValueError(
                 f"the scale of site {site.name!r}, {_said(site.scale)}, is in no term of the "
-                f"bound: no guide draws it, and it cancels. Scale it as {sites[0].name!r} is, or "
+                f"bound: no guide draws it, and it cancels. Scale it as {terms[0].name!r} is, or "
                 "not at all"
             )
-    return scale
 
 
 def _refuse_scale_within(site: Site) -> None:

@@ -45,12 +45,11 @@ class _Recorder(Messenger):
             if msg["value"] is None and name in self.subsamples:
                 msg["value"], msg["done"] = self.subsamples[name], True
             return
-        value = self._given.get(name)
-        observed = msg["is_observed"] or msg["value"] is not None
-        shown = msg["value"] if observed else value
-        if is_validation_enabled() and shown is not None:
-            refuse_other_shape(Site.of(msg), shown)
-        if observed:
+        known = msg["is_observed"] or msg["value"] is not None
+        value = msg["value"] if known else self._given.get(name)
+        if is_validation_enabled() and value is not None:
+            refuse_other_shape(Site.of(msg), value)
+        if known:
             return
         if value is not None:
             msg["value"], msg["done"] = value, True
