@@ -151,7 +151,7 @@ class MCMC:
                 starts = [potential.start(strategy) for _ in range(self.chains)]
             warmup = self.samples if self.warmup is None else self.warmup
             draws = self.chains * (warmup + self.samples)
-            quick = _recorded(potential, starts) if draws >= WORTH_RECORDING else None
+            quick = Recorded.of(potential, starts) if draws >= WORTH_RECORDING else None
 
             def chain(energy: Potential | Recorded, start: dict[str, Tensor], seed: int) -> Chain:
                 with seeded(seed, device), program_settings(validate=False):
@@ -171,7 +171,7 @@ class MCMC:
                     bar.write(f"{self.name}: {needed}", file=sys.stderr)
                 for start, own in zip(starts, seeds.tolist(), strict=True):
                     made = chain(quick or potential, start, own)
-                    if quick is not None and not _agrees(quick, made.places):
+                    if quick is not None and not quick.agrees(made.places):
                         bar.total += warmup + self.samples
                         quick, made = None, chain(potential, start, own)
                     chains.append(made)
@@ -293,7 +293,7 @@ def time_needed(
     draws: int,
     clock: Callable[[], float] = time.perf_counter,
 ) -> str:
-    """How long a kernel will take, by one gradient that is timed.
+    """Estimated duration of a kernel's draws, by one gradient that is timed.
 
     Args:
         energy: U.
@@ -306,23 +306,8 @@ def time_needed(
         potential_grad(energy, dict(place))
     each = clock() - begun
     whole = each * draws * USUAL_STEPS
-    told = f"{whole:.0f} s" if whole < 100.0 else f"{whole / 60:,.0f} min"
-    return f"{draws:,} draws of {USUAL_STEPS} gradients, {each:.2g} s each, take about {told}"
-
-
-def _recorded(potential: Potential, starts: list[dict[str, Tensor]]) -> Recorded | None:
-    """The potential recorded, or None where it cannot be, or is another where the chains start."""
-    with program_settings(validate=False):
-        try:
-            recorded = Recorded(potential, starts[0])
-        except Exception:
-            return None
-    return recorded if _agrees(recorded, starts) else None
-
-
-def _agrees(recorded: Recorded, places: list[dict[str, Tensor]]) -> bool:
-    with program_settings(validate=False):
-        return recorded.agrees(places)
+    rounded = f"{whole:.0f} s" if whole < 100.0 else f"{whole / 60:,.0f} min"
+    return f"{draws:,} draws of {USUAL_STEPS} gradients, {each:.2g} s each, take about {rounded}"
 
 
 class _Steps:

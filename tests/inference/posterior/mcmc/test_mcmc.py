@@ -196,6 +196,7 @@ def test_the_time_that_a_kernel_will_take_is_stated_before_its_first_draw(monkey
         fit(Weighted(), (X, Y), inference=QUICK)
     shown = capsys.readouterr().err
     assert re.search(r"NUTS: 30 draws of 15 gradients, \S+ s each, take about \d+ s\n", shown)
+    assert shown.index("take about") < shown.index("30/30")
     sampled(Weighted(), inference=QUICK)
     assert "take about" not in capsys.readouterr().err
 
