@@ -6,11 +6,11 @@ import signal
 import sys
 
 import pytest
-import torch
 
 from lexppl.cli import main
 from lexppl.inference.training.loop import TrainingLoop
 from tests.cli.tables import people, written
+from tests.processes import exit_code_of
 
 QUICK = ["--epochs", "4", "--replicates", "2", "--draws", "5", "--quiet"]
 CHECKPOINTS = sys.modules["lexppl.inference.training.checkpoints.checkpoints"]
@@ -35,9 +35,21 @@ def contents(out):
     return found
 
 
+def run_killed(last, words):
+    """A run of the command line that is killed after some epochs."""
+    calls, given = iter(range(last)), TrainingLoop._validate
+
+    def counted(loop, term):
+        if next(calls, None) is None:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return given(loop, term)
+
+    TrainingLoop._validate = counted
+    CHECKPOINTS.USUAL_MINUTES = 0.0
+    main(words)
+
+
 @pytest.mark.complete
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes as POSIX has them")
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.usefixtures("always")
 def test_after_kills_the_report_is_that_of_a_run_that_was_never_killed(tmp_path, monkeypatch):
     """Killed in the explainer's own fit, which follows the path's, and in the judge's."""
@@ -49,22 +61,8 @@ def test_after_kills_the_report_is_that_of_a_run_that_was_never_killed(tmp_path,
     # everything and the judge four, and the predictor of all rows two.
     epochs = []
     for last in (7, 13):
-        child = os.fork()
-        if child == 0:
-            try:
-                torch.set_num_threads(1)
-                calls, given = iter(range(last)), TrainingLoop._validate
-
-                def counted(loop, term, calls=calls, given=given):
-                    if next(calls, None) is None:
-                        os.kill(os.getpid(), signal.SIGKILL)
-                    return given(loop, term)
-
-                TrainingLoop._validate = counted
-                main([*words, "--out", out, "--checkpoint", states])
-            finally:
-                os._exit(1)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+        typed = [*words, "--out", out, "--checkpoint", states]
+        assert exit_code_of(run_killed, last, typed) == -signal.SIGKILL
     given = TrainingLoop._validate
     monkeypatch.setattr(TrainingLoop, "_validate", lambda *args: epochs.append(1) or given(*args))
     assert main([*words, "--out", out, "--resume", states]) == 0

@@ -49,6 +49,7 @@ from lexppl.models import (
     tree_predictor,
 )
 from lexppl.systems import lex, real_x
+from tests.processes import exit_code_of
 
 X = torch.randn(90, 3, generator=torch.Generator().manual_seed(0))
 Y = (X[:, 0] > 0).long()
@@ -530,41 +531,22 @@ def test_a_full_disk_loses_no_earlier_state_and_no_fit(tmp_path, monkeypatch):
     assert_same(fit(program(), (X, Y), **QUICK), fit(program(), (X, Y), **settings))
 
 
-def in_a_process_of_its_own(work):
-    """Do something in a child of this process, which it cannot harm; whether it went well."""
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            # Its threads are not those of the parent.
-            torch.set_num_threads(1)
-            work()
-            code = 0
-        finally:
-            os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-
-posix = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes as POSIX has them")
-
-
-@posix
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_quota_that_a_state_exceeds(tmp_path):
-    """No file of more than 20 kB can be written once the first state, of 13 kB, stands."""
-    settings = {**QUICK, "checkpoint": Checkpoints(tmp_path, 1)}
-
+def fit_under_a_quota(folder):
     def limit(epoch):
         if epoch.number == 1:
-            before = next((tmp_path / "state-000002").glob("*.safetensors")).stat().st_size
+            before = next((folder / "state-000002").glob("*.safetensors")).stat().st_size
             resource.setrlimit(resource.RLIMIT_FSIZE, (before // 2, before // 2))
 
-    def work():
-        with pytest.warns(CheckpointWarning, match="File too large"):
-            result = fit(program(), (X, Y), callbacks=[limit], **settings)
-        assert len(result.history) == 4
+    settings = {**QUICK, "checkpoint": Checkpoints(folder, 1)}
+    with pytest.warns(CheckpointWarning, match="File too large"):
+        result = fit(program(), (X, Y), callbacks=[limit], **settings)
+    assert len(result.history) == 4
 
-    assert in_a_process_of_its_own(work) == 0
+
+def test_a_quota_that_a_state_exceeds(tmp_path):
+    """No file of more than half of the first state can be written once that stands."""
+    settings = {**QUICK, "checkpoint": Checkpoints(tmp_path, 1)}
+    assert exit_code_of(fit_under_a_quota, tmp_path) == 0
     assert states(tmp_path) == ["state-000002"]
     assert_same(fit(program(), (X, Y), **QUICK), fit(program(), (X, Y), **settings))
 
@@ -621,37 +603,38 @@ def test_other_versions_are_told(tmp_path, monkeypatch):
 # -- kills
 
 
+KILLED = {"epochs": 6, "batch_size": 20, "progress": False, "replicates": 2}
+
+
+def kill(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def killed_after(calls, given):
+    left = iter(range(calls))
+    return lambda *args: kill() if next(left, None) is None else given(*args)
+
+
+def fit_killed(place, folder):
+    files = sys.modules["lexppl.inference.training.checkpoints.state_files"]
+    callbacks = []
+    if place == "between epochs":
+        callbacks = [lambda epoch: kill() if epoch.number == 1 else None]
+    elif place == "within a file":
+        files.write_through = killed_after(4, files.write_through)
+    else:
+        files.sync_folder = killed_after(2, files.sync_folder)
+    fit(small(), (X, Y), callbacks=callbacks, checkpoint=Checkpoints(folder, 1), **KILLED)
+
+
 @pytest.mark.complete
-@posix
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_fits_that_are_killed_anywhere_come_to_the_same_bits(tmp_path):
     """Once after some epochs, once while a state is being written, once before its folder has its
     name; then to the end."""
-    settings = {"epochs": 6, "batch_size": 20, "progress": False, "replicates": 2}
-    whole = fit(small(), (X, Y), **settings)
-    kept = {**settings, "checkpoint": Checkpoints(tmp_path, 1)}
-    files = sys.modules["lexppl.inference.training.checkpoints.state_files"]
-
-    def kill(*_):
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    def after(calls, given):
-        left = iter(range(calls))
-        return lambda *args: kill() if next(left, None) is None else given(*args)
-
-    def between_epochs():
-        fit(small(), (X, Y), callbacks=[lambda e: kill() if e.number == 1 else None], **kept)
-
-    def within_a_file():
-        files.write_through = after(4, files.write_through)
-        fit(small(), (X, Y), **kept)
-
-    def before_the_name():
-        files.sync_folder = after(2, files.sync_folder)
-        fit(small(), (X, Y), **kept)
-
-    for work in (between_epochs, within_a_file, before_the_name):
-        assert in_a_process_of_its_own(work) == -signal.SIGKILL
+    whole = fit(small(), (X, Y), **KILLED)
+    kept = {**KILLED, "checkpoint": Checkpoints(tmp_path, 1)}
+    for place in ("between epochs", "within a file", "before the name"):
+        assert exit_code_of(fit_killed, place, tmp_path) == -signal.SIGKILL
     assert any(name.endswith(".partial") for name in states(tmp_path))
     again = fit(small(), (X, Y), **kept)
     assert_same(whole, again)
