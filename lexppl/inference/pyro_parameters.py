@@ -11,7 +11,7 @@ from typing import Any
 import pyro
 import torch
 from pyro.nn import PyroModule
-from pyro.poutine.messenger import Messenger
+from pyro.poutine.messenger import Messenger, _bound_partial
 from pyro.poutine.runtime import _MODULE_NAMESPACE_DIVIDER, _PYRO_PARAM_STORE
 from torch import Tensor, nn
 from torch.distributions import transform_to
@@ -197,8 +197,11 @@ class _Calls(Messenger):
 
 def beneath_handlers(program: Any) -> Any:
     """The program that Pyro's handlers, such as `poutine.block(program)`, are about."""
-    while isinstance(program, partial) and program.args:
-        program = program.args[-1]
+    while isinstance(program, partial):
+        handled = program.func if isinstance(program, _bound_partial) else program
+        if not (handled.args and isinstance(handled.args[0], Messenger)):
+            break
+        program = handled.args[1]
     return program
 
 

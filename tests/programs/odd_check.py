@@ -3,23 +3,24 @@
 import itertools
 import math
 import traceback
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import pyro
 import torch
+from torch import Tensor
 
+from lexppl.explanation import explain
 from lexppl.inference import Enumerate, LeaveOneOut, NestedIWAE, ScoreFunction
 from tests.programs.brute_force import Run, UndefinedError
 from tests.programs.enumeration import forced
-from tests.programs.odd_programs import IMPUTATIONS, OddProgram
+from tests.programs.odd_programs import IMPUTATIONS, MASKS, OddProgram
 
 MOST_DRAWS, MOST_LISTED = 256, 4096
 PENALTY = 0.7
-MORE_CHECKS: list[Callable[[OddProgram, Run], str | None]] = []
-"""Checks of a program that is accepted, such as of what `explain` makes of it against
-:meth:`Run.posterior`; each returns what is wrong, or None."""
 CLOSE = 1e-8
+DRAWS, FARTHEST, MOST_EXPLAINED = 1000, 0.15, 32
+"""Draws of `explain`, the total variation of so many from at most so many values: the expectation
+is below .05, and the deviation below .016."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ def compared(program: OddProgram, gradient: bool) -> Verdict:
             found, wanted = Run(_unscaled(whole).functions, p, 1, 1, MOST_LISTED).limits()
             if abs(found - wanted) > CLOSE:
                 return Verdict("wrong", f"tends to {found:.6f}, and log p(y) is {wanted:.6f}")
-        for check in (listed, *MORE_CHECKS):
+        for check in (listed, explained):
             complaint = check(whole, one)
             if complaint is not None:
                 return Verdict("wrong", complaint)
@@ -146,6 +147,52 @@ def listed(program: OddProgram, one: Run) -> str | None:
         return None
     wanted = one.limits()[1]
     return None if abs(value - wanted) < CLOSE else f"listed {value:.6f}, and it is {wanted:.6f}"
+
+
+def explained(program: OddProgram, one: Run) -> str | None:
+    """What `explain` gives of masks given y, from all of them, against p(z | y): each mean, and the
+    total variation of the draws. None where it refuses, or where latents are not masks alone."""
+    sites = [s for s in program.model if s.kind == "latent"]
+    if not all(s.entries and not s.dropped_event and MASKS in s.plates for s in sites):
+        return None
+    if (
+        not one.values
+        or one.draws > MOST_EXPLAINED
+        or any(d is None for d in program.dims.values())
+    ):
+        return None
+    rows = torch.arange(program.sizes["data"]).double()
+    x = torch.stack([rows] + [0 * rows] * (max(s.entries for s in sites) - 1), -1)
+    node = one.model.get("y")
+    if node is None or node["value"].numel() != len(x):
+        return None
+    model, guide = program.of_rows
+    words = {"guide": guide, "proposals": math.inf, "draws": DRAWS}
+    try:
+        found = explain(model, x, node["value"].reshape(-1), **words)
+    except ValueError as error:
+        ours = "/lexppl/" in traceback.extract_tb(error.__traceback__)[-1].filename
+        return None if ours else f"explain ends with {error!r}"
+    posterior = one.posterior()
+    joint: list[Tensor] = []
+    for site in sites:
+        values = one.values[site.name].reshape(one.draws, -1)
+        group = next(g for g in ("posterior_of_rows", "posterior") if _has(found, g, site.name))
+        drawn = torch.as_tensor(found[group][site.name].values[0]).double().reshape(DRAWS, -1)
+        if drawn.shape[-1] != values.shape[-1]:
+            return f"explain gives {site.name!r} in {drawn.shape[-1]} of {values.shape[-1]} entries"
+        if float((drawn.mean(0) - posterior @ values).abs().max()) > FARTHEST:
+            return f"explain has {site.name!r} at {drawn.mean(0)}, and it is {posterior @ values}"
+        joint.append(drawn)
+        joint.append(values)
+    drawn, values = torch.cat(joint[::2], -1), torch.cat(joint[1::2], -1)
+    counts = (drawn.unsqueeze(1) == values).all(-1).double().mean(0)
+    distance = 0.5 * float((counts - posterior).abs().sum())
+    return None if distance < FARTHEST else f"explain is {distance:.3f} away in total variation"
+
+
+def _has(found, group, name):
+    return group in found and name in found[group]
 
 
 def _unscaled(program: OddProgram) -> OddProgram:

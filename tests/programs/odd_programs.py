@@ -93,12 +93,33 @@ class OddProgram:
         guide = (lambda p: _Run(self, p, "q_").do(self.guide)) if self.guide else None
         return (lambda p: _Run(self, p, "").do(self.model)), guide
 
+    @property
+    def of_rows(self) -> tuple[Callable[..., Any], Callable[..., Any] | None]:
+        """Model and guide, functions of rows `x`, whose first column is their number, and of `y`."""
+
+        def run(statements, prefix):
+            def program(x, y=None):
+                sized = replace(self, sizes={**self.sizes, "data": len(x)})
+                _Run(sized, self.parameters(), prefix, x[:, 0].long(), y is not None).do(statements)
+
+            return program
+
+        return run(self.model, ""), run(self.guide, "q_") if self.guide else None
+
 
 class _Run:
     """One run of some statements."""
 
-    def __init__(self, program: OddProgram, p: dict[str, Tensor], prefix: str) -> None:
-        self.program, self.p, self.prefix = program, p, prefix
+    def __init__(
+        self,
+        program: OddProgram,
+        p: dict[str, Tensor],
+        prefix: str,
+        rows: Tensor | None = None,
+        given: bool = True,
+    ) -> None:
+        self.program, self.p, self.prefix, self.given = program, p, prefix, given
+        self.rows = torch.arange(program.sizes["data"]) if rows is None else rows
         self.plates: dict[str, Any] = {}
         self.index: dict[str, Tensor] = {}
         self.drawn: dict[str, tuple[Tensor, tuple[str, ...]]] = {}
@@ -155,8 +176,13 @@ class _Run:
         dim = self.program.dims[name]
         if dim is None:
             return values[self.turn or 0]
-        chosen = values[self.index.get(name, torch.arange(self.program.sizes[name]))]
+        chosen = values[self._entries(name)]
         return chosen.reshape(-1, *[1] * (-dim - 1))
+
+    def _entries(self, name) -> Tensor:
+        """The number of each entry of a plate."""
+        index = self.index.get(name, torch.arange(self.program.sizes[name]))
+        return self.rows[index] if name == "data" else index
 
     def _effect(self, one: Statement) -> Tensor:
         total = torch.zeros((), dtype=torch.double)
@@ -187,10 +213,9 @@ class _Run:
             if not beside:
                 value = value.sum(dim, keepdim=True)
             elif name == "group" and beside == ["data"]:
-                chosen = self.index.get("data", torch.arange(self.program.sizes["data"]))
-                value = value.index_select(dim, GROUP_OF_ROW[chosen])
+                value = value.index_select(dim, GROUP_OF_ROW[self._entries("data")])
             else:
-                of = GROUP_OF_ROW[: value.shape[dim]]
+                of = GROUP_OF_ROW[self.rows][: value.shape[dim]]
                 parts = [value[..., of == g].sum(-1) for g in range(self.program.sizes["group"])]
                 value = torch.stack(parts, dim)
         return value
@@ -219,7 +244,8 @@ class _Run:
                 pyro.deterministic(name, start[0] + effect)
             elif one.kind == "observed":
                 logits = start[0] + effect
-                pyro.sample(name, dist.Bernoulli(logits=logits), obs=self._response(one))
+                response = self._response(one) if self.given or one.name != "y" else None
+                pyro.sample(name, dist.Bernoulli(logits=logits), obs=response)
             else:
                 self._latent(one, name, start, effect)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from lexppl.inference.objective import grammar
+from tests.programs.brute_force import Run
 from tests.programs.odd_check import Verdict, first_look, verdict
 from tests.programs.odd_programs import (
     IMPUTATIONS,
@@ -160,6 +161,15 @@ def test_what_the_bound_would_misread(name):
 @pytest.mark.parametrize("name", MENDED)
 def test_with_the_mend_it_is_brute_force(name):
     assert verdict(MENDED[name]) == Verdict("right")
+
+
+def test_another_posterior_is_noticed(monkeypatch):
+    program = MENDED["spike and slab"]
+    assert verdict(program).outcome == "right"
+    prior = Run.log_probability
+    monkeypatch.setattr(Run, "posterior", lambda run: prior(run).exp())
+    found = verdict(program)
+    assert found.outcome == "wrong" and found.says.startswith("explain ")
 
 
 # The table itself
