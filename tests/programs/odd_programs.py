@@ -95,7 +95,7 @@ class OddProgram:
 
     @property
     def of_rows(self) -> tuple[Callable[..., Any], Callable[..., Any] | None]:
-        """Model and guide, functions of rows `x`, whose first column is their number, and of `y`."""
+        """Model and guide, functions of rows `x`, of which column 0 is the number, and of `y`."""
 
         def run(statements, prefix):
             def program(x, y=None):
