@@ -11,7 +11,7 @@ from typing import Any
 import pyro
 import torch
 from pyro.nn import PyroModule
-from pyro.poutine.messenger import Messenger, _bound_partial
+from pyro.poutine.messenger import Messenger
 from pyro.poutine.runtime import _MODULE_NAMESPACE_DIVIDER, _PYRO_PARAM_STORE
 from torch import Tensor, nn
 from torch.distributions import transform_to
@@ -20,6 +20,7 @@ from lexppl.effects import ParticleCounts
 from lexppl.evaluation_mode import evaluating
 from lexppl.fingerprint import KNOWN, is_of
 from lexppl.inference.contexts import keep_parameters_local
+from lexppl.inference.objective.program import beneath_handlers
 from lexppl.inference.stages import LossTerm, Stage, modules_of
 from lexppl.weights_drawn_first import weights_first
 
@@ -193,16 +194,6 @@ class _Calls(Messenger):
         self._depth -= 1
         if not self._depth:
             self.__exit__(None, None, None)
-
-
-def beneath_handlers(program: Any) -> Any:
-    """The program that Pyro's handlers, such as `poutine.block(program)`, are about."""
-    while isinstance(program, partial):
-        handled = program.func if isinstance(program, _bound_partial) else program
-        if not (handled.args and isinstance(handled.args[0], Messenger)):
-            break
-        program = handled.args[1]
-    return program
 
 
 def is_program(model: Any) -> bool:

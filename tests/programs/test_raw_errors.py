@@ -126,6 +126,14 @@ def test_what_is_beneath_a_handler_learns():
     assert not torch.equal(one, other)
 
 
+@pytest.mark.parametrize("words", [{"hide": ["mask"]}, {"expose": ["y"]}])
+def test_a_latent_that_a_handler_hides_is_refused(words):
+    with pytest.raises(ValueError, match=r"site 'mask' is hidden.*poutine\.block.*do not hide"):
+        fit(block(Program(), **words), (X, Y), **QUICK)
+    with pytest.raises(ValueError, match="site 'mask' is hidden"):
+        fit(Program, (X, Y), guide=block(Guide(), hide=["mask"]), **QUICK)
+
+
 def test_a_scale_of_the_response_tempers_what_is_learned_and_not_what_is_explained():
     plain, tempered = Program(), Tempered()
     for model in (plain, tempered):

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from pyro.infer.util import is_validation_enabled
@@ -219,8 +220,26 @@ class ParticleProgram:
         with counts, recorder:
             self._model(*self._args, **self._kwargs)
         if is_validation_enabled():
+            self._refuse_hidden({*recorder.sites, *guided})
             match(recorder.sites, guided)
         return ParticleTrace(recorder.sites, guided, unweighted, self._args, recorder.subsamples)
+
+    def _refuse_hidden(self, seen: Collection[str]) -> None:
+        """Refuse latents that a handler about the program, such as `poutine.block`, hides."""
+        for program in (self.model, self.guide):
+            whole = beneath_handlers(getattr(program, "function", program))
+            if whole in (None, program, getattr(program, "function", None)):
+                continue
+            recorder = _Recorder({}, {}, None)
+            with ParticleCounts(1), recorder:
+                as_called(whole)(*self._args, **self._kwargs)
+            latents = [n for n, s in recorder.sites.items() if not s.observed]
+            if hidden := [name for name in latents if name not in seen]:
+                raise ValueError(
+                    f"site {hidden[0]!r} is hidden from the fit by a handler about the program, "
+                    "such as poutine.block, and no gradient would be of its draws: do not hide it; "
+                    "to hold a latent fixed, use poutine.condition"
+                )
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
@@ -229,6 +248,16 @@ class ParticleProgram:
             for module in self._modules:
                 modes.enter_context(evaluating(module))
             yield
+
+
+def beneath_handlers(program: Any) -> Any:
+    """The program that Pyro's handlers, such as `poutine.block(program)`, are about."""
+    while isinstance(program, partial):
+        handled = program.func if isinstance(program.func, partial) else program
+        if not (handled.args and isinstance(handled.args[0], Messenger)):
+            break
+        program = handled.args[1]
+    return program
 
 
 def row_marginals(site: Site) -> Tensor:
