@@ -213,6 +213,8 @@ class ParticleProgram:
             recorder = _Recorder({}, drawn_rows, draw, random_masks)
             with counts, recorder:
                 self._guide(*self._args, **self._kwargs)
+            if is_validation_enabled():
+                _refuse_hidden(self.guide, self._args, self._kwargs, recorder.sites)
             drawn_rows = recorder.subsamples
             guided = {n: s for n, s in recorder.sites.items() if not s.is_deterministic}
         values = {name: s.value for name, s in guided.items() if s.value is not None}
@@ -220,26 +222,9 @@ class ParticleProgram:
         with counts, recorder:
             self._model(*self._args, **self._kwargs)
         if is_validation_enabled():
-            self._refuse_hidden({*recorder.sites, *guided})
+            _refuse_hidden(self.model, self._args, self._kwargs, recorder.sites)
             match(recorder.sites, guided)
         return ParticleTrace(recorder.sites, guided, unweighted, self._args, recorder.subsamples)
-
-    def _refuse_hidden(self, seen: Collection[str]) -> None:
-        """Refuse latents that a handler about the program, such as `poutine.block`, hides."""
-        for program in (self.model, self.guide):
-            whole = beneath_handlers(getattr(program, "function", program))
-            if whole in (None, program, getattr(program, "function", None)):
-                continue
-            recorder = _Recorder({}, {}, None)
-            with ParticleCounts(1), recorder:
-                as_called(whole)(*self._args, **self._kwargs)
-            latents = [n for n, s in recorder.sites.items() if not s.observed]
-            if hidden := [name for name in latents if name not in seen]:
-                raise ValueError(
-                    f"site {hidden[0]!r} is hidden from the fit by a handler about the program, "
-                    "such as poutine.block, and no gradient would be of its draws: do not hide it; "
-                    "to hold a latent fixed, use poutine.condition"
-                )
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
@@ -248,6 +233,24 @@ class ParticleProgram:
             for module in self._modules:
                 modes.enter_context(evaluating(module))
             yield
+
+
+def _refuse_hidden(program: Any, args: Any, kwargs: Any, seen: Collection[str]) -> None:
+    """Refuse latents that a handler about a program, such as `poutine.block`, hides."""
+    handled = getattr(program, "function", program)
+    whole = beneath_handlers(handled)
+    if whole is handled:
+        return
+    recorder = _Recorder({}, {}, None)
+    with ParticleCounts(1), recorder:
+        as_called(whole)(*args, **kwargs)
+    latents = [name for name, site in recorder.sites.items() if not site.observed]
+    if hidden := [name for name in latents if name not in seen]:
+        raise ValueError(
+            f"site {hidden[0]!r} is hidden from the fit by a handler about the program, such as "
+            "poutine.block, and nothing would be learned from its draws: do not hide it; to hold a "
+            "latent fixed, use poutine.condition"
+        )
 
 
 def beneath_handlers(program: Any) -> Any:
