@@ -334,6 +334,7 @@ def _observed(
     program = ParticleProgram(
         result.models[0], result.guides[0], (x[few], None if y is None else y[few])
     )
+    program.match()
     run = program.run()
     observed = [site for site, _ in run.weighted if site.observed]
     if not any(

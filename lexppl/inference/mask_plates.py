@@ -18,7 +18,7 @@ from pyro.distributions.util import scale_and_mask
 from torch import Tensor
 
 from lexppl.distributions import uniform_masks
-from lexppl.effects import MASK_DIM
+from lexppl.effects import LABEL_PLATE, MASK_DIM
 from lexppl.inference.objective.listed_latents import (
     draw_log_prob,
     is_point,
@@ -146,10 +146,11 @@ class MaskTree:
         terms: list[Any] = [0.0] * (last + 1)
         for site, sign in [*run.weighted, *((run.sites[name], 1.0) for name in priors)]:
             value = sign * entry_log_prob(site, site.name in priors)
-            if value.dim() > 3 and not self.is_of_rows:
+            if value.dim() > 3 and not (self.is_of_rows and LABEL_PLATE in site.plate_names):
                 raise ValueError(
-                    "masks that rows share are explained given responses: y must hold labels, and "
-                    f"no probabilities of them, and site {site.name!r} no plates of its own"
+                    f"site {site.name!r} has plates of its own outside mask_particles(), "
+                    f"{[n for n, _ in site.outer]}, and no masks there: enter them inside it. "
+                    "Where rows share masks y must hold labels, and no probabilities of them"
                 )
             level = self.plates.index(plate_of(site)) if last else 0
             summed = value if level or value.shape[-1] == 1 else value.sum(-1, keepdim=True)

@@ -206,6 +206,7 @@ def _looked_at(
     """The program at given latents, a run of it, and its random latents in the mask plate."""
     keep_local(model)
     program = ParticleProgram(model, _point(shared), (x, y))
+    program.match()
     first = program.run()
     if shared:
         _refuse_penalties(first)

@@ -139,7 +139,7 @@ def importance_kind(mask: xr.DataArray) -> ImportanceKind:
 
 def kind_of(posterior: Posterior) -> ImportanceKind:
     """The kind of the masks that an explanation ranks, of several sites the first."""
-    return importance_kind(masks_of(posterior)[mask_means(posterior).attrs["site"]])
+    return importance_kind(masks_of(posterior)[mask_means(posterior, by_row=False).attrs["site"]])
 
 
 def variable_of(kind: str | None) -> str:
@@ -152,15 +152,19 @@ def variable_of(kind: str | None) -> str:
     return STRENGTH.variable if kind is None else KINDS[kind].variable
 
 
-def mask_means(posterior: Posterior) -> xr.DataArray:
+def mask_means(posterior: Posterior, by_row: bool = True) -> xr.DataArray:
     """E[z | x] of each row, (chain, row, feature), of several mask sites the first's: what a
     posterior calls `selection_probability`, `mask_mean` or `attribution`; of a program whose guide
     draws the masks given x that of the guide, `<site>_by_guide_selection_probability` …; of a mask
     that rows share, (chain, feature) or (chain, group, feature), where y was given E[z | x, y], by
     its name `selection_probability_given_y` ….
 
+    Args:
+        posterior: what :func:`lexppl.explain` returned.
+        by_row: refuse masks that rows share.
+
     Raises:
-        TypeError, ValueError: not a posterior of :func:`lexppl.explain`.
+        TypeError, ValueError: not a posterior of :func:`lexppl.explain`, or masks that rows share.
     """
     stats = group_of(posterior, "sample_stats")
     # Files of before the kinds call every mean a selection probability.
@@ -175,4 +179,10 @@ def mask_means(posterior: Posterior) -> xr.DataArray:
             "'attribution'; give one that explain() made"
         )
     given_y = f"{names[0]}{GIVEN_Y}"
-    return stats[given_y if "row" not in stats[names[0]].dims and given_y in stats else names[0]]
+    found = stats[names[0]]
+    if by_row and "row" not in found.dims:
+        raise ValueError(
+            f"the mask {found.attrs['site']!r} is not a row's: rows share it, and there is no mean "
+            "of each; selection_table and plot_importance show it"
+        )
+    return stats[given_y] if "row" not in found.dims and given_y in stats else found

@@ -175,7 +175,7 @@ def _consistency(
     if chains_are(posterior).startswith(MARKOV_CHAINS):
         return {"r_hat": _r_hat(posterior, mask)}
     if kind is PROBABILITY and _states_probabilities(posterior):
-        return {"agreement": _exact_agreement(mask_means(posterior).values)}
+        return {"agreement": _exact_agreement(mask_means(posterior, by_row=False).values)}
     return {"agreement": _agreement(mask, drawn=kind is PROBABILITY)}
 
 
@@ -223,7 +223,7 @@ def mean_error(replicates: NDArray[np.float64], weighted: bool) -> NDArray[np.fl
 
 def _error_of_rows(posterior: Posterior, upper: float) -> NDArray[np.float64]:
     """Half the interval of the mean over the explained rows, by feature; 0 of a single row."""
-    by_row = abs(mask_means(posterior)).mean("chain", dtype=np.float64).values
+    by_row = abs(mask_means(posterior, by_row=False)).mean("chain", dtype=np.float64).values
     by_row = by_row.reshape(-1, by_row.shape[-1])
     rows = len(by_row)
     if rows < 2:
@@ -239,7 +239,7 @@ def chain_probabilities(posterior: Posterior) -> xr.DataArray:
     Raises:
         TypeError, ValueError: not a posterior of :func:`explain`.
     """
-    by_row = mask_means(posterior)
+    by_row = mask_means(posterior, by_row=False)
     entries = [dim for dim in by_row.dims[:-1] if dim != "chain"]
     mean = abs(by_row).mean(entries, dtype=np.float64)
     return mean.rename(by_row.name).assign_attrs(by_row.attrs)
@@ -247,7 +247,7 @@ def chain_probabilities(posterior: Posterior) -> xr.DataArray:
 
 def _states_probabilities(posterior: Posterior) -> bool:
     """Whether the masks were drawn from distributions that state E[z | x], and none given y."""
-    stated = mask_means(posterior).attrs.get("source") in (STATED, GUIDED)
+    stated = mask_means(posterior, by_row=False).attrs.get("source") in (STATED, GUIDED)
     return stated and not are_given_y(posterior)
 
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from lexppl.distributions import uniform_masks
 from lexppl.effects import ParticleCounts
 from lexppl.evaluation_mode import evaluating
+from lexppl.inference.contexts import seeded
 from lexppl.inference.objective.grammar import match, refuse_other_shape, refuse_separate_logs
 from lexppl.inference.objective.site import Site
 from lexppl.inference.plain_calls import as_called
@@ -225,6 +226,17 @@ class ParticleProgram:
             _refuse_hidden(self.model, self._args, self._kwargs, recorder.sites)
             match(recorder.sites, guided)
         return ParticleTrace(recorder.sites, guided, unweighted, self._args, recorder.subsamples)
+
+    def match(self) -> None:
+        """Match a run of two masks with the grammar, whether or not Pyro validates.
+
+        Raises:
+            ValueError: as :meth:`run` where it does.
+        """
+        device = next((a.device for a in self._args if isinstance(a, Tensor)), "cpu")
+        with seeded(0, device):
+            run = self.run(2)
+        match(run.sites, run.guide_sites)
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
