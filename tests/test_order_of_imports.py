@@ -66,7 +66,6 @@ ROOMS = {
         "bayes": set(),
         "truth": set(),
         "refits": set(),
-        "robustness": set(),
         "leaks": {"refits"},
         "survival": set(),
     },

@@ -42,24 +42,7 @@ from lexppl.evaluation.refits.fidelity import FidelityScores, fidelity_scores
 from lexppl.evaluation.refits.fitted_predictor import FittedPredictor, fit_predictor
 from lexppl.evaluation.refits.knockoff_draws import knockoff_draws
 from lexppl.evaluation.refits.knockoffs import knockoff_table, with_knockoffs
-from lexppl.evaluation.refits.roar import RoarScores, roar
 from lexppl.evaluation.revealed import RevealedPredictions, RowSteps, revealed_predictions
-from lexppl.evaluation.robustness.sanity import (
-    SanityScores,
-    data_randomisation,
-    model_randomisation,
-    randomised,
-    sanity_scores,
-)
-from lexppl.evaluation.robustness.sensitivity import max_sensitivity
-from lexppl.evaluation.robustness.stability import (
-    Concordance,
-    TopKAgreement,
-    bootstrap_ranks,
-    importance_agreement,
-    kendall_w,
-    top_k_agreement,
-)
 from lexppl.evaluation.size_choice import (
     SizeChoice,
     best_validation,
@@ -67,6 +50,7 @@ from lexppl.evaluation.size_choice import (
     fewest_within,
     most_useful,
 )
+from lexppl.evaluation.stability import Concordance, kendall_w, max_sensitivity
 from lexppl.evaluation.survival import (
     concordance_index,
     log_hazard_ratio,
@@ -115,24 +99,19 @@ __all__ = [
     "PredictionScores",
     "ResampledMasks",
     "RevealedPredictions",
-    "RoarScores",
     "RowSteps",
-    "SanityScores",
     "SelectionScores",
     "SizeChoice",
     "ThreeWaySwitchOracle",
-    "TopKAgreement",
     "UniformRanks",
     "accuracy_by_size",
     "auroc",
     "average_precision",
     "best_validation",
-    "bootstrap_ranks",
     "calibration",
     "choose",
     "compare_loo",
     "concordance_index",
-    "data_randomisation",
     "direction_table",
     "encode_meter",
     "enumerated_encode_meter",
@@ -148,7 +127,6 @@ __all__ = [
     "gain_over_base_rate",
     "gain_table",
     "guide_check",
-    "importance_agreement",
     "imputation",
     "imputed_samples",
     "kendall_w",
@@ -161,7 +139,6 @@ __all__ = [
     "mask_calibration",
     "mask_table",
     "max_sensitivity",
-    "model_randomisation",
     "most_useful",
     "of_function",
     "oracle_encode_meter",
@@ -173,17 +150,13 @@ __all__ = [
     "prediction_scores",
     "predictive",
     "predictive_log_likelihood",
-    "randomised",
     "reloo",
     "revealed_predictions",
-    "roar",
     "row_gains",
     "row_log_likelihood",
-    "sanity_scores",
     "selection_scores",
     "share_outside",
     "stripe_x",
-    "top_k_agreement",
     "with_baseline",
     "with_knockoffs",
 ]

@@ -1,4 +1,4 @@
-"""Given models that are asked about a table's rows: columns by name, responses, one answer for all."""
+"""Given models that are asked about a table: columns by name, responses, one answer for all."""
 
 from types import SimpleNamespace
 

@@ -1,11 +1,91 @@
-"""Max-sensitivity where the largest change is known."""
+"""Agreement of rankings and sensitivity against closed forms, SciPy and enumeration."""
 
+import itertools
 import math
 
+import numpy as np
 import pytest
 import torch
+from scipy.stats import friedmanchisquare, norm, rankdata, spearmanr
 
-from lexppl.evaluation.robustness.sensitivity import max_sensitivity
+from lexppl.evaluation.stability import kendall_w, max_sensitivity
+
+GENERATOR = np.random.default_rng(0)
+FAILURE = 1e-6
+"""Probability that a right program fails one of the z-tests here."""
+Z = norm.isf(FAILURE / 2)
+
+
+@pytest.mark.smoke
+def test_identical_rankings_agree_fully_and_opposite_ones_not():
+    one = np.array([0.3, 2.0, -1.0, 0.5])
+    same = kendall_w(np.stack([one, 10 * one, np.exp(one)]))
+    assert same.w == pytest.approx(1.0, abs=1e-12)
+    assert (same.chi_square, same.degrees) == (pytest.approx(9.0), 3)
+    assert kendall_w(np.stack([one, -one])).w == pytest.approx(0.0, abs=1e-12)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_of_two_rankings_it_is_half_of_one_and_spearman(tied):
+    values = GENERATOR.integers(0, 4, (2, 12)) if tied else GENERATOR.normal(size=(2, 12))
+    ranks = rankdata(values, axis=1)
+    if tied:
+        # With ties of different sizes the relation weighs the two variances.
+        variance = ranks.var(1)
+        covariance = np.cov(ranks, ddof=0)[0, 1]
+        expected = (variance.sum() + 2 * covariance) / (2 * variance.sum())
+    else:
+        expected = (1 + spearmanr(*values).statistic) / 2
+    assert kendall_w(values).w == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_its_statistic_is_friedmans(tied):
+    values = GENERATOR.integers(0, 5, (6, 9)) if tied else GENERATOR.normal(size=(6, 9))
+    found = kendall_w(torch.from_numpy(values))
+    exact = friedmanchisquare(*values.T)
+    assert found.chi_square == pytest.approx(exact.statistic, rel=1e-10)
+    assert found.p_value == pytest.approx(exact.pvalue, rel=1e-8)
+
+
+def test_independent_rankings_have_one_over_their_number_in_expectation():
+    # Exactly, by all orders of 3 features in the second and third ranking.
+    orders = list(itertools.permutations(range(3)))
+    every = [
+        kendall_w(np.array([orders[0], a, b], dtype=float)).w
+        for a, b in itertools.product(orders, orders)
+    ]
+    assert np.mean(every) == pytest.approx(1 / 3, abs=1e-12)
+    p = np.array([kendall_w(GENERATOR.normal(size=(10, 15))).p_value for _ in range(400)])
+    assert abs((p < 0.5).mean() - 0.5) < Z * 0.5 / 20
+    agreeing = GENERATOR.normal(size=15) + GENERATOR.normal(size=(10, 15))
+    assert kendall_w(agreeing).p_value < 1e-6
+
+
+def test_all_ties_have_no_concordance():
+    nothing = kendall_w(np.ones((3, 4)))
+    assert np.isnan([nothing.w, nothing.chi_square, nothing.p_value]).all()
+    # One silent ranking among others takes no part in the correction but in the count.
+    assert 0 < kendall_w(np.array([[1.0, 2, 3], [1, 2, 3], [0, 0, 0]])).w < 1
+
+
+TABLE = GENERATOR.normal(size=(3, 4))
+
+
+@pytest.mark.parametrize(
+    ("ask", "words"),
+    [
+        (lambda: kendall_w(TABLE[0]), r"shape \(R, G\).*they have \(4,\)"),
+        (lambda: kendall_w(TABLE[:1]), "2 or more replicates"),
+        (lambda: kendall_w(TABLE[:, :1]), "2 or more replicates and features"),
+        (lambda: kendall_w(TABLE[None]), r"they have \(1, 3, 4\)"),
+        (lambda: kendall_w(TABLE * np.nan), "importances must be finite"),
+    ],
+)
+def test_bad_rankings_are_refused(ask, words):
+    with np.errstate(all="ignore"), pytest.raises(ValueError, match=words):
+        ask()
+
 
 X = torch.randn(50, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
