@@ -15,7 +15,7 @@ from lexppl.compare.importances.captum import (
 from lexppl.compare.importances.lime import lime_importances
 from lexppl.compare.importances.permutation import permutation_importances
 from lexppl.compare.importances.shap import shap_importances
-from lexppl.compare.importances.tabnet import FittedTabNet, fit_tabnet, tabnet_importances
+from lexppl.compare.importances.tabnet import FittedTabNet, fit_tabnet
 from lexppl.compare.methods import METHODS, ComparisonContext, Method
 from lexppl.compare.top_masks import top_masks
 
@@ -35,7 +35,6 @@ __all__ = [
     "saliency_importances",
     "shap_explanation",
     "shap_importances",
-    "tabnet_importances",
     "top_masks",
     "unconditional_baselines",
 ]

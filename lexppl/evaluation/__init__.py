@@ -23,7 +23,7 @@ from lexppl.evaluation.imputed_samples import ImputedSamples, imputed_samples
 from lexppl.evaluation.leaks.encode_meter import EncodeMeter, encode_meter, stripe_x
 from lexppl.evaluation.learned import BaseRateGain, gain_over_base_rate
 from lexppl.evaluation.penalty_path import PenaltyPath, penalty_path
-from lexppl.evaluation.plateau import plateau
+from lexppl.evaluation.plateau import best_validation, fewest_within, plateau
 from lexppl.evaluation.prediction import (
     PredictionScores,
     auroc,
@@ -43,13 +43,6 @@ from lexppl.evaluation.refits.fitted_predictor import FittedPredictor, fit_predi
 from lexppl.evaluation.refits.knockoff_draws import knockoff_draws
 from lexppl.evaluation.refits.knockoffs import knockoff_table, with_knockoffs
 from lexppl.evaluation.revealed import RevealedPredictions, RowSteps, revealed_predictions
-from lexppl.evaluation.size_choice import (
-    SizeChoice,
-    best_validation,
-    choose,
-    fewest_within,
-    most_useful,
-)
 from lexppl.evaluation.stability import Concordance, kendall_w, max_sensitivity
 from lexppl.evaluation.survival import (
     concordance_index,
@@ -59,7 +52,6 @@ from lexppl.evaluation.survival import (
 )
 from lexppl.evaluation.truth.encode_oracle import (
     EncodeTruth,
-    enumerated_encode_meter,
     of_function,
     oracle_encode_meter,
 )
@@ -101,7 +93,6 @@ __all__ = [
     "RevealedPredictions",
     "RowSteps",
     "SelectionScores",
-    "SizeChoice",
     "ThreeWaySwitchOracle",
     "UniformRanks",
     "accuracy_by_size",
@@ -109,12 +100,10 @@ __all__ = [
     "average_precision",
     "best_validation",
     "calibration",
-    "choose",
     "compare_loo",
     "concordance_index",
     "direction_table",
     "encode_meter",
-    "enumerated_encode_meter",
     "explanation_divergence",
     "fair_crps",
     "feature_effects",
@@ -139,7 +128,6 @@ __all__ = [
     "mask_calibration",
     "mask_table",
     "max_sensitivity",
-    "most_useful",
     "of_function",
     "oracle_encode_meter",
     "oracle_gap",

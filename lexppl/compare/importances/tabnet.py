@@ -129,33 +129,6 @@ def fit_tabnet(
     return FittedTabNet(network, x.shape[1])
 
 
-def tabnet_importances(
-    x: Tensor,
-    train: tuple[Tensor, Tensor],
-    *,
-    grouping: Grouping | None = None,
-    seed: int = 0,
-    **options: Any,
-) -> Tensor:
-    """TabNet's masks of given rows, after fitting it.
-
-    Args:
-        x: rows, `(B, D)`.
-        train: training rows `(N, D)` and their labels or responses `(N,)`.
-        grouping: which columns make a mask entry; their masks are summed.
-        seed: as :func:`fit_tabnet`.
-        options: other arguments of :func:`fit_tabnet`.
-
-    Returns:
-        `(B, G)`.
-
-    Raises:
-        ImportError, ValueError, TypeError: as :func:`fit_tabnet`.
-    """
-    check_tables(grouping, x=x, train=train[0])
-    return fit_tabnet(*train, seed=seed, **options).importances(x, grouping)
-
-
 @contextlib.contextmanager
 def _silenced() -> Any:
     """The library prints where it stopped, whatever `verbose` is."""

@@ -1,7 +1,5 @@
 """How images and texts look in a page, as Jinja2 templates."""
 
-from lexppl.cli.report.styles import STYLES
-
 MAP_STYLES = """\
 .maps { display: grid; grid-template-columns: repeat(auto-fill, minmax(8.5rem, 1fr)); gap: .7rem;
   margin: .6rem 0 1rem; padding: 0; list-style: none; }
@@ -76,31 +74,3 @@ title="{{ word.value }}">{{ word.text }}</mark>{% else %}{{ word.text }}{% endif
 {% if row.left_out %}… and {{ row.left_out }} words more{% endif %}</p></section>
 {% endfor %}{% endfor %}
 """
-
-PAGE = (
-    """\
-<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{{ title }}</title>
-<style>
-"""
-    + STYLES
-    + MAP_STYLES
-    + """\
-</style>
-</head>
-<body>
-<main>
-<header>
-<h1>{{ title }}</h1>
-<p class="soft">{{ subtitle }}</p>
-</header>
-{{ part }}
-</main>
-</body>
-</html>
-"""
-)
