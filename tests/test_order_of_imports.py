@@ -70,7 +70,6 @@ ROOMS = {
         "survival": set(),
     },
     "data": {"images": set(), "parquet": set(), "reading": set(), "texts": {"images"}},
-    "compare": {"importances": set(), "adapters": set()},
     "explanation": {
         "layout": set(),
         "masks": {"layout"},
