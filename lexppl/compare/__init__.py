@@ -17,9 +17,10 @@ from lexppl.compare.importances import (
     fit_tabnet,
     lime_importances,
     permutation_importances,
+    shap_importances,
 )
 from lexppl.compare.methods import METHODS, ComparisonContext, Method
-from lexppl.compare.shap import ImputerMasker, shap_explanation, shap_importances
+from lexppl.compare.shap import ImputerMasker, shap_explanation
 
 __all__ = [
     "METHODS",
