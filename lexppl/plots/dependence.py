@@ -1,4 +1,4 @@
-"""How often a feature is kept, by its value."""
+"""Importance of a feature against its value."""
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -10,7 +10,13 @@ from lexppl.argument_checks import int_at_least
 from lexppl.arviz_compatibility import Posterior
 from lexppl.explanation.beside.feature_values import FeatureValues, feature_values
 from lexppl.explanation.layout.importance_kind import PROBABILITY, kind_of, mask_means
-from lexppl.plots.style import BLUE, FAINT, NotebookFigure, plain, short
+from lexppl.plots.style import (
+    BLUE,
+    FAINT,
+    NotebookFigure,
+    plain,
+    short,
+)
 
 MOST_LEVELS = 12
 

@@ -26,7 +26,7 @@ from lexppl.models import (
 )
 from lexppl.models import images as images_of
 from lexppl.plots import plot_imputed, plot_selection_map
-from lexppl.plots.images_and_texts.image_parts import HIDDEN
+from lexppl.plots.images import HIDDEN
 from lexppl.systems import lex
 from tests.plots.test_plots import drawn
 

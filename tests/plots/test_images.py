@@ -12,7 +12,7 @@ from lexppl.explanation.beside.image_geometry import has_images, image_geometry
 from lexppl.explanation.reading.row_outcomes import RowOutcome, row_outcomes
 from lexppl.explanation.reading.row_spread import row_spread
 from lexppl.plots import BLUE, ORANGE, plot_row, plot_selection_map, plot_words
-from lexppl.plots.images_and_texts.image_parts import DARKEST, HIDDEN, STRONGEST, as_colours, tinted
+from lexppl.plots.images import DARKEST, HIDDEN, STRONGEST, as_colours, tinted
 from tests.plots.image_posteriors import image_posterior
 from tests.plots.test_plots import drawn, random_posterior
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lexppl import explain, fit, load, save
-from lexppl.evaluation import feature_gains, fidelity_scores, fit_evalx, fit_predictor, roar
+from lexppl.evaluation import feature_gains, fidelity_scores, fit_evalx, fit_predictor
 from lexppl.explanation import mask_means, selection_table
 from lexppl.inference.contexts import seeded
 from lexppl.models import (
@@ -256,12 +256,6 @@ def test_predictors_and_refits_take_an_architecture():
         full.predictor, X, masks, train_x=X, train_masks=masks, architecture=architecture, **FIT
     )
     assert 0.0 <= scores.fs_a <= 1.0
-    ranking = torch.rand(ROWS, 4, generator=torch.Generator().manual_seed(2))
-    removed = roar(
-        (X, Y), (X, Y), ranking, ranking, fractions=(0.0, 0.5), replicates=1,
-        architecture=architecture, **FIT,
-    )  # fmt: skip
-    assert removed.removed == (0, 2)
 
 
 @pytest.mark.parametrize(

@@ -19,16 +19,16 @@ from lexppl.explanation.layout.importance_kind import ATTRIBUTION, PROBABILITY, 
 from lexppl.explanation.layout.mask_groups import masks_of, responses_of
 from lexppl.explanation.reading.row_outcomes import RowOutcome, percent, row_outcomes
 from lexppl.explanation.reading.row_spread import row_spread
-from lexppl.plots.chosen_rows import chosen_rows
-from lexppl.plots.images_and_texts.image_parts import (
+from lexppl.plots.images import (
     Pixels,
     as_colours,
     only_kept,
+    row_title,
     tinted,
     value_ends,
     widest_of,
 )
-from lexppl.plots.images_and_texts.panels import row_title
+from lexppl.plots.style import chosen_rows
 
 LEAST = 1e-9
 ROW_DRAWS = 3
