@@ -18,7 +18,6 @@ from lexppl.data.images.folder import divided_folder, image_folder
 from lexppl.data.images.mnist import digits_pair, fashion_mnist, fashion_pair, mnist
 from lexppl.data.parquet.parquet_rows import ParquetRows
 from lexppl.data.parquet.parquet_table import ParquetTable
-from lexppl.data.ranked_sets import ranked_names, ranked_set
 from lexppl.data.reading.file_format import FileFormat
 from lexppl.data.reading.read_rows import TableError
 from lexppl.data.shipped import load
@@ -79,8 +78,6 @@ __all__ = [
     "load_survival",
     "mnist",
     "pneumonia",
-    "ranked_names",
-    "ranked_set",
     "read_frame",
     "read_table",
     "shipped_names",
