@@ -91,7 +91,7 @@ class PyroParams(nn.Module):
         for part in program.modules():
             if id(part) not in apart and not is_of(type(part), ("torch",)):
                 hooks.append(part.register_forward_pre_hook(calls.begin))
-                hooks.append(part.register_forward_hook(calls.end, always_call=True))
+                hooks.append(part.register_forward_hook(calls.end, always_call=True, prepend=True))
         calls.hooks = hooks
         return calls
 
@@ -269,13 +269,13 @@ def holding(
     program = given if isinstance(given, nn.Module) else ProgramFunction(given)
     kinds = [type(part) for part in program.modules()]
     own = [kind for kind in kinds if kind is ProgramFunction or not is_of(kind, KNOWN)]
-    if HELD in program._modules or not own:
-        return given
     keep_parameters_local(program)
     for part in program.modules():
         if isinstance(part, PyroModule):
-            # What Pyro's store had for another inference.
+            # What Pyro's store had for another inference, or an automatic guide of its model.
             part._pyro_context.param_state = {"params": {}, "constraints": {}}
+    if HELD in program._modules or not own:
+        return given
     holders, searches, batch = [params], dict[nn.Module, _Calls](), rows()
     if apart is not None and isinstance(copied := getattr(program, apart, None), nn.Module):
         holders.append(PyroParams())

@@ -9,6 +9,7 @@ import pyro.distributions as dist
 import pytest
 import torch
 from pyro.infer import NUTS, SVI, Trace_ELBO
+from pyro.infer.autoguide import AutoDelta
 from pyro.nn import PyroModule, PyroParam
 from torch import nn
 from torch.distributions import constraints
@@ -216,6 +217,26 @@ def test_folds_have_their_own():
     assert isinstance(result.model.predictor, CrossFitted)
     one, other = (float(p.pyro_params.width) for p in result.model.predictor.predictors)
     assert one != other and "pyro_params" not in result.model._modules["predictor"]._modules
+
+
+def test_beside_an_automatic_guide(tmp_path):
+    """The guide is built on the model, runs it, and is built again on load."""
+
+    def scaled(x, y=None):
+        scale = pyro.param("spread", torch.tensor(1.0), constraint=constraints.positive)
+        mean = pyro.sample("mean", dist.Normal(0.0, 10.0))
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            pyro.sample("mask", dist.Bernoulli(torch.full((G,), 0.5)).to_event(1))
+            pyro.sample("y", dist.Normal(mean, scale), obs=y)
+
+    options = {**QUICK, "epochs": 300, "batch_size": N, "objective": EXACT}
+    result = fit(scaled, (X, Y), guide=AutoDelta, **options)
+    (found,) = [p for name, p in result.model.named_parameters() if name.endswith("spread")]
+    assert float(found.exp()) == pytest.approx(float(Y.std()), abs=0.05)
+    save(result, tmp_path)
+    read = load(tmp_path, model=scaled)
+    one, other = (explain(each, X, draws=5)["posterior"]["mean"] for each in (result, read))
+    assert np.array_equal(one.values, other.values)
 
 
 @pytest.mark.parametrize("program", [statements, Stated, Stated()])

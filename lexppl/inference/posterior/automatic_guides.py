@@ -135,7 +135,7 @@ def _showing_alone(model: nn.Module, names: Mapping[str, Any]) -> Iterator[None]
 
     hooks = (
         model.register_forward_pre_hook(before),
-        model.register_forward_hook(after, always_call=True),
+        model.register_forward_hook(after, always_call=True, prepend=True),
     )
     try:
         yield
