@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -63,6 +63,8 @@ def explain_to_zarr(
     feature_names: Sequence[str] | None = None,
     proposals: float | None = None,
     held_out: bool = False,
+    dims: Mapping[str, Sequence[str]] | None = None,
+    coords: Mapping[str, Sequence[Any]] | None = None,
     keep_x: bool = True,
     rows_per_chunk: int | None = None,
     client: Any = None,
@@ -103,7 +105,8 @@ def explain_to_zarr(
             given y as well.
         draws: masks a row and chain. None for none (0), where the masks' distribution states its
             mean, which is then exact and all that is kept of them; else for 10.
-        imputations, seed, entry_names, feature_names, proposals, held_out: of `explain`.
+        imputations, seed, entry_names, feature_names, proposals, held_out, dims, coords: of
+            `explain`.
         keep_x: whether the rows themselves are written too, as `constant_data`.
         rows_per_chunk: rows worked on and stored at once, a multiple of 1,000; None for as many as
             take about 32 MiB, at most 100,000.
@@ -162,6 +165,8 @@ def explain_to_zarr(
         feature_names=feature_names,
         proposals=proposals,
         held_out=held_out,
+        dims=dims,
+        coords=coords,
     )
     how.check()
     source = source_of(rows, encoding, with_y)

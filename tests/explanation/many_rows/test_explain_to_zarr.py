@@ -109,6 +109,13 @@ def test_what_all_rows_share_is_drawn_once(tmp_path):
     for name in shared:
         found = group_of(one, "posterior")[name].values
         assert found.tobytes() == group_of(few, "posterior")[name].values.tobytes()
+    site = next(
+        name for name in shared if group_of(one, "posterior")[name].dims[2:] == ("feature",)
+    )
+    words = {"dims": {site: ["cause"]}, "coords": {"cause": [*"abcd"]}}
+    named = written(tmp_path, result=result, name="named", rows_per_chunk=1000, **words)
+    assert group_of(named, "posterior")[site].dims == ("chain", "draw", "cause")
+    assert group_of(named, "posterior")["cause"].values.tolist() == [*"abcd"]
 
 
 class EndedError(Exception):
