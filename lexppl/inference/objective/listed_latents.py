@@ -170,7 +170,7 @@ def joint_values(
     ]
     entries = [math.prod(shape) for shape in shapes]
     counts = [len(support) ** n for support, n in zip(supports, entries, strict=True)]
-    if (count := math.prod(counts)) > most:
+    if not 0 < (count := math.prod(counts)) <= most:
         factors = " × ".join(
             f"{len(support)}^{n} values of {site.name!r}"
             for site, support, n in zip(sites, supports, entries, strict=True)
@@ -182,9 +182,9 @@ def joint_values(
     after = count
     for site, support, shape, n in zip(sites, supports, shapes, entries, strict=True):
         after //= len(support) ** n
-        step = after * len(support) ** torch.arange(n - 1, -1, -1)
-        index = torch.arange(count).unsqueeze(-1) // step % len(support)
-        value = support[index.to(support.device)]
+        step = after * len(support) ** torch.arange(n - 1, -1, -1, device=support.device)
+        index = torch.arange(count, device=support.device).unsqueeze(-1) // step % len(support)
+        value = support[index]
         found[site.name] = value.reshape(count, *shape, *site.distribution.event_shape)
     return found
 
