@@ -126,13 +126,13 @@ def explained(rows: int) -> dict[str, float]:
     before, start = resident(), time.process_time()
     posterior = explain(fitted, x)
     taken = time.process_time() - start
-    groups = ("prior", "prior_predictive", "sample_stats")
+    groups = ("predictions", "sample_stats")
     size = sum(v.nbytes for name in groups for v in group_of(posterior, name).data_vars.values())
     return {
         "megabytes": resident() - before,
         "before": before,
         "result": size / 1e6,
-        "draws": group_of(posterior, "prior").sizes["draw"],
+        "draws": group_of(posterior, "predictions").sizes["draw"],
         "cpu_seconds": taken,
     }
 

@@ -97,7 +97,7 @@ def make_explainer(work: Path, epochs: int) -> None:
 def checksum(path: Path) -> str:
     """Of what was explained, read chunk by chunk."""
     digest = hashlib.sha256()
-    for group, name in (("sample_stats", "selection_probability"), ("prior", "importance")):
+    for group, name in (("sample_stats", "selection_probability"), ("predictions", "importance")):
         held = xr.open_zarr(path, group=group, chunks=None)[name]
         rows = held.sizes.get("row", 1)
         for start in range(0, rows, 100_000):

@@ -25,9 +25,10 @@ Switch copied, and Additive code, are those sets as L2X's generator makes them (
 import argparse
 
 import torch
+from ranked_sets import ranked_names, ranked_set
 from record import Records, options_of
 
-from lexppl.data import load, ranked_names, ranked_set
+from lexppl.data import load
 from lexppl.evaluation import kendall_w
 from lexppl.inference import averaged, fit
 from lexppl.inference.contexts import seeded

@@ -84,7 +84,7 @@ def drawing_weights_first(module: nn.Module) -> Iterator[None]:
     hooks = []
     if parts:
         hooks.append(module.register_forward_pre_hook(before))
-        hooks.append(module.register_forward_hook(after, always_call=True))
+        hooks.append(module.register_forward_hook(after, always_call=True, prepend=True))
     try:
         yield
     finally:

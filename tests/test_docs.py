@@ -45,6 +45,8 @@ SMALL = {
         "epochs=50": "epochs=2",
         "draws=100": "draws=5",
     },
+    # Followed as it is by tests/explanation/test_priors_on_size.py.
+    "theory/priors_on_size.md": {},
     "own.md": {"rows=2000": "rows=200", "epochs=40": "epochs=2"},
     "scaling.md": {
         "rows=2000": "rows=200",
@@ -106,7 +108,7 @@ def test_i_have_a_table(followed, tmp_path):
     listed = set(re.findall(r"^\| `([\w.]+)/?` \|", page, re.MULTILINE))
     assert listed <= written
     assert len(listed) >= 7
-    assert names["posterior"]["prior"]["mask"].sizes["row"] == 10
+    assert names["posterior"]["predictions"]["mask"].sizes["row"] == 10
     assert set(names["explainer"].entry_names_) == {"age", "frailty", "days", "ward", "rain"}
     assert (tmp_path / "row_17" / "report.html").is_file()
 

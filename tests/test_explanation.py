@@ -24,6 +24,7 @@ from lexppl.explanation import (
 )
 from lexppl.explanation.layout.arviz_layout import Variable
 from lexppl.explanation.layout.importance_kind import kind_of
+from lexppl.explanation.layout.mask_groups import masks_of
 from lexppl.inference import FitResult, History, NestedIWAE, fit
 from lexppl.models import (
     LEX,
@@ -199,8 +200,8 @@ def test_masks_given_y_follow_the_exact_posterior(imputations, guided, y):
 def test_masks_without_y_fail_the_posterior_and_pass_the_prior():
     model = Enumerable()
     posterior = explain(fitted(model), copied(ROW_PAIR), draws=250, seed=1)
-    assert largest_posterior_z(posterior, model, LABEL_PAIR, "prior") > limit(16)
-    mask = posterior["prior"]["mask"].values[0]
+    assert largest_posterior_z(posterior, model, LABEL_PAIR, "predictions") > limit(16)
+    mask = posterior["predictions"]["mask"].values[0]
     for row in range(2):
         copies = slice(row * COPIES, (row + 1) * COPIES)
         _, prior, _ = model.exact(ROW_PAIR[row])
@@ -211,7 +212,9 @@ def test_guide_is_left_alone_without_y():
     model = Enumerable()
     with_guide = explain(fitted(model, guides=[guide]), ROW_PAIR, draws=20)
     without = explain(fitted(model), ROW_PAIR, draws=20)
-    xr.testing.assert_identical(group_of(with_guide, "prior"), group_of(without, "prior"))
+    xr.testing.assert_identical(
+        group_of(with_guide, "predictions"), group_of(without, "predictions")
+    )
 
 
 @pytest.mark.parametrize("observed", [False, True])
@@ -222,7 +225,7 @@ def test_new_responses_follow_their_probabilities(observed):
     posterior = explain(
         fitted(model), copied(ROW_PAIR), y, draws=250, proposals=16, imputations=2, seed=2
     )
-    predictive = group_of(posterior, "posterior_predictive" if observed else "prior_predictive")
+    predictive = group_of(posterior, "posterior_predictive" if observed else "predictions")
     for row in range(2):
         masks, prior, _ = model.exact(ROW_PAIR[row])
         exact, total = 0.0, 0.0
@@ -271,8 +274,9 @@ def test_y_adds_groups_and_changes_none():
     x, y = rows(30)
     result = fitted(lex(seed=0), lex(seed=5))
     alone, given = (explain(result, x, one, draws=10, seed=3) for one in (None, y))
-    for name in ("prior", "prior_predictive", "constant_data"):
-        xr.testing.assert_identical(group_of(alone, name), group_of(given, name))
+    xr.testing.assert_identical(group_of(alone, "predictions"), group_of(given, "predictions"))
+    constants = group_of(alone, "predictions_constant_data"), group_of(given, "constant_data")
+    xr.testing.assert_identical(*constants)
     means = [group_of(p, "sample_stats")["selection_probability"] for p in (alone, given)]
     xr.testing.assert_identical(*means)
 
@@ -364,7 +368,7 @@ def test_latents_that_rows_share_are_drawn_once_a_draw(observed):
     y = torch.zeros(5) if observed else None
     result = fitted(SharedSwitch(), guides=[switch_guide], labels=None)
     posterior = explain(result, x, y, draws=300, rows_per_chunk=2, proposals=1 + observed)
-    mask = posterior["posterior" if observed else "prior"]["mask"].values[0]
+    mask = masks_of(posterior, given_y=observed)["mask"].values[0]
     assert (mask == mask[:, :1, :1]).all()
     kept = int(mask[:, 0, 0].sum())
     bounds = stats.binom.ppf([FAILURE / 2, 1 - FAILURE / 2], 300, stats.norm.cdf(0.5))
@@ -393,7 +397,7 @@ class TwoMasks(nn.Module):
 def test_program_of_ones_own_with_several_masks():
     x, _ = rows(6)
     posterior = explain(fitted(TwoMasks(), labels=None), x, draws=8)
-    draws = group_of(posterior, "prior")
+    draws = group_of(posterior, "predictions")
     assert draws["column"].dims == ("chain", "draw", "row", "feature")
     assert draws["soft"].dims == ("chain", "draw", "row", "soft_feature")
     assert draws["column"].dtype == np.int8
@@ -402,7 +406,7 @@ def test_program_of_ones_own_with_several_masks():
     stats_of = group_of(posterior, "sample_stats")
     assert stats_of["soft_mask_mean"].attrs["source"] == "mean of the draws"
     np.testing.assert_allclose(stats_of["soft_mask_mean"], draws["soft"].mean("draw"), rtol=1e-5)
-    predictive = group_of(posterior, "prior_predictive")
+    predictive = group_of(posterior, "predictions")
     assert predictive["y"].dtype == np.float32
     assert "y_probability" not in predictive
 
@@ -420,7 +424,9 @@ def test_arrays_become_tensors_of_the_models_type():
     x, y = rows(9)
     from_arrays = explain(fitted(lex()), x.numpy().astype(np.float64), y.numpy(), draws=5)
     from_tensors = explain(fitted(lex()), x, y, draws=5)
-    xr.testing.assert_identical(group_of(from_arrays, "prior"), group_of(from_tensors, "prior"))
+    xr.testing.assert_identical(
+        group_of(from_arrays, "predictions"), group_of(from_tensors, "predictions")
+    )
 
 
 # Layout
@@ -445,8 +451,8 @@ def test_layout_of_a_fitted_explainer():
         entry_names=["age", "colour"],
     )
     assert set(group_names(posterior)) == {
-        "prior", "prior_predictive", "posterior", "posterior_predictive", "sample_stats",
-        "log_likelihood", "observed_data", "constant_data",
+        "predictions", "prior", "prior_predictive", "posterior", "posterior_predictive",
+        "sample_stats", "log_likelihood", "observed_data", "constant_data",
     }  # fmt: skip
     draws = group_of(posterior, "posterior")
     assert dict(draws["mask"].sizes) == {"chain": 3, "draw": 12, "row": 10, "feature": 2}
@@ -466,19 +472,19 @@ def test_layout_of_a_fitted_explainer():
         group = group_of(posterior, name)
         assert all(v.dtype != object for v in group.variables.values())
         assert group.attrs["objective"] == "NestedIWAE(masks=2, imputations=1)"
-    for name, words in (("prior", "p(z | x)"), ("posterior", "p(z | x, y)")):
+    for name, words in (("predictions", "p(z | x)"), ("posterior", "p(z | x, y)")):
         assert words in group_of(posterior, name).attrs["draws"]
 
 
 def test_names_come_from_the_fit_then_the_grouping():
     x, _ = rows(4)
     grouped = lex(grouping=Grouping([0, 1, 2], names=["a", "b", "c"]))
-    names = group_of(explain(fitted(grouped), x, draws=2), "prior")["feature"]
+    names = group_of(explain(fitted(grouped), x, draws=2), "predictions")["feature"]
     assert names.values.tolist() == ["a", "b", "c"]
     named = fitted(grouped, entry_names=("d", "e", "f"))
-    names = group_of(explain(named, x, draws=2), "prior")["feature"]
+    names = group_of(explain(named, x, draws=2), "predictions")["feature"]
     assert names.values.tolist() == ["d", "e", "f"]
-    names = group_of(explain(fitted(lex()), x, draws=2), "prior")["feature"]
+    names = group_of(explain(fitted(lex()), x, draws=2), "predictions")["feature"]
     assert names.values.tolist() == ["x1", "x2", "x3"]
 
 
@@ -544,13 +550,13 @@ def test_same_seed_same_bits_and_global_state_untouched():
     for name in group_names(first):
         xr.testing.assert_identical(group_of(first, name), group_of(second, name))
     other = explain(result, x, y, draws=10, rows_per_chunk=7, seed=4)
-    assert not np.array_equal(other["prior"]["mask"], first["prior"]["mask"])
+    assert not np.array_equal(other["predictions"]["mask"], first["predictions"]["mask"])
 
 
 def test_chains_of_one_model_are_drawn_independently():
     x, _ = rows(30)
     model = lex()
-    mask = explain(fitted(model, model), x, draws=10)["prior"]["mask"].values
+    mask = explain(fitted(model, model), x, draws=10)["predictions"]["mask"].values
     assert not np.array_equal(mask[0], mask[1])
 
 
@@ -565,7 +571,7 @@ def posterior_from(mask, probability=None):
         probability = mask.mean(1)
     return posterior_of(
         {
-            "prior": xr.Dataset(
+            "predictions": xr.Dataset(
                 {"mask": (dims, mask), "importance": (("chain", "draw", "feature"), mask.mean(2))},
                 {"feature": features},
             ),
@@ -624,7 +630,10 @@ def test_agreement_sees_disagreement_about_rows_that_averages_hide():
     half[0, :50] = half[1, 50:] = 1.0
     probability = 0.1 + 0.8 * half
     posterior = posterior_from(bernoulli(probability, 200))
-    assert float(az.rhat(group_of(posterior, "prior")[["importance"]])["importance"].max()) < 1.05
+    assert (
+        float(az.rhat(group_of(posterior, "predictions")[["importance"]])["importance"].max())
+        < 1.05
+    )
     assert float(selection_table(posterior)["agreement"].iloc[0]) < 0.45
     sure = selection_table(posterior_from(bernoulli(half, 10)))
     assert sure["agreement"].iloc[0] == 0.0
@@ -650,7 +659,7 @@ def test_table_is_ranked_with_intervals_over_chains():
 
 def weighted_posterior(probability):
     posterior = posterior_from(bernoulli(probability, 2), probability)
-    posterior["prior"].attrs["row_weights"] = "dirichlet"
+    posterior["predictions"].attrs["row_weights"] = "dirichlet"
     return posterior
 
 
@@ -696,7 +705,7 @@ def test_the_posterior_says_whether_rows_were_weighted():
     for given in (None, "dirichlet"):
         options = {"row_weights": given, "replicates": 2, "epochs": 1, "progress": False}
         posterior = explain(fit(system, (x, (x[:, 0] > 0).long()), **options), x, draws=2)
-        assert group_of(posterior, "prior").attrs["row_weights"] == (given or "none")
+        assert group_of(posterior, "predictions").attrs["row_weights"] == (given or "none")
         table = selection_table(posterior)
         widths[given] = (table["upper"] - table["lower"]).mean()
     assert widths["dirichlet"] > 1.2 * widths[None]
@@ -710,7 +719,9 @@ def test_one_chain_has_no_interval_and_no_agreement():
 def test_table_refuses_other_things():
     with pytest.raises(TypeError, match="posterior must be"):
         selection_table([1, 2])
-    with pytest.raises(ValueError, match="no masks in a group 'prior' or 'posterior'"):
+    with pytest.raises(
+        ValueError, match="no masks in a group 'predictions', 'prior' or 'posterior'"
+    ):
         selection_table(posterior_of({"observed_data": xr.Dataset({"y": 1.0})}, {}))
 
 
@@ -835,7 +846,7 @@ def test_program_without_masks_or_response_is_refused():
         explain(fitted(NoResponse()), X, Y)
     with pytest.raises(ValueError, match="in plates over masks and rows alone"):
         explain(fitted(Enclosed()), X)
-    assert "prior_predictive" not in group_names(explain(fitted(NoResponse()), X, draws=2))
+    assert "y" not in group_of(explain(fitted(NoResponse()), X, draws=2), "predictions")
 
 
 def test_weights_that_are_not_numbers_are_reported():
@@ -893,7 +904,7 @@ def test_a_program_says_what_its_mask_holds(distribution, infer, kind):
                 pyro.sample("y", dist.Bernoulli(logits=mask.sum(-1)), obs=y)
 
     posterior = explain(fitted(Saying()), X, draws=3)
-    mask = group_of(posterior, "prior")["mask"]
+    mask = group_of(posterior, "predictions")["mask"]
     assert mask.attrs.get("kind") == kind
     names = {"selection": "probability", None: "strength"}
     assert kind_of(posterior).name == names.get(kind, kind)

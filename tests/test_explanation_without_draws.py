@@ -33,7 +33,7 @@ SELECTORS = {
 def written_before(posterior):
     """As it stood when all masks were in the group `posterior`."""
     groups = {name: group_of(posterior, name) for name in group_names(posterior)}
-    given = {name: values for name, values in groups.items() if not name.startswith("prior")}
+    given = {n: v for n, v in groups.items() if not n.startswith(("prior", "predictions"))}
     return posterior_of(given, posterior.attrs)
 
 
@@ -49,7 +49,7 @@ def test_stated_means_are_those_of_draws(kind):
     result, draws = replicates(kind), 2000
     stats_of = group_of(explain(result, x, draws=0), "sample_stats")
     exact = stats_of["selection_probability"].values.astype(float)
-    mask = group_of(explain(result, x, draws=draws, seed=3), "prior")["mask"].values
+    mask = group_of(explain(result, x, draws=draws, seed=3), "predictions")["mask"].values
     z = (mask.mean(1) - exact) / np.sqrt(exact * (1 - exact) / draws)
     assert np.abs(z).max() < stats.norm.isf(FAILURE / 2 / z.size)
     # Negative control: another replicate's means are not these draws'.
@@ -65,7 +65,7 @@ def test_exact_agreement_is_the_limit_of_that_of_draws(kind):
     result, draws = replicates(kind), 200
     exact = explain(result, x, draws=0)
     p = group_of(exact, "sample_stats")["selection_probability"].values.astype(float)
-    mask = group_of(explain(result, x, draws=draws, seed=3), "prior")["mask"].values
+    mask = group_of(explain(result, x, draws=draws, seed=3), "predictions")["mask"].values
     within = mask.var(1, ddof=1).mean(0)
     between = mask.mean(1).var(0, ddof=1)
     for found, expected in (
@@ -120,11 +120,11 @@ def test_layout_chunks_and_file(tmp_path):
         group_of(p, "sample_stats")["selection_probability"].values for p in (posterior, by_chunks)
     ]
     np.testing.assert_allclose(*means, rtol=1e-5)
-    assert group_of(posterior, "prior")["mask"].shape == (3, 0, 23, 3)
-    assert "prior_predictive" not in posterior
-    assert group_of(posterior, "prior").attrs["draws"].startswith("none")
+    assert group_of(posterior, "predictions")["mask"].shape == (3, 0, 23, 3)
+    assert "y" not in group_of(posterior, "predictions")
+    assert group_of(posterior, "predictions").attrs["draws"].startswith("none")
     again = arviz.from_netcdf(save_posterior(posterior, tmp_path / "p.nc"))
-    for name in ("prior", "sample_stats", "constant_data"):
+    for name in ("predictions", "sample_stats", "predictions_constant_data"):
         xr.testing.assert_identical(group_of(again, name), group_of(posterior, name))
     assert selection_table(again).equals(selection_table(posterior))
 

@@ -66,12 +66,10 @@ ROOMS = {
         "bayes": set(),
         "truth": set(),
         "refits": set(),
-        "robustness": set(),
         "leaks": {"refits"},
         "survival": set(),
     },
     "data": {"images": set(), "parquet": set(), "reading": set(), "texts": {"images"}},
-    "compare": {"importances": set(), "adapters": set()},
     "explanation": {
         "layout": set(),
         "masks": {"layout"},

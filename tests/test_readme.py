@@ -28,8 +28,8 @@ def test_own_explainer_runs():
     quick = program.replace("rows=4000", "rows=400").replace("epochs=100", "epochs=2")
     names = names_after(program, quick)
     posterior = names["posterior"]
-    assert posterior["prior"]["mask"].dims == ("chain", "draw", "row", "feature")
-    assert dict(posterior["prior"].sizes)["chain"] == 2
+    assert posterior["predictions"]["mask"].dims == ("chain", "draw", "row", "feature")
+    assert dict(posterior["predictions"].sizes)["chain"] == 2
 
 
 @pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
@@ -38,7 +38,7 @@ def test_posterior_of_weights_runs():
     quick = program.replace("rows=2000", "rows=200").replace("epochs=200", "epochs=2")
     names = names_after(program, quick.replace("draws=200", "draws=3"))
     latents = {f"selector.network.layers.0.{name}" for name in ("weight", "bias")}
-    means = {"mask_mean", "mask_mean_over_rows"}
+    means = {"mask_mean_over_rows"}
     assert set(names["posterior"]["posterior"].data_vars) == latents | means
 
 
@@ -54,7 +54,7 @@ def test_published_system_runs():
 def test_images_run():
     program = blocks("python")[3]
     names = names_after(program, program.replace("epochs=40", "epochs=2"))
-    assert names["posterior"]["constant_data"]["feature_map"].shape == (8, 8)
+    assert names["posterior"]["predictions_constant_data"]["feature_map"].shape == (8, 8)
     plt.close("all")
 
 

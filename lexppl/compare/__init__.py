@@ -3,21 +3,24 @@
 The libraries that are compared are those of the extra `compare`: pip install "lexppl[compare]".
 """
 
-from lexppl.compare.adapters.captum_baselines import conditional_baselines, unconditional_baselines
-from lexppl.compare.adapters.imputer_masker import ImputerMasker
-from lexppl.compare.adapters.shap_explanation import shap_explanation
-from lexppl.compare.compare import compare
-from lexppl.compare.importances.captum import (
+from lexppl.compare.captum import (
+    conditional_baselines,
     gradient_x_input_importances,
     integrated_gradients_importances,
     saliency_importances,
+    unconditional_baselines,
 )
-from lexppl.compare.importances.lime import lime_importances
-from lexppl.compare.importances.permutation import permutation_importances
-from lexppl.compare.importances.shap import shap_importances
-from lexppl.compare.importances.tabnet import FittedTabNet, fit_tabnet, tabnet_importances
+from lexppl.compare.compare import compare
+from lexppl.compare.figures import top_masks
+from lexppl.compare.importances import (
+    FittedTabNet,
+    fit_tabnet,
+    lime_importances,
+    permutation_importances,
+    shap_importances,
+)
 from lexppl.compare.methods import METHODS, ComparisonContext, Method
-from lexppl.compare.top_masks import top_masks
+from lexppl.compare.shap import ImputerMasker, shap_explanation
 
 __all__ = [
     "METHODS",
@@ -35,7 +38,6 @@ __all__ = [
     "saliency_importances",
     "shap_explanation",
     "shap_importances",
-    "tabnet_importances",
     "top_masks",
     "unconditional_baselines",
 ]

@@ -14,11 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from lexppl.argument_checks import int_at_least, int_between
-from lexppl.compare.encoded import encoded
-from lexppl.compare.extra import library
-from lexppl.compare.figures import Figure, figures_of, with_intervals
-from lexppl.compare.importances.checks import check_tables
-from lexppl.compare.importances.numpy_model import black_box_of
+from lexppl.compare.common import black_box_of, check_tables, library
+from lexppl.compare.figures import Figure, encoded, figures_of, with_intervals
 from lexppl.compare.methods import METHODS, ComparisonContext, Importances
 from lexppl.data import Dataset
 from lexppl.evaluation import EvalX, FittedPredictor, fit_evalx, fit_predictor

@@ -1,19 +1,49 @@
-"""What a ranking is worth: figures over rows, with intervals over rows and replicates."""
+"""Figures of a comparison: masks of the highest entries, their scores with intervals, and leaks."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from scipy.stats import norm, rankdata, t
 from torch import Tensor
 
-from lexppl.compare.top_masks import top_masks
-from lexppl.evaluation import EvalX, prediction_scores, selection_scores
+from lexppl.evaluation import EvalX, encode_meter, prediction_scores, selection_scores
+from lexppl.evaluation.refits.predictor_fit import TrainingOptions
 from lexppl.explanation.reading.ranking import mean_error
+from lexppl.models import Grouping
+
+
+def top_masks(importances: Tensor, sizes: int | Tensor, *, seed: int = 0) -> Tensor:
+    """Keep each row's most important entries.
+
+    Of equal importances the ones to be kept are drawn at random, so that a method gains nothing by
+    the order of the columns.
+
+    Args:
+        importances: larger is more important, `(B, G)`.
+        sizes: how many to keep: k, or one number a row, `(B,)`.
+        seed: of the draws. Global random state is left alone.
+
+    Returns:
+        1 for kept and 0 for hidden, `(B, G)`.
+
+    Example:
+        >>> top_masks(torch.tensor([[0.2, 0.9, 0.1]]), 2)
+        tensor([[1., 1., 0.]])
+    """
+    generator = torch.Generator().manual_seed(seed)
+    lot = torch.rand(importances.shape, generator=generator).argsort(1).to(importances.device)
+    order = importances.gather(1, lot).argsort(dim=1, descending=True, stable=True)
+    place = lot.gather(1, order).argsort(1)
+    most = sizes[:, None].to(importances.device) if isinstance(sizes, Tensor) else sizes
+    return (place < most).to(importances.dtype)
+
 
 Values = NDArray[np.float64]
 
@@ -228,3 +258,42 @@ def _error(influence: Values) -> float:
 
 def _number(value: float | None) -> float:
     return math.nan if value is None else value
+
+
+def encoded(
+    importances: Tensor,
+    x: Tensor,
+    y: Tensor,
+    grouping: Grouping | None,
+    sizes: Sequence[int],
+    seed: int,
+    fit_options: Mapping[str, Any],
+) -> dict[str, float]:
+    """`encoded@k`, :func:`lexppl.evaluation.encode_meter` of each row's k most important entries,
+    in nats, and its 95 % interval.
+
+    Args:
+        importances: `(N, G)`.
+        x: test rows, `(N, D)`.
+        y: their labels or responses, `(N,)`.
+        grouping: which features an entry keeps.
+        sizes: the k.
+        seed: of lots and fits.
+        fit_options: of the comparison's fits; what the meter's do not take is left out.
+
+    Example:
+        >>> import torch
+        >>> x = torch.randn(100, 3, generator=torch.Generator().manual_seed(0))
+        >>> found = encoded(x, x, (x[:, 0] > 0).long(), None, [1], 0, {"epochs": 1})
+        >>> list(found)
+        ['encoded@1', 'encoded@1_lower', 'encoded@1_upper']
+    """
+    known = {"hidden", *TrainingOptions.__optional_keys__} - {"sample_weight"}
+    options = {name: value for name, value in fit_options.items() if name in known}
+    found: dict[str, float] = {}
+    for k in sizes:
+        masks = top_masks(importances, k, seed=seed)
+        meter = encode_meter(x, y, masks, grouping=grouping, seed=seed, **options)
+        name = f"encoded@{k}"
+        found |= {name: meter.value, f"{name}_lower": meter.lower, f"{name}_upper": meter.upper}
+    return found

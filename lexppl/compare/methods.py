@@ -11,15 +11,17 @@ from typing import Any
 from torch import Tensor
 
 from lexppl.choices.compared import LIBRARIES
-from lexppl.compare.importances.captum import (
+from lexppl.compare.captum import (
     gradient_x_input_importances,
     integrated_gradients_importances,
     saliency_importances,
 )
-from lexppl.compare.importances.lime import lime_importances
-from lexppl.compare.importances.permutation import permutation_importances
-from lexppl.compare.importances.shap import shap_importances
-from lexppl.compare.importances.tabnet import fit_tabnet
+from lexppl.compare.importances import (
+    fit_tabnet,
+    lime_importances,
+    permutation_importances,
+    shap_importances,
+)
 from lexppl.models import Grouping
 
 Importances = Callable[[Tensor], Tensor]

@@ -10,19 +10,16 @@ from lexppl.data.columns import (
 from lexppl.data.dataset import Dataset
 from lexppl.data.divided_table import DividedTable, divided_frame, divided_set
 from lexppl.data.encoding import TableEncoding, TargetColumn
-from lexppl.data.images.by_name import image_set
+from lexppl.data.images.by_name import image_set, pneumonia, switching_panels
 from lexppl.data.images.celeba import celeba_smile
 from lexppl.data.images.dataset import ImageDataset
 from lexppl.data.images.divided_images import DividedImages
 from lexppl.data.images.folder import divided_folder, image_folder
 from lexppl.data.images.mnist import digits_pair, fashion_mnist, fashion_pair, mnist
-from lexppl.data.images.panels import switching_panels
-from lexppl.data.images.radiographs import pneumonia
 from lexppl.data.parquet.parquet_rows import ParquetRows
 from lexppl.data.parquet.parquet_table import ParquetTable
-from lexppl.data.ranked_sets import ranked_names, ranked_set
 from lexppl.data.reading.file_format import FileFormat
-from lexppl.data.reading.table_error import TableError
+from lexppl.data.reading.read_rows import TableError
 from lexppl.data.shipped import load
 from lexppl.data.survival import (
     SimulatedSurvival,
@@ -81,8 +78,6 @@ __all__ = [
     "load_survival",
     "mnist",
     "pneumonia",
-    "ranked_names",
-    "ranked_set",
     "read_frame",
     "read_table",
     "shipped_names",

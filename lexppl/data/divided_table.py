@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from lexppl.choices.data_sets import synthetic_names
 from lexppl.data.dataset import Dataset
-from lexppl.data.reading.chosen_columns import chosen_columns
-from lexppl.data.reading.read_rows import rows_left
+from lexppl.data.reading.read_rows import chosen_columns, rows_left
 from lexppl.data.shipped import load, shipped_frame
 from lexppl.data.stratification import stratified_parts, training_and_validation
 from lexppl.data.tables import dataset_from_frame

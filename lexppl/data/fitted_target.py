@@ -11,8 +11,8 @@ from pandas.api import types
 
 from lexppl.data.cells import kind_of, levels_in, numbers_of
 from lexppl.data.dataset import Task
+from lexppl.data.reading.read_rows import Problem, refuse
 from lexppl.data.reading.table_checks import comma_problem, many_levels
-from lexppl.data.reading.table_error import Problem, refuse
 from lexppl.data.target_column import TargetColumn
 
 MOST_INTEGER_CLASSES = 20

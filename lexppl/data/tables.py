@@ -20,9 +20,14 @@ from lexppl.data.dates import Order, checked_order
 from lexppl.data.encoding import TableEncoding
 from lexppl.data.fitted_target import fitted_target, target_problems
 from lexppl.data.listing import listed
-from lexppl.data.reading.chosen_columns import chosen_columns
 from lexppl.data.reading.file_format import FileFormat
-from lexppl.data.reading.read_rows import rows_left, statistics_places
+from lexppl.data.reading.read_rows import (
+    Problem,
+    chosen_columns,
+    refuse,
+    rows_left,
+    statistics_places,
+)
 from lexppl.data.reading.table_checks import (
     Reading,
     counts_rows,
@@ -30,7 +35,6 @@ from lexppl.data.reading.table_checks import (
     is_constant,
     missing_problems,
 )
-from lexppl.data.reading.table_error import Problem, refuse
 from lexppl.data.table_files import check_columns, read_frame, table_name
 
 

@@ -23,7 +23,7 @@ from lexppl.evaluation.imputed_samples import ImputedSamples, imputed_samples
 from lexppl.evaluation.leaks.encode_meter import EncodeMeter, encode_meter, stripe_x
 from lexppl.evaluation.learned import BaseRateGain, gain_over_base_rate
 from lexppl.evaluation.penalty_path import PenaltyPath, penalty_path
-from lexppl.evaluation.plateau import plateau
+from lexppl.evaluation.plateau import best_validation, fewest_within, plateau
 from lexppl.evaluation.prediction import (
     PredictionScores,
     auroc,
@@ -42,31 +42,8 @@ from lexppl.evaluation.refits.fidelity import FidelityScores, fidelity_scores
 from lexppl.evaluation.refits.fitted_predictor import FittedPredictor, fit_predictor
 from lexppl.evaluation.refits.knockoff_draws import knockoff_draws
 from lexppl.evaluation.refits.knockoffs import knockoff_table, with_knockoffs
-from lexppl.evaluation.refits.roar import RoarScores, roar
 from lexppl.evaluation.revealed import RevealedPredictions, RowSteps, revealed_predictions
-from lexppl.evaluation.robustness.sanity import (
-    SanityScores,
-    data_randomisation,
-    model_randomisation,
-    randomised,
-    sanity_scores,
-)
-from lexppl.evaluation.robustness.sensitivity import max_sensitivity
-from lexppl.evaluation.robustness.stability import (
-    Concordance,
-    TopKAgreement,
-    bootstrap_ranks,
-    importance_agreement,
-    kendall_w,
-    top_k_agreement,
-)
-from lexppl.evaluation.size_choice import (
-    SizeChoice,
-    best_validation,
-    choose,
-    fewest_within,
-    most_useful,
-)
+from lexppl.evaluation.stability import Concordance, kendall_w, max_sensitivity
 from lexppl.evaluation.survival import (
     concordance_index,
     log_hazard_ratio,
@@ -75,7 +52,6 @@ from lexppl.evaluation.survival import (
 )
 from lexppl.evaluation.truth.encode_oracle import (
     EncodeTruth,
-    enumerated_encode_meter,
     of_function,
     oracle_encode_meter,
 )
@@ -115,27 +91,19 @@ __all__ = [
     "PredictionScores",
     "ResampledMasks",
     "RevealedPredictions",
-    "RoarScores",
     "RowSteps",
-    "SanityScores",
     "SelectionScores",
-    "SizeChoice",
     "ThreeWaySwitchOracle",
-    "TopKAgreement",
     "UniformRanks",
     "accuracy_by_size",
     "auroc",
     "average_precision",
     "best_validation",
-    "bootstrap_ranks",
     "calibration",
-    "choose",
     "compare_loo",
     "concordance_index",
-    "data_randomisation",
     "direction_table",
     "encode_meter",
-    "enumerated_encode_meter",
     "explanation_divergence",
     "fair_crps",
     "feature_effects",
@@ -148,7 +116,6 @@ __all__ = [
     "gain_over_base_rate",
     "gain_table",
     "guide_check",
-    "importance_agreement",
     "imputation",
     "imputed_samples",
     "kendall_w",
@@ -161,8 +128,6 @@ __all__ = [
     "mask_calibration",
     "mask_table",
     "max_sensitivity",
-    "model_randomisation",
-    "most_useful",
     "of_function",
     "oracle_encode_meter",
     "oracle_gap",
@@ -173,17 +138,13 @@ __all__ = [
     "prediction_scores",
     "predictive",
     "predictive_log_likelihood",
-    "randomised",
     "reloo",
     "revealed_predictions",
-    "roar",
     "row_gains",
     "row_log_likelihood",
-    "sanity_scores",
     "selection_scores",
     "share_outside",
     "stripe_x",
-    "top_k_agreement",
     "with_baseline",
     "with_knockoffs",
 ]

@@ -1,4 +1,4 @@
-"""The penalty at which the number of entries kept depends on the penalty least."""
+"""Rules that choose a penalty, by validation scores and by how the number kept depends on it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
-from lexppl.argument_checks import finite_float, int_at_least
-from lexppl.evaluation.size_choice import ROUNDING, best_validation
+from lexppl.argument_checks import finite_float, fraction, int_at_least
 
+ROUNDING = 1e-9
+"""A score on the limit is within it, however the limit was rounded."""
 WITHIN = 2.0
 """Standard errors below the best score that a candidate may be."""
 COLLAPSED = 0.5
@@ -138,3 +139,85 @@ def plateau(
     return min(
         inner or selecting or good, key=lambda place: (round(slope[place], 9), -penalties[place])
     )
+
+
+def fewest_within(
+    sizes: Sequence[float],
+    scores: Sequence[float],
+    full_score: float | None,
+    tolerance: float = 0.05,
+) -> int | None:
+    """REAL-X's rule: the fewest features whose score is within 5 % of the full model's.
+
+    "Within" is relative to the full model's score, and has no upper end:
+
+        score ≥ full_score − tolerance · |full_score|,
+
+    so with an accuracy of 0.80 at full size, 0.76 will do (0.75, five points less, will not). For
+    scores in which 0 is not nothing (a log-likelihood in nats) a share of the score means little.
+
+    Args:
+        sizes: mean number of features that each candidate keeps.
+        scores: its score on validation rows, higher is better.
+        full_score: that of the predictor that sees everything, on the same rows.
+        tolerance: the share of it that may be lost, in [0, 1].
+
+    Returns:
+        the index of the candidate: of equal sizes the better score, of equal scores the first;
+        None where no candidate is within.
+
+    Raises:
+        ValueError: no candidates, other lengths, numbers that are not finite, sizes below 0, no
+            `full_score`, a tolerance outside [0, 1].
+
+    Source: Jethani et al. 2021 (REAL-X), the choice of λ on images.
+
+    Example:
+        >>> fewest_within([2.0, 5.0, 9.0], [0.70, 0.77, 0.79], full_score=0.80)
+        1
+        >>> fewest_within([2.0, 5.0], [0.50, 0.60], full_score=0.80) is None
+        True
+    """
+    _check(sizes, scores)
+    full_score = finite_float("full_score", full_score)
+    tolerance = fraction("tolerance", tolerance, zero=True, one=True)
+    least = full_score - (tolerance + ROUNDING) * abs(full_score)
+    within = [index for index, score in enumerate(scores) if score >= least]
+    return min(within, key=lambda index: (sizes[index], -scores[index]), default=None)
+
+
+def best_validation(sizes: Sequence[float], scores: Sequence[float]) -> int:
+    """The best score on validation rows, whatever it costs in features.
+
+    Args:
+        sizes: mean number of features that each candidate keeps.
+        scores: its score on validation rows, higher is better.
+
+    Returns:
+        the index of the candidate: of equal scores the fewest features, of equal sizes the first.
+
+    Raises:
+        ValueError: no candidates, other lengths, numbers that are not finite, sizes below 0.
+
+    Source: Jethani et al. 2021 (REAL-X), the choice of λ on the synthetic sets.
+
+    Example:
+        >>> best_validation([9.0, 2.0, 5.0], [0.79, 0.70, 0.79])
+        2
+    """
+    _check(sizes, scores)
+    return min(range(len(sizes)), key=lambda index: (-scores[index], sizes[index]))
+
+
+def _check(sizes: Sequence[float], scores: Sequence[float]) -> None:
+    if len(sizes) == 0 or len(sizes) != len(scores):
+        raise ValueError(
+            "sizes and scores must be of one length, at least 1; they have "
+            f"{len(sizes)} and {len(scores)}"
+        )
+    for name, numbers in (("sizes", sizes), ("scores", scores)):
+        wrong = [number for number in numbers if not math.isfinite(number)]
+        if wrong:
+            raise ValueError(f"{name} must be finite; they have {wrong}")
+    if min(sizes) < 0:
+        raise ValueError(f"sizes must not be negative; the least is {min(sizes)}")

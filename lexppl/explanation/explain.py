@@ -23,6 +23,8 @@ def explain(
     feature_names: Sequence[str] | None = None,
     proposals: float | None = None,
     held_out: bool = False,
+    dims: Mapping[str, Sequence[str]] | None = None,
+    coords: Mapping[str, Sequence[Any]] | None = None,
 ) -> Posterior:
     """Draw the posterior of an explainer's masks and of what all rows share, in ArviZ's layout.
 
@@ -51,24 +53,35 @@ def explain(
     Groups, with B rows, G mask entries, C classes, D = `draws`; the attribute `draws` of each says
     what its draws are:
 
-    - `prior`: masks given x alone, p(z | x). Each latent of event shape (G,) inside
-      `mask_particles()`, by its site's name (`mask` for LEX), dims (chain, draw, row, feature), as
-      int8 where the distribution is discrete; `importance` (chain, draw, feature), the share of
-      rows that keep the entry in that draw; `size` (chain, draw, row), the number of entries kept.
-      These are what :func:`selection_table` and the plots show, with y or without.
-    - `prior_predictive`: `y` (chain, draw, row), drawn given the draw's mask and imputation; where
-      the response is one of labels `y_probability` (chain, row, class), the mean over draws of
-      p(y = c | x̃).
+    - `predictions`, for which no y is looked at: masks given x alone, p(z | x). Each latent of
+      event shape (G,) inside `mask_particles()`, by its site's name (`mask` for LEX), dims (chain,
+      draw, row, feature), as int8 where the distribution is discrete; `importance` (chain, draw,
+      feature), the share of rows that keep the entry in that draw; `size` (chain, draw, row), the
+      number of entries kept. These are what :func:`selection_table` and the plots show, with y or
+      without; of a program whose guide draws masks given x alone, they show the guide's,
+      `<site>_by_guide`, which stand beside them. `y` (chain, draw, row), drawn given the draw's
+      mask and imputation; where the response is one of labels `y_probability` (chain, row, class),
+      the mean over draws of p(y = c | x̃). `<site>_mean` (chain, draw, row, feature), see below.
     - `posterior`: every latent that all rows share (weights with priors, a global Dirichlet), by
-      its site's name, dims (chain, draw, …): its event of size (G,) is `feature`, its plates are
-      named as they are. Beside them what follows from each draw θ_d, E[z | x, θ_d], where the
-      masks' distribution states it: `<site>_mean` (chain, draw, row, feature), if that is no more
-      than eight million numbers, and its mean over rows, `<site>_mean_over_rows` (chain, draw,
-      feature). Their spread over draws is how sure θ leaves one of a selection, without the noise
-      of drawn masks: `az.summary(posterior, var_names="mask_mean_over_rows")`. With y the masks
-      given x and y as well, p(z | x, y), with their `importance` and `size`; `<site>_importance`
-      where a latent has the name itself.
-    - with y: `posterior_predictive`, as `prior_predictive`, given x and y.
+      its site's name, dims (chain, draw, …): `dims` names those of its event, of which one that
+      shares out a unit among the G entries is `feature`; its plates are named as they are. Beside
+      them what follows from each draw θ_d, E[z | x, θ_d], where the masks' distribution states it:
+      in `predictions` `<site>_mean` (chain, draw, row, feature), if that is no more than eight
+      million numbers, and here its mean over rows,
+      `<site>_mean_over_rows` (chain, draw, feature). Their spread over draws is how sure θ leaves
+      one of a selection, without the noise of drawn masks: `az.summary(posterior,
+      var_names="mask_mean_over_rows")`. With y the `importance` of the masks given x and y as well
+      (`<site>_importance` where a latent has the name itself); and, of a program without such
+      latents, those masks and their `size`. Of one with such latents these are in
+      `posterior_of_rows`: `az.summary(posterior)` and `az.plot_trace` have no array by row to read.
+    - with y: `posterior_predictive`: `y` and `y_probability` given x and y, each draw a new
+      response.
+    - `prior`: draws from the prior of the latents that all rows share, whose variables are among
+      those of `posterior`; with y the `importance` of masks given x and them, and
+      `prior_predictive`: responses given x and them, for `az.plot_ppc(posterior, group="prior")`.
+      Of a program without such latents p(z | x) is the prior of the masks: `prior` and
+      `prior_predictive` are then, with y, the draws of `predictions`. There is none of parameters
+      without a prior.
     - with y: `log_likelihood`: `y` (chain, draw, row), log p(y | x, θ_d) for the draw θ_d of the
       latents that rows share, masks summed out by log 1/(LK) Σ w, in nats, as `arviz.loo` and
       `arviz.compare` read it. Where there are none every draw has the log-density of the mean of
@@ -78,18 +91,18 @@ def explain(
       that the draws have not learned from there is nothing to leave out: say `held_out=True`, for
       the log-density of the mean over all draws.
     - `sample_stats`: E[z | x] (chain, row, feature), of the distribution where it states its mean,
-      else the mean of the draws (its attribute `source` says which), as `selection_probability`,
-      of soft masks `mask_mean` and of signed contributions `attribution`, by what the program says
-      of its mask. With y, E[z | x, y] under the same name and `_given_y`; `log_evidence` (chain,
-      row), log 1/(LK) Σ w in nats; `weight_ess` (chain, row), (Σ w)² / Σ w² over masks, and
-      `weight_pareto_k` (chain, row), k̂ of :func:`~lexppl.explanation.masks.pareto_k.pareto_k`
-      (of the draws' own proposals their mean and median). Of a sampler its own, such as
-      `diverging`.
-    - with y: `observed_data`: `y`. `constant_data`: `x` (row, input), where x is a table; of images
-      `x` (row, channel, height, width), and `feature_map` (height, width), the place of each
-      pixel's entry along `feature`: `means.isel(feature=feature_map)` is a map of pixels. Where
-      the channels of a pixel have entries of their own it is (channel, height, width); where the
-      entries are not of pixels there is none (:func:`with_images` tells it).
+      else the mean of the draws (its attribute `source` says which), as `selection_probability`, of
+      soft masks `mask_mean` and of signed contributions `attribution`, by what the program says of
+      its mask. With y, E[z | x, y] under the same name and `_given_y`; `log_evidence` (chain, row),
+      log 1/(LK) Σ w in nats; `weight_ess` (chain, row), (Σ w)² / Σ w² over masks, and
+      `weight_pareto_k` (chain, row), k̂ of :func:`~lexppl.explanation.masks.pareto_k.pareto_k` (of
+      the draws' own proposals their mean and median). Of a sampler its own, such as `diverging`.
+    - with y: `observed_data`: `y`. `constant_data`, without y `predictions_constant_data`: `x`
+      (row, input), where x is a table; of images `x` (row, channel, height, width), and
+      `feature_map` (height, width), the place of each pixel's entry along `feature`:
+      `means.isel(feature=feature_map)` is a map of pixels. Where the channels of a pixel have
+      entries of their own it is (channel, height, width); where the entries are not of pixels there
+      is none (:func:`with_images` tells it).
     - of a fit with a bootstrap E[z | x] of its fits in `sample_stats`, by the same names with
       `bootstrap_` before them and dims (bootstrap, row, feature).
 
@@ -103,10 +116,19 @@ def explain(
     own value, of a sampler's S draws evenly thinned ones; such programs are drawn from one draw at
     a time, with L masks each.
 
-    A program that observes all rows in one, such as a partial likelihood of survival times, has one
-    importance weight for the masks of all rows together: they are then drawn together and at once,
-    and no row has a `log_evidence` or a `log_likelihood` of its own. `weight_ess` falls with the
-    rows.
+    A mask need not be a row's: one that `mask_particles()` has outside every plate is of all rows,
+    dims (chain, draw, feature), as in Bayesian variable selection; one in another plate at dim −1
+    of its entries, (chain, draw, group, feature) by the plate's name. Which group's mask a row
+    depends on is seen by exchanging the groups' masks, so that groups are of x. Such masks stand in
+    `posterior` beside what else is shared, all rows are drawn at once, and `log_likelihood` is
+    log p(y | x, θ_d, z_d) for the draw's. Up to 4,096 masks are summed out, exactly: of all rows,
+    of a group given these, of a row given both. Of more, 4,096 are proposed from their prior, and
+    `weight_pareto_k`, by the plate's entries, says whether that will do. y may be one event of all
+    rows, `(B,)`, with slopes integrated out.
+
+    A program that observes all rows in one beside masks of rows or groups has one weight for all of
+    them together: they are then drawn together and at once, and no row has a `log_evidence` or a
+    `log_likelihood` of its own. `weight_ess` falls with the rows.
 
     Rows are worked off in chunks, and memory does not grow with their number beyond the result: a
     chunk holds tensors of at most 2^24 numbers, with small networks about 1 GiB in all, the result
@@ -137,9 +159,14 @@ def explain(
             the entries where there is one for each column, or x1 … xD.
         proposals: masks proposed for each draw, where y is given: 4 if None, of one pool; 100 in a
             program with latents outside `mask_particles()`, whose draws have masks of their own, or
-            all masks where there are no more and nothing else is random.
+            all masks where there are no more and nothing else is random. Masks that rows share are
+            listed, or 4,096 proposed.
             `math.inf` for all masks, of which there may be 4,096.
         held_out: whether the fit or the sampler has not learned from these rows.
+        dims: by latent that all rows share a name for each dimension of its value that is no plate,
+            as in PyMC: `dims={"slope": ["feature"]}`, and `az.summary` has `slope[age]`.
+        coords: by such a dimension, or a plate, the names of its entries; of `feature` the same as
+            `entry_names`.
 
     Returns:
         `arviz.InferenceData` with ArviZ 0.2x, `xarray.DataTree` with ArviZ 1.x.
@@ -162,7 +189,7 @@ def explain(
         ...     Predictor(MLP(3, 2, (8,), seed=1), CategoricalLikelihood()))
         >>> result = fit(model, (x, y), epochs=3, progress=False)
         >>> posterior = explain(result, x, draws=50, entry_names=["age", "height", "weight"])
-        >>> posterior["prior"]["mask"].dims
+        >>> posterior["predictions"]["mask"].dims
         ('chain', 'draw', 'row', 'feature')
         >>> given_y = explain(result, x, y, draws=50)
         >>> given_y["log_likelihood"]["y"].shape
@@ -182,6 +209,8 @@ def explain(
         feature_names=feature_names,
         proposals=proposals,
         held_out=held_out,
+        dims=dims,
+        coords=coords,
     )
     found = explained_rows(program, x, y, how, row_names=row_names)
     return posterior_of(found.groups, found.attrs)

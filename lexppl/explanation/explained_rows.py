@@ -1,8 +1,9 @@
 """The groups of a posterior: of all rows that are given, or of a part of a longer table."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,10 +22,11 @@ from lexppl.explanation.given_program import (
     sampled_draws,
     with_samples,
 )
+from lexppl.explanation.layout.mask_groups import GIVEN_X, GIVEN_XY, PRIOR
 from lexppl.explanation.masks.drawless import needs_draws, refuse_drawless
-from lexppl.explanation.masks.draws import RESPONSE, observes_jointly
-from lexppl.explanation.masks.listed_masks import ListedMasks
+from lexppl.explanation.masks.draws import RESPONSE
 from lexppl.explanation.masks.program_sites import ProgramSites, sites_of
+from lexppl.explanation.masks.shared_dims import FEATURE, SharedDims
 from lexppl.explanation.meanings import (
     HELD_OUT,
     attributes,
@@ -32,15 +34,20 @@ from lexppl.explanation.meanings import (
     what_likelihoods_are,
 )
 from lexppl.explanation.named_rows import NamedRows, named_rows
-from lexppl.explanation.posterior_arrays import PosteriorArrays
-from lexppl.explanation.row_plan import OF_ITS_OWN, RowPlan, is_listed, usual_draws
+from lexppl.explanation.posterior_arrays import GUIDE, PosteriorArrays
+from lexppl.explanation.row_plan import OF_ITS_OWN, SHARED, RowPlan, is_listed, usual_draws
 from lexppl.inference.contexts import keep_parameters_local, seed_generators
-from lexppl.inference.objective.program import ParticleProgram
+from lexppl.inference.mask_plates import MaskList, MaskTree
+from lexppl.inference.objective.program import ParticleProgram, refuse_coupled_rows
 from lexppl.inference.predictive import FittedProgram, drawing, row_chunks
+from lexppl.inference.training.first_look import own_words
 from lexppl.inference.training.result import FitResult
 
 BLOCK = 1000
 """Rows of a longer table that are drawn from one seed: their number says which."""
+
+STREAMS = (GIVEN_X, GIVEN_XY, PRIOR, GUIDE)
+"""What is drawn, each from a stream of seeds of its own."""
 
 Sums = dict[tuple[str, str], np.ndarray]
 """Of a block's rows, by group and name, `(chain, …)`."""
@@ -60,13 +67,17 @@ class Explaining:
     feature_names: Sequence[str] | None = None
     proposals: float | None = None
     held_out: bool = False
+    dims: Mapping[str, Sequence[str]] | None = None
+    coords: Mapping[str, Sequence[Any]] | None = None
 
     def check(self) -> None:
-        """Refuse counts below 1.
+        """Refuse counts below 1, and two names for one thing.
 
         Raises:
-            ValueError: such counts.
+            ValueError: such counts; entries named by two arguments.
         """
+        if self.entry_names is not None and FEATURE in (self.coords or {}):
+            raise ValueError(f"entry_names and coords[{FEATURE!r}] name the same; give one")
         int_at_least("imputations", self.imputations)
         int_at_least("rows_per_chunk", self.rows_per_chunk)
         if self.draws is not None:
@@ -145,27 +156,29 @@ def explained_rows(
         if features is None and rows.x.dim() == 2:
             features = result.feature_names
         first = rows.arguments(slice(0, None)) if part is None else part.first
-        joint, listed = False, None
+        tree, listed = None, None
         if rows.y is not None:
             with drawing(how.seed, rows.x.device):
-                joint, listed = _observed(result, first, sites, how.proposals)
-        if joint and part is not None:
+                tree, listed = _observed(result, first, sites, how.proposals)
+        joint = tree is not None and not tree.is_of_rows
+        if part is not None and (joint or sites.are_together):
             raise ValueError(
-                "the program observes all rows in one, so that their masks given y are drawn "
-                "together: explain as many rows as fit at once, or without y"
+                "rows share a mask or are observed in one, so that their masks are drawn together: "
+                "explain as many rows as fit at once"
             )
         most = how.rows_per_chunk
-        plan = RowPlan(sites, draws, how.imputations, how.proposals, listed, most, joint)
+        plan = RowPlan(sites, draws, how.imputations, how.proposals, listed, most, tree)
         arrays = PosteriorArrays(
             result,
             rows,
             sites,
             draws,
-            how.entry_names,
+            (how.coords or {}).get(FEATURE, how.entry_names),
             features,
             joint=joint,
             weighted=listed is None,
             part=part is not None,
+            dims=SharedDims(how.dims or {}, how.coords or {}),
         )
         sums = _draw(result, rows, plan, arrays, how.seed, part, first)
         attrs = attributes(result, how.seed)
@@ -196,8 +209,12 @@ def _prepared(
     for module in (*result.models, *result.guides):
         if isinstance(module, torch.nn.Module):
             keep_parameters_local(module)
-    with drawing(how.seed, rows.x.device):
-        sites = sites_of(result.model, rows.x[:1])
+    with drawing(how.seed, rows.x.device), own_words():
+        guide = result.guides[0]
+        try:
+            sites = sites_of(result.model, rows.x[:1], guide)
+        except torch.linalg.LinAlgError:
+            sites = sites_of(result.model, rows.x[:BLOCK], guide)
         if how.samples is not None:
             result = with_samples(result, how.samples, sites, rows.x.dtype)
         refuse_uncovered(result, sites, rows.arguments(slice(0, 1)))
@@ -219,7 +236,7 @@ def _of_bootstrap(
         imputations=how.imputations,
         seed=how.seed,
         rows_per_chunk=how.rows_per_chunk,
-        entry_names=how.entry_names,
+        entry_names=(how.coords or {}).get(FEATURE, how.entry_names),
     )
     if part is not None:
         part = replace(part, first=(part.first[0], None))
@@ -238,32 +255,37 @@ def _draw(
 ) -> list[Sums]:
     """Fill the arrays, chain by chain; of a part of a table the sums of each block."""
     sites, device = plan.sites, rows.x.device
+    names = [site.name for site in sites.shared]
     few = slice(0, plan.rows_at_once(rows, False))
     given = (first[0][few], None if rows.y is None or first[1] is None else first[1][few])
     sums: dict[int, dict[tuple[str, str], list[np.ndarray]]] = {}
     for chain, (model, guide) in enumerate(zip(result.models, result.guides, strict=True)):
-        with drawing(_chain_seed(seed, chain), device):
-            program = FittedProgram(
-                model,
-                guide,
-                given,
-                plan.draws,
-                outer=sites.has_outer_latents,
-                plates=sites.row_plates,
-            )
-            arrays.write_shared(chain, program.shared([site.name for site in sites.shared]))
-            for number, block in _blocks(len(rows), part):
-                if number:
-                    seed_generators(_chain_seed(seed, chain, 0, number))
-                plan.draw(program, rows, arrays, chain, block)
-                _take(sums, number, arrays, chain, part)
-        if rows.y is not None:
-            with drawing(_chain_seed(seed, chain, 1), device):
+        fitted = partial(
+            FittedProgram,
+            model,
+            guide,
+            draws=plan.draws,
+            outer=sites.has_outer_latents,
+            plates=sites.row_plates,
+        )
+        for source in arrays.sources:
+            stream = STREAMS.index(source)
+            with drawing(_chain_seed(seed, chain, *([stream] if stream else [])), device):
+                if source == GIVEN_X:
+                    program = own = fitted(given)
+                    arrays.write_shared(chain, own.shared(names), GIVEN_XY)
+                elif source == PRIOR:
+                    program = fitted((given[0], None), from_prior=True)
+                    arrays.write_shared(chain, program.shared(names), PRIOR)
+                    if rows.y is None:
+                        continue
+                else:
+                    program = own
                 for number, block in _blocks(len(rows), part):
                     if number:
-                        seed_generators(_chain_seed(seed, chain, 1, number))
-                    plan.draw_given_y(program, rows, arrays, chain, block)
-                    _take(sums, number, arrays, chain, part, again=True)
+                        seed_generators(_chain_seed(seed, chain, stream, number))
+                    plan.draw(program, rows, arrays, chain, block, source)
+                    _take(sums, number, arrays, chain, part, again=source != GIVEN_X)
     return [{place: np.stack(of) for place, of in one.items()} for _, one in sorted(sums.items())]
 
 
@@ -284,7 +306,7 @@ def _take(
     part: TablePart | None,
     again: bool = False,
 ) -> None:
-    """Take a block's sums over rows out of the arrays; those given y are the second of a chain."""
+    """Take a block's sums over rows out of the arrays; a chain's other sources add to the first."""
     if part is None:
         return
     held = sums.setdefault(number, {})
@@ -300,30 +322,48 @@ def _observed(
     first: tuple[Tensor, Tensor | None],
     sites: ProgramSites,
     proposals: float | None,
-) -> tuple[bool, ListedMasks | None]:
-    """Whether the program observes all rows in one, and all of its masks where they are asked for,
-    or are no more than would be proposed for each draw.
+) -> tuple[MaskTree, MaskList | None]:
+    """The plates of the program's masks, and all of these where they are asked for, or are no more
+    than would be proposed.
 
     Raises:
         ValueError: it does not observe y inside its particle plates, or its masks cannot be listed.
     """
     x, y = first
-    few = (x[:2], None if y is None else y[:2])
-    run = ParticleProgram(result.models[0], result.guides[0], few).run()
+    few = slice(0, None if sites.are_together else 2)
+    program = ParticleProgram(
+        result.models[0], result.guides[0], (x[few], None if y is None else y[few])
+    )
+    program.match()
+    run = program.run()
     observed = [site for site, _ in run.weighted if site.observed]
-    if not any(site.name == RESPONSE or isinstance(site.distribution, Unit) for site in observed):
+    if not any(
+        s.name.split("_")[0] == RESPONSE or isinstance(s.distribution, Unit) for s in observed
+    ):
         raise ValueError(
-            "y is given, and the program has no site 'y' inside mask_particles() to observe it, "
-            f"nor a pyro.factor; it observes {[site.name for site in observed]}"
+            "y is given, and the program has no site 'y' inside mask_particles() to observe it, no "
+            f"sites 'y_…', nor a pyro.factor; it observes {[site.name for site in observed]}"
         )
-    joint = observes_jointly(run)
-    if is_listed(proposals):
-        return joint, ListedMasks(run, sites, joint)
-    if proposals is None and sites.has_outer_latents:
-        with suppress(ValueError):
-            listed = ListedMasks(run, sites, joint)
-            return joint, listed if len(listed) <= OF_ITS_OWN else None
-    return joint, None
+    refuse_coupled_rows(observed)
+    tree = MaskTree.of(
+        run, lambda masks, draw: program.run(masks, 1, draw), [site.name for site in sites.masks]
+    )
+    shared = not tree.is_of_rows
+    listed = None
+    if is_listed(proposals) or (proposals is None and (sites.has_outer_latents or shared)):
+        try:
+            if shared and not sites.are_together:
+                raise ValueError("all rows are observed in one, with masks of their own each")
+            listed = MaskList(run, tree, SHARED)
+        except ValueError as error:
+            if proposals is not None:
+                raise ValueError(
+                    f"proposals=math.inf lists every mask, and {error}; give proposals=4, by which "
+                    "masks are drawn and resampled by importance"
+                ) from None
+        if listed is not None and (shared or proposals is not None or len(listed) <= OF_ITS_OWN):
+            return tree, listed
+    return tree.of_one_weight() if len(set(tree.levels.values())) > 1 else tree, None
 
 
 def _chain_seed(seed: int, *place: int) -> int:

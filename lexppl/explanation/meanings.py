@@ -4,7 +4,7 @@ import importlib.metadata
 from typing import Any
 
 from lexppl.arviz_compatibility import Posterior
-from lexppl.explanation.layout.mask_groups import masks_of
+from lexppl.explanation.layout import mask_groups as named
 from lexppl.explanation.row_plan import RowPlan
 from lexppl.inference.training.result import FitResult
 from lexppl.inference.training.rows.row_weights import DIRICHLET
@@ -23,7 +23,7 @@ SAMPLED = (MARKOV_CHAINS, INDEPENDENT_DRAWS)
 
 def chains_are(posterior: Posterior) -> str:
     """What the chains of a posterior are, in words, by its attribute `chains`."""
-    return str(masks_of(posterior).attrs.get("chains", ""))
+    return str(named.masks_of(posterior).attrs.get("chains", ""))
 
 
 def attributes(result: FitResult, seed: int) -> dict[str, Any]:
@@ -58,18 +58,30 @@ def draws_of_groups(
     given_x = "independent draws of the masks given x alone, p(z | x)"
     if plan.draws == 0:
         given_x = "none: the means of p(z | x) are those that each fitted model states"
+    for site in plan.sites.masks:
+        if site.is_one_law:
+            given_x += f"; the law of {site.name!r} is one for all rows"
     by = "the guide" if result.sampler is None else result.sampler.name
     parts = [f"draws of the latents that all rows share, by {by}"] if plan.sites.shared else []
+    if parts and not plan.sites.has_prior:
+        parts.append("none from a prior, as parameters of the fits have none")
+    prior = "independent draws of the masks given x alone, p(z | x): of those given y the prior"
+    if plan.sites.has_outer_latents:
+        prior = "independent draws from the prior of what is latent outside the masks' plate"
+    masks = ""
     if given_y:
         way = f"resampled by importance from {plan.masks} proposals a row"
         if plan.listed is not None:
             way = f"exact, from all {plan.masks} masks"
-        parts.insert(0, f"draws of the masks given x and y, p(z | x, y), {way}")
+        masks = f"draws of the masks given x and y, p(z | x, y), {way}"
+        parts.insert(0, masks)
     meanings = {
-        "prior": given_x,
-        "prior_predictive": "responses given those masks, p(y | x)",
-        "posterior": "; ".join(parts),
-        "posterior_predictive": "new responses given those masks, p(y' | x, y)",
+        named.GIVEN_X: f"{given_x}; responses given those masks, p(y | x)",
+        named.GIVEN_XY: "; ".join(parts),
+        named.PRIOR: prior,
+        named.PRIOR_Y: "responses given x and those draws",
+        named.OF_ROWS: masks,
+        named.NEW_Y: "new responses given those masks, p(y' | x, y)",
         "log_likelihood": likelihoods,
     }
     return {group: {"draws": meaning} for group, meaning in meanings.items()}
@@ -85,7 +97,7 @@ def what_likelihoods_are(result: FitResult, plan: RowPlan, held_out: bool) -> st
     """
     if held_out:
         return HELD_OUT
-    if plan.sites.shared:
+    if plan.sites.shared or plan.sites.are_together:
         return BY_DRAW
     weighted = result.row_weights == DIRICHLET and result.replicates > 1
     return BY_FIT if weighted else HELD_OUT

@@ -1,14 +1,19 @@
 """Rows to be explained, checked against the fit, and the names that they are spoken of by."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyro
 import torch
 from torch import Tensor
 
+from lexppl.effects import ParticleCounts
 from lexppl.explanation.masks.program_sites import Response
+from lexppl.inference.predictive import drawing
+from lexppl.inference.pyro_parameters import floating_type
 from lexppl.inference.training.result import FitResult
 
 
@@ -82,8 +87,9 @@ def named_rows(result: FitResult, x: Any, y: Any, row_names: Sequence[Any] | Non
     Raises:
         ValueError, TypeError: rows unlike those of the fit, or names that are not one each.
     """
-    x = _tensor(x, "x", _float_type(result))
-    y = None if y is None else _tensor(y, "y", _float_type(result))
+    dtype = _float_type(result, x)
+    x = _tensor(x, "x", dtype)
+    y = None if y is None else _tensor(y, "y", dtype)
     if y is not None and y.dim() == 0:
         raise ValueError("y must have one value for each row; it is a single number")
     labels = y is not None and y.dim() == 1 and result.labels is not None
@@ -141,9 +147,23 @@ def _different(names: Sequence[Any], count: int, argument: str) -> list[Any]:
     return names
 
 
-def _float_type(result: FitResult) -> torch.dtype:
-    parameter = _parameter(result)
-    return torch.get_default_dtype() if parameter is None else parameter.dtype
+def _float_type(result: FitResult, x: Any) -> torch.dtype:
+    """The program's; of one without numbers of its own torch's, or an array's float64 where its
+    sites have that, or it runs in nothing else."""
+    modules = [m for m in (result.model, result.guides[0]) if isinstance(m, torch.nn.Module)]
+    usual, given = floating_type(modules), getattr(x, "dtype", None)
+    if isinstance(x, Tensor) or given != np.float64 or usual == torch.float64:
+        return usual
+    if any(t.is_floating_point() for m in modules for t in (*m.parameters(), *m.buffers())):
+        return usual
+    row = torch.as_tensor(np.ascontiguousarray(x[:1]))
+    with suppress(Exception), drawing(0), ParticleCounts(1, 1):
+        trace = pyro.poutine.trace(result.model).get_trace(row.to(usual), None)
+        if all(
+            trace.nodes[name]["value"].dtype != torch.float64 for name in trace.stochastic_nodes
+        ):
+            return usual
+    return torch.float64
 
 
 def _parameter(result: FitResult) -> Tensor | None:

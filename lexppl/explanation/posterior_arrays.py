@@ -14,24 +14,30 @@ from lexppl.explanation.beside.image_geometry import (
     feature_map_of,
     map_dimensions,
 )
+from lexppl.explanation.layout import mask_groups as named
 from lexppl.explanation.layout.arviz_layout import ArvizLayout
 from lexppl.explanation.layout.drawn_means import DrawnMeans
-from lexppl.explanation.layout.importance_kind import STATED, variable_of
+from lexppl.explanation.layout.importance_kind import GIVEN_Y, GUIDED, STATED, variable_of
 from lexppl.explanation.masks.draws import RowDraws
 from lexppl.explanation.masks.log_likelihood import LogLikelihood
-from lexppl.explanation.masks.program_sites import MaskSite, ProgramSites, Response, SharedSite
+from lexppl.explanation.masks.program_sites import (
+    ROWS,
+    MaskSite,
+    ProgramSites,
+    Response,
+    SharedSite,
+)
+from lexppl.explanation.masks.shared_dims import SharedDims
 from lexppl.explanation.named_rows import NamedRows, entry_names, feature_names
 from lexppl.inference.training.result import FitResult
-
-GIVEN_Y = "_given_y"
-"""After the name of E[z | x], that of E[z | x, y]."""
 
 WEIGHTED = "mean of p(z | x, y), by the weights of proposals"
 LISTED = "mean of p(z | x, y), over all masks"
 """What E[z | x, y] says of itself."""
 
-GROUPS = {False: ("prior", "prior_predictive"), True: ("posterior", "posterior_predictive")}
-"""By whether y was given: the groups of the masks and of the responses."""
+GUIDE = "guide"
+"""What is drawn beside z given x (`predictions`), z given x and y (`posterior`), and from the
+`prior`: z from the guide."""
 
 
 class PosteriorArrays:
@@ -48,6 +54,7 @@ class PosteriorArrays:
         weighted: whether masks given y are resampled by importance, and not listed.
         part: whether these are some rows of a longer table: what is a mean over rows is then kept
             as a sum, and E[z | x, θ] by row is left out.
+        dims: names of the dimensions of latents that rows share.
 
     Raises:
         ValueError: names of another number.
@@ -65,18 +72,33 @@ class PosteriorArrays:
         joint: bool = False,
         weighted: bool = True,
         part: bool = False,
+        dims: SharedDims | None = None,
     ) -> None:
         self._rows = rows
         self._divisor = 1 if part else len(rows)
         self._sites = sites
+        self._dims = SharedDims() if dims is None else dims
+        self._dims.check(sites.shared)
         self._shared = {site.name for site in sites.shared}
         self._of_weights = WEIGHTED if weighted else LISTED
+        given_y, of_prior = rows.y is not None, sites.has_outer_latents and sites.has_prior
+        known = {
+            named.GIVEN_X: True,
+            named.GIVEN_XY: given_y,
+            named.PRIOR: of_prior,
+            GUIDE: bool(sites.guided),
+        }
+        self.sources = tuple(source for source, here in known.items() if here)
+        """What is drawn, of each chain."""
+        self._constants = named.CONSTANTS if given_y else f"{named.GIVEN_X}_{named.CONSTANTS}"
+        self._over_rows: list[tuple[str, str]] = []
         first = sites.masks[0]
         names = entry_names(result, first.entries, entries)
         self._coordinates: dict[str, Any] = {
             "chain": range(len(result.models)),
             "draw": range(draws),
             "row": rows.names,
+            **self._dims.coords,
             "feature": names,
         }
         if rows.x.dim() == 4:
@@ -84,66 +106,71 @@ class PosteriorArrays:
         self._layout = ArvizLayout(self._coordinates)
         self._evidence: LogLikelihood | None = None
         self._drawn_means = DrawnMeans(self._layout, self._shared, by_row=not part)
-        given = (False,) if rows.y is None else (False, True)
-        for with_y in given:
-            for site in sites.masks:
-                self._add_mask(site, with_y)
-            if sites.response is not None and draws > 0:
-                self._add_response(sites.response, result.class_names, GROUPS[with_y][1])
-        for shared in sites.shared:
-            self._add_shared(shared, first.entries)
-        if rows.y is not None:
+        for source in self.sources:
+            if source == named.PRIOR and not given_y:
+                continue
+            for site in self._masks(source):
+                self._add_mask(site, source)
+            if sites.response is not None and draws > 0 and source != GUIDE:
+                self._add_response(sites.response, result.class_names, self._groups(source)[2])
+        if given_y and not sites.has_outer_latents:
+            self._add_prior()
+        if given_y:
             self._add_weights(joint, weighted)
         if result.sampler is not None:
             self._add_sampler(result.sampler.sample_stats)
         self._add_constants(features, names)
+        for shared in sites.shared:
+            self._add_shared(shared, first.entries)
         if rows.x.dim() == 4:
             self._add_images(getattr(result.model, "grouping", None), first.entries)
 
-    def write(self, chain: int, rows: slice, drawn: RowDraws, given_y: bool = False) -> None:
+    def write(self, chain: int, rows: slice, drawn: RowDraws, source: str = named.GIVEN_X) -> None:
         """Put the draws of a chunk of rows into their place.
 
         Args:
             chain: of the fit.
             rows: the chunk.
             drawn: its draws.
-            given_y: whether they are of p(z | x, y).
+            source: one of `sources`, what they are draws of.
         """
-        layout, (group, predictive) = self._layout, GROUPS[given_y]
-        for site in self._sites.masks:
+        layout, (_, average, predictive) = self._layout, self._groups(source)
+        for site in self._masks(source):
+            group = self._group_of(site, source)
             mask = drawn.masks[site.name]
-            layout[group, site.name].put((chain, slice(None), rows), mask)
-            shares = layout[group, self._named(site, "importance", group)]
-            shares.values[chain] += mask.sum(1, dtype=torch.float64).cpu().numpy() / self._divisor
+            where, over = _entries(site, rows), self._divisor if site.plate == ROWS else site.size
+            shares = layout[average, self._named(site, "importance", average)]
+            shares.values[chain] += mask.sum(1, dtype=torch.float64).cpu().numpy() / over
+            if group is None:
+                continue
+            layout[group, site.name].put((chain, slice(None), *where), _of_plate(site, mask, 1))
             size = layout[group, self._named(site, "size", group)]
-            size.put((chain, slice(None), rows), mask.sum(-1))
-            mean = layout["sample_stats", self._mean_name(site, given_y)]
-            mean.put((chain, rows), drawn.means[site.name])
-        if drawn.means_by_draw is not None and not given_y:
+            size.put((chain, slice(None), *where), _of_plate(site, mask.sum(-1), 1))
+            if source == named.PRIOR:
+                continue
+            mean = layout["sample_stats", self._mean_name(site, source)]
+            mean.put((chain, *where), _of_plate(site, drawn.means[site.name], 0))
+        if drawn.means_by_draw is not None and source == named.GIVEN_X:
             self._drawn_means.write(chain, rows, self._divisor, drawn.means_by_draw)
         if drawn.y is not None:
             layout[predictive, "y"].put((chain, slice(None), rows), drawn.y)
-        by_row = {
-            (predictive, "y_probability"): drawn.label_probability,
-            ("sample_stats", "weight_ess"): drawn.weight_ess,
-            ("sample_stats", "weight_pareto_k"): drawn.weight_pareto_k,
-        }
-        for place, values in by_row.items():
+        if drawn.label_probability is not None:
+            layout[predictive, "y_probability"].put((chain, rows), drawn.label_probability)
+        first = self._sites.masks[0]
+        for name, values in (
+            ("weight_ess", drawn.weight_ess),
+            ("weight_pareto_k", drawn.weight_pareto_k),
+        ):
             if values is not None:
-                layout[place].put((chain, rows), values)
+                place = layout["sample_stats", name]
+                place.put((chain, *_entries(first, rows)), _of_plate(first, values, 0))
         if drawn.log_evidence is not None and self._evidence is not None:
             self._evidence.write(chain, rows, drawn.log_evidence)
 
     @property
     def over_rows(self) -> list[tuple[str, str]]:
         """The groups and names of what is a mean over rows."""
-        given = (False,) if self._rows.y is None else (False, True)
-        shares = [
-            (GROUPS[with_y][0], self._named(site, "importance", GROUPS[with_y][0]))
-            for with_y in given
-            for site in self._sites.masks
-        ]
-        return shares + self._drawn_means.over_rows
+        return self._over_rows + self._drawn_means.over_rows
 
     def take_sums(self, chain: int) -> dict[tuple[str, str], np.ndarray]:
         """What a chain's sums over rows have come to since they were last taken; they begin anew.
@@ -151,17 +178,15 @@ class PosteriorArrays:
         Args:
             chain: of the fit.
         """
-        taken = {}
-        for place in self.over_rows:
-            held = self._layout[place].values[chain]
-            taken[place] = held.copy()
-            held[...] = 0.0
+        taken = {place: self._layout[place].values[chain].copy() for place in self.over_rows}
+        for place in taken:
+            self._layout[place].values[chain] = 0.0
         return taken
 
-    def write_shared(self, chain: int, values: Mapping[str, Tensor]) -> None:
+    def write_shared(self, chain: int, values: Mapping[str, Tensor], group: str) -> None:
         """Put the draws `(D, *value)` of the latents that rows share into their place."""
         for name, drawn in values.items():
-            place = self._layout["posterior", name]
+            place = self._layout[group, name]
             place.put((chain,), drawn.reshape(place.values.shape[1:]))
 
     def groups(
@@ -178,63 +203,103 @@ class PosteriorArrays:
             own: what is said of one.
             are_draws: whether values of the log-likelihood are those of posterior draws.
         """
-        if self._evidence is not None:
+        if self._evidence is not None and self._evidence.is_written:
             layout, real = self._layout, self._rows.float_type
-            evidence = layout.add("sample_stats", "log_evidence", ("chain", "row"), real)
-            evidence[:] = self._evidence.by_chain()
+            if not self._sites.are_together:
+                evidence = layout.add(
+                    "sample_stats", "log_evidence", ("chain", "row"), real, units="nats"
+                )
+                evidence[:] = self._evidence.by_chain()
             likelihood = self._evidence.by_draw(len(self._coordinates["draw"]), are_draws)
             dims = ("chain", "draw", "row")
             layout.add("log_likelihood", "y", dims, likelihood.dtype, units="nats")[:] = likelihood
-            layout["sample_stats", "log_evidence"].attrs["units"] = "nats"
         return self._layout.groups(attrs, own)
+
+    def _masks(self, source: str) -> tuple[MaskSite, ...]:
+        return self._sites.guided if source == GUIDE else self._sites.masks
+
+    def _groups(self, source: str) -> tuple[str | None, str, str]:
+        """The groups of masks by row, of their means over rows, and of responses."""
+        if source == named.PRIOR:
+            return None, named.PRIOR, named.PRIOR_Y
+        if source == named.GIVEN_XY:
+            return named.OF_ROWS if self._shared else named.GIVEN_XY, named.GIVEN_XY, named.NEW_Y
+        return named.GIVEN_X, named.GIVEN_X, named.GIVEN_X
+
+    def _group_of(self, site: MaskSite, source: str) -> str | None:
+        """Where a mask stands: one that rows share among what else they share."""
+        group = self._groups(source)[0]
+        return group if site.plate == ROWS or source in (named.GIVEN_X, GUIDE) else source
 
     def _named(self, site: MaskSite, variable: str, group: str) -> str:
         """A variable's name for a mask site: the first site has it plain, unless a latent that rows
         share has that name."""
-        taken = group == "posterior" and variable in self._shared
+        taken = group in (named.GIVEN_XY, named.PRIOR) and variable in self._shared
         plain = site is self._sites.masks[0] and not taken
         return variable if plain else f"{site.name}_{variable}"
 
-    def _mean_name(self, site: MaskSite, given_y: bool) -> str:
+    def _mean_name(self, site: MaskSite, source: str) -> str:
         name = self._named(site, variable_of(site.kind), "sample_stats")
-        return name + GIVEN_Y if given_y else name
+        return name + GIVEN_Y if source == named.GIVEN_XY else name
 
-    def _add_mask(self, site: MaskSite, given_y: bool) -> None:
-        group = GROUPS[given_y][0]
+    def _add_mask(self, site: MaskSite, source: str) -> None:
+        group, average = self._group_of(site, source), self._groups(source)[1]
         feature = "feature"
         if site.entries != self._sites.masks[0].entries:
-            feature = f"{site.name}_feature"
-            self._coordinates[feature] = [f"{site.name}{g + 1}" for g in range(site.entries)]
+            own = site.name.removesuffix(named.BY_GUIDE)
+            feature = f"{own}_feature"
+            self._coordinates[feature] = [f"{own}{g + 1}" for g in range(site.entries)]
         discrete = site.dtype.kind == "i"
         add = self._layout.add
+        plate = self._plate_dims(site)
         stated = {} if site.kind is None else {"kind": site.kind}
-        add(group, site.name, ("chain", "draw", "row", feature), site.dtype, **stated)
+        share = self._named(site, "importance", average)
+        self._over_rows.append((average, share))
         add(
-            group,
-            self._named(site, "importance", group),
+            average,
+            share,
             ("chain", "draw", feature),
             np.float64,
             site=site.name,
             description="mean of the mask over rows",
         )
+        if group is None:
+            return
+        add(group, site.name, ("chain", "draw", *plate, feature), site.dtype, **stated)
         add(
             group,
             self._named(site, "size", group),
-            ("chain", "draw", "row"),
+            ("chain", "draw", *plate),
             np.int32 if discrete else site.dtype,
             site=site.name,
         )
-        source = STATED if site.states_mean else "mean of the draws"
+        if source == named.PRIOR:
+            return
+        stated_mean = GUIDED if source == GUIDE else STATED
+        told = stated_mean if site.states_mean else "mean of the draws"
         add(
             "sample_stats",
-            self._mean_name(site, given_y),
-            ("chain", "row", feature),
+            self._mean_name(site, source),
+            ("chain", *plate, feature),
             self._rows.float_type,
             site=site.name,
-            source=self._of_weights if given_y else source,
+            source=self._of_weights if source == named.GIVEN_XY else told,
         )
-        if self._shared and site.states_mean and not given_y:
+        if self._shared and site.states_mean and site.plate == ROWS and source == named.GIVEN_X:
             self._drawn_means.add(site.name, feature, self._rows.float_type)
+
+    def _plate_dims(self, site: MaskSite) -> tuple[str, ...]:
+        """What a mask's plate is called; none for a mask of all rows."""
+        if site.plate is None:
+            return ()
+        if site.plate != ROWS:
+            self._coordinates.setdefault(site.plate, range(site.size))
+            if len(self._coordinates[site.plate]) != site.size:
+                raise ValueError(
+                    f"the plate {site.plate!r} has {site.size} entries, and a posterior's "
+                    f"dimension of its name {len(self._coordinates[site.plate])}; name it otherwise"
+                )
+        return (site.plate,)
 
     def _add_response(
         self, response: Response, class_names: Sequence[str] | None, group: str
@@ -251,25 +316,32 @@ class PosteriorArrays:
         dims = ("chain", "row", "class")
         self._layout.add(group, "y_probability", dims, self._rows.float_type)
 
+    def _add_prior(self) -> None:
+        """Masks given x alone are the prior of those given y, where nothing else is drawn: the same
+        draws under both names."""
+        for site in self._sites.masks:
+            share = self._named(site, "importance", named.PRIOR)
+            for name in (site.name, share, self._named(site, "size", named.PRIOR)):
+                self._layout.share(named.PRIOR, name, named.GIVEN_X)
+            self._over_rows.append((named.PRIOR, share))
+        for name in named.RESPONSES:
+            if (named.GIVEN_X, name) in self._layout:
+                self._layout.share(named.PRIOR_Y, name, named.GIVEN_X)
+
     def _add_shared(self, site: SharedSite, entries: int) -> None:
-        own = [size for size, plate in zip(site.shape, site.plates, strict=True) if plate is None]
-        # A weight of as many numbers as there are features need not be one of each.
-        of_features = site.is_share and own == [entries]
-        dims = []
-        for i, (size, plate) in enumerate(zip(site.shape, site.plates, strict=True)):
-            name = plate if plate is not None else "feature" if of_features else None
-            if name is None or len(self._coordinates.get(name, range(size))) != size:
-                name = f"{site.name}_dim_{i}"
+        dims = self._dims.of(site, entries, self._coordinates)
+        for name, size in zip(dims, site.shape, strict=True):
             self._coordinates.setdefault(name, range(size))
-            dims.append(name)
-        self._layout.add("posterior", site.name, ("chain", "draw", *dims), site.dtype)
+        for group in (named.GIVEN_XY, named.PRIOR)[: 1 + (named.PRIOR in self.sources)]:
+            self._layout.add(group, site.name, ("chain", "draw", *dims), site.dtype)
 
     def _add_weights(self, joint: bool, weighted: bool) -> None:
         if weighted:
             real = self._rows.float_type
             for name in ("weight_ess", "weight_pareto_k"):
-                self._layout.add("sample_stats", name, ("chain", "row"), real)
-        if not joint:
+                dims = ("chain", *self._plate_dims(self._sites.masks[0]))
+                self._layout.add("sample_stats", name, dims, real)
+        if not joint or self._sites.are_together:
             self._evidence = LogLikelihood(len(self._coordinates["chain"]), len(self._rows))
 
     def _add_sampler(self, stats: Mapping[str, np.ndarray]) -> None:
@@ -296,7 +368,7 @@ class PosteriorArrays:
         if x.dim() == 2:
             self._coordinates["input"] = feature_names(x.shape[1], features, entries)
             table = x.detach().cpu().numpy()
-            self._layout.add("constant_data", "x", ("row", "input"), table.dtype)[:] = table
+            self._layout.add(self._constants, "x", ("row", "input"), table.dtype)[:] = table
         elif features is not None:
             raise ValueError(
                 f"feature_names are of the columns of a table; rows of x have shape "
@@ -306,12 +378,22 @@ class PosteriorArrays:
     def _add_images(self, grouping: Any, entries: int) -> None:
         """The rows, and of which entry each of their pixels is."""
         images = self._rows.x.detach().cpu().numpy()
-        self._layout.add("constant_data", "x", ("row", *EVENT), images.dtype)[:] = images
+        self._layout.add(self._constants, "x", ("row", *EVENT), images.dtype)[:] = images
         groups = getattr(grouping, "groups", None)
         places = feature_map_of(images.shape[1:], entries, groups)
         if places is not None:
             description = "the place of each pixel's mask entry along `feature`"
             dims = map_dimensions(places)
             self._layout.add(
-                "constant_data", FEATURE_MAP, dims, places.dtype, description=description
+                self._constants, FEATURE_MAP, dims, places.dtype, description=description
             )[:] = places
+
+
+def _entries(site: MaskSite, rows: slice) -> tuple[slice, ...]:
+    """Where in its plate a mask's values of a chunk of rows stand."""
+    return () if site.plate is None else (rows if site.plate == ROWS else slice(None),)
+
+
+def _of_plate(site: MaskSite, values: Tensor, dim: int) -> Tensor:
+    """Values by entry of a mask's plate, or the one of all rows."""
+    return values.select(dim, 0) if site.plate is None else values

@@ -3,17 +3,21 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
+from lexppl.explanation.layout.mask_groups import BY_GUIDE, GIVEN_XY
 from lexppl.explanation.masks.drawless import no_draws, stated_means
-from lexppl.explanation.masks.draws import posterior_draws, prior_draws, together
-from lexppl.explanation.masks.listed_masks import ListedMasks
+from lexppl.explanation.masks.draws import guide_draws, prior_draws, together
+from lexppl.explanation.masks.plate_draws import posterior_draws
 from lexppl.explanation.masks.program_sites import ProgramSites
 from lexppl.explanation.named_rows import NamedRows
-from lexppl.explanation.posterior_arrays import PosteriorArrays
+from lexppl.explanation.posterior_arrays import GUIDE, PosteriorArrays
+from lexppl.inference.mask_plates import MaskList, MaskTree
 from lexppl.inference.predictive import FittedProgram, row_chunks, rows_at_once
 
-OF_A_POOL, OF_ITS_OWN = 4, 100
-"""Masks proposed for a draw, where all draws share theirs, and where each has its own."""
+OF_A_POOL, OF_ITS_OWN, SHARED = 4, 100, 4096
+"""Masks proposed for a draw, where all draws share theirs, and where each has its own; masks that
+rows share, listed or proposed, for each draw of the other latents."""
 
 
 USUAL_DRAWS, LEAST_DRAWS = 100, 10
@@ -43,16 +47,16 @@ class RowPlan:
         proposals: masks proposed for each draw; None for the usual number.
         listed: all masks that there are, in the place of proposals, or None.
         most_rows: rows at once at most.
-        joint: whether the program observes all rows in one.
+        tree: of the masks' plates, where y is given.
     """
 
     sites: ProgramSites
     draws: int
     imputations: int
     proposals: float | None
-    listed: ListedMasks | None
+    listed: MaskList | None
     most_rows: int
-    joint: bool
+    tree: MaskTree | None
 
     @property
     def masks(self) -> int:
@@ -61,16 +65,19 @@ class RowPlan:
         if self.listed is not None:
             return len(self.listed)
         own = self.sites.has_outer_latents
+        if self.proposals is None and self.tree is not None and not self.tree.is_of_rows:
+            return SHARED
         if self.proposals is None:
             return OF_ITS_OWN if own else OF_A_POOL * self.draws
         return int(self.proposals) * (1 if own else self.draws)
 
     def rows_at_once(self, rows: NamedRows, given_y: bool) -> int:
         """B of a chunk."""
-        if given_y and self.joint:
+        shared = self.tree is not None and not self.tree.is_of_rows
+        if self.sites.are_together or (given_y and shared):
             return len(rows)
-        masks = self.masks if given_y else 1 if self.sites.has_outer_latents else self.draws
-        particles = max(1, masks * self.imputations)
+        draws = 1 if self.sites.has_outer_latents else self.draws
+        particles = max(1, (self.masks if given_y else draws) * self.imputations, draws)
         return rows_at_once(rows.x, particles, self.most_rows, self.sites.widest, self.sites.layers)
 
     def draw(
@@ -80,19 +87,35 @@ class RowPlan:
         arrays: PosteriorArrays,
         chain: int,
         block: slice,
+        source: str,
     ) -> None:
-        """Draw a chain's masks of a block of rows given x alone, chunk by chunk."""
+        """Draw a chain's masks of a block of rows, chunk by chunk.
+
+        Args:
+            program: fitted; with θ from its prior where that is the source.
+            rows: of all blocks.
+            arrays: to write into.
+            chain: its number.
+            block: the rows.
+            source: of the draws, one of `arrays.sources`.
+        """
+        if source == GIVEN_XY:
+            self._draw_given_y(program, rows, arrays, chain, block)
+            return
         names = [site.name for site in self.sites.masks]
         for chunk in _chunks(block, self.rows_at_once(rows, False)):
             args = (rows.x[chunk], None)
-            if self.draws == 0:
+            if source == GUIDE:
+                guided = [site.name.removesuffix(BY_GUIDE) for site in self.sites.guided]
+                drawn = together([guide_draws(s, guided, self.draws) for s in program.guided(args)])
+            elif self.draws == 0:
                 drawn = no_draws(stated_means(program, args, names))
             else:
                 runs = program.runs(args, self.imputations)
                 drawn = together([prior_draws(run, names, self.imputations) for run, _ in runs])
-            arrays.write(chain, chunk, drawn)
+            arrays.write(chain, chunk, drawn, source)
 
-    def draw_given_y(
+    def _draw_given_y(
         self,
         program: FittedProgram,
         rows: NamedRows,
@@ -102,27 +125,19 @@ class RowPlan:
     ) -> None:
         """Draw a chain's masks of a block of rows given x and y, chunk by chunk."""
         names = [site.name for site in self.sites.masks]
-        listed = self.listed
+        listed, tree = self.listed, self.tree
         imputations = self.imputations if listed is None else 1
         runs_of = program.proposing() if listed is None else program
         for chunk in _chunks(block, self.rows_at_once(rows, True)):
             x, y = rows.arguments(chunk)
-            if y is None:
+            if y is None or tree is None:
                 raise ValueError("masks given y need y")
             give = None if listed is None else listed.give
-            parts = [
-                posterior_draws(
-                    run,
-                    names,
-                    y,
-                    self.masks,
-                    imputations,
-                    count,
-                    None if listed is None else listed.log_prior(run),
-                )
-                for run, count in runs_of.runs((x, y), imputations, masks=self.masks, draw=give)
-            ]
-            arrays.write(chain, chunk, together(parts), given_y=True)
+            parts, many = [], (self.masks, imputations)
+            again = partial(program.again, x)
+            for run, count in runs_of.runs((x, y), imputations, masks=self.masks, draw=give):
+                parts.append(posterior_draws(run, tree, listed, names, *many, count, again))
+            arrays.write(chain, chunk, together(parts), GIVEN_XY)
 
 
 def _chunks(block: slice, size: int) -> Iterator[slice]:

@@ -148,7 +148,8 @@ def keep_parameters_local(module: torch.nn.Module) -> None:
         if isinstance(part, PyroModule) and not isinstance(part._pyro_context, _OwnParameters):
             context = part._pyro_context
             if not hasattr(context, "param_state"):
-                context.param_state = {"params": {}, "constraints": {}}
+                # What Pyro's own inference has learned by `pyro.param` is the program's too.
+                context.param_state = pyro.get_param_store().get_state()
             # In place: a module and its parts share one, and with it the weights they have drawn.
             context.__class__ = _OwnParameters
 

@@ -32,14 +32,18 @@ class NestedIWAE(Objective):
     outside the particle plates, with their own `log p − log q`.
 
     **Plates.** Those entered before `mask_particles()` stand outside the log (each row has its
-    own), those entered inside it are summed inside. A mask that several rows share, in a plate of
-    groups, is scored by the sum over all rows; with L > 1 the objective is then `Σ_n log p(y_n)` of
-    the rows one by one, not that of a group's rows together: for that, enter the rows' plate inside
-    `mask_particles()`.
+    own), those entered inside it are summed inside. A mask that several rows share, one for all
+    rows or one for a group of them, has its rows in one log, `log 1/L Σ_l Π_n p(y_n | z_l)`: enter
+    `mask_particles()` before the rows' plate. What else a program may hold is one table, in the
+    theory of the objective; a program that it does not hold is refused where Pyro validates, as in
+    the first run of a fit, by the name of the site. Without scales the bound is at most log p(y).
 
     **Scales.** The mini-batch scale `N/B`, and any `pyro.poutine.scale`, stands outside the log.
     With `masks=1, imputations=1` there is no log, and every site has its own scale and plates, as
-    in `Trace_ELBO`; with more, sites that share a log must share scale and plates.
+    in `Trace_ELBO`; with more, sites that share a log must share scale and plates. A scale s of y
+    alone, without a guide, tempers what is learned, `s log 1/(LK) Σ w`, and no more:
+    :func:`lexppl.explain` weighs masks by the program's own p(y | x, z), as if s were 1. For a
+    likelihood to a power in both, write it as `pyro.factor("y", s * log_likelihood)`.
 
     Use it as `loss = NestedIWAE(masks=10)(model, guide)` with a torch optimizer (the guide may be
     None), through `pyro.infer.SVI`, or in :func:`lexppl.inference.fit`. The value is in nats,
@@ -198,7 +202,8 @@ class NestedIWAE(Objective):
         """Minus the bound, a scalar whose gradient is the estimator's.
 
         Raises:
-            ValueError: the program is not one that the objective can read.
+            ValueError: the program holds what the objective has no meaning for; the message names
+                the site.
         """
         with Progress(self.progress):
             return -self.estimator.estimate(ParticleProgram(model, guide, args, kwargs), self.spec)

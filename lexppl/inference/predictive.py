@@ -2,17 +2,21 @@
 
 import copy
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
 
+import pyro
 import torch
 from torch import Tensor, nn
 
+from lexppl.effects import ParticleCounts
 from lexppl.inference.contexts import keep_parameters_local, program_settings, seeded
 from lexppl.inference.objective.program import Draw, ParticleProgram, ParticleTrace
+from lexppl.inference.objective.site import Site
 from lexppl.inference.shared_latents import SharedLatents, has_latents_outside
+from lexppl.weights_drawn_first import weights_first
 
 LARGEST_TENSOR = 2**24
 """Numbers that a tensor of all particles of a chunk of rows may hold."""
@@ -37,6 +41,7 @@ class FittedProgram:
             model.
         outer: whether the program has latents outside the mask plate; looked for if None.
         plates: the names of its plates over rows; looked for if None.
+        from_prior: draw what is outside the mask plate from its prior, and not from the guide.
 
     Example:
         >>> from lexppl.systems import lex
@@ -58,6 +63,7 @@ class FittedProgram:
         propose_masks: bool = False,
         outer: bool | None = None,
         plates: Collection[str] | None = None,
+        from_prior: bool = False,
     ) -> None:
         for module in (model, guide):
             if isinstance(module, nn.Module):
@@ -65,7 +71,7 @@ class FittedProgram:
         if outer is None:
             outer = guide is not None and has_latents_outside(model, few)
         self._model, self._draws = model, draws
-        self._shared = SharedLatents(model, guide, outer, few, draws, plates)
+        self._shared = SharedLatents(model, guide, outer, few, draws, plates, from_prior=from_prior)
         self._guides = self._shared.guides(propose_masks)
 
     def proposing(self) -> Self:
@@ -106,6 +112,35 @@ class FittedProgram:
             count = self._draws if good_for is None else good_for
             program = ParticleProgram(self._model, guide, args)
             yield program.run(count if masks is None else masks, imputations, draw), count
+
+    def again(self, x: Tensor, latents: Mapping[str, Tensor], masks: int) -> dict[str, Site]:
+        """The sites of the program alone, run without y.
+
+        Args:
+            x: the rows.
+            latents: their values in `masks` masks and one imputation each, by site.
+            masks: of the run.
+        """
+        program = pyro.poutine.condition(weights_first(self._model), data=latents)
+        return _sites_of(program, (x, None), masks)
+
+    def guided(self, args: tuple[Any, ...]) -> Iterator[dict[str, Site]]:
+        """The sites of the guide: of all draws at once, or of a run a draw.
+
+        Args:
+            args: the rows, as arguments of the guide.
+        """
+        for guide, good_for in self._shared.guides(propose_masks=True):
+            if guide is None:
+                raise ValueError("the program has no guide")
+            count = max(1, self._draws) if good_for is None else good_for
+            yield _sites_of(weights_first(guide), args, count)
+
+
+def _sites_of(program: Any, args: tuple[Any, ...], masks: int) -> dict[str, Site]:
+    with ParticleCounts(masks, 1):
+        nodes = pyro.poutine.trace(program).get_trace(*args).nodes
+    return {name: Site.of(node) for name, node in nodes.items() if node["type"] == "sample"}
 
 
 @contextmanager

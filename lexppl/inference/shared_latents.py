@@ -35,6 +35,8 @@ class SharedLatents:
         draws: D.
         plates: the names of the program's plates over rows (:func:`latents_of`); looked
             for if None.
+        from_prior: whether they are drawn from the program itself, without y, and not from its
+            guide.
     """
 
     def __init__(
@@ -45,8 +47,12 @@ class SharedLatents:
         args: tuple[Any, ...],
         draws: int,
         plates: Collection[str] | None = None,
+        *,
+        from_prior: bool = False,
     ) -> None:
+        guide = model if from_prior else guide
         self._guide = guide
+        self._from_prior = from_prior
         self._traces: list[Any] = []
         self._drawn_with_rows = False
         if guide is None or not needed:
@@ -86,7 +92,7 @@ class SharedLatents:
         """
         if not self._traces:
             return [(self._guide if propose_masks else None, None)]
-        if not propose_masks and not self._drawn_with_rows:
+        if self._from_prior or not (propose_masks or self._drawn_with_rows):
             return [(_Given(trace), 1) for trace in self._traces]
         program = None if self._guide is None else weights_first(self._guide)
         guides: list[tuple[Guide | None, int | None]] = []

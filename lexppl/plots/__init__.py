@@ -5,20 +5,18 @@ touched; `figure.savefig("name.png")` writes it. Colours are from Okabe and Ito'
 colour-blind readers can tell apart. `highlighted_text` returns HTML in place of a figure.
 """
 
-from lexppl.plots.accuracy_by_size import plot_accuracy_by_size
-from lexppl.plots.beeswarm import plot_beeswarm
-from lexppl.plots.calibration import plot_calibration
 from lexppl.plots.dependence import plot_dependence
-from lexppl.plots.heatmap import plot_heatmap
-from lexppl.plots.history import plot_history
-from lexppl.plots.images_and_texts.highlighted_text import HighlightedText, highlighted_text
-from lexppl.plots.images_and_texts.imputed import plot_imputed
-from lexppl.plots.images_and_texts.selection_map import plot_selection_map
-from lexppl.plots.images_and_texts.words import plot_words
-from lexppl.plots.importance import plot_importance
-from lexppl.plots.penalties import plot_penalty_path
-from lexppl.plots.row import plot_row
+from lexppl.plots.fits import (
+    plot_accuracy_by_size,
+    plot_calibration,
+    plot_history,
+    plot_penalty_path,
+)
+from lexppl.plots.images import plot_imputed, plot_selection_map
+from lexppl.plots.importance import plot_heatmap, plot_importance
+from lexppl.plots.rows import plot_beeswarm, plot_row
 from lexppl.plots.style import BLUE, FAINT, GREY, INK, ORANGE, NotebookFigure
+from lexppl.plots.texts import HighlightedText, highlighted_text, plot_words
 
 __all__ = [
     "BLUE",

@@ -1,4 +1,4 @@
-"""How often a feature is kept, by its value."""
+"""Importance of a feature against its value."""
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -10,7 +10,13 @@ from lexppl.argument_checks import int_at_least
 from lexppl.arviz_compatibility import Posterior
 from lexppl.explanation.beside.feature_values import FeatureValues, feature_values
 from lexppl.explanation.layout.importance_kind import PROBABILITY, kind_of, mask_means
-from lexppl.plots.style import BLUE, FAINT, NotebookFigure, plain, short
+from lexppl.plots.style import (
+    BLUE,
+    FAINT,
+    NotebookFigure,
+    plain,
+    short,
+)
 
 MOST_LEVELS = 12
 
@@ -41,7 +47,7 @@ def plot_dependence(
         >>> from lexppl.explanation.beside.feature_values import with_values
         >>> kept = np.array([[[0.1], [0.9]]])
         >>> posterior = posterior_of({
-        ...     "prior": xr.Dataset({"mask": (("chain", "draw", "row", "feature"),
+        ...     "predictions": xr.Dataset({"mask": (("chain", "draw", "row", "feature"),
         ...         np.zeros((1, 2, 2, 1), np.int8))}, {"feature": ["age"], "row": [0, 1]}),
         ...     "constant_data": xr.Dataset({"x": (("row", "input"), [[30.0], [70.0]])},
         ...         {"row": [0, 1], "input": ["age"]}),

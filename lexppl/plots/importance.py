@@ -1,12 +1,16 @@
-"""Features ranked by how often they are kept."""
+"""Importances of the features, over all rows and row by row."""
+
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
+import xarray as xr
 from matplotlib.figure import Figure
+from scipy.cluster.hierarchy import leaves_list, linkage, optimal_leaf_ordering
 
 from lexppl.argument_checks import int_at_least
 from lexppl.arviz_compatibility import Posterior
-from lexppl.explanation.layout.importance_kind import PROBABILITY, kind_of
+from lexppl.explanation.layout.importance_kind import ATTRIBUTION, PROBABILITY, kind_of, mask_means
 from lexppl.explanation.layout.mask_groups import masks_of
 from lexppl.explanation.reading.ranking import chain_probabilities, selection_table
 from lexppl.plots.style import BLUE, FAINT, GREY, INK, NotebookFigure, legend_columns, plain, short
@@ -32,7 +36,7 @@ def plot_importance(posterior: Posterior, features: int = 25, width: float = 6.4
         >>> from lexppl.arviz_compatibility import posterior_of
         >>> mask = np.zeros((2, 5, 4, 3), np.int8)
         >>> posterior = posterior_of({
-        ...     "prior": xr.Dataset({"mask": (("chain", "draw", "row", "feature"), mask)},
+        ...     "predictions": xr.Dataset({"mask": (("chain", "draw", "row", "feature"), mask)},
         ...         {"feature": ["age", "height", "weight"]}),
         ...     "sample_stats": xr.Dataset({"selection_probability": (
         ...         ("chain", "row", "feature"), mask.mean(1), {"site": "mask"})}),
@@ -91,3 +95,122 @@ def plot_importance(posterior: Posterior, features: int = 25, width: float = 6.4
     if len(table) > len(shown):
         axes.set_title(f"{len(shown)} of {len(table)} features", loc="left", fontsize=9, color=GREY)
     return figure
+
+
+def plot_heatmap(
+    posterior: Posterior,
+    rows: int = 50,
+    order: Sequence[str] | None = None,
+    width: float | None = None,
+) -> Figure:
+    """Selection probability of every feature in some rows, mean over replicates; or the values of
+    soft masks, or attributions with their signs.
+
+    Rows are an even choice of the posterior's, put in the order of a hierarchical clustering
+    (average linkage, optimal leaf order), so that rows that are explained alike stand together.
+    Features stand in the order of their selection probability over all rows, if no other is given.
+
+    Args:
+        posterior: what :func:`explain` returned.
+        rows: how many rows to show at most.
+        order: names of all features in the order wanted.
+        width: of the figure, in inches; by the number of features if None.
+
+    Raises:
+        TypeError, ValueError: not a posterior of :func:`explain`, fewer than one row, or an
+            order of other features.
+
+    Example:
+        >>> import numpy as np, xarray as xr
+        >>> from lexppl.arviz_compatibility import posterior_of
+        >>> mask = np.zeros((1, 5, 4, 3), np.int8)
+        >>> posterior = posterior_of({
+        ...     "predictions": xr.Dataset({"mask": (("chain", "draw", "row", "feature"), mask)},
+        ...         {"feature": ["age", "height", "weight"], "row": ["a", "b", "c", "d"]}),
+        ...     "sample_stats": xr.Dataset({"selection_probability": (
+        ...         ("chain", "row", "feature"), mask.mean(1), {"site": "mask"})}),
+        ... }, {})
+        >>> plot_heatmap(posterior, rows=3).axes[0].images[0].get_array().shape
+        (3, 3)
+    """
+    rows = int_at_least("rows", rows)
+    ranked = chain_probabilities(posterior)
+    columns = _columns(ranked, order)
+    means = mask_means(posterior)
+    total = means.sizes["row"]
+    chosen = np.unique(np.linspace(0, total - 1, min(rows, total)).round().astype(int))
+    part = means.isel(row=chosen)
+    probability = part.values.mean(0, dtype=np.float64)
+    chosen_order = _clustered(probability)
+    probability = probability[chosen_order][:, columns]
+    draws = masks_of(posterior)
+    names = [short(name) for name in draws[ranked.dims[-1]].values[columns]]
+    row_names = [short(name) for name in draws["row"].values[chosen][chosen_order]]
+
+    high, wide = probability.shape
+    if width is None:
+        width = min(max(3.0 + 0.24 * wide, 5.0), 12.0)
+    figure = NotebookFigure(
+        figsize=(width, min(max(1.8 + 0.12 * high, 2.6), 11.0)),
+        layout="constrained",
+    )
+    axes = figure.subplots()
+    kind = kind_of(posterior)
+    most = 1.0 if kind is PROBABILITY else max(float(np.abs(probability).max()), 1e-9)
+    signed = kind is ATTRIBUTION
+    image = axes.imshow(
+        probability,
+        cmap="RdBu" if signed else "Blues",
+        vmin=-most if signed else 0,
+        vmax=most,
+        aspect="auto",
+        interpolation="nearest",
+    )
+    every = max(1, int(np.ceil(wide / min(40.0, 5.0 * (width - 1.4)))))
+    turned = max(map(len, names)) > 3
+    axes.set_xticks(
+        np.arange(wide)[::every],
+        names[::every],
+        rotation=60 if turned else 0,
+        ha="right" if turned else "center",
+        rotation_mode="anchor" if turned else None,
+        fontsize=8,
+    )
+    if high <= 60:
+        apart = 1 if high <= 30 else 2
+        axes.set_yticks(np.arange(high)[::apart], row_names[::apart], fontsize=7.5)
+    else:
+        axes.set_yticks([])
+    rows_shown = f"{high} of {total} rows" if high < total else f"{high} rows"
+    axes.set_ylabel(f"{rows_shown}, similar ones together")
+    first = "the most kept" if kind is PROBABILITY else "the most important"
+    axes.set_xlabel(f"feature, {first} first" if order is None else "feature")
+    axes.tick_params(length=0, colors=INK)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+    ticks = [0, 0.25, 0.5, 0.75, 1] if kind is PROBABILITY else None
+    bar = figure.colorbar(image, ax=axes, shrink=0.7, pad=0.02, ticks=ticks)
+    bar.outline.set_visible(False)
+    bar.set_label("attribution" if signed else kind.label)
+    bar.ax.tick_params(length=0, labelsize=8)
+    return figure
+
+
+def _columns(ranked: xr.DataArray, order: Sequence[str] | None) -> np.ndarray:
+    """Places of the features in the order wanted."""
+    if order is None:
+        return np.argsort(-ranked.values.mean(0), kind="stable")
+    names = [str(name) for name in ranked[ranked.dims[-1]].values]
+    if sorted(map(str, order)) != sorted(names):
+        raise ValueError(f"order must have each of the features {names} once; it is {list(order)}")
+    return np.array([names.index(str(name)) for name in order])
+
+
+def _clustered(values: np.ndarray) -> np.ndarray:
+    """An order of rows in which similar ones are neighbours."""
+    if len(values) < 3 or bool((values == values[:1]).all()):
+        return np.arange(len(values))
+    tree = linkage(values, method="average", metric="euclidean")
+    if len(values) <= 300:
+        tree = optimal_leaf_ordering(tree, values)
+    return leaves_list(tree)

@@ -1,11 +1,15 @@
 """What all pictures have in common: their figure, their colours, and plain axes."""
 
+from collections.abc import Sequence
 from io import BytesIO
 from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+
+from lexppl.argument_checks import int_at_least
 
 BLUE = "#0072B2"
 ORANGE = "#D55E00"
@@ -47,3 +51,62 @@ def short(name: Any, longest: int = LONGEST_LABEL) -> str:
 def legend_columns(width: float) -> int:
     """How many entries of a legend stand side by side in a figure of some inches."""
     return 3 if width >= 5.0 else 1
+
+
+def checked_given(given: Any, kind: type, argument: str, source: str) -> None:
+    """Refuse what is not of the kind that a picture is drawn of.
+
+    Args:
+        given: what was given.
+        kind: what it should be.
+        argument: its name.
+        source: where one has it from, in code.
+
+    Raises:
+        TypeError: saying what it is, and what to give.
+
+    Example:
+        >>> checked_given([0.5, 0.4], dict, "history", "result.history of a fit")
+        Traceback (most recent call last):
+        ...
+        TypeError: history must be a dict, result.history of a fit; it is a list
+    """
+    if not isinstance(given, kind):
+        raise TypeError(
+            f"{argument} must be a {kind.__name__}, {source}; it is a {type(given).__name__}"
+        )
+
+
+def chosen_rows(names: Sequence[Any], rows: int | Sequence[Any]) -> list[int]:
+    """Places of rows: an even choice of some number, or those of some names.
+
+    Args:
+        names: of all rows.
+        rows: how many, or their names.
+
+    Raises:
+        TypeError: a single name.
+        ValueError: fewer than one, or names that there are not.
+
+    Example:
+        >>> chosen_rows(["a", "b", "c", "d", "e"], 3), chosen_rows(["a", "b"], ["b"])
+        ([0, 2, 4], [1])
+        >>> chosen_rows([10, 11], [3])
+        Traceback (most recent call last):
+        ...
+        ValueError: rows must be names of the posterior's 2 rows, such as 10, 11; [3] are not
+    """
+    if isinstance(rows, str):
+        raise TypeError(f"rows must be a number of rows or a list of names; it is {rows!r}")
+    if not isinstance(rows, Sequence | np.ndarray):
+        count = min(int_at_least("rows", rows), len(names))
+        return [int(i) for i in np.unique(np.linspace(0, len(names) - 1, count).round())]
+    places = {str(name): i for i, name in enumerate(names)}
+    unknown = [name for name in rows if str(name) not in places]
+    if unknown or not len(rows):
+        first = ", ".join(map(str, list(names)[:3]))
+        raise ValueError(
+            f"rows must be names of the posterior's {len(names)} rows, such as {first}; "
+            f"{unknown or 'none'} are {'not' if unknown else 'given'}"
+        )
+    return [places[str(name)] for name in rows]

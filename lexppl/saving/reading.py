@@ -12,7 +12,8 @@ from pyro.infer.autoguide import AutoGuide
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from lexppl.inference import FitResult, SampledGuide, SamplerRecord
+from lexppl.inference import CrossFitted, FitResult, SampledGuide, SamplerRecord
+from lexppl.inference.pyro_parameters import ProgramFunction, hold_saved, is_program
 from lexppl.saving.automatic_guides import AUTOMATIC, ROW, rebuilt_guide, settle_guide
 from lexppl.saving.build_limits import BuildLimits, refuse_sizes
 from lexppl.saving.description import known_parts, rebuild
@@ -174,8 +175,10 @@ class _Builder:
         module: Any
         if is_guide and isinstance(kind, type) and issubclass(kind, AutoGuide):
             module = given(program)
+        elif isinstance(given, nn.Module):
+            module = copy.deepcopy(given)
         elif given is not None:
-            module = copy.deepcopy(given) if isinstance(given, nn.Module) else given()
+            module = ProgramFunction(given) if is_program(given) else given()
         elif is_guide and isinstance(self.described, dict) and AUTOMATIC in self.described:
             with refused_by_name(self.folder / DESCRIPTION):
                 refuse_sizes(self.described, self.weights)
@@ -194,7 +197,7 @@ class _Builder:
                 settle_guide(module, self.described, program, own_tensors(ROW, self.weights))
         try:
             _put(module, own)
-        except (RuntimeError, ValueError, TypeError) as error:
+        except (RuntimeError, ValueError, TypeError, AttributeError) as error:
             told = " ".join(str(error).split())
             if given is not None:
                 raise ValueError(
@@ -220,6 +223,10 @@ class _Builder:
 
 def _put(module: nn.Module, own: Mapping[str, Tensor]) -> None:
     """Load weights, of the same kinds of numbers."""
+    folds = {name.split(".")[2] for name in own if name.startswith("predictor.predictors.")}
+    if folds and not isinstance(predictor := module.get_submodule("predictor"), CrossFitted):
+        module.predictor = CrossFitted([copy.deepcopy(predictor) for _ in folds])
+    hold_saved(module, own)
     for name, tensor in module.state_dict().items():
         if name in own and not _alike(own[name].dtype, tensor.dtype):
             raise ValueError(f"{name} is {own[name].dtype}, and must be {tensor.dtype}")

@@ -15,12 +15,6 @@ from torch import Tensor, nn
 
 from lexppl.data.listing import listed
 from lexppl.models.black_box import BlackBox, Output, black_box
-from lexppl.models.black_box.boosters import (
-    columns_by_name,
-    fitted_names,
-    refuse_raw_booster,
-    with_categories,
-)
 
 
 class AskedByRow:
@@ -35,7 +29,6 @@ class AskedByRow:
     """
 
     def __init__(self, estimator: Any, table: Any, labels: Sequence[str] | None = None) -> None:
-        refuse_raw_booster(estimator)
         known = isinstance(estimator, BaseEstimator)
         if known:
             check_is_fitted(estimator)
@@ -122,9 +115,16 @@ def _cells_for(estimator: Any, table: Any) -> pd.DataFrame | NDArray[Any]:
     if not isinstance(table, pd.DataFrame):
         return np.asarray(table)
     name = type(estimator).__name__
-    known = fitted_names(estimator)
-    if known is not None:
-        return with_categories(estimator, columns_by_name(table, known, name))
+    known = [str(column) for column in getattr(estimator, "feature_names_in_", ())]
+    # LightGBM names the columns of an array so.
+    if known and known != [f"Column_{place}" for place in range(len(known))]:
+        given = {str(column): column for column in table.columns}
+        if lacking := [column for column in known if column not in given]:
+            raise ValueError(
+                f"the black box {name} was fitted on columns that the table lacks: "
+                f"{listed(lacking)}; it has {listed(table.columns)}"
+            )
+        return table[[given[column] for column in known]].set_axis(known, axis=1)
     expected = getattr(estimator, "n_features_in_", None)
     if expected is not None and expected != table.shape[1]:
         raise ValueError(
@@ -133,7 +133,7 @@ def _cells_for(estimator: Any, table: Any) -> pd.DataFrame | NDArray[Any]:
             "lexppl.data?)"
         )
     numeric = all(pd.api.types.is_numeric_dtype(table[column]) for column in table.columns)
-    return table.to_numpy() if numeric else with_categories(estimator, table)
+    return table.to_numpy() if numeric else table
 
 
 def said_of_all(outputs: Tensor, classes: Sequence[object] | None) -> str | None:

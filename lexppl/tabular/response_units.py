@@ -25,8 +25,8 @@ def in_response_units(posterior: Posterior, target: TargetColumn) -> Posterior:
         array([10., 12.])
     """
     groups = {name: group_of(posterior, name).copy() for name in group_names(posterior)}
-    for name in ("prior_predictive", "posterior_predictive", "observed_data"):
-        if name in groups:
+    for name in ("predictions", "prior_predictive", "posterior_predictive", "observed_data"):
+        if name in groups and "y" in groups[name]:
             groups[name]["y"] = _kept_attributes(groups[name]["y"], target.scale, target.mean)
     shift = -math.log(target.scale)
     for name, variable in (("log_likelihood", "y"), ("sample_stats", "log_evidence")):

@@ -7,20 +7,42 @@ import re
 
 import numpy as np
 import pytest
+from markupsafe import Markup
 from matplotlib.image import imread
 
 from lexppl.arviz_compatibility import group_of, posterior_of
 from lexppl.cli.report.images_and_texts.image_parts import image_parts
-from lexppl.cli.report.images_and_texts.image_report import image_report, text_report
 from lexppl.cli.report.images_and_texts.map_tiles import LARGEST, png_uri, tile
+from lexppl.cli.report.images_and_texts.text_parts import text_parts
 from lexppl.cli.report.shown_rows import MOST_CLASSES, shown_rows
+from lexppl.cli.report.template import HEAD, rendered
 from lexppl.explanation.reading.row_outcomes import RowOutcome
-from lexppl.plots.images_and_texts.image_parts import as_colours, tinted
+from lexppl.plots.images import as_colours, tinted
 from tests.cli.accessibility import DARK, LIGHT, checked
 from tests.plots.image_posteriors import image_posterior
 from tests.plots.test_plots import random_posterior
 
 WORDS = [["a", "<b>bold</b>", "film", "&", "cast"][: 2 + n % 4] for n in range(20)]
+
+
+# A page of its own: what stands about the part of images or texts is that of a report.
+PAGE = (*HEAD, "maps.css", "part.html")
+ABOUT = "</style></head><body><main><h1>{}</h1>{}"
+
+
+def page_of(part, title):
+    part = Markup(ABOUT).format(title, part)
+    return str(rendered(*PAGE, version="0", title=title, part=part, reading=["So."]))
+
+
+def image_report(posterior, **options):
+    parts = image_parts(posterior, **options)
+    return page_of(rendered("image_part.html", parts=parts), "Images")
+
+
+def text_report(posterior, words, **options):
+    parts = text_parts(posterior, words, **options)
+    return page_of(rendered("text_part.html", parts=parts), "Texts")
 
 
 def image_page(tmp_path, posterior=None, **options):
@@ -106,7 +128,7 @@ def test_labels_may_be_given_and_may_be_unknown():
     posterior = image_posterior()
     given = image_parts(posterior, ["dog"] * 5)
     assert [group.heading for group in given.groups] == ["dog: 3 of 5 right"]
-    groups = {n: group_of(posterior, n) for n in ("prior", "sample_stats", "constant_data")}
+    groups = {n: group_of(posterior, n) for n in ("predictions", "sample_stats", "constant_data")}
     unknown = image_parts(posterior_of(groups, {}))
     assert [group.heading for group in unknown.groups] == ["Some rows"]
     assert unknown.means == () and len(unknown.groups[0].tiles) == 5

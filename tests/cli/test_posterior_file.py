@@ -40,7 +40,7 @@ def total(elpd):
 
 
 names = list(group(first, "posterior")["feature"].values)
-for of in ("posterior", "prior"):
+for of in ("posterior", "predictions"):
     summary = az.summary(first, var_names=["importance"], group=of)
     assert list(summary.index) == [f"importance[{name}]" for name in names]
     means = group(first, of)["importance"].mean(("chain", "draw")).values
@@ -90,7 +90,9 @@ def test_plain_arviz_reads_and_compares_two_explainers(tmp_path, no_report, fram
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "read without lexppl"
     posterior = arviz.from_netcdf(files[0])
-    assert {"prior", "posterior", "log_likelihood", "observed_data"} <= set(group_names(posterior))
+    assert {"predictions", "posterior", "log_likelihood", "observed_data"} <= set(
+        group_names(posterior)
+    )
     if "price" in frame:
         observed = group_of(posterior, "observed_data")["y"].values
         assert set(np.round(observed)) <= set(np.round(frame["price"]))

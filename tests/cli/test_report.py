@@ -164,7 +164,7 @@ def test_three_rows_are_shown_where_none_is_asked_for(of_classes):
     posterior = arviz.from_netcdf(of_classes / "posterior.nc")
     rows = pd.read_csv(of_classes / "rows.csv")["row"].unique()
     assert set(rows) <= set(masks_of(posterior)["row"].values.tolist())
-    p = group_of(posterior, "prior_predictive")["y_probability"].mean("chain")
+    p = group_of(posterior, "predictions")["y_probability"].mean("chain")
     own = classes().income[p["row"].values]
     score = np.array([float(p.sel(row=row, **{"class": own[row]})) for row in p["row"].values])
     assert rows[0] == p["row"].values[score.argmax()]

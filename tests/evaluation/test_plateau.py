@@ -4,8 +4,7 @@ import math
 
 import pytest
 
-from lexppl.evaluation.plateau import plateau, slopes
-from lexppl.evaluation.size_choice import best_validation, fewest_within
+from lexppl.evaluation.plateau import best_validation, fewest_within, plateau, slopes
 
 PATH = [0.005, 0.01, 0.02, 0.04, 0.08]
 DOUBLE = math.log(2.0)

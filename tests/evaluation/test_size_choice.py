@@ -1,10 +1,8 @@
 """The published rules on cases worked out by hand."""
 
-from functools import partial
-
 import pytest
 
-from lexppl.evaluation.size_choice import best_validation, choose, fewest_within
+from lexppl.evaluation.plateau import best_validation, fewest_within
 
 SIZES = [9.0, 6.0, 3.0, 1.0]
 SCORES = [0.80, 0.77, 0.76, 0.60]
@@ -34,63 +32,10 @@ def test_ties():
 
 def test_the_best_score_whatever_its_size():
     assert best_validation(SIZES, SCORES) == 0
-    assert best_validation(SIZES, SCORES, 0.9) == 0
     assert best_validation(SIZES, [0.1, 0.2, 0.4, 0.3]) == 2
 
 
-def test_every_candidate_is_fitted_once_and_listed():
-    fitted = []
-
-    def fit_one(penalty):
-        fitted.append(penalty)
-        return dict(zip((0.05, 0.1, 0.15, 0.2), zip(SIZES, SCORES, strict=True), strict=True))[
-            penalty
-        ]
-
-    found = choose([0.05, 0.1, 0.15, 0.2], fit_one, 0.79)
-    assert fitted == [0.05, 0.1, 0.15, 0.2]
-    assert (found.candidate, found.index) == (0.15, 2)
-    assert list(found.table["candidate"]) == fitted
-    assert list(found.table["size"]) == SIZES and list(found.table["score"]) == SCORES
-    assert list(found.table["chosen"]) == [False, False, True, False]
-    assert choose(fitted[:4], fit_one, rule=best_validation).candidate == 0.05
-    wider = partial(fewest_within, tolerance=0.3)
-    assert choose(fitted[:4], fit_one, 0.8, rule=wider).candidate == 0.2
-
-
-def test_no_candidate_within_leaves_the_table():
-    found = choose([1, 2], lambda k: (k, 0.5), 0.9)
-    assert found.candidate is None and found.index is None
-    assert len(found.table) == 2 and not found.table["chosen"].any()
-
-
-def test_mistakes_are_found_before_the_fits():
-    def never(candidate):
-        raise AssertionError("a fit was started")
-
-    for options, words in (
-        ({"full_score": None}, "full_score must be a finite number; it is None"),
-        ({"full_score": float("nan")}, "full_score must be"),
-        ({"rule": partial(fewest_within, tolerance=2.0), "full_score": 0.5}, "tolerance must be"),
-        ({"candidates": []}, "candidates must have at least one"),
-    ):
-        with pytest.raises(ValueError, match=words):
-            choose(**{"candidates": [1, 2], "fit_one": never, **options})
-
-
-def test_a_fit_that_failed_ends_the_choice_at_once():
-    fitted = []
-
-    def fit_one(k):
-        fitted.append(k)
-        return k, float("nan")
-
-    with pytest.raises(ValueError, match=r"for 1 it gave 1\.0 and nan"):
-        choose([1, 2], fit_one, 0.9)
-    assert fitted == [1]
-
-
-@pytest.mark.parametrize("rule", [fewest_within, best_validation])
+@pytest.mark.parametrize("rule", [lambda s, y: fewest_within(s, y, 0.5), best_validation])
 @pytest.mark.parametrize(
     ("sizes", "scores", "words"),
     [
@@ -103,4 +48,12 @@ def test_a_fit_that_failed_ends_the_choice_at_once():
 )
 def test_bad_tables_are_refused(rule, sizes, scores, words):
     with pytest.raises(ValueError, match=words):
-        rule(sizes, scores, 0.5)
+        rule(sizes, scores)
+
+
+def test_fewest_within_needs_the_full_models_score_and_a_share():
+    for score in (None, float("nan")):
+        with pytest.raises(ValueError, match="full_score must be a finite number"):
+            fewest_within(SIZES, SCORES, score)
+    with pytest.raises(ValueError, match="tolerance must be"):
+        fewest_within(SIZES, SCORES, 0.5, tolerance=2.0)

@@ -56,9 +56,11 @@ def explained(**more):
 @pytest.mark.parametrize("with_y", [False, True])
 def test_they_are_those_of_each_draw(with_y):
     posterior = explained(y=Y) if with_y else explained()
+    by_row = group_of(posterior, "predictions")["mask_mean"]
+    assert by_row.dims == ("chain", "draw", "row", "feature")
+    np.testing.assert_allclose(by_row.values, exact(), rtol=1e-6)
     group = group_of(posterior, "posterior")
-    assert group["mask_mean"].dims == ("chain", "draw", "row", "feature")
-    np.testing.assert_allclose(group["mask_mean"].values, exact(), rtol=1e-6)
+    assert not any("row" in values.dims for values in group.values())
     np.testing.assert_allclose(group["mask_mean_over_rows"].values, exact().mean(2), rtol=1e-6)
     # The draws of θ beside them are the same ones, in the same order.
     np.testing.assert_array_equal(group["shift"].values, SAMPLES.numpy())
@@ -102,19 +104,19 @@ def test_the_interval_is_the_posteriors_and_r_hat_that_of_chains():
 def test_of_many_numbers_the_mean_over_rows_is_left_which_says_so(monkeypatch):
     monkeypatch.setattr(sys.modules["lexppl.explanation.layout.drawn_means"], "MOST_NUMBERS", 959)
     group = group_of(explained(), "posterior")
-    assert "mask_mean" not in group
+    assert "mask_mean" not in group_of(explained(), "predictions")
     np.testing.assert_allclose(group["mask_mean_over_rows"].values, exact().mean(2), rtol=1e-6)
     told = group["mask_mean_over_rows"].attrs["description"]
     assert "left out: of 2 × 40 × 6 × 2 chains" in told and "explain fewer rows" in told
     monkeypatch.setattr(sys.modules["lexppl.explanation.layout.drawn_means"], "MOST_NUMBERS", 960)
-    assert "mask_mean" in group_of(explained(), "posterior")
+    assert "mask_mean" in group_of(explained(), "predictions")
 
 
 @pytest.mark.filterwarnings("ignore::lexppl.inference.posterior.convergence.SamplerWarning")
 def test_one_draw_has_its_own():
     posterior = explained(draws=1)
     np.testing.assert_allclose(
-        group_of(posterior, "posterior")["mask_mean"].values, exact()[:, :1], rtol=1e-6
+        group_of(posterior, "predictions")["mask_mean"].values, exact()[:, :1], rtol=1e-6
     )
 
 

@@ -26,7 +26,7 @@ from lexppl.models import (
 )
 from lexppl.models import images as images_of
 from lexppl.plots import plot_imputed, plot_selection_map
-from lexppl.plots.images_and_texts.image_parts import HIDDEN
+from lexppl.plots.images import HIDDEN
 from lexppl.systems import lex
 from tests.plots.test_plots import drawn
 
@@ -70,7 +70,7 @@ def test_a_posterior_of_images_has_them_and_their_entries(tmp_path, draws):
     x = images()
     posterior = explain(ImageProgram(groups=QUARTERS), x, draws=draws, rows_per_chunk=4)
     again = az.from_netcdf(save_posterior(posterior, tmp_path / "p.nc"))
-    constant = group_of(again, "constant_data")
+    constant = group_of(again, "predictions_constant_data")
     assert constant["x"].dims == ("row", "channel", "height", "width")
     np.testing.assert_array_equal(constant["x"].values, x.numpy())
     np.testing.assert_array_equal(constant["feature_map"], np.reshape(QUARTERS, (4, 6)))
@@ -89,7 +89,7 @@ def test_the_architectures_of_images_tell_their_entries(system):
         )
         places = image_geometry(posterior).feature_map
         np.testing.assert_array_equal(places, np.reshape(grouping.groups, (8, 8)))
-        names = group_of(posterior, "prior")["feature"].values
+        names = group_of(posterior, "predictions")["feature"].values
         assert names[places[-1, -1]] == grouping.names[-1] and places[-1, -1] == len(names) - 1
     assert Grouping.patches((3, 8, 8), 3).names[-1] == "r3 c3"
 
@@ -115,7 +115,7 @@ def test_entries_that_are_no_pixels_have_no_map():
     program = Halves(groups=[0, 1] * 24, k=1)
     program.grouping = None
     posterior = explain(program, images(), draws=2)
-    assert not has_images(posterior) and "x" in group_of(posterior, "constant_data")
+    assert not has_images(posterior) and "x" in group_of(posterior, "predictions_constant_data")
     with pytest.raises(ValueError, match="which pixels its mask entries are"):
         plot_selection_map(posterior)
 
@@ -123,7 +123,7 @@ def test_entries_that_are_no_pixels_have_no_map():
 def test_tables_are_as_they_were():
     x = torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
     posterior = explain(lex(3, classes=2, k=1).program(), x, draws=2)
-    constant = group_of(posterior, "constant_data")
+    constant = group_of(posterior, "predictions_constant_data")
     assert list(constant.data_vars) == ["x"] and set(constant.dims) == {"row", "input"}
 
 

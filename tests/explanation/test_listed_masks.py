@@ -138,6 +138,23 @@ def test_many_entries_of_few_masks_are_listed():
     assert (group_of(posterior, "posterior")["size"] == 2).all()
 
 
+def test_two_sites_of_a_row_are_listed_together():
+    x = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
+    program = Subsets(lambda x: KSubset(x, 1), second=True)
+    posterior = explain(program, x, x[:, 0], draws=5, proposals=math.inf)
+    assert "from all 9 masks" in group_of(posterior, "posterior").attrs["draws"]
+    stats = group_of(posterior, "sample_stats")
+    # What y does not depend on has its prior.
+    np.testing.assert_allclose(
+        stats["other_selection_probability_given_y"],
+        stats["other_selection_probability"],
+        atol=1e-6,
+    )
+    alone = explain(Subsets(lambda x: KSubset(x, 1)), x, x[:, 0], draws=5, proposals=math.inf)
+    expected = group_of(alone, "sample_stats")["selection_probability_given_y"]
+    np.testing.assert_allclose(stats["selection_probability_given_y"], expected, atol=1e-6)
+
+
 def bernoulli(x):
     return dist.Bernoulli(logits=x).to_event(1)
 
@@ -153,9 +170,13 @@ WIDE = torch.zeros(2, 13)
 @pytest.mark.parametrize(
     ("program", "x", "y", "told"),
     [
-        (Subsets(bernoulli), WIDE, WIDE[:, 0], r"at most 4096 masks.*has 8192.*proposals=4"),
+        (
+            Subsets(bernoulli),
+            WIDE,
+            WIDE[:, 0],
+            "8192 masks.*limit = 4096.*proposals=4",
+        ),
         (gaussian(), *rows(4), r"\['x_imputed'\] are random.*K imputations.*proposals=4"),
-        (Subsets(bernoulli, True), WIDE[:, :3], WIDE[:, 0], r"\['other'\] are random"),
         (
             Subsets(lambda x: dist.Dirichlet(x.exp())),
             WIDE[:, :3],

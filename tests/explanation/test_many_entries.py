@@ -90,16 +90,16 @@ def test_a_chunk_is_small_by_itself_where_draws_are_many(monkeypatch):
 def test_draws_are_fewer_by_default_where_masks_would_not_fit(monkeypatch):
     model, x = program(), rows(8)
     every = explain(model, x)
-    assert group_of(every, "prior").sizes["draw"] == 100
+    assert group_of(every, "predictions").sizes["draw"] == 100
     monkeypatch.setattr(row_plan, "MOST_BYTES", 8 * G * 30 + 5)
     some = explain(model, x)
-    masks = group_of(some, "prior")["mask"]
+    masks = group_of(some, "predictions")["mask"]
     assert masks.sizes["draw"] == 30
     assert masks.dtype == np.int8
     assert masks.nbytes <= 8 * G * 30
     name = "selection_probability"
     means = [group_of(p, "sample_stats")[name].values for p in (every, some)]
     assert np.array_equal(*means), "means are of the distribution, whatever is drawn"
-    assert group_of(explain(model, x, draws=60), "prior").sizes["draw"] == 60
+    assert group_of(explain(model, x, draws=60), "predictions").sizes["draw"] == 60
     monkeypatch.setattr(row_plan, "MOST_BYTES", 1)
-    assert group_of(explain(model, x), "prior").sizes["draw"] == row_plan.LEAST_DRAWS
+    assert group_of(explain(model, x), "predictions").sizes["draw"] == row_plan.LEAST_DRAWS

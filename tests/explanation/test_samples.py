@@ -16,6 +16,7 @@ from torch import nn
 
 from lexppl.arviz_compatibility import group_names, group_of
 from lexppl.explanation import explain
+from lexppl.explanation.layout.mask_groups import masks_of
 from lexppl.inference import fit
 from lexppl.inference.contexts import program_settings, seeded
 from lexppl.inference.posterior.global_draws import SamplerRecord
@@ -66,7 +67,7 @@ def test_every_draw_stands_in_the_posterior_under_its_name():
     assert drawn["bias"].dims == ("chain", "draw")
     for name, values in BY_CHAIN.items():
         np.testing.assert_array_equal(drawn[name], values)
-    assert group_of(posterior, "prior")["mask"].shape == (CHAINS, SAMPLES, ROWS, 3)
+    assert group_of(posterior, "predictions")["mask"].shape == (CHAINS, SAMPLES, ROWS, 3)
     assert posterior.attrs["chains"].startswith("Markov chains")
 
 
@@ -183,8 +184,9 @@ def test_a_global_importance_keeps_its_name():
     posterior = explain(result, X, y, draws=5)
     drawn = group_of(posterior, "posterior")
     assert drawn["importance"].dims == ("chain", "draw", "feature")
-    np.testing.assert_allclose(drawn["importance"], drawn["mask"].isel(row=0), rtol=1e-5)
-    np.testing.assert_allclose(drawn["mask_importance"], drawn["mask"].mean("row"), rtol=1e-5)
+    mask = masks_of(posterior, given_y=True)["mask"]
+    np.testing.assert_allclose(drawn["importance"], mask.isel(row=0), rtol=1e-5)
+    np.testing.assert_allclose(drawn["mask_importance"], mask.mean("row"), rtol=1e-5)
     assert "posterior" in group_names(explain(result, X, draws=5))
 
 

@@ -471,8 +471,8 @@ def test_reset_is_needed_for_replicates_of_a_given_module():
     ("body", "match"),
     [
         ("unread option", "infer options .'baseline'. that this objective does not read"),
-        ("no rows", "in no plate over rows"),
-        ("global", "no guide covers it"),
+        ("no rows", "shared by several logs"),
+        ("global", "no guide draws"),
         ("nothing observed", "observes nothing inside mask_particles"),
         ("two names", "two sample sites named 'mask'"),
     ],

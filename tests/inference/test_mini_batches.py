@@ -9,7 +9,7 @@ from torch import nn
 
 from lexppl.effects import mask_particles, penalty
 from lexppl.inference import Enumerate, NestedIWAE, fit
-from lexppl.inference.contexts import MiniBatch, rows_plate
+from lexppl.inference.contexts import MiniBatch, keep_parameters_local, rows_plate
 from lexppl.inference.training.first_look import FirstLook
 from lexppl.models import MLP
 
@@ -38,12 +38,13 @@ class Grouped(PyroModule):
 
 
 def plate_of(model):
+    keep_parameters_local(model)
     look = FirstLook.at(model, None, (X[:4], Y[:4]))
     return rows_plate(look.model.values(), 4)
 
 
 def value(model, rows, batch, plate):
-    elbo = NestedIWAE(2, estimator=Enumerate())
+    elbo = NestedIWAE(1, samples=2, estimator=Enumerate())
     with MiniBatch(rows, batch, plate):
         return -elbo.loss(model, None, X[:batch], Y[:batch])
 
@@ -79,7 +80,7 @@ def test_the_last_batch_may_be_as_small_as_the_groups():
         valid=None,
         batch_size=3,
         epochs=2,
-        objective=NestedIWAE(2),
+        objective=NestedIWAE(1, samples=2),
         progress=False,
     )
     assert len(result.history) == 2
@@ -89,13 +90,13 @@ def test_the_last_batch_may_be_as_small_as_the_groups():
 def test_gradients_of_a_fit_are_those_of_all_rows():
     """One epoch of plain gradient descent by batches, averaged over all ways to make them."""
     model = Grouped(2)
-    full = NestedIWAE(2, estimator=Enumerate()).differentiable_loss(model, None, X, Y)
+    full = NestedIWAE(1, samples=2, estimator=Enumerate()).differentiable_loss(model, None, X, Y)
     exact = torch.autograd.grad(full, list(model.parameters()))
     parts = [torch.zeros_like(g) for g in exact]
     for start in range(0, 8, 2):
         with MiniBatch(8, 2, "data"):
             rows = slice(start, start + 2)
-            loss = NestedIWAE(2, estimator=Enumerate()).differentiable_loss(
+            loss = NestedIWAE(1, samples=2, estimator=Enumerate()).differentiable_loss(
                 model, None, X[rows], Y[rows]
             )
         for part, g in zip(parts, torch.autograd.grad(loss, list(model.parameters())), strict=True):
@@ -172,7 +173,7 @@ def test_rows_inside_one_log_need_all_rows():
 
     options = {"valid": None, "epochs": 1, "progress": False}
     with pytest.raises(
-        ValueError, match="'y' is in the plate 'data' of a subsample inside the log"
+        ValueError, match="'data' of site 'y' is a plate of a subsample, entered in mask_particles"
     ):
         fit(OneLog, (X, Y), batch_size=4, objective=NestedIWAE(2), **options)
     fit(OneLog, (X, Y), batch_size=4, objective=NestedIWAE(1, samples=2), **options)

@@ -78,7 +78,7 @@ def test_a_fit_finds_the_posterior_of_a_slope(replicates):
         assert float(fitted.locs.slope.weight.detach()) == pytest.approx(mean, abs=0.3 * sd)
         assert float(fitted.scales.slope.weight.detach()) == pytest.approx(sd, rel=0.15)
     posterior_draws = explain(result, X, draws=4)
-    assert posterior_draws["prior_predictive"]["y"].shape == (replicates, 4, 60)
+    assert posterior_draws["predictions"]["y"].shape == (replicates, 4, 60)
 
 
 def test_a_guide_of_the_given_model_is_set_up_right():
@@ -108,7 +108,9 @@ def test_a_guide_set_up_elsewhere_is_refused():
 
 
 def test_without_a_guide_it_is_refused():
-    with pytest.raises(ValueError, match=r"'slope.weight' is outside mask_particles.*no guide"):
+    with pytest.raises(
+        ValueError, match=r"'slope.weight' is a latent that no guide draws, outside mask_particles"
+    ):
         fit(Line, (X, Y), epochs=1, progress=False)
 
 
@@ -145,7 +147,7 @@ def test_a_factory_with_priors_is_fitted(objective):
     result = fit(
         model, (X, (Y > 0).long()), guide=guide, objective=objective, epochs=2, progress=False
     )
-    assert explain(result, X[:5], draws=3)["prior"]["mask"].shape == (1, 3, 5, 2)
+    assert explain(result, X[:5], draws=3)["predictions"]["mask"].shape == (1, 3, 5, 2)
 
 
 @pytest.mark.smoke

@@ -176,7 +176,7 @@ def test_a_fit_by_pyros_own(objective, model, guide, replicates):
     assert vars(objective) == before
     assert result.replicates == replicates
     assert torch.isfinite(torch.as_tensor(result.history.train)).all()
-    assert explain(result, X, draws=3)["prior"]["mask"].shape == (replicates, 3, 12, 3)
+    assert explain(result, X, draws=3)["predictions"]["mask"].shape == (replicates, 3, 12, 3)
 
 
 def test_each_replicates_loss_is_its_own():
@@ -230,7 +230,7 @@ def test_a_latent_that_no_guide_covers_is_refused(objective):
 def test_enumeration_that_nothing_reads_is_refused():
     with pytest.raises(ValueError, match="counts the prior of 'mask'"):
         fit(AtTheMean, (X, Y), objective=Trace_ELBO(), epochs=1, progress=False)
-    with pytest.raises(ValueError, match=r"infer options \['enumerate'\]"):
+    with pytest.raises(ValueError, match=r"'mask' is to be summed out"):
         fit(AtTheMean, (X, Y), objective=NestedIWAE(2), epochs=1, progress=False)
 
 

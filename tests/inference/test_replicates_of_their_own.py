@@ -138,7 +138,7 @@ def test_numbers_survive_saving(tmp_path):
     again = load(tmp_path)
     assert [m.selector.k for m in again.models] == [1, 4]
     assert [float(m.imputer.value) for m in again.models] == [-1.0, 2.0]
-    kept = explain(again, x, draws=2)["prior"]["mask"].sum("feature")
+    kept = explain(again, x, draws=2)["predictions"]["mask"].sum("feature")
     assert (kept[0] == 1).all()
     assert (kept[1] == 4).all()
 

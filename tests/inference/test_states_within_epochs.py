@@ -37,11 +37,10 @@ from tests.inference.test_checkpoints import (
     X,
     Y,
     assert_same,
-    in_a_process_of_its_own,
-    posix,
     program,
     small,
 )
+from tests.processes import exit_code_of
 
 FIT = {"epochs": 3, "batch_size": 20, "progress": False}
 STEPS = 4
@@ -301,25 +300,25 @@ def test_ctrl_c_tells_where_it_goes_on(tmp_path, monkeypatch):
     assert_same(fit(program(), (X, Y), **FIT), fit(program(), (X, Y), **kept))
 
 
-@posix
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def fit_killed(folder):
+    """A fit that is killed before its fourth step."""
+    run, left = TrainingStep.run, iter(range(3))
+
+    def counted(self, *given):
+        if next(left, None) is None:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return run(self, *given)
+
+    TrainingStep.run = counted
+    KeptStates.is_due_within = lambda self: True
+    fit(small(), (X, Y), checkpoint=Checkpoints(folder, every_epochs=1), **FIT)
+
+
 def test_a_process_that_is_killed_within_an_epoch(tmp_path):
     kept = {**FIT, "checkpoint": Checkpoints(tmp_path, every_epochs=1)}
     whole = fit(small(), (X, Y), **FIT)
-
-    def killed():
-        run, left = TrainingStep.run, iter(range(3))
-
-        def counted(self, *given):
-            if next(left, None) is None:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return run(self, *given)
-
-        TrainingStep.run = counted
-        fit(small(), (X, Y), **kept)
-
     for _ in range(3):
-        assert in_a_process_of_its_own(killed) == -signal.SIGKILL
+        assert exit_code_of(fit_killed, tmp_path) == -signal.SIGKILL
     with steps_counted() as made:
         again = fit(small(), (X, Y), **kept)
     assert len(made) == 3 * STEPS - 9

@@ -54,7 +54,7 @@ def test_a_fit_anneals_explains_and_is_saved(tmp_path):
     result = fitted(model(coupling=1.0), epochs=15, learning_rate=0.01, batch_size=50)
     x, y = series()
     posterior = explain(result, x[:20], y[:20], draws=30)
-    draws = group_of(posterior, "prior")["mask"]
+    draws = group_of(posterior, "predictions")["mask"]
     assert draws.dtype == "int8"
     stats = group_of(posterior, "sample_stats")["selection_probability"]
     assert stats.attrs["source"] != "mean of the draws"
@@ -76,7 +76,7 @@ def test_a_learned_coupling_moves_is_kept_and_is_one_for_each_replicate(tmp_path
     assert float(again.model.selector.coupling.detach()) == coupling
     several = fitted(model(coupling=1.0, learned=True), replicates=2, **options)
     assert len(several.models) == 2
-    assert bool((explain(several, series()[0][:3], draws=5)["prior"]["mask"] >= 0).all())
+    assert bool((explain(several, series()[0][:3], draws=5)["predictions"]["mask"] >= 0).all())
 
 
 @pytest.mark.smoke

@@ -38,7 +38,7 @@ def image_posterior(
     dims = ("chain", "draw", "row", "feature")
     return posterior_of(
         {
-            "prior": xr.Dataset({"mask": (dims, masks, kind)}, coordinates),
+            "predictions": xr.Dataset({"mask": (dims, masks, kind)}, coordinates),
             "prior_predictive": xr.Dataset(
                 {"y_probability": (("chain", "row", "class"), share)},
                 with_class,

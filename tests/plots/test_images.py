@@ -12,7 +12,7 @@ from lexppl.explanation.beside.image_geometry import has_images, image_geometry
 from lexppl.explanation.reading.row_outcomes import RowOutcome, row_outcomes
 from lexppl.explanation.reading.row_spread import row_spread
 from lexppl.plots import BLUE, ORANGE, plot_row, plot_selection_map, plot_words
-from lexppl.plots.images_and_texts.image_parts import DARKEST, HIDDEN, STRONGEST, as_colours, tinted
+from lexppl.plots.images import DARKEST, HIDDEN, STRONGEST, as_colours, tinted
 from tests.plots.image_posteriors import image_posterior
 from tests.plots.test_plots import drawn, random_posterior
 
@@ -57,7 +57,7 @@ def test_the_second_panel_is_the_intervals_width_and_draws_hide_what_they_hide()
     wide = (p.mean(0) + half).clip(0, 1) - (p.mean(0) - half).clip(0, 1)
     (line,) = panels(figure, 6)
     np.testing.assert_allclose(pixels(line[2]), wide[np.array(PATCHES)].reshape(4, 6))
-    masks = group_of(posterior, "prior")["mask"].values
+    masks = group_of(posterior, "predictions")["mask"].values
     for chain in range(3):
         hidden = (masks[chain, 0, 2][np.array(PATCHES)] == 0).reshape(4, 6)
         lilac = np.isclose(pixels(line[3 + chain]), to_rgb(HIDDEN)).all(-1)
@@ -102,7 +102,7 @@ def test_a_bootstrap_widens_the_interval():
     stats = group_of(posterior, "sample_stats").assign(
         bootstrap_selection_probability=(("bootstrap", "row", "feature"), fits)
     )
-    groups = {n: group_of(posterior, n) for n in ("prior", "constant_data")}
+    groups = {n: group_of(posterior, n) for n in ("predictions", "constant_data")}
     wide = row_spread(posterior_of({**groups, "sample_stats": stats}, {})).values
     middle = stats["selection_probability"].values[0]
     half = 3.182446305284263 * fits.std(0, ddof=1)
@@ -128,7 +128,7 @@ def test_flat_rows_become_images_when_told(tmp_path):
     posterior = random_posterior(features=8)
     x = np.random.default_rng(0).random((20, 8))
     constant = xr.Dataset({"x": (("row", "input"), x)}, {"row": range(20)})
-    groups = {n: group_of(posterior, n) for n in ("prior", "sample_stats")}
+    groups = {n: group_of(posterior, n) for n in ("predictions", "sample_stats")}
     posterior = posterior_of({**groups, "constant_data": constant}, {})
     assert not has_images(posterior)
     with pytest.raises(ValueError, match=r"with_images\(posterior, \(C, H, W\)\)"):
@@ -154,7 +154,7 @@ def test_flat_rows_become_images_when_told(tmp_path):
 def test_images_that_the_rows_are_not_are_refused(shape, groups, message):
     posterior = random_posterior(features=8)
     constant = xr.Dataset({"x": (("row", "input"), np.zeros((20, 8)))})
-    every = {n: group_of(posterior, n) for n in ("prior", "sample_stats")}
+    every = {n: group_of(posterior, n) for n in ("predictions", "sample_stats")}
     with pytest.raises(ValueError, match=message):
         with_images(posterior_of({**every, "constant_data": constant}, {}), shape, groups)
 

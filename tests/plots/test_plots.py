@@ -39,7 +39,9 @@ def posterior_from(probability, draws=4, features=None, rows=None):
     stated = (("chain", "row", "feature"), probability, {"site": "mask"})
     return posterior_of(
         {
-            "prior": xr.Dataset({"mask": (("chain", "draw", "row", "feature"), mask)}, coordinates),
+            "predictions": xr.Dataset(
+                {"mask": (("chain", "draw", "row", "feature"), mask)}, coordinates
+            ),
             "sample_stats": xr.Dataset({"selection_probability": stated}, coordinates),
         },
         {},

@@ -26,7 +26,7 @@ from lexppl.plots import (
     plot_importance,
     plot_row,
 )
-from lexppl.plots.row import waterfall
+from lexppl.plots.rows import waterfall
 from tests.plots.test_plots import drawn, history_of, posterior_from, random_posterior
 
 RANDOM = np.random.default_rng(2)

@@ -107,7 +107,7 @@ def test_a_global_discrete_latent():
 
     result = fit(Included, (X, Y), guide=Switch(), objective=annealed(), **QUICK)
     assert float(result.guides[0].logit.detach()) != 0.0
-    assert explain(result, X[:4], draws=3)["prior"]["mask"].shape == (1, 3, 4, 3)
+    assert explain(result, X[:4], draws=3)["predictions"]["mask"].shape == (1, 3, 4, 3)
 
 
 class OneMask(Explainer):
@@ -246,9 +246,11 @@ def test_masks_of_groups_are_not_taken_for_rows():
                 logits = self.predictor(kept * x).squeeze(-1)
                 pyro.sample("y", dist.Bernoulli(logits=logits), obs=y)
 
-    result = fit(Grouped, (X, Y), objective=NestedIWAE(2, estimator=LeaveOneOut()), **QUICK)
-    with pytest.raises(ValueError, match="'mask' has a mask for each entry of the plate 'groups'"):
-        explain(result, X, draws=2)
+    with pytest.raises(ValueError, match=r"'mask' is .*shared by several logs"):
+        fit(Grouped, (X, Y), objective=NestedIWAE(2, estimator=LeaveOneOut()), **QUICK)
+    average = NestedIWAE(1, samples=2, estimator=LeaveOneOut())
+    posterior = explain(fit(Grouped, (X, Y), objective=average, **QUICK), X, draws=2)
+    assert posterior["predictions"]["mask"].dims == ("chain", "draw", "groups", "feature")
 
 
 def test_imputations_are_drawn_inside_as_ever():

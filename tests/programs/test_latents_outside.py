@@ -154,7 +154,9 @@ def test_one_copy_is_refused():
 
 
 def test_without_a_guide_they_are_refused():
-    with pytest.raises(ValueError, match=r"'included' is outside mask_particles.*no guide covers"):
+    with pytest.raises(
+        ValueError, match=r"'included' is a latent that no guide draws, outside mask_particles"
+    ):
         value_and_gradient(case(inclusion, None), NestedIWAE(2))
 
 

@@ -133,7 +133,7 @@ def test_a_subsample_inside_a_log_is_refused():
             pyro.sample("y", dist.Bernoulli(logits=p["w"] * z[..., 0]), obs=Y[index])
 
     with pytest.raises(
-        ValueError, match="'y' is in the plate 'data' of a subsample inside the log"
+        ValueError, match="'data' of site 'y' is a plate of a subsample, entered in mask_particles"
     ):
         NestedIWAE(2).differentiable_loss(model, None, parameters())
     NestedIWAE(1, samples=2).differentiable_loss(model, None, parameters())

@@ -28,10 +28,9 @@ PARAMETERS = {
 }
 
 BERNOULLI_ONLY = {"DisARM": "LeaveOneOut works for any distribution"}
-SEVERAL_MASKS = {"Enumerate": "exactly one latent site"}
 NO_RELAXATION = {**BERNOULLI_ONLY, "REBAR": "no relaxation is registered|needs the noise"}
 LEARNED = {"Enumerate": "learned and not reparameterised"}
-DEPENDENT = {**SEVERAL_MASKS, "DisARM": "depends on another mask"}
+DEPENDENT = {"DisARM": "depends on another mask"}
 
 
 @dataclass(frozen=True)
@@ -201,7 +200,7 @@ def a_plate_around_everything(p):
         respond(p, p["w"][0] * z[..., 0] + TIMES, y=Y[:1])
 
 
-@program()
+@program(**SUM)
 def repeated_measures_with_a_log_each(p):
     data = rows()
     with data, mask_particles():
@@ -231,7 +230,7 @@ def a_loop_inside(p):
             respond(p, p["w"][0] * z[..., 0] + 0.3 * t, f"y_{t}")
 
 
-@program()
+@program(**SUM)
 def a_loop_outside(p):
     data = rows()
     with data, mask_particles():
@@ -246,7 +245,7 @@ def a_loop_outside_with_a_guide(p):
     a_loop_outside(p)
 
 
-@program(refuses=SEVERAL_MASKS)
+@program()
 def masks_in_a_loop(p):
     with rows(1), mask_particles():
         effect = 0.0
@@ -280,14 +279,14 @@ def group_masks(logits, groups):
         return pyro.sample("mask", coin(logits[:groups].unsqueeze(-1)))
 
 
-@program()
+@program(**SUM)
 def as_many_groups_as_rows(p):
     z = group_masks(p["a"], 2)
     with rows(), mask_particles():
         respond(p, p["w"][0] * z[..., torch.tensor([1, 0]), 0])
 
 
-@program()
+@program(**SUM)
 def fewer_groups_than_rows(p):
     z = group_masks(p["a"], 1)
     with rows(), mask_particles():
@@ -299,7 +298,7 @@ def groups_with_a_guide(p):
     as_many_groups_as_rows(p)
 
 
-@program(entropy=0.3, refuses=SEVERAL_MASKS)
+@program(**SUM, entropy=0.3)
 def groups_and_rows_with_masks(p):
     group = group_masks(p["a"], 2)
     with rows(), mask_particles():
@@ -307,13 +306,22 @@ def groups_and_rows_with_masks(p):
         respond(p, p["w"][0] * z[..., 0] + p["w"][1] * group[..., torch.tensor([1, 1]), 0])
 
 
-@program()
+@program(**SUM)
 def rows_within_groups(p):
     with pyro.plate("groups", 2, dim=-4):
         with mask_particles():
             z = pyro.sample("mask", coin(p["a"].reshape(2, 1, 1, 1, 1)))
         with rows(), mask_particles():
             respond(p, p["w"][0] * z[..., 0])
+
+
+@program()
+def groups_by_index_in_one_log(p):
+    with mask_particles():
+        with pyro.plate("groups", 2, dim=-1):
+            z = pyro.sample("mask", coin(p["a"].unsqueeze(-1)))
+        with rows():
+            respond(p, p["w"] * z[..., torch.tensor([1, 1]), 0])
 
 
 @program()
@@ -434,7 +442,7 @@ def a_latent_without_density(p):
         respond(p, p["w"][0] * z[..., 0])
 
 
-@program(refuses={**SEVERAL_MASKS, "DisARM": "any distribution", "REBAR": "."})
+@program(refuses={"DisARM": "any distribution", "REBAR": "."})
 def a_response_partly_observed(p):
     with rows(), mask_particles():
         z = pyro.sample("mask", of_rows(p["a"], X))
@@ -561,7 +569,7 @@ def statements_without_density(p):
 # Several masks
 
 
-@program(entropy=0.3, refuses=SEVERAL_MASKS)
+@program(entropy=0.3)
 def two_masks(p):
     with rows(1), mask_particles():
         a = pyro.sample("mask", coin(p["a"][:1]))[..., 0]
@@ -630,7 +638,7 @@ def labels_of_a_black_box_in_a_sum(p):
     labels_of_a_black_box(p)
 
 
-@program(refuses={**SEVERAL_MASKS, **NO_RELAXATION})
+@program(refuses=NO_RELAXATION)
 def a_mixture_of_predictors(p):
     with rows(1), mask_particles():
         z = pyro.sample("mask", coin(p["a"][:1]))[..., 0]

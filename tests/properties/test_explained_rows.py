@@ -34,10 +34,10 @@ def test_layouts_give_the_same_explanation(result, rows, layout):
     x, y = X[:rows], Y[:rows]
     other_x, other_y = laid_out(x, layout), laid_out(y, layout)
     told, other = explain(result, x, draws=3), explain(result, other_x, draws=3)
-    assert told["prior"]["mask"].equals(other["prior"]["mask"])
+    assert told["predictions"]["mask"].equals(other["predictions"]["mask"])
     np.testing.assert_allclose(mask_means(told), mask_means(other), rtol=1e-4)
     again = explain(result, np.asarray(other_x), draws=3)
-    assert told["prior"]["mask"].equals(again["prior"]["mask"])
+    assert told["predictions"]["mask"].equals(again["predictions"]["mask"])
     close(predictive(result, other_x), predictive(result, x), torch.float32)
     likelihood = predictive_log_likelihood(result, x, y)
     close(predictive_log_likelihood(result, other_x, other_y), likelihood, torch.float32)

@@ -18,7 +18,6 @@ from lexppl.evaluation import (
     prediction_scores,
     selection_scores,
     share_outside,
-    top_k_agreement,
 )
 from tests.properties.given_tensors import EXAMPLES, LAYOUTS, TYPES, laid_out, values
 
@@ -93,16 +92,9 @@ def test_agreement_of_importances(data, raters, entries, dtype, layout):
     assert 0 <= found.w <= 1 + 1e-12
     same(found, kendall_w(laid_out(exact, layout).to(dtype)))
     same(found, kendall_w(exact.numpy()))
-    k = data.draw(st.integers(1, entries))
-    rows = exact.unsqueeze(1)
-    top = top_k_agreement(rows, k)
-    same(top, top_k_agreement(laid_out(rows, layout).to(dtype), k))
     for wrong in (exact[:0], exact[:, :0], exact[:1], exact[0]):
         with pytest.raises(REFUSED):
             kendall_w(wrong)
-    for wrong_k in (0, entries + 1, 1.5):
-        with pytest.raises(REFUSED):
-            top_k_agreement(rows, wrong_k)
 
 
 @EXAMPLES

@@ -108,7 +108,7 @@ def fitted(model, guide, rows=(X, Y), **options):
 def same(one, other, x=X):
     """Hold the posteriors of two fits against each other, to the bit."""
     found = [explain(result, x[:4], draws=5, seed=3) for result in (one, other)]
-    for group in ("posterior", "prior", "prior_predictive"):
+    for group in ("posterior", "predictions"):
         first, second = (dict(group_of(each, group)) for each in found)
         assert first and set(first) == set(second)
         for name, values in first.items():

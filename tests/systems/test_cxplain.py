@@ -187,7 +187,7 @@ def test_an_ensemble_is_fitted_explained_saved_and_loaded(tmp_path):
     assert (high - low).max() > 0.05
     save(result, tmp_path / "explainer")
     again = explain(load(tmp_path / "explainer"), x, draws=2)
-    assert again["prior"].equals(posterior["prior"])
+    assert again["predictions"].equals(posterior["predictions"])
     with pytest.raises(ValueError, match="y is given, and the program has no site 'y'"):
         explain(result, x, shares)
 

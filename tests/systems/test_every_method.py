@@ -42,11 +42,11 @@ def test_it_fits_labels_a_black_box_and_replicates_and_is_saved(name, tmp_path):
     assert np.isfinite(importance).all()
     assert (importance[0] != importance[1]).any() or name in ("l2x", "vibi", "meed")
     given_y = explain(result, X[:7], LABELS[:7], draws=3)
-    assert given_y["prior"]["mask"].equals(posterior["prior"]["mask"])
+    assert given_y["predictions"]["mask"].equals(posterior["predictions"]["mask"])
     assert np.isfinite(given_y["log_likelihood"]["y"].values).all()
     save(result, tmp_path / "explainer")
     again = explain(load(tmp_path / "explainer"), X[:7], draws=3)
-    assert again["prior"]["mask"].equals(posterior["prior"]["mask"])
+    assert again["predictions"]["mask"].equals(posterior["predictions"]["mask"])
     black_box = torch.softmax(torch.stack([X[:, 0], X[:, 1], 0 * X[:, 0]], -1), -1)
     other = fit(system_for(name, settings(name)), (X, black_box), valid=0.2, **FIT)
     assert math.isfinite(other.best_valid[0])
@@ -61,7 +61,7 @@ def test_it_fits_a_response_or_says_that_it_cannot(name):
         return
     result = fit(system_for(name, settings(name, classes=None)), (X, RESPONSE), **FIT)
     posterior = explain(result, X[:3], RESPONSE[:3], draws=2)
-    assert posterior["prior_predictive"]["y"].shape == (1, 2, 3)
+    assert posterior["predictions"]["y"].shape == (1, 2, 3)
     assert posterior["log_likelihood"]["y"].shape == (1, 2, 3)
 
 
@@ -82,7 +82,7 @@ def test_it_works_in_double_precision(name):
     system = system_for(name, settings(name)).to(torch.float64)
     result = fit(system, (X.double(), LABELS), **FIT)
     assert {p.dtype for p in result.model.parameters()} == {torch.float64}
-    assert explain(result, X[:3].double(), draws=2)["prior"]["mask"].shape == (1, 2, 3, 4)
+    assert explain(result, X[:3].double(), draws=2)["predictions"]["mask"].shape == (1, 2, 3, 4)
 
 
 def nan_rows():

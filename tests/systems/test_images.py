@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lexppl import explain, fit, load, save
-from lexppl.evaluation import feature_gains, fidelity_scores, fit_evalx, fit_predictor, roar
+from lexppl.evaluation import feature_gains, fidelity_scores, fit_evalx, fit_predictor
 from lexppl.explanation import mask_means, selection_table
 from lexppl.inference.contexts import seeded
 from lexppl.models import (
@@ -61,18 +61,18 @@ def system(name, architecture):
 def test_every_method_fits_and_explains_images(name, make, tmp_path):
     result = fit(system(name, make()), (X, Y), replicates=2, **FIT)
     posterior = explain(result, X[:5], draws=3)
-    masks = posterior["prior"]["mask"]
+    masks = posterior["predictions"]["mask"]
     assert masks.dims == ("chain", "draw", "row", "feature")
     assert masks.shape == (2, 3, 5, 4)
-    assert list(posterior["prior"]["feature"].values) == NAMES
+    assert list(posterior["predictions"]["feature"].values) == NAMES
     assert np.isfinite(mask_means(posterior).values).all()
     assert list(selection_table(posterior).index) != []
     given_y = explain(result, X[:5], Y[:5], draws=3)
     assert np.isfinite(given_y["log_likelihood"]["y"].values).all()
     save(result, tmp_path / "explainer")
     again = explain(load(tmp_path / "explainer"), X[:5], draws=3)
-    assert again["prior"]["mask"].equals(masks)
-    assert list(again["prior"]["feature"].values) == NAMES
+    assert again["predictions"]["mask"].equals(masks)
+    assert list(again["predictions"]["feature"].values) == NAMES
 
 
 @pytest.mark.parametrize("make", [convolutional, flat])
@@ -256,12 +256,6 @@ def test_predictors_and_refits_take_an_architecture():
         full.predictor, X, masks, train_x=X, train_masks=masks, architecture=architecture, **FIT
     )
     assert 0.0 <= scores.fs_a <= 1.0
-    ranking = torch.rand(ROWS, 4, generator=torch.Generator().manual_seed(2))
-    removed = roar(
-        (X, Y), (X, Y), ranking, ranking, fractions=(0.0, 0.5), replicates=1,
-        architecture=architecture, **FIT,
-    )  # fmt: skip
-    assert removed.removed == (0, 2)
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,7 @@ def test_imputers_are_the_same_at_every_door():
 def test_a_system_is_fitted_as_its_program_is():
     x = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
     result = fit(narrow(3, classes=2), (x, (x[:, 0] > 0).long()), epochs=1, progress=False)
-    assert explain(result, x[:3], draws=2)["prior"]["mask"].shape == (1, 2, 3, 3)
+    assert explain(result, x[:3], draws=2)["predictions"]["mask"].shape == (1, 2, 3, 3)
 
 
 def test_the_printed_table_is_that_of_the_systems():

@@ -83,11 +83,11 @@ def test_levels_share_an_entry_and_names_are_kept(people):
     assert explainer.score(frame, y) > 0.95
     assert explainer.feature_importances_.argmax() == 1
     posterior = explainer.explain(frame[:5], draws=7)
-    mask = posterior["prior"]["mask"]
+    mask = posterior["predictions"]["mask"]
     assert mask.shape == (1, 7, 5, 4)
     assert list(mask["feature"].values) == list(frame.columns)
     assert list(mask["row"].values) == list(frame.index[:5])
-    assert list(posterior["prior_predictive"]["class"].values) == ["high", "low"]
+    assert list(posterior["predictions"]["class"].values) == ["high", "low"]
     given_y = explainer.explain(frame[:5], y[:5], draws=3)
     assert given_y["log_likelihood"]["y"].shape == (1, 3, 5)
     # A level that no row of the fit had is known if the category has it, and else refused.
@@ -126,7 +126,7 @@ def test_units_of_the_response_come_back():
     np.testing.assert_allclose(observed, 1000.0 + 50.0 * y, rtol=1e-4)
     likelihood = [float(d["log_likelihood"]["y"].mean()) for d in drawn]
     assert likelihood[0] - likelihood[1] == pytest.approx(np.log(50.0), abs=0.05)
-    predicted = drawn[0]["prior_predictive"]["y"].mean(("chain", "draw")).values
+    predicted = drawn[0]["predictions"]["y"].mean(("chain", "draw")).values
     assert np.corrcoef(predicted, plain.predict(x))[0, 1] > 0.9
     assert predicted.std() > 0.5 * y.std()
 
@@ -228,7 +228,7 @@ def test_a_file_gives_the_same_explainer_back(method, blobs):
     file.seek(0)
     read = joblib.load(file)
     np.testing.assert_array_equal(read.predict_proba(x), fitted.predict_proba(x))
-    drawn = [e.explain(x[:3], draws=5)["prior"]["mask"].values for e in (read, fitted)]
+    drawn = [e.explain(x[:3], draws=5)["predictions"]["mask"].values for e in (read, fitted)]
     np.testing.assert_array_equal(*drawn)
     assert drawn[0].shape == (2, 5, 3, 4)
 

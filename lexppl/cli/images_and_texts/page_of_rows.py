@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import jinja2
 from markupsafe import Markup
 
 from lexppl.choices.imputers import HOLDING_ROWS
@@ -22,14 +21,11 @@ from lexppl.cli.images_and_texts.printed_rows import (
 )
 from lexppl.cli.report.captions import sizes_caption
 from lexppl.cli.report.images_and_texts.image_parts import image_parts
-from lexppl.cli.report.images_and_texts.image_report import image_html, text_html
-from lexppl.cli.report.images_and_texts.image_template import MAP_STYLES
 from lexppl.cli.report.images_and_texts.text_parts import text_parts
 from lexppl.cli.report.page import objective, versions, with_spreads
 from lexppl.cli.report.pictures import both, size_picture
 from lexppl.cli.report.single_rows import row_block
-from lexppl.cli.report.styles import STYLES
-from lexppl.cli.report.template import CLOSING, OPENING, SINGLE_ROWS, START
+from lexppl.cli.report.template import HEAD, rendered
 from lexppl.cli.report.words import notes_on_scores
 from lexppl.cli.tables import score_cells, size_text
 from lexppl.data import TextDataset
@@ -37,43 +33,14 @@ from lexppl.explanation.layout.importance_kind import PROBABILITY
 from lexppl.plots import plot_history
 
 SHOWN_WORDS = 30
-WORDS = """\
-<h2>Which words matter</h2>
-<div class="wide" tabindex="0" role="region" aria-label="Ranked words"><table class="scores">
-<thead><tr>{% for cell in word_head %}<th scope="col"\
-{% if loop.index in (3, 5) %} class="extra"{% endif %}>{{ cell }}</th>{% endfor %}</tr></thead>
-<tbody>{% for line in words %}<tr>{% for cell in line %}{% if loop.first %}\
-<th scope="row">{{ cell }}</th>{% else %}<td\
-{% if loop.index in (3, 5) %} class="extra"{% endif %}>{{ cell }}</td>{% endif %}{% endfor %}</tr>
-{% endfor %}</tbody></table></div>
-<p class="note">{{ words_note }}</p>
-"""
-READING = """\
-<h2>How to read this</h2>
-{% for paragraph in reading %}<p>{{ paragraph }}</p>
-{% endfor %}
-"""
-OF_IMAGES = START + STYLES + MAP_STYLES + OPENING + "{{ part }}" + READING + CLOSING
-OF_TEXTS = (
-    START
-    + STYLES
-    + MAP_STYLES
-    + OPENING
-    + WORDS
-    + "{{ part }}"
-    + READING
-    + "{% if single_rows %}"
-    + SINGLE_ROWS
-    + "{% endif %}"
-    + CLOSING
-)
 
 
 def write_page(found: FoundRows, path: Path) -> None:
     """Write the report as one HTML file."""
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
-    template = OF_TEXTS if found.source.are_texts else OF_IMAGES
-    page = environment.from_string(template).render(**_context(found))
+    first = ["words.html"] if found.source.are_texts else []
+    last = ["single_rows.html"] if found.source.are_texts and found.rows else []
+    parts = (*HEAD, "maps.css", "opening.html", *first, "part.html", *last, "closing.html")
+    page = rendered(*parts, **_context(found))
     path.write_text(page, encoding="utf-8")
 
 
@@ -128,13 +95,13 @@ def _part(found: FoundRows) -> Markup:
         parts = image_parts(found.posterior, asked=() if asked else shown)
         if found.asked is not None:
             parts = replace(parts, rows=image_parts(found.asked, asked=asked).rows)
-        return image_html(parts)
+        return rendered("image_part.html", parts=parts)
     texts = text_parts(found.posterior, source.test.words[: len(first)])
     if found.asked is not None:
         words = words_of(source.by_number(asked))
         own = text_parts(found.asked, words, asked=asked)
         texts = replace(texts, groups=(own.groups[0], *texts.groups))
-    return text_html(texts)
+    return rendered("text_part.html", parts=texts)
 
 
 def _lead(found: FoundRows) -> str:

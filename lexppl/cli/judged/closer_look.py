@@ -11,7 +11,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from lexppl.arviz_compatibility import Posterior, group_of
+from lexppl.arviz_compatibility import Posterior
 from lexppl.cli.judged.gains import JudgedGains, explained_targets
 from lexppl.cli.terminal.errors import UsageError
 from lexppl.data import DividedTable
@@ -21,7 +21,7 @@ from lexppl.evaluation.refits.fitted_predictor import FittedPredictor
 from lexppl.evaluation.revealed import RevealedPredictions, RowSteps, revealed_predictions
 from lexppl.explanation.beside.feature_values import FeatureValues, decoded_values, with_values
 from lexppl.explanation.beside.row_gains import with_gains
-from lexppl.explanation.layout.mask_groups import masks_of
+from lexppl.explanation.layout.mask_groups import masks_of, responses_of
 from lexppl.inference import FitResult
 from lexppl.tabular.fit_plan import FitPlan
 
@@ -179,7 +179,7 @@ def _directions(result: FitResult, source: DividedTable, seed: int) -> pd.DataFr
 
 def unasked_rows(posterior: Posterior, targets: Tensor) -> dict[int, str]:
     """The held-out rows that are predicted best, in the middle and worst, with why."""
-    predicted = group_of(posterior, "prior_predictive")
+    predicted = responses_of(posterior)
     names = predicted["y"]["row"].values.astype(int)
     own = targets[torch.from_numpy(names).to(targets.device)].double().cpu().numpy()
     if "y_probability" in predicted:

@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jinja2
-
 from lexppl.choices.imputers import HOLDING_ROWS, hidden_by
 from lexppl.choices.methods import METHODS
 from lexppl.choices.settings import NETWORK
@@ -24,7 +22,7 @@ from lexppl.cli.report.findings import ReportData, counted, explained_text, rows
 from lexppl.cli.report.pictures import dependences, pictures
 from lexppl.cli.report.posterior_words import consistency, draws_text
 from lexppl.cli.report.single_rows import row_block
-from lexppl.cli.report.template import TEMPLATE
+from lexppl.cli.report.template import TABLE, rendered
 from lexppl.cli.report.which_way import about, class_table, direction_cells
 from lexppl.cli.report.words import (
     facts,
@@ -46,10 +44,7 @@ VERSIONS = ("lexppl", "torch", "pyro-ppl", "numpy", "scikit-learn", "arviz")
 
 def write_report(findings: ReportData, path: Path) -> None:
     """Write the report as one HTML file."""
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=False
-    )
-    page = environment.from_string(TEMPLATE).render(**report_context(findings))
+    page = rendered(*TABLE, **report_context(findings))
     path.write_text(page, encoding="utf-8")
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from lexppl.cli.judged.closer_look import ExplainedRow
 from lexppl.cli.tables import text_table
-from lexppl.plots.row import waterfall
+from lexppl.plots.rows import waterfall
 
 SHOWN_STEPS = 8
 """Features of a row that have a bar of their own."""

@@ -14,10 +14,8 @@ import torch
 
 from lexppl.argument_checks import fraction, int_at_least
 from lexppl.data.images.dataset import ImageDataset
-from lexppl.data.images.divided_images import DividedImages
-from lexppl.data.images.held_pictures import held
-from lexppl.data.images.needed_files import folder_of
-from lexppl.data.images.picture_file import read_picture
+from lexppl.data.images.divided_images import DividedImages, held
+from lexppl.data.images.files import folder_of, read_picture
 from lexppl.data.listing import listed
 from lexppl.data.stratification import some_of_each
 

@@ -1,8 +1,11 @@
-"""Which rows of a table are read, and which of these the statistics are of."""
+"""Reading a table: rows of a file, chosen columns, and the error that lists what is wrong."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -67,3 +70,152 @@ def statistics_places(
             f"least one; they are {given!r}"
         )
     return places.astype(np.int64)
+
+
+def chosen_columns(
+    columns: Sequence[str],
+    target: str | None,
+    *,
+    drop: Sequence[str] = (),
+    keep: Sequence[str] = (),
+    categorical: Sequence[str] = (),
+) -> tuple[list[str], str]:
+    """Return the columns to explain by, in the table's order, and the target.
+
+    Args:
+        columns: the table's.
+        target: the column to predict; the last that is not dropped where ``None``.
+        drop: columns that are left out.
+        keep: the only columns that are left in beside the target; all where empty.
+        categorical: columns whose numbers are codes.
+
+    Raises:
+        ValueError: names that are not there, with those near to them, all of them at once; a
+            column that is dropped and kept, or is the target and dropped; no column left.
+
+    Example:
+        >>> chosen_columns(["id", "age", "y"], None, drop=["id"])
+        (['age'], 'y')
+        >>> chosen_columns(["id", "age", "y"], None, drop=["ID"])
+        Traceback (most recent call last):
+        ...
+        lexppl.data.reading.read_rows.TableError: drop names 'ID', and there is no such column;
+        did you mean 'id'?
+    """
+    given = {"drop": drop, "keep": keep, "categorical": categorical}
+    for option, names in given.items():
+        if isinstance(names, str):
+            raise ValueError(f"{option} must be a sequence of columns; it is {names!r}")
+    if len(columns) < 2:
+        raise ValueError(
+            f"a table needs a target and at least one other column; it has {listed(columns)}"
+        )
+    problems = [
+        Problem(f"{option} names {name!r}, and there is no such column; {near(name, columns)}")
+        for option, names in given.items()
+        for name in dict.fromkeys(names)
+        if name not in columns
+    ]
+    left = [name for name in columns if name not in drop]
+    if target is None and left:
+        target = left[-1]
+    if target is None or target not in columns:
+        hint = near(str(target), columns)
+        problems.append(Problem(f"there is no target column {target!r}; {hint}"))
+    refuse(problems)
+    for option, names in (("drop", drop), ("categorical", categorical)):
+        if target in names:
+            raise ValueError(
+                f"{option} names {str(target)!r}; no such column is there beside the target"
+            )
+    both = [name for name in keep if name in drop]
+    if both:
+        raise ValueError(f"drop and keep both name {listed(both)}; give one of the two")
+    features = [name for name in left if name != target and (not keep or name in keep)]
+    if not features:
+        raise ValueError(f"no column is left beside the target {str(target)!r}")
+    unread = [name for name in categorical if name not in features]
+    if unread:
+        raise ValueError(f"categorical names {listed(unread)}, which are left out")
+    return features, str(target)
+
+
+def near(name: str, columns: Sequence[str]) -> str:
+    """Return which columns may have been meant, in words.
+
+    >>> near("agee", ["age", "job"])
+    "did you mean 'age'?"
+    """
+    close = difflib.get_close_matches(name, columns, n=3)
+    folded = [known for known in columns if known.casefold() == name.casefold()]
+    meant = list(dict.fromkeys([*folded, *close]))
+    return f"did you mean {listed(meant)}?" if meant else f"the columns are {listed(columns)}"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that a table has wrong.
+
+    Args:
+        text: what it is, with what mends it.
+        mend: the arguments that mend it; empty where only another table does.
+    """
+
+    text: str
+    mend: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
+
+
+class TableError(ValueError):
+    """A table that cannot be read as it is, with all that is wrong with it.
+
+    Of one problem the message is its text; of several they stand one a line, and the last line
+    has the arguments that mend all that arguments can.
+
+    Args:
+        problems: at least one.
+
+    Example:
+        >>> constant = Problem("'b' is constant", {"drop": ["b"]})
+        >>> print(TableError([constant]))
+        'b' is constant
+        >>> print(TableError([constant, Problem("'id' has 900 levels", {"drop": ["id"]})]))
+        the table has 2 problems:
+          - 'b' is constant
+          - 'id' has 900 levels
+        all at once: drop=['b', 'id']
+    """
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__(self.problems)
+
+    def __str__(self) -> str:
+        if len(self.problems) == 1:
+            return self.problems[0].text
+        lines = [f"the table has {len(self.problems)} problems:"]
+        lines += [f"  - {problem.text}" for problem in self.problems]
+        mends = ", ".join(f"{name}={value!r}" for name, value in self.mends.items())
+        return "\n".join([*lines, f"all at once: {mends}"] if mends else lines)
+
+    @property
+    def mends(self) -> dict[str, object]:
+        """The arguments that mend all that arguments can, lists of columns joined."""
+        found: dict[str, object] = {}
+        for problem in self.problems:
+            for name, value in problem.mend.items():
+                known = found.get(name)
+                if isinstance(known, list) and isinstance(value, list):
+                    found[name] = [*known, *(one for one in value if one not in known)]
+                else:
+                    found.setdefault(name, value)
+        return found
+
+
+def refuse(problems: Iterable[Problem]) -> None:
+    """Raise :class:`TableError` where there are any problems.
+
+    >>> refuse([])
+    """
+    found = list(problems)
+    if found:
+        raise TableError(found)

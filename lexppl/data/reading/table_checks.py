@@ -20,7 +20,7 @@ from lexppl.data.cells import (
 )
 from lexppl.data.dates import DateOrderError, checked_order, date_order, days_of
 from lexppl.data.listing import listed
-from lexppl.data.reading.table_error import Problem
+from lexppl.data.reading.read_rows import Problem
 
 MOST_LEVELS = 100
 FEW_ROWS = 10

@@ -68,7 +68,8 @@ def feature_evidence(
         seed: of imputations that are random.
 
     Returns:
-        one row an entry: `gain` of the free program over the one without the entry, `gain_error`,
+        one row an entry (means over groups where these have the masks, without an error of a mask
+        of all rows): `gain` of the free program over the one without the entry, `gain_error`,
         its standard error over rows; `z`; `log_bayes_factor`, the sum over rows of
         :func:`log_bayes_factors`, in everywhere against out everywhere; `posterior`, the mean of
         p(z_g = 1 | x, y), and `prior`, of p(z_g = 1 | x).
@@ -93,7 +94,8 @@ def feature_evidence(
     without = table.log_evidence.unsqueeze(-1) - _given(table, 0.0)
     factors = log_bayes_factors(table)
     gain = without.double().cpu().numpy()
-    error = gain.std(0, ddof=1) / np.sqrt(len(gain))
+    one = len(gain) == 1
+    error = np.full(entries, np.nan) if one else gain.std(0, ddof=1) / np.sqrt(len(gain))
     prior = torch.softmax(table.log_prior, 0)
     with np.errstate(divide="ignore", invalid="ignore"):
         z = gain.mean(0) / error

@@ -9,7 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lexppl.evaluation.bayes.mask_table import mask_table, shared_log_prior
+from lexppl.evaluation.bayes.mask_table import (
+    log_evidence,
+    masks_listed,
+    shared_log_prior,
+)
 from lexppl.evaluation.bayes.simulated import keep_local
 from lexppl.inference.predictive import LARGEST_TENSOR, LEAST_WIDTH, drawing
 from lexppl.inference.replicates.replicate_draws import OutOfPlaceDraws
@@ -27,7 +31,8 @@ def row_log_likelihood(
     imputations: int = 1,
     seed: int = 0,
 ) -> Tensor:
-    r"""log p(y_n | x_n, θ_s) of each row at each draw of the shared latents, `(S, B)`, in nats:
+    r"""log p(y_n | x_n, θ_s) of each row at each draw of the shared latents, `(S, B)`, in nats, or
+    where rows share a mask that of all rows together, `(S, 1)`:
 
         log Σ_z p(z | x_n, θ_s) p(y_n | x_n, z, θ_s),
 
@@ -61,14 +66,12 @@ def row_log_likelihood(
     keep_local(model)
 
     def one(shared: dict[str, Tensor]) -> Tensor:
-        table = mask_table(model, x, y, shared, masks=masks, imputations=imputations)
-        return table.log_evidence
+        return log_evidence(model, x, y, shared, masks=masks, imputations=imputations)
 
     with drawing(seed, x.device):
         count = 1
         if masks == math.inf:
-            listed = mask_table(model, x[:1], y[:1], {n: v[0] for n, v in samples.items()})
-            count = len(listed.masks)
+            count = masks_listed(model, x, y, {n: v[0] for n, v in samples.items()})
         particles = len(x) * imputations * (count if masks == math.inf else int(masks))
         return _at_all(one, samples, particles)
 

@@ -169,6 +169,11 @@ def loo(
     else:
         model, log_q = parts_of_program(program).model, None
     likelihood = row_log_likelihood(model, x, y, samples, **options).double()
+    if likelihood.shape[-1] != len(x):
+        raise ValueError(
+            "rows share a mask, which would be left out with a row: explain(program, x, y) has "
+            "draws of it, and arviz.loo reads its log_likelihood"
+        )
     ratio = torch.zeros(len(likelihood), dtype=torch.float64)
     if log_q is not None:
         ratio = likelihood.sum(-1) + log_prior(model, x, y, samples) - log_q

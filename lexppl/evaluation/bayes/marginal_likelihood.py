@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -14,12 +13,12 @@ from torch import Tensor
 
 from lexppl.argument_checks import int_at_least
 from lexppl.arviz_compatibility import pareto_smoothed
-from lexppl.distributions import mask_support
 from lexppl.evaluation.bayes.bridge import bridge
 from lexppl.evaluation.bayes.calibration import check_rows
 from lexppl.evaluation.bayes.log_joint import Samples, log_prior, row_log_likelihood
 from lexppl.evaluation.bayes.posteriors import guide_draws
 from lexppl.evaluation.bayes.simulated import keep_local, parts_of_program, seeds_of
+from lexppl.inference.objective.listed_latents import joint_values
 from lexppl.inference.objective.site import Site
 from lexppl.inference.posterior.global_latents import is_discrete, latents_of, refuse_of_rows
 from lexppl.inference.posterior.global_sites import GlobalSites
@@ -27,6 +26,9 @@ from lexppl.inference.predictive import drawing
 
 MOST_VALUES = 4_096
 """Joint values of whole numbers, or nodes of a quadrature, that are listed."""
+
+MOST_ROWS = 1000
+"""Rows that latents are looked for with: a program may need more of them than it has features."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,11 @@ def log_marginal_likelihood(
     seed: int = 0,
 ) -> Evidence:
     r"""log p(y | x) = log ∫ p(θ) Π_n Σ_z p(z | x_n, θ) p(y_n | x_n, z, θ) dθ, in nats.
+
+    Where rows share a mask, that of all rows or of their group, the sum over it stands outside the
+    product over the rows that have it: log Σ_z p(z | θ) Π_n p(y_n | x_n, z, θ); so it does where
+    the response is one event of all rows. Several discrete latents of a row (a regime, a hidden
+    chain) are summed together, up to 65,536 joint values.
 
     - With neither guide nor samples: exact, of a program whose latents outside `mask_particles()`
       are none, or whole numbers, which are listed.
@@ -120,7 +127,7 @@ def log_marginal_likelihood(
     if guide is not None:
         return _by_importance(joint, guide, draws)
     keep_local(model)
-    few = (x[:1], y[:1])
+    few = (x[:MOST_ROWS], y[:MOST_ROWS])
     with drawing(0, x.device):
         if samples is None:
             latents = latents_of(model, few)
@@ -195,26 +202,7 @@ def _listed(joint: _Joint, shared: Mapping[str, Site]) -> Evidence:
             seed=joint.seed,
         )
         return Evidence(float(rows.double().sum()), 0.0, "listed")
-    lists: list[list[Tensor]] = []
-    counts: list[int] = []
-    for name in names:
-        distribution = shared[name].distribution
-        event = tuple(distribution.event_shape)
-        if len(event) == 1:
-            values = mask_support(distribution).reshape(-1, *event)
-        else:
-            values = distribution.enumerate_support(expand=False).reshape(-1, *event)
-        entries = math.prod(distribution.batch_shape)
-        counts.append(len(values) ** entries)
-        if math.prod(counts) > MOST_VALUES:
-            raise ValueError(
-                f"{names} have {math.prod(counts)} joint values or more, of which at most "
-                f"{MOST_VALUES} are listed; give a guide of them"
-            )
-        shape = (*distribution.batch_shape, *event)
-        lists.append([torch.stack(v).reshape(shape) for v in product(values, repeat=entries)])
-    every = list(product(*lists))
-    samples = {name: torch.stack([v[i] for v in every]) for i, name in enumerate(names)}
+    samples = joint_values(list(shared.values()), MOST_VALUES, instead="give a guide of them")
     return Evidence(float(torch.logsumexp(joint(samples), 0)), 0.0, "listed")
 
 

@@ -15,7 +15,8 @@ from lexppl.evaluation.bayes.calibration_result import Calibration
 from lexppl.evaluation.bayes.mask_table import mask_table
 from lexppl.evaluation.bayes.posteriors import name_of
 from lexppl.evaluation.bayes.simulated import parts_of_program, seeds_of, simulate
-from lexppl.explanation.masks.draws import posterior_draws
+from lexppl.explanation.masks.plate_draws import posterior_draws
+from lexppl.inference.mask_plates import MaskTree
 from lexppl.inference.predictive import FittedProgram, drawing
 
 MaskInfer = Callable[[Tensor, Tensor, int], Tensor]
@@ -89,6 +90,8 @@ def mask_calibration(
     ((site, truth),) = drawn.masks.items()
     with drawing(of_table, x.device):
         table = mask_table(model, x, drawn.y)
+    if table.log_prior.shape[-1] != len(x):
+        raise ValueError(f"all rows share {site!r}; the program must draw a mask for each row")
     if infer is None:
         found, method = table.draws(draws, of_infer), "enumeration"
     else:
@@ -162,7 +165,9 @@ class ResampledMasks:
             )
             ((run, _),) = program.runs((x, y), self.imputations, masks=count)
             names = [site.name for site in run.mask_sites if site.distribution.event_shape]
-            drawn = posterior_draws(run, names, y, count, self.imputations, self.draws)
+            tree = MaskTree.of(run, lambda *_: run, names)
+            many = (count, self.imputations, self.draws)
+            drawn = posterior_draws(run, tree, None, names, *many)
         return drawn.masks[names[0]]
 
 

@@ -13,19 +13,22 @@ import torch
 from torch import Tensor
 
 from lexppl.argument_checks import int_at_least
-from lexppl.distributions import mask_support
+from lexppl.distributions.support import DEFAULT_LIMIT
+from lexppl.effects import LABEL_PLATE
 from lexppl.evaluation.bayes.simulated import RESPONSE, keep_local
 from lexppl.inference.contexts import seeded
-from lexppl.inference.objective.program import ParticleProgram, ParticleTrace
+from lexppl.inference.mask_plates import MaskList, MaskTree
+from lexppl.inference.objective.listed_latents import is_point
+from lexppl.inference.objective.program import ParticleProgram, ParticleTrace, log_weight_of
 from lexppl.inference.objective.site import Site
 from lexppl.inference.posterior.global_latents import sites_of
-from lexppl.inference.posterior.likelihood_bound import is_point
 from lexppl.weights_drawn_first import weights_first
 
 
 @dataclass(frozen=True, eq=False)
 class MaskTable:
-    r"""The M masks that B rows may have.
+    r"""The M masks that B rows may have; of masks by group B is the number of groups, and of a mask
+    of all rows 1, with the likelihood of all rows that have it.
 
     Args:
         masks: `(M, G)`; `(1, 0)` for a program without masks.
@@ -129,36 +132,110 @@ def mask_table(
         >>> table.masks.shape, table.posterior.shape, table.posterior.sum(0)
         (torch.Size([3, 3]), torch.Size([3, 5]), tensor([1., 1., 1., 1., 1.]))
     """
-    if masks != math.inf:
-        masks = int_at_least("masks", masks)
+    program, first, latents = _looked_at(model, x, y, shared)
+    if not latents:
+        run = program.run(1, imputations)
+        likelihood = _row_likelihood(run, imputations, len(x))
+        return MaskTable(likelihood.new_zeros((1, 0)), torch.zeros_like(likelihood), likelihood)
+    if len(latents) > 1 and masks == math.inf:
+        raise ValueError(
+            f"the program has several latents in mask_particles(), {latents}, and "
+            "the masks of one can be listed; give a number of masks to draw"
+        )
+    run, tree, listed, weights = _weighed(program, first, masks, imputations)
+    level = max(tree.levels.values())
+    likelihood = weights[level].reshape(-1, weights[level].shape[-1])
+    if level == len(weights) - 1:
+        likelihood = likelihood.unflatten(0, (-1, imputations)).logsumexp(1)
+    if listed is None:
+        flat = torch.full_like(likelihood, -math.log(len(likelihood)))
+        drawn = run.mask_sites[0].value
+        values = likelihood.new_zeros((1, 0)) if drawn is None else drawn
+        return MaskTable(values, flat, likelihood, exact=False)
+    (values,) = listed.values.values()
+    if values.shape[1] > 1:
+        raise ValueError(
+            "the entries of a plate have no likelihood of their own: the program observes all of "
+            "them in one, beside masks of each"
+        )
+    prior = listed.log_prior(run).expand_as(likelihood)
+    return MaskTable(values[:, 0], prior, likelihood)
+
+
+def log_evidence(
+    model: Callable[..., Any],
+    x: Tensor,
+    y: Tensor,
+    shared: Mapping[str, Tensor] | None = None,
+    *,
+    masks: float = math.inf,
+    imputations: int = 1,
+) -> Tensor:
+    """log p(y | x) of each row, `(B,)`, or of all rows, `(1,)`, where they share a mask.
+
+    Args:
+        model, x, y, shared, masks, imputations: of :func:`mask_table`, but for several mask sites.
+
+    Raises:
+        ValueError: as :func:`mask_table`.
+    """
+    program, first, latents = _looked_at(model, x, y, shared)
+    if not latents:
+        return _row_likelihood(program.run(1, imputations), imputations, len(x))[0]
+    _, tree, _, weights = _weighed(program, first, masks, imputations, priors=True)
+    return torch.logsumexp(weights[-1][0] if tree.is_of_rows else weights[0], -2)
+
+
+def masks_listed(
+    model: Callable[..., Any], x: Tensor, y: Tensor, shared: Mapping[str, Tensor] | None = None
+) -> int:
+    """How many masks :func:`log_evidence` lists."""
+    program, first, latents = _looked_at(model, x, y, shared)
+    if not latents:
+        return 1
+    return len(MaskList(first, _tree(program, first), DEFAULT_LIMIT))
+
+
+def _tree(program: ParticleProgram, first: ParticleTrace) -> MaskTree:
+    return MaskTree.of(first, lambda count, draw: program.run(count, 1, draw))
+
+
+def _looked_at(
+    model: Callable[..., Any], x: Tensor, y: Tensor, shared: Mapping[str, Tensor] | None
+) -> tuple[ParticleProgram, ParticleTrace, list[str]]:
+    """The program at given latents, a run of it, and its random latents in the mask plate."""
     keep_local(model)
     program = ParticleProgram(model, _point(shared), (x, y))
+    program.match()
     first = program.run()
     if shared:
         _refuse_penalties(first)
-    site = _mask_site(first, exact=masks == math.inf)
-    if site is None or masks != math.inf:
-        count = 1 if site is None else int(masks)
-        run = program.run(count, imputations)
-        likelihood = _row_likelihood(run, imputations, count, len(x))
-        flat = likelihood.new_full((count, len(x)), -math.log(count))
-        listed = likelihood.new_zeros((1, 0))
-        if site is not None and run.mask_sites[0].value is not None:
-            listed = run.mask_sites[0].value
-        return MaskTable(listed, flat, likelihood, exact=site is None)
-    listed = mask_support(site.distribution).reshape(-1, *site.distribution.event_shape)
-    values = listed.unsqueeze(1)
+    return program, first, [s.name for s in first.mask_sites if not is_point(s.distribution)]
 
-    def draw(drawn: Site) -> Tensor | None:
-        if drawn.name != site.name:
-            return None
-        shape = (*drawn.distribution.batch_shape, *drawn.distribution.event_shape)
-        return values.expand(shape)
 
-    run = program.run(len(listed), imputations, draw)
-    likelihood = _row_likelihood(run, imputations, len(listed), len(x))
-    prior = run.sites[site.name].score().expand(len(listed), len(x))
-    return MaskTable(listed, prior, likelihood)
+def _weighed(
+    program: ParticleProgram,
+    first: ParticleTrace,
+    masks: float,
+    imputations: int,
+    priors: bool = False,
+) -> tuple[ParticleTrace, MaskTree, MaskList | None, list[Tensor]]:
+    """A run of all masks, or of drawn ones, and the weights of these by plate."""
+    _refuse_unobserved(first)
+    tree = _tree(program, first)
+    if masks == math.inf:
+        listed = MaskList(first, tree, DEFAULT_LIMIT, exact=False)
+        run = program.run(len(listed), imputations, listed.give)
+        names = listed.names if priors else ()
+        return run, tree, listed, tree.log_weights(run, listed.counts, imputations, names)
+    if len(set(tree.levels.values())) > 1:
+        tree = tree.of_one_weight()
+    count = int_at_least("masks", masks)
+    counts = [1] * len(tree.plates)
+    counts[max(tree.levels.values())] = count
+    run = program.run(count, imputations)
+    weights = tree.log_weights(run, counts, imputations)
+    return run, tree, None, [w - math.log(count) * priors for w in weights]
 
 
 def shared_log_prior(
@@ -205,17 +282,6 @@ def _point(shared: Mapping[str, Tensor] | None) -> Callable[..., None] | None:
     return guide
 
 
-def _mask_site(run: ParticleTrace, exact: bool) -> Site | None:
-    """The one site whose masks are many; None where they are none, or follow from the rest."""
-    sites = [s for s in run.mask_sites if not is_point(s.distribution)]
-    if len(sites) > 1 and exact:
-        raise ValueError(
-            f"the program has several latents in mask_particles(), {[s.name for s in sites]}, and "
-            "the joint masks of one can be listed; give a number of masks to draw"
-        )
-    return sites[0] if sites else None
-
-
 def _refuse_penalties(run: ParticleTrace) -> None:
     for site in run.sites.values():
         if site.is_penalty:
@@ -225,16 +291,27 @@ def _refuse_penalties(run: ParticleTrace) -> None:
             )
 
 
-def _row_likelihood(run: ParticleTrace, imputations: int, masks: int, rows: int) -> Tensor:
-    """log 1/K Σ_k p(y | x̃_k), `(M, B)`."""
-    response = run.sites.get(RESPONSE)
-    if response is None or not response.observed:
+def _refuse_unobserved(run: ParticleTrace) -> list[Site]:
+    """The responses `y` or `y_…`, observed and without a scale."""
+    observed = [s for s in run.sites.values() if s.observed and not s.is_deterministic]
+    responses = [site for site in observed if site.name.split("_")[0] == RESPONSE]
+    if not responses:
         raise ValueError(
-            f"the program must observe a site 'y', one value a row; its sites are {list(run.sites)}"
+            "the program must observe a site 'y', one value a row, or sites 'y_…'; its sites are "
+            f"{list(run.sites)}"
         )
     for site, _ in run.weighted:
+        if LABEL_PLATE in site.plate_names:
+            raise ValueError(f"site {site.name!r} expects over labels; give labels")
         _refuse_scaled(site)
-    weight = run.log_weight if response.in_particles else response.log_prob()
+    return responses
+
+
+def _row_likelihood(run: ParticleTrace, imputations: int, rows: int) -> Tensor:
+    """log 1/K Σ_k p(y | x̃_k) without masks, `(1, B)`."""
+    responses = _refuse_unobserved(run)
+    inside = any(site.in_particles for site in responses)
+    weight = run.log_weight if inside else log_weight_of([(site, 1.0) for site in responses])
     if weight is None or weight.shape[-1] != rows or weight.dim() > 3:
         raise ValueError(
             "the rows have no log-likelihood of their own: the program observes all of them in "
@@ -242,7 +319,7 @@ def _row_likelihood(run: ParticleTrace, imputations: int, masks: int, rows: int)
         )
     if weight.dim() == 3:
         weight = torch.logsumexp(weight.expand(imputations, -1, -1), 0) - math.log(imputations)
-    return weight.expand(masks, rows)
+    return weight.expand(1, rows)
 
 
 def _refuse_scaled(site: Site) -> None:

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lexppl.evaluation.refits.hard_masks import hard_draws
-from lexppl.evaluation.refits.hidden_entries import mask_entries
+from lexppl.evaluation.refits.hidden_entries import hard_draws, mask_entries
 from lexppl.models import Grouping
 
 # Of the masks that are dealt, drawn whatever their odds: none is left out for good.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
 from lexppl.argument_checks import int_between
-from lexppl.evaluation.refits.entry_order import places, random_places
 from lexppl.evaluation.refits.evalx import EvalX
 
 
@@ -90,3 +90,42 @@ def accuracy_by_size(
         value = scores.r2 if scores.accuracy is None else scores.accuracy
         reached.append(float("nan") if value is None else value)
     return chosen, tuple(reached)
+
+
+def places(ranking: Tensor, rows: int, entries: int, name: str = "ranking") -> Tensor:
+    """Each entry's place in its row's order, 0 for the most important: `(N, G)`.
+
+    Of equal entries the one that stands first comes first.
+
+    Args:
+        ranking: importances, larger is more important, `(N, G)`.
+        rows: N.
+        entries: G.
+        name: what the ranking is called in errors.
+
+    Raises:
+        ValueError: another shape, or NaN.
+
+    Example:
+        >>> places(torch.tensor([[0.1, 0.7, 0.7]]), 1, 3)
+        tensor([[2, 0, 1]])
+    """
+    if ranking.shape != (rows, entries):
+        raise ValueError(
+            f"{name} must have shape ({rows}, {entries}), (rows of x, mask entries); it has "
+            f"{tuple(ranking.shape)}"
+        )
+    if bool(ranking.isnan().any()):
+        raise ValueError(f"{name} must be numbers; it has NaN")
+    return ranking.argsort(dim=1, descending=True, stable=True).argsort(1)
+
+
+def random_places(rows: int, entries: int, seed: int, device: torch.device) -> Tensor:
+    """The places of a random order in each row, `(N, G)`.
+
+    Example:
+        >>> random_places(2, 3, 0, torch.device("cpu")).sum(1)
+        tensor([3, 3])
+    """
+    generator = torch.Generator().manual_seed(seed)
+    return torch.rand(rows, entries, generator=generator).argsort(1).to(device)

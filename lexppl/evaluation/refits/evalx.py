@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from lexppl.argument_checks import int_at_least
 from lexppl.evaluation.prediction import log_weights, outcome, prediction_scores
-from lexppl.evaluation.refits.hard_masks import hard_draws
+from lexppl.evaluation.refits.hidden_entries import hard_draws
 from lexppl.evaluation.refits.predictor_fit import (
     HIDDEN,
     TrainingOptions,

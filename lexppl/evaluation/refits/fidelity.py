@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from lexppl.argument_checks import fraction
 from lexppl.evaluation.prediction import prediction_scores
 from lexppl.evaluation.refits.fitted_predictor import fit_predictor
-from lexppl.evaluation.refits.hard_masks import hard_draws
-from lexppl.evaluation.refits.hidden_entries import mask_entries, with_hidden
+from lexppl.evaluation.refits.hidden_entries import hard_draws, mask_entries, with_hidden
 from lexppl.evaluation.refits.predictor_fit import HIDDEN, TrainingOptions
 from lexppl.inference.predictive import drawing
 from lexppl.models import Architecture, BlackBox, Grouping, black_box

@@ -154,56 +154,6 @@ def of_function(explainer: Callable[[Tensor], Tensor]) -> Selection:
     return selection
 
 
-def enumerated_encode_meter(
-    weights: Tensor, points: Tensor, labels: Tensor, masks: Tensor, selection: Tensor
-) -> Tensor:
-    r"""The encode-meter of a law of finitely many points, summed exactly, in nats.
-
-        M = Σ_v Σ_x p(x) q(v | x) KL( p(y | x_v, E = v) ‖ p(y | x_v) )
-
-    Args:
-        weights: `p(x)` of the points, `(M,)`.
-        points: x, `(M, D)`.
-        labels: `p(y | x)`, `(M, C)`.
-        masks: the masks v, 0 and 1, `(V, D)`.
-        selection: `q(v | x)`, `(M, V)`.
-
-    Raises:
-        ValueError: shapes that do not fit.
-
-    Example:
-        >>> points = torch.tensor([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
-        >>> y = torch.nn.functional.one_hot(points[:, 0].long(), 2).double()
-        >>> masks = torch.tensor([[0.0, 0.0], [0.0, 1.0]])  # the first feature is never kept
-        >>> quarter = torch.full((4,), 0.25)
-        >>> told = enumerated_encode_meter(quarter, points, y, masks, y)
-        >>> bool(torch.isclose(told, torch.tensor(2.0).double().log()))
-        True
-    """
-    count, visible = len(points), points.shape[-1:]
-    wanted = {
-        "weights": (weights, (count,)),
-        "labels": (labels, (count, *labels.shape[1:])),
-        "masks": (masks, (len(masks), *visible)),
-        "selection": (selection, (count, len(masks))),
-    }
-    for name, (value, shape) in wanted.items():
-        if tuple(value.shape) != tuple(shape):
-            raise ValueError(f"{name} must have shape {tuple(shape)}; it has {tuple(value.shape)}")
-    joint = weights.double()[:, None] * labels.double()
-    total = joint.new_zeros(())
-    for mask, chosen in zip(masks, selection.double().T, strict=True):
-        _, group = torch.unique(points * mask, dim=0, return_inverse=True)
-        groups = int(group.max()) + 1
-        plain = joint.new_zeros(groups, joint.shape[1]).index_add_(0, group, joint)
-        told = torch.zeros_like(plain).index_add_(0, group, joint * chosen[:, None])
-        mass = told.sum(1, keepdim=True)
-        p, q = told / mass, plain / plain.sum(1, keepdim=True)
-        each = torch.where((told > 0) & (mass > 0), told * (p / q).log(), 0.0)
-        total = total + each.sum()
-    return total
-
-
 def _redrawn(
     selection: Selection,
     oracle: LabelOracle,

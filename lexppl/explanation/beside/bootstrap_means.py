@@ -27,7 +27,7 @@ def bootstrap_means(posterior: Posterior) -> NDArray[np.float64] | None:
     """E[z | x] of the first mask site by each fit of the bootstrap, averaged over rows, of
     attributions their size: `(B, G)`; None without a bootstrap."""
     stats = group_of(posterior, "sample_stats")
-    name = f"{PREFIX}{mask_means(posterior).name}"
+    name = f"{PREFIX}{mask_means(posterior, by_row=False).name}"
     if name not in stats:
         return None
     averaged: NDArray[np.float64] = abs(stats[name]).mean("row", dtype=np.float64).values

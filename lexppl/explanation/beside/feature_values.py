@@ -16,6 +16,7 @@ from lexppl.arviz_compatibility import Posterior, group_names, group_of
 from lexppl.data.columns import CategoricalColumn, DateColumn, IndicatorColumn, marker_name
 from lexppl.data.encoding import TableEncoding
 from lexppl.explanation.layout.importance_kind import mask_means
+from lexppl.explanation.layout.mask_groups import constants_name
 
 VALUES = "value"
 """The variable of `constant_data`, (row, feature)."""
@@ -139,8 +140,7 @@ def with_values(posterior: Posterior, values: Mapping[str, FeatureValues]) -> Po
     dates = [n for n, v in values.items() if n in names and v.dates]
     dims = ("row", str(means.dims[-1]))
     coordinates = {dim: means[dim].values for dim in dims}
-    group_of(posterior, "constant_data")
-    posterior["constant_data"][VALUES] = xr.DataArray(
+    posterior[constants_name(posterior)][VALUES] = xr.DataArray(
         table,
         coordinates,
         dims,
@@ -175,9 +175,9 @@ def feature_values(posterior: Posterior) -> dict[str, FeatureValues]:
     """
     means = mask_means(posterior)
     names = [str(name) for name in means[means.dims[-1]].values]
-    if "constant_data" not in group_names(posterior):
+    if constants_name(posterior) not in group_names(posterior):
         return {}
-    constant = group_of(posterior, "constant_data")
+    constant = group_of(posterior, constants_name(posterior))
     if VALUES in constant:
         return _own(constant[VALUES], names)
     if "x" not in constant or constant["x"].ndim != 2:

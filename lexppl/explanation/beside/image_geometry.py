@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from lexppl.argument_checks import int_at_least
 from lexppl.arviz_compatibility import Posterior, group_names, group_of
 from lexppl.explanation.layout.importance_kind import mask_means
+from lexppl.explanation.layout.mask_groups import constants_name
 
 CHANNEL, HEIGHT, WIDTH = "channel", "height", "width"
 PIXELS = (HEIGHT, WIDTH)
@@ -104,9 +105,9 @@ def has_images(posterior: Posterior) -> bool:
     Raises:
         TypeError: neither an `InferenceData` nor a `DataTree`.
     """
-    if "constant_data" not in group_names(posterior):
+    if constants_name(posterior) not in group_names(posterior):
         return False
-    constant = group_of(posterior, "constant_data")
+    constant = group_of(posterior, constants_name(posterior))
     return FEATURE_MAP in constant and _images(constant) is not None
 
 
@@ -129,8 +130,8 @@ def image_geometry(posterior: Posterior) -> ImageGeometry:
         (1, 2, 2)
     """
     constant = xr.Dataset()
-    if "constant_data" in group_names(posterior):
-        constant = group_of(posterior, "constant_data")
+    if constants_name(posterior) in group_names(posterior):
+        constant = group_of(posterior, constants_name(posterior))
     images = _images(constant)
     if images is None:
         found = dict(constant["x"].sizes) if "x" in constant else "no x"
@@ -187,7 +188,7 @@ def with_images(
     if len(shape) != 3:
         raise ValueError(f"shape must be (C, H, W), of an image; it is {tuple(shape)}")
     channels, height, width = (int_at_least("shape", size) for size in shape)
-    constant = group_of(posterior, "constant_data")
+    constant = group_of(posterior, constants_name(posterior))
     if "x" not in constant:
         raise ValueError("the posterior has no x in constant_data, of which images could be made")
     x = constant["x"]
@@ -207,7 +208,7 @@ def with_images(
             f"{height} × {width} pixels, and be of the posterior's {entries} entries; there are "
             f"{count}" + (": give groups, the entry of each pixel" if groups is None else "")
         )
-    group = posterior["constant_data"]
+    group = posterior[constants_name(posterior)]
     if len(own) == 1:
         images = x.values.reshape(-1, channels, height, width)
         coordinates = {"row": x["row"].values} if "row" in x.coords else {}

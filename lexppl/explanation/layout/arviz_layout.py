@@ -58,6 +58,10 @@ class ArvizLayout:
         self._groups.setdefault(group, {})[name] = variable
         return variable.values
 
+    def share(self, group: str, name: str, other: str) -> None:
+        """A group's variable is that of another group: one array, under both."""
+        self._groups.setdefault(group, {})[name] = self._groups[other][name]
+
     def __getitem__(self, place: tuple[str, str]) -> Variable:
         group, name = place
         return self._groups[group][name]

@@ -17,8 +17,9 @@ MOST_NUMBERS = 2**23
 """Of E[z | x, θ] of all chains, draws, rows and features, beyond which its mean over rows is kept
 alone."""
 
-GROUP = "posterior"
-"""A function of θ stands among the draws of θ."""
+GROUP, OF_ROWS = "posterior", "predictions"
+"""A function of θ stands among the draws of θ; where it is one of rows, among what is drawn of
+these."""
 
 MEAN_OF = "mean_of"
 """The attribute that tells it from masks."""
@@ -60,7 +61,7 @@ class DrawnMeans:
         if not self.by_row:
             told += ", which is left out of rows that are explained part by part"
         elif int(np.prod(sizes, dtype=np.int64)) <= MOST_NUMBERS:
-            self.layout.add(GROUP, name, dims, dtype, **attrs)
+            self.layout.add(OF_ROWS, name, dims, dtype, **attrs)
         else:
             told += (
                 f", which is left out: of {_product(sizes)} chains, draws, rows and features it "
@@ -87,8 +88,8 @@ class DrawnMeans:
             name = self._names.get(site)
             if name is None:
                 continue
-            if (GROUP, name) in self.layout:
-                self.layout[GROUP, name].put((chain, slice(None), rows), mean)
+            if (OF_ROWS, name) in self.layout:
+                self.layout[OF_ROWS, name].put((chain, slice(None), rows), mean)
             average = self.layout[GROUP, f"{name}_over_rows"]
             average.values[chain] += mean.double().sum(1).cpu().numpy() / count
 

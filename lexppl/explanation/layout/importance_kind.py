@@ -12,7 +12,7 @@ from torch.distributions import constraints
 
 from lexppl.arviz_compatibility import Posterior, group_of
 from lexppl.effects import MASK_KIND, MASK_KINDS
-from lexppl.explanation.layout.mask_groups import masks_of
+from lexppl.explanation.layout.mask_groups import BY_GUIDE, masks_of
 from lexppl.inference.objective.site import Site
 
 
@@ -74,8 +74,12 @@ KINDS: Mapping[str, ImportanceKind] = MappingProxyType(
 )
 """By what a program says of its mask, `infer={"mask_kind": …}`."""
 
+GIVEN_Y = "_given_y"
+"""After the name of E[z | x], that of E[z | x, y]."""
+
 ROUNDING = 1e-4
 STATED = "mean of the distribution p(z | x)"
+GUIDED = "mean of the guide's distribution q(z | x)"
 """What a posterior's means say of themselves where they are exact."""
 
 
@@ -135,7 +139,7 @@ def importance_kind(mask: xr.DataArray) -> ImportanceKind:
 
 def kind_of(posterior: Posterior) -> ImportanceKind:
     """The kind of the masks that an explanation ranks, of several sites the first."""
-    return importance_kind(masks_of(posterior)[mask_means(posterior).attrs["site"]])
+    return importance_kind(masks_of(posterior)[mask_means(posterior, by_row=False).attrs["site"]])
 
 
 def variable_of(kind: str | None) -> str:
@@ -148,19 +152,37 @@ def variable_of(kind: str | None) -> str:
     return STRENGTH.variable if kind is None else KINDS[kind].variable
 
 
-def mask_means(posterior: Posterior) -> xr.DataArray:
+def mask_means(posterior: Posterior, by_row: bool = True) -> xr.DataArray:
     """E[z | x] of each row, (chain, row, feature), of several mask sites the first's: what a
-    posterior calls `selection_probability`, `mask_mean` or `attribution`.
+    posterior calls `selection_probability`, `mask_mean` or `attribution`; of a program whose guide
+    draws the masks given x that of the guide, `<site>_by_guide_selection_probability` …; of a mask
+    that rows share, (chain, feature) or (chain, group, feature), where y was given E[z | x, y], by
+    its name `selection_probability_given_y` ….
+
+    Args:
+        posterior: what :func:`lexppl.explain` returned.
+        by_row: refuse masks that rows share.
 
     Raises:
-        TypeError, ValueError: not a posterior of :func:`lexppl.explain`.
+        TypeError, ValueError: not a posterior of :func:`lexppl.explain`, or masks that rows share.
     """
     stats = group_of(posterior, "sample_stats")
     # Files of before the kinds call every mean a selection probability.
-    names = [name for name in dict.fromkeys(k.variable for k in KINDS.values()) if name in stats]
+    plain = dict.fromkeys(k.variable for k in KINDS.values())
+    names = [name for name in plain if name in stats]
+    for name in names[:1]:
+        own = f"{stats[name].attrs['site']}{BY_GUIDE}_"
+        names = [f"{own}{one}" for one in plain if f"{own}{one}" in stats] + names
     if not names:
         raise ValueError(
             "the posterior has no sample_stats 'selection_probability', 'mask_mean' or "
             "'attribution'; give one that explain() made"
         )
-    return stats[names[0]]
+    given_y = f"{names[0]}{GIVEN_Y}"
+    found = stats[names[0]]
+    if by_row and "row" not in found.dims:
+        raise ValueError(
+            f"the mask {found.attrs['site']!r} is not a row's: rows share it, and there is no mean "
+            "of each; selection_table and plot_importance show it"
+        )
+    return stats[given_y] if "row" not in found.dims and given_y in stats else found

@@ -1,19 +1,40 @@
-"""In which groups of a posterior the masks stand."""
+"""In which groups of a posterior the masks, the responses and the rows stand.
+
+| group | what its draws are |
+|---|---|
+| `predictions` | z and y of each row given x alone, θ from its posterior: y is not looked at |
+| `posterior` | θ given the data; with y z given x and y, where no θ stands beside them |
+| `posterior_of_rows` | z given x and y of each row, where θ stands in `posterior` |
+| `posterior_predictive` | new responses given x and y |
+| `prior`, `prior_predictive` | θ from its prior, z and y given x and that θ |
+
+θ are the latents that all rows share. What `az.summary` and `plot_trace` read of a program that has
+some, `prior` and `posterior`, has no array by row.
+"""
 
 import xarray as xr
 
 from lexppl.arviz_compatibility import Posterior, group_names, group_of
 from lexppl.explanation.layout.drawn_means import MEAN_OF
 
-GIVEN_X, GIVEN_XY = "prior", "posterior"
-"""The groups of masks given x alone, and of masks given x and y."""
+GIVEN_X, GIVEN_XY, OF_ROWS = "predictions", "posterior", "posterior_of_rows"
+NEW_Y = "posterior_predictive"
+PRIOR, PRIOR_Y = "prior", "prior_predictive"
+CONSTANTS = "constant_data"
+RESPONSES = ("y", "y_probability")
+"""Variables of responses, beside which masks may stand."""
+BY_GUIDE = "_by_guide"
+"""After the name of a mask site, that of what the guide draws in its place."""
+
+WRITTEN_BEFORE = (GIVEN_X, PRIOR, GIVEN_XY)
+"""Where masks given x alone stand: now, and in files written before, the later first."""
 
 
 def masks_of(posterior: Posterior, given_y: bool = False) -> xr.Dataset:
     """The group with the masks of an explanation: draws of p(z | x), whether y was given or not.
 
-    Files written when all masks stood under `posterior` are read as well; their masks are given y
-    where y was given (:func:`are_given_y`).
+    Files written when these masks stood in `prior`, or all masks in `posterior`, are read as well;
+    masks of the latter are given y where y was given (:func:`are_given_y`).
 
     Args:
         posterior: what :func:`lexppl.explain` returned.
@@ -26,18 +47,18 @@ def masks_of(posterior: Posterior, given_y: bool = False) -> xr.Dataset:
     Example:
         >>> from lexppl.arviz_compatibility import posterior_of
         >>> masks = xr.Dataset({"mask": (("chain", "draw", "row", "feature"), [[[[1, 0]]]])})
-        >>> list(masks_of(posterior_of({"prior": masks}, {})))
+        >>> list(masks_of(posterior_of({"predictions": masks}, {})))
         ['mask']
         >>> masks_of(posterior_of({"posterior": masks}, {}))["mask"].shape
         (1, 1, 1, 2)
     """
     if given_y and not _weighted(posterior):
         raise ValueError("the posterior has no masks given y: give y to explain()")
-    for name in (GIVEN_XY,) if given_y else (GIVEN_X, GIVEN_XY):
+    for name in (GIVEN_XY, OF_ROWS) if given_y else WRITTEN_BEFORE:
         if _has_masks(posterior, name):
             return group_of(posterior, name)
     raise ValueError(
-        f"the posterior has no masks in a group {GIVEN_X!r} or {GIVEN_XY!r}; it has "
+        f"the posterior has no masks in a group {GIVEN_X!r}, {PRIOR!r} or {GIVEN_XY!r}; it has "
         f"{list(group_names(posterior))}. Give one that explain() made"
     )
 
@@ -45,23 +66,57 @@ def masks_of(posterior: Posterior, given_y: bool = False) -> xr.Dataset:
 def are_given_y(posterior: Posterior) -> bool:
     """Whether the masks that :func:`masks_of` reads were drawn given y, as they may be in files
     written before."""
-    return not _has_masks(posterior, GIVEN_X) and _weighted(posterior)
+    return not _has_masks_given_x(posterior) and _weighted(posterior)
+
+
+def responses_of(posterior: Posterior) -> xr.Dataset:
+    """The group with what is predicted of each row from x alone, `y` and `y_probability`; an empty
+    one where the program has no response.
+
+    Example:
+        >>> from lexppl.arviz_compatibility import posterior_of
+        >>> drawn = xr.Dataset({"y": (("chain", "draw", "row"), [[[0.5]]])})
+        >>> responses_of(posterior_of({"predictions": drawn}, {}))["y"].values
+        array([[[0.5]]])
+    """
+    for name in (GIVEN_X, PRIOR_Y):
+        if name in group_names(posterior):
+            group = group_of(posterior, name)
+            if any(variable in group for variable in RESPONSES):
+                return group
+    return xr.Dataset()
+
+
+def constants_name(posterior: Posterior) -> str:
+    """The group of the rows x: `constant_data`, or `predictions_constant_data` of rows whose y was
+    not given."""
+    predicted = f"{GIVEN_X}_{CONSTANTS}"
+    return predicted if predicted in group_names(posterior) else CONSTANTS
+
+
+def _has_masks_given_x(posterior: Posterior) -> bool:
+    return any(_has_masks(posterior, name) for name in (GIVEN_X, PRIOR))
 
 
 def _weighted(posterior: Posterior) -> bool:
     """Whether y was given."""
-    if _has_masks(posterior, GIVEN_X):
-        return _has_masks(posterior, GIVEN_XY)
+    if _has_masks_given_x(posterior):
+        return any(_has_masks(posterior, name) for name in (GIVEN_XY, OF_ROWS))
     names = group_names(posterior)
     return "sample_stats" in names and "weight_ess" in group_of(posterior, "sample_stats")
 
 
 def _has_masks(posterior: Posterior, name: str) -> bool:
-    """Masks have rows; a group of their importance alone is read too."""
-    if name not in group_names(posterior):
+    """Masks have rows, or state their kind; a group of their importance alone is read too."""
+    names = group_names(posterior)
+    if name not in names:
         return False
     group = group_of(posterior, name)
-    if any("row" in v.dims and MEAN_OF not in v.attrs for v in group.data_vars.values()):
+    if any(
+        ("row" in values.dims and MEAN_OF not in values.attrs and variable not in RESPONSES)
+        or "kind" in values.attrs
+        for variable, values in group.data_vars.items()
+    ):
         return True
-    alone = name == GIVEN_X or GIVEN_X not in group_names(posterior)
-    return alone and "importance" in group
+    earlier = WRITTEN_BEFORE[: WRITTEN_BEFORE.index(name)] if name in WRITTEN_BEFORE else names
+    return "importance" in group and not any(other in names for other in earlier)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -63,6 +63,8 @@ def explain_to_zarr(
     feature_names: Sequence[str] | None = None,
     proposals: float | None = None,
     held_out: bool = False,
+    dims: Mapping[str, Sequence[str]] | None = None,
+    coords: Mapping[str, Sequence[Any]] | None = None,
     keep_x: bool = True,
     rows_per_chunk: int | None = None,
     client: Any = None,
@@ -103,7 +105,8 @@ def explain_to_zarr(
             given y as well.
         draws: masks a row and chain. None for none (0), where the masks' distribution states its
             mean, which is then exact and all that is kept of them; else for 10.
-        imputations, seed, entry_names, feature_names, proposals, held_out: of `explain`.
+        imputations, seed, entry_names, feature_names, proposals, held_out, dims, coords: of
+            `explain`.
         keep_x: whether the rows themselves are written too, as `constant_data`.
         rows_per_chunk: rows worked on and stored at once, a multiple of 1,000; None for as many as
             take about 32 MiB, at most 100,000.
@@ -136,7 +139,7 @@ def explain_to_zarr(
         ...     path = explain_to_zarr(result, (chunk for chunk in x.split(700)),
         ...         f"{folder}/posterior.zarr", draws=2, progress=False)
         ...     posterior = open_posterior(path)
-        ...     posterior["prior"]["mask"].shape, posterior["sample_stats"].sizes["row"]
+        ...     posterior["predictions"]["mask"].shape, posterior["sample_stats"].sizes["row"]
         ((1, 2, 2500, 3), 2500)
     """
     extra_library("zarr", EXTRA)
@@ -162,6 +165,8 @@ def explain_to_zarr(
         feature_names=feature_names,
         proposals=proposals,
         held_out=held_out,
+        dims=dims,
+        coords=coords,
     )
     how.check()
     source = source_of(rows, encoding, with_y)
@@ -218,9 +223,10 @@ class ChunkTask:
         found = explained_rows(self.result, x, y, self.how, part=part)
         groups = dict(found.groups)
         if not self.keep_x:
-            constant = groups.pop("constant_data").drop_vars("x")
+            name = next(name for name in groups if name.endswith("constant_data"))
+            constant = groups.pop(name).drop_vars("x")
             if constant.data_vars:
-                groups["constant_data"] = constant
+                groups[name] = constant
         return groups, found.attrs, found.sums
 
     def keep(
@@ -276,7 +282,7 @@ def _task(
         if isinstance(module, nn.Module):
             keep_parameters_local(module)
     with evaluating(result.model), drawing(how.seed, x.device):
-        sites = sites_of(result.model, x[:1])
+        sites = sites_of(result.model, x[:1], result.guides[0])
     draws = how.draws
     if draws is None:
         sampled = sampled_draws(result.guides[0])

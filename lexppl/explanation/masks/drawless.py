@@ -26,7 +26,8 @@ def needs_draws(sites: ProgramSites, y: Tensor | None) -> str | None:
         sites: of the program.
         y: what was observed, or None.
     """
-    unstated = [s.name for s in sites.masks if not s.states_mean or s.kind is None]
+    every = (*sites.masks, *sites.guided)
+    unstated = [s.name for s in every if not s.states_mean or s.kind is None]
     if y is not None:
         return "masks given y are draws"
     if sites.has_outer_latents:

@@ -1,16 +1,20 @@
 """Draws for a chunk of rows: of p(z | x), or of p(z | x, y) by importance resampling."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
+from pyro.distributions import Unit
 from torch import Tensor
 
 from lexppl.effects import LABEL_PLATE
+from lexppl.explanation.layout.mask_groups import BY_GUIDE
 from lexppl.explanation.masks.pareto_k import pareto_k
-from lexppl.explanation.masks.resampling import systematic_resampling
+from lexppl.inference.mask_plates import plate_of
 from lexppl.inference.objective.program import ParticleTrace, Site, row_marginals
+
+Again = Callable[[Mapping[str, Tensor], int], Mapping[str, Site]]
 
 RESPONSE = "y"
 """The site of the response, by the convention of explainers."""
@@ -52,14 +56,15 @@ def prior_draws(run: ParticleTrace, names: Sequence[str], imputations: int) -> R
         names: its mask sites.
         imputations: K.
     """
-    masks = {name: _value(run.sites[name]) for name in names}
+    masks = {name: value_of(run.sites[name]) for name in names}
     draws = len(masks[names[0]])
     response = run.sites.get(RESPONSE)
     y = probability = None
     if response is not None:
         y = _over_particles(
-            _value(response), imputations, draws, len(response.distribution.event_shape)
+            value_of(response), imputations, draws, len(response.distribution.event_shape)
         )[0]
+        y = y.squeeze(1) if is_of_all_rows(response) else y
         probability = _label_probability(response, imputations, draws)
     return RowDraws(
         masks=masks,
@@ -69,95 +74,49 @@ def prior_draws(run: ParticleTrace, names: Sequence[str], imputations: int) -> R
     )
 
 
-def posterior_draws(
-    run: ParticleTrace,
-    names: Sequence[str],
-    y: Tensor,
-    proposals: int,
-    imputations: int,
-    draws: int,
-    log_prior: Tensor | None = None,
-) -> RowDraws:
-    """Draws of p(z | x, y) by importance resampling of a run's L proposals, or from all L masks.
-
-    Pairs of a mask and one of its imputations are resampled by their weights
-    `w_lk = p(y | x̃_lk) p(z_l) / q(z_l)`, so that masks follow their weights `1/K Σ_k w_lk` and
-    the imputation that goes with a mask follows p(x̃ | x, z, y). Where y holds probabilities of
-    labels, the proposals' normalised weights are averaged over the labels:
-    Σ_c p(c) p(z | x, y = c). A program that observes all rows in one (a partial likelihood) has one
-    weight for the masks of all rows, which are chosen together.
+def guide_draws(sites: Mapping[str, Site], names: Sequence[str], draws: int) -> RowDraws:
+    """What a guide has drawn given x alone.
 
     Args:
-        run: one run of the program, given y, with L masks and K imputations.
-        names: its mask sites.
-        y: `(B, …)`, or the labels' probabilities `(B, C)`.
-        proposals: L.
-        imputations: K.
-        draws: D.
-        log_prior: log p(z | x) `(L, B)` where the run has every mask once, and not proposals.
+        sites: of a run of it, by name.
+        names: of the masks.
+        draws: D of all runs; where it is 0 the distributions' means are all that is kept.
+    """
+    masks = {name: value_of(sites[name]) for name in names}
+    means = {name + BY_GUIDE: _selection(sites[name], masks[name]) for name in names}
+    kept = {name + BY_GUIDE: mask[:draws] for name, mask in masks.items()}
+    return RowDraws(masks=kept, means=means, y=None, label_probability=None)
+
+
+def reliability(share: Tensor, impossible: Tensor) -> tuple[Tensor, Tensor]:
+    """The effective number of proposals and k̂ of their weights, `(E,)` each.
+
+    Args:
+        share: normalised weights, `(L, E)`.
+        impossible: where no proposal explains y, `(E,)`.
+    """
+    found = torch.from_numpy(pareto_k(share.log().cpu().numpy())).to(share)
+    ess = torch.where(impossible, 0.0, 1.0 / share.square().sum(0))
+    return ess, torch.where(impossible, math.inf, found)
+
+
+def shares(log_weight: Tensor) -> Tensor:
+    """Weights normalised over dimension −2; where all are zero none is better than another."""
+    impossible = log_weight.isneginf().all(-2, keepdim=True)
+    return torch.where(impossible, 1.0 / log_weight.shape[-2], torch.softmax(log_weight, -2))
+
+
+def refuse_nan(log_weight: Tensor) -> None:
+    """Refuse log-weights that are NaN.
 
     Raises:
-        FloatingPointError: a weight is NaN.
+        FloatingPointError: some are.
     """
-    share, log_evidence = _weights(run, y, proposals, imputations, log_prior)
-    mask_share = share.unflatten(0, (imputations, proposals)).sum(0)
-    pair = systematic_resampling(share, draws)
-    joint = observes_jointly(run)
-    rows_of_run = len(run.arguments[0])
-    ess = pareto = None
-    if log_prior is None:
-        impossible = log_evidence.isneginf()
-        ess = torch.where(impossible, 0.0, 1.0 / mask_share.square().sum(0)).expand(rows_of_run)
-        found = torch.from_numpy(pareto_k(mask_share.log().cpu().numpy())).to(share)
-        pareto = torch.where(impossible, math.inf, found).expand(rows_of_run)
-    if joint:
-        pair = pair.expand(draws, rows_of_run)
-    which = pair % proposals
-    rows = torch.arange(pair.shape[-1], device=pair.device)
-    proposed = {name: _value(run.sites[name]) for name in names}
-    drawn_y, probability = _predicted(run.sites.get(RESPONSE), pair, imputations, proposals)
-    return RowDraws(
-        masks={name: mask[which, rows] for name, mask in proposed.items()},
-        means={name: (mask_share.unsqueeze(-1) * mask).sum(0) for name, mask in proposed.items()},
-        y=drawn_y,
-        label_probability=probability,
-        log_evidence=None if joint else log_evidence.unsqueeze(0),
-        weight_ess=ess,
-        weight_pareto_k=pareto,
-    )
-
-
-def _weights(
-    run: ParticleTrace, y: Tensor, proposals: int, imputations: int, log_prior: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    """The normalised weights `(K L, B)` of pairs of an imputation and a mask, and the rows'
-    log-evidence `(B,)`."""
-    log_weight = run.log_weight
-    if log_weight is None:
-        raise ValueError("the program observes nothing inside mask_particles(), y in vain")
     if bool(log_weight.isnan().any()):
         raise FloatingPointError(
             "importance weights of some rows are NaN; look for rows far from those of the fit, or "
             "a response outside the support of its distribution"
         )
-    pairs = _over_particles(log_weight, imputations, proposals).flatten(-3, -2)
-    log_even = -math.log(imputations * proposals)
-    pairs = pairs + (log_even if log_prior is None else log_prior)
-    log_evidence = torch.logsumexp(pairs, -2)
-    # Where no proposal explains y, none is better than another.
-    impossible = log_evidence.isneginf().unsqueeze(-2)
-    share = torch.where(impossible, 1.0 / pairs.shape[-2], torch.softmax(pairs, -2))
-    if share.dim() > 2:
-        weight = y.T
-        share = (weight.unsqueeze(-2) * share).sum(0)
-        log_evidence = torch.where(weight > 0, weight * log_evidence, 0.0).sum(0)
-    return share, log_evidence
-
-
-def observes_jointly(run: ParticleTrace) -> bool:
-    """Whether what a run observes stands in one log for all of its rows."""
-    weight = run.log_weight
-    return weight is not None and weight.shape[-1] == 1 and len(run.arguments[0]) > 1
 
 
 def together(parts: Sequence[RowDraws]) -> RowDraws:
@@ -196,6 +155,11 @@ def together(parts: Sequence[RowDraws]) -> RowDraws:
     )
 
 
+def is_of_all_rows(response: Site) -> bool:
+    """Whether a response is one event of all rows, `(B, …)`."""
+    return plate_of(response) is None and len(response.distribution.event_shape) > 0
+
+
 def states_mean(site: Site) -> bool:
     """Whether a mask site's distribution states its mean."""
     try:
@@ -219,10 +183,25 @@ def label_values(distribution: object) -> Tensor | None:
     return values.flatten()
 
 
-def _value(site: Site) -> Tensor:
+def value_of(site: Site) -> Tensor:
     if site.value is None:
         raise ValueError(f"site {site.name!r} has no value")
     return site.value
+
+
+def _chosen(site: Site, pair: Tensor, imputations: int, masks: int) -> Tensor:
+    """A latent's values in the chosen pairs `(D, B)` of a mask and an imputation, `(…, D, B,
+    *event)`: those of a run of D masks."""
+    event = len(site.distribution.event_shape)
+    value = _over_particles(value_of(site), imputations, masks, event)
+    left = value.dim() - event - 3
+    value = value.flatten(left, left + 1)
+    rows = max(pair.shape[-1], value.shape[left + 1])
+    pair = pair.expand(-1, rows)
+    value = value.expand(*value.shape[: left + 1], rows, *value.shape[left + 2 :])
+    places = (slice(None),) * left + (pair, torch.arange(rows, device=pair.device))
+    chosen = value[places]
+    return chosen.unsqueeze(left) if left or site.in_imputations else chosen
 
 
 def _over_particles(value: Tensor, imputations: int, masks: int, event_dim: int = 0) -> Tensor:
@@ -252,7 +231,7 @@ def _label_probability(site: Site, imputations: int, masks: int) -> Tensor | Non
     if label_values(site.distribution) is None:
         return None
     expected = LABEL_PLATE in site.plate_names
-    labels = _value(site) if expected else site.distribution.enumerate_support(expand=False)
+    labels = value_of(site) if expected else site.distribution.enumerate_support(expand=False)
     return _over_particles(
         _labels_first(site.distribution.log_prob(labels)).exp(), imputations, masks
     )
@@ -263,20 +242,36 @@ def _labels_first(value: Tensor) -> Tensor:
     return value.reshape(value.shape[0], *(1,) * (4 - value.dim()), *value.shape[1:])
 
 
-def _predicted(
-    site: Site | None, pair: Tensor, imputations: int, masks: int
+def predicted(
+    run: ParticleTrace,
+    pair: Tensor,
+    imputations: int,
+    masks: int,
+    again: Again | None,
+    above: Mapping[str | None, Tensor] | None = None,
 ) -> tuple[Tensor | None, Tensor | None]:
     """A new y `(D, B, *event)` for each chosen pair of a mask and an imputation, and for labels
-    their mean probabilities `(B, C)`."""
-    if site is None:
+    their mean probabilities `(B, C)`; of plates above the rows the pairs `(D, E)` are given."""
+    site = run.sites.get(RESPONSE)
+    if site is None or isinstance(site.distribution, Unit):
         return None, None
-    rows = torch.arange(pair.shape[-1], device=pair.device)
     probability = _label_probability(site, imputations, masks)
     if probability is None:
-        event_dim = len(site.distribution.event_shape)
-        drawn = _over_particles(site.distribution.sample(), imputations, masks, event_dim)
-        return drawn.flatten(0, 1)[pair, rows], None
-    chosen = probability.flatten(1, 2)[:, pair, rows]
+        if again is None:
+            return None, None
+        latents = {
+            name: _chosen(one, (above or {}).get(plate_of(one), pair), imputations, masks)
+            if one.in_particles
+            else value_of(one)
+            for name, one in run.sites.items()
+            if not one.observed
+        }
+        new = again(latents, len(pair))[RESPONSE]
+        event_dim = len(new.distribution.event_shape)
+        drawn = _over_particles(value_of(new), 1, len(pair), event_dim)[0]
+        return drawn.squeeze(1) if is_of_all_rows(new) else drawn, None
+    rows = torch.arange(probability.shape[-1], device=pair.device)
+    chosen = probability.flatten(1, 2)[:, pair.expand(-1, len(rows)), rows]
     reached = chosen.cumsum(0)
     level = torch.rand_like(reached[-1]) * reached[-1]
     index = (reached <= level).sum(0).clamp(max=len(chosen) - 1)

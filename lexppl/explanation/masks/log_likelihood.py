@@ -54,6 +54,11 @@ class LogLikelihood:
             self._values = np.zeros((chains, len(values), count))
         self._values[chain, :, rows] = values.detach().double().cpu().numpy()
 
+    @property
+    def is_written(self) -> bool:
+        """Whether rows have a likelihood of their own."""
+        return self._values.shape[1] > 0
+
     def by_chain(self) -> NDArray[np.float64]:
         """log 1/P Σ_p p(y | x, θ_p) of each chain, `(C, B)`."""
         return _log_mean(self._values, (1,))

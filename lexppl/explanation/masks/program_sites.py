@@ -1,7 +1,7 @@
 """What there is to explain in a program: its masks and its response."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -10,30 +10,48 @@ from pyro.poutine.subsample_messenger import _Subsample
 from torch import Tensor
 from torch.distributions import constraints
 
-from lexppl.effects import ParticleCounts
+from lexppl.effects import BEFORE_PARTICLES, ParticleCounts
 from lexppl.explanation.layout.importance_kind import stated_kind
-from lexppl.explanation.masks.draws import RESPONSE, label_values, states_mean
+from lexppl.explanation.layout.mask_groups import BY_GUIDE
+from lexppl.explanation.masks.draws import (
+    RESPONSE,
+    is_of_all_rows,
+    label_values,
+    states_mean,
+)
 from lexppl.inference.contexts import seeded
+from lexppl.inference.mask_plates import plate_of
 from lexppl.inference.objective.site import Site
+from lexppl.inference.posterior.drawn_parameters import Unstated
 from lexppl.inference.posterior.global_latents import latents_of
 from lexppl.inference.predictive import NARROW, LayerWidths, layer_widths
 from lexppl.weights_drawn_first import weights_first
 
+ROWS = "row"
+"""The dimension of rows in a posterior."""
+
 
 @dataclass(frozen=True)
 class MaskSite:
-    """A latent of event shape (G,) inside `mask_particles()`."""
+    """A latent of event shape (G,) inside `mask_particles()`: of rows, whose plate is `ROWS`, of
+    the entries of another plate, or of all rows, whose plate is None."""
 
     name: str
     entries: int
     dtype: np.dtype
     states_mean: bool
     kind: str | None
+    plate: str | None
+    size: int
+    """Entries of its plate."""
+    is_one_law: bool
+    """Whether its distribution is one for all rows."""
 
 
 @dataclass(frozen=True)
 class Response:
-    """The site `y`: its event shape, how it is stored, and its labels if it is one of labels."""
+    """The site `y`: its event shape of a row, how it is stored, and its labels if it is one of
+    labels."""
 
     event_shape: tuple[int, ...]
     dtype: np.dtype
@@ -50,6 +68,7 @@ class SharedSite:
     plates: tuple[str | None, ...]
     dtype: np.dtype
     is_share: bool
+    has_prior: bool
 
 
 @dataclass(frozen=True)
@@ -66,6 +85,18 @@ class ProgramSites:
     row_plates: frozenset[str]
     layers: LayerWidths = NARROW
     """Of its networks."""
+    guided: tuple[MaskSite, ...] = ()
+    """Masks that its guide draws given x alone, by the names `<site>_by_guide`."""
+
+    @property
+    def has_prior(self) -> bool:
+        """Whether all latents that rows share have priors to draw from."""
+        return all(site.has_prior for site in self.shared)
+
+    @property
+    def are_together(self) -> bool:
+        """Whether rows share a mask, and are drawn together."""
+        return any(site.plate != ROWS for site in self.masks)
 
     @property
     def widest(self) -> int:
@@ -74,16 +105,17 @@ class ProgramSites:
         return max(len(labels), *(site.entries for site in self.masks))
 
 
-def sites_of(model: Callable[..., Any], x: Tensor) -> ProgramSites:
+def sites_of(model: Callable[..., Any], x: Tensor, guide: Any = None) -> ProgramSites:
     """Run a program once without y and see what it samples.
 
     Args:
         model: a program called as `model(x, y)`.
         x: a few rows.
+        guide: its guide, or None.
 
     Raises:
-        ValueError: no latent of event shape (G,) in `mask_particles()`, or one inside a plate that
-            is neither over rows nor over masks.
+        ValueError: no latent of event shape (G,) in `mask_particles()`, or one inside several
+            plates beside it.
     """
     with ParticleCounts(1, 1):
         trace = pyro.poutine.trace(weights_first(model)).get_trace(x, None)
@@ -92,27 +124,30 @@ def sites_of(model: Callable[..., Any], x: Tensor) -> ProgramSites:
         for node in trace.nodes.values()
         if node["type"] == "sample" and not isinstance(node["fn"], _Subsample)
     ]
-    masks = tuple(_mask_site(site, len(x)) for site in sites if _is_mask(site))
-    if not masks:
+    found = [site for site in sites if _is_mask(site)]
+    if not found:
         raise ValueError(
             "the program has no latent of event shape (G,) inside mask_particles(), so there is no "
             f"mask to explain; its sites are {[site.name for site in sites]}"
         )
-    response = [_response(s) for s in sites if s.name == RESPONSE and s.in_particles]
+    responses = [s for s in sites if s.name == RESPONSE and s.in_particles]
     outer = [site for site in sites if not (site.in_particles or site.observed)]
     of_rows: frozenset[str] = frozenset()
-    if outer:
+    known = {None, *map(plate_of, responses)}
+    if outer or not {plate_of(site) for site in found} <= known:
         # The draws of what is run next are as they would be without it.
         with seeded(0, x.device):
             of_rows = latents_of(model, (x, None)).row_plates
+    masks = tuple(_mask_site(site, of_rows | known) for site in found)
     return ProgramSites(
         masks,
-        response[0] if response else None,
+        _response(responses[0]) if responses else None,
         bool(outer),
         tuple(_shared(site) for site in outer if not of_rows & set(site.plate_names)),
         tuple(site.name for site in sites),
-        of_rows,
+        of_rows if outer else frozenset(),
         layer_widths(model),
+        _guided(guide, masks, x),
     )
 
 
@@ -120,26 +155,46 @@ def _is_mask(site: Site) -> bool:
     return site.is_mask and site.name != RESPONSE and len(site.distribution.event_shape) == 1
 
 
-def _mask_site(site: Site, rows: int) -> MaskSite:
-    dims = 0 if site.value is None else site.value.dim()
-    groups = [plate.name for plate in site.plates if plate.dim == -1 and plate.size != rows]
-    if groups:
-        raise ValueError(
-            f"site {site.name!r} has a mask for each entry of the plate {groups[0]!r}, and explain "
-            "gives masks of rows; in the program, sample each row's own mask (a Delta of its "
-            "group's will do) in the plate over rows"
-        )
-    if dims != 3:
+def _mask_site(site: Site, of_rows: Collection[str | None]) -> MaskSite:
+    if site.value is None or site.value.dim() != 3:
         raise ValueError(
             f"site {site.name!r} must have batch shape (L, B), in plates over masks and rows "
-            f"alone; it is in the plates {list(site.plate_names)}"
+            "alone, or groups in the place of rows (at dim -1), or (L, 1) of all rows; it is in "
+            f"the plates {list(site.plate_names)}"
         )
+    plate, own = plate_of(site), site.infer.get(BEFORE_PARTICLES)
     return MaskSite(
         name=site.name,
         entries=int(site.distribution.event_shape[0]),
         dtype=_storage(site, np.int8),
         states_mean=states_mean(site),
         kind=stated_kind(site),
+        plate=ROWS if plate is not None and plate in of_rows else plate,
+        size=site.value.shape[-2],
+        is_one_law=plate is None or (own is not None and not own.batch_shape),
+    )
+
+
+def _guided(guide: Any, masks: tuple[MaskSite, ...], x: Tensor) -> tuple[MaskSite, ...]:
+    """The masks that a guide draws given x alone; none of one that reads y, and proposes masks."""
+    if guide is None:
+        return ()
+    try:
+        with seeded(0, x.device), ParticleCounts(1, 1):
+            nodes = pyro.poutine.trace(weights_first(guide)).get_trace(x, None).nodes
+    except (TypeError, AttributeError):
+        return ()
+    drawn = {mask: Site.of(nodes[mask.name]) for mask in masks if mask.name in nodes}
+    return tuple(
+        replace(
+            mask,
+            name=mask.name + BY_GUIDE,
+            dtype=_storage(site, np.int8),
+            states_mean=states_mean(site),
+            kind=stated_kind(site) or mask.kind,
+        )
+        for mask, site in drawn.items()
+        if site.is_mask
     )
 
 
@@ -154,13 +209,14 @@ def _shared(site: Site) -> SharedSite:
             plates[batch + plate.dim] = plate.name
     dtype = site.value.detach().cpu().numpy().dtype
     is_share = site.distribution.support is constraints.simplex
-    return SharedSite(site.name, tuple(site.value.shape), tuple(plates), dtype, is_share)
+    proper = not isinstance(site.distribution, Unstated)
+    return SharedSite(site.name, tuple(site.value.shape), tuple(plates), dtype, is_share, proper)
 
 
 def _response(site: Site) -> Response:
     labels = label_values(site.distribution)
     return Response(
-        event_shape=tuple(site.distribution.event_shape),
+        event_shape=tuple(site.distribution.event_shape)[1 if is_of_all_rows(site) else 0 :],
         dtype=_storage(site, np.int32),
         labels=None if labels is None else tuple(int(label) for label in labels),
     )

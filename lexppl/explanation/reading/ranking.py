@@ -14,6 +14,7 @@ from lexppl.arviz_compatibility import Posterior
 from lexppl.explanation.beside.bootstrap_means import bootstrap_means
 from lexppl.explanation.layout.drawn_means import means_over_rows
 from lexppl.explanation.layout.importance_kind import (
+    GUIDED,
     PROBABILITY,
     STATED,
     ImportanceKind,
@@ -36,7 +37,8 @@ def selection_table(posterior: Posterior, *, level: float = 0.95) -> pd.DataFram
 
     - `selection_probability` (of soft masks `mask_mean`, of signed attributions `attribution`): the
       mean over the rows and R chains of E[z | x]; of attributions, which cancel between rows, that
-      of |E[z | x]|.
+      of |E[z | x]|. Where the program's guide draws the masks given x alone it is the guide's
+      q(z | x), and is called so: `<site>_by_guide_selection_probability`.
     - `lower`, `upper`: the 95 % t-interval over chains, mean ± t_{.975, R−1} · s / √R, with the
       standard deviation s of the chains' means over rows, cut at 0 and at the largest value there
       can be (1, but for attributions), which costs no coverage. It speaks of the seed of the fit,
@@ -101,7 +103,7 @@ def selection_table(posterior: Posterior, *, level: float = 0.95) -> pd.DataFram
         >>> mask = np.array([[[[1, 0]], [[1, 1]]], [[[1, 1]], [[1, 0]]]], dtype=np.int8)
         >>> dims = ("chain", "draw", "row", "feature")
         >>> posterior = posterior_of({
-        ...     "prior": xr.Dataset({"mask": (dims, mask)}, {"feature": ["age", "height"]}),
+        ...     "predictions": xr.Dataset({"mask": (dims, mask)}, {"feature": ["age", "height"]}),
         ...     "sample_stats": xr.Dataset({"selection_probability": (
         ...         ("chain", "row", "feature"), mask.mean(1), {"site": "mask"})}),
         ... }, {})
@@ -173,7 +175,7 @@ def _consistency(
     if chains_are(posterior).startswith(MARKOV_CHAINS):
         return {"r_hat": _r_hat(posterior, mask)}
     if kind is PROBABILITY and _states_probabilities(posterior):
-        return {"agreement": _exact_agreement(mask_means(posterior).values)}
+        return {"agreement": _exact_agreement(mask_means(posterior, by_row=False).values)}
     return {"agreement": _agreement(mask, drawn=kind is PROBABILITY)}
 
 
@@ -221,7 +223,8 @@ def mean_error(replicates: NDArray[np.float64], weighted: bool) -> NDArray[np.fl
 
 def _error_of_rows(posterior: Posterior, upper: float) -> NDArray[np.float64]:
     """Half the interval of the mean over the explained rows, by feature; 0 of a single row."""
-    by_row = abs(mask_means(posterior)).mean("chain", dtype=np.float64).values
+    by_row = abs(mask_means(posterior, by_row=False)).mean("chain", dtype=np.float64).values
+    by_row = by_row.reshape(-1, by_row.shape[-1])
     rows = len(by_row)
     if rows < 2:
         return np.zeros(by_row.shape[1])
@@ -236,14 +239,15 @@ def chain_probabilities(posterior: Posterior) -> xr.DataArray:
     Raises:
         TypeError, ValueError: not a posterior of :func:`explain`.
     """
-    by_row = mask_means(posterior)
-    mean = abs(by_row).mean("row", dtype=np.float64)
+    by_row = mask_means(posterior, by_row=False)
+    entries = [dim for dim in by_row.dims[:-1] if dim != "chain"]
+    mean = abs(by_row).mean(entries, dtype=np.float64)
     return mean.rename(by_row.name).assign_attrs(by_row.attrs)
 
 
 def _states_probabilities(posterior: Posterior) -> bool:
     """Whether the masks were drawn from distributions that state E[z | x], and none given y."""
-    stated = mask_means(posterior).attrs.get("source") == STATED
+    stated = mask_means(posterior, by_row=False).attrs.get("source") in (STATED, GUIDED)
     return stated and not are_given_y(posterior)
 
 
@@ -252,6 +256,7 @@ def _exact_agreement(probabilities: NDArray[np.floating[Any]]) -> NDArray[np.flo
     if len(probabilities) < 2:
         return np.full(probabilities.shape[-1], np.nan)
     exact = probabilities.astype(np.float64).clip(0.0, 1.0)
+    exact = exact.reshape(len(exact), -1, exact.shape[-1])
     within = (exact * (1.0 - exact)).mean((0, 1))
     # Differences from a chain are exact zeros where chains agree.
     between = (exact - exact[0]).var(0, ddof=1).mean(0)
@@ -261,6 +266,7 @@ def _exact_agreement(probabilities: NDArray[np.floating[Any]]) -> NDArray[np.flo
 
 def _agreement(mask: xr.DataArray, drawn: bool) -> np.ndarray:
     """The share of variance within replicates by feature, from (chain, draw, row, feature)."""
+    mask = mask if mask.ndim == 4 else mask.expand_dims("row", axis=2)
     chains, draws, rows, features = mask.shape
     if chains < 2 or draws < 2:
         return np.full(features, np.nan)

@@ -10,6 +10,7 @@ import numpy as np
 
 from lexppl.arviz_compatibility import Posterior, group_names, group_of
 from lexppl.explanation.layout.importance_kind import mask_means
+from lexppl.explanation.layout.mask_groups import responses_of
 
 LARGEST_NUMBER = 1e9
 
@@ -61,16 +62,14 @@ def row_outcomes(posterior: Posterior, observed: Sequence[Any] | None = None) ->
         ValueError: another number of them than the posterior has rows, or labels that it has not.
     """
     rows = mask_means(posterior).sizes["row"]
-    names, predictive = group_names(posterior), None
-    if "prior_predictive" in names:
-        predictive = group_of(posterior, "prior_predictive")
+    names, predictive = group_names(posterior), responses_of(posterior)
     known: Any = observed
     if known is None and "observed_data" in names:
         found = group_of(posterior, "observed_data")["y"]
         known = found.values if found.ndim == 1 else None
     if known is not None and len(known) != rows:
         raise ValueError(f"observed must be of the posterior's {rows} rows; there are {len(known)}")
-    if predictive is not None and "y_probability" in predictive:
+    if "y_probability" in predictive:
         share = predictive["y_probability"]
         p = share.values.mean(0, dtype=np.float64)
         classes = [str(name) for name in share["class"].values]
@@ -81,7 +80,7 @@ def row_outcomes(posterior: Posterior, observed: Sequence[Any] | None = None) ->
             for i, (label, c) in enumerate(zip(labels, best, strict=True))
         ]
     texts = [None] * rows if known is None else [_text(value) for value in known]
-    if predictive is None or predictive["y"].ndim != 3:
+    if "y" not in predictive or predictive["y"].ndim != 3:
         return [RowOutcome(text, None) for text in texts]
     middle = predictive["y"].values.mean((0, 1), dtype=np.float64)
     return [RowOutcome(t, _text(m)) for t, m in zip(texts, middle, strict=True)]

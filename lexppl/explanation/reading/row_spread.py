@@ -51,7 +51,7 @@ def row_spread(posterior: Posterior, rows: Any = slice(None)) -> RowSpread:
         >>> masks = xr.Dataset({"mask": (("chain", "draw", "row", "feature"), [[[[1, 0]]]])})
         >>> stated = (dims, [[[0.5, 1.0]]], {"site": "mask"})
         >>> stats = xr.Dataset({"selection_probability": stated})
-        >>> row_spread(posterior_of({"prior": masks, "sample_stats": stats}, {})).values
+        >>> row_spread(posterior_of({"predictions": masks, "sample_stats": stats}, {})).values
         array([[0.5, 0. ]])
     """
     found = row_interval(posterior, rows)

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from lexppl.inference.estimators.leaving_one_out import imputation_score
 from lexppl.inference.objective.bound import BoundSpec, BoundTerms, joint_score, no_gradient
+from lexppl.inference.objective.grammar import ESTIMATOR
 from lexppl.inference.objective.program import ParticleProgram, ParticleTrace
-from lexppl.inference.objective.refusals import ESTIMATOR
 from lexppl.inference.objective.site import Site
 
 
@@ -156,6 +156,12 @@ class SampledEstimator(GradientEstimator):
     def _for(self, site: Site) -> "SampledEstimator | None":
         """The site's estimator; None for latents of an imputation, which leave one another out, and
         for those outside the particle plates."""
+        if site.infer.get("enumerate"):
+            raise ValueError(
+                f"site {site.name!r} is to be summed out (infer={{'enumerate': …}}), and "
+                f"{type(self).__name__} draws it: give estimator=Enumerate(), which lists it, or "
+                "leave 'enumerate' out"
+            )
         estimator = site.infer.get(ESTIMATOR, self if site.is_mask else None)
         if estimator is not None and not isinstance(estimator, SampledEstimator):
             raise ValueError(

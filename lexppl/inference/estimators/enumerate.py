@@ -1,26 +1,30 @@
-"""Sum over every mask: the exact reference for the other estimators."""
+"""Sum over every mask, and every other discrete latent of a particle, with none drawn."""
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations_with_replacement, product
-from typing import Any, ClassVar
+from itertools import combinations_with_replacement
+from typing import ClassVar
 
 import torch
+from pyro.infer.util import is_validation_enabled
 from torch import Tensor
 
-from lexppl.distributions import mask_support
 from lexppl.effects import MASK_DIM
 from lexppl.inference.estimators.base import GradientEstimator, scored_outside
 from lexppl.inference.estimators.leaving_one_out import per_mask
 from lexppl.inference.objective.bound import BoundSpec, BoundTerms, score_of
+from lexppl.inference.objective.grammar import ESTIMATOR
+from lexppl.inference.objective.listed_latents import (
+    ListedLatents,
+    joint_values,
+    refuse_missing,
+)
 from lexppl.inference.objective.program import ParticleProgram, ParticleTrace
-from lexppl.inference.objective.refusals import ESTIMATOR
 from lexppl.inference.objective.site import Site
 
 MOST_TUPLES = 250_000
-MOST_JOINT_MASKS = 65_536
 MOST_OUTSIDE = 4_096
 
 
@@ -28,24 +32,29 @@ MOST_OUTSIDE = 4_096
 class Enumerate(GradientEstimator):
     """The objective and its gradient with no mask drawn at all: for `G ≤ 12` or so.
 
+    All discrete latents within the mask particles are listed together: several masks, of which one
+    may depend on another, a regime that chooses between them, the states of a hidden Markov chain.
+    Sites may carry Pyro's `infer={"enumerate": "parallel"}`, and need not.
+
     - `masks=1`: `Σ_z q(z|x) log w(z)`, the average of single-mask bounds.
     - `masks=L`: the expectation of `log 1/L Σ_l w(z_l)` over all multisets of `L` masks, by their
       multinomial probabilities.
     - `masks=math.inf`: `log Σ_z q(z|x) w(z)`, the log-likelihood of the masks' marginal.
 
-    Rows are listed side by side. Where rows share a log (a factor of the whole batch,
-    `mask_particles()` entered first, masks of groups), `z` is the masks of all of them together, of
-    which there are `2^{BG}`. Latents outside the particle plates whose guide is discrete are listed
-    too, and the program is run for each of their values.
+    Here `z` are the latents' joint values. Rows are listed side by side. Where rows share a log (a
+    factor of the whole batch, `mask_particles()` entered first, masks of groups), `z` is the masks
+    of all of them together, of which there are `2^{BG}`; of one mask that all rows share, entered
+    before the rows' plate, `2^G`. Latents outside the particle plates whose guide is discrete are
+    listed too, and the program is run for each of their values.
 
     Imputations, where they are random, are still drawn: `K` for each mask (and independently for
     each place that a mask takes among the `L`).
 
     Raises:
-        ValueError: not exactly one mask site, a distribution whose masks cannot be listed, more
-            than 250,000 multisets, 65,536 joint masks of rows that share a log, or 4,096 values of
-            latents outside the particle plates; a partial likelihood of several rows, which
-            cannot be listed side by side.
+        ValueError: no discrete latent within the mask particles, a distribution whose values cannot
+            be listed or depend on another latent, more than 250,000 multisets, 65,536 joint values
+            of what shares a log, or 4,096 of latents outside the particle plates; a partial
+            likelihood of several rows, which cannot be listed side by side.
 
     Example:
         >>> Enumerate().unbiased
@@ -56,17 +65,16 @@ class Enumerate(GradientEstimator):
 
     def estimate(self, program: ParticleProgram, spec: BoundSpec) -> Tensor:
         probe = program.run(random_masks=spec.random_masks)
-        site = _only_mask_site(probe)
         _refuse_own_estimators(probe)
         _refuse_coupled_rows(probe)
-        outside = scored_outside(probe)
+        outside = joint_values(scored_outside(probe), MOST_OUTSIDE)
         total: Tensor | float = 0.0
-        for given in _outside_values(outside):
+        for place in range(len(next(iter(outside.values()), [0]))):
+            given = {name: values[place] for name, values in outside.items()}
             if given:
                 # Which masks there are may depend on them, as on a k that has a prior.
                 probe = _probed(program, spec, probe, given)
-                site = _only_mask_site(probe)
-            run, value = _listed(program, spec, probe, site, given)
+            run, value = _listed(program, spec, probe, given)
             if given:
                 log_q = [run.guide_sites[name].score().sum() for name in given]
                 value = torch.stack(log_q).sum().exp() * value
@@ -96,91 +104,33 @@ def _refuse_coupled_rows(run: ParticleTrace) -> None:
             )
 
 
-def _outside_values(sites: Sequence[Site]) -> Iterator[dict[str, Tensor]]:
-    """Every joint value of some latents, by name."""
-    names = [site.name for site in sites]
-    lists = [_joint_values(site.distribution, site.name, MOST_OUTSIDE) for site in sites]
-    count = math.prod(map(len, lists))
-    if count > MOST_OUTSIDE:
-        raise ValueError(
-            f"Enumerate would list {count} joint values of {names}; at most {MOST_OUTSIDE} are: "
-            "use an estimator that draws them"
-        )
-    for values in product(*lists):
-        yield dict(zip(names, values, strict=True))
-
-
-def _support(distribution: Any) -> Tensor:
-    """The values of one entry of a distribution's batch, `(M, *event)`."""
-    if len(distribution.event_shape) == 1:
-        support = mask_support(distribution)
-    else:
-        try:
-            support = distribution.enumerate_support(expand=False)
-        except NotImplementedError:
-            raise ValueError(
-                f"Enumerate cannot list the values of {type(distribution).__name__}; use an "
-                "estimator that draws them"
-            ) from None
-    return support.reshape(len(support), *distribution.event_shape)
-
-
-def _joint_values(distribution: Any, name: str, most: int) -> Tensor:
-    """Every value of all entries of a distribution's batch together, `(N, *batch, *event)`."""
-    support = _support(distribution)
-    entries = math.prod(distribution.batch_shape)
-    if len(support) ** entries > most:
-        raise ValueError(
-            f"Enumerate would list {len(support)}^{entries} joint values of the {entries} entries "
-            f"of {name!r}, which stand in one log; at most {most} are: use fewer rows, or an "
-            "estimator that draws them"
-        )
-    index = torch.cartesian_prod(*[torch.arange(len(support))] * entries).reshape(-1, entries)
-    listed: Tensor = support[index.to(support.device)]
-    return listed.reshape(-1, *distribution.batch_shape, *distribution.event_shape)
-
-
 def _listed(
-    program: ParticleProgram,
-    spec: BoundSpec,
-    probe: ParticleTrace,
-    site: Site,
-    given: Mapping[str, Tensor],
+    program: ParticleProgram, spec: BoundSpec, probe: ParticleTrace, given: Mapping[str, Tensor]
 ) -> tuple[ParticleTrace, Tensor]:
-    """The run of all masks, and the objective, for given values of the latents outside."""
+    """The run of all joint values, and the objective, for given values of the latents outside."""
     copies = 1 if math.isinf(spec.masks) else int(spec.masks)
-    joint = _shares_a_log(probe, site)
-    event = len(site.distribution.event_shape)
-    if joint:
-        # The list stands where the probe's batch has its one particle.
-        listed = _joint_values(site.distribution, site.name, MOST_JOINT_MASKS)
-        values = listed.transpose(0, MASK_DIM - event).squeeze(0)
-    else:
-        values = _support(site.distribution).unsqueeze(1)
-    masks = values.shape[MASK_DIM - event]
-    values = values.repeat_interleave(copies, MASK_DIM - event)
+    listed = ListedLatents(probe, probe.mask_sites, copies=copies)
+    if not listed.names:
+        raise ValueError(
+            "Enumerate needs a discrete latent in mask_particles(); the program has "
+            f"{[site.name for site in probe.mask_sites]}"
+        )
+    masks = len(listed)
 
     def draw(drawn: Site) -> Tensor | None:
-        if drawn.name in given:
-            return given[drawn.name]
-        if drawn.name != site.name:
-            return None
-        return values.expand(*drawn.distribution.batch_shape, *drawn.distribution.event_shape)
+        return given[drawn.name] if drawn.name in given else listed.give(drawn)
 
     run = program.run(
         masks * copies, spec.imputations, draw, spec.random_masks, subsamples=probe.subsamples
     )
-    _refuse_other_scores(run, site)
+    _refuse_other_scores(run, listed.names)
     every = replace(spec, masks=masks * copies, samples=1)
     if not spec.has_log:
         every = replace(spec, masks=1, samples=masks)
     terms = BoundTerms(run, every)
-    (drawn,) = run.mask_sites
-    log_q = drawn.score()
-    if joint:
-        others = [d for d in range(-log_q.dim(), 0) if d != MASK_DIM]
-        log_q = log_q.sum(others, keepdim=True)
-    log_q = log_q.unflatten(MASK_DIM, (masks, copies)).select(MASK_DIM, 0)
+    log_q = listed.log_prior(run).unflatten(MASK_DIM, (masks, copies)).select(MASK_DIM, 0)
+    if is_validation_enabled():
+        refuse_missing(log_q, listed.names)
     total: Tensor = torch.as_tensor(terms.outside)
     for weight in terms.log_weights:
         log_weight = weight.log_means.unflatten(MASK_DIM, (masks, copies))
@@ -191,16 +141,6 @@ def _listed(
         value = value.unflatten(MASK_DIM, (masks, copies)).mean(MASK_DIM)
         total = total + (log_q.exp() * value).sum()
     return run, total
-
-
-def _shares_a_log(run: ParticleTrace, site: Site) -> bool:
-    """Whether several entries of a site's batch stand in one log, or in one penalty."""
-    if any(plate.vectorized and plate.size > 1 for plate in site.inner):
-        return True
-    judged = [other for other, _ in run.weighted]
-    judged += [other for other in run.sites.values() if other.is_penalty and other.in_particles]
-    own = {(p.name, 0) for p in site.plates if p.vectorized and p.size > 1} & set(site.outer)
-    return any(not own <= set(other.outer) for other in judged)
 
 
 def _bound(log_q: Tensor, log_weight: Tensor, spec: BoundSpec) -> Tensor:
@@ -233,16 +173,6 @@ def _bound(log_q: Tensor, log_weight: Tensor, spec: BoundSpec) -> Tensor:
     return (log_p.exp() * bound).sum(-1, keepdim=True).movedim(0, -1)
 
 
-def _only_mask_site(run: ParticleTrace) -> Site:
-    sites = run.mask_sites
-    if len(sites) != 1:
-        raise ValueError(
-            "Enumerate needs exactly one latent site in mask_particles(); the program has "
-            f"{[site.name for site in sites]}"
-        )
-    return sites[0]
-
-
 def _refuse_own_estimators(run: ParticleTrace) -> None:
     for site in (*run.drawn, *run.sites.values()):
         if ESTIMATOR in site.infer:
@@ -252,11 +182,11 @@ def _refuse_own_estimators(run: ParticleTrace) -> None:
             )
 
 
-def _refuse_other_scores(run: ParticleTrace, mask: Site) -> None:
+def _refuse_other_scores(run: ParticleTrace, listed: Sequence[str]) -> None:
     for site in run.drawn:
-        score = score_of(site) if site.name != mask.name else None
+        score = score_of(site) if site.name not in listed else None
         if score is not None and score.requires_grad:
             raise ValueError(
-                f"Enumerate lists the masks only; site {site.name!r} is drawn from "
+                f"Enumerate lists {listed} only; site {site.name!r} is drawn from "
                 f"{type(site.distribution).__name__}, which is learned and not reparameterised"
             )

@@ -92,12 +92,12 @@ def imputation_score(site: Site, terms: BoundTerms) -> Tensor | float:
         for weight in terms.log_weights:
             signal = signal + shared_with(site, _imputation_benefit(weight), weight.plates)
         for average in terms.averages_of(site):
-            value = average.value
-            dims = [d for d in (MASK_DIM, IMPUTATION_DIM) if _several(value, d)]
+            own = average.value
+            dims = [d for d in (MASK_DIM, IMPUTATION_DIM) if _several(own, d)]
             if dims:
-                others = math.prod(value.shape[d] for d in dims) - 1
-                own = (value - value.mean(dims, keepdim=True)) / others
-                signal = signal + shared_with(site, own, average.plates)
+                others = math.prod(own.shape[d] for d in dims) - 1
+                own = (own - own.mean(dims, keepdim=True)) / others
+            signal = signal + shared_with(site, own, average.plates)
     return (no_gradient(log_q) * signal).sum()
 
 

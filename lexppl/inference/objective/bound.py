@@ -16,18 +16,20 @@ from typing import Any
 
 import torch
 from pyro.distributions.util import scale_and_mask
+from pyro.infer.util import is_validation_enabled
 from torch import Tensor
 
 from lexppl.distributions.gradients import may_carry_gradient
 from lexppl.effects import BY_DRAW, IMPUTATION_DIM, MASK_DIM
 from lexppl.inference.objective.closed_divergences import closed_divergences
-from lexppl.inference.objective.program import ParticleTrace, log_weight_of
-from lexppl.inference.objective.refusals import (
+from lexppl.inference.objective.grammar import (
     common_scale,
-    refuse_separate_logs,
-    refuse_shared_by_rows,
+    match_logs,
+    match_order,
     refuse_unread_options,
+    refuse_unread_scales,
 )
+from lexppl.inference.objective.program import ParticleTrace, log_weight_of
 from lexppl.inference.objective.site import PlateKey, Site
 
 DIVERGENCE_ALONG = "divergence_along"
@@ -168,8 +170,15 @@ class BoundTerms:
         if not weighted:
             raise ValueError(
                 "the program observes nothing inside mask_particles(); give y to the model, and "
-                "sample it from the predictor inside the particle plates"
+                "sample it from the predictor inside the particle plates, with "
+                f"{[site.name for site in self.run.drawn]}"
             )
+        run = self.run
+        if is_validation_enabled():
+            averaged = [s for s in run.sites.values() if s.is_penalty and s.in_particles]
+            refuse_unread_scales(run.drawn, [site for site, _ in weighted])
+            terms = [s for s, _ in weighted] + averaged
+            match_order(run.drawn, terms, run.sites, run.guide_sites)
         if not self.spec.has_log:
             return [
                 self._log_weight(sign * site.scaled_log_prob(), 1.0, site)
@@ -179,17 +188,11 @@ class BoundTerms:
         for site, sign in weighted:
             by_plates.setdefault(site.log_plates, []).append((site, sign))
         # Turns of one loop have a log each, as the entries of a plate have.
-        firsts = [group[0][0] for group in by_plates.values()]
-        if len({tuple(sorted(name for name, _ in plates)) for plates in by_plates}) > 1:
-            refuse_separate_logs(firsts)
-        refuse_shared_by_rows(self.run.drawn, firsts)
+        logs = [[site for site, _ in group] for group in by_plates.values()]
+        match_logs(logs, run.drawn, run.guide_sites, self.spec.imputations)
         return [
-            self._log_weight(
-                log_weight_of(group),
-                common_scale([site for site, _ in group]),
-                *(site for site, _ in group),
-            )
-            for group in by_plates.values()
+            self._log_weight(log_weight_of(group), common_scale(sites), *sites)
+            for group, sites in zip(by_plates.values(), logs, strict=True)
         ]
 
     def _log_weight(self, value: Tensor, scale: float | Tensor, *sites: Site) -> LogWeight:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from pyro.infer.util import is_validation_enabled
@@ -13,11 +14,8 @@ from torch import Tensor, nn
 from lexppl.distributions import uniform_masks
 from lexppl.effects import ParticleCounts
 from lexppl.evaluation_mode import evaluating
-from lexppl.inference.objective.refusals import (
-    refuse_larger_value,
-    refuse_separate_logs,
-    refuse_unreadable,
-)
+from lexppl.inference.contexts import seeded
+from lexppl.inference.objective.grammar import match, refuse_other_shape, refuse_separate_logs
 from lexppl.inference.objective.site import Site
 from lexppl.inference.plain_calls import as_called
 
@@ -49,12 +47,14 @@ class _Recorder(Messenger):
             if msg["value"] is None and name in self.subsamples:
                 msg["value"], msg["done"] = self.subsamples[name], True
             return
-        if msg["is_observed"] or msg["value"] is not None:
+        known = msg["is_observed"] or msg["value"] is not None
+        value = msg["value"] if known else self._given.get(name)
+        if is_validation_enabled() and value is not None:
+            refuse_other_shape(Site.of(msg), value)
+        if known:
             return
-        if name in self._given:
-            if is_validation_enabled():
-                refuse_larger_value(name, msg["fn"], self._given[name])
-            msg["value"], msg["done"] = self._given[name], True
+        if value is not None:
+            msg["value"], msg["done"] = value, True
             return
         site = Site.of(msg)
         if self._random_masks and site.is_mask:
@@ -136,15 +136,24 @@ class ParticleTrace:
         weighted = self.weighted
         if not weighted:
             return None
-        for site, _ in weighted:
-            if getattr(site.distribution, "couples_rows", False):
-                raise ValueError(
-                    f"site {site.name!r} is a partial likelihood, of rows against others of their "
-                    "batch, and no row has one of its own: give the model its baseline hazard, "
-                    "result = lexppl.evaluation.with_baseline(result, x, y) of the training rows"
-                )
+        refuse_coupled_rows([site for site, _ in weighted])
         refuse_separate_logs([site for site, _ in weighted])
         return log_weight_of(weighted)
+
+
+def refuse_coupled_rows(sites: Sequence[Site]) -> None:
+    """Refuse a site whose rows have no density of their own.
+
+    Raises:
+        ValueError: naming it.
+    """
+    for site in sites:
+        if getattr(site.distribution, "couples_rows", False):
+            raise ValueError(
+                f"site {site.name!r} is a partial likelihood, of rows against others of their "
+                "batch, and no row has one of its own: give the model its baseline hazard, "
+                "result = lexppl.evaluation.with_baseline(result, x, y) of the training rows"
+            )
 
 
 def log_weight_of(weighted: Sequence[tuple[Site, float]]) -> Tensor:
@@ -205,14 +214,29 @@ class ParticleProgram:
             recorder = _Recorder({}, drawn_rows, draw, random_masks)
             with counts, recorder:
                 self._guide(*self._args, **self._kwargs)
+            if is_validation_enabled():
+                _refuse_hidden(self.guide, self._args, self._kwargs, recorder.sites)
             drawn_rows = recorder.subsamples
             guided = {n: s for n, s in recorder.sites.items() if not s.is_deterministic}
         values = {name: s.value for name, s in guided.items() if s.value is not None}
         recorder = _Recorder(values, drawn_rows, draw, random_masks)
         with counts, recorder:
             self._model(*self._args, **self._kwargs)
-        refuse_unreadable(recorder.sites, guided)
+        if is_validation_enabled():
+            _refuse_hidden(self.model, self._args, self._kwargs, recorder.sites)
+            match(recorder.sites, guided)
         return ParticleTrace(recorder.sites, guided, unweighted, self._args, recorder.subsamples)
+
+    def match(self) -> None:
+        """Match a run of two masks with the grammar, whether or not Pyro validates.
+
+        Raises:
+            ValueError: as :meth:`run` where it does.
+        """
+        device = next((a.device for a in self._args if isinstance(a, Tensor)), "cpu")
+        with seeded(0, device):
+            run = self.run(2)
+        match(run.sites, run.guide_sites)
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
@@ -221,6 +245,34 @@ class ParticleProgram:
             for module in self._modules:
                 modes.enter_context(evaluating(module))
             yield
+
+
+def _refuse_hidden(program: Any, args: Any, kwargs: Any, seen: Collection[str]) -> None:
+    """Refuse latents that a handler about a program, such as `poutine.block`, hides."""
+    handled = getattr(program, "function", program)
+    whole = beneath_handlers(handled)
+    if whole is handled:
+        return
+    recorder = _Recorder({}, {}, None)
+    with ParticleCounts(1), recorder:
+        as_called(whole)(*args, **kwargs)
+    latents = [name for name, site in recorder.sites.items() if not site.observed]
+    if hidden := [name for name in latents if name not in seen]:
+        raise ValueError(
+            f"site {hidden[0]!r} is hidden from the fit by a handler about the program, such as "
+            "poutine.block, and nothing would be learned from its draws: do not hide it; to hold a "
+            "latent fixed, use poutine.condition"
+        )
+
+
+def beneath_handlers(program: Any) -> Any:
+    """The program that Pyro's handlers, such as `poutine.block(program)`, are about."""
+    while isinstance(program, partial):
+        handled = program.func if isinstance(program.func, partial) else program
+        if not (handled.args and isinstance(handled.args[0], Messenger)):
+            break
+        program = handled.args[1]
+    return program
 
 
 def row_marginals(site: Site) -> Tensor:

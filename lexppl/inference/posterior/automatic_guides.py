@@ -18,6 +18,7 @@ from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 from torch import Tensor, nn
 
 from lexppl.inference.contexts import keep_parameters_local
+from lexppl.inference.objective.program import beneath_handlers
 from lexppl.inference.objective.site import Site
 from lexppl.inference.posterior.global_latents import latents_of, refuse_discrete, refuse_none
 from lexppl.weights_drawn_first import drawing_weights_first
@@ -111,9 +112,7 @@ def set_up(guide: AutoGuide, models: Sequence[nn.Module], rows: tuple[Tensor, ..
 
 def _program_of(guide: AutoGuide) -> nn.Module | None:
     """The module that a guide was built on, beneath Pyro's handlers."""
-    program = guide.model
-    while isinstance(program, partial) and program.args:
-        program = program.args[-1]
+    program = beneath_handlers(guide.model)
     return program if isinstance(program, nn.Module) else None
 
 
@@ -136,7 +135,7 @@ def _showing_alone(model: nn.Module, names: Mapping[str, Any]) -> Iterator[None]
 
     hooks = (
         model.register_forward_pre_hook(before),
-        model.register_forward_hook(after, always_call=True),
+        model.register_forward_hook(after, always_call=True, prepend=True),
     )
     try:
         yield

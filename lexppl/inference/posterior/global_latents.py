@@ -38,8 +38,9 @@ class Latents:
 def latents_of(program: Callable[..., Any], rows: tuple[Tensor | None, ...]) -> Latents:
     """Look for a program's latents in a run of it.
 
-    A plate over rows is one that grows with them: the program is run on two rows and on three. So
-    a plate of sites or of groups, whose effects all rows share, is told from it whatever its size.
+    A plate over rows is one that grows with them: the program is run on one row more, and on two.
+    So a plate of sites or of groups, whose effects all rows share, is told from it whatever its
+    size.
 
     Args:
         program: a module or a function; its weights with priors are drawn first.
@@ -61,7 +62,8 @@ def latents_of(program: Callable[..., Any], rows: tuple[Tensor | None, ...]) -> 
         (['effect', 'scale'], ['noise'], {'data'})
     """
     every, more = (
-        sites_of(program, tuple(None if c is None else c[[0] * n] for c in rows)) for n in (2, 3)
+        sites_of(program, tuple(None if c is None else _repeated(c, n) for c in rows))
+        for n in (1, 2)
     )
     observed = {name: site for name, site in every.items() if site.observed}
     two = {name: site for name, site in every.items() if not site.observed}
@@ -159,6 +161,11 @@ def is_discrete(site: Site) -> bool:
         raise ValueError(
             f"the prior of {site.name!r}, {type(site.distribution).__name__}, states no support"
         ) from error
+
+
+def _repeated(rows: Tensor, more: int) -> Tensor:
+    """The rows, and some of them once more."""
+    return rows[[i % len(rows) for i in range(len(rows) + more)]]
 
 
 def _size(plate: Any) -> tuple[Any, Any]:

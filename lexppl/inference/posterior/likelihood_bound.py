@@ -2,17 +2,15 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
-import pyro.distributions as dist
 from torch.distributions import Distribution
 
-from lexppl.distributions import mask_support
 from lexppl.distributions.support import DEFAULT_LIMIT
 from lexppl.distributions.top_entries import TopEntries
 from lexppl.effects import BEFORE_PARTICLES
 from lexppl.inference.estimators import Enumerate, Pathwise
 from lexppl.inference.nested_iwae import NestedIWAE
+from lexppl.inference.objective.listed_latents import is_point, support_of
 from lexppl.inference.objective.site import Site
 from lexppl.inference.posterior.global_latents import Latents
 
@@ -47,12 +45,12 @@ def likelihood_bound(
         rows: N, of one evaluation.
         imputations: K draws of each mask's imputation, where it is random; None where it is not.
         most_particles: of one evaluation, N K times the number of masks.
-        most_masks: of a row, that are summed over.
+        most_masks: of a row, that are summed over; of several latents their joint values.
         drawn: L masks to draw in place of what is refused; None to refuse it.
 
     Raises:
-        ValueError: without `drawn`, masks that cannot be listed, or are too many; several sites of
-            masks; random imputations without K; the top entries of a relaxation; nothing observed,
+        ValueError: without `drawn`, masks that cannot be listed, or are too many; random
+            imputations without K; the top entries of a relaxation; nothing observed,
             or a partial likelihood.
 
     Example:
@@ -124,45 +122,14 @@ def _refuse_inexact(latents: Latents, imputed: Sequence[Site]) -> None:
         )
 
 
-def is_point(distribution: Any) -> bool:
-    """Whether a distribution has one value: a Delta, also as the imputation of hidden entries.
-
-    Example:
-        >>> import torch
-        >>> from lexppl.models import ConstantImputer
-        >>> is_point(ConstantImputer()(torch.zeros(1, 2), torch.ones(2)))
-        True
-    """
-    for name in ("base_dist", "hidden_distribution"):
-        inner = getattr(distribution, name, None)
-        if isinstance(inner, Distribution):
-            return is_point(inner)
-    return isinstance(distribution, dist.Delta)
-
-
-def _count_of(masks: Sequence[Site], most: int) -> int:
-    """How many masks there are to be summed over."""
-    if len(masks) > 1:
-        raise ValueError(
-            f"the masks are summed out at one site, and the program has "
-            f"{[site.name for site in masks]}; make them one, or use {INSTEAD}"
-        )
-    (site,) = masks
-    distribution = site.distribution
-    try:
-        count = len(
-            mask_support(distribution, most)
-            if len(distribution.event_shape) == 1
-            else distribution.enumerate_support(expand=False)
-        )
-    except (ValueError, TypeError, NotImplementedError) as error:
-        reason = str(error).split(";", maxsplit=1)[0] or "they cannot be listed"
-        raise ValueError(
-            f"every mask of {site.name!r} is summed over, and {reason}; use {INSTEAD}"
-        ) from None
+def _count_of(latents: Sequence[Site], most: int) -> int:
+    """How many joint values of a row's discrete latents there are to be summed over."""
+    latents = [site for site in latents if not is_point(site.distribution)]
+    count = math.prod(len(support_of(site, most, f"use {INSTEAD}")) for site in latents)
     if count > most:
         raise ValueError(
-            f"{site.name!r} has {count:,} values, of which {most:,} may be summed over"
+            f"{[site.name for site in latents]} have {count:,} joint values, of which {most:,} may "
+            f"be summed over; use {INSTEAD}"
         )
     return count
 

@@ -26,10 +26,11 @@ class Replicates:
     """R copies of the terms' modules, run at once.
 
     Every parameter that is learned has a leading dimension R; the programs are vectorised over it
-    by `torch.func.vmap`, so that any Pyro program takes part as it is, its linear layers become
-    batched matrix products, and there is one backward pass. Draws differ between replicates; the
-    batches are the same, unless each has rows of its own. What is not learned (a given predictor,
-    an imputer's reference rows) is shared.
+    by `torch.func.vmap`, so that a Pyro program takes part as it is (unless it decides by numbers
+    that are learned, which `vmap` refuses), its linear layers become batched matrix products, and
+    there is one backward pass. Draws differ between replicates; the batches are the same, unless
+    each has rows of its own. What is not learned (a given predictor, an imputer's reference rows)
+    is shared.
 
     Args:
         copies: R copies of the terms, each with its own initial weights.
@@ -317,34 +318,42 @@ def _fitted_buffers(module: nn.Module) -> list[str]:
 
 
 def reinitialised(terms: TrainingModules) -> TrainingModules:
-    """A copy whose learned parameters are drawn anew, by each module's `reset_parameters`.
+    """A copy whose parameters are drawn anew (:func:`redraw`)."""
+    fresh = copy.deepcopy(terms)
+    redraw(fresh)
+    return fresh
 
-    Guides are copied as they are: where a variational distribution starts is not what replicates
-    compare.
+
+def redraw(terms: TrainingModules, guides_alone: bool = False) -> None:
+    """Draw what is learned anew, by each module's `reset_parameters`.
+
+    What a guide has that cannot be drawn stays: where a variational distribution starts is not what
+    replicates compare, where its networks start is.
+
+    Args:
+        terms: whose parameters are drawn.
+        guides_alone: whether those of programs stay as they are.
 
     Raises:
-        ValueError: a module with learned parameters and no `reset_parameters`.
+        ValueError: a module of a program with learned parameters and no `reset_parameters`.
     """
-    fresh = copy.deepcopy(terms)
     guiding = {
         id(part)
-        for stage in fresh.stages
+        for stage in terms.stages
         for term in stage.terms
         if isinstance(term.guide, nn.Module)
         for part in term.guide.modules()
     }
-    for name, part in fresh.named_modules():
-        if id(part) in guiding:
-            continue
+    for name, part in terms.named_modules():
         own = [n for n, p in part.named_parameters(recurse=False) if p.requires_grad]
-        if not own:
+        if not own or (guides_alone and id(part) not in guiding):
             continue
         reset: Callable[[], None] | None = getattr(part, "reset_parameters", None)
-        if not callable(reset):
+        if callable(reset):
+            reset()
+        elif id(part) not in guiding:
             raise ValueError(
                 f"replicates need initial weights of their own, and {type(part).__name__} "
                 f"({name}) has parameters {own} but no reset_parameters(); give fit a function "
                 "that builds the model instead of the model"
             )
-        reset()
-    return fresh

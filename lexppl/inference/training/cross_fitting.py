@@ -1,11 +1,11 @@
 """Cross-fitting: each row's gain comes from a predictor that has not learned from that row."""
 
 import copy
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 import pyro.distributions as dist
 import torch
@@ -24,21 +24,6 @@ PREDICTOR = "predictor"
 FIT_ROWS = "fit_rows"
 """The method of a predictor that is fitted to rows in one go."""
 
-FAMILIES: Mapping[type, list[str]] = MappingProxyType(
-    {
-        dist.Categorical: [],
-        dist.Bernoulli: [],
-        dist.Normal: ["loc", "scale"],
-        dist.StudentT: ["df", "loc", "scale"],
-        dist.Poisson: ["rate"],
-        dist.NegativeBinomial: ["total_count", "logits"],
-        dist.ZeroInflatedPoisson: ["rate", "gate_logits"],
-        dist.ZeroInflatedNegativeBinomial: ["total_count", "logits", "gate_logits"],
-    }
-)
-"""Distributions of y, and the parameters that each is made from; of labels logits or
-probabilities."""
-
 ROW_DIM = -1
 """Of the batch shape of a distribution of y."""
 
@@ -50,16 +35,19 @@ class CrossFitted(Configured, nn.Module):
     predictor `f + s` (modulo F), s being :func:`lexppl.effects.fold_shift`: for s = 0 the one that
     has not learned from them. Elsewhere the distribution of y is the mean of the predictors',
 
-        p(y | x̃) = 1/F Σ_f p_f(y | x̃).
+        p(y | x̃) = 1/F Σ_f p_f(y | x̃),
+
+    and of predictors that give numbers (logits, a mean), of which the program makes a distribution,
+    the mean of the numbers.
 
     Args:
-        predictors: F modules from x̃ `(…, B, *event)` to distributions of y of one family, batch
-            shape `(…, B)`: one of :data:`FAMILIES`, or one with class methods `mean_of` and
-            `joined` of several distributions.
+        predictors: F modules from x̃ `(…, B, *event)` to distributions of y of one kind, batch
+            shape `(…, B)`, or to tensors of floats `(…, B, …)`; or to tuples of these. A kind of
+            its own way has class methods `mean_of` and `joined` of several distributions.
 
     Raises:
         ValueError: fewer than two predictors.
-        TypeError: from a call, a distribution of another family.
+        TypeError: from a call, another output, or a distribution of other batch dimensions.
 
     Example:
         >>> from lexppl.models import MLP, CategoricalLikelihood, Predictor
@@ -86,98 +74,208 @@ class CrossFitted(Configured, nn.Module):
         """What the predictors' outputs mean, as the first of them says it."""
         return self.predictors[0].likelihood
 
-    def forward(self, x: Tensor) -> TorchDistribution:
+    def forward(self, x: Tensor) -> Any:
         shift = fold_shift()
         if shift is None:
-            return mean_distribution([predictor(x) for predictor in self.predictors])
+            return _mean([predictor(x) for predictor in self.predictors])
         folds = len(self.predictors)
         row_dim = -1 - int(getattr(self.predictors[0], "event_dim", 1))
         blocks = torch.tensor_split(x, folds, dim=row_dim)
         # A gain comes from a predictor as it will predict: no dropout, and no statistics moved.
         with evaluating(self.predictors) if shift == 0 else nullcontext():
-            distributions = [
-                self.predictors[(fold + shift) % folds](block)
+            outputs = [
+                (self.predictors[(fold + shift) % folds](block), block.shape[row_dim])
                 for fold, block in enumerate(blocks)
                 if block.shape[row_dim]
             ]
-        return joined_distribution(distributions)
+        return _joined(outputs, x.dim() + row_dim)
+
+
+def _mean(outputs: Sequence[Any]) -> Any:
+    """The mean of the predictors' outputs."""
+    first = outputs[0]
+    if isinstance(first, tuple):
+        return tuple(_mean(parts) for parts in zip(*outputs, strict=True))
+    if isinstance(first, Tensor) and first.is_floating_point():
+        return torch.stack(list(outputs)).mean(0)
+    _refuse_other(first)
+    return mean_distribution(outputs)
+
+
+def _joined(outputs: Sequence[tuple[Any, int]], rows: int) -> Any:
+    """The outputs of blocks of rows as of all rows, which stand at a dimension of x from the left;
+    of a distribution's batch they are the last."""
+    first = outputs[0][0]
+    if isinstance(first, tuple):
+        sizes = [size for _, size in outputs]
+        parts = zip(*(output for output, _ in outputs), strict=True)
+        return tuple(_joined(list(zip(part, sizes, strict=True)), rows) for part in parts)
+    if isinstance(first, Tensor) and first.is_floating_point():
+        return torch.cat([output for output, _ in outputs], rows)
+    _refuse_other(first)
+    distributions = []
+    for distribution, size in outputs:
+        shape = tuple(distribution.batch_shape) or (1,)
+        if shape[ROW_DIM] not in (1, size):
+            raise TypeError(
+                f"cross-fitting joins the rows of {type(first).__name__}, the last dimension of "
+                f"its batch shape, which is {shape} of {size} rows: make the others one event, by "
+                ".to_event()"
+            )
+        distributions.append(distribution.expand((*shape[:ROW_DIM], size)))
+    return joined_distribution(distributions)
+
+
+def _refuse_other(output: Any) -> None:
+    if not isinstance(output, torch.distributions.Distribution):
+        raise TypeError(
+            "cross-fitting takes a predictor that gives a distribution of y, a tensor of floats or "
+            f"a tuple of these; it gives {type(output).__name__}"
+        )
 
 
 def mean_distribution(distributions: Sequence[TorchDistribution]) -> TorchDistribution:
-    """`1/F Σ_f p_f(y)`, of distributions of one family.
+    """`1/F Σ_f p_f(y)`, of distributions of one kind: of labels by their probabilities.
 
     Example:
         >>> each = [dist.Bernoulli(torch.tensor(p)) for p in (0.2, 0.4)]
         >>> mean_distribution(each).probs
         tensor(0.3000)
     """
-    first = _one_family(distributions)
+    first = distributions[0]
     if hasattr(first, "mean_of"):
         mean: TorchDistribution = first.mean_of(distributions)
         return mean
-    if isinstance(first, dist.Categorical | dist.Bernoulli):
-        return type(first)(
-            probs=torch.stack([distribution.probs for distribution in distributions]).mean(0)
-        )
-    names = _parameters(first)
-    parameters = {
-        n: torch.stack([_full(distribution, n) for distribution in distributions], -1)
-        for n in names
-    }
-    like = parameters[names[0]]
-    even = torch.zeros_like(like)
-    return dist.MixtureSameFamily(dist.Categorical(logits=even), type(first)(**parameters))
+    if (labels := _of_labels(first)) is not None:
+        return labels(probs=torch.stack([d.probs for d in distributions]).mean(0))
+    return MeanDistribution(distributions)
 
 
 def joined_distribution(distributions: Sequence[TorchDistribution]) -> TorchDistribution:
-    """The distribution of the rows of several distributions of one family, one block after the
-    other.
+    """The distribution of the rows of several distributions of one kind, one block after the other.
 
     Example:
         >>> blocks = [dist.Normal(torch.zeros(2), 1.0), dist.Normal(torch.ones(1), 2.0)]
         >>> joined_distribution(blocks).stddev
         tensor([1., 1., 2.])
     """
-    first = _one_family(distributions)
+    first = distributions[0]
     if len(distributions) == 1:
         return first
     if hasattr(first, "joined"):
         joined: TorchDistribution = first.joined(distributions)
         return joined
-    dim = ROW_DIM - (1 if isinstance(first, dist.Categorical) else 0)
-    return type(first)(
-        **{
-            n: torch.cat([_full(distribution, n) for distribution in distributions], dim)
-            for n in _parameters(first)
-        }
-    )
+    if (labels := _of_labels(first)) is not None:
+        dim = ROW_DIM - (1 if labels is dist.Categorical else 0)
+        return labels(logits=torch.cat([d.logits for d in distributions], dim))
+    return RowBlocks(distributions)
 
 
-def _one_family(distributions: Sequence[TorchDistribution]) -> TorchDistribution:
-    first = distributions[0]
-    if type(first) not in FAMILIES and not hasattr(first, "mean_of"):
-        raise TypeError(
-            f"cross-fitting knows y of the distributions {[f.__name__ for f in FAMILIES]}, and "
-            "those with class methods mean_of and joined; the predictor's is "
-            f"{type(first).__name__}"
-        )
-    return first
+def _of_labels(distribution: TorchDistribution) -> Any:
+    kinds = (kind for kind in (dist.Categorical, dist.Bernoulli) if isinstance(distribution, kind))
+    return next(kinds, None)
 
 
-def _parameters(distribution: TorchDistribution) -> list[str]:
-    """The parameters that a distribution was made from."""
-    return FAMILIES[type(distribution)] or [_logits_or_probs(distribution)]
+class _OfSeveral(TorchDistribution):
+    """Distributions of one kind as one.
+
+    Args:
+        parts: alike in event shape and support.
+        batch_shape: of all together.
+    """
+
+    arg_constraints: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self, parts: Sequence[TorchDistribution], batch_shape: Sequence[int]) -> None:
+        self.parts = list(parts)
+        self.has_rsample = all(part.has_rsample for part in parts)
+        super().__init__(torch.Size(batch_shape), parts[0].event_shape, validate_args=False)
+
+    @property
+    def support(self) -> Any:
+        """That of each."""
+        return self.parts[0].support
 
 
-def _logits_or_probs(distribution: TorchDistribution) -> str:
-    return "logits" if "logits" in vars(distribution) else "probs"
+class RowBlocks(_OfSeveral):
+    """The rows of several distributions, along the last batch dimension, as one distribution.
+
+    Args:
+        blocks: batch shapes `(…, B_f)`.
+    """
+
+    def __init__(self, blocks: Sequence[TorchDistribution]) -> None:
+        self._sizes = [block.batch_shape[ROW_DIM] for block in blocks]
+        before = torch.broadcast_shapes(*(block.batch_shape[:ROW_DIM] for block in blocks))
+        aligned = [b.expand((*before, n)) for b, n in zip(blocks, self._sizes, strict=True)]
+        super().__init__(aligned, (*before, sum(self._sizes)))
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        own = (sum(self._sizes), *self.event_shape)
+        value = value.expand(torch.broadcast_shapes(value.shape, own))
+        values = value.split(self._sizes, ROW_DIM - self.event_dim)
+        each = zip(self.parts, values, strict=True)
+        return torch.cat([part.log_prob(own) for part, own in each], ROW_DIM)
+
+    def _joined(self, values: Sequence[Tensor]) -> Tensor:
+        return torch.cat(list(values), ROW_DIM - self.event_dim)
+
+    def sample(self, sample_shape: Any = ()) -> Tensor:
+        return self._joined([part.sample(torch.Size(sample_shape)) for part in self.parts])
+
+    def rsample(self, sample_shape: Any = ()) -> Tensor:
+        return self._joined([part.rsample(torch.Size(sample_shape)) for part in self.parts])
+
+    @property
+    def mean(self) -> Tensor:
+        return self._joined([part.mean for part in self.parts])
+
+    @property
+    def variance(self) -> Tensor:
+        return self._joined([part.variance for part in self.parts])
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> "RowBlocks":
+        sizes = zip(self.parts, self._sizes, strict=True)
+        return RowBlocks([part.expand((*batch_shape[:ROW_DIM], n)) for part, n in sizes])
 
 
-def _full(distribution: TorchDistribution, name: str) -> Tensor:
-    value: Tensor = getattr(distribution, name)
-    if isinstance(distribution, dist.Categorical):
-        return value
-    return value.expand(distribution.batch_shape)
+class MeanDistribution(_OfSeveral):
+    """`1/F Σ_f p_f`, of any distributions of one event.
+
+    Example:
+        >>> both = MeanDistribution([dist.Normal(0.0, 1.0), dist.Normal(2.0, 1.0)])
+        >>> both.mean, both.variance
+        (tensor(1.), tensor(2.))
+    """
+
+    def __init__(self, each: Sequence[TorchDistribution]) -> None:
+        shape = torch.broadcast_shapes(*(one.batch_shape for one in each))
+        super().__init__([one.expand(shape) for one in each], shape)
+        self.has_rsample = False
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        each = torch.stack([part.log_prob(value) for part in self.parts])
+        return each.logsumexp(0) - math.log(len(each))
+
+    def sample(self, sample_shape: Any = ()) -> Tensor:
+        with torch.no_grad():
+            every = torch.stack([part.sample(torch.Size(sample_shape)) for part in self.parts])
+            batch = every.shape[1 : every.dim() - self.event_dim]
+            which = torch.randint(len(every), batch, device=every.device)
+            which = which.reshape(1, *batch, *(1,) * self.event_dim).expand(1, *every.shape[1:])
+            return every.gather(0, which).squeeze(0)
+
+    @property
+    def mean(self) -> Tensor:
+        return torch.stack([part.mean for part in self.parts]).mean(0)
+
+    @property
+    def variance(self) -> Tensor:
+        between = torch.stack([part.mean for part in self.parts]).var(0, unbiased=False)
+        return torch.stack([part.variance for part in self.parts]).mean(0) + between
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> "MeanDistribution":
+        return MeanDistribution([part.expand(batch_shape) for part in self.parts])
 
 
 def cross_fitted(stages: Sequence[Stage], folds: int) -> list[Stage]:

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import pyro
 import torch
 from torch import nn
 from torch.optim import Optimizer
@@ -33,6 +34,7 @@ from lexppl.inference.training.finished_fit import parted, result_of
 from lexppl.inference.training.fit_arguments import (
     check_alike,
     check_bootstrap,
+    check_given,
     check_numbers,
     compiled_terms,
     replicates_asked_for,
@@ -46,6 +48,7 @@ from lexppl.inference.training.mixed_precision import (
 from lexppl.inference.training.preparation import (
     builder_of,
     copies_of,
+    first_batch,
     guides_of,
     own_folds,
     set_up_guides,
@@ -111,6 +114,7 @@ def fit(
     precision: Precision | None = None,
     distributed: Any = None,
     progress: Progress = True,
+    device: None = None,
 ) -> FitResult:
     """Fit a Pyro program by minimising an objective over epochs, and keep the best state.
 
@@ -119,10 +123,13 @@ def fit(
     of Pyro's argument checks, before any training.
 
     Args:
-        model: a program called as `model(x, y)`, a function that builds one, or a published
-            :class:`System`. A model that is
+        model: a program called as `model(x, y)`, a module or a function of rows; a function without
+            arguments that builds a module; or a published :class:`System`. A model that is
             given is fitted from the weights it has; with several replicates each draws initial
-            weights of its own, by `reset_parameters()` or by calling the function again.
+            weights of its own, by `reset_parameters()` or by calling the function again. What it
+            or the guide states by `pyro.param` is learned as well, within its constraint, by name:
+            a name is one parameter in both, as in Pyro's store, which is neither read nor written.
+            The fitted programs hold the values (`result.model.pyro_params`).
             A list of R of them is R replicates, which may differ in numbers (λ, k, a constant to
             impute) and in given tensors, and are trained at once all the same.
         train: a data set with `x` and `y`, a tuple `(x, y)` of tensors or arrays, a
@@ -137,7 +144,8 @@ def fit(
             automatic guides, as `AutoNormal` or `partial(AutoLowRankMultivariateNormal, rank=3)`;
             an instance of one; a module; or a function. An automatic guide covers what all rows
             share (weights with priors, a global scale), and no masks nor latents of rows: nothing
-            is to be blocked. Replicates start from copies of it.
+            is to be blocked. Replicates start from copies of it, whose networks, as whatever has
+            `reset_parameters()`, draw weights of their own.
         inference: sample the posterior of what all rows share, in place of training:
             `pyro.infer.NUTS` or `HMC`, :class:`MCMC`, or another :class:`PosteriorInference`.
             Parameters without priors stay as they are given, all rows of train are conditioned on
@@ -184,9 +192,9 @@ def fit(
             (among which the held-out bound then chooses), or either by part, as in
             `{"selector": (1e-3, 1e-2)}` for `model.selector` and all below it; what is not named
             has 1e-3. By part or by replicate it is Adam's alone. Never of a guide's parameters, of
-            constrained ones or of those with a prior, whoever made the optimizer: the bound itself
-            holds them, and a decay would make a posterior narrower. A warning says so where a decay
-            was asked for.
+            constrained ones, of those of `pyro.param` or with a prior, whoever made the optimizer:
+            the bound itself holds them, and a decay would make a posterior narrower. A warning says
+            so where a decay was asked for.
         optimizer: from parameters to a torch optimizer, in place of Adam. With replicates it must
             act on each entry by itself, as Adam and SGD do.
         scheduler: from the optimizer to a learning-rate schedule, stepped once an epoch.
@@ -234,6 +242,7 @@ def fit(
             the plate of rows, it computes over a process's part, and their mean counts.
         progress: show a progress bar, on a terminal or in a notebook, and nothing elsewhere;
             "lines" for a line an epoch on standard error, as a run's log has it; False for nothing.
+        device: None: a fit runs where its rows and its model are.
 
     Returns:
         FitResult: the fitted models. Ctrl-C ends the fit with the best state so far.
@@ -255,11 +264,12 @@ def fit(
         3
     """
     check_progress(progress)
+    check_given(optimizer, device)
     if inference is not None:
         refuse_training_arguments(fit, locals())
         refuse_processes(distributed)
         return sampled_fit(model, train, inference, seed=seed, progress=bool(progress))
-    asked = dict(locals())
+    asked = {name: value for name, value in locals().items() if name != "device"}
     where = None if checkpoint is None else Checkpoints.of(checkpoint)
     if epochs is not None:
         epochs = int_at_least("epochs", epochs)
@@ -297,10 +307,12 @@ def fit(
     replicates = counted + bootstrap
     processes = processes_of(distributed)
     joined = nullcontext() if processes is None else processes.joined()
-    with seeded(seed), program_settings(validate=False), joined:
+    store = pyro.get_param_store().scope()
+    with seeded(seed), program_settings(validate=False), store, joined:
         given = [guide] if stages is None or callable(stages) else guides_of(stages)
         set_up_guides(given, models, train)
-        copies = copies_of(builders, replicates, given, folds)
+        first = cache(partial(first_batch, train, batch_size))
+        copies = copies_of(builders, replicates, given, first, folds)
         dtype = type_learned(copies[0])
         if precision is not None:
             refuse_unmixed(copies[0], dtype)

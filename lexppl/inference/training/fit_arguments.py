@@ -3,6 +3,7 @@
 from typing import Any
 
 import torch
+from pyro.optim import PyroOptim
 from torch import Tensor
 
 from lexppl.argument_checks import int_at_least
@@ -87,6 +88,28 @@ def check_numbers(
         int_at_least("patience", patience)
     if clip_norm is not None and not clip_norm > 0.0:
         raise ValueError(f"clip_norm must be positive; it is {clip_norm}")
+
+
+def check_given(optimizer: Any, device: Any) -> None:
+    """Refuse an optimizer of other parameters than the fit's, and a device.
+
+    Args:
+        optimizer, device: as they are given to `fit`.
+
+    Raises:
+        TypeError: saying what to give.
+    """
+    if isinstance(optimizer, torch.optim.Optimizer | PyroOptim) or not callable(optimizer or id):
+        raise TypeError(
+            "optimizer must be a function from parameters to a torch optimizer, as "
+            "torch.optim.AdamW or partial(torch.optim.SGD, lr=0.1), since fit trains copies of "
+            f"the model; it is an instance of {type(optimizer).__name__}"
+        )
+    if device is not None:
+        raise TypeError(
+            f"fit takes no device= (it is {device!r}): it runs where rows and model are, so give "
+            f"both there, by x.to({str(device)!r}) and model.to({str(device)!r})"
+        )
 
 
 def compiled_terms(asked: Any, precision: Precision | None = None) -> CompiledTerms | None:

@@ -15,6 +15,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from lexppl.inference.contexts import MiniBatch, program_settings, rows_plate, seeded
 from lexppl.inference.plain_calls import PlainCalls
+from lexppl.inference.pyro_parameters import refuse_unheld
 from lexppl.inference.replicates.replicate_rows import Rows, batch_rows, of_replicate
 from lexppl.inference.replicates.replicates import Replicates, weighing
 from lexppl.inference.runs_together import RunsTogether
@@ -329,6 +330,8 @@ class TrainingLoop:
                     weighing(weights, plate),
                 ):
                     loss = template(term, term.objective, batch)
+            parts = (template, *term.objective.modules)
+            refuse_unheld(loss, (p for part in parts for p in part.parameters()))
             if not bool(torch.isfinite(loss.detach())):
                 raise FloatingPointError(
                     f"the loss of the first batch is {float(loss.detach())}; look for labels or "

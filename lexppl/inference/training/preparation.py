@@ -4,6 +4,7 @@ import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,15 +14,23 @@ from torch import nn
 from lexppl.inference.annealed import annealed
 from lexppl.inference.batches import Data
 from lexppl.inference.contexts import keep_parameters_local
-from lexppl.inference.objective.refusals import refuse_uncovered_latents
+from lexppl.inference.objective.grammar import refuse_uncovered_latents
 from lexppl.inference.posterior.automatic_guides import GuideKind, set_up
 from lexppl.inference.posterior.global_latents import latents_of, refuse_none
 from lexppl.inference.pyro_objectives import as_objective
+from lexppl.inference.pyro_parameters import (
+    FirstRows,
+    ProgramFunction,
+    floating_type,
+    is_program,
+    with_parameters,
+)
 from lexppl.inference.replicates.replicate_rows import of_replicate, training_rows
-from lexppl.inference.replicates.replicates import reinitialised
+from lexppl.inference.replicates.replicates import redraw, reinitialised
 from lexppl.inference.stages import LossTerm, Stage, TrainingModules
 from lexppl.inference.system import System
 from lexppl.inference.training.cross_fitting import (
+    PREDICTOR,
     cross_fitted,
     learned_predictors,
     refuse_cross_fitted,
@@ -56,6 +65,9 @@ def builder_of(model: Any, guide: Any, objective: Any, stages: Any) -> Builder:
             )
         return (stages, True) if callable(stages) else (lambda: stages, False)
     chosen = annealed() if objective is None else as_objective(objective)
+    if is_program(model):
+        program = ProgramFunction(model)
+        model = program if list(program.children()) else partial(ProgramFunction, model)
     built_anew = not isinstance(model, nn.Module) and isinstance(model, Callable)  # type: ignore[arg-type]
 
     def build() -> Sequence[Stage]:
@@ -91,7 +103,11 @@ def own_folds(models: Sequence[Any], builders: Sequence[Builder]) -> int:
 
 
 def copies_of(
-    builders: Sequence[Builder], replicates: int, guides: Sequence[Any], folds: int = 1
+    builders: Sequence[Builder],
+    replicates: int,
+    guides: Sequence[Any],
+    first: FirstRows,
+    folds: int = 1,
 ) -> list[TrainingModules]:
     """The replicates' own modules, made anew where they can be, else copies of what is given.
 
@@ -99,19 +115,28 @@ def copies_of(
         builders: of :func:`builder_of`, one, or one for each replicate.
         replicates: R.
         guides: those given, which Pyro makes forget their model when they are copied.
+        first: gives the first batch of the rows to learn from.
         folds: F, above one to cross-fit the predictors.
     """
     with _models_kept(guides):
-        copies = _copies(builders, replicates, folds)
+        copies = _copies(builders, replicates, first, folds)
     for one in copies:
+        if replicates > 1 and any(isinstance(guide, nn.Module) for guide in guides):
+            redraw(one, guides_alone=True)
         keep_parameters_local(one)
     return copies
 
 
-def _copies(builders: Sequence[Builder], replicates: int, folds: int) -> list[TrainingModules]:
+def _copies(
+    builders: Sequence[Builder],
+    replicates: int,
+    first: FirstRows,
+    folds: int,
+) -> list[TrainingModules]:
     def own(make: Callable[[], Sequence[Stage]], anew: bool) -> TrainingModules:
         stages = list(make()) if anew else copy.deepcopy(list(make()))
         refuse_cross_fitted(stages)
+        stages = with_parameters(stages, first, PREDICTOR if folds > 1 else None)
         return TrainingModules(stages if folds == 1 else cross_fitted(stages, folds))
 
     if len(builders) > 1:
@@ -224,12 +249,17 @@ def type_learned(modules: TrainingModules) -> torch.dtype:
     return learned.dtype
 
 
-def floating_type(modules: Sequence[nn.Module]) -> torch.dtype:
-    """The floating type of the first number of some modules; torch's own where they have none."""
-    held = (t for m in modules for t in (*m.parameters(), *m.buffers()) if t.is_floating_point())
-    return next((tensor.dtype for tensor in held), torch.get_default_dtype())
-
-
 def _few(train: Data, modules: Sequence[nn.Module]) -> tuple[torch.Tensor, ...]:
-    rows = training_rows(train, floating_type(modules), "train", one_class=True)
-    return of_replicate(rows, next(iter(rows.batches(2, shuffle=False))), 0)
+    return first_batch(train, 2, floating_type(modules))
+
+
+def first_batch(train: Data, size: int, dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
+    """The first rows to learn from, of the first replicate.
+
+    Args:
+        train: as given to `fit`.
+        size: how many; a loader has its own.
+        dtype: that arrays are converted to.
+    """
+    rows = training_rows(train, dtype, "train", one_class=True)
+    return of_replicate(rows, next(iter(rows.batches(size, shuffle=False))), 0)

@@ -17,10 +17,16 @@ from lexppl.inference.posterior.convergence import SamplerWarning, warn_of, with
 from lexppl.inference.posterior.global_draws import SamplerRecord
 from lexppl.inference.posterior.global_latents import latents_of, refuse_none
 from lexppl.inference.posterior.mcmc.mcmc import as_inference
+from lexppl.inference.pyro_parameters import (
+    ProgramFunction,
+    PyroParams,
+    floating_type,
+    holding,
+    is_program,
+)
 from lexppl.inference.replicates.replicate_rows import training_rows
 from lexppl.inference.system import System
 from lexppl.inference.training.fit_arguments import check_alike
-from lexppl.inference.training.preparation import floating_type
 from lexppl.inference.training.result import FitResult, History
 from lexppl.inference.training.rows.response_checks import holds_labels, refuse_responses
 from lexppl.inference.training.rows.row_checks import are_unit_pixels
@@ -93,6 +99,8 @@ def sampled_fit(model: Any, train: Data, inference: Any, *, seed: int, progress:
     if y is not None:
         refuse_responses(program, y)
     keep_parameters_local(program)
+    with seeded(seed):
+        program = holding(program, PyroParams(), lambda: rows.columns)
     _refuse_without_latents(program, rows.columns, seed)
     _tell_of_fixed(program)
     drawn = method.run(program.eval(), rows.columns, seed=seed, progress=progress)
@@ -128,6 +136,8 @@ def _program_of(model: Any, seed: int) -> nn.Module:
             built = model.program()
         elif isinstance(model, nn.Module):
             built = copy.deepcopy(model)
+        elif is_program(model):
+            built = ProgramFunction(model)
         else:
             built = model() if callable(model) else model
     if not isinstance(built, nn.Module):

@@ -95,9 +95,9 @@ class StepGuard:
 
     def _found(self, tensors: list[Tensor]) -> Tensor:
         """1 where a number of any is not finite, else 0: what loss scaling asks after each step."""
-        found = torch.zeros((), device=tensors[0].device)
+        found = torch.zeros((), dtype=torch.float32, device=tensors[0].device)
         if self._one is None:
-            self._one = torch.ones((), device=found.device)
+            self._one = torch.ones_like(found)
         torch._amp_foreach_non_finite_check_and_unscale_(tensors, found, self._one)
         return found
 

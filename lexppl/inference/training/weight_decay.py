@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 
 from lexppl.argument_checks import finite_float
 from lexppl.effects import MASK_PLATE
+from lexppl.inference.pyro_parameters import PyroParams
 from lexppl.inference.stages import LossTerm, TrainingModules
 
 Decay = float | Sequence[float]
@@ -156,6 +157,7 @@ def parameters_with_a_prior(term: LossTerm, nodes: Mapping[str, Any]) -> list[Te
     - a guide's (the location and log-scale of an `AutoNormal`, of which a decay makes a narrower
       posterior); what the guide shares with the model is the model's;
     - constrained ones, `PyroParam(…, constraint=…)`, whose unconstrained value 0 means nothing;
+    - those of `pyro.param`, which the program states as it means them;
     - those observed under a prior, `pyro.sample("w", prior, obs=self.w)`.
 
     Args:
@@ -170,6 +172,9 @@ def parameters_with_a_prior(term: LossTerm, nodes: Mapping[str, Any]) -> list[Te
         found += [p for p in guide.parameters() if id(p) not in known]
     if isinstance(model, nn.Module):
         found += _constrained(model)
+        found += [
+            p for part in model.modules() if isinstance(part, PyroParams) for p in part.parameters()
+        ]
         found += [p for p in _under_a_prior(nodes) if id(p) in known]
     return found
 

@@ -10,7 +10,6 @@ from sklearn.base import BaseEstimator, is_classifier
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from lexppl.models.black_box.boosters import refuse_raw_booster
 from lexppl.models.black_box.box import BlackBox, Task
 from lexppl.models.black_box.outputs import (
     Output,
@@ -75,7 +74,6 @@ def _task_of(model: Any, name: str, task: Task | None, output: Output | None) ->
             f"{name} is asked by predict_proba or predict, whose outputs are known; leave "
             f"output={output!r} out"
         )
-    refuse_raw_booster(model)
     known = isinstance(model, BaseEstimator)
     if known:
         check_is_fitted(model)

@@ -18,7 +18,6 @@ from lexppl.compare import (
     permutation_importances,
     saliency_importances,
     shap_importances,
-    tabnet_importances,
 )
 from lexppl.evaluation import FittedPredictor
 from lexppl.models import (
@@ -243,11 +242,11 @@ def test_tabnet_finds_the_feature_that_decides():
 
 def test_tabnet_of_responses_and_odd_sizes():
     x = table(rows=131, dtype=torch.float64)
-    found = tabnet_importances(x[:3], (x, x[:, 1]), epochs=2, batch_size=52)
+    found = fit_tabnet(x, x[:, 1], epochs=2, batch_size=52).importances(x[:3])
     assert found.shape == (3, 4) and found.dtype == torch.float64
     rare = torch.zeros(131, dtype=torch.long)
     rare[5] = 1
-    assert tabnet_importances(x[:3], (x, rare), epochs=1).shape == (3, 4)
+    assert fit_tabnet(x, rare, epochs=1).importances(x[:3]).shape == (3, 4)
 
 
 def states():
@@ -262,7 +261,7 @@ DRAWING = {
     "permutation": lambda x, y, seed: permutation_importances(
         third_decides, x[:2], (x, y), seed=seed
     ),
-    "tabnet": lambda x, y, seed: tabnet_importances(x[:2], (x, y), epochs=1, seed=seed),
+    "tabnet": lambda x, y, seed: fit_tabnet(x, y, epochs=1, seed=seed).importances(x[:2]),
     "integrated_gradients": lambda x, y, seed: integrated_gradients_importances(
         linear_module(), x[:2], output="logits"
     ),

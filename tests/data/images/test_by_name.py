@@ -15,7 +15,7 @@ def everything(celeba_root, monkeypatch):  # noqa: F811
     write_mnist(celeba_root, "MNIST", train=200, test=60)
     write_mnist(celeba_root, "FashionMNIST", train=200, test=60)
     written(celeba_root)
-    monkeypatch.setattr("lexppl.data.images.panels.switching_panels.__kwdefaults__", PANELS)
+    monkeypatch.setattr("lexppl.data.images.by_name.switching_panels.__kwdefaults__", PANELS)
     return celeba_root
 
 

@@ -8,8 +8,8 @@ from PIL import Image
 from torchvision.datasets import CelebA
 
 from lexppl.data import celeba_smile
-from lexppl.data.images import held_pictures
-from lexppl.data.images.mouth_box import mouth_box
+from lexppl.data.images import divided_images
+from lexppl.data.images.celeba import mouth_box
 from tests.data.images.written import write_picture
 
 FACES = 8
@@ -117,9 +117,9 @@ def test_some_rows_have_both_classes_and_are_the_seeds(root):
 
 def test_images_are_read_up_to_a_bound(root, monkeypatch):
     size = 3 * 128 * 128
-    monkeypatch.setattr(held_pictures, "MOST_BYTES", 4 * size)
+    monkeypatch.setattr(divided_images, "MOST_BYTES", 4 * size)
     assert len(celeba_smile(root)) == 4
-    monkeypatch.setattr(held_pictures, "MOST_BYTES", 4 * size - 1)
+    monkeypatch.setattr(divided_images, "MOST_BYTES", 4 * size - 1)
     for file in (root / "celeba" / "img_align_celeba").iterdir():
         file.unlink()
     with pytest.raises(ValueError, match=r"4 images of 3 × 128 × 128 .*give rows= with at most 3"):

@@ -10,7 +10,7 @@ import torch
 import torchvision
 
 from lexppl.data import digits_pair, fashion_mnist, fashion_pair, mnist, switching_panels
-from lexppl.data.images.idx_file import read_idx
+from lexppl.data.images.mnist import read_idx
 from tests.data.images.written import idx_bytes, number_of, real_data, write_idx, write_mnist
 
 

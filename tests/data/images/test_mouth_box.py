@@ -5,7 +5,7 @@ import pytest
 import torch
 from matplotlib.path import Path
 
-from lexppl.data.images.mouth_box import mouth_box
+from lexppl.data.images.celeba import mouth_box
 
 
 def by_polygon(corners, side, patch, width, height):

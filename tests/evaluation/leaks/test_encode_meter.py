@@ -7,7 +7,6 @@ import torch
 
 from lexppl.evaluation import (
     encode_meter,
-    enumerated_encode_meter,
     fit_evalx,
     stripe_x,
 )
@@ -15,6 +14,7 @@ from lexppl.evaluation.leaks.encode_meter import EncodeMeter
 from lexppl.evaluation.leaks.masked_rows import MaskedRows
 from lexppl.inference.schedules import Linear
 from lexppl.models import Grouping
+from tests.evaluation.leaks.enumerated import enumerated_encode_meter
 
 SMALL = {
     "hidden": (16,),

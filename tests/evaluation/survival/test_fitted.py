@@ -138,7 +138,7 @@ def test_survival_curves_are_means_over_masks(result, known):
 
 
 def test_draws_of_times_are_in_the_units_of_the_rows(known):
-    drawn = explain(known, X[:4], draws=50)["prior_predictive"]["y"]
+    drawn = explain(known, X[:4], draws=50)["predictions"]["y"]
     last = float(Y[:, 0].max())
     assert drawn.shape == (1, 50, 4, 2)
     assert float(drawn[..., 0].max()) <= last + 1e-6

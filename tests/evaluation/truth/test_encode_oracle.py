@@ -11,10 +11,10 @@ from scipy.stats import norm
 from lexppl.data import synthetic
 from lexppl.evaluation import (
     Oracle,
-    enumerated_encode_meter,
     of_function,
     oracle_encode_meter,
 )
+from tests.evaluation.leaks.enumerated import enumerated_encode_meter
 
 DATA = synthetic("Syn1", rows=1500, seed=5, dtype=torch.float64)
 ORACLE = Oracle("Syn1")
@@ -164,6 +164,3 @@ def test_wrong_input_is_refused(change, message):
     masks, x, y = given.pop("masks"), given.pop("x"), given.pop("y")
     with pytest.raises(ValueError, match=message):
         oracle_encode_meter(of_function(by_sign_of_second), masks, ORACLE, x, y, **given)
-    weights, points, labels, some, selection = table(0)
-    with pytest.raises(ValueError, match="selection must have shape"):
-        enumerated_encode_meter(weights, points, labels, some, selection[:, :2])

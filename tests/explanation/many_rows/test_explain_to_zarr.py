@@ -32,7 +32,7 @@ def test_a_table_of_one_block_is_explained_as_at_once(tmp_path):
     at_once = explain(fitted(), x, y, draws=3, seed=5)
     assert_same(found, at_once)
     other = explain(fitted(), x, y, draws=3, seed=6)
-    assert (group_of(other, "prior")["mask"] != group_of(found, "prior")["mask"]).any()
+    assert (group_of(other, "predictions")["mask"] != group_of(found, "predictions")["mask"]).any()
 
 
 def test_the_bootstrap_comes_along(tmp_path):
@@ -68,7 +68,7 @@ def test_the_numbers_are_the_same_whatever_the_chunks(tmp_path, with_y):
 
 
 def test_means_over_rows_are_of_all_rows(tmp_path):
-    prior = group_of(written(tmp_path, rows_per_chunk=1000), "prior")
+    prior = group_of(written(tmp_path, rows_per_chunk=1000), "predictions")
     expected = prior["mask"].mean("row", dtype=np.float64).values
     np.testing.assert_allclose(prior["importance"].values, expected, rtol=1e-12)
     assert prior["row"].values.tolist() == list(range(ROWS))
@@ -77,7 +77,7 @@ def test_means_over_rows_are_of_all_rows(tmp_path):
 def test_draws_of_every_block_follow_their_probability_and_differ_between_blocks(tmp_path):
     x = rows()[0][:1000].repeat(3, 1)
     found = written(tmp_path, x, rows_per_chunk=1000, draws=40)
-    mask = group_of(found, "prior")["mask"].values[0]
+    mask = group_of(found, "predictions")["mask"].values[0]
     stats = group_of(found, "sample_stats")
     p = stats["selection_probability"].values[0].astype(np.float64)
     for block in range(3):
@@ -109,6 +109,13 @@ def test_what_all_rows_share_is_drawn_once(tmp_path):
     for name in shared:
         found = group_of(one, "posterior")[name].values
         assert found.tobytes() == group_of(few, "posterior")[name].values.tobytes()
+    site = next(
+        name for name in shared if group_of(one, "posterior")[name].dims[2:] == ("feature",)
+    )
+    words = {"dims": {site: ["cause"]}, "coords": {"cause": [*"abcd"]}}
+    named = written(tmp_path, result=result, name="named", rows_per_chunk=1000, **words)
+    assert group_of(named, "posterior")[site].dims == ("chain", "draw", "cause")
+    assert group_of(named, "posterior")["cause"].values.tolist() == [*"abcd"]
 
 
 class EndedError(Exception):
@@ -158,7 +165,7 @@ def test_a_chunk_that_was_spoilt_is_explained_again(tmp_path, explained):
     with pytest.raises(EndedError):
         written(tmp_path, ending(x, 2500), rows_per_chunk=1000)
     array = zarr.open_array(
-        tmp_path / "posterior.zarr.partial" / "posterior.zarr" / "prior" / "mask", mode="r+"
+        tmp_path / "posterior.zarr.partial" / "posterior.zarr" / "predictions" / "mask", mode="r+"
     )
     array[0, 0, 1500, 0] = 1 - array[0, 0, 1500, 0]
     explained.clear()
@@ -196,7 +203,7 @@ def test_chunks_of_another_run_are_refused_by_name(tmp_path, change, said):
     with pytest.raises(ValueError, match=f"another run, which differs in {said}"):
         written(tmp_path, x, **{**settings, **change})
     found = written(tmp_path, x, **{**settings, **change}, overwrite=True)
-    assert group_of(found, "prior").sizes["row"] == ROWS
+    assert group_of(found, "predictions").sizes["row"] == ROWS
 
 
 def test_other_rows_are_refused_where_a_run_goes_on(tmp_path):
@@ -238,9 +245,9 @@ def test_the_store_opens_lazily_as_a_user_would_open_it(tmp_path):
     stats = xr.open_zarr(path, group="sample_stats")
     assert stats["selection_probability"].chunks is not None
     tree = xr.open_datatree(path, engine="zarr")
-    assert tree["prior/mask"].shape == (1, 3, ROWS, 4)
-    assert tree["prior/mask"].values.min() == 0
-    assert not np.isnan(tree["prior/mask"].values.astype(float)).any()
+    assert tree["predictions/mask"].shape == (1, 3, ROWS, 4)
+    assert tree["predictions/mask"].values.min() == 0
+    assert not np.isnan(tree["predictions/mask"].values.astype(float)).any()
     at_once = explain(fitted(), rows()[0], draws=0)
     table = selection_table(open_posterior(path))
     expected = at_once["sample_stats"]["selection_probability"].mean(("chain", "row"))
@@ -251,7 +258,7 @@ def test_the_store_opens_lazily_as_a_user_would_open_it(tmp_path):
 
 def test_rows_may_be_left_out_of_the_store(tmp_path):
     found = written(tmp_path, keep_x=False)
-    assert "constant_data" not in group_names(found)
+    assert "predictions_constant_data" not in group_names(found)
 
 
 @pytest.mark.parametrize(

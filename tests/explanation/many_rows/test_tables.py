@@ -59,8 +59,9 @@ def test_files_and_frames_give_the_same_numbers(table, tmp_path, with_y):
     assert_same(of_files, written(result, frame, tmp_path / "frame", **settings))
     parts = (frame[start : start + 333] for start in range(0, ROWS, 333))
     assert_same(of_files, written(result, parts, tmp_path / "parts", **settings))
-    assert group_of(of_files, "prior").sizes["row"] == ROWS
-    x = group_of(of_files, "constant_data")["x"].values
+    assert group_of(of_files, "predictions").sizes["row"] == ROWS
+    group = "constant_data" if with_y else "predictions_constant_data"
+    x = group_of(of_files, group)["x"].values
     assert np.array_equal(x, encoding.encode(frame).numpy())
 
 

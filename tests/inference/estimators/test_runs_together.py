@@ -54,7 +54,8 @@ class TopTwo(torch.nn.Module):
             mask = pyro.sample("mask", TopKMask(self.network(x), 2))
             penalty("cost", 0.3 * mask[..., 0])
             with imputation_particles():
-                observe("y", dist.Categorical(logits=self.predictor(mask * x)), y)
+                kept = pyro.sample("kept", dist.Delta(mask * x, event_dim=1))
+                observe("y", dist.Categorical(logits=self.predictor(kept)), y)
 
 
 def evaluated(program, objective, together, y=Y):

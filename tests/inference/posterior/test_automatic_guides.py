@@ -92,7 +92,7 @@ def test_a_fit_finds_the_posterior(built):
 def test_classes_of_the_family(kind):
     model = Line()
     result = fitted(model, kind, replicates=1)
-    responses = group_of(explain(result, X[:4], draws=3), "prior_predictive")["y"]
+    responses = group_of(explain(result, X[:4], draws=3), "predictions")["y"]
     assert responses.shape == (1, 3, 4)
     assert not model._forward_pre_hooks and not model._forward_hooks
     assert not list(pyro.get_param_store().keys())
@@ -192,7 +192,7 @@ class Improper(Line):
         (NoLatent, "AutoNormal has nothing to cover.*give a prior"),
         (Discrete, r"'kept' is discrete \(Categorical\).*write a guide"),
         (Improper, "prior of 'flat' is improper"),
-        (OfRows, "'shift' is outside mask_particles"),
+        (OfRows, "'shift' is a latent that no guide draws, outside mask_particles"),
     ],
 )
 @pytest.mark.parametrize("instance", [True, False])
@@ -215,17 +215,21 @@ def test_programs_that_it_does_not_cover_are_refused(model, words, instance):
         (NUTS(potential_fn=lambda z: 0.0), TypeError, "inference=NUTS"),
         (MCMC(samples=10), TypeError, "inference=MCMC"),
         (SGHMC, TypeError, "inference=SGHMC"),
-        (AutoNormal(OfSites()), ValueError, "guide samples 'effect', which the model does not"),
+        (
+            AutoNormal(OfSites()),
+            ValueError,
+            "'effect' is a draw of the guide, which the model does not",
+        ),
         (
             AutoNormal(pyro.poutine.block(Line(), hide=["slope", "mask"])),
             (ValueError, RuntimeError),
             "sees none of the program's global latents",
         ),
-        (lambda x, y: None, ValueError, "'slope' is outside.*no guide covers it"),
+        (lambda x, y: None, ValueError, "'slope' is a latent that no guide draws, outside"),
         (
             lambda x, y: pyro.sample("slop", dist.Normal(torch.zeros(2), 1.0).to_event(1)),
             ValueError,
-            "guide samples 'slop', which the model does not",
+            "'slop' is a draw of the guide, which the model does not.*slope",
         ),
     ],
 )

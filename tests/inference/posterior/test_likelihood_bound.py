@@ -55,7 +55,7 @@ def random(x):
         ({"imputation": random}, 1),
         ({"mask": point, "imputation": random}, 7),
         ({"mask": drawn}, math.inf),
-        ({"mask": drawn, "second": point}, 7),
+        ({"mask": drawn, "second": point}, math.inf),
         ({"mask": drawn, "imputation": random}, math.inf),
         ({"mask": drawn, "second": drawn}, 7),
         ({"mask": random}, 7),
@@ -70,9 +70,8 @@ def test_masks_are_drawn_where_they_cannot_be_summed_over(parts, masks):
 @pytest.mark.parametrize(
     ("parts", "limits", "words"),
     [
-        ({"mask": random}, {}, "every mask of 'mask' is summed over"),
-        ({"mask": drawn, "second": drawn}, {}, "make them one"),
-        ({"mask": drawn, "second": point}, {}, "make them one"),
+        ({"mask": random}, {}, "'mask', of Independent, cannot be listed.*use a guide"),
+        ({"mask": drawn, "second": drawn}, {"most_masks": 255}, "256 joint values"),
         ({"mask": drawn, "imputation": random}, {}, "'x_imputed' is drawn at random"),
         ({"mask": drawn}, {"most_masks": 15}, "16 masks"),
         ({"mask": drawn}, {"most_particles": 159}, "160 particles"),
@@ -85,6 +84,8 @@ def test_else_they_are_refused(parts, limits, words):
 
 def test_the_limits_themselves_are_allowed():
     found = latents(mask=drawn)
+    two = latents(mask=drawn, second=drawn)
+    assert likelihood_bound(two, 1, most_masks=256).masks == math.inf
     assert likelihood_bound(found, 10, most_masks=16, most_particles=160).masks == math.inf
     random_ones = latents(mask=drawn, imputation=random)
     assert likelihood_bound(random_ones, 10, 3, most_particles=480).imputations == 3

@@ -11,24 +11,24 @@ from matplotlib import colormaps
 from numpy.typing import NDArray
 
 from lexppl.argument_checks import int_at_least
-from lexppl.arviz_compatibility import Posterior, group_of
+from lexppl.arviz_compatibility import Posterior
 from lexppl.cli.report.images_and_texts.map_tiles import Tile, tile
 from lexppl.cli.report.shown_rows import RowGroup, shown_rows
 from lexppl.explanation.beside.image_geometry import ImageGeometry, image_geometry
 from lexppl.explanation.layout.importance_kind import ATTRIBUTION, PROBABILITY, kind_of, mask_means
-from lexppl.explanation.layout.mask_groups import masks_of
+from lexppl.explanation.layout.mask_groups import masks_of, responses_of
 from lexppl.explanation.reading.row_outcomes import RowOutcome, percent, row_outcomes
 from lexppl.explanation.reading.row_spread import row_spread
-from lexppl.plots.chosen_rows import chosen_rows
-from lexppl.plots.images_and_texts.image_parts import (
+from lexppl.plots.images import (
     Pixels,
     as_colours,
     only_kept,
+    row_title,
     tinted,
     value_ends,
     widest_of,
 )
-from lexppl.plots.images_and_texts.panels import row_title
+from lexppl.plots.style import chosen_rows
 
 LEAST = 1e-9
 ROW_DRAWS = 3
@@ -215,7 +215,7 @@ def _told(maps: _Maps, outcome: RowOutcome, place: int) -> str:
     if outcome.predicted is not None and np.isnan(outcome.probability):
         told.append(f"Predicted: {outcome.predicted}.")
     elif outcome.predicted is not None:
-        share = group_of(maps.posterior, "prior_predictive")["y_probability"]
+        share = responses_of(maps.posterior)["y_probability"]
         p = share.values[:, place].mean(0, dtype=np.float64)
         best = np.argsort(-p, kind="stable")[:SHOWN_CLASSES]
         names = [str(name) for name in share["class"].values]

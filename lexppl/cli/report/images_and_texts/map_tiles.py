@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.image import imsave
 from numpy.typing import NDArray
 
-from lexppl.plots.images_and_texts.image_parts import Pixels
+from lexppl.plots.images import Pixels
 
 LARGEST = 224
 """Pixels of a side above which an image is shrunk: pages shall stay small."""

@@ -15,8 +15,8 @@ from lexppl.cli.report.shown_rows import RowGroup, shown_rows
 from lexppl.explanation.layout.importance_kind import ATTRIBUTION, PROBABILITY, kind_of, mask_means
 from lexppl.explanation.layout.mask_groups import masks_of
 from lexppl.explanation.reading.row_outcomes import row_outcomes
-from lexppl.plots.chosen_rows import chosen_rows
-from lexppl.plots.images_and_texts.panels import row_title
+from lexppl.plots.images import row_title
+from lexppl.plots.style import chosen_rows
 
 SHADES = 5
 LEAST = 1e-9

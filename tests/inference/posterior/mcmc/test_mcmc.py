@@ -299,7 +299,7 @@ def test_a_factory_with_priors_by_nuts(tmp_path):
     result = sampled(system, (x, Y.long()), QUICK)
     assert result.labels == (0, 1)
     posterior = explain(result, x, draws=5)
-    assert group_of(posterior, "prior_predictive")["y"].shape[:2] == (2, 5)
+    assert group_of(posterior, "predictions")["y"].shape[:2] == (2, 5)
     save(result, tmp_path / "saved")
     again = load(tmp_path / "saved")
     assert again.replicates == 2 and again.models[0] is again.models[1]
@@ -313,8 +313,8 @@ def test_a_factory_with_priors_by_nuts(tmp_path):
     }
     assert (again.sampler.r_hat, again.sampler.ess) == (result.sampler.r_hat, result.sampler.ess)
     assert repr(again).splitlines()[0] == repr(result).splitlines()[0]
-    mine = group_of(explain(again, x, draws=5), "prior")["mask"]
-    assert np.array_equal(mine.values, group_of(posterior, "prior")["mask"].values)
+    mine = group_of(explain(again, x, draws=5), "predictions")["mask"]
+    assert np.array_equal(mine.values, group_of(posterior, "predictions")["mask"].values)
 
 
 @pytest.mark.smoke

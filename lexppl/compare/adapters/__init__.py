@@ -1,1 +1,0 @@
-"""What the library has, in the form in which shap and captum take it."""

@@ -1,0 +1,205 @@
+"""What the compared methods share: optional libraries, checks, random numbers, models by NumPy."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lexppl.argument_checks import int_at_least
+from lexppl.evaluation import FittedPredictor
+from lexppl.extras import extra_library
+from lexppl.inference.contexts import seeded
+from lexppl.models import Grouping
+from lexppl.models.black_box import BlackBox, black_box
+
+
+def library(module: str) -> Any:
+    """Import a library of the `compare` extra, or say how to get it.
+
+    Args:
+        module: its name as Python imports it, such as "shap".
+
+    Raises:
+        ImportError: as :func:`lexppl.extras.extra_library`.
+
+    Example:
+        >>> library("json").dumps([1])
+        '[1]'
+    """
+    return extra_library(module, "compare")
+
+
+def check_tables(grouping: Grouping | None, **tables: Tensor) -> None:
+    """Refuse rows that are no tables of the same features.
+
+    Args:
+        grouping: of the features, or None.
+        tables: `(N, D)` each, by the argument's name; all like the first.
+
+    Raises:
+        TypeError: no floating tensor, or of another type than the first.
+        ValueError: another shape, no rows, values that are not finite, another device, or a
+            grouping of other features.
+    """
+    first_name, first = next(iter(tables.items()))
+    for name, table in tables.items():
+        if not isinstance(table, Tensor) or not table.is_floating_point():
+            given = table.dtype if isinstance(table, Tensor) else type(table).__name__
+            raise TypeError(f"{name} must be a floating-point tensor; it is {given}")
+        if table.dim() != 2 or table.numel() == 0:
+            raise ValueError(
+                f"{name} must be a table (N, D) with a row and a column; it has shape "
+                f"{tuple(table.shape)}"
+            )
+        bad = int((~table.isfinite()).sum())
+        if bad:
+            raise ValueError(f"{name} must be finite; {bad} of its values are NaN or infinite")
+        if table.shape[1] != first.shape[1]:
+            raise ValueError(
+                f"{name} has {table.shape[1]} features and {first_name} {first.shape[1]}; they "
+                "must be the same features"
+            )
+        if table.dtype != first.dtype:
+            raise TypeError(f"{name} is {table.dtype} and {first_name} {first.dtype}; convert one")
+        if table.device != first.device:
+            raise ValueError(
+                f"{name} is on {table.device} and {first_name} on {first.device}; move one"
+            )
+    if grouping is not None and grouping.features != first.shape[1]:
+        raise ValueError(
+            f"grouping is of {grouping.features} features; {first_name} has {first.shape[1]}"
+        )
+
+
+def grouped_importances(attributions: Tensor, grouping: Grouping | None) -> Tensor:
+    """Importances of mask entries: the sum of the absolute attributions of an entry's columns,
+
+        I_g = Σ_{d in g} |a_d| .
+
+    Args:
+        attributions: `(B, D)`, of either sign.
+        grouping: which columns belong to an entry; None for one entry a column.
+
+    Returns:
+        `(B, G)`, at least 0.
+
+    Example:
+        >>> import torch
+        >>> grouped_importances(torch.tensor([[1.0, -2.0, 3.0]]), Grouping([0, 1, 1]))
+        tensor([[1., 5.]])
+    """
+    size = attributions.abs()
+    if grouping is None:
+        return size
+    total = size.new_zeros(len(size), grouping.entries)
+    return total.index_add_(1, grouping.index.to(size.device), size)
+
+
+def likeliest_class(values: Tensor, probabilities: Tensor) -> Tensor:
+    """Of what is known of each class, that of each row's likeliest one.
+
+    Args:
+        values: `(B, D, C)`.
+        probabilities: `(B, C)`; of equal ones the first is the likeliest.
+
+    Returns:
+        `(B, D)`.
+
+    Example:
+        >>> import torch
+        >>> likeliest_class(torch.tensor([[[1.0, 2.0]]]), torch.tensor([[0.1, 0.9]]))
+        tensor([[2.]])
+    """
+    chosen = probabilities.argmax(1)
+    index = chosen[:, None, None].expand(-1, values.shape[1], 1)
+    return values.gather(2, index).squeeze(2)
+
+
+@contextmanager
+def all_seeded(seed: int, device: torch.device | str = "cpu") -> Iterator[None]:
+    """Draw from a seed inside, whatever generator is used; Python's, numpy's and torch's global
+    generators are as before after.
+
+    Args:
+        seed: a whole number of at least 0.
+        device: whose generator of torch is seeded too.
+
+    Raises:
+        ValueError: another seed.
+
+    Example:
+        >>> with all_seeded(0):
+        ...     first = np.random.rand(2)
+        >>> with all_seeded(0):
+        ...     bool((np.random.rand(2) == first).all())
+        True
+    """
+    seed = int_at_least("seed", seed, 0)
+    of_python, of_numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    random.seed(seed)
+    np.random.seed(numpy_seed(seed))  # noqa: NPY002
+    try:
+        with seeded(seed, device):
+            yield
+    finally:
+        random.setstate(of_python)
+        np.random.set_state(of_numpy)  # noqa: NPY002
+
+
+def numpy_seed(seed: int) -> int:
+    """The seed as numpy's global generator takes it, below 2³²; small seeds stay as they are."""
+    return seed % 2**32
+
+
+def black_box_of(model: Any) -> BlackBox:
+    """Whatever can be explained as a black box.
+
+    Args:
+        model: a :class:`~lexppl.models.black_box.BlackBox`, a full predictor
+            (:func:`lexppl.evaluation.fit_predictor`), or what
+            :func:`~lexppl.models.black_box.black_box` takes: a `Predictor`, an estimator of
+            scikit-learn, a function such as `predict_proba`.
+
+    Raises:
+        TypeError, ValueError: as :func:`~lexppl.models.black_box.black_box`.
+
+    Example:
+        >>> black_box_of(lambda rows: np.full(len(rows), 0.5)).task
+        'classification'
+    """
+    if isinstance(model, BlackBox):
+        return model
+    return black_box(model.predictor if isinstance(model, FittedPredictor) else model)
+
+
+class NumpyModel:
+    """A black box from arrays `(n, D)` to probabilities `(n, C)`, or responses `(n,)`, float64.
+
+    Args:
+        box: the black box.
+        like: rows whose type and device the black box is asked in.
+
+    Example:
+        >>> box = black_box_of(lambda rows: np.full(len(rows), 0.25))
+        >>> NumpyModel(box, like=torch.zeros(1, 3))(np.zeros((1, 3)))
+        array([[0.75, 0.25]])
+    """
+
+    def __init__(self, box: BlackBox, like: Tensor) -> None:
+        self.box = box
+        self._like = like[:1]
+
+    def __call__(self, rows: np.ndarray) -> np.ndarray:
+        x = torch.as_tensor(np.ascontiguousarray(rows)).to(self._like)
+        return self.box.targets(x).double().cpu().numpy()
+
+
+def array_of(x: Tensor) -> np.ndarray:
+    """Rows as a float64 array, as the libraries compute."""
+    return x.detach().double().cpu().numpy()

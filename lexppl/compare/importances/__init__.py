@@ -1,1 +1,0 @@
-"""Importances by other explainers, a file for each library, and what they share."""

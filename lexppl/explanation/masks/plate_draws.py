@@ -1,0 +1,120 @@
+"""Draws of masks given y: from those of all rows down to those of a row, each given those above."""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from lexppl.explanation.masks.draws import (
+    RESPONSE,
+    Again,
+    RowDraws,
+    predicted,
+    refuse_nan,
+    reliability,
+    shares,
+    value_of,
+)
+from lexppl.explanation.masks.resampling import systematic_resampling
+from lexppl.inference.mask_plates import MaskList, MaskTree, plate_of
+from lexppl.inference.objective.program import ParticleTrace
+
+
+def posterior_draws(
+    run: ParticleTrace,
+    tree: MaskTree,
+    listed: MaskList | None,
+    names: Sequence[str],
+    particles: int,
+    imputations: int,
+    draws: int,
+    again: Again | None = None,
+) -> RowDraws:
+    """D draws of p(z | x, y) by importance resampling of a run's P proposals, or from all P masks.
+
+    Pairs of a row's mask and one of its imputations are resampled by their weights
+    `w_lk = p(y | x̃_lk) p(z_l) / q(z_l)`, so that masks follow their weights `1/K Σ_k w_lk` and
+    the imputation that goes with a mask follows p(x̃ | x, z, y). Where y holds probabilities of
+    labels, the proposals' normalised weights are averaged over the labels:
+    Σ_c p(c) p(z | x, y = c). Masks of all rows and of groups are weighed by the responses below
+    them and drawn first; `log_evidence` is then log p(y_n | x_n) given the draw's masks above the
+    rows. Proposals of several plates have one weight together.
+
+    Args:
+        run: given y, with P masks and K imputations; of all rows, where they share masks.
+        tree: of the plates.
+        listed: the P masks, or None where they are proposals.
+        names: mask sites.
+        particles: P.
+        imputations: K.
+        draws: D.
+        again: the sites of the program without y, given its latents and the number of masks: each
+            draw's new response is its own. Without it there are none but labels.
+
+    Raises:
+        FloatingPointError: a weight is NaN.
+    """
+    at_level = max(tree.levels.values())
+    if listed is None:
+        counts = [1] * len(tree.plates)
+        counts[at_level] = particles
+        weights = tree.log_weights(run, counts, imputations)
+        weights[at_level] = weights[at_level] - math.log(particles)
+    else:
+        counts = list(listed.counts)
+        weights = tree.log_weights(run, counts, imputations, listed.names)
+    refuse_nan(weights[0])
+    last = len(weights) - 1
+    response = run.sites.get(RESPONSE)
+    in_rows = last > 0 and response is not None and plate_of(response) == tree.plates[-1]
+    above_rows: dict[str | None, Tensor] = {}
+    masks: dict[str, Tensor] = {}
+    means: dict[str, Tensor] = {}
+    ess = pareto = evidence = None
+    at = torch.zeros(draws, 1, dtype=torch.long, device=weights[0].device)
+    reached = weights[0].new_ones(1, 1)
+    for level, weight in enumerate(weights):
+        above = tree.above_of(level, run)
+        candidates, entries = weight.shape[-2:]
+        flat = weight.reshape(-1, candidates, entries)
+        share = shares(flat)
+        at = at[:, above]
+        if len(flat) == 1:
+            chosen = systematic_resampling(share[0], draws)
+        else:
+            own = share[at, :, torch.arange(entries, device=at.device)]
+            chosen = torch.multinomial(own.flatten(0, 1), 1).reshape(draws, entries)
+        if level == last and in_rows:
+            evidence = torch.logsumexp(flat, -2)
+            if len(flat) > 1:
+                evidence = evidence[at, torch.arange(entries, device=at.device)]
+        at = at * candidates + chosen
+        reached = (reached[:, above].unsqueeze(1) * share).flatten(0, 1)
+        repeats = imputations if level == last else 1
+        below = math.prod(counts[level + 1 :])
+        which = at.div(repeats, rounding_mode="floor") * below
+        if level < last:
+            above_rows[tree.plates[level]] = which
+        by_mask = reached.unflatten(0, (-1, repeats)).sum(1)
+        for name in names:
+            if tree.levels[name] != level:
+                continue
+            value = value_of(run.sites[name])
+            value = value.expand(particles, *value.shape[-2:])
+            of = torch.arange(value.shape[-2], device=at.device)
+            masks[name] = value[which, of]
+            means[name] = (by_mask.unsqueeze(-1) * value[::below]).sum(0)
+        if listed is None and level == at_level:
+            ess, pareto = reliability(by_mask, weight.isneginf().all(-2).flatten())
+    pair = (at % imputations) * particles + at.div(imputations, rounding_mode="floor")
+    y, probability = predicted(run, pair, imputations, particles, again, above_rows)
+    return RowDraws(
+        masks=masks,
+        means=means,
+        y=y,
+        label_probability=probability,
+        log_evidence=evidence,
+        weight_ess=ess,
+        weight_pareto_k=pareto,
+    )

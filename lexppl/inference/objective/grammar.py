@@ -1,0 +1,578 @@
+"""What a program may hold: each kind of site in each place, and what it means in the bound.
+
+A run's sites are matched against :data:`GRAMMAR` where Pyro validates, as in the first step of a
+fit, before anything is learned. What no row of it matches is refused by the site's name.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+from pyro.distributions import Unit
+from pyro.infer.util import is_validation_enabled
+from torch import Tensor
+
+from lexppl.distributions.gradients import may_carry_gradient
+from lexppl.effects import (
+    BEFORE_PARTICLES,
+    BY_DRAW,
+    IMPUTATION_DIM,
+    IMPUTATION_PLATE,
+    LABEL_DIM,
+    LABEL_PLATE,
+    MASK_DIM,
+    MASK_KIND,
+    MASK_PLATE,
+    PENALTY,
+)
+from lexppl.inference.objective.closed_divergences import CLOSED_KL
+from lexppl.inference.objective.site import PlateKey, Site
+
+ESTIMATOR = "estimator"
+"""The key of a site's `infer` that chooses its own gradient estimator."""
+
+READ_BY_OBJECTIVE = frozenset(
+    {PENALTY, BY_DRAW, CLOSED_KL, ESTIMATOR, MASK_KIND, "is_auxiliary", "enumerate", "expand"}
+)
+"""The keys of a site's `infer` dictionary that the objective reads."""
+
+NO_COMMON_LOG = (
+    "set masks=1, imputations=1 and samples=L, an average of single-mask bounds, in which every "
+    "site has the scale and the plates that it has in pyro's Trace_ELBO"
+)
+
+
+SAME_PLATES = (
+    "put it in the same plates in both, mask_particles() and imputation_particles() among them"
+)
+
+DRAW_BEFORE = (
+    "it may depend on all their entries, and each is judged by the terms of its own: draw it "
+    "before them, or enter mask_particles() before these plates"
+)
+
+IMPUTE_WITHIN = (
+    "sample what hides features inside imputation_particles(), within mask_particles(), or set "
+    "imputations=1"
+)
+
+PARTICLE_PLATES = (MASK_PLATE, IMPUTATION_PLATE)
+
+
+class Rule(NamedTuple):
+    """One row of the grammar.
+
+    Args:
+        kind: of a site, or of a plate.
+        place: where it stands.
+        meaning: in the bound; None where it has none.
+        mend: what to write instead, where it has none.
+    """
+
+    kind: str
+    place: str
+    meaning: str | None
+    mend: str = ""
+
+
+LATENT = "a latent that no guide draws"
+GUIDED = "a latent that the guide draws"
+DRAW = "a draw of the guide"
+AUXILIARY = "an auxiliary draw of the guide"
+OBSERVED = "observed"
+COST = "a penalty"
+FACTOR = "a factor of the guide"
+NAMED = "deterministic"
+PARAM = "a pyro.param"
+PLATE = "a plate"
+SUBSAMPLE = "a plate of a subsample"
+
+OUTSIDE = "outside mask_particles()"
+IN_MASKS = "in mask_particles()"
+IN_IMPUTATIONS = "in imputation_particles(), within mask_particles()"
+NO_MASKS = "inside imputation_particles() but outside mask_particles()"
+OWN_DIM = "at dim -3, where imputations are"
+SHARED = "in mask_particles(), and shared by several logs of what is observed"
+OTHER_LOG = "in mask_particles(), in plates of other logs outside it"
+UNREAD_K = "in mask_particles(), where imputations are asked for and none is drawn"
+ELSEWHERE = "in other plates, or of other event dims, than in the model"
+LACKING = "which the model does not have"
+OF_OBSERVED = "of what the model observes"
+NO_RSAMPLE = "in mask_particles(), of a distribution that is not reparameterised"
+AFTER_ROWS = "in mask_particles(), drawn after latents in plates that it is not in"
+IN_GUIDE = "in the guide"
+BEFORE = "entered before mask_particles()"
+WITHIN = "entered in mask_particles()"
+ANYWHERE = "anywhere"
+
+_SUMMED = "+ log p, outside the log"
+_WEIGHED = "+ log p, in the weights inside the log"
+
+GRAMMAR = (
+    Rule(
+        LATENT,
+        OUTSIDE,
+        None,
+        "add it to the guide, or sample it inside mask_particles(). For weights with priors and "
+        "other latents that all rows share: guide=AutoNormal, AutoDelta for their mode, or "
+        "inference=NUTS(...)",
+    ),
+    Rule(LATENT, IN_MASKS, "a mask: proposed from the model L times, it cancels from the weights"),
+    Rule(LATENT, IN_IMPUTATIONS, "an imputation: proposed K times for each mask, it cancels too"),
+    Rule(
+        LATENT,
+        SHARED,
+        None,
+        "rows that share it have no log of their own: enter mask_particles() before the plate over "
+        f"the rows that share it, so that they share one log. Or {NO_COMMON_LOG}",
+    ),
+    Rule(LATENT, UNREAD_K, None, IMPUTE_WITHIN),
+    Rule(LATENT, AFTER_ROWS, None, DRAW_BEFORE),
+    Rule(GUIDED, OUTSIDE, _SUMMED),
+    Rule(GUIDED, IN_MASKS, _WEIGHED),
+    Rule(GUIDED, IN_IMPUTATIONS, _WEIGHED),
+    Rule(DRAW, OUTSIDE, "− log q, outside the log"),
+    Rule(DRAW, IN_MASKS, "− log q, in the weights: L draws"),
+    Rule(DRAW, IN_IMPUTATIONS, "− log q, in the weights: K draws for each mask"),
+    Rule(DRAW, ELSEWHERE, None, SAME_PLATES),
+    Rule(DRAW, SHARED, None, f"enter mask_particles() before that plate. Or {NO_COMMON_LOG}"),
+    Rule(DRAW, UNREAD_K, None, IMPUTE_WITHIN),
+    Rule(DRAW, AFTER_ROWS, None, DRAW_BEFORE),
+    Rule(DRAW, LACKING, None, "leave it out, or sample it in the model too"),
+    Rule(DRAW, OF_OBSERVED, None, "leave it out: what is observed needs no guide"),
+    Rule(AUXILIARY, OUTSIDE, "− log q, outside the log: what the guide's other draws are made of"),
+    Rule(OBSERVED, OUTSIDE, _SUMMED),
+    Rule(OBSERVED, IN_MASKS, _WEIGHED),
+    Rule(OBSERVED, IN_IMPUTATIONS, _WEIGHED),
+    Rule(
+        OBSERVED,
+        OTHER_LOG,
+        None,
+        f"either {NO_COMMON_LOG}; or enter mask_particles() before these plates, so that they "
+        "share one log",
+    ),
+    Rule(OBSERVED, IN_GUIDE, None, "observe it in the model; a guide draws what is not observed"),
+    Rule(COST, OUTSIDE, "− c_R R, outside the log"),
+    Rule(COST, IN_MASKS, "− c_R R, outside the log, averaged over the masks"),
+    Rule(COST, IN_IMPUTATIONS, "− c_R R, outside the log, averaged over masks and imputations"),
+    Rule(COST, IN_GUIDE, None, "state it in the model"),
+    Rule(FACTOR, OUTSIDE, "− the factor, a part of log q"),
+    Rule(FACTOR, IN_MASKS, "− the factor, a part of log q, in the weights"),
+    Rule(FACTOR, IN_IMPUTATIONS, "− the factor, a part of log q, in the weights"),
+    Rule(FACTOR, NO_RSAMPLE, None, "give a guide's pyro.factor has_rsample=True, or leave it out"),
+    Rule(NAMED, ANYWHERE, "nothing: a value by name"),
+    Rule(PARAM, ANYWHERE, "nothing: a number that is learned"),
+    Rule(PLATE, BEFORE, "a log for each entry, and for each turn of a loop"),
+    Rule(PLATE, WITHIN, "one log, in which the terms of all its entries are added"),
+    Rule(PLATE, OWN_DIM, None, "give the plate a dim further to the left, dim=-4"),
+    Rule(SUBSAMPLE, BEFORE, "the scale N/B before each log: unbiased"),
+    Rule(
+        SUBSAMPLE,
+        WITHIN,
+        None,
+        "a scale inside the log would not estimate the bound: enter the plate before "
+        f"mask_particles(), or give all of it at once (in fit, batch_size of all rows). Or "
+        f"{NO_COMMON_LOG}",
+    ),
+    *(
+        Rule(kind, NO_MASKS, None, "enter mask_particles() first")
+        for kind in (LATENT, GUIDED, DRAW, OBSERVED, COST)
+    ),
+)
+"""All that a program may hold, and what is refused with a mend of its own."""
+
+
+def matched(kind: str, place: str, of: str, detail: str = "") -> None:
+    """Find what a statement means.
+
+    Args:
+        kind, place: of :data:`GRAMMAR`.
+        of: the statement, as the refusal names it.
+        detail: more of the place.
+
+    Raises:
+        ValueError: it means nothing, or no row says what.
+    """
+    rule = next((r for r in GRAMMAR if (r.kind, r.place) == (kind, place)), None)
+    if rule is None or rule.meaning is None:
+        mend = "it has no meaning there; move it, or leave it out" if rule is None else rule.mend
+        raise ValueError(f"{of} is {kind}, {place}{detail}: {mend}")
+
+
+def match(sites: Mapping[str, Site], guide_sites: Mapping[str, Site]) -> None:
+    """Match the sites of a run, each by itself and beside the guide's of its name.
+
+    Args:
+        sites: of the model.
+        guide_sites: of the guide.
+
+    Raises:
+        ValueError: a site that means nothing where it is; batch shapes that no plate declares, a
+            plate of two sizes, values that differ in a dimension that they should not.
+    """
+    sizes: dict[str, int] = {}
+    every = (*guide_sites.values(), *sites.values())
+    imputed = any(site.in_imputations for site in every)
+    entered, drawn, uncovered = False, False, []
+    for site in every:
+        of_guide = site is guide_sites.get(site.name)
+        kind, place = _of_guide(site, sites) if of_guide else (_kind(site), _place(site))
+        if (kind, place) == (LATENT, OUTSIDE):
+            uncovered.append(site.name)
+        elif kind != NAMED:
+            known = [n for n, s in sites.items() if kind == DRAW and not s.observed]
+            detail = f" (its latents are {known})" if place == LACKING else ""
+            matched(kind, place, f"site {site.name!r}", detail)
+        _match_plates(site, sizes, imputed, drawn and not of_guide)
+        drawn = drawn or (site.in_particles and not of_guide)
+        if site.in_particles and not entered:
+            _refuse_dependence_on_particles(site)
+            entered = True
+        if kind == GUIDED:
+            _refuse_other_rows_seen(site, guide_sites[site.name])
+    refuse_uncovered_latents(uncovered)
+
+
+def match_logs(
+    logs: Sequence[Sequence[Site]],
+    drawn: Sequence[Site],
+    guided: Mapping[str, Site],
+    imputations: int,
+) -> None:
+    """Match what stands inside a log with what it is weighed by.
+
+    Args:
+        logs: the weighted sites of each log.
+        drawn: the latents within the particle plates.
+        guided: the guide's sites.
+        imputations: K.
+
+    Raises:
+        ValueError: a site of another log's plates; a latent that several logs share; K > 1 where
+            nothing is imputed.
+    """
+    firsts = [sites[0] for sites in logs]
+    if len({tuple(_named(site.log_plates)) for site in firsts}) > 1:
+        refuse_separate_logs(firsts)
+    for site in drawn:
+        kind = DRAW if site.name in guided else LATENT
+        if not any(first.log_plates <= site.log_plates for first in firsts):
+            alone = sorted({n for f in firsts for n, _ in f.log_plates - site.log_plates})
+            detail = f" ({firsts[0].name!r} has one for each entry of {alone})"
+            matched(kind, SHARED, f"site {site.name!r}", detail)
+    if imputations > 1 and drawn and not any(site.in_imputations for site in drawn):
+        kind = DRAW if drawn[-1].name in guided else LATENT
+        matched(kind, UNREAD_K, f"site {drawn[-1].name!r}", f" (imputations={imputations})")
+
+
+def match_order(
+    drawn: Sequence[Site],
+    terms: Sequence[Site],
+    sites: Mapping[str, Site],
+    guided: Mapping[str, Site],
+) -> None:
+    """Match each latent with those that its program draws before it.
+
+    Args:
+        drawn: the latents within the particle plates.
+        terms: what is weighed or averaged there.
+        sites, guided: of the model and of the guide, in their order.
+
+    Raises:
+        ValueError: a latent that entries of a plate share, drawn after latents of each entry and
+            before terms of each.
+    """
+    of_terms = {id(term) for term in terms}
+    for site in drawn:
+        kind, own = (DRAW, guided) if site.name in guided else (LATENT, sites)
+        names = list(own)
+        earlier = [own[n] for n in names[: names.index(site.name)]]
+        latents = [s.log_plates for s in earlier if s.in_particles and not s.observed]
+        missing = frozenset[PlateKey]().union(*latents) - site.log_plates
+        for program in (guided, sites) if missing else ():
+            names = list(program)
+            after = names[names.index(site.name) :] if site.name in program else []
+            for term in (program[n] for n in after if id(program[n]) in of_terms):
+                if missing & term.log_plates:
+                    detail = f" ({_named(missing & term.log_plates)}, as {term.name!r} is)"
+                    matched(kind, AFTER_ROWS, f"site {site.name!r}", detail)
+
+
+def _kind(site: Site) -> str:
+    if site.is_deterministic:
+        return NAMED
+    if site.is_penalty:
+        return COST
+    if site.guided and not site.observed:
+        return GUIDED
+    return OBSERVED if site.observed else LATENT
+
+
+def _place(site: Site) -> str:
+    if site.in_imputations and not (
+        site.in_particles
+        and site.plate_names.index(MASK_PLATE) < site.plate_names.index(IMPUTATION_PLATE)
+    ):
+        return NO_MASKS
+    if not site.in_particles:
+        return OUTSIDE
+    return IN_IMPUTATIONS if site.in_imputations else IN_MASKS
+
+
+def _of_guide(site: Site, sites: Mapping[str, Site]) -> tuple[str, str]:
+    """Kind and place of a guide's site."""
+    place = _place(site)
+    if site.is_penalty:
+        return COST, IN_GUIDE
+    if site.observed and site.name not in sites and not isinstance(site.distribution, Unit):
+        return OBSERVED, IN_GUIDE
+    if site.observed:
+        reparameterised = not site.in_particles or site.distribution.has_rsample
+        return FACTOR, place if reparameterised else NO_RSAMPLE
+    model = sites.get(site.name)
+    if model is None:
+        return (AUXILIARY, place) if site.infer.get("is_auxiliary", False) else (DRAW, LACKING)
+    if model.observed:
+        return DRAW, OF_OBSERVED
+    alike = _place(model) == place and _subsampled(model) == _subsampled(site)
+    if site.in_particles:
+        alike &= model.distribution.event_dim == site.distribution.event_dim
+    return DRAW, place if alike else ELSEWHERE
+
+
+def _subsampled(site: Site) -> set[str]:
+    return {p.name for p in site.plates if p.full_size not in (None, p.size)}
+
+
+def refuse_uncovered_latents(names: Sequence[str]) -> None:
+    """Refuse latents of all rows that would be drawn from their prior at each step.
+
+    Args:
+        names: of the latents outside the particle plates that no guide covers.
+
+    Raises:
+        ValueError: naming the first, and what to give.
+    """
+    if names:
+        others = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
+        matched(LATENT, OUTSIDE, f"site {names[0]!r}{others}")
+
+
+def refuse_unread_options(site: Site) -> None:
+    """Refuse `infer` options that the bound would ignore.
+
+    Raises:
+        ValueError: naming them.
+    """
+    unknown = [key for key in site.infer if key not in READ_BY_OBJECTIVE and key[0] != "_"]
+    if unknown:
+        raise ValueError(
+            f"site {site.name!r} has infer options {unknown} that this objective does not read; "
+            "it reads 'estimator', 'mask_kind' and, for global latents of a guide, 'closed_kl'"
+        )
+    if ESTIMATOR in site.infer and (site.observed or (site.guided and not site.in_particles)):
+        raise ValueError(
+            f"site {site.name!r} chooses an estimator, and the model does not draw it; an "
+            "estimator is chosen where a latent is drawn"
+        )
+
+
+def refuse_separate_logs(sites: Sequence[Site]) -> None:
+    """Refuse sites that are not in the same plates outside the log.
+
+    Raises:
+        ValueError: naming two such sites and their plates.
+    """
+    first = sites[0]
+    for site in sites[1:]:
+        if site.log_plates != first.log_plates:
+            here, there = (_named(s.log_plates) for s in (first, site))
+            detail = (
+                f", so that sites {first.name!r} and {site.name!r} have no log in common: the one "
+                f"is in plates {here} outside mask_particles(), the other in {there}"
+            )
+            matched(OBSERVED, OTHER_LOG, f"site {site.name!r}", detail)
+
+
+def _named(plates: frozenset[PlateKey]) -> list[str]:
+    return sorted(name for name, _ in plates)
+
+
+def _match_plates(site: Site, sizes: dict[str, int], imputed: bool, drawn: bool) -> None:
+    for plate in site.plates:
+        if sizes.setdefault(plate.name, plate.size) != plate.size:
+            raise ValueError(
+                f"plate {plate.name!r} has {sizes[plate.name]} entries at one site and "
+                f"{plate.size} at {site.name!r}; give each plate its own name"
+            )
+        of_particles = plate.dim == IMPUTATION_DIM and plate.name not in PARTICLE_PLATES
+        if of_particles and site.in_particles and (imputed or plate not in site.inner):
+            matched(PLATE, OWN_DIM, f"plate {plate.name!r} of site {site.name!r}")
+    if site.is_deterministic:
+        return
+    shape = tuple(getattr(site.distribution, "batch_shape", ()))
+    declared = {plate.dim for plate in site.plates}
+    undeclared = [
+        -d for d, size in enumerate(reversed(shape), 1) if size > 1 and -d not in declared
+    ]
+    # Outside the particles, what reaches their dimension depends on a draw there, even if of one;
+    # where a plate to the left of it has dims of its own, it may.
+    leftmost = min((d for d in declared if d is not None), default=0)
+    reached = len(shape) >= -MASK_DIM and (leftmost > MASK_DIM or drawn)
+    if reached and not undeclared and not site.in_particles and sizes.get(MASK_PLATE, 1) == 1:
+        undeclared = [MASK_DIM]
+    if undeclared:
+        raise ValueError(
+            f"site {site.name!r} has batch shape {shape}, and no plate declares its dims "
+            f"{undeclared}; put it in a plate, before any draw of mask_particles() where it stands "
+            "outside, or make them one event by .to_event()"
+        )
+
+
+def _refuse_dependence_on_particles(site: Site) -> None:
+    """The first site within the particle plates depends on no draw of a particle."""
+    shape = tuple(getattr(site.infer.get(BEFORE_PARTICLES), "batch_shape", ()))
+    differs = [d for d in (MASK_DIM, IMPUTATION_DIM) if len(shape) >= -d and shape[d] > 1]
+    if differs:
+        raise ValueError(
+            f"site {site.name!r} has batch shape {shape} before the particle plates, whose dims "
+            f"{differs} are theirs; make the entries of one draw one event by .to_event(1)"
+        )
+
+
+def _refuse_other_rows_seen(site: Site, guide: Site) -> None:
+    seen, by_guide = (True if s.mask is None else s.mask for s in (site, guide))
+    if seen is not by_guide and not _same(torch.as_tensor(seen), torch.as_tensor(by_guide)):
+        raise ValueError(
+            f"site {site.name!r} is under another poutine.mask in the guide than in the model, so "
+            "that log p and log q are of different entries; put the same one around both"
+        )
+
+
+def refuse_other_shape(site: Site, value: Tensor) -> None:
+    """Refuse a value that is not one of the model's distribution.
+
+    Args:
+        site: of the model, as its plates expand it.
+        value: the guide's, of the same shape; or observed, broadcast along plates and the same for
+            all particles.
+
+    Raises:
+        ValueError: naming both shapes.
+    """
+    distribution, observed = site.distribution, site.observed
+    if isinstance(distribution, Unit) or site.is_deterministic:
+        return
+    batch, event = distribution.batch_shape, distribution.event_shape
+    expected, given = torch.Size((*batch, *event)), tuple(value.shape)
+    padded = (1,) * (len(expected) - len(given)) + given
+    fits = len(padded) == len(expected) and all(
+        size == whole or (observed and size == 1)
+        for size, whole in zip(padded, expected, strict=True)
+    )
+    if observed and fits:
+        particles = [p.dim - len(event) for p in site.plates if p.name in PARTICLE_PLATES]
+        fits = all(len(padded) < -d or padded[d] == 1 for d in particles)
+    if not fits:
+        what, mend = "is given by the guide", f"it is {DRAW} {ELSEWHERE}: {SAME_PLATES}"
+        if observed:
+            what, mend = "is observed", "observe one value for each entry of its plates"
+        raise ValueError(
+            f"site {site.name!r} {what} with shape {given}, and in the model it has shape "
+            f"{tuple(expected)}; {mend}"
+        )
+
+
+def common_scale(sites: Sequence[Site]) -> float | Tensor:
+    """The scale that stands outside the log of some sites: `N/B`, a row's weight, a label's
+    probability.
+
+    Args:
+        sites: of one log.
+
+    Raises:
+        ValueError: scales that differ between the sites, between particles or within the log.
+    """
+    for site in sites:
+        _refuse_scale_within(site)
+    labelled = [site for site in sites if LABEL_PLATE in site.plate_names]
+    plain = [site for site in sites if LABEL_PLATE not in site.plate_names]
+    for alike in (labelled, plain):
+        for site in alike[1:]:
+            if not _same(site.scale, alike[0].scale):
+                raise ValueError(
+                    "sites within the particle plates must share one scale, which stands outside "
+                    f"the log; {alike[0].name!r} has {_said(alike[0].scale)} and {site.name!r} "
+                    f"has {_said(site.scale)}. Scale them alike, or {NO_COMMON_LOG}"
+                )
+    scale = (labelled or plain)[0].scale
+    if labelled and plain and is_validation_enabled():
+        whole = torch.as_tensor(scale).sum(LABEL_DIM, keepdim=True)
+        if not _same(whole, torch.as_tensor(plain[0].scale).to(whole), exact=False):
+            raise ValueError(
+                f"the scales of {labelled[0].name!r} over its labels must add up to that of "
+                f"{plain[0].name!r}, with which it shares a log"
+            )
+    return scale
+
+
+def refuse_unread_scales(drawn: Sequence[Site], terms: Sequence[Site]) -> None:
+    """Refuse the scale of a latent that is proposed from the model, and so has no term for it.
+
+    Args:
+        drawn: the latents within the particle plates.
+        terms: what is weighed there, the latents that a guide draws among it.
+
+    Raises:
+        ValueError: a scale that is not that of a term either.
+    """
+    read: list[float | Tensor] = [1.0]
+    for term in terms:
+        scale = torch.as_tensor(term.scale)
+        by_label = LABEL_PLATE in term.plate_names and scale.dim() >= -LABEL_DIM
+        read.append(scale.sum(LABEL_DIM, keepdim=True) if by_label else term.scale)
+    weighted = {term.name for term in terms}
+    for site in drawn:
+        if site.name not in weighted and not any(_same(site.scale, s, exact=False) for s in read):
+            raise ValueError(
+                f"the scale of site {site.name!r}, {_said(site.scale)}, is in no term of the "
+                f"bound: no guide draws it, and it cancels. Scale it as {terms[0].name!r} is, or "
+                "not at all"
+            )
+
+
+def _refuse_scale_within(site: Site) -> None:
+    for plate in site.inner:
+        if plate.full_size not in (None, plate.size):
+            matched(SUBSAMPLE, WITHIN, f"the plate {plate.name!r} of site {site.name!r}")
+    if not isinstance(site.scale, Tensor):
+        return
+    within = [MASK_DIM, IMPUTATION_DIM, *(p.dim for p in site.inner if p.vectorized)]
+    varies = [d for d in within if site.scale.dim() >= -d and site.scale.shape[d] > 1]
+    if varies:
+        raise ValueError(
+            f"the scale of site {site.name!r} differs within its log, at dims {varies}; a scale "
+            f"stands outside the log. For a power of the likelihood write pyro.factor, or "
+            f"{NO_COMMON_LOG}"
+        )
+
+
+def _same(one: float | Tensor, other: float | Tensor, exact: bool = True) -> bool:
+    if not isinstance(one, Tensor) and not isinstance(other, Tensor):
+        return bool(one == other)
+    if one is other or not is_validation_enabled() or _is_wrapped(one) or _is_wrapped(other):
+        return True
+    a, b = torch.broadcast_tensors(torch.as_tensor(one), torch.as_tensor(other))
+    a, b = a.detach(), b.detach().to(a)
+    return bool(torch.equal(a, b) if exact else torch.allclose(a, b))
+
+
+def _is_wrapped(value: float | Tensor) -> bool:
+    """Whether `torch.func` runs on it, which lets nothing be decided by its numbers."""
+    return isinstance(value, Tensor) and may_carry_gradient(value.detach())
+
+
+def _said(scale: float | Tensor) -> str:
+    if not isinstance(scale, Tensor):
+        return str(scale)
+    return f"a tensor of shape {tuple(scale.shape)} from {float(scale.min()):g}"

@@ -1,0 +1,247 @@
+"""Every joint value of the discrete latents of a program, in the place of draws."""
+
+import math
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import pyro.distributions as dist
+import torch
+from torch import Tensor
+from torch.distributions import Distribution
+
+from lexppl.distributions import mask_support
+from lexppl.effects import MASK_DIM
+from lexppl.inference.objective.program import ParticleTrace
+from lexppl.inference.objective.site import Site
+
+MOST_JOINT = 65_536
+"""Joint values that are listed at most, of all latents that stand in one log."""
+
+FEWER = "use fewer rows or entries in one log, or an estimator that draws them"
+
+
+OTHER_VALUES = (
+    "the values listed of {} have {}: which it can take depends on another latent of its particle, "
+    "such as a k of its own. Give a distribution of all of them, such as RandomSizeSubset, or use "
+    "an estimator that draws them"
+)
+
+
+class ListedLatents:
+    """The M joint values of the discrete latents within a program's mask particles: masks of rows,
+    of groups or of all rows, several of them at once, regimes, the states of a hidden chain.
+
+    A run with a particle for each, each latent at its value, gives at the mask dimension
+
+        log p(z, y | x) = log p(z | x) + log p(y | x, z)          (…, M, B or 1)
+
+        program = ParticleProgram(model, None, (x, y))
+        first = program.run()
+        listed = ListedLatents(first, first.mask_sites)
+        run = program.run(len(listed), 1, listed.give)
+        log_joint = listed.log_prior(run) + run.log_weight
+
+    so that its softmax over the mask dimension is p(z | x, y), and its logsumexp log p(y | x).
+    Entries of plates that all latents, and all that is observed or penalised, stand in outside the
+    log (rows, where each has its own masks and its own log) are listed side by side: there are as
+    many values as of one of them. Of a latent of v values in E entries of other plates there are
+    v^E, and of several latents the product. A latent that has one value (a `Delta`) is left alone.
+
+    Args:
+        run: one run of the program with one particle.
+        sites: latents of the run within the mask particles.
+        most: joint values at most.
+        copies: how often each is given, one behind the other.
+        instead: what to do where there are more, which ends the refusal.
+
+    Raises:
+        ValueError: a latent whose values cannot be listed; too many joint values.
+
+    Example:
+        >>> import pyro
+        >>> from lexppl.effects import mask_particles
+        >>> from lexppl.inference.objective.program import ParticleProgram
+        >>> def model():
+        ...     with pyro.plate("data", 5), mask_particles():
+        ...         regime = pyro.sample("regime", dist.Categorical(torch.tensor([0.2, 0.3, 0.5])))
+        ...         keep = torch.tensor([0.1, 0.5, 0.9])[regime].unsqueeze(-1).expand(-1, -1, 2)
+        ...         z = pyro.sample("mask", dist.Bernoulli(keep).to_event(1))
+        ...         pyro.sample("y", dist.Normal(z.sum(-1), 1.0), obs=torch.zeros(5))
+        >>> program = ParticleProgram(model, None)
+        >>> first = program.run()
+        >>> listed = ListedLatents(first, first.mask_sites)
+        >>> run = program.run(len(listed), 1, listed.give)
+        >>> listed.log_prior(run).shape, run.log_weight.shape
+        (torch.Size([12, 5]), torch.Size([12, 5]))
+    """
+
+    def __init__(
+        self,
+        run: ParticleTrace,
+        sites: Sequence[Site],
+        *,
+        most: int = MOST_JOINT,
+        copies: int = 1,
+        instead: str = FEWER,
+    ) -> None:
+        sites = [site for site in sites if not is_point(site.distribution)]
+        judged = [site for site, _ in run.weighted]
+        judged += [site for site in run.sites.values() if site.is_penalty and site.in_particles]
+        outer = [set(site.outer.items()) for site in (*sites, *judged)]
+        apart = set.intersection(*outer) if sites else set()
+        self._apart = {dim for _, dim in apart}
+        values = joint_values(sites, most, apart=self._apart, instead=instead)
+        self._count = len(next(iter(values.values()))) if sites else 1
+        self._values: dict[str, Tensor] = {}
+        for site in sites:
+            # The list stands where the run has its one particle: (…, M, B or 1, *event).
+            place = MASK_DIM - len(site.distribution.event_shape)
+            listed = values[site.name].transpose(0, place).squeeze(0)
+            self._values[site.name] = listed.repeat_interleave(copies, place)
+
+    def __len__(self) -> int:
+        """M."""
+        return self._count
+
+    @property
+    def names(self) -> list[str]:
+        """The sites that are listed; the last one's values change fastest."""
+        return list(self._values)
+
+    def give(self, site: Site) -> Tensor | None:
+        """The value of a site of a run with a particle for each joint value; None of another."""
+        value = self._values.get(site.name)
+        if value is None:
+            return None
+        return value.expand(*site.distribution.batch_shape, *site.distribution.event_shape)
+
+    def log_prior(self, run: ParticleTrace) -> Tensor:
+        """log p(z | x) of a run with these values, `(…, M, B or 1)`, or log q where a guide draws
+        them: that of all latents, which :func:`refuse_missing` checks."""
+        total: Tensor | float = 0.0
+        for site in run.drawn:
+            if site.name not in self._values:
+                continue
+            value = draw_log_prob(site)
+            jointly = {*range(-value.dim(), 0)} - {MASK_DIM} - self._apart
+            total = total + (value.sum([*jointly], keepdim=True) if jointly else value)
+        return torch.as_tensor(total)
+
+
+def draw_log_prob(site: Site) -> Tensor:
+    """Log-density of each entry of a latent that is listed, seen or not: how it would be drawn.
+
+    Raises:
+        ValueError: a listed value that its distribution cannot draw, given other latents' values.
+    """
+    distribution = site.distribution
+    while isinstance(distribution, dist.MaskedDistribution):
+        distribution = distribution.base_dist
+    try:
+        value: Tensor = distribution.log_prob(site.value)
+    except ValueError:
+        raise ValueError(OTHER_VALUES.format([site.name], "some that are not there")) from None
+    return value
+
+
+def joint_values(
+    sites: Sequence[Site],
+    most: int,
+    *,
+    apart: Collection[int | None] = (),
+    instead: str = FEWER,
+) -> dict[str, Tensor]:
+    """Every joint value of some latents, `(M, *batch, *event)` by name; the last one's values
+    change fastest.
+
+    Args:
+        sites: the latents.
+        most: M at most.
+        apart: dimensions of the batch whose entries are listed side by side, which are then 1.
+        instead: what to do where there are more.
+
+    Raises:
+        ValueError: values that cannot be listed; too many.
+    """
+    supports = [support_of(site, most, instead) for site in sites]
+    shapes = [
+        [1 if d - len(shape) in apart else size for d, size in enumerate(shape)]
+        for shape in (site.distribution.batch_shape for site in sites)
+    ]
+    entries = [math.prod(shape) for shape in shapes]
+    counts = [len(support) ** n for support, n in zip(supports, entries, strict=True)]
+    if not 0 < (count := math.prod(counts)) <= most:
+        factors = " × ".join(
+            f"{len(support)}^{n} values of {site.name!r}"
+            for site, support, n in zip(sites, supports, entries, strict=True)
+        )
+        raise ValueError(
+            f"{factors} stand in one log, and at most {most:,} joint values are listed: {instead}"
+        )
+    found: dict[str, Tensor] = {}
+    after = count
+    for site, support, shape, n in zip(sites, supports, shapes, entries, strict=True):
+        after //= len(support) ** n
+        step = after * len(support) ** torch.arange(n - 1, -1, -1, device=support.device)
+        index = torch.arange(count, device=support.device).unsqueeze(-1) // step % len(support)
+        value = support[index]
+        found[site.name] = value.reshape(count, *shape, *site.distribution.event_shape)
+    return found
+
+
+def support_of(site: Site, most: int, instead: str = FEWER) -> Tensor:
+    """The values of one entry of a site's batch, `(M, *event)`.
+
+    Raises:
+        ValueError: they cannot be listed, or there are too many.
+    """
+    distribution = site.distribution
+    try:
+        if len(distribution.event_shape) == 1:
+            values = mask_support(distribution, most)
+        else:
+            values = distribution.enumerate_support(expand=False)
+    except (ValueError, TypeError, NotImplementedError) as error:
+        kind, reason = type(distribution).__name__, str(error).split(";", maxsplit=1)[0]
+        raise ValueError(
+            f"the values of {site.name!r}, of {kind}, cannot be listed ({reason}): {instead}"
+        ) from None
+    return values.reshape(len(values), *distribution.event_shape)
+
+
+def refuse_missing(log_prior: Tensor, names: Collection[str]) -> None:
+    """Refuse a list that lacks values, whose probabilities do not add up to one.
+
+    Nothing is looked at within a `vmap`.
+
+    Args:
+        log_prior: of all values, at the mask dimension.
+        names: of the latents.
+
+    Raises:
+        ValueError: naming them.
+    """
+    total = torch.logsumexp(log_prior.detach().float(), MASK_DIM)
+    try:
+        complete = bool((total.abs() < 1e-2).all())
+    except RuntimeError:
+        return
+    if not complete:
+        listed = f"a total probability of {float(total.exp().min()):.3g}"
+        raise ValueError(OTHER_VALUES.format([*names], listed))
+
+
+def is_point(distribution: Any) -> bool:
+    """Whether a distribution has one value: a Delta, also as the imputation of hidden entries.
+
+    Example:
+        >>> import torch
+        >>> from lexppl.models import ConstantImputer
+        >>> is_point(ConstantImputer()(torch.zeros(1, 2), torch.ones(2)))
+        True
+    """
+    for name in ("base_dist", "hidden_distribution"):
+        inner = getattr(distribution, name, None)
+        if isinstance(inner, Distribution):
+            return is_point(inner)
+    return isinstance(distribution, dist.Delta)

@@ -1,0 +1,373 @@
+"""Values of `pyro.param` as parameters of a fit: held by the programs that state them."""
+
+import inspect
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pyro
+import torch
+from pyro.nn import PyroModule
+from pyro.poutine.messenger import Messenger
+from pyro.poutine.runtime import _MODULE_NAMESPACE_DIVIDER, _PYRO_PARAM_STORE
+from torch import Tensor, nn
+from torch.distributions import transform_to
+
+from lexppl.effects import ParticleCounts
+from lexppl.evaluation_mode import evaluating
+from lexppl.fingerprint import KNOWN, is_of
+from lexppl.inference.contexts import keep_parameters_local
+from lexppl.inference.objective.program import beneath_handlers
+from lexppl.inference.stages import LossTerm, Stage, modules_of
+from lexppl.weights_drawn_first import weights_first
+
+HELD = "pyro_params"
+"""The part of a program that holds what its `pyro.param` statements learn."""
+
+FirstRows = Callable[[torch.dtype], tuple[Tensor, ...]]
+"""Gives the first batch of the rows to learn from, in a floating type."""
+
+
+class MisstatedError(ValueError):
+    """A `pyro.param` statement that nothing can be learned by."""
+
+
+class ProgramFunction(nn.Module):
+    """A program written as a function, as a module.
+
+    Args:
+        function: called as the program; a module beneath Pyro's handlers becomes a part.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+        if isinstance(below := beneath_handlers(function), nn.Module):
+            self.program = below
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the function."""
+        return self.function(*args, **kwargs)
+
+
+class PyroParams(nn.Module):
+    """The unconstrained parameters of `pyro.param` statements, by name: one for each name in all
+    programs of a fit, as in Pyro's global store, which is neither read nor written.
+
+    Programs that hold it have the values from here whenever they, or parts of them, are called.
+
+    Example:
+        >>> from torch.distributions import constraints
+        >>> def guide():
+        ...     return pyro.param("scale", torch.tensor(2.0), constraint=constraints.positive)
+        >>> program, params = ProgramFunction(guide), PyroParams()
+        >>> calls = params.hold(program)
+        >>> with params.stating():
+        ...     program().detach()
+        tensor(2.)
+        >>> [name for name, _ in program.named_parameters()], len(pyro.get_param_store())
+        (['pyro_params.scale'], 0)
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._pyro_stated: dict[str, tuple[Any, Any]] = {}
+        self._pyro_open = False
+
+    def hold(self, program: nn.Module) -> "_Calls":
+        """Become a part of a program, and answer the statements of its calls; parts of it that hold
+        others keep them.
+
+        Returns:
+            What answers them.
+        """
+        held = [part for part in program.modules() if HELD in part._modules]
+        apart = {id(below) for part in held for below in part.modules()}
+        program.add_module(HELD, self)
+        calls, hooks = _Calls(self), []
+        for part in program.modules():
+            if id(part) not in apart and not is_of(type(part), ("torch",)):
+                hooks.append(part.register_forward_pre_hook(calls.begin))
+                hooks.append(part.register_forward_hook(calls.end, always_call=True, prepend=True))
+        calls.hooks = hooks
+        return calls
+
+    @contextmanager
+    def stating(self) -> Iterator[None]:
+        """Take up the parameters that programs state inside."""
+        self._pyro_open = True
+        try:
+            yield
+        finally:
+            self._pyro_open = False
+
+    def value(self, name: str, start: Sequence[Any], constraint: Any) -> Any:
+        """The constrained value of a statement.
+
+        Args:
+            name: of the parameter.
+            start: its first value, or what gives it; empty where another statement has it.
+            constraint: of this statement.
+
+        Raises:
+            MisstatedError: a name that is new, or has another shape; a start outside its
+                constraint, or of whole numbers.
+        """
+        key = name.replace("%", "%25").replace(".", "%2E")
+        if start and self._pyro_open:
+            first = _unconstrained(name, start[0], constraint)
+            if key not in self._parameters:
+                self.register_parameter(key, nn.Parameter(first))
+            if first.shape != self.get_parameter(key).shape:
+                raise MisstatedError(f"pyro.param({name!r}) is stated with two shapes")
+        if start and key in self._parameters:
+            self._pyro_stated[key] = constraint, start[0]
+        if key not in self._pyro_stated:
+            raise MisstatedError(
+                f"pyro.param({name!r}) was not stated when the fit began, and has learned nothing: "
+                "state it, with its start and its constraint, in each run of the program"
+            )
+        parameter: Any = self._parameters[key]
+        value: Any = transform_to(self._pyro_stated[key][0])(parameter)
+        # Pyro's own inference looks for the parameter in an attribute of the value.
+        value = value.view_as(value) if value is parameter else value
+        value.unconstrained = weakref.ref(parameter)
+        return value
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Start again: elsewhere where a start is a function that draws."""
+        for key, (constraint, start) in self._pyro_stated.items():
+            self.get_parameter(key).copy_(_unconstrained(key, start, constraint))
+
+
+@torch.no_grad()
+def _unconstrained(name: str, start: Any, constraint: Any) -> Tensor:
+    first = (start() if callable(start) else start).detach()
+    if first.is_floating_point() and bool(constraint.check(first).all()):
+        found: Tensor = transform_to(constraint).inv(first)
+        if bool(found.isfinite().all()):
+            return found.contiguous().clone()
+    raise MisstatedError(
+        f"pyro.param({name!r}) must start from floats inside its constraint, {constraint}; it "
+        f"starts from {first.flatten()[:3].tolist()}"
+    )
+
+
+class _Calls(Messenger):
+    """Answer the `pyro.param` statements of some programs' calls."""
+
+    def __init__(self, params: PyroParams) -> None:
+        super().__init__()
+        self._params, self._depth, self._seen = params, 0, False
+        self.hooks: list[Any] = []
+
+    def _pyro_param(self, msg: Any) -> None:
+        # Parameters of modules make statements too, which the modules have answered.
+        if not msg["done"] and msg["fn"] == _PYRO_PARAM_STORE.get_param:
+            name, *start = msg["args"]
+            of_module = _MODULE_NAMESPACE_DIVIDER in name
+            msg["done"] = True
+            self._seen |= not of_module
+            constraint = msg["kwargs"]["constraint"]
+            msg["value"] = start[0] if of_module else self._params.value(name, start, constraint)
+
+    def over(self, program: nn.Module) -> None:
+        """The search is over: a program that has stated nothing is left as it was."""
+        for hook in () if self._seen else self.hooks:
+            hook.remove()
+        if not self._seen:
+            del program._modules[HELD]
+        self.hooks = []
+
+    def begin(self, *_: Any) -> None:
+        """A program, or a part of one, is called."""
+        if not self._depth:
+            self.__enter__()
+        self._depth += 1
+
+    def end(self, *_: Any) -> None:
+        """The call is over."""
+        self._depth -= 1
+        if not self._depth:
+            self.__exit__(None, None, None)
+
+
+def is_program(model: Any) -> bool:
+    """Whether a function is a program of rows, and no builder of a module, which is called without
+    arguments.
+
+    Example:
+        >>> is_program(lambda x, y=None: None), is_program(lambda: nn.Linear(1, 1))
+        (True, False)
+    """
+    if isinstance(model, type | nn.Module) or not callable(model):
+        return False
+    if isinstance(beneath_handlers(model), nn.Module):
+        return True
+    try:
+        inspect.signature(beneath_handlers(model)).bind()
+    except (TypeError, ValueError) as unbound:
+        return isinstance(unbound, TypeError)
+    return False
+
+
+def floating_type(modules: Sequence[nn.Module]) -> torch.dtype:
+    """The floating type of the first number of some modules; torch's own where they have none."""
+    held = (t for m in modules for t in (*m.parameters(), *m.buffers()) if t.is_floating_point())
+    return next((tensor.dtype for tensor in held), torch.get_default_dtype())
+
+
+def with_parameters(
+    stages: Sequence[Stage], first: FirstRows, apart: str | None = None
+) -> list[Stage]:
+    """Stages whose programs hold what their `pyro.param` statements learn, as a run of each on a
+    batch states them.
+
+    Args:
+        stages: no one else may hold their modules.
+        first: gives the batch.
+        apart: the part of a program, "predictor", that is to hold its own, to be copied with it.
+
+    Raises:
+        MisstatedError: a parameter with a value for each row, or one that a handler hides; as
+            :meth:`PyroParams.value`.
+    """
+    params, made = PyroParams(), dict[int, Any]()
+    terms = [term for stage in stages for term in stage.terms]
+    modules = [module for term in terms for module in modules_of(term)]
+    for term in terms:
+        # The guide is first, as in Pyro's SVI: the model may read what it states.
+        for program in (term.guide, term.model):
+            if program is not None and id(program) not in made:
+                rows = partial(first, floating_type(modules))
+                made[id(program)] = holding(program, params, rows, apart)
+
+    def of(term: LossTerm) -> LossTerm:
+        own = term.learns is None or not params._parameters
+        learns = term.learns if own else [*(term.learns or ()), params]
+        guide = made.get(id(term.guide))
+        return replace(term, model=made[id(term.model)], guide=guide, learns=learns)
+
+    return [replace(stage, terms=[of(term) for term in stage.terms]) for stage in stages]
+
+
+def holding(
+    given: Any, params: PyroParams, rows: Callable[[], tuple[Tensor, ...]], apart: str | None = None
+) -> Any:
+    """A program that holds the parameters that it states; one of the library's parts states none.
+
+    Args:
+        given: a module, to which they are added, or a function.
+        params: to hold them.
+        rows: gives the batch.
+        apart, and what is raised: as :func:`with_parameters`.
+    """
+    program = given if isinstance(given, nn.Module) else ProgramFunction(given)
+    kinds = [type(part) for part in program.modules()]
+    own = [kind for kind in kinds if kind is ProgramFunction or not is_of(kind, KNOWN)]
+    keep_parameters_local(program)
+    for part in program.modules():
+        if isinstance(part, PyroModule):
+            # What Pyro's store had for another inference, or an automatic guide of its model.
+            part._pyro_context.param_state = {"params": {}, "constraints": {}}
+    if HELD in program._modules or not own:
+        return given
+    holders, searches, batch = [params], dict[nn.Module, _Calls](), rows()
+    if apart is not None and isinstance(copied := getattr(program, apart, None), nn.Module):
+        holders.append(PyroParams())
+        searches[copied] = holders[1].hold(copied)
+    searches[program] = params.hold(program)
+    try:
+        _state(program, holders, batch)
+    except MisstatedError:
+        raise
+    except Exception:
+        # The first step says what it is, which looks at the rows before.
+        if not any(parameter.requires_grad for parameter in program.parameters()):
+            raise
+    named = [pair for one in holders for pair in one.named_parameters()]
+    for name in [name for name, p in named if 1 < len(batch[0]) in p.shape]:
+        try:
+            _state(program, holders, tuple(column[:-1] for column in batch))
+        except Exception as error:
+            raise MisstatedError(
+                f"pyro.param({name!r}) has a value for each of the {len(batch[0])} rows of a "
+                "batch, and other batches have other rows: compute it from x, by a network that "
+                "the program has as a part, or sample it in the plate over rows"
+            ) from error
+    for part, search in searches.items():
+        search.over(part)
+    return program if HELD in program._modules or len(kinds) > 1 else given
+
+
+def _state(program: nn.Module, holders: Sequence[PyroParams], batch: tuple[Tensor, ...]) -> None:
+    with ExitStack() as stating, torch.no_grad(), ParticleCounts(1, 1), evaluating(program):
+        for one in holders:
+            stating.enter_context(one.stating())
+        with refusing_hidden():
+            pyro.poutine.trace(weights_first(program)).get_trace(*batch)
+
+
+@contextmanager
+def refusing_hidden() -> Iterator[None]:
+    """Refuse `pyro.param` statements inside that no program of the fit answers.
+
+    Raises:
+        MisstatedError: naming the first.
+    """
+    with pyro.get_param_store().scope() as state:
+        yield
+    if state["params"]:
+        raise MisstatedError(
+            f"pyro.param({next(iter(state['params']))!r}) is hidden from the fit by a handler in "
+            "the program, such as poutine.block: let it hide sites alone, by block(hide=[…])"
+        )
+
+
+def refuse_unheld(loss: Tensor, held: Iterable[Tensor]) -> None:
+    """Refuse a loss with a parameter that no program holds, so that nothing would move it.
+
+    Args:
+        loss: of the first step.
+        held: the parameters of the fit.
+
+    Raises:
+        ValueError: naming its shape.
+    """
+    known, seen, nodes = {id(p) for p in held}, set[Any](), [loss.grad_fn]
+    while nodes:
+        node: Any = nodes.pop()
+        leaf = getattr(node, "variable", None)
+        if isinstance(leaf, nn.Parameter) and id(leaf) not in known:
+            raise ValueError(
+                f"the loss has a parameter of shape {tuple(leaf.shape)} that neither model nor "
+                "guide holds, and nothing would move it: write the program as a module that has "
+                "the network as a part; of what is not to learn, requires_grad_(False)"
+            )
+        if node is not None and node not in seen:
+            seen.add(node)
+            nodes += [before for before, _ in node.next_functions]
+
+
+def hold_saved(module: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    """Let a program that is built anew hold the parameters that it has stated, as a file has them.
+
+    Args:
+        module: the program.
+        weights: its weights by name.
+
+    Raises:
+        AttributeError: a part that the program does not have.
+    """
+    for key in sorted(weights, key=lambda name: -name.count(".")):
+        *above, held, name = ["", *key.split(".")]
+        if held == HELD:
+            holder = module.get_submodule(".".join(above[1:]))
+            if HELD not in holder._modules:
+                PyroParams().hold(holder)
+            parameter = nn.Parameter(torch.empty_like(weights[key]))
+            holder.get_submodule(HELD).register_parameter(name, parameter)

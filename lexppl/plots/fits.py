@@ -1,0 +1,320 @@
+"""Fits: their history, the penalty's path, accuracy by size and calibration."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from scipy import stats
+
+from lexppl.argument_checks import fraction, int_at_least
+from lexppl.evaluation.bayes.calibration_result import Calibration
+from lexppl.inference.training.result import History
+from lexppl.plots.style import (
+    BLUE,
+    FAINT,
+    GREY,
+    INK,
+    ORANGE,
+    NotebookFigure,
+    checked_given,
+    legend_columns,
+    plain,
+    short,
+    whole_numbers,
+)
+
+
+def plot_history(history: History, width: float = 6.4) -> Figure:
+    """Training and validation losses by epoch, with each replicate's best epoch.
+
+    The training loss is that of the objective as its schedules stood, the validation loss that of
+    the final objective, so their levels may differ early on. Best epochs are marked in the last
+    stage, where the validation loss is least; the start of a further stage is a thin line.
+
+    Args:
+        history: `result.history` of a fit.
+        width: of the figure, in inches.
+
+    Raises:
+        TypeError: no history, such as the result itself or a posterior.
+        ValueError: a history without epochs.
+
+    Example:
+        >>> import numpy as np
+        >>> loss = np.array([[0.7], [0.5], [0.6]])
+        >>> history = History(loss, loss + 0.1, np.zeros(3, dtype=int), np.ones(3))
+        >>> plot_history(history).axes[0].get_ylabel()
+        'loss in nats a row'
+    """
+    checked_given(history, History, "history", "result.history of what fit() returned")
+    if len(history) == 0:
+        raise ValueError("the history has no epochs to plot")
+    epochs = np.arange(1, len(history) + 1)
+    train, valid = np.atleast_2d(history.train), np.atleast_2d(history.valid)
+    figure = NotebookFigure(figsize=(width, 3.6), layout="constrained")
+    axes = figure.subplots()
+    alpha = max(0.35, min(0.9, 2.5 / train.shape[1]))
+    _curves(axes, epochs, train, GREY, alpha, "training, schedules as they stood")
+    if np.isfinite(valid).any():
+        _curves(axes, epochs, valid, BLUE, alpha, "validation, final objective")
+        last = np.flatnonzero(history.stage == history.stage[-1])
+        for i, replicate in enumerate(valid.T):
+            if np.isfinite(replicate[last]).any():
+                best = last[np.nanargmin(replicate[last])]
+                axes.plot(
+                    epochs[best],
+                    replicate[best],
+                    marker="o",
+                    markersize=5.5,
+                    color=ORANGE,
+                    markeredgecolor="white",
+                    markeredgewidth=0.7,
+                    linestyle="none",
+                    zorder=4,
+                    label="best epoch" if i == 0 else None,
+                )
+    for start in np.flatnonzero(np.diff(history.stage)) + 1:
+        axes.axvline(start + 0.5, color=INK, linewidth=0.7, alpha=0.5)
+    low, high = _view(np.concatenate([train, valid], axis=1))
+    axes.set_ylim(low, high)
+    axes.set_xlabel("epoch")
+    axes.set_ylabel("loss in nats a row")
+    axes.xaxis.set_major_locator(whole_numbers())
+    axes.grid(axis="y", color=FAINT, linewidth=0.6)
+    axes.set_axisbelow(True)
+    plain(axes)
+    figure.legend(loc="outside upper right", ncols=legend_columns(width), frameon=False, fontsize=8)
+    return figure
+
+
+def _curves(
+    axes: Axes, epochs: np.ndarray, losses: np.ndarray, color: str, alpha: float, label: str
+) -> None:
+    for i, loss in enumerate(losses.T):
+        axes.plot(
+            epochs,
+            loss,
+            color=color,
+            alpha=alpha,
+            linewidth=1.3,
+            label=label if i == 0 else None,
+            marker="." if len(epochs) == 1 else None,
+        )
+
+
+def _view(losses: np.ndarray) -> tuple[float, float]:
+    """Limits of the axis that leave out a few very large first losses."""
+    finite = losses[np.isfinite(losses)]
+    if finite.size == 0:
+        return 0.0, 1.0
+    low, high, typical = finite.min(), finite.max(), np.quantile(finite, 0.98)
+    if high - low > 3 * (typical - low) > 0:
+        high = typical
+    margin = 0.06 * (high - low) or 0.05
+    return float(low - margin), float(high + margin)
+
+
+PATH_COLUMNS = ("penalty", "size", "size_error", "log_likelihood", "error", "chosen")
+
+
+def plot_penalty_path(table: pd.DataFrame, width: float = 6.0) -> Figure:
+    """Entries kept and held-out log-likelihood along a path of penalties, the chosen one marked.
+
+    Bars are one standard error: of the size over replicates, of the log-likelihood's distance to
+    the best one over rows in pairs.
+
+    Args:
+        table: of :class:`lexppl.evaluation.PenaltyPath`.
+        width: of the figure, in inches.
+
+    Raises:
+        TypeError: no table, such as the path itself.
+        ValueError: a table without its columns.
+
+    Example:
+        >>> table = pd.DataFrame({"penalty": [0.01, 0.02], "size": [4.0, 3.0],
+        ...     "size_error": [0.1, 0.2], "log_likelihood": [-0.5, -0.6],
+        ...     "error": [0.0, 0.01], "chosen": [True, False]})
+        >>> [axes.get_ylabel() for axes in plot_penalty_path(table).axes]
+        ['entries kept', 'held-out log-likelihood']
+    """
+    checked_given(table, pd.DataFrame, "table", "path.table of what penalty_path() returned")
+    lacking = [name for name in PATH_COLUMNS if name not in table]
+    if lacking:
+        raise ValueError(
+            f"table must be path.table of what penalty_path() returned; it lacks {lacking}"
+        )
+    penalties = table["penalty"].to_numpy(dtype=float)
+    chosen = penalties[table["chosen"].to_numpy(dtype=bool)]
+    figure = NotebookFigure(figsize=(width, 4.4), layout="constrained")
+    upper, lower = figure.subplots(2, sharex=True)
+    for axes, value, error, label, colour in (
+        (upper, "size", "size_error", "entries kept", BLUE),
+        (lower, "log_likelihood", "error", "held-out log-likelihood", ORANGE),
+    ):
+        spread = table[error].fillna(0.0)
+        axes.errorbar(penalties, table[value], spread, color=colour, marker="o", markersize=5)
+        for penalty in chosen:
+            axes.axvline(penalty, color=GREY, linestyle=(0, (5, 3)), linewidth=1.2)
+        axes.set_ylabel(label)
+        axes.grid(axis="y", color=FAINT, linewidth=0.6)
+        axes.set_axisbelow(True)
+        plain(axes)
+    lower.set_xscale("log")
+    lower.set_xticks(penalties, [f"{penalty:.2g}" for penalty in penalties])
+    lower.minorticks_off()
+    lower.set_xlabel("penalty λ, nats for each entry kept")
+    return figure
+
+
+COLUMNS = 3
+
+
+def plot_calibration(
+    calibration: Calibration,
+    kind: str = "ecdf",
+    level: float = 0.95,
+    most: int = 12,
+    width: float = 7.0,
+) -> Figure:
+    """One panel a quantity; red where its ranks are not uniform.
+
+    Of `kind="ecdf"` the ranks' distribution function less the uniform one, with the band that all
+    of it stays in with a probability of `level`. A line that rises and falls says too low, its
+    mirror image too high; an S that starts above zero says too narrow, one that starts below too
+    wide. Of `kind="histogram"` the ranks' histogram, with the band of a single bin.
+
+    Args:
+        calibration: of :func:`lexppl.evaluation.calibration`.
+        kind: "ecdf" or "histogram".
+        level: of the bands, in (0, 1).
+        most: quantities that are shown, the least uniform ones.
+        width: of the figure, in inches.
+
+    Raises:
+        TypeError: no calibration.
+        ValueError: another kind or level.
+
+    Example:
+        >>> ranks = np.random.default_rng(0).integers(0, 100, (500, 1))
+        >>> found = Calibration(("slope",), ranks, 99, 0.0 * ranks, 0.0 * ranks, None, "exact")
+        >>> [axes.get_title() for axes in plot_calibration(found).axes]
+        ['slope: consistent']
+    """
+    checked_given(calibration, Calibration, "calibration", "what calibration() returned")
+    if kind not in ("ecdf", "histogram"):
+        raise ValueError(f"kind must be 'ecdf' or 'histogram'; it is {kind!r}")
+    level, most = fraction("level", level), int_at_least("most", most)
+    values, alarms = calibration.p_values.to_numpy(), calibration.alarms()
+    shown = np.sort(np.argsort(values, kind="stable")[:most])
+    columns = min(COLUMNS, len(shown))
+    lines = math.ceil(len(shown) / columns)
+    figure = NotebookFigure(figsize=(width, 0.6 + 1.9 * lines), layout="constrained")
+    panels = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
+    for axes in panels.flat[len(shown) :]:
+        axes.remove()
+    for axes, q in zip(panels.flat, shown, strict=False):
+        name = calibration.names[q]
+        colour = ORANGE if name in alarms else BLUE
+        if kind == "ecdf":
+            _ecdf(axes, calibration, q, level, colour)
+        else:
+            _histogram(axes, calibration, q, level, colour)
+        axes.set_title(
+            f"{short(name, 20)}: {alarms.get(name, 'consistent')}", fontsize=9, color=INK
+        )
+        plain(axes)
+    figure.supxlabel("rank of the truth / draws", fontsize=9)
+    label = "distribution function − uniform" if kind == "ecdf" else "simulated data sets"
+    figure.supylabel(label, fontsize=9)
+    return figure
+
+
+def _ecdf(axes: Axes, calibration: Calibration, q: int, level: float, colour: str) -> None:
+    uniform = calibration.uniform
+    points = uniform.points
+    low, high = uniform.band(level)
+    axes.fill_between(points, low - points, high - points, color=FAINT, step="mid")
+    axes.axhline(0.0, color=GREY, linewidth=0.8)
+    apart = uniform.reached(calibration.ranks[:, q]) - points
+    axes.plot(points, apart, color=colour, linewidth=1.4, drawstyle="steps-mid")
+
+
+def _histogram(axes: Axes, calibration: Calibration, q: int, level: float, colour: str) -> None:
+    counts = calibration.uniform.histogram(calibration.ranks[:, q])
+    bins = len(counts)
+    tail = (1.0 - level) / 2
+    low, high = stats.binom.ppf([tail, 1.0 - tail], calibration.simulations, 1.0 / bins)
+    axes.axhspan(low, high, color=FAINT)
+    middle = (np.arange(bins) + 0.5) / bins
+    axes.bar(middle, counts, width=0.9 / bins, color=colour, alpha=0.85)
+
+
+def plot_accuracy_by_size(
+    sizes: Sequence[float],
+    accuracies: Sequence[float] | Sequence[Sequence[float]] | np.ndarray,
+    reference: float | None = None,
+    width: float = 6.0,
+) -> Figure:
+    """Accuracy of predictions as a function of how many entries a mask keeps.
+
+    Args:
+        sizes: S numbers of entries kept.
+        accuracies: `(S,)`, or `(R, S)` for R replicates, which are shown faintly under their mean.
+        reference: accuracy of a predictor that sees everything, a dashed line.
+        width: of the figure, in inches.
+
+    Raises:
+        ValueError: accuracies of another number of sizes.
+
+    Example:
+        >>> plot_accuracy_by_size([1, 2, 4], [0.6, 0.8, 0.85], reference=0.86).axes[0].get_ylabel()
+        'accuracy'
+    """
+    size = np.asarray(sizes, dtype=float)
+    values = np.atleast_2d(np.asarray(accuracies, dtype=float))
+    if size.ndim != 1 or len(size) == 0 or values.ndim != 2 or values.shape[1] != len(size):
+        raise ValueError(
+            f"accuracies must be ({size.size},) or (R, {size.size}), one for each of the sizes; "
+            f"they have shape {np.shape(accuracies)}"
+        )
+    order = np.argsort(size, kind="stable")
+    size, values = size[order], values[:, order]
+    figure = NotebookFigure(figsize=(width, 3.6), layout="constrained")
+    axes = figure.subplots()
+    for i, replicate in enumerate(values if len(values) > 1 else ()):
+        label = "one replicate" if i == 0 else None
+        axes.plot(size, replicate, color=BLUE, alpha=0.25, linewidth=1, label=label)
+    axes.plot(
+        size,
+        values.mean(0),
+        color=BLUE,
+        marker="o",
+        markersize=5,
+        linewidth=1.8,
+        label="mean of replicates",
+    )
+    if len(values) > 1:
+        axes.legend(frameon=False, fontsize=8, loc="lower right")
+    if reference is not None:
+        axes.axhline(reference, color=GREY, linestyle=(0, (5, 3)), linewidth=1.2)
+        axes.annotate(
+            f"everything seen: {reference:.3f}",
+            (0, reference),
+            xycoords=("axes fraction", "data"),
+            xytext=(6, 4),
+            textcoords="offset points",
+            fontsize=8,
+            color=INK,
+        )
+    axes.margins(y=0.15)
+    axes.set_xlabel("entries kept")
+    axes.set_ylabel("accuracy")
+    axes.xaxis.set_major_locator(whole_numbers())
+    axes.grid(axis="y", color=FAINT, linewidth=0.6)
+    axes.set_axisbelow(True)
+    plain(axes)
+    return figure

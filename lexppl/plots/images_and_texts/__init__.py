@@ -1,1 +1,0 @@
-"""Pictures of images and texts: maps of what is kept, imputed pixels, shaded words."""

@@ -1,0 +1,307 @@
+"""Rows: one as a sum of steps, all as a swarm."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from scipy.stats import rankdata
+
+from lexppl.argument_checks import int_at_least
+from lexppl.arviz_compatibility import Posterior, group_names, group_of
+from lexppl.evaluation.revealed import RowSteps
+from lexppl.explanation.beside.feature_values import FeatureValues, feature_values
+from lexppl.explanation.beside.image_geometry import has_images
+from lexppl.explanation.beside.row_gains import GAIN
+from lexppl.explanation.layout.importance_kind import kind_of, mask_means
+from lexppl.plots.images import plot_selection_map
+from lexppl.plots.style import (
+    BLUE,
+    FAINT,
+    GREY,
+    INK,
+    LONGEST_LABEL,
+    NARROW_LABEL,
+    ORANGE,
+    NotebookFigure,
+    checked_given,
+    plain,
+    short,
+)
+from lexppl.plots.texts import plot_words
+
+IMAGE_DRAWS = 2
+
+
+def plot_row(
+    steps: RowSteps | Posterior,
+    values: Mapping[str, Any] | None = None,
+    features: int = 12,
+    width: float = 6.4,
+    *,
+    row: Any = None,
+    words: Sequence[str] | None = None,
+) -> Figure:
+    """One row's prediction, from the base rate to what is predicted, by a bar a feature; of an
+    image its maps, of a text its words.
+
+    Of an image or a text give the posterior and the row's name: `plot_row(posterior, row=7)` is the
+    line of :func:`plot_selection_map`, and `plot_row(posterior, row=7, words=[…])` the text, its
+    words shaded by how often they are kept (:func:`plot_words`).
+
+    Of a table, bars stand end to end and add up: each is what revealing the feature adds to the log
+    of the label's probability, in nats (of a response to its mean), in the order in which they are
+    revealed, the most kept first (:func:`lexppl.evaluation.revealed_predictions`). The features
+    that add least are one bar together.
+
+    Args:
+        steps: of the row, :meth:`lexppl.evaluation.RevealedPredictions.steps`; of an image or a
+            text the posterior.
+        values: of the row's features, to stand beside their names.
+        features: how many have a bar of their own.
+        width: of the figure, in inches.
+        row: the name of the image's or the text's row in the posterior.
+        words: of the text, in the order of the entries.
+
+    Raises:
+        TypeError: no steps, such as a posterior of a table; a posterior without a row.
+        ValueError: fewer than one feature, a row that the posterior does not have.
+
+    Example:
+        >>> table = pd.DataFrame({"step": [0.5, -0.1], "total": [-0.2, -0.3], "kept": [1.0, 0.4]},
+        ...     index=["age", "weight"])
+        >>> figure = plot_row(RowSteps(table, -0.9, -0.7, -0.3, "ill"), {"age": 71})
+        >>> [label.get_text() for label in figure.axes[0].get_yticklabels()]
+        ['base rate', 'all hidden', 'age = 71', 'weight', 'prediction']
+    """
+    if _is_posterior(steps) and (words is not None or has_images(steps)):
+        if row is None:
+            raise TypeError("row must name the row of the posterior that is wanted, such as row=0")
+        if words is not None:
+            return plot_words(steps, row, words, width=width)
+        return plot_selection_map(steps, [row], draws=IMAGE_DRAWS, width=width)
+    source = "revealed_predictions(…).steps(row)"
+    if _is_posterior(steps):
+        source += " (a posterior of images is taken with row=, of texts with row= and words=)"
+    checked_given(steps, RowSteps, "steps", source)
+    if row is not None or words is not None:
+        raise TypeError("row and words are of a posterior; steps are of one row already")
+    features = int_at_least("features", features)
+    lines = waterfall(steps, features)
+    place = np.arange(len(lines))
+    figure = NotebookFigure(figsize=(width, 1.0 + 0.29 * len(lines)), layout="constrained")
+    axes = figure.subplots()
+    start, step = lines["start"].to_numpy(), lines["step"].to_numpy()
+    colour = np.where(step > 0, BLUE, ORANGE)
+    axes.barh(place, step, 0.62, start, color=colour)
+    ends = start + step
+    axes.vlines(ends[:-1], place[:-1], place[1:], color=GREY, linewidth=0.7)
+    whole = lines["is_level"].to_numpy()
+    axes.plot(ends[whole], place[whole], "D", color=INK, markersize=5)
+    for i, (end, change) in enumerate(zip(ends, step, strict=True)):
+        text = f"{end:.3g}" if whole[i] else f"{change:+.2f}".replace("-0.00", "+0.00")
+        axes.annotate(
+            text,
+            (max(end, end - change), i),
+            xytext=(6, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=8,
+            color=INK,
+        )
+    known = values or {}
+    names = [f"{short(n)} = {known[n]}" if n in known else short(n) for n in lines.index]
+    axes.set_yticks(place, names)
+    axes.set_ylim(len(lines) - 0.4, -0.6)
+    # Bars' ends would otherwise be the axis's own.
+    axes.use_sticky_edges = False
+    axes.margins(x=0.12)
+    of = "mean response" if steps.label is None else f"log p({short(steps.label)}), nats"
+    axes.set_xlabel(of)
+    axes.grid(axis="x", color=FAINT, linewidth=0.6)
+    axes.set_axisbelow(True)
+    plain(axes, keep_left=False)
+    return figure
+
+
+def waterfall(steps: RowSteps, features: int) -> pd.DataFrame:
+    """The bars of a waterfall, which end where the next begins.
+
+    Args:
+        steps: of a row.
+        features: how many have a bar of their own; of the others there is one, before the last.
+
+    Returns:
+        indexed by what the bar is of: `start`, `step`, and `is_level` for the base rate and the
+        prediction, which are levels and no steps.
+
+    Example:
+        >>> table = pd.DataFrame({"step": [0.5, -0.1], "total": [-0.2, -0.3]}, ["age", "weight"])
+        >>> waterfall(RowSteps(table, -0.9, -0.7, -0.3, "ill"), 1).round(1)["start"].to_dict()
+        {'base rate': -0.9, 'all hidden': -0.9, 'age': -0.7, '1 more': -0.2, 'prediction': -0.3}
+    """
+    order = steps.table["step"].abs().sort_values(ascending=False, kind="stable")
+    own = steps.table.index.isin(order.index[:features])
+    lines: list[tuple[str, float, float, bool]] = []
+    if not np.isnan(steps.base):
+        first = "base rate" if steps.label is not None else "mean"
+        lines = [(first, steps.base, 0.0, True)]
+        lines.append(("all hidden", steps.base, steps.first_step, False))
+    else:
+        lines = [("all hidden", steps.hidden, 0.0, True)]
+    reached = steps.hidden
+    for name, step in steps.table["step"][own].items():
+        lines.append((str(name), reached, float(step), False))
+        reached += float(step)
+    if not own.all():
+        rest = float(steps.table["step"][~own].sum())
+        lines.append((f"{int((~own).sum())} more", reached, rest, False))
+    lines.append(("prediction", steps.predicted, 0.0, True))
+    names = pd.Index([line[0] for line in lines], name="of")
+    return pd.DataFrame(
+        [line[1:] for line in lines], index=names, columns=["start", "step", "is_level"]
+    )
+
+
+def _is_posterior(given: Any) -> bool:
+    try:
+        return bool(group_names(given))
+    except TypeError:
+        return False
+
+
+BINS = 70
+LOW_TO_HIGH = LinearSegmentedColormap.from_list("low to high", [BLUE, "#B8A9B6", ORANGE])
+
+
+def plot_beeswarm(
+    posterior: Posterior,
+    features: int | Sequence[str] = 12,
+    rows: int = 300,
+    width: float = 6.4,
+) -> Figure:
+    """Row gains of the features, a point a row, coloured by the feature's value.
+
+    A point is the mean over replicates of what keeping the feature is worth in that row, in nats
+    (:func:`lexppl.evaluation.feature_gains`), where the posterior has it
+    (:func:`lexppl.explanation.beside.row_gains.with_gains`), else of its selection
+    probability. Colours go by the rank of the value among the rows shown, from low (blue) to high
+    (orange); features of levels, and values that are not known, are grey.
+
+    Args:
+        posterior: what :func:`explain` returned.
+        features: how many to show, the largest mean first; or their names, in the order wanted.
+        rows: how many to show at most, an even choice.
+        width: of the figure, in inches.
+
+    Raises:
+        TypeError, ValueError: not a posterior of :func:`explain`, a feature that it does not have,
+            fewer than one feature or row.
+
+    Example:
+        >>> import xarray as xr
+        >>> from lexppl.arviz_compatibility import posterior_of
+        >>> mask = np.zeros((2, 5, 4, 3), np.int8)
+        >>> posterior = posterior_of({
+        ...     "predictions": xr.Dataset({"mask": (("chain", "draw", "row", "feature"), mask)},
+        ...         {"feature": ["age", "height", "weight"]}),
+        ...     "sample_stats": xr.Dataset({"selection_probability": (
+        ...         ("chain", "row", "feature"), mask.mean(1), {"site": "mask"})},
+        ...         {"feature": ["age", "height", "weight"]}),
+        ... }, {})
+        >>> plot_beeswarm(posterior, ["weight", "age"]).axes[0].get_xlabel()
+        'selection probability'
+    """
+    rows = int_at_least("rows", rows)
+    stats = group_of(posterior, "sample_stats")
+    means = mask_means(posterior)
+    shown = stats.get(GAIN, means)
+    names = [str(name) for name in means[means.dims[-1]].values]
+    each = shown.values.mean(0, dtype=np.float64)
+    known = np.flatnonzero(~np.isnan(each).any(1))
+    places = known[
+        np.unique(np.linspace(0, len(known) - 1, min(rows, len(known))).round().astype(int))
+    ]
+    chosen = _chosen(features, names, each[known].mean(0))
+    values = feature_values(posterior)
+    figure = NotebookFigure(figsize=(width, 1.15 + 0.34 * len(chosen)), layout="constrained")
+    axes = figure.subplots()
+    points = each[places][:, [names.index(name) for name in chosen]]
+    low, high = float(points.min(initial=0.0)), float(points.max(initial=0.0))
+    for line, name in enumerate(chosen):
+        across = points[:, line]
+        axes.scatter(
+            across,
+            line + _offsets(across, low, high),
+            c=_colours(values.get(name), places),
+            s=9,
+            linewidths=0,
+            alpha=0.85,
+        )
+    axes.axvline(0.0, color=GREY, linewidth=0.8, zorder=0)
+    axes.hlines(np.arange(len(chosen)), low, high, color=FAINT, linewidth=0.6, zorder=0)
+    longest = LONGEST_LABEL if width >= 5.0 else NARROW_LABEL
+    axes.set_yticks(np.arange(len(chosen)), [short(name, longest) for name in chosen])
+    axes.set_ylim(len(chosen) - 0.4, -0.6)
+    axes.set_xlabel("gain in this row, nats" if GAIN in stats else kind_of(posterior).label)
+    plain(axes, keep_left=False)
+    _explain_colours(figure, axes, any(n in values and values[n].levels is None for n in chosen))
+    return figure
+
+
+def _chosen(
+    features: int | Sequence[str], names: list[str], mean: NDArray[np.float64]
+) -> list[str]:
+    if isinstance(features, int) and not isinstance(features, bool):
+        order = np.argsort(-np.abs(mean), kind="stable")[: int_at_least("features", features)]
+        return [names[g] for g in order]
+    if isinstance(features, str) or not isinstance(features, Sequence):
+        raise TypeError(f"features must be a number or a list of names; it is {features!r}")
+    unknown = [name for name in features if name not in names]
+    if unknown or not features:
+        raise ValueError(f"features must be names among {names}; {unknown or 'none'} are given")
+    return [str(name) for name in features]
+
+
+def _offsets(across: NDArray[np.float64], low: float, high: float) -> NDArray[np.float64]:
+    """Up and down by turns, so that points of the same place stand side by side."""
+    step = (high - low) / BINS or 1.0
+    bins = np.floor((across - low) / step).astype(int)
+    offsets = np.zeros(len(across))
+    counts = np.bincount(bins) if len(bins) else np.zeros(1, int)
+    unit = min(0.07, 0.76 / max(1, counts.max()))
+    for place in np.unique(bins):
+        own = np.flatnonzero(bins == place)
+        turn = np.arange(len(own))
+        offsets[own] = unit * np.where(turn % 2, 1, -1) * ((turn + 1) // 2)
+    return offsets
+
+
+def _colours(values: FeatureValues | None, places: NDArray[np.intp]) -> str | NDArray[np.float64]:
+    if values is None or values.levels is not None:
+        return GREY
+    numbers = values.numbers[places]
+    seen = ~np.isnan(numbers)
+    ranks = np.full(len(numbers), np.nan)
+    if seen.sum() > 1:
+        ranks[seen] = (rankdata(numbers[seen]) - 1) / (seen.sum() - 1)
+    shade: NDArray[np.float64] = LOW_TO_HIGH(np.nan_to_num(ranks, nan=0.5))
+    shade[np.isnan(ranks)] = (0.54, 0.54, 0.54, 1.0)
+    return shade
+
+
+def _explain_colours(figure: Figure, axes: Axes, coloured: bool) -> None:
+    if not coloured:
+        return
+    bar = figure.colorbar(
+        ScalarMappable(cmap=LOW_TO_HIGH), ax=axes, location="top", shrink=0.5, pad=0.02, aspect=40
+    )
+    bar.set_ticks([0.0, 1.0], labels=["low", "high"])
+    bar.set_label("the feature's value", fontsize=8)
+    bar.outline.set_visible(False)
+    bar.ax.tick_params(length=0, labelsize=8)
