@@ -1,5 +1,7 @@
-"""Exit code of a function in a process of its own, which shares no thread with the tests'."""
+"""Processes that are killed: new interpreters, which share no thread with the tests'."""
 
+import os
+import signal
 from multiprocessing import get_context
 
 
@@ -9,3 +11,14 @@ def exit_code_of(work, *args):
     process.start()
     process.join()
     return process.exitcode
+
+
+def kill(*_):
+    """Kill this process."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def killed_after(calls, given):
+    """A function or method that kills its process at the call after so many."""
+    left = iter(range(calls))
+    return lambda *args: kill() if next(left, None) is None else given(*args)

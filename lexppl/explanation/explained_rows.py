@@ -70,6 +70,11 @@ class Explaining:
     dims: Mapping[str, Sequence[str]] | None = None
     coords: Mapping[str, Sequence[Any]] | None = None
 
+    @property
+    def features(self) -> Sequence[Any] | None:
+        """Names of the mask entries, by either argument."""
+        return (self.coords or {}).get(FEATURE, self.entry_names)
+
     def check(self) -> None:
         """Refuse counts below 1, and two names for one thing.
 
@@ -160,22 +165,22 @@ def explained_rows(
         if rows.y is not None:
             with drawing(how.seed, rows.x.device):
                 tree, listed = _observed(result, first, sites, how.proposals)
-        joint = tree is not None and not tree.is_of_rows
-        if part is not None and (joint or sites.are_together):
+        plan = RowPlan(
+            sites, draws, how.imputations, how.proposals, listed, how.rows_per_chunk, tree
+        )
+        if part is not None and (plan.is_joint or sites.are_together):
             raise ValueError(
                 "rows share a mask or are observed in one, so that their masks are drawn together: "
                 "explain as many rows as fit at once"
             )
-        most = how.rows_per_chunk
-        plan = RowPlan(sites, draws, how.imputations, how.proposals, listed, most, tree)
         arrays = PosteriorArrays(
             result,
             rows,
             sites,
             draws,
-            (how.coords or {}).get(FEATURE, how.entry_names),
+            how.features,
             features,
-            joint=joint,
+            joint=plan.is_joint,
             weighted=listed is None,
             part=part is not None,
             dims=SharedDims(how.dims or {}, how.coords or {}),
@@ -236,7 +241,7 @@ def _of_bootstrap(
         imputations=how.imputations,
         seed=how.seed,
         rows_per_chunk=how.rows_per_chunk,
-        entry_names=(how.coords or {}).get(FEATURE, how.entry_names),
+        entry_names=how.features,
     )
     if part is not None:
         part = replace(part, first=(part.first[0], None))

@@ -276,14 +276,14 @@ class PosteriorArrays:
         if source == named.PRIOR:
             return
         stated_mean = GUIDED if source == GUIDE else STATED
-        told = stated_mean if site.states_mean else "mean of the draws"
+        origin = stated_mean if site.states_mean else "mean of the draws"
         add(
             "sample_stats",
             self._mean_name(site, source),
             ("chain", *plate, feature),
             self._rows.float_type,
             site=site.name,
-            source=self._of_weights if source == named.GIVEN_XY else told,
+            source=self._of_weights if source == named.GIVEN_XY else origin,
         )
         if self._shared and site.states_mean and site.plate == ROWS and source == named.GIVEN_X:
             self._drawn_means.add(site.name, feature, self._rows.float_type)

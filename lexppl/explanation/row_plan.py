@@ -59,13 +59,18 @@ class RowPlan:
     tree: MaskTree | None
 
     @property
+    def is_joint(self) -> bool:
+        """Whether masks of several rows are weighed together, given y."""
+        return self.tree is not None and not self.tree.is_of_rows
+
+    @property
     def masks(self) -> int:
         """L: masks that are weighed, in a program with latents outside the mask plate for each
         draw of these."""
         if self.listed is not None:
             return len(self.listed)
         own = self.sites.has_outer_latents
-        if self.proposals is None and self.tree is not None and not self.tree.is_of_rows:
+        if self.proposals is None and self.is_joint:
             return SHARED
         if self.proposals is None:
             return OF_ITS_OWN if own else OF_A_POOL * self.draws
@@ -73,8 +78,7 @@ class RowPlan:
 
     def rows_at_once(self, rows: NamedRows, given_y: bool) -> int:
         """B of a chunk."""
-        shared = self.tree is not None and not self.tree.is_of_rows
-        if self.sites.are_together or (given_y and shared):
+        if self.sites.are_together or (given_y and self.is_joint):
             return len(rows)
         draws = 1 if self.sites.has_outer_latents else self.draws
         particles = max(1, (self.masks if given_y else draws) * self.imputations, draws)

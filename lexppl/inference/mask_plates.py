@@ -23,6 +23,7 @@ from lexppl.inference.objective.listed_latents import (
     draw_log_prob,
     is_point,
     joint_values,
+    listed_value,
     support_of,
 )
 from lexppl.inference.objective.program import Draw, ParticleTrace
@@ -223,15 +224,15 @@ def _groups_of_rows(
     value = value.double().unflatten(0, (PAIRS, 2 + digits))
     first, other, mixed = value[:, :1], value[:, 1:2], value[:, 2:]
     change = (other - first).abs().sum((0, 1))
-    told = ((mixed - first).abs() - (mixed - other).abs()).sum(0)
-    if bool((told.abs() < (1 - SAME) * change - 1e-9).any()):
+    nearer = ((mixed - first).abs() - (mixed - other).abs()).sum(0)
+    if bool((nearer.abs() < (1 - SAME) * change - 1e-9).any()):
         raise ValueError(
             f"some rows depend on the masks {list(masks)} of several groups, which have no "
             "posterior group by group: give each row one group, such as mask[..., group, :] with "
             "the numbers of groups in a column of x"
         )
-    power = 2 ** torch.arange(digits, device=told.device)
-    found: Tensor = ((told > 0).long() * power[:, None]).sum(0)
+    power = 2 ** torch.arange(digits, device=nearer.device)
+    found: Tensor = ((nearer > 0).long() * power[:, None]).sum(0)
     return found
 
 
@@ -287,10 +288,7 @@ class MaskList:
 
     def give(self, site: Site) -> Tensor | None:
         """The value of a site in a run of all masks; None of what is not listed."""
-        values = self.values.get(site.name)
-        if values is None:
-            return None
-        return values.expand(*site.distribution.batch_shape, *site.distribution.event_shape)
+        return listed_value(self.values, site)
 
     def log_prior(self, run: ParticleTrace) -> Tensor:
         """log p(z) of the masks of a run of all of them, `(M, E)`, where all are of one plate."""

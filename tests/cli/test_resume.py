@@ -1,6 +1,5 @@
 """`lexppl explain --checkpoint` and `--resume`: after a stop the same command goes on."""
 
-import os
 import re
 import signal
 import sys
@@ -10,7 +9,7 @@ import pytest
 from lexppl.cli import main
 from lexppl.inference.training.loop import TrainingLoop
 from tests.cli.tables import people, written
-from tests.processes import exit_code_of
+from tests.processes import exit_code_of, killed_after
 
 QUICK = ["--epochs", "4", "--replicates", "2", "--draws", "5", "--quiet"]
 CHECKPOINTS = sys.modules["lexppl.inference.training.checkpoints.checkpoints"]
@@ -37,14 +36,7 @@ def contents(out):
 
 def run_killed(last, words):
     """A run of the command line that is killed after some epochs."""
-    calls, given = iter(range(last)), TrainingLoop._validate
-
-    def counted(loop, term):
-        if next(calls, None) is None:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return given(loop, term)
-
-    TrainingLoop._validate = counted
+    TrainingLoop._validate = killed_after(last, TrainingLoop._validate)
     CHECKPOINTS.USUAL_MINUTES = 0.0
     main(words)
 

@@ -1,7 +1,6 @@
 """A fit that is stopped and goes on is, to the bit, one that was never stopped."""
 
 import errno
-import os
 import re
 import resource
 import shutil
@@ -49,7 +48,7 @@ from lexppl.models import (
     tree_predictor,
 )
 from lexppl.systems import lex, real_x
-from tests.processes import exit_code_of
+from tests.processes import exit_code_of, kill, killed_after
 
 X = torch.randn(90, 3, generator=torch.Generator().manual_seed(0))
 Y = (X[:, 0] > 0).long()
@@ -604,15 +603,6 @@ def test_other_versions_are_told(tmp_path, monkeypatch):
 
 
 KILLED = {"epochs": 6, "batch_size": 20, "progress": False, "replicates": 2}
-
-
-def kill(*_):
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def killed_after(calls, given):
-    left = iter(range(calls))
-    return lambda *args: kill() if next(left, None) is None else given(*args)
 
 
 def fit_killed(place, folder):

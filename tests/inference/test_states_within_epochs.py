@@ -1,6 +1,5 @@
 """A fit that is stopped within an epoch goes on within it, to the bits of one that never was."""
 
-import os
 import signal
 import sys
 from contextlib import contextmanager
@@ -40,7 +39,7 @@ from tests.inference.test_checkpoints import (
     program,
     small,
 )
-from tests.processes import exit_code_of
+from tests.processes import exit_code_of, killed_after
 
 FIT = {"epochs": 3, "batch_size": 20, "progress": False}
 STEPS = 4
@@ -302,14 +301,7 @@ def test_ctrl_c_tells_where_it_goes_on(tmp_path, monkeypatch):
 
 def fit_killed(folder):
     """A fit that is killed before its fourth step."""
-    run, left = TrainingStep.run, iter(range(3))
-
-    def counted(self, *given):
-        if next(left, None) is None:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return run(self, *given)
-
-    TrainingStep.run = counted
+    TrainingStep.run = killed_after(3, TrainingStep.run)
     KeptStates.is_due_within = lambda self: True
     fit(small(), (X, Y), checkpoint=Checkpoints(folder, every_epochs=1), **FIT)
 

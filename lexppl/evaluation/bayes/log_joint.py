@@ -12,6 +12,7 @@ from torch import Tensor
 from lexppl.evaluation.bayes.mask_table import (
     log_evidence,
     masks_listed,
+    match_program,
     shared_log_prior,
 )
 from lexppl.evaluation.bayes.simulated import keep_local
@@ -69,9 +70,10 @@ def row_log_likelihood(
         return log_evidence(model, x, y, shared, masks=masks, imputations=imputations)
 
     with drawing(seed, x.device):
-        count = 1
+        count, at = 1, {n: v[0] for n, v in samples.items()}
+        match_program(model, x, y, at)
         if masks == math.inf:
-            count = masks_listed(model, x, y, {n: v[0] for n, v in samples.items()})
+            count = masks_listed(model, x, y, at)
         particles = len(x) * imputations * (count if masks == math.inf else int(masks))
         return _at_all(one, samples, particles)
 

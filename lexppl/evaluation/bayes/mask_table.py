@@ -132,6 +132,7 @@ def mask_table(
         >>> table.masks.shape, table.posterior.shape, table.posterior.sum(0)
         (torch.Size([3, 3]), torch.Size([3, 5]), tensor([1., 1., 1., 1., 1.]))
     """
+    match_program(model, x, y, shared)
     program, first, latents = _looked_at(model, x, y, shared)
     if not latents:
         run = program.run(1, imputations)
@@ -162,6 +163,18 @@ def mask_table(
     return MaskTable(values[:, 0], prior, likelihood)
 
 
+def match_program(
+    model: Callable[..., Any], x: Tensor, y: Tensor, shared: Mapping[str, Tensor] | None = None
+) -> None:
+    """Match a program with the grammar, once before its :func:`log_evidence` at any latents.
+
+    Raises:
+        ValueError: as :meth:`lexppl.inference.objective.program.ParticleProgram.match`.
+    """
+    keep_local(model)
+    ParticleProgram(model, _point(shared), (x, y)).match()
+
+
 def log_evidence(
     model: Callable[..., Any],
     x: Tensor,
@@ -174,7 +187,8 @@ def log_evidence(
     """log p(y | x) of each row, `(B,)`, or of all rows, `(1,)`, where they share a mask.
 
     Args:
-        model, x, y, shared, masks, imputations: of :func:`mask_table`, but for several mask sites.
+        model: matched by :func:`match_program`.
+        x, y, shared, masks, imputations: of :func:`mask_table`, but for several mask sites.
 
     Raises:
         ValueError: as :func:`mask_table`.
@@ -206,7 +220,6 @@ def _looked_at(
     """The program at given latents, a run of it, and its random latents in the mask plate."""
     keep_local(model)
     program = ParticleProgram(model, _point(shared), (x, y))
-    program.match()
     first = program.run()
     if shared:
         _refuse_penalties(first)

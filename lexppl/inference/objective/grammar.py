@@ -502,8 +502,8 @@ def common_scale(sites: Sequence[Site]) -> float | Tensor:
             if not _same(site.scale, alike[0].scale):
                 raise ValueError(
                     "sites within the particle plates must share one scale, which stands outside "
-                    f"the log; {alike[0].name!r} has {_said(alike[0].scale)} and {site.name!r} "
-                    f"has {_said(site.scale)}. Scale them alike, or {NO_COMMON_LOG}"
+                    f"the log; {alike[0].name!r} has {_words(alike[0].scale)} and {site.name!r} "
+                    f"has {_words(site.scale)}. Scale them alike, or {NO_COMMON_LOG}"
                 )
     scale = (labelled or plain)[0].scale
     if labelled and plain and is_validation_enabled():
@@ -535,7 +535,7 @@ def refuse_unread_scales(drawn: Sequence[Site], terms: Sequence[Site]) -> None:
     for site in drawn:
         if site.name not in weighted and not any(_same(site.scale, s, exact=False) for s in read):
             raise ValueError(
-                f"the scale of site {site.name!r}, {_said(site.scale)}, is in no term of the "
+                f"the scale of site {site.name!r}, {_words(site.scale)}, is in no term of the "
                 f"bound: no guide draws it, and it cancels. Scale it as {terms[0].name!r} is, or "
                 "not at all"
             )
@@ -572,7 +572,7 @@ def _is_wrapped(value: float | Tensor) -> bool:
     return isinstance(value, Tensor) and may_carry_gradient(value.detach())
 
 
-def _said(scale: float | Tensor) -> str:
+def _words(scale: float | Tensor) -> str:
     if not isinstance(scale, Tensor):
         return str(scale)
     return f"a tensor of shape {tuple(scale.shape)} from {float(scale.min()):g}"

@@ -1,7 +1,7 @@
 """Every joint value of the discrete latents of a program, in the place of draws."""
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import pyro.distributions as dist
@@ -110,10 +110,7 @@ class ListedLatents:
 
     def give(self, site: Site) -> Tensor | None:
         """The value of a site of a run with a particle for each joint value; None of another."""
-        value = self._values.get(site.name)
-        if value is None:
-            return None
-        return value.expand(*site.distribution.batch_shape, *site.distribution.event_shape)
+        return listed_value(self._values, site)
 
     def log_prior(self, run: ParticleTrace) -> Tensor:
         """log p(z | x) of a run with these values, `(…, M, B or 1)`, or log q where a guide draws
@@ -126,6 +123,15 @@ class ListedLatents:
             jointly = {*range(-value.dim(), 0)} - {MASK_DIM} - self._apart
             total = total + (value.sum([*jointly], keepdim=True) if jointly else value)
         return torch.as_tensor(total)
+
+
+def listed_value(values: Mapping[str, Tensor], site: Site) -> Tensor | None:
+    """The listed values of a site in the shape of its run, `(…, M, B or 1, *event)`; None of a site
+    that is not listed."""
+    value = values.get(site.name)
+    if value is None:
+        return None
+    return value.expand(*site.distribution.batch_shape, *site.distribution.event_shape)
 
 
 def draw_log_prob(site: Site) -> Tensor:
