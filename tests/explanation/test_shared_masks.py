@@ -16,6 +16,7 @@ from lexppl.arviz_compatibility import group_of
 from lexppl.effects import label_expectation, mask_particles
 from lexppl.evaluation import feature_evidence, log_marginal_likelihood, mask_table
 from lexppl.inference.predictive import drawing
+from lexppl.plots import plot_beeswarm, plot_heatmap
 
 KEPT, SLAB, NOISE = 0.3, 1.0, 0.8
 
@@ -478,3 +479,29 @@ def test_a_table_of_masks_takes_labels_and_no_probabilities_of_them():
     x = torch.tensor(data(6, 3)[0])
     with pytest.raises(ValueError, match="expects over labels"):
         mask_table(program, x, torch.full((6, 2), 0.5, dtype=x.dtype))
+
+
+# Refused at the first look
+
+
+@pytest.mark.parametrize("event", [0, 1])
+def test_a_response_of_all_rows_without_a_plate_is_refused(event):
+    """As one event its mask plate would be summed over: -203.8 nats in place of -5.2."""
+
+    def program(x, y=None):
+        with mask_particles():
+            z = pyro.sample("mask", coins(x, x.shape[-1]))
+            pyro.sample("y", dist.Normal((z * x).sum(-1), NOISE).to_event(event), obs=y)
+
+    x, y = map(torch.tensor, data(6, 3))
+    for call in (explain, log_marginal_likelihood, mask_table):
+        with pytest.raises(ValueError, match=r"site 'y' has batch shape .*no plate declares"):
+            call(program, x, y)
+
+
+@pytest.mark.parametrize("plot", [plot_heatmap, plot_beeswarm])
+def test_plots_by_row_refuse_masks_that_rows_share(plot):
+    x, y = data(6, 3)
+    posterior = explain(collapsed, torch.tensor(x), torch.tensor(y), draws=4)
+    with pytest.raises(ValueError, match="the mask 'mask' is not a row's"):
+        plot(posterior)
