@@ -32,7 +32,8 @@ ABOUT = "</style></head><body><main><h1>{}</h1>{}"
 
 def page_of(part, title):
     part = Markup(ABOUT).format(title, part)
-    return str(rendered(*PAGE, version="0", title=title, part=part, reading=["So."]))
+    page = rendered(*PAGE, version="0", title=title, part=part, reading=["So."])
+    return f"{page}</main></body></html>"
 
 
 def image_report(posterior, **options):
