@@ -113,6 +113,7 @@ def test_i_have_a_table(followed, tmp_path):
     assert (tmp_path / "row_17" / "report.html").is_file()
 
 
+@pytest.mark.complete
 @pytest.mark.filterwarnings("ignore")
 def test_i_have_a_model(followed, tmp_path):
     names, codes, _ = followed("start/model.md")

@@ -110,6 +110,7 @@ def test_replicates_by_hand_are_as_many_fits():
     assert all(p.shape[0] == 3 and (p != q).any() for p, q in zip(after, before, strict=True))
 
 
+@pytest.mark.complete
 def test_speed_is_recorded_by_section_and_told_in_its_tables(monkeypatch, capsys, tmp_path):
     def run(*arguments):
         monkeypatch.setattr(sys, "argv", ["speed.py", *map(str, arguments)])

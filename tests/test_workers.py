@@ -107,6 +107,7 @@ def test_processes_here_give_the_numbers_of_one():
     assert_alike(swept(), swept(jobs=2))
 
 
+@pytest.mark.complete
 @pytest.mark.parametrize("processes", [False, True])
 def test_a_cluster_gives_the_numbers_of_one_process(tmp_path, processes):
     # Workers of one process share its random state, in two threads each.

@@ -281,6 +281,7 @@ def test_black_box_file_that_is_none(tmp_path, capsys):
     assert code == 1 and "a state_dict" in line and "torch.jit.script" in line
 
 
+@pytest.mark.complete
 def test_failure_while_writing_leaves_nothing(tmp_path, monkeypatch, capsys):
     def full(*_, **__):
         raise OSError(28, "No space left on device", "report.html")

@@ -87,6 +87,7 @@ def test_a_page_that_is_hard_to_read_does_not_pass(results, tmp_path):
     }  # fmt: skip
 
 
+@pytest.mark.complete
 def test_narrow_pages_have_pictures_of_their_own(results, tmp_path):
     found = [
         checked(results / "report.html", tmp_path, width, LIGHT)["picture"] for width in (500, 1280)

@@ -542,6 +542,7 @@ def fit_under_a_quota(folder):
     assert len(result.history) == 4
 
 
+@pytest.mark.complete
 def test_a_quota_that_a_state_exceeds(tmp_path):
     """No file of more than half of the first state can be written once that stands."""
     settings = {**QUICK, "checkpoint": Checkpoints(tmp_path, 1)}

@@ -306,6 +306,7 @@ def fit_killed(folder):
     fit(small(), (X, Y), checkpoint=Checkpoints(folder, every_epochs=1), **FIT)
 
 
+@pytest.mark.complete
 def test_a_process_that_is_killed_within_an_epoch(tmp_path):
     kept = {**FIT, "checkpoint": Checkpoints(tmp_path, every_epochs=1)}
     whole = fit(small(), (X, Y), **FIT)

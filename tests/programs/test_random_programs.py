@@ -169,7 +169,7 @@ CONTROLS = {
 """What is broken, and the programs that have the thing."""
 
 
-@pytest.mark.complete(but=1)
+@pytest.mark.complete
 @pytest.mark.parametrize("control", CONTROLS, ids=lambda control: control.__name__)
 def test_a_broken_objective_is_noticed(control, monkeypatch):
     noticed = []

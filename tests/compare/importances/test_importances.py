@@ -87,6 +87,7 @@ def test_shap_explains_the_likeliest_class_of_several():
     assert len({int(c) for c in network(x[:5]).argmax(1)}) > 1
 
 
+@pytest.mark.complete
 def test_shap_takes_other_makes_of_model():
     x = table(dtype=torch.float32)
     fitted = LogisticRegression().fit(x.numpy(), (x[:, 1] > 0).numpy())

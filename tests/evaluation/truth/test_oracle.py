@@ -107,7 +107,7 @@ def test_every_pattern_of_f_c_by_brute_force(hidden: tuple[int, ...]) -> None:
         assert float(p[n]) == pytest.approx(expected, abs=1e-8)
 
 
-@pytest.mark.complete(but=2)
+@pytest.mark.complete
 @pytest.mark.parametrize("hidden", [(0,), (1,), (3,), (0, 1), (0, 3), (1, 3), (1, 2, 3)])
 def test_patterns_of_the_steep_f_c_by_brute_force(hidden: tuple[int, ...]) -> None:
     x = standard_rows(4, seed=2)
