@@ -284,15 +284,10 @@ def _notes_of_fit(options: argparse.Namespace, source: DividedTable, fitted: Fit
 
 
 def _interruption(fitted: Fitted) -> str:
-    history, path = fitted.result.history, fitted.table.path
-    alone = int((history.stage > 0).sum())
-    of = f"of {fitted.table.plan.epochs} epochs" if not alone else f"epochs, {alone} of masks alone"
-    done = f"after {len(history)} {of}; the best state so far"
-    if path is not None and not path.interrupted:
-        done = "in the fit at the chosen penalty; the path's own fit at that penalty"
+    done = f"after {len(fitted.result.history)} of {fitted.table.plan.epochs} epochs"
     return (
-        f"interrupted {done} is written, judged by itself on at most {HASTY_ROWS} held-out rows "
-        "(Ctrl-C again ends with the model alone)"
+        f"interrupted {done}; the best state so far is written, judged by itself on at most "
+        f"{HASTY_ROWS} held-out rows (Ctrl-C again ends with the model alone)"
     )
 
 

@@ -77,11 +77,9 @@ def plateau(
     larger λ, which keeps fewer.
 
     A few hundred validation rows and a few fits say little of a slope. A `usual` λ is therefore
-    kept, if it is a candidate of 1 and 2: on seven paths of known truth (S1–S3 of 10,000 rows, four
-    planted tables of 2,000, two fits a λ) the λ was then the best of five by TPR − FDR in six and
-    beside it in one; by the plateau alone in three and four. One that keeps half an entry or less
-    is kept too, where no other predicts better than it by more than one standard error: there is
-    nothing that a smaller λ would find but noise.
+    kept, if it is a candidate of 1 and 2, and else the candidate of 1 and 2 next to it. One that
+    keeps half an entry or less is kept too, where no other predicts better than it by more than one
+    standard error: there is nothing that a smaller λ would find but noise.
 
     Args:
         penalties: λ, rising, above 0.
@@ -92,8 +90,8 @@ def plateau(
             one row, is no bound, and the score must be the best.
         entries: G.
         within: standard errors.
-        usual: a λ of the path that is kept where nothing speaks against it; None for none. One that
-            is not of the path is never kept.
+        usual: a λ of the path that is kept where nothing speaks against it; None for none, as is
+            one that is not of the path.
 
     Returns:
         the place of the chosen λ.
@@ -132,9 +130,14 @@ def plateau(
         for place in good
         if sizes[place] <= COLLAPSED and scores[place] >= scores[best] - ROUNDING - errors[place]
     ]
-    for place in selecting + idle:
-        if usual is not None and math.isclose(penalties[place], usual):
-            return place
+    if usual is not None and math.isclose(usual, min(penalties, key=lambda p: abs(p - usual))):
+        kept = [place for place in selecting + idle if math.isclose(penalties[place], usual)]
+        if kept or selecting:
+            # Of two as far away the larger λ, which keeps fewer.
+            def away(place: int) -> tuple[float, float]:
+                return round(abs(math.log(penalties[place] / usual)), 9), -penalties[place]
+
+            return min(kept or selecting, key=away)
     inner = [place for place in selecting if 0 < place < len(sizes) - 1]
     return min(
         inner or selecting or good, key=lambda place: (round(slope[place], 9), -penalties[place])

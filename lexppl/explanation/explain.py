@@ -5,6 +5,7 @@ from typing import Any
 
 from lexppl.arviz_compatibility import Posterior, posterior_of
 from lexppl.explanation.explained_rows import Explaining, explained_rows
+from lexppl.inference.training.result import FitResult, at_penalty
 
 
 def explain(
@@ -23,6 +24,7 @@ def explain(
     feature_names: Sequence[str] | None = None,
     proposals: float | None = None,
     held_out: bool = False,
+    penalty: float | None = None,
     dims: Mapping[str, Sequence[str]] | None = None,
     coords: Mapping[str, Sequence[Any]] | None = None,
 ) -> Posterior:
@@ -163,6 +165,8 @@ def explain(
             listed, or 4,096 proposed.
             `math.inf` for all masks, of which there may be 4,096.
         held_out: whether the fit or the sampler has not learned from these rows.
+        penalty: λ of the masks, in nats for each entry kept, of a fit or a program for a range of
+            them (:class:`lexppl.models.PenaltyConditioned`); None for the λ that it has.
         dims: by latent that all rows share a name for each dimension of its value that is no plate,
             as in PyMC: `dims={"slope": ["feature"]}`, and `az.summary` has `slope[age]`.
         coords: by such a dimension, or a plate, the names of its entries; of `feature` the same as
@@ -172,10 +176,11 @@ def explain(
         `arviz.InferenceData` with ArviZ 0.2x, `xarray.DataTree` with ArviZ 1.x.
 
     Raises:
-        ValueError, TypeError: rows unlike those of the fit, names of another number, counts below
-            1, a program without masks; latents that no guide and no samples cover, samples of
-            another name or shape; masks that cannot be listed; no draws where y is given, or where
-            the masks' distribution states no mean, or depends on other latents; before any work.
+        ValueError, TypeError: rows unlike those of the fit, a λ that it was not fitted for, names
+            of another number, counts below 1, a program without masks; latents that no guide and no
+            samples cover, samples of another name or shape; masks that cannot be listed; no draws
+            where y is given, or where the masks' distribution states no mean, or depends on other
+            latents; before any work.
         FloatingPointError: importance weights that are NaN.
 
     Example:
@@ -198,6 +203,9 @@ def explain(
         >>> bool((exact == posterior["sample_stats"]["selection_probability"]).all())
         True
     """
+    if penalty is not None:
+        is_fit = isinstance(program, FitResult)
+        program = program.at(penalty) if is_fit else at_penalty(program, penalty)
     how = Explaining(
         guide=guide,
         samples=samples,

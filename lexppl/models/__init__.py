@@ -91,6 +91,7 @@ from lexppl.models.selectors import (
     DirichletSelector,
     KSubsetSelector,
     MaxConcreteSelector,
+    PenaltyConditioned,
     RandomSelector,
     SoftMaskSelector,
 )
@@ -181,6 +182,7 @@ __all__ = [
     "PartialLikelihood",
     "ParticleCounts",
     "Penalty",
+    "PenaltyConditioned",
     "PoissonLikelihood",
     "Predictor",
     "PriorLogits",

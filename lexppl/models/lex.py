@@ -23,7 +23,9 @@ class LEX(Configured, PyroModule):
         z ~ p_γ(z | x),    x̃ ~ p_ι(x̃ | x, z),    y ~ Φ(y | f_θ(x̃)).
 
     Args:
-        selector: from x `(B, *event)` to the distribution of the mask, event shape `(G,)`.
+        selector: from x `(B, *event)` to the distribution of the mask, event shape `(G,)`. One
+            with a method `levels(x)` is given λ of each row too, by which the row's penalties are
+            multiplied (:class:`~lexppl.models.PenaltyConditioned`).
         imputer: from x and the features to keep `(…, B, *event)` to the distribution of x̃.
         predictor: from x̃ to the distribution of y.
         penalties: costs of a mask, summed, outside the objective's log.
@@ -82,14 +84,19 @@ class LEX(Configured, PyroModule):
     def forward(self, x: Tensor, y: Tensor | None = None) -> Tensor:
         draw_weights(self)
         with pyro.plate("data", len(x), dim=-1):
-            distribution = self.selector(x)
+            levels, charge = getattr(self.selector, "levels", None), 1.0
+            if levels is None:
+                distribution = self.selector(x)
+            else:
+                charge = levels(x)
+                distribution = self.selector(x, charge)
             with mask_particles():
                 mask = pyro.sample("mask", distribution, infer=self._mask_options())
                 for cost in self.penalties:
                     value = (
                         cost(distribution, mask, x) if cost.reads_rows else cost(distribution, mask)
                     )
-                    add_penalty(type(cost).__name__, value)
+                    add_penalty(type(cost).__name__, value if levels is None else charge * value)
                 keep = mask if self.grouping is None else self.grouping(mask)
                 with imputation_particles():
                     x_imputed = pyro.sample("x_imputed", self.imputer(x, keep))

@@ -26,7 +26,11 @@ def possible_entries(network: nn.Module, x: Tensor) -> Tensor | None:
 
 def possible_logits(network: nn.Module, x: Tensor) -> Tensor:
     """A network's logits `(B, G)`, :data:`NEVER` for entries that cannot be kept."""
-    logits: Tensor = network(x)
+    return among_possible(network, x, network(x))
+
+
+def among_possible(network: nn.Module, x: Tensor, logits: Tensor) -> Tensor:
+    """Logits `(B, G)`, and :data:`NEVER` for entries of x that cannot be kept."""
     there = possible_entries(network, x)
     return logits if there is None else torch.where(there, logits, NEVER)
 

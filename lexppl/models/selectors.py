@@ -1,7 +1,8 @@
 """Selectors: a network of x and the distribution of the mask, `p_γ(z | x)`."""
 
 import math
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import pyro.distributions as dist
 import torch
@@ -12,7 +13,9 @@ from torch.nn.functional import softplus
 from lexppl.argument_checks import finite_float, fraction, int_at_least
 from lexppl.configured import Configured
 from lexppl.distributions import ChainMask, KSubset, MaskDirichlet, MaxConcrete, TopEntries
-from lexppl.models.possible_entries import possible_logits, possible_size
+from lexppl.models.architectures.architecture import Architecture
+from lexppl.models.penalties import SizePenalty
+from lexppl.models.possible_entries import among_possible, possible_logits, possible_size
 
 
 class _OfNetwork(Configured, nn.Module):
@@ -49,7 +52,10 @@ class BernoulliSelector(Configured, nn.Module):
         self.rate = fraction("rate", rate)
 
     def forward(self, x: Tensor) -> TorchDistribution:
-        logits = possible_logits(self.network, x)
+        return self.law(possible_logits(self.network, x))
+
+    def law(self, logits: Tensor) -> TorchDistribution:
+        """The distribution of masks of a network's outputs, `(B, G)`."""
         if self.rate != 0.5:
             logits = logits + math.log(self.rate / (1.0 - self.rate))
         return dist.Bernoulli(logits=logits).to_event(1)
@@ -128,8 +134,111 @@ class ChainSelector(Configured, nn.Module):
             self.coupling.fill_(self._start)
 
     def forward(self, x: Tensor) -> TorchDistribution:
-        logits = possible_logits(self.network, x)
+        return self.law(possible_logits(self.network, x))
+
+    def law(self, logits: Tensor) -> TorchDistribution:
+        """The distribution of masks of a network's outputs, `(B, G)`."""
         return ChainMask(logits, self.coupling.to(logits.dtype))
+
+
+class PenaltyConditioned(Configured, nn.Module):
+    r"""A selector for every λ of a range, in one fit.
+
+    While it learns, each row of a step has a λ of its own,
+
+        log λ ~ Uniform(log low, log high),    u = (log λ − log √(low·high)) / log 2,
+        logits of z given x and λ:  a(x) + b(x) u,
+
+    where a and b are the two halves of the network's outputs; the program charges each row its own
+    λ (:class:`~lexppl.models.LEX`). In evaluation all rows have the λ of :attr:`penalty`:
+    `FitResult.at(penalty)`, `explain(…, penalty=)`.
+
+    Args:
+        selector: of independent or chained entries, whose network has 2G outputs:
+            `architecture.selector(2 * entries)`.
+        low, high: the range of λ, in nats for each entry kept.
+        penalty: λ in evaluation; √(low·high) if None.
+
+    Raises:
+        ValueError: a range that is not 0 < low < high; a λ outside of it.
+        TypeError: a selector whose distribution is not given by logits of the entries.
+
+    Example:
+        >>> from lexppl.models import MLP
+        >>> import torch
+        >>> network = MLP(3, 2 * 3, (8,), seed=0)
+        >>> selector = PenaltyConditioned(BernoulliSelector(network, 0.8), 0.005, 0.08).eval()
+        >>> x = torch.zeros(2, 3)
+        >>> selector(x).event_shape, selector.levels(x)
+        (torch.Size([3]), tensor([0.0200, 0.0200]))
+    """
+
+    def __init__(
+        self, selector: nn.Module, low: float, high: float, penalty: float | None = None
+    ) -> None:
+        super().__init__()
+        if not hasattr(selector, "law"):
+            raise TypeError(
+                "a penalty conditions BernoulliSelector and ChainSelector, whose distribution is "
+                f"given by logits of the entries; {type(selector).__name__} is given"
+            )
+        self.selector: Any = selector
+        self.low = finite_float("low", low, above=0.0)
+        self.high = finite_float("high", high, above=self.low)
+        self.penalty = self.checked(math.sqrt(low * high) if penalty is None else penalty)
+
+    def checked(self, penalty: float) -> float:
+        """A λ of the range, as a float.
+
+        Raises:
+            ValueError: one outside of it.
+        """
+        penalty = finite_float("penalty", penalty, above=0.0)
+        if not self.low * (1 - 1e-6) <= penalty <= self.high * (1 + 1e-6):
+            raise ValueError(
+                f"the selector was fitted for penalties from {self.low:.4g} to {self.high:.4g} "
+                f"nats; {penalty:.4g} is outside: give one of these, or fit with another range"
+            )
+        return penalty
+
+    def levels(self, x: Tensor) -> Tensor:
+        """λ of each row, `(B,)`: drawn while training, else :attr:`penalty`."""
+        if not self.training:
+            return x.new_full((len(x),), self.penalty)
+        low, high = math.log(self.low), math.log(self.high)
+        return (low + (high - low) * torch.rand(len(x), dtype=x.dtype, device=x.device)).exp()
+
+    def forward(self, x: Tensor, levels: Tensor | None = None) -> TorchDistribution:
+        levels = self.levels(x) if levels is None else levels
+        network: nn.Module = self.selector.network
+        middle = (math.log(self.low) + math.log(self.high)) / 2.0
+        at, slope = network(x).chunk(2, -1)
+        logits = at + slope * ((levels.log() - middle) / math.log(2.0)).unsqueeze(-1)
+        law: TorchDistribution = self.selector.law(among_possible(network, x, logits))
+        return law
+
+
+def penalised(
+    architecture: Architecture, penalty: float | Sequence[float], rate: float = 0.5
+) -> tuple[nn.Module, SizePenalty]:
+    """A selector of independent entries and the penalty on their number.
+
+    Args:
+        architecture: of the selector's network.
+        penalty: λ, nats for each entry kept; or the two ends of a range, for a
+            :class:`PenaltyConditioned` selector.
+        rate: of keeping at the start.
+
+    Raises:
+        ValueError: a negative λ, a range that is not two numbers 0 < low < high.
+    """
+    entries = architecture.entries
+    if not isinstance(penalty, Sequence):
+        return BernoulliSelector(architecture.selector(entries), rate), SizePenalty(penalty)
+    if len(penalty) != 2:
+        raise ValueError(f"a range of penalties is its two ends; {list(penalty)} is given")
+    selector = BernoulliSelector(architecture.selector(2 * entries), rate)
+    return PenaltyConditioned(selector, *penalty), SizePenalty(1.0)
 
 
 class RandomSelector(Configured, nn.Module):

@@ -8,10 +8,9 @@ from lexppl.inference import LossTerm, NestedIWAE, ScoreFunction, Stage, System,
 from lexppl.models.architectures import Architecture, architecture_of, predictor_of
 from lexppl.models.grouping import Grouping
 from lexppl.models.lex import LEX
-from lexppl.models.penalties import SizePenalty
 from lexppl.models.priors.of_explainer import explainer_with_prior
 from lexppl.models.priors.with_prior import Prior
-from lexppl.models.selectors import BernoulliSelector
+from lexppl.models.selectors import penalised
 from lexppl.models.unmasked_predictor import UnmaskedPredictor
 
 
@@ -47,7 +46,7 @@ def invase(
     features: int | Architecture,
     *,
     classes: int | None,
-    penalty: float | None = None,
+    penalty: float | Sequence[float] | None = None,
     samples: int = 1,
     grouping: Grouping | None = None,
     imputer: nn.Module | None = None,
@@ -107,11 +106,12 @@ def invase(
         def predictor() -> nn.Module:
             return predictor_of(architecture, classes)
 
+        selector, cost = penalised(architecture, 0.1 / entries if penalty is None else penalty)
         model = LEX(
-            BernoulliSelector(architecture.selector(entries)),
+            selector,
             architecture.imputer() if imputer is None else imputer,
             predictor(),
-            [SizePenalty(0.1 / entries if penalty is None else penalty)],
+            [cost],
             architecture.grouping,
         )
         explainer_with_prior(model, prior)

@@ -14,10 +14,10 @@ from lexppl.models.imputers import GapImputer
 from lexppl.models.imputers.imputer import Imputer
 from lexppl.models.lex import LEX
 from lexppl.models.likelihoods import Likelihood
-from lexppl.models.penalties import SizePenalty
+from lexppl.models.penalties import Penalty
 from lexppl.models.priors.of_explainer import explainer_with_prior
 from lexppl.models.priors.with_prior import Prior
-from lexppl.models.selectors import BernoulliSelector, KSubsetSelector
+from lexppl.models.selectors import KSubsetSelector, penalised
 from lexppl.models.table_parts import (
     check_classes,
     check_likelihood,
@@ -34,7 +34,7 @@ def lex(
     *,
     classes: int | None,
     k: int | None = None,
-    penalty: float | None = None,
+    penalty: float | Sequence[float] | None = None,
     masks: int = 4,
     imputations: int = 1,
     folds: int = 2,
@@ -90,7 +90,9 @@ def lex(
         classes: C for labels, or None for a response, with a normal likelihood if none is given.
         k: entries that a mask keeps; or
         penalty: λ, nats for each entry kept, with the number of entries free; 0.02 units if
-            neither is given.
+            neither is given. A pair, as `(0.005, 0.16)`, for one fit of every λ between
+            (:class:`lexppl.models.PenaltyConditioned`), of which one is named afterwards:
+            `explain(result, x, penalty=0.02)`.
         masks: L.
         imputations: K.
         folds: F predictors, each fitted without a fold's rows, on which it judges the selector; 1
@@ -165,12 +167,17 @@ def lex(
     )
 
     def build() -> list[Stage]:
-        network = architecture.selector(entries)
+        costs: list[Penalty] = []
+        if k is not None:
+            selector: nn.Module = KSubsetSelector(architecture.selector(entries), k)
+        elif penalty is not None:
+            selector, cost = penalised(architecture, penalty, towards)
+            costs.append(cost)
         model = LEX(
-            BernoulliSelector(network, towards) if k is None else KSubsetSelector(network, k),
+            selector,
             _usual_imputer(architecture, predictor) if imputer is None else imputer,
             _own(predictor) or predictor_of(architecture, classes, likelihood),
-            [] if penalty is None else [SizePenalty(penalty)],
+            costs,
             architecture.grouping,
         )
         explainer_with_prior(model, prior)

@@ -10,10 +10,9 @@ from lexppl.inference import REBAR, LossTerm, NestedIWAE, Stage, System, anneale
 from lexppl.models.architectures import Architecture, architecture_of, predictor_of
 from lexppl.models.grouping import Grouping
 from lexppl.models.lex import LEX
-from lexppl.models.penalties import SizePenalty
 from lexppl.models.priors.of_explainer import explainer_with_prior
 from lexppl.models.priors.with_prior import Prior
-from lexppl.models.selectors import BernoulliSelector
+from lexppl.models.selectors import penalised
 from lexppl.systems.random_mask_predictor import random_mask_predictor
 
 WIDTHS = MappingProxyType({"hidden": (200, 200, 200), "predictor_hidden": (200, 200)})
@@ -24,7 +23,7 @@ def real_x(
     features: int | Architecture,
     *,
     classes: int | None,
-    penalty: float = 0.01,
+    penalty: float | Sequence[float] = 0.01,
     temperature: float = 0.1,
     samples: int = 1,
     alternate: bool = False,
@@ -53,7 +52,8 @@ def real_x(
     Args:
         features: D of a table, or an architecture, such as :func:`lexppl.models.images`.
         classes: C for labels, or None for a real response.
-        penalty: λ. The paper's grid is .05 … .25 over the mean of the entries: .0045 … .023 here
+        penalty: λ, or the two ends of a range, as :func:`lexppl.systems.lex` has them. The paper's
+            grid is .05 … .25 over the mean of the entries: .0045 … .023 here
             for its 11 features.
         temperature: of REBAR; its scale is 1.
         samples: masks averaged a row and step.
@@ -96,9 +96,8 @@ def real_x(
     def build() -> list[Stage]:
         predictor = predictor_of(architecture, classes)
         hides = architecture.imputer() if imputer is None else imputer
-        network = architecture.selector(entries)
-        selector = BernoulliSelector(network, 0.5 if towards is None else towards)
-        explainer = LEX(selector, hides, predictor, [SizePenalty(penalty)], architecture.grouping)
+        selector, cost = penalised(architecture, penalty, 0.5 if towards is None else towards)
+        explainer = LEX(selector, hides, predictor, [cost], architecture.grouping)
         explainer_with_prior(explainer, prior, ("selector",))
         select = LossTerm(
             explainer,
@@ -119,7 +118,7 @@ def base_x(
     features: int | Architecture,
     *,
     classes: int | None,
-    penalty: float = 0.01,
+    penalty: float | Sequence[float] = 0.01,
     temperature: float = 0.1,
     samples: int = 1,
     grouping: Grouping | None = None,
@@ -155,14 +154,14 @@ def base_x(
         {"hidden": hidden, "predictor_hidden": predictor_hidden},
         **WIDTHS,
     )
-    entries = architecture.entries
 
     def build() -> list[Stage]:
+        selector, cost = penalised(architecture, penalty)
         model = LEX(
-            BernoulliSelector(architecture.selector(entries)),
+            selector,
             architecture.imputer() if imputer is None else imputer,
             predictor_of(architecture, classes),
-            [SizePenalty(penalty)],
+            [cost],
             architecture.grouping,
         )
         explainer_with_prior(model, prior)

@@ -37,7 +37,7 @@ class Settings:
     features: int | Architecture
     classes: int | None
     k: int | None = None
-    penalty: float | None = None
+    penalty: float | Sequence[float] | None = None
     black_box: nn.Module | None = None
     predictor: nn.Module | None = None
     masks: int | None = None

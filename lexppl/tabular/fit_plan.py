@@ -14,6 +14,7 @@ from lexppl.choices.methods import DEFAULT_METHOD, METHODS, Method
 from lexppl.choices.posteriors import AskedPosterior
 from lexppl.choices.regimes import Regime
 from lexppl.choices.settings import (
+    AUTO,
     EITHER,
     NETWORK,
     PREDICTORS,
@@ -22,20 +23,24 @@ from lexppl.choices.settings import (
     chooses_penalty,
     usual_imputer,
 )
-from lexppl.evaluation.penalty_path import PATH
 from lexppl.inference import Linear
+from lexppl.inference.schedules import WarmUp
 from lexppl.inference.training.fit import WEIGHT_DECAY
 from lexppl.systems.lex import PENALTY
 
 FEW_ROWS = 2000
-"""Fewer rows to fit on than this get small networks: large ones overfit at once. More of them take
-minutes, and have a shorter path of penalties."""
-STEPS = 2000
-"""Steps that are enough where rows are many; epochs are cut so that there are no more."""
+"""Fewer rows to fit on than this get small networks: large ones overfit at once."""
+MANY_ROWS = 20_000
+"""Fewer rows than this get small networks where one fit is of a range of penalties."""
+STEPS, EVERY_PENALTY_STEPS = 2000, 500
+"""Steps that are enough where rows are many, of one λ and of a range; epochs are cut so that there
+are no more."""
 MOST_EPOCHS = 200
-LARGEST_BATCH = 500
+LARGEST_BATCH, EVERY_PENALTY_BATCH = 500, 256
 BATCHES_AN_EPOCH = 3
-LEARNING_RATE = 1e-3
+LEARNING_RATE, EVERY_PENALTY_RATE = 1e-3, 3e-3
+PATH = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0, 2.0, 4.0, 8.0)
+"""The λ of a path, as multiples of the usual one; one fit is of all from the first to the last."""
 NOISE_BITS = 730
 """Of labels that say fewer bits than this, N times those of a row (one of a real response), the
 path of penalties is about a larger one, by √(730 / bits): what a column that says nothing gains, on
@@ -69,8 +74,8 @@ class FitPlan:
         unit: what the constants of a method that has one are counted in,
             :func:`lexppl.inference.entropy_unit` of what is observed; the numbers above are in
             nats.
-        usual_penalty: λ in nats in the middle of the path, which is kept where nothing speaks
-            against it.
+        usual_penalty: λ in nats within the path, which is kept where nothing speaks against it.
+        penalties: the two ends of the range of λ that one fit is of; None for one of `penalty`.
         predictor_kind: one of :data:`lexppl.choices.settings.PREDICTORS`; trees leave a gap where
             features are hidden.
         bootstrap: B, fits to randomly weighted rows beside the replicates, 0 for none.
@@ -97,6 +102,7 @@ class FitPlan:
     weight_decay: float = WEIGHT_DECAY
     unit: float = 1.0
     usual_penalty: float = PENALTY
+    penalties: tuple[float, float] | None = None
     predictor_kind: str = NETWORK
     bootstrap: int = 0
     posterior: AskedPosterior | None = None
@@ -111,12 +117,15 @@ class FitPlan:
     @property
     def path(self) -> tuple[float, ...]:
         """The penalties, in nats, of which "auto" takes one."""
-        return tuple(share * (self.usual_penalty / PENALTY) for share in PATH)
+        return tuple(share * self.usual_penalty for share in PATH)
 
     @property
-    def schedule(self) -> Linear:
-        """The learning rate over the fit: the library's own schedule, at this height."""
-        return Linear(self.learning_rate, 0.05 * self.learning_rate, begin=0.5)
+    def schedule(self) -> Linear | WarmUp:
+        """The learning rate over the fit: the library's own schedule, at this height; of a range of
+        penalties one that rises first and falls late."""
+        if self.penalties is None:
+            return Linear(self.learning_rate, 0.05 * self.learning_rate, begin=0.5)
+        return WarmUp(Linear(self.learning_rate, 0.01 * self.learning_rate, begin=0.7), 0.03)
 
     @property
     def needs_full_predictor(self) -> bool:
@@ -178,25 +187,32 @@ def plan_for(
     """
     few = rows < FEW_ROWS
     known = METHODS[method]
+    every = k is None and posterior is None and chooses_penalty(method) and penalty != 0
+    few |= every and rows < MANY_ROWS
     kind = _predictor_kind(predictor, imputer, regime)
     usual = "gap" if kind == TREES else usual_imputer(known)
     if posterior is not None and posterior.inference is not None:
         # So that the likelihood is a finite sum over masks.
         usual = "constant"
-    size = _count("batch_size", batch_size, math.ceil(min(LARGEST_BATCH, rows / BATCHES_AN_EPOCH)))
+    largest = EVERY_PENALTY_BATCH if every else LARGEST_BATCH
+    size = _count("batch_size", batch_size, math.ceil(min(largest, rows / BATCHES_AN_EPOCH)))
     size = min(size, rows)
     while rows % size == 1 % size and size < rows:
         size += 1
-    lasting = known.epochs * max(1, min(MOST_EPOCHS, STEPS // math.ceil(rows / size)))
+    steps = EVERY_PENALTY_STEPS if every else STEPS
+    lasting = known.epochs * max(1, min(MOST_EPOCHS, steps // math.ceil(rows / size)))
     unit = finite_float("unit", unit, above=0.0) if known.takes("unit") else 1.0
     noisy = 1.0 if regime.post_hoc else max(1.0, math.sqrt(NOISE_BITS / (rows * unit)))
-    rate = LEARNING_RATE
+    usual_penalty = PENALTY * unit * noisy
+    priced = _penalty(known, penalty, unit) if k is None else None
+    rate = EVERY_PENALTY_RATE if every else LEARNING_RATE
     if learning_rate is not None:
         rate = finite_float("learning_rate", learning_rate, above=0.0)
     return FitPlan(
         method=method,
         k=kept_entries(method, None if k is None else int_at_least("k", k), entries),
-        penalty=None if k is not None else _penalty(known, penalty, unit),
+        penalty=priced,
+        penalties=_range(usual_penalty, priced) if every else None,
         imputer=usual if imputer is None else imputer,
         folds=known.default("folds") if folds is None else int_at_least("folds", folds),
         masks=known.default("masks") if masks is None else int_at_least("masks", masks),
@@ -220,7 +236,7 @@ def plan_for(
         seed=seed,
         weight_decay=WEIGHT_DECAY * unit,
         unit=unit,
-        usual_penalty=PENALTY * unit * noisy,
+        usual_penalty=usual_penalty,
         predictor_kind=kind,
         bootstrap=_bootstrap(bootstrap),
         posterior=posterior,
@@ -289,6 +305,12 @@ def _penalty(method: Method, given: Any, unit: float) -> float | Literal["auto"]
     if given is None:
         return PENALTY * unit if chooses_penalty(method.name) else method.default("penalty")
     return checked_penalty(method, given)
+
+
+def _range(usual: float, penalty: Any) -> tuple[float, float]:
+    """The ends of the range of λ that one fit is of, with a λ that is given within."""
+    given = usual if penalty == AUTO else float(penalty)
+    return min(PATH[0] * usual, given), max(PATH[-1] * usual, given)
 
 
 def _count(name: str, value: Any, otherwise: int) -> int:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
@@ -22,6 +21,7 @@ from lexppl.evaluation import (
     penalty_path,
     plateau,
 )
+from lexppl.evaluation.penalty_path import HASTY_ROWS
 from lexppl.inference import Checkpoints, FitResult, Stage, System, fit
 from lexppl.inference.contexts import seeded
 from lexppl.inference.training.checkpoints.checkpoints import below
@@ -31,27 +31,13 @@ from lexppl.models.regimes import frozen
 from lexppl.summary import Summarised, Summary
 from lexppl.systems import Settings, system_for
 from lexppl.tabular.encoded_rows import EncodedRows
-from lexppl.tabular.final_predictor import with_predictor_of_all_rows
-from lexppl.tabular.fit_plan import FEW_ROWS, FitPlan
+from lexppl.tabular.fit_plan import FitPlan
 from lexppl.tabular.global_posterior import fit_posterior, with_prior_scale
 from lexppl.tabular.missing_values import check_missing, fitted_imputer, gapped, with_missing
 from lexppl.tabular.sample_weights import repeated_rows
 from lexppl.tabular.settled_scale import settle_scale
-from lexppl.tabular.settling import with_settling
 from lexppl.tabular.trees_of_kept import trees_where_better
 
-PATH_REPLICATES = 2
-"""Most fits at each λ of a path: R of them are the result, more are fitted at the λ they choose. On
-one core two at five λ and four at the chosen one cost 2.8 times the four alone (3.2 in layers of
-200), four at each λ 3.6 times; one at each λ chooses between neighbours by chance."""
-
-PATH_FURTHER = 2
-"""Times that a path goes on below, two λ at a time, while the smallest is chosen and that pays."""
-
-PATH_STEPS = 500
-"""Of the path of many rows, whose fits, of one seed each, choose λ and are not the result."""
-PATH_ROWS = 50_000
-"""Most rows that such a path is fitted on."""
 VALID_ROWS = 10_000
 """Most validation rows of a fit: they tell a loss to within a hundredth of its spread over rows."""
 
@@ -147,13 +133,10 @@ def fit_table(
 ) -> TableFit:
     """Fit a method of :data:`lexppl.systems.METHODS` by a plan.
 
-    Where the plan's penalty is "auto", each λ of its path is fitted, all of them at once. The
-    plan's usual λ is kept, or the plateau chooses (:func:`lexppl.evaluation.plateau`). Up to two
-    replicates without a bootstrap are the path's own; others are fitted with the chosen λ, as if it
-    had been given. A path that is
-    interrupted is the result as far as it came, and its fit at the chosen λ is it where what
-    follows is interrupted. Of more than 10,000 validation rows as many are used, and of 2,000 rows
-    or more to fit on the path is short (:data:`PATH_STEPS`).
+    Where the plan has a range of penalties, one fit is of all of them, and ends with its last state
+    (:class:`lexppl.models.PenaltyConditioned`). Where its penalty is "auto", λ is then chosen on
+    the validation rows: the plan's usual λ is kept, or the plateau chooses
+    (:func:`lexppl.evaluation.plateau`). Of more than 10,000 validation rows as many are used.
 
     A method that explains a model, and is given none, gets a predictor that sees all of x, fitted
     on the same rows to what they observe; what it then observes is that predictor. So does a
@@ -204,46 +187,52 @@ def fit_table(
     training: dict[str, Any] = {
         "epochs": plan.epochs,
         "batch_size": plan.batch_size,
-        "learning_rate": plan.schedule if plan.rate_given else None,
+        "learning_rate": plan.schedule if plan.rate_given or plan.penalties else None,
         "weight_decay": plan.weight_decay,
-        "sample_weight": rows.weights,
+        "sample_weight": rows.weights
+        if rows.weights is None or plan.penalties is None
+        else rows.weights[0],
         "seed": plan.seed,
         "checkpoint": below(checkpoint, "explainer"),
         "progress": progress,
     }
 
     x = rows.train[0]
-
-    def system(penalty: Any) -> System:
-        built = _system(plan, replace(settings, penalty=penalty), x)
-        if plan.posterior is not None:
-            built = with_prior_scale(built, plan.posterior)
-        if rows.markers:
-            built = with_missing(built, rows.markers).to(x.device, x.dtype)
-        return built if plan.posterior is not None else with_settling(built)
-
-    path = None
+    penalty: Any = plan.penalty if plan.penalties is None else plan.penalties
+    system = _system(plan, replace(settings, penalty=penalty), x)
+    if plan.posterior is not None:
+        system = with_prior_scale(system, plan.posterior)
+    if rows.markers:
+        system = with_missing(system, rows.markers).to(x.device, x.dtype)
     if plan.posterior is not None:
         result = fit_posterior(
             plan.posterior,
-            system(plan.penalty),
+            system,
             rows.train,
             rows.valid,
             chains=plan.replicates,
             training=training,
         )
         return _named(TableFit(replace(plan, replicates=result.replicates), result), rows)
-    if plan.penalty == AUTO:
-        path = _path(plan, rows, system, {**training, "checkpoint": below(checkpoint, "path")})
-        plan = replace(plan, penalty=path.penalty)
-    result, plan = _at_penalty(plan, rows, system, training, path)
-    if plan.predictor_kind != EITHER:
-        return _named(TableFit(plan, result, path), rows)
-    kept = {**training, "checkpoint": below(checkpoint, "predictor-of-all-rows")}
-    result = with_predictor_of_all_rows(result, plan, rows, kept)
-    plan, likelihoods = replace(plan, predictor_kind=NETWORK), trees_where_better(result, rows)
-    if getattr(result.model.predictor, "reads_gaps", False):
-        plan = replace(plan, predictor_kind=TREES, imputer="gap")
+    result = fit(
+        system,
+        rows.train,
+        valid=rows.valid if plan.penalties is None else None,
+        replicates=plan.replicates,
+        bootstrap=plan.bootstrap,
+        **training,
+    )
+    path = None
+    if plan.penalties is not None:
+        if plan.penalty == AUTO:
+            path = _path(plan, rows, result)
+            plan = replace(plan, penalty=path.penalty)
+        result = result.at(float(plan.penalty or 0.0))
+    likelihoods: Mapping[str, float] = MappingProxyType({})
+    if plan.predictor_kind == EITHER:
+        plan, likelihoods = replace(plan, predictor_kind=NETWORK), trees_where_better(result, rows)
+        if getattr(result.model.predictor, "reads_gaps", False):
+            plan = replace(plan, predictor_kind=TREES, imputer="gap")
     return _named(TableFit(plan, result, path, likelihoods), rows)
 
 
@@ -255,60 +244,14 @@ def _named(fitted: TableFit, rows: EncodedRows) -> TableFit:
     return fitted
 
 
-def _path(
-    plan: FitPlan, rows: EncodedRows, system: Callable[[Any], System], training: dict[str, Any]
-) -> PenaltyPath:
-    """The fits of which λ is chosen."""
-    each, epochs = min(plan.replicates, PATH_REPLICATES), plan.epochs
-    if len(rows.train[0]) >= FEW_ROWS:
-        steps = min(PATH_STEPS, epochs * math.ceil(len(rows.train[0]) / plan.batch_size))
-        rows = rows.at_most(PATH_ROWS, VALID_ROWS, plan.seed)
-        each, epochs = 1, max(1, steps // math.ceil(len(rows.train[0]) / plan.batch_size))
+def _path(plan: FitPlan, rows: EncodedRows, result: FitResult) -> PenaltyPath:
+    """What each λ is worth on validation rows; of a fit that Ctrl-C has ended on few of them."""
+    if result.interrupted:
+        rows = rows.at_most(None, HASTY_ROWS, plan.seed)
     valid: Any = rows.valid
-    return penalty_path(
-        system,
-        rows.train,
-        valid=valid,
-        penalties=plan.path,
-        replicates=each,
-        rule=partial(plateau, usual=plan.usual_penalty),
-        further=PATH_FURTHER,
-        **{**training, "sample_weight": rows.weights, "epochs": epochs},
-    )
-
-
-def _at_penalty(
-    plan: FitPlan,
-    rows: EncodedRows,
-    system: Callable[[Any], System],
-    training: dict[str, Any],
-    path: PenaltyPath | None,
-) -> tuple[FitResult, FitPlan]:
-    """The fit at the plan's penalty, and the plan of it: the path's own where that is the same, or
-    where Ctrl-C leaves nothing that is better."""
-    if path is not None:
-        own = replace(plan, replicates=path.replicates, bootstrap=0)
-        short = len(rows.train[0]) >= FEW_ROWS
-        if path.interrupted or (own == plan and not short):
-            return path.result, own
-    try:
-        result = fit(
-            system(plan.penalty),
-            rows.train,
-            valid=rows.valid,
-            replicates=plan.replicates,
-            bootstrap=plan.bootstrap,
-            **training,
-        )
-        if path is None or not result.interrupted:
-            return result, plan
-    except KeyboardInterrupt:
-        if path is None:
-            raise
-    # A fit that is cut short keeps more than it would; the path's have had their whole schedule.
-    result = path.result
-    result.interrupted = True
-    return result, own
+    weights = None if rows.weights is None else rows.weights[1]
+    rule = partial(plateau, usual=plan.usual_penalty)
+    return penalty_path(result, *valid, penalties=plan.path, rule=rule, sample_weight=weights)
 
 
 def _settings(

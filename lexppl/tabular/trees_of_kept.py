@@ -13,11 +13,12 @@ from torch import Tensor
 
 from lexppl.choices.settings import NETWORK, TREES
 from lexppl.inference import FitResult
+from lexppl.inference.batches import TensorRows
 from lexppl.inference.contexts import seeded
+from lexppl.inference.training.rows.row_weights import DIRICHLET, RowWeighting
 from lexppl.models import GapImputer, TreePredictor, tree_predictor
 from lexppl.models.lex import LEX
 from lexppl.tabular.encoded_rows import EncodedRows
-from lexppl.tabular.final_predictor import drawn_weights
 from lexppl.tabular.says_more import says_more
 
 GROWN, LEAVES, BINS = 100, 15, 255
@@ -75,6 +76,16 @@ def trees_where_better(result: FitResult, rows: EncodedRows) -> Mapping[str, flo
     for model, other in zip(models, others, strict=True):
         model.imputer, model.predictor = other.imputer, other.predictor
     return scores
+
+
+def drawn_weights(result: FitResult, bootstrap: FitResult, rows: EncodedRows) -> Tensor:
+    """The rows' weights that a fit has drawn, `(R + B, N)`, with the rows' number as sums."""
+    count = result.replicates + bootstrap.replicates
+    given = TensorRows(tuple(rows.train))
+    drawn = RowWeighting.of(DIRICHLET, given, count, result.seed, plain=result.replicates).weights
+    times = torch.ones_like(drawn[0]) if rows.weights is None else rows.weights[0].to(drawn)
+    total: Tensor = (drawn * times).sum(1, keepdim=True)
+    return drawn * (times.sum() / total)
 
 
 def _readable(result: FitResult, rows: EncodedRows) -> bool:

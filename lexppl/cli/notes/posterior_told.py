@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-from lexppl.choices.settings import AUTO
 from lexppl.cli.report.findings import counted
 from lexppl.inference import NotSettledWarning
 from lexppl.inference.posterior.convergence import SamplerWarning
@@ -22,7 +21,7 @@ def what_is_fitted(plan: FitPlan) -> str:
     """What begins, in a line."""
     if plan.posterior is not None and plan.posterior.inference is not None:
         return f"sampling the explainer: {plan.posterior.words}"
-    first = f"at {len(plan.path)} penalties, then at one, " if plan.penalty == AUTO else ""
+    first = "for all penalties at once, " if plan.penalties is not None else ""
     by = "" if plan.posterior is None else f", {plan.posterior.words}"
     return f"fitting the explainer, {first}{counted(plan.replicates, 'replicate')}{by}"
 

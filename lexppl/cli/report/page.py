@@ -147,7 +147,12 @@ def _settings(findings: ReportData) -> list[tuple[str, str]]:
             "fit",
             draws_text(findings) if result.sampler is not None else _fit(findings),
         ),
-        ("best epochs", ", ".join(str(int(epoch) + 1) for epoch in result.best_epoch))
+        (
+            "epoch kept",
+            "the last"
+            if plan.penalties
+            else ", ".join(str(int(epoch) + 1) for epoch in result.best_epoch),
+        )
         if result.sampler is None
         else ("posterior", result.sampler.summary or "independent draws"),
         ("chains" if result.sampler else "replicates", str(plan.replicates)),
@@ -162,8 +167,8 @@ def _settings(findings: ReportData) -> list[tuple[str, str]]:
     if isinstance(plan.penalty, float):
         chosen = ""
         if (path := findings.path) is not None:
-            spent = sum(float(fit.history.seconds.sum()) for fit in path.fits)
-            chosen = f", from the data; {len(path.table)} penalties in {spent:.0f} s"
+            low, high = path.fitted.penalty_range
+            chosen = f", from the data; one fit of all from {low:.2g} to {high:.2g}"
         settings.insert(5, ("penalty", f"λ = {plan.penalty:.3g} nats{chosen}"))
     if findings.black_box is not None:
         settings.insert(3, ("black box", findings.black_box))

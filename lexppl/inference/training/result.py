@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
@@ -23,6 +24,30 @@ from lexppl.summary import Summarised, Summary, counted, in_range, parts_of, sho
 FEW_STEPS = 100
 """With fewer, a fit is told to be short: of tables of 1,000 rows more than half of the features
 were kept with a probability from .1 to .9 after 96 steps, and none was settled after 48."""
+
+
+def at_penalty(model: Any, penalty: float) -> Any:
+    """A copy of a program whose selectors for a range of λ have one of them.
+
+    Raises:
+        ValueError: a program without such a selector; a λ outside its range.
+    """
+    copied = copy.deepcopy(model)
+    for selector in _conditioned(copied):
+        selector.penalty = selector.checked(penalty)
+    return copied
+
+
+def _conditioned(model: Any) -> list[Any]:
+    """The selectors of a program that are fitted for a range of λ."""
+    parts = model.modules() if isinstance(model, nn.Module) else ()
+    found = [part for part in parts if hasattr(part, "levels")]
+    if not found:
+        raise ValueError(
+            "a λ is chosen among those of one fit, and this program was fitted for one alone: give "
+            "the system a range, as lex(…, penalty=(0.005, 0.16))"
+        )
+    return found
 
 
 @dataclass
@@ -243,6 +268,43 @@ class FitResult(Summarised):
             modules=[self.modules[place] for place in kept] if self.modules else [],
             sampler=None if self.sampler is None else self.sampler.subset(kept),
         )
+
+    def at(self, penalty: float) -> Self:
+        """The fit at one λ of the range that its selectors were fitted for.
+
+        Args:
+            penalty: λ, nats for each entry kept.
+
+        Returns:
+            The same fit with copies of its programs, whose selectors
+            (:class:`lexppl.models.PenaltyConditioned`) have that λ.
+
+        Raises:
+            ValueError: a fit of one λ; a λ outside the range.
+
+        Example:
+            >>> import torch
+            >>> from lexppl.inference import fit
+            >>> from lexppl.systems import lex
+            >>> x = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
+            >>> every = lex(3, classes=2, penalty=(0.005, 0.08), hidden=(4,), predictor_hidden=(4,))
+            >>> result = fit(every, (x, (x[:, 0] > 0).long()), epochs=1, progress=False)
+            >>> result.at(0.04).model.selector.penalty, round(result.model.selector.penalty, 6)
+            (0.04, 0.02)
+        """
+        models = [at_penalty(model, penalty) for model in self.models]
+        bootstrap = None if self.bootstrap is None else self.bootstrap.at(penalty)
+        return replace(self, models=models, bootstrap=bootstrap)
+
+    @property
+    def penalty_range(self) -> tuple[float, float]:
+        """The lowest and the highest λ that the selectors were fitted for.
+
+        Raises:
+            ValueError: a fit of one λ.
+        """
+        selector = _conditioned(self.model)[0]
+        return selector.low, selector.high
 
     def as_draws(self) -> Self:
         """The R replicates as R draws of one program's parameters: a chain of independent draws.
