@@ -130,6 +130,36 @@ class Progress(Messenger):
             msg["value"], msg["done"] = self._value >= msg["args"][0], True
 
 
+@effectful(type="row_penalties")
+def row_penalties() -> Tensor | None:
+    """λ of each row `(B,)`, as the program charges it; None where no program names it.
+
+    Example:
+        >>> with RowPenalties(torch.tensor([0.1])):
+        ...     row_penalties()
+        tensor([0.1000])
+        >>> row_penalties() is None
+        True
+    """
+    return None
+
+
+class RowPenalties(Messenger):
+    """Give λ of each row to the selector for a range of λ that runs inside this context.
+
+    Args:
+        penalties: `(B,)`, by which the program multiplies its rows' penalties.
+    """
+
+    def __init__(self, penalties: Tensor) -> None:
+        super().__init__()
+        self._penalties = penalties
+
+    def _pyro_row_penalties(self, msg: Any) -> None:
+        if not msg["done"]:
+            msg["value"], msg["done"] = self._penalties, True
+
+
 @effectful(type="fold_shift")
 def fold_shift() -> int | None:
     """Which of its predictors a cross-fitted module gives the rows of a batch, which stand in the

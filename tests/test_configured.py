@@ -149,6 +149,16 @@ OF_MODELS = [
     (lambda: models.KSubsetSelector(network(), 1), told("KSubsetSelector", network=NETWORK, k=1)),
     (lambda: models.RandomSelector(2, 0.25), told("RandomSelector", entries=2, rate=0.25)),
     (
+        lambda: models.PenaltyConditioned(models.BernoulliSelector(network()), 0.01, 0.04),
+        told(
+            "PenaltyConditioned",
+            selector=told("BernoulliSelector", network=NETWORK, rate=0.5),
+            low=0.01,
+            high=0.04,
+            penalty=0.02,
+        ),
+    ),
+    (
         lambda: models.MaxConcreteSelector(network(), 1, 0.5),
         told("MaxConcreteSelector", network=NETWORK, k=1, temperature=0.5),
     ),

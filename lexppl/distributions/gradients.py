@@ -9,11 +9,10 @@ _FUNCTORCH: Any = getattr(torch._C, "_functorch", None)
 
 
 def may_carry_gradient(tensor: Tensor) -> bool:
-    """Whether a gradient may go through a tensor: it requires one, or a gradient transform of
-    `torch.func` has wrapped it, inside which `requires_grad` reads False.
+    """Whether a gradient may go through a tensor: it requires one, or `torch.func` has wrapped it,
+    inside whose transforms `requires_grad` reads False.
 
-    What `torch.func.vmap` has wrapped is looked into. Where torch does not say what it has wrapped,
-    any tensor may.
+    Where torch does not say what it has wrapped, any tensor may.
 
     Example:
         >>> may_carry_gradient(torch.zeros(1)), may_carry_gradient(torch.zeros(1) + 1)
@@ -21,8 +20,25 @@ def may_carry_gradient(tensor: Tensor) -> bool:
         >>> may_carry_gradient(torch.zeros(1, requires_grad=True) + 1)
         True
         >>> seen = []
+        >>> _ = torch.func.vmap(lambda t: seen.append(may_carry_gradient(t)) or t)(torch.zeros(2))
+        >>> seen
+        [True]
+    """
+    if tensor.requires_grad:
+        return True
+    is_wrapped = getattr(_FUNCTORCH, "is_functorch_wrapped_tensor", None)
+    return is_wrapped is None or bool(is_wrapped(tensor))
+
+
+def carries_gradient(tensor: Tensor) -> bool:
+    """Whether a gradient goes through a tensor, looking into what `torch.func.vmap` has wrapped.
+
+    As :func:`may_carry_gradient` where a gradient transform has wrapped it.
+
+    Example:
+        >>> seen = []
         >>> def noted(t):
-        ...     seen.append(may_carry_gradient(t))
+        ...     seen.append(carries_gradient(t))
         ...     return t.sum()
         >>> _ = torch.func.vmap(noted)(torch.zeros(2))
         >>> _ = torch.func.vmap(noted)(torch.zeros(2, requires_grad=True))
@@ -30,11 +46,7 @@ def may_carry_gradient(tensor: Tensor) -> bool:
         >>> seen
         [False, True, True]
     """
-    if tensor.requires_grad:
-        return True
-    try:
-        while _FUNCTORCH.is_batchedtensor(tensor):
-            tensor = _FUNCTORCH.get_unwrapped(tensor)
-        return tensor.requires_grad or bool(_FUNCTORCH.is_functorch_wrapped_tensor(tensor))
-    except AttributeError:
-        return True
+    is_batched = getattr(_FUNCTORCH, "is_batchedtensor", None)
+    while is_batched is not None and is_batched(tensor):
+        tensor = _FUNCTORCH.get_unwrapped(tensor)
+    return may_carry_gradient(tensor)

@@ -1,6 +1,7 @@
 """LEX: the latent-variable explainer, one Pyro program of four parts."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import pyro
@@ -9,7 +10,13 @@ from pyro.nn import PyroModule
 from torch import Tensor, nn
 
 from lexppl.configured import Configured
-from lexppl.effects import MASK_KIND, imputation_particles, label_expectation, mask_particles
+from lexppl.effects import (
+    MASK_KIND,
+    RowPenalties,
+    imputation_particles,
+    label_expectation,
+    mask_particles,
+)
 from lexppl.effects import penalty as add_penalty
 from lexppl.models.grouping import Grouping
 from lexppl.models.latent_names import name_by_place
@@ -23,9 +30,9 @@ class LEX(Configured, PyroModule):
         z ~ p_γ(z | x),    x̃ ~ p_ι(x̃ | x, z),    y ~ Φ(y | f_θ(x̃)).
 
     Args:
-        selector: from x `(B, *event)` to the distribution of the mask, event shape `(G,)`. One
-            with a method `levels(x)` is given λ of each row too, by which the row's penalties are
-            multiplied (:class:`~lexppl.models.PenaltyConditioned`).
+        selector: from x `(B, *event)` to the distribution of the mask, event shape `(G,)`. Of
+            one for a range of λ (:class:`~lexppl.models.PenaltyConditioned`) each row's penalties
+            are multiplied by the row's λ.
         imputer: from x and the features to keep `(…, B, *event)` to the distribution of x̃.
         predictor: from x̃ to the distribution of y.
         penalties: costs of a mask, summed, outside the objective's log.
@@ -84,23 +91,27 @@ class LEX(Configured, PyroModule):
     def forward(self, x: Tensor, y: Tensor | None = None) -> Tensor:
         draw_weights(self)
         with pyro.plate("data", len(x), dim=-1):
-            levels, charge = getattr(self.selector, "levels", None), 1.0
-            if levels is None:
+            charge = _penalties_of_rows(self.selector, x)
+            with nullcontext() if charge is None else RowPenalties(charge):
                 distribution = self.selector(x)
-            else:
-                charge = levels(x)
-                distribution = self.selector(x, charge)
             with mask_particles():
                 mask = pyro.sample("mask", distribution, infer=self._mask_options())
                 for cost in self.penalties:
                     value = (
                         cost(distribution, mask, x) if cost.reads_rows else cost(distribution, mask)
                     )
-                    add_penalty(type(cost).__name__, value if levels is None else charge * value)
+                    add_penalty(type(cost).__name__, value if charge is None else charge * value)
                 keep = mask if self.grouping is None else self.grouping(mask)
                 with imputation_particles():
                     x_imputed = pyro.sample("x_imputed", self.imputer(x, keep))
                     return observe("y", self.predictor(x_imputed), y)
+
+
+def _penalties_of_rows(selector: Any, x: Tensor) -> Tensor | None:
+    """λ of each row of a selector for a range of them, `(B,)`; None of one λ."""
+    parts = selector.modules() if isinstance(selector, nn.Module) else ()
+    drawn: list[Any] = [p.row_penalties for p in parts if hasattr(p, "row_penalties")]
+    return drawn[0](x) if drawn else None
 
 
 def observe(name: str, distribution: Any, y: Tensor | None) -> Tensor:

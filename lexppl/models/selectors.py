@@ -13,6 +13,7 @@ from torch.nn.functional import softplus
 from lexppl.argument_checks import finite_float, fraction, int_at_least
 from lexppl.configured import Configured
 from lexppl.distributions import ChainMask, KSubset, MaskDirichlet, MaxConcrete, TopEntries
+from lexppl.effects import row_penalties
 from lexppl.models.architectures.architecture import Architecture
 from lexppl.models.penalties import SizePenalty
 from lexppl.models.possible_entries import among_possible, possible_logits, possible_size
@@ -160,7 +161,8 @@ class PenaltyConditioned(Configured, nn.Module):
         penalty: λ in evaluation; √(low·high) if None.
 
     Raises:
-        ValueError: a range that is not 0 < low < high; a λ outside of it.
+        ValueError: a range that is not 0 < low < high; a λ outside of it; from a call while it
+            learns, a program that does not name each row's λ.
         TypeError: a selector whose distribution is not given by logits of the entries.
 
     Example:
@@ -169,7 +171,7 @@ class PenaltyConditioned(Configured, nn.Module):
         >>> network = MLP(3, 2 * 3, (8,), seed=0)
         >>> selector = PenaltyConditioned(BernoulliSelector(network, 0.8), 0.005, 0.08).eval()
         >>> x = torch.zeros(2, 3)
-        >>> selector(x).event_shape, selector.levels(x)
+        >>> selector(x).event_shape, selector.row_penalties(x)
         (torch.Size([3]), tensor([0.0200, 0.0200]))
     """
 
@@ -201,15 +203,22 @@ class PenaltyConditioned(Configured, nn.Module):
             )
         return penalty
 
-    def levels(self, x: Tensor) -> Tensor:
+    def row_penalties(self, x: Tensor) -> Tensor:
         """λ of each row, `(B,)`: drawn while training, else :attr:`penalty`."""
         if not self.training:
             return x.new_full((len(x),), self.penalty)
         low, high = math.log(self.low), math.log(self.high)
         return (low + (high - low) * torch.rand(len(x), dtype=x.dtype, device=x.device)).exp()
 
-    def forward(self, x: Tensor, levels: Tensor | None = None) -> TorchDistribution:
-        levels = self.levels(x) if levels is None else levels
+    def forward(self, x: Tensor) -> TorchDistribution:
+        levels = row_penalties()
+        if levels is None and self.training:
+            raise ValueError(
+                "a selector for a range of penalties learns in a program that charges each row its "
+                "own: LEX does; another draws λ = selector.row_penalties(x), runs selector(x) "
+                "within lexppl.effects.RowPenalties(λ), and multiplies its penalties by λ"
+            )
+        levels = self.row_penalties(x) if levels is None else levels
         network: nn.Module = self.selector.network
         middle = (math.log(self.low) + math.log(self.high)) / 2.0
         at, slope = network(x).chunk(2, -1)

@@ -71,19 +71,27 @@ def lex(
     ==================  ==========================  ==============================================
     `unit`              1                           `entropy_unit(y, classes)`, of λ, the annealing
                                                     and the weight decay
-    λ                   0.02 units                  the same; in `lexppl explain` one of five, by
+    λ                   one: 0.02 units             one fit of every λ from a sixteenth to eight
+                                                    times the usual one, read at 0.02 units; in
+                                                    `lexppl explain` at one of eight, by
                                                     :func:`lexppl.evaluation.penalty_path`
     `imputer`           standard normal noise       `MarginalImputer(x)` of the training rows
-    widths              200                         64 below 2000 rows
-    epochs, batches     300 of 500 rows             200 or 2000 steps, of a third of few rows
+    widths              200                         64 below 20,000 rows
+    epochs, batches     300 of 500 rows             200 or 500 steps, of a third of few rows, at
+                                                    most 256
+    learning rate       1e-3                        3e-3 after a warm-up
     validation rows     a fifth at random           a fifth in the proportions of the classes
     replicates          1                           4 with a bootstrap in `lexppl explain`
-    masks               best with the predictors    they go on for half as many epochs, with the
-                                                    predictors as they are, where λ is paid
-    after the fit       the mean of F predictors    the same; in `lexppl explain`, where validation
-                                                    rows say so, one that goes on with all rows, or
-                                                    boosted trees of what is kept
+    masks               of the epoch that is best   of the last epoch; validation rows choose λ,
+                        on validation rows          and no epoch
+    after the fit       the mean of F predictors    the same; in `lexppl explain` boosted trees of
+                                                    what is kept, where they predict validation
+                                                    rows better
     ==================  ==========================  ==============================================
+
+    With a k, of λ = 0 and of posteriors there is no range of λ there. With a k and of λ = 0 widths
+    are 64 below 2000 rows, epochs 200 or 2000 steps of at most 500 rows at 1e-3, and the best epoch
+    is kept.
 
     Args:
         features: D of a table, or an architecture, such as :func:`lexppl.models.images`.

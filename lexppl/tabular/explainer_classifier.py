@@ -36,26 +36,31 @@ class ExplainerClassifier(ClassifierMixin, TableExplainer):
         k: entries that a mask keeps, for methods with a given number (l2x, vibi, meed; lex may
             have one); if None a quarter of the G entries, rounded up.
         penalty: nats for each entry kept, for methods that choose the number themselves (lex,
-            invase, real_x, base_x, rationale); "auto" to choose it from the data, for lex: a path
-            of five penalties is fitted at once, and the one at its plateau kept
+            invase, real_x, base_x, rationale); "auto" to choose it from the data, for lex: one fit
+            is of every λ from a sixteenth to eight times the usual one
+            (:class:`lexppl.models.PenaltyConditioned`), and of eight of them the usual one is kept,
+            or the next to it that the rows set apart for validation allow
             (:func:`lexppl.evaluation.penalty_path`). The method's own if None, which for lex is
-            0.02 nats times the entropy of the labels over that of a fair coin. The path is about
-            that one too, but where the labels fitted on say fewer than 730 bits (N rows times the
-            entropy of the labels over that of a fair coin): about √(730 / bits) times as much, as
-            chance gains grow so; not where a `model` is explained.
+            0.02 nats times the entropy of the labels over that of a fair coin. The usual λ of the
+            path is that one too, but where the labels fitted on say fewer than 730 bits (N rows
+            times the entropy of the labels over that of a fair coin): √(730 / bits) times as much,
+            as chance gains grow so; not where a `model` is explained. A λ of lex that is given is
+            read off such a fit too.
         imputer: what hidden features are replaced with: a name of
             :data:`lexppl.choices.imputers.IMPUTERS`, fitted on the training rows, or a
             module that takes standardised rows; the method's own if None.
         groups: for each column of X the name of its group, which is kept or hidden as one; None
             for an entry a column.
-        hidden: widths of the selector's hidden layers; (64, 64) below 2000 rows, else (200, 200).
+        hidden: widths of the selector's hidden layers; (64, 64) below 2000 rows (of lex with a
+            penalty 20,000), else (200, 200).
         predictor_hidden: widths of the predictor's; (64, 64), or (200, 200, 200).
-        epochs: of each of the method's stages; if None 200, or fewer so that there are 2000 steps;
-            of xtab twice as many, of Q-FIT four times.
-        batch_size: rows of a step; if None a third of them, at most 500. A batch has a row more
-            where the last would else have one row only.
-        learning_rate: of Adam at the start; it falls to a twentieth over the second half. If None
-            1e-3, or what the method's own optimizer has (xtab).
+        epochs: of each of the method's stages; if None 200, or fewer so that there are 2000 steps
+            (of lex with a penalty 500); of xtab twice as many, of Q-FIT four times.
+        batch_size: rows of a step; if None a third of them, at most 500 (of lex with a penalty
+            256). A batch has a row more where the last would else have one row only.
+        learning_rate: of Adam at the start; it falls to a twentieth over the second half, of lex
+            with a penalty to a hundredth over the last 30 %. If None 1e-3, of lex with a penalty
+            3e-3, or what the method's own optimizer has (xtab).
         replicates: R fits from different seeds at once: the chains of `explain`, over which
             predictions and importances are averaged.
         bootstrap: B more fits beside the replicates, each to the rows with random weights of its

@@ -64,7 +64,7 @@ class FitPlan:
         folds: F, or None for a method that is not cross-fitted by itself.
         hidden, predictor_hidden: widths of hidden layers.
         epochs, batch_size: of the fit.
-        learning_rate: of Adam at the start; it falls to a twentieth over the second half.
+        learning_rate: of Adam, the highest of :attr:`schedule`.
         rate_given: whether that rate was asked for; a method's own optimizer, if it has one, then
             gives way to Adam.
         regime: what is explained, for methods that take a given predictor.
@@ -156,15 +156,17 @@ def plan_for(
     predictor: str | None = None,
     bootstrap: Any = 0,
     posterior: AskedPosterior | None = None,
+    one_penalty: bool = False,
 ) -> FitPlan:
     """The plan of a fit of a method to so many rows; what is None is chosen here.
 
     Batches are a third of few rows and at most 500; epochs are 200, or fewer so that there are 2000
     steps (of xtab twice as many, of Q-FIT four times); layers are 64 wide below 2000 rows
-    and 200 above. A batch has a row more where the last one would have one row only, which batch
-    norm cannot take. The rest is the method's own; where it counts its constants in the base rate's
-    entropy, the default penalty and the weight decay are multiplied by it. A penalty that is given
-    is in nats as it stands.
+    and 200 above. One fit of a range of penalties has batches of at most 256 rows, 500 steps, and
+    layers 64 wide below 20,000 rows. A batch has a row more where the last one would have one row
+    only, which batch norm cannot take. The rest is the method's own; where it counts its constants
+    in the base rate's entropy, the default penalty and the weight decay are multiplied by it. A
+    penalty that is given is in nats as it stands.
 
     Args:
         rows: how many there are to fit on.
@@ -175,6 +177,7 @@ def plan_for(
             batch_size, learning_rate, regime, replicates, seed, unit, bootstrap, posterior: of
             :class:`FitPlan`.
         predictor: its kind; the network if None.
+        one_penalty: whether the fit is of one λ in any case.
 
     Raises:
         ValueError, TypeError: numbers that are not positive, or not whole where they must be; a k
@@ -183,11 +186,12 @@ def plan_for(
     Example:
         >>> plan = plan_for(90, 10, "l2x")
         >>> plan.batch_size, plan.epochs, plan.k, plan_for(100_000, 10).epochs
-        (30, 200, 3, 10)
+        (30, 200, 3, 1)
     """
     few = rows < FEW_ROWS
     known = METHODS[method]
-    every = k is None and posterior is None and chooses_penalty(method) and penalty != 0
+    every = not one_penalty and k is None and chooses_penalty(method) and penalty != 0
+    every &= posterior is None
     few |= every and rows < MANY_ROWS
     kind = _predictor_kind(predictor, imputer, regime)
     usual = "gap" if kind == TREES else usual_imputer(known)

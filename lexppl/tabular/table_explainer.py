@@ -130,7 +130,9 @@ class TableExplainer(SelectsColumns, BaseEstimator, ABC):
     def _encoded_target(self, y: Any) -> NDArray[Any]:
         """y of other rows, encoded as in the fit."""
 
-    def explain(self, X: Any, y: Any = None, *, draws: int = 100) -> Posterior:
+    def explain(
+        self, X: Any, y: Any = None, *, draws: int = 100, penalty: float | None = None
+    ) -> Posterior:
         """Draw the posterior of the rows' masks: :func:`lexppl.explain`.
 
         Args:
@@ -138,6 +140,8 @@ class TableExplainer(SelectsColumns, BaseEstimator, ABC):
             y: what was observed, for masks from p(z | x, y) beside those from p(z | x), and for the
                 rows' log-likelihood; None for p(z | x) alone.
             draws: masks a row and replicate.
+            penalty: λ of the masks, of lex with a penalty: in nats, from a sixteenth to eight times
+                the usual one. None for that of the fit.
 
         Returns:
             ArviZ data with the mask entries' names, and replicates as chains. `constant_data` has
@@ -161,16 +165,18 @@ class TableExplainer(SelectsColumns, BaseEstimator, ABC):
             draws=draws,
             seed=self._seed,
             row_names=_row_names(X),
+            penalty=penalty,
         )
         if self.groups is None:
             with_values(posterior, decoded_values(x, self.encoding_))
         return posterior
 
-    def importances(self, X: Any) -> NDArray[np.float64]:
+    def importances(self, X: Any, *, penalty: float | None = None) -> NDArray[np.float64]:
         """Probability of each mask entry to be kept in each row, E[z | x], over the replicates.
 
         Args:
             X: `(n, n_features_in_)`, as in `fit`.
+            penalty: λ of the masks, as :meth:`explain` has it.
 
         Returns:
             `(n, G)`; a soft mask's own values, for methods that have one; signed attributions
@@ -180,7 +186,7 @@ class TableExplainer(SelectsColumns, BaseEstimator, ABC):
             ValueError, TypeError: rows unlike those of `fit`.
         """
         check_is_fitted(self, "result_")
-        return self._importances_of(self._encoded(X, torch.float64))
+        return self._importances_of(self._encoded(X, torch.float64), penalty)
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what only a running fit needs, such as its optimizers."""
@@ -359,8 +365,9 @@ class TableExplainer(SelectsColumns, BaseEstimator, ABC):
         x = self._encoded(X, torch.float64)
         return row_predictions(self.result_, x, int(self.prediction_masks), self._seed)
 
-    def _importances_of(self, x: Tensor) -> NDArray[np.float64]:
-        kept = row_importances(self.result_, x, int(self.prediction_masks), self._seed)
+    def _importances_of(self, x: Tensor, penalty: float | None = None) -> NDArray[np.float64]:
+        result = self.result_ if penalty is None else self.result_.at(penalty)
+        kept = row_importances(result, x, int(self.prediction_masks), self._seed)
         importances: NDArray[np.float64] = kept.numpy()
         return importances
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from lexppl.cli import main
-from lexppl.evaluation.penalty_path import PATH
-from lexppl.tabular.fit_plan import NOISE_BITS
+from lexppl.systems.lex import PENALTY
+from lexppl.tabular.fit_plan import NOISE_BITS, PATH
 
 QUICK = ["--rows", "300", "--epochs", "2", "--draws", "4", "--quiet"]
 FIGURES = ["tpr", "fdr", "fpr", "mcc", "control_flow", "mean_size"]
@@ -27,7 +27,7 @@ def test_figures(tmp_path, capsys):
     for name in ("TPR", "FDR", "FPR", "MCC", "control flow", "log-likelihood", "oracle", "gap"):
         assert name in printed
     scores = json.loads(out.read_text())
-    assert scores["set"] == "S3" and scores["penalty"] == 0.0225 and scores["epochs"] == 3
+    assert scores["set"] == "S3" and scores["penalty"] == 0.0225 and scores["epochs"] == 2
     figures = scores["by_replicate"]
     assert len(figures["mask_draws"]) == len(figures["likely_masks"]) == 2
     for each in figures["mask_draws"]:
@@ -63,6 +63,6 @@ def test_a_penalty_from_the_data(tmp_path):
     assert main(["evaluate", "S1", *words, "--penalty", "auto"]) == 0
     scores = json.loads(out.read_text())
     # Of 200 rows 180 are fitted on, whose labels say a little less than a bit each.
-    path = (NOISE_BITS / 180) ** 0.5 * np.array(PATH)
+    path = (NOISE_BITS / 180) ** 0.5 * PENALTY * np.array(PATH)
     assert np.any((scores["penalty"] > 0.97 * path) & (scores["penalty"] <= path))
     assert scores["replicates"] == len(scores["by_replicate"]["mask_draws"]) == 1

@@ -137,10 +137,10 @@ def test_report_tells_what_was_run(results, table):
 
 def test_the_penalty_is_from_the_data(results):
     path = pd.read_csv(results / "penalty_path.csv")
-    assert len(path) == 5 and path["chosen"].sum() == 1
+    assert len(path) == 8 and path["chosen"].sum() == 1
     penalty = path["penalty"][path["chosen"]].item()
     explainer = lexppl.load(results / "explainer")
-    assert [m.penalties[0].weight for m in explainer.models] == pytest.approx([penalty] * 2)
+    assert [m.selector.penalty for m in explainer.models] == pytest.approx([penalty] * 2)
     page = html.unescape((results / "report.html").read_text(encoding="utf-8"))
     assert f"λ = {penalty:.3g} nats, from the data" in page
     assert f"Chosen (dashed) is λ = {penalty:.3g}" in page and "penalty_path.csv" in page

@@ -53,9 +53,8 @@ def test_fit_that_has_begun_is_written(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.complete
 def test_interrupted_judge_keeps_the_explainer(tmp_path, monkeypatch, capsys):
-    # Nine epochs are of the path of penalties, nine the explainer's, three its predictor's of all
-    # rows, six the predictor's that sees everything.
-    interrupt(monkeypatch, 29, TrainingLoop, "_validate")
+    # Six epochs are the explainer's, six the predictor's that sees everything.
+    interrupt(monkeypatch, 14, TrainingLoop, "_epoch")
     path = written(people(), tmp_path)
     out = tmp_path / "results"
     assert main(["explain", str(path), "--out", str(out), *QUICK]) == 130
@@ -145,32 +144,6 @@ def test_a_failure_after_the_fit_leaves_the_model(tmp_path, monkeypatch, capsys)
     assert told[1] == "lexppl: error: no such colour"
     assert sorted(entry.name for entry in out.iterdir()) == ["encoding.json", "explainer"]
     loads(out)
-
-
-@pytest.mark.complete
-def test_an_interrupted_choice_of_the_penalty_is_made_on_few_rows(tmp_path, monkeypatch, capsys):
-    interrupt(monkeypatch, 1, sys.modules["lexppl.evaluation.penalty_path"], "_judged")
-    out = tmp_path / "results"
-    path = written(people(), tmp_path)
-    assert main(["explain", str(path), "--out", str(out), *QUICK]) == 130
-    assert "interrupted after 9 epochs, 3 of masks alone;" in capsys.readouterr().err
-    assert loads(out).interrupted
-
-
-@pytest.mark.complete(but=1)
-@pytest.mark.parametrize(("name", "at"), [("_validate", 11), ("_first_step", 3)])
-def test_of_an_interrupted_fit_at_the_chosen_penalty_the_path_s_is_kept(
-    name, at, tmp_path, monkeypatch, capsys
-):
-    # The path has six epochs, and three of masks alone.
-    interrupt(monkeypatch, at, TrainingLoop, name)
-    out = tmp_path / "results"
-    path = written(people(), tmp_path)
-    words = [*QUICK, "--replicates", "3"]
-    assert main(["explain", str(path), "--out", str(out), *words]) == 130
-    assert "interrupted in the fit at the chosen penalty" in capsys.readouterr().err
-    explainer = loads(out)
-    assert explainer.replicates == 2 and len(explainer.history) == 9
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """Fits to more rows than are needed: a shorter path, and fewer validation rows."""
 
 import numpy as np
-import pytest
 import torch
 
 from lexppl.choices.settings import AUTO
@@ -48,37 +47,15 @@ def test_some_rows_are_drawn_with_their_weights_and_every_label():
     assert encoded(300, 90).at_most(50, 20, seed=0).weights is None
 
 
-@pytest.mark.complete(but=1)
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("replicates", [1, 3])
-def test_the_path_of_many_rows_is_short(replicates, weighted, monkeypatch):
-    monkeypatch.setattr(table_fit, "FEW_ROWS", 500)
-    monkeypatch.setattr(table_fit, "PATH_ROWS", 200)
-    monkeypatch.setattr(table_fit, "PATH_STEPS", 12)
+def test_of_many_rows_some_choose_the_penalty(monkeypatch):
     monkeypatch.setattr(table_fit, "VALID_ROWS", 100)
-    given = []
-    path_of, fit = table_fit.penalty_path, table_fit.fit
+    given, path_of = [], table_fit.penalty_path
 
-    def paths(system, train, *, valid, **settings):
-        given.append(("path", len(train[0]), len(valid[0]), settings["epochs"]))
-        return path_of(system, train, valid=valid, **settings)
-
-    def fits(system, train, *, valid, **settings):
-        given.append(("fit", len(train[0]), len(valid[0]), settings["epochs"]))
-        return fit(system, train, valid=valid, **settings)
+    def paths(result, x, y, **settings):
+        given.append((len(x), len(y), len(settings["sample_weight"])))
+        return path_of(result, x, y, **settings)
 
     monkeypatch.setattr(table_fit, "penalty_path", paths)
-    monkeypatch.setattr(table_fit, "fit", fits)
-    plan = plan_for(
-        600, 3, penalty=AUTO, replicates=replicates, epochs=5, batch_size=50, hidden=(4,),
-        predictor_hidden=(4,),
-    )  # fmt: skip
-    found = fit_table(plan, encoded(600, 300, weighted))
-    # 5 epochs are 60 steps, of which the path has 12: 3 epochs of 200 rows.
-    assert given == [("path", 200, 100, 3), ("fit", 600, 100, 5)]
-    assert found.path.replicates == 1
-    # Masks go on for half as many epochs.
-    assert found.result.replicates == replicates and len(found.result.history) == 5 + 2
-    given.clear()
-    fit_table(plan, encoded(499, 100))
-    assert given[0] == ("path", 499, 100, 5)
+    plan = plan_for(600, 3, penalty=AUTO, epochs=2, hidden=(4,), predictor_hidden=(4,))
+    fit_table(plan, encoded(600, 300, weighted=True))
+    assert given == [(100, 100, 100)]

@@ -8,6 +8,7 @@ from lexppl import ExplainerClassifier, ExplainerRegressor
 from lexppl.choices.regimes import Regime
 from lexppl.choices.settings import check_settings, chooses_penalty
 from lexppl.evaluation import penalty_path
+from lexppl.explanation import mask_means
 from lexppl.inference.training.loop import TrainingLoop
 from lexppl.systems import lex
 from lexppl.tabular import table_fit
@@ -33,7 +34,8 @@ def rows():
 def test_plan_in_units():
     plan = plan_for(4000, 5, "lex", unit=0.25)
     assert (plan.penalty, plan.weight_decay, plan.unit) == (0.02 * 0.25, 1e-3 * 0.25, 0.25)
-    assert plan.path == tuple(0.25 * share for share in PATH)
+    assert plan.path == tuple(0.02 * 0.25 * share for share in PATH)
+    assert plan.penalties == (plan.path[0], plan.path[-1])
     typed = plan_for(1000, 5, "lex", penalty=0.02, unit=0.25)
     assert (typed.penalty, typed.weight_decay) == (0.02, 1e-3 * 0.25)
     assert plan_for(1000, 5, "lex", penalty="auto", unit=0.25).penalty == "auto"
@@ -44,8 +46,8 @@ def test_of_few_labelled_rows_the_path_is_about_a_larger_penalty():
     few, fewer = (plan_for(rows, 5, "lex", unit=0.25) for rows in (200, 50))
     assert few.usual_penalty == pytest.approx(0.25 * 0.02 * (NOISE_BITS / (0.25 * 200)) ** 0.5)
     assert fewer.usual_penalty == pytest.approx(2.0 * few.usual_penalty)
-    assert few.path[PATH.index(0.02)] == pytest.approx(few.usual_penalty)
-    np.testing.assert_allclose(few.path, np.multiply(few.usual_penalty / 0.02, PATH))
+    assert few.path[PATH.index(1.0)] == pytest.approx(few.usual_penalty)
+    np.testing.assert_allclose(few.path, np.multiply(few.usual_penalty, PATH))
     many = plan_for(4 * NOISE_BITS, 5, "lex", unit=0.25)
     assert many.path == plan_for(40 * NOISE_BITS, 5, "lex", unit=0.25).path
     # What a model says has no noise of labels, and a penalty of one's own is as it was given.
@@ -80,13 +82,13 @@ def test_chosen_penalty(rows):
     explainer = ExplainerClassifier(penalty="auto", replicates=2, **SHORT).fit(*rows)
     path = explainer.penalty_path_
     # Of 120 rows 96 are fitted on.
-    shares = path["penalty"] / PATH
+    shares = path["penalty"] / PATH / 0.02
     np.testing.assert_allclose(shares, shares.iloc[0])
     assert 0.5 < shares.iloc[0] ** 2 * 96 / NOISE_BITS < 0.8
     assert explainer.penalty_ == path["penalty"][path["chosen"]].item()
     assert explainer.result_.replicates == 2
     for model in explainer.result_.models:
-        assert model.penalties[0].weight == pytest.approx(explainer.penalty_)
+        assert model.selector.penalty == pytest.approx(explainer.penalty_)
     assert explainer.get_params()["penalty"] == "auto"
 
 
@@ -99,44 +101,53 @@ def test_the_path_knows_which_of_its_penalties_is_the_usual_one(rows, monkeypatc
 
     monkeypatch.setattr(table_fit, "penalty_path", path_of)
     ExplainerClassifier(penalty="auto", **{**SHORT, "epochs": 1}).fit(*rows)
-    assert told["penalties"].index(pytest.approx(told["usual"])) == PATH.index(0.02)
+    assert told["penalties"].index(pytest.approx(told["usual"])) == PATH.index(1.0)
 
 
 @pytest.mark.complete
-def test_more_replicates_are_fitted_as_if_the_penalty_had_been_given(rows):
+def test_a_chosen_penalty_is_a_given_one(rows):
     chosen = ExplainerClassifier(penalty="auto", replicates=3, **SHORT).fit(*rows)
-    assert chosen.result_.replicates == 3
     given = ExplainerClassifier(penalty=chosen.penalty_, replicates=3, **SHORT).fit(*rows)
-    np.testing.assert_array_equal(chosen.importances(rows[0]), given.importances(rows[0]))
-    # It is chosen by two of each λ, so by the same path.
-    two = ExplainerClassifier(penalty="auto", replicates=2, **SHORT).fit(*rows)
-    pd.testing.assert_frame_equal(chosen.penalty_path_, two.penalty_path_)
+    np.testing.assert_allclose(chosen.importances(rows[0]), given.importances(rows[0]))
 
 
-def test_an_interrupted_path_is_the_result(rows, monkeypatch):
-    validate, calls = TrainingLoop._validate, iter(range(1, 100))
+def test_an_interrupted_fit_has_a_path(rows, monkeypatch):
+    steps, calls = TrainingLoop._epoch, iter(range(1, 100))
 
-    def interrupted(*told):
+    def interrupted(*given):
         if next(calls) == 3:
             raise KeyboardInterrupt
-        return validate(*told)
+        return steps(*given)
 
-    monkeypatch.setattr(TrainingLoop, "_validate", interrupted)
+    monkeypatch.setattr(TrainingLoop, "_epoch", interrupted)
     explainer = ExplainerClassifier(penalty="auto", replicates=3, **SHORT).fit(*rows)
     assert explainer.result_.interrupted and len(explainer.result_.history) == 2
-    assert explainer.result_.replicates == 2
+    assert explainer.result_.replicates == 3 and explainer.penalty_path_["chosen"].sum() == 1
 
 
 def test_a_penalty_of_one_s_own_is_in_nats(rows):
     explainer = ExplainerClassifier(penalty=0.02, **SHORT).fit(*rows)
     assert explainer.penalty_ == 0.02 and explainer.penalty_path_ is None
-    assert explainer.result_.model.penalties[0].weight == 0.02
+    assert explainer.result_.model.selector.penalty == 0.02
+
+
+def test_another_penalty_is_named_after_the_fit(rows):
+    explainer = ExplainerClassifier(penalty=0.02, **SHORT).fit(*rows)
+    for penalty in (0.01, 0.2):
+        one = explainer.importances(rows[0], penalty=penalty)
+        other = mask_means(explainer.explain(rows[0], draws=0, penalty=penalty)).values[0]
+        np.testing.assert_allclose(one, other, rtol=1e-4)
+        assert np.abs(one - explainer.importances(rows[0])).max() > 1e-5
+    with pytest.raises(ValueError, match=r"nats; 9 is outside"):
+        explainer.importances(rows[0], penalty=9.0)
+    with pytest.raises(ValueError, match="fitted for one alone"):
+        ExplainerClassifier(k=1, **SHORT).fit(*rows).importances(rows[0], penalty=0.1)
 
 
 def test_responses_have_a_unit_of_one(rows):
     explainer = ExplainerRegressor(penalty="auto", **SHORT).fit(rows[0], 100.0 * rows[0][:, 0])
     path = explainer.penalty_path_["penalty"]
-    np.testing.assert_allclose(path, np.multiply((NOISE_BITS / 96) ** 0.5, PATH))
+    np.testing.assert_allclose(path, np.multiply(0.02 * (NOISE_BITS / 96) ** 0.5, PATH))
 
 
 def test_a_given_model_is_counted_by_what_it_says(rows):
@@ -151,7 +162,7 @@ def test_a_given_model_is_counted_by_what_it_says(rows):
     explainer = ExplainerClassifier(model=Sure(), **short).fit(*rows)
     assert explainer.penalty_ == pytest.approx(0.02, rel=1e-3)
     path = ExplainerClassifier(model=Sure(), penalty="auto", **short).fit(*rows).penalty_path_
-    np.testing.assert_allclose(path["penalty"], PATH, rtol=1e-3)
+    np.testing.assert_allclose(path["penalty"], np.multiply(0.02, PATH), rtol=1e-3)
 
 
 @pytest.mark.parametrize(

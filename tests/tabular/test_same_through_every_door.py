@@ -21,10 +21,10 @@ from lexppl.explanation import mask_means
 from lexppl.explanation.layout.mask_groups import masks_of
 from lexppl.inference import Linear, System, entropy_unit
 from lexppl.inference.contexts import seeded
+from lexppl.inference.schedules import WarmUp
 from lexppl.models import ConstantImputer, Grouping, MarginalImputer, regime_targets
 from lexppl.systems import METHODS, Settings, system_for
 from lexppl.tabular.settled_scale import settle_scale
-from lexppl.tabular.settling import with_settling
 
 pytestmark = pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
 
@@ -109,10 +109,12 @@ def of_python(method, frame, target, test, rate=None, penalty=None):
         settle_scale(full, x[valid], y[valid])
         y = regime_targets("self post-hoc", x, predictor=full)
     unit = entropy_unit(y[train], 2 if labels else None) if method == "lex" else 1.0
+    # One fit of all penalties from a 16th of the usual one, which few rows make larger, to 8 times.
+    usual = 0.02 * unit * (730 / (36 * unit)) ** 0.5
     settings = Settings(
         5,
         2 if labels else None,
-        penalty=penalty,
+        penalty=(usual / 16, usual * 8) if method == "lex" else penalty,
         unit=unit,
         k=1 if known.needs("k") else None,
         black_box=full,
@@ -122,16 +124,22 @@ def of_python(method, frame, target, test, rate=None, penalty=None):
         predictor_hidden=(64, 64),
     )
     with seeded(SEED):
-        system = with_settling(system_for(method, settings))
+        system = system_for(method, settings)
     if rate is not None:
         build = system.build
         system = System(
             lambda: [replace(stage, optimizer=None, learning_rate=None) for stage in build()]
         )
+    held_out = (x[valid], y[valid])
+    if method == "lex":
+        rate = rate or 3e-3
+        schedule, held_out = WarmUp(Linear(rate, 0.01 * rate, begin=0.7), 0.03), None
     result = fit(
-        system, (x[train], y[train]), valid=(x[valid], y[valid]), weight_decay=1e-3 * unit,
+        system, (x[train], y[train]), valid=held_out, weight_decay=1e-3 * unit,
         progress=False, learning_rate=None if rate is None else schedule, **training,
     )  # fmt: skip
+    if method == "lex":
+        result = result.at(0.02 * unit if penalty is None else penalty)
     return read(explain(result, encoding.encode(frame.loc[test]), draws=DRAWS, seed=SEED))
 
 

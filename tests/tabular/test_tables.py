@@ -302,9 +302,14 @@ def test_methods_of_labels_are_refused_for_responses(blobs):
 
 
 def test_defaults_by_the_rows():
-    few, many = plan_for(100, 4), plan_for(50_000, 4)
+    few, many = plan_for(100, 4, k=2), plan_for(50_000, 4, k=2)
     assert (few.batch_size, few.epochs, few.hidden) == (34, 200, (64, 64))
     assert (many.batch_size, many.epochs, many.predictor_hidden) == (500, 20, (200, 200, 200))
+    few, many = plan_for(100, 4), plan_for(10_000, 4)
+    assert (few.batch_size, few.epochs, few.learning_rate) == (34, 166, 3e-3)
+    assert (many.batch_size, many.epochs, many.hidden) == (256, 12, (64, 64))
+    assert few.penalties == pytest.approx((few.usual_penalty / 16, few.usual_penalty * 8))
+    assert plan_for(100, 4, penalty=1.0).penalties[1] == 1.0
     for rows in range(2, 200):
         for size in (None, 1, 2, 7, 64):
             assert rows % plan_for(rows, 4, batch_size=size).batch_size != 1

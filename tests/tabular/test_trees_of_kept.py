@@ -15,15 +15,13 @@ from lexppl.models import GapImputer, Grouping, TreePredictor
 from lexppl.systems import lex
 from lexppl.tabular import trees_of_kept
 from lexppl.tabular.encoded_rows import EncodedRows
-from lexppl.tabular.final_predictor import drawn_weights, with_predictor_of_all_rows
 from lexppl.tabular.fit_plan import plan_for
 from lexppl.tabular.table_fit import fit_table
-from lexppl.tabular.trees_of_kept import trees_where_better
+from lexppl.tabular.trees_of_kept import drawn_weights, trees_where_better
 
 pytestmark = pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
 
 TRAINING = {"epochs": 8, "batch_size": 100, "learning_rate": 1e-2, "progress": False, "seed": 3}
-PLAN = plan_for(400, 3, penalty=0.001, epochs=8, seed=3)
 NAMES = ("a", "b", "c")
 
 
@@ -42,8 +40,7 @@ def comb() -> EncodedRows:
 
 def fitted(rows: EncodedRows) -> FitResult:
     system = lex(3, classes=2, penalty=0.001, hidden=(8,), predictor_hidden=(8,))
-    result = fit(system, rows.train, valid=rows.valid, replicates=2, bootstrap=2, **TRAINING)
-    return with_predictor_of_all_rows(result, PLAN, rows, TRAINING)
+    return fit(system, rows.train, valid=rows.valid, replicates=2, bootstrap=2, **TRAINING)
 
 
 @pytest.fixture(scope="module")

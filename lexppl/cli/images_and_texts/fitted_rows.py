@@ -83,6 +83,7 @@ def plan_of_rows(options: argparse.Namespace, source: DividedRows) -> FitPlan:
         options.method,
         unit=entropy_unit(source.train.y, len(source.data.class_names)),
         bootstrap=options.replicates if options.bootstrap else 0,
+        one_penalty=True,
         **settings,
     )
     if not source.are_texts:

@@ -41,7 +41,7 @@ def at_penalty(model: Any, penalty: float) -> Any:
 def _conditioned(model: Any) -> list[Any]:
     """The selectors of a program that are fitted for a range of λ."""
     parts = model.modules() if isinstance(model, nn.Module) else ()
-    found = [part for part in parts if hasattr(part, "levels")]
+    found = [part for part in parts if hasattr(part, "row_penalties")]
     if not found:
         raise ValueError(
             "a λ is chosen among those of one fit, and this program was fitted for one alone: give "

@@ -11,7 +11,7 @@ from pyro.distributions.util import sum_rightmost
 from torch import Tensor
 from torch.distributions import constraints
 
-from lexppl.distributions.gradients import may_carry_gradient
+from lexppl.distributions.gradients import carries_gradient
 from lexppl.models.imputers.shapes import common_shape
 
 __all__ = ["Imputed"]
@@ -205,7 +205,7 @@ class Imputed(TorchDistribution):
             return torch.where(self.keep, self.x, draw)
         interpolated = torch.lerp(draw, self.x, self.keep)
         value = torch.where(self.keep == 1, self.x, interpolated)
-        if not (torch.is_grad_enabled() and may_carry_gradient(interpolated)):
+        if not (torch.is_grad_enabled() and carries_gradient(interpolated)):
             return value
         # What is subtracted is +0.0, which leaves every bit alone; adding it would turn -0.0 into
         # +0.0.

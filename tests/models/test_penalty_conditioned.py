@@ -1,0 +1,206 @@
+"""Selectors for every penalty of a range: the law, what each row is charged, and refusals."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from pyro import poutine
+from scipy import stats
+
+import lexppl
+from lexppl.effects import RowPenalties, row_penalties
+from lexppl.explanation import explain, mask_means
+from lexppl.inference import Enumerate, NestedIWAE, fit
+from lexppl.models import (
+    LEX,
+    MLP,
+    BernoulliSelector,
+    CategoricalLikelihood,
+    ChainSelector,
+    ConstantImputer,
+    KSubsetSelector,
+    PenaltyConditioned,
+    Predictor,
+    SizePenalty,
+)
+from lexppl.systems import invase, lex, real_x
+from lexppl.tabular.missing_values import with_missing
+
+pytestmark = pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
+
+LOW, HIGH = 0.005, 0.32
+
+
+def selector(rate=0.8, **options):
+    return PenaltyConditioned(
+        BernoulliSelector(MLP(3, 6, (5,), seed=0), rate), LOW, HIGH, **options
+    )
+
+
+def program(chosen=None):
+    predictor = Predictor(MLP(3, 2, (4,), seed=1), CategoricalLikelihood())
+    return LEX(chosen or selector(), ConstantImputer(), predictor, [SizePenalty(1.0)])
+
+
+def rows(count=6):
+    x = torch.randn(count, 3, generator=torch.Generator().manual_seed(0))
+    return x, (x[:, 0] > 0).long()
+
+
+@pytest.mark.smoke
+def test_logits_are_linear_in_the_logarithm():
+    x, _ = rows()
+    given = selector().eval()
+    outputs = given.selector.network(x)
+    for penalty in (LOW, 0.04, HIGH):
+        u = math.log2(penalty / math.sqrt(LOW * HIGH))
+        logits = outputs[:, :3] + u * outputs[:, 3:] + math.log(4.0)
+        given.penalty = penalty
+        torch.testing.assert_close(given(x).mean, torch.sigmoid(logits))
+
+
+def test_levels_are_log_uniform_while_it_learns_and_one_afterwards():
+    given = selector()
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        drawn = given.row_penalties(torch.zeros(4000, 3)).log().numpy()
+    uniform = stats.uniform(math.log(LOW), math.log(HIGH / LOW))
+    assert stats.kstest(drawn, uniform.cdf).pvalue > 1e-3
+    # The control: the rate itself is not uniform.
+    other = stats.uniform(LOW, HIGH - LOW)
+    assert stats.kstest(np.exp(drawn), other.cdf).pvalue < 1e-9
+    assert given.eval().row_penalties(torch.zeros(2, 3)).tolist() == pytest.approx([0.04, 0.04])
+
+
+def test_each_row_pays_its_own_penalty():
+    x, y = rows()
+    model = program()
+    levels = torch.linspace(LOW, HIGH, 6)
+    model.selector.row_penalties = lambda _: levels
+    trace = poutine.trace(model).get_trace(x, y)
+    charged = -trace.nodes["SizePenalty"]["fn"].log_prob(trace.nodes["SizePenalty"]["value"])
+    with RowPenalties(levels):
+        means = model.selector(x).mean
+    torch.testing.assert_close(charged.flatten(), levels * means.sum(-1))
+    own = [selector(penalty=float(level)).eval()(x).mean[row] for row, level in enumerate(levels)]
+    torch.testing.assert_close(means, torch.stack(own))
+
+
+def test_a_selector_within_another_learns_the_same_range():
+    """Where values are missing the selector is wrapped: its rows pay the λ that it was given."""
+    system = lex(2, classes=2, penalty=(LOW, HIGH), hidden=(4,), predictor_hidden=(4,))
+    model = with_missing(system, [-1, 2, 2]).program().train()
+    levels, seen = torch.linspace(LOW, HIGH, 6), []
+    inner = model.selector.selector
+    inner.row_penalties = lambda _: levels
+    law = inner.selector.law
+    inner.selector.law = lambda logits: seen.append(row_penalties()) or law(logits)
+    trace = poutine.trace(model).get_trace(torch.ones(6, 3), rows()[1])
+    charged = -trace.nodes["SizePenalty"]["fn"].log_prob(trace.nodes["SizePenalty"]["value"])
+    kept = trace.nodes["mask"]["fn"].mean.sum(-1)
+    torch.testing.assert_close(charged.flatten(), (levels * kept).flatten())
+    assert len(seen) == 1 and torch.equal(seen[0], levels)
+
+
+def test_a_program_that_does_not_charge_by_row_is_refused():
+    x, _ = rows()
+    with pytest.raises(ValueError, match="charges each row its own: LEX does"):
+        selector()(x)
+    assert selector().eval()(x).event_shape == (3,)
+
+
+def test_the_bound_in_evaluation_is_that_of_one_penalty():
+    """Enumerated, against a plain selector whose weights are the combination at that λ."""
+    x, y = rows()
+    model = program(selector(penalty=0.08)).eval()
+    plain = BernoulliSelector(MLP(3, 3, (5,), seed=0), 0.8)
+    u = math.log2(0.08 / math.sqrt(LOW * HIGH))
+    source = model.selector.selector.network
+    with torch.no_grad():
+        plain.network.layers[0].load_state_dict(source.layers[0].state_dict())
+        for name in ("weight", "bias"):
+            at, slope = getattr(source.layers[1], name).chunk(2)
+            getattr(plain.network.layers[1], name).copy_(at + u * slope)
+    other = LEX(plain, ConstantImputer(), model.predictor, [SizePenalty(0.08)]).eval()
+    bound = NestedIWAE(2, estimator=Enumerate())
+    losses = [bound.differentiable_loss(one, None, x, y) for one in (model, other)]
+    torch.testing.assert_close(*losses)
+
+
+def test_chains_of_entries():
+    x, _ = rows()
+    given = PenaltyConditioned(ChainSelector(MLP(3, 6, (5,), seed=0)), LOW, HIGH).eval()
+    means = []
+    for penalty in (LOW, HIGH):
+        given.penalty = penalty
+        means.append(given(x).mean)
+    assert means[0].shape == (6, 3) and not torch.equal(*means)
+
+
+@pytest.mark.parametrize("system", [lex, real_x, invase])
+def test_systems_take_a_range_and_are_saved(system, tmp_path):
+    x, y = rows(40)
+    built = system(3, classes=2, penalty=(LOW, HIGH), hidden=(4,), predictor_hidden=(4,))
+    result = fit(built, (x, y), epochs=2, replicates=2, progress=False)
+    at = result.at(0.1)
+    assert at.penalty_range == (LOW, HIGH)
+    assert [model.selector.penalty for model in at.models] == [0.1, 0.1]
+    assert result.model.selector.penalty == pytest.approx(0.04)
+    lexppl.save(at, tmp_path / "fitted")
+    again = lexppl.load(tmp_path / "fitted")
+    means = [mask_means(explain(one, x, draws=0)).values for one in (at, again)]
+    np.testing.assert_array_equal(*means)
+    other = mask_means(explain(again, x, draws=0, penalty=0.01)).values
+    np.testing.assert_array_equal(
+        other, mask_means(explain(result, x, draws=0, penalty=0.01)).values
+    )
+    assert np.abs(other - means[0]).max() > 1e-4
+    alone = mask_means(explain(result.models[0], x, draws=0, penalty=0.01)).values
+    np.testing.assert_allclose(alone[0], other[0])
+
+
+def test_one_fit_is_as_good_as_its_own_at_each_penalty():
+    """Two columns of three, of which one tells more: what each λ keeps."""
+    x = torch.randn(2000, 3, generator=torch.Generator().manual_seed(1))
+    draw = torch.rand(2000, generator=torch.Generator().manual_seed(2))
+    y = (draw < torch.sigmoid(3.0 * x[:, 0] + 1.0 * x[:, 1])).long()
+    settings = {"epochs": 40, "batch_size": 250, "learning_rate": 5e-3, "progress": False}
+    sizes = {"hidden": (16,), "predictor_hidden": (16,)}
+    every = fit(lex(3, classes=2, penalty=(0.005, 0.32), **sizes), (x, y), valid=None, **settings)
+    for penalty in (0.01, 0.16):
+        alone = fit(lex(3, classes=2, penalty=penalty, **sizes), (x, y), valid=None, **settings)
+        kept = [
+            mask_means(explain(one, x, draws=0)).values.mean((0, 1))
+            for one in (every.at(penalty), alone)
+        ]
+        np.testing.assert_allclose(*kept, atol=0.15)
+        assert kept[0][0] > 0.75 and (kept[0][1] > 0.6) == (penalty == 0.01)
+        assert kept[0][2] < 0.3
+
+
+@pytest.mark.parametrize(
+    ("build", "kind", "words"),
+    [
+        (lambda: selector(penalty=1.0), ValueError, r"from 0\.005 to 0\.32 nats; 1 is outside"),
+        (
+            lambda: PenaltyConditioned(KSubsetSelector(MLP(3, 6), 2), LOW, HIGH),
+            TypeError,
+            "KSubsetSelector is given",
+        ),
+        (
+            lambda: PenaltyConditioned(BernoulliSelector(MLP(3, 6)), 0.2, 0.1),
+            ValueError,
+            "high must be",
+        ),
+        (lambda: lex(3, classes=2, penalty=(0.1,)).build(), ValueError, "its two ends"),
+        (
+            lambda: explain(program(BernoulliSelector(MLP(3, 3))), rows()[0], penalty=0.1),
+            ValueError,
+            "fitted for one alone",
+        ),
+    ],
+)
+def test_refusals(build, kind, words):
+    with pytest.raises(kind, match=words):
+        build()
