@@ -71,9 +71,11 @@ class ExplainerRegressor(RegressorMixin, TableExplainer):
         means: NDArray[np.float64] = self.encoding_.target.decode(standardised).numpy()
         return means
 
-    def explain(self, X: Any, y: Any = None, *, draws: int = 100) -> Posterior:
+    def explain(
+        self, X: Any, y: Any = None, *, draws: int = 100, penalty: float | None = None
+    ) -> Posterior:
         """As :meth:`ExplainerClassifier.explain`, with the response in the units of y."""
-        posterior = super().explain(X, y, draws=draws)
+        posterior = super().explain(X, y, draws=draws, penalty=penalty)
         return in_response_units(posterior, self.encoding_.target)
 
     def _told(self, y: Any) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
