@@ -33,6 +33,7 @@ from lexppl.systems import Settings, system_for
 from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.fit_plan import FitPlan
 from lexppl.tabular.global_posterior import fit_posterior, with_prior_scale
+from lexppl.tabular.level_rows import CodedFit
 from lexppl.tabular.missing_values import check_missing, fitted_imputer, gapped, with_missing
 from lexppl.tabular.sample_weights import repeated_rows
 from lexppl.tabular.settled_scale import settle_scale
@@ -214,14 +215,21 @@ def fit_table(
             training=training,
         )
         return _named(TableFit(replace(plan, replicates=result.replicates), result), rows)
+    coded, train = None, rows.train
+    if plan.penalties is not None:
+        coded = CodedFit.of(system, settings.imputer, rows)
+    if coded is not None:
+        system, train = coded.coded(), (coded.columns.coded(train[0]), train[1])
     result = fit(
         system,
-        rows.train,
+        train,
         valid=rows.valid if plan.penalties is None else None,
         replicates=plan.replicates,
         bootstrap=plan.bootstrap,
         **training,
     )
+    if coded is not None:
+        result = coded.plain(result)
     path = None
     if plan.penalties is not None:
         if plan.penalty == AUTO:

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyro
 import torch
 from pyro.poutine.subsample_messenger import _Subsample
@@ -55,7 +56,7 @@ def _samples(program: Callable[..., Any], args: tuple[Any, ...]) -> dict[str, An
 def _refuse_larger(name: str, law: Any, given: tuple[int, ...]) -> None:
     """Refuse what is observed in another shape than the law's: `(B, 1)` would become `(B, B)`."""
     own = (*law.batch_shape, *law.event_shape)
-    if tuple(torch.broadcast_shapes(given, own))[-len(given) :] != own[-len(given) :]:
+    if np.broadcast_shapes(given, own)[-len(given) :] != own[-len(given) :]:
         raise ValueError(
             f"site {name!r} observes values of shape {given}, and its distribution has batch shape "
             f"{tuple(law.batch_shape)} and event shape {tuple(law.event_shape)}: give one value "

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pyro
-import torch
 from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
@@ -25,6 +24,7 @@ from lexppl.inference.replicates.replicates import Replicates
 from lexppl.inference.schedules import Linear, Schedule, at
 from lexppl.inference.stages import OptimizerFactory, Stage
 from lexppl.inference.system import System
+from lexppl.inference.training.adam import EagerAdam
 from lexppl.inference.training.checkpoints.checkpoints import Checkpoints, KeptStates
 from lexppl.inference.training.checkpoints.fit_identity import identity_of
 from lexppl.inference.training.compiled.compiled_terms import Backend
@@ -289,7 +289,7 @@ def fit(
     if optimizer is None:
         rate = LEARNING_RATE if learning_rate is None else learning_rate
         common = weight_decay if isinstance(weight_decay, int | float) else 0.0
-        optimizer = partial(torch.optim.Adam, lr=at(rate, 0.0), weight_decay=common, fused=True)
+        optimizer = partial(EagerAdam, lr=at(rate, 0.0), weight_decay=common, fused=True)
     several = isinstance(model, list | tuple)
     models: list[Any] = list(model) if isinstance(model, list | tuple) else [model]
     kind = guide_kind(guide)

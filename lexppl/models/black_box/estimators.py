@@ -5,9 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pandas as pd
-from sklearn.base import BaseEstimator, is_classifier
-from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from lexppl.models.black_box.box import BlackBox, Task
@@ -74,6 +71,9 @@ def _task_of(model: Any, name: str, task: Task | None, output: Output | None) ->
             f"{name} is asked by predict_proba or predict, whose outputs are known; leave "
             f"output={output!r} out"
         )
+    from sklearn.base import BaseEstimator, is_classifier  # noqa: PLC0415 - slow to import
+    from sklearn.utils.validation import check_is_fitted  # noqa: PLC0415 - slow to import
+
     known = isinstance(model, BaseEstimator)
     if known:
         check_is_fitted(model)
@@ -102,7 +102,11 @@ def _table(model: Any, rows: Tensor) -> Any:
     """Rows as an array, or as a frame for an estimator that was fitted on one."""
     array = rows.detach().cpu().numpy()
     columns = getattr(model, "feature_names_in_", None)
-    return array if columns is None else pd.DataFrame(array, columns=columns)
+    if columns is None:
+        return array
+    import pandas as pd  # noqa: PLC0415 - slow to import
+
+    return pd.DataFrame(array, columns=columns)
 
 
 def _places(

@@ -7,8 +7,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from sklearn.base import clone
-from sklearn.ensemble import HistGradientBoostingRegressor
 from torch import Tensor, nn
 
 from lexppl.argument_checks import int_at_least
@@ -107,6 +105,8 @@ class EstimatorPredictor(Predictor):
         classes: int | None,
         copies: int = COPIES,
     ) -> None:
+        from sklearn.base import clone  # noqa: PLC0415 - slow to import
+
         check_classes(classes)
         needed = "predict" if classes is None else "predict_proba"
         lacking = [name for name in ("fit", needed) if not hasattr(estimator, name)]
@@ -135,6 +135,8 @@ class EstimatorPredictor(Predictor):
             means, squares = fitted_to_responses(
                 self.estimator, values, y, counts, self.entries, self.copies, seed
             )
+            from sklearn.ensemble import HistGradientBoostingRegressor  # noqa: PLC0415 - slow to import
+
             settings = in_units_of_rows(self.copies, [], seed)
             spread = HistGradientBoostingRegressor(loss="gamma", **settings)
             self.network.fitted = (*means, squares.fitted(spread))

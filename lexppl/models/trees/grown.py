@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
 Array = NDArray[Any]
 
@@ -81,7 +80,10 @@ def grown(estimator: Any) -> list[Grown]:
     Raises:
         TypeError: another estimator than scikit-learn's `HistGradientBoosting…`.
     """
-    if not isinstance(estimator, HistGradientBoostingClassifier | HistGradientBoostingRegressor):
+    from sklearn import ensemble  # noqa: PLC0415 - slow to import
+
+    known = (ensemble.HistGradientBoostingClassifier, ensemble.HistGradientBoostingRegressor)
+    if not isinstance(estimator, known):
         raise TypeError(
             "trees are taken from scikit-learn's HistGradientBoostingClassifier or …Regressor; "
             f"this is a {type(estimator).__name__}: use EstimatorPredictor"
@@ -115,7 +117,7 @@ def _levels_seen(estimator: Any) -> list[Array | None]:
 
 
 def _raw(estimator: Any, rows: Array, output: int) -> Array:
-    if isinstance(estimator, HistGradientBoostingClassifier):
+    if hasattr(estimator, "decision_function"):
         sums: Array = estimator.decision_function(rows).reshape(len(rows), -1)
         return sums[:, [output]]
     found: Array = estimator.predict(rows).reshape(-1, 1)

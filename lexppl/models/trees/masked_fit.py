@@ -8,7 +8,6 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import clone
 from torch import Tensor
 
 from lexppl.models.trees.masked_copies import masked_copies
@@ -87,6 +86,8 @@ class MaskedRows:
         """
         seen = ~np.isnan(self.values) & (self.weights > 0.0)[:, None]
         values = np.where(seen.any(0), self.values, 0.0)
+        from sklearn.base import clone  # noqa: PLC0415 - slow to import
+
         one = clone(estimator)
         one.fit(values, self.targets, sample_weight=self.weights)
         return one

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from pyro.distributions import TorchDistribution
-from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from torch import Tensor
 
 from lexppl.argument_checks import int_at_least
@@ -125,13 +124,15 @@ class TreePredictor(Predictor):
         Raises:
             ValueError: rows of other features, or a y that is not of this predictor's kind.
         """
+        from sklearn import ensemble  # noqa: PLC0415 - slow to import
+
         check_rows(x, y, self.columns, self.classes)
         values = column_values(x.detach().cpu().double(), self.columns).numpy()
         counts = row_counts(weights, len(x))
         settings = self._settings(self.copies, seed)
         if self.classes is None:
             estimators, told = fitted_to_responses(
-                HistGradientBoostingRegressor(**settings),
+                ensemble.HistGradientBoostingRegressor(**settings),
                 values,
                 y,
                 counts,
@@ -139,12 +140,14 @@ class TreePredictor(Predictor):
                 self.copies,
                 seed,
             )
-            estimators.append(told.fitted(HistGradientBoostingRegressor(**settings, loss="gamma")))
+            estimators.append(
+                told.fitted(ensemble.HistGradientBoostingRegressor(**settings, loss="gamma"))
+            )
         else:
             told = MaskedRows.of_labels(
                 values, y, counts, self.classes, self.entries, self.copies, seed
             )
-            estimators = [told.fitted(HistGradientBoostingClassifier(**settings))]
+            estimators = [told.fitted(ensemble.HistGradientBoostingClassifier(**settings))]
         self._take(estimators, told, seed)
 
     def fit_copies(
@@ -166,6 +169,8 @@ class TreePredictor(Predictor):
         """
         if self.classes is None or y.dim() != 1:
             raise ValueError("copies with gaps teach labels (N,); fit_rows takes others")
+        from sklearn import ensemble  # noqa: PLC0415 - slow to import
+
         copies, rows, _ = x.shape
         check_rows(x[0], y, self.columns, self.classes)
         values = column_values(x.detach().cpu().double().flatten(0, 1), self.columns).numpy()
@@ -179,7 +184,7 @@ class TreePredictor(Predictor):
             whole([np.tile(counts, 2 * copies), np.full(self.classes, float(copies))]),
         )
         settings = self._settings(2 * copies, seed)
-        self._take([told.fitted(HistGradientBoostingClassifier(**settings))], told, seed)
+        self._take([told.fitted(ensemble.HistGradientBoostingClassifier(**settings))], told, seed)
 
     def _settings(self, copies: int, seed: int) -> dict[str, Any]:
         return {
