@@ -39,6 +39,8 @@ from lexppl.tabular.sample_weights import repeated_rows
 from lexppl.tabular.settled_scale import settle_scale
 from lexppl.tabular.trees_of_kept import trees_where_better
 
+PATH_ROWS, PATH_MASKS = 2000, 20
+"""Most validation rows, and masks of each, by which λ is chosen."""
 VALID_ROWS = 10_000
 """Most validation rows of a fit: they tell a loss to within a hundredth of its spread over rows."""
 
@@ -254,12 +256,12 @@ def _named(fitted: TableFit, rows: EncodedRows) -> TableFit:
 
 def _path(plan: FitPlan, rows: EncodedRows, result: FitResult) -> PenaltyPath:
     """What each λ is worth on validation rows; of a fit that Ctrl-C has ended on few of them."""
-    if result.interrupted:
-        rows = rows.at_most(None, HASTY_ROWS, plan.seed)
+    rows = rows.at_most(None, HASTY_ROWS if result.interrupted else PATH_ROWS, plan.seed)
     valid: Any = rows.valid
     weights = None if rows.weights is None else rows.weights[1]
     rule = partial(plateau, usual=plan.usual_penalty)
-    return penalty_path(result, *valid, penalties=plan.path, rule=rule, sample_weight=weights)
+    settings: dict[str, Any] = {"penalties": plan.path, "rule": rule, "sample_weight": weights}
+    return penalty_path(result, *valid, masks=PATH_MASKS, **settings)
 
 
 def _settings(

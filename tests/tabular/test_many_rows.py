@@ -48,7 +48,7 @@ def test_some_rows_are_drawn_with_their_weights_and_every_label():
 
 
 def test_of_many_rows_some_choose_the_penalty(monkeypatch):
-    monkeypatch.setattr(table_fit, "VALID_ROWS", 100)
+    monkeypatch.setattr(table_fit, "PATH_ROWS", 100)
     given, path_of = [], table_fit.penalty_path
 
     def paths(result, x, y, **settings):

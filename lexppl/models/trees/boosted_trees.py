@@ -131,7 +131,9 @@ class BoostedTrees(Configured, nn.Module):
     def _bins(self, values: Tensor) -> Tensor:
         """The bin of each column, `(N, P)`: of levels their place; that of a gap is the last."""
         codes = values[:, : self._codes].nan_to_num(0.0).long()
-        above = (values[:, self._codes :].unsqueeze(-1) > self.thresholds).sum(-1)
+        numbers = values[:, self._codes :].T.contiguous()
+        # How many thresholds are below: none of those that are infinite.
+        above = torch.searchsorted(self.thresholds.contiguous(), numbers).T
         return torch.where(values.isnan(), self.bins, torch.cat([codes, above], 1))
 
     def take(self, estimators: Sequence[Any], values: NDArray[np.float64]) -> None:
