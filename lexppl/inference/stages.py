@@ -9,7 +9,7 @@ from pyro.infer import ELBO
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from lexppl.argument_checks import fraction, int_at_least
+from lexppl.argument_checks import int_at_least
 from lexppl.evaluation_mode import evaluating
 from lexppl.inference.objective.objective import Objective
 from lexppl.inference.pyro_objectives import as_objective
@@ -92,7 +92,6 @@ class Stage:
     Args:
         terms: the terms; the first one's validation bound chooses the best epoch.
         epochs: how many, or None for the fit's.
-        share: in (0, 1], of the fit's epochs, where `epochs` is None; one epoch at least.
         optimizer: from parameters to a torch optimizer, or None for the fit's.
         learning_rate: of the stage's optimizer, or of the fit's, over the stage; that which the fit
             is given takes its place. None for the fit's, or the optimizer's own.
@@ -103,7 +102,7 @@ class Stage:
             that learns is guides, else the best.
 
     Raises:
-        ValueError: no terms, fewer than one epoch, a share outside (0, 1], another state to keep.
+        ValueError: no terms, fewer than one epoch, another state to keep.
     """
 
     terms: Sequence[LossTerm]
@@ -111,26 +110,14 @@ class Stage:
     optimizer: OptimizerFactory | None = None
     learning_rate: Schedule | None = None
     keep: Literal["best", "last"] | None = None
-    share: float = 1.0
 
     def __post_init__(self) -> None:
         if not self.terms:
             raise ValueError("a stage needs at least one term")
         if self.epochs is not None:
             int_at_least("epochs of a stage", self.epochs)
-        fraction("share of a stage", self.share, of="the fit's epochs", one=True)
         if self.keep not in (None, "best", "last"):
             raise ValueError(f"a stage keeps its 'best' or its 'last' state; it is {self.keep!r}")
-
-    def epochs_of(self, fit: int) -> int:
-        """How many epochs it has in a fit of so many.
-
-        Example:
-            >>> from lexppl.inference import NestedIWAE
-            >>> Stage([LossTerm(nn.Linear(1, 1), NestedIWAE(2))], share=0.5).epochs_of(200)
-            100
-        """
-        return self.epochs or max(1, round(self.share * fit))
 
     @property
     def keeps_last(self) -> bool:

@@ -127,18 +127,18 @@ class CodedFit:
     def of(cls, system: System, imputer: Any, rows: EncodedRows) -> CodedFit | None:
         """The system on rows with codes; None where no column has levels, or where a program is
         another than a LEX that draws hidden values from rows and scores masks by their draws."""
+        if rows.markers or type(imputer) is not MarginalImputer:
+            return None
         columns = LevelColumns.of(rows.train[0], rows.grouping.groups)
         with torch.random.fork_rng(devices=[]):
             terms = [term for stage in system.build() for term in stage.terms]
-        fits = type(imputer) is MarginalImputer and all(
+        fits = all(
             type(term.model) is LEX
             and isinstance(getattr(term.objective, "estimator", None), LeaveOneOut)
             and all(isinstance(one, MLP) for one in _networks(term.model))
             for term in terms
         )
-        if not columns.blocks or not fits or rows.markers:
-            return None
-        return cls(system, columns, rows.grouping, imputer)
+        return cls(system, columns, rows.grouping, imputer) if columns.blocks and fits else None
 
     def coded(self) -> System:
         """The system of programs that read coded rows."""

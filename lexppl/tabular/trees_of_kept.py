@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 
 from lexppl.choices.settings import NETWORK, TREES
+from lexppl.evaluation.mean_errors import more_by_an_error
+from lexppl.evaluation.prediction import predictive_log_likelihood
 from lexppl.inference import FitResult
 from lexppl.inference.batches import TensorRows
 from lexppl.inference.contexts import seeded
@@ -19,10 +21,10 @@ from lexppl.inference.training.rows.row_weights import DIRICHLET, RowWeighting
 from lexppl.models import GapImputer, TreePredictor, tree_predictor
 from lexppl.models.lex import LEX
 from lexppl.tabular.encoded_rows import EncodedRows
-from lexppl.tabular.says_more import says_more
 
 GROWN, LEAVES, BINS = 100, 15, 255
 """Trees of an output, and at most leaves of a tree, and bins and levels of a column."""
+MASKS = 50
 COPIES, MOST_COPIES = 4, 100_000
 """Of each row, each with a mask of the explainer's, and of all rows at most."""
 
@@ -76,6 +78,35 @@ def trees_where_better(result: FitResult, rows: EncodedRows) -> Mapping[str, flo
     for model, other in zip(models, others, strict=True):
         model.imputer, model.predictor = other.imputer, other.predictor
     return scores
+
+
+def says_more(other: FitResult, one: FitResult, rows: EncodedRows) -> tuple[bool, float, float]:
+    """Whether another fit says more of validation rows, by more than one standard error.
+
+    The error is of the rows' differences, of the mean over replicates each; a bootstrap's fits do
+    not count.
+
+    Args:
+        other: what may take the place of the first.
+        one: the first.
+        rows: those of the fits, with validation rows, each of which counts as often as it weighs.
+
+    Returns:
+        whether, and the mean log-likelihood of the other and of the first, in nats a row.
+    """
+    valid: Any = rows.valid
+    weights = None if rows.weights is None else rows.weights[1]
+    count = None if weights is None else weights.cpu().double().numpy()
+    mine, first = (
+        predictive_log_likelihood(fit, *valid, masks=MASKS, seed=one.seed)
+        .mean(0)
+        .double()
+        .cpu()
+        .numpy()
+        for fit in (other, one)
+    )
+    said, before = (float(np.average(each, weights=count)) for each in (mine, first))
+    return more_by_an_error(mine - first, count), said, before
 
 
 def drawn_weights(result: FitResult, bootstrap: FitResult, rows: EncodedRows) -> Tensor:

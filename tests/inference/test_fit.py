@@ -1,6 +1,7 @@
 """The one training loop: what it learns, what it restores, what it refuses."""
 
 import math
+import sys
 import warnings
 
 import numpy as np
@@ -28,6 +29,7 @@ from lexppl.inference import (
 from lexppl.inference.contexts import MiniBatch, keep_parameters_local, program_settings
 from lexppl.inference.replicates.replicates import Replicates, reinitialised
 from lexppl.inference.stages import TrainingModules
+from lexppl.inference.training.adam import EagerAdam
 from lexppl.models import (
     LEX,
     MLP,
@@ -297,20 +299,17 @@ def test_schedules_reach_the_objective():
     assert objective.settled == 1.0
 
 
-def test_learning_rate_follows_its_schedule():
+def test_learning_rate_follows_its_schedule(monkeypatch):
     rates = []
 
-    class Watched(torch.optim.Adam):
+    class Watched(EagerAdam):
         def step(self, closure=None):
             rates.append(self.param_groups[0]["lr"])
             return super().step(closure)
 
     x, y = rows(100)
-    original, torch.optim.Adam = torch.optim.Adam, Watched
-    try:
-        quick(lex, (x, y), epochs=4, valid=None, learning_rate=Linear(1e-2, 0.0, begin=0.5))
-    finally:
-        torch.optim.Adam = original
+    monkeypatch.setattr(sys.modules[fit.__module__], "EagerAdam", Watched)
+    quick(lex, (x, y), epochs=4, valid=None, learning_rate=Linear(1e-2, 0.0, begin=0.5))
     assert rates == pytest.approx([1e-2, 1e-2, 1e-2, 5e-3])
 
 

@@ -168,11 +168,8 @@ def test_labels_of_one_class_leave_a_posterior_its_prior():
 
 
 @pytest.mark.smoke
-def test_a_stage_has_its_share_of_the_fits_epochs():
+def test_a_stage_has_its_own_epochs_or_the_fits():
     model = program()
-    stages = [Stage([LossTerm(model, NestedIWAE(1))], share=share) for share in (1.0, 0.5, 0.01)]
+    stages = [Stage([LossTerm(model, NestedIWAE(1))], epochs=epochs) for epochs in (None, 2, 1)]
     result = fit(None, ROWS, stages=stages, valid=None, epochs=4, progress=False)
     assert result.history.stage.tolist() == [0, 0, 0, 0, 1, 1, 2]
-    for share in (0.0, 1.5):
-        with pytest.raises(ValueError, match=f"share of a stage must be .* it is {share}"):
-            Stage([LossTerm(model, NestedIWAE(1))], share=share)

@@ -112,7 +112,7 @@ def test_rows_of_other_levels_are_explained():
     draw = np.random.default_rng(1)
     frame = pd.DataFrame({"a": draw.normal(size=80), "job": draw.choice(list("uvwxyz"), 80)})
     y = np.where(frame.job.isin(["u", "v"]), "high", "low")
-    short = {"epochs": 40, "learning_rate": 1e-2, "hidden": (8,), "predictor_hidden": (8,)}
+    short = {"epochs": 100, "learning_rate": 1e-2, "hidden": (8,), "predictor_hidden": (8,)}
     explainer = ExplainerClassifier(random_state=0, **short).fit(frame, y)
     assert explainer.score(frame, y) > 0.8
     assert explainer.importances(frame.iloc[[5]]).shape == (1, 2)

@@ -37,7 +37,9 @@ def test_plan_in_units():
     assert plan.path == tuple(0.02 * 0.25 * share for share in PATH)
     assert plan.penalties == (plan.path[0], plan.path[-1])
     typed = plan_for(1000, 5, "lex", penalty=0.02, unit=0.25)
-    assert (typed.penalty, typed.weight_decay) == (0.02, 1e-3 * 0.25)
+    assert (typed.penalty, typed.weight_decay) == (0.02, 2e-3 * 0.25)
+    assert plan_for(100, 5, "lex").weight_decay == 0.01
+    assert plan_for(100, 5, "lex", k=2).weight_decay == 1e-3
     assert plan_for(1000, 5, "lex", penalty="auto", unit=0.25).penalty == "auto"
     assert plan_for(1000, 5, "lex", k=2, unit=0.25).penalty is None
 

@@ -135,7 +135,8 @@ def of_python(method, frame, target, test, rate=None, penalty=None):
         rate = rate or 3e-3
         schedule, held_out = WarmUp(Linear(rate, 0.01 * rate, begin=0.7), 0.03), None
     result = fit(
-        system, (x[train], y[train]), valid=held_out, weight_decay=1e-3 * unit,
+        system, (x[train], y[train]), valid=held_out,
+        weight_decay=(0.01 if method == "lex" else 1e-3) * unit,
         progress=False, learning_rate=None if rate is None else schedule, **training,
     )  # fmt: skip
     if method == "lex":

@@ -147,7 +147,7 @@ def refuse_other_stages(every: Sequence[Sequence[Stage]]) -> None:
         ):
             raise ValueError("replicates must have the same stages and terms")
         for a, b in zip(first, others, strict=True):
-            if not alike((a.epochs, a.share, a.optimizer), (b.epochs, b.share, b.optimizer)):
+            if not alike((a.epochs, a.optimizer), (b.epochs, b.optimizer)):
                 raise ValueError("replicates must have the same epochs and optimizer in each stage")
             for mine, theirs in zip(a.terms, b.terms, strict=True):
                 if not alike((mine.objective, mine.weight), (theirs.objective, theirs.weight)):

@@ -254,6 +254,7 @@ def fit(
         RuntimeError: another process that shares the fit has failed or ended.
 
     Example:
+        >>> import torch
         >>> from lexppl.models import (LEX, MLP, CategoricalLikelihood, GaussianImputer,
         ...     KSubsetSelector, Predictor)
         >>> x = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
@@ -366,7 +367,7 @@ def fit(
             plan = [
                 (
                     stage,
-                    stage.epochs_of(epochs or usual_epochs(stage, len(learned_rows), batch_size)),
+                    stage.epochs or epochs or usual_epochs(stage, len(learned_rows), batch_size),
                     stage.optimizer or optimizer,
                 )
                 for stage in copies[0].stages

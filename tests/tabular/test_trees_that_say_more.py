@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from lexppl.models import Grouping
-from lexppl.tabular import says_more as module
+from lexppl.tabular import trees_of_kept as module
 from lexppl.tabular.encoded_rows import EncodedRows
-from lexppl.tabular.says_more import says_more
+from lexppl.tabular.trees_of_kept import says_more
 
 
 @dataclass(frozen=True)
