@@ -148,15 +148,16 @@ class PenaltyConditioned(Configured, nn.Module):
     While it learns, each row of a step has a λ of its own,
 
         log λ ~ Uniform(log low, log high),    u = (log λ − log √(low·high)) / log 2,
-        logits of z given x and λ:  a(x) + b(x) u,
+        logits of z given x and λ:  a(x) + b(x) min(u, 0) + c(x) max(u, 0),
 
-    where a and b are the two halves of the network's outputs; the program charges each row its own
-    λ (:class:`~lexppl.models.LEX`). In evaluation all rows have the λ of :attr:`penalty`:
+    where a, b and c are the thirds of the network's outputs, so that the middle of the range is as
+    free as a fit of it alone; the program charges each row its own λ
+    (:class:`~lexppl.models.LEX`). In evaluation all rows have the λ of :attr:`penalty`:
     `FitResult.at(penalty)`, `explain(…, penalty=)`.
 
     Args:
-        selector: of independent or chained entries, whose network has 2G outputs:
-            `architecture.selector(2 * entries)`.
+        selector: of independent or chained entries, whose network has 3G outputs:
+            `architecture.selector(3 * entries)`.
         low, high: the range of λ, in nats for each entry kept.
         penalty: λ in evaluation; √(low·high) if None.
 
@@ -168,7 +169,7 @@ class PenaltyConditioned(Configured, nn.Module):
     Example:
         >>> from lexppl.models import MLP
         >>> import torch
-        >>> network = MLP(3, 2 * 3, (8,), seed=0)
+        >>> network = MLP(3, 3 * 3, (8,), seed=0)
         >>> selector = PenaltyConditioned(BernoulliSelector(network, 0.8), 0.005, 0.08).eval()
         >>> x = torch.zeros(2, 3)
         >>> selector(x).event_shape, selector.row_penalties(x)
@@ -221,8 +222,9 @@ class PenaltyConditioned(Configured, nn.Module):
         levels = self.row_penalties(x) if levels is None else levels
         network: nn.Module = self.selector.network
         middle = (math.log(self.low) + math.log(self.high)) / 2.0
-        at, slope = network(x).chunk(2, -1)
-        logits = at + slope * ((levels.log() - middle) / math.log(2.0)).unsqueeze(-1)
+        u = ((levels.log() - middle) / math.log(2.0)).unsqueeze(-1)
+        at, below, above = network(x).chunk(3, -1)
+        logits = at + below * u.clamp(max=0.0) + above * u.clamp(min=0.0)
         law: TorchDistribution = self.selector.law(among_possible(network, x, logits))
         return law
 
@@ -246,7 +248,7 @@ def penalised(
         return BernoulliSelector(architecture.selector(entries), rate), SizePenalty(penalty)
     if len(penalty) != 2:
         raise ValueError(f"a range of penalties is its two ends; {list(penalty)} is given")
-    selector = BernoulliSelector(architecture.selector(2 * entries), rate)
+    selector = BernoulliSelector(architecture.selector(3 * entries), rate)
     return PenaltyConditioned(selector, *penalty), SizePenalty(1.0)
 
 

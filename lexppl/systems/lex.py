@@ -71,9 +71,9 @@ def lex(
     ==================  ==========================  ==============================================
     `unit`              1                           `entropy_unit(y, classes)`, of λ, the annealing
                                                     and the weight decay
-    λ                   one: 0.02 units             one fit of every λ from a sixteenth to eight
+    λ                   one: 0.02 units             one fit of every λ from a quarter to four
                                                     times the usual one, read at 0.02 units; in
-                                                    `lexppl explain` at one of eight, by
+                                                    `lexppl explain` at one of five, by
                                                     :func:`lexppl.evaluation.penalty_path`
     `imputer`           standard normal noise       `MarginalImputer(x)` of the training rows
     widths              200                         64 below 20,000 rows

@@ -33,8 +33,8 @@ FEW_ROWS = 2000
 MANY_ROWS = 20_000
 """Fewer rows than this get small networks where one fit is of a range of penalties."""
 STEPS, EVERY_PENALTY_STEPS = 2000, 500
-"""Steps that are enough where rows are many, of one λ and of a range; epochs are cut so that there
-are no more."""
+"""Steps that are enough where rows are many, of one λ; epochs are cut so that there are no more. Of
+a range of λ, of :data:`FEW_ROWS` or fewer; of more rows they grow with their square root."""
 MOST_EPOCHS = 200
 LARGEST_BATCH, EVERY_PENALTY_BATCH = 500, 256
 BATCHES_AN_EPOCH = 3
@@ -42,7 +42,7 @@ LEARNING_RATE, EVERY_PENALTY_RATE = 1e-3, 3e-3
 DECAY_OF_ROWS, MOST_DECAY = 2.0, 0.01
 """Weight decay of a fit of a range of penalties, over the rows it is fitted on, and at most: with
 1e-3 predictors of 180 rows on labels that nothing tells of lose .1 nats a row to the base rate."""
-PATH = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0, 2.0, 4.0, 8.0)
+PATH = (1 / 4, 1 / 2, 1.0, 2.0, 4.0)
 """The λ of a path, as multiples of the usual one; one fit is of all from the first to the last."""
 NOISE_BITS = 730
 """Of labels that say fewer bits than this, N times those of a row (one of a real response), the
@@ -165,8 +165,8 @@ def plan_for(
 
     Batches are a third of few rows and at most 500; epochs are 200, or fewer so that there are 2000
     steps (of xtab twice as many, of Q-FIT four times); layers are 64 wide below 2000 rows
-    and 200 above. One fit of a range of penalties has batches of at most 256 rows, 500 steps, and
-    layers 64 wide below 20,000 rows. A batch has a row more where the last one would have one row
+    and 200 above. One fit of a range of penalties has batches of at most 256 rows, 500 steps or
+    500 √(N / 2000), and layers 64 wide below 20,000 rows. A batch has a row more where the last one would have one row
     only, which batch norm cannot take. The rest is the method's own; where it counts its constants
     in the base rate's entropy, the default penalty and the weight decay are multiplied by it. A
     penalty that is given is in nats as it stands.
@@ -189,7 +189,7 @@ def plan_for(
     Example:
         >>> plan = plan_for(90, 10, "l2x")
         >>> plan.batch_size, plan.epochs, plan.k, plan_for(100_000, 10).epochs
-        (30, 200, 3, 1)
+        (30, 200, 3, 5)
     """
     few = rows < FEW_ROWS
     known = METHODS[method]
@@ -206,7 +206,9 @@ def plan_for(
     size = min(size, rows)
     while rows % size == 1 % size and size < rows:
         size += 1
-    steps = EVERY_PENALTY_STEPS if every else STEPS
+    steps = STEPS
+    if every:
+        steps = min(STEPS, round(EVERY_PENALTY_STEPS * math.sqrt(max(1.0, rows / FEW_ROWS))))
     lasting = known.epochs * max(1, min(MOST_EPOCHS, steps // math.ceil(rows / size)))
     unit = finite_float("unit", unit, above=0.0) if known.takes("unit") else 1.0
     noisy = 1.0 if regime.post_hoc else max(1.0, math.sqrt(NOISE_BITS / (rows * unit)))

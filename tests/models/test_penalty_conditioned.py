@@ -34,7 +34,7 @@ LOW, HIGH = 0.005, 0.32
 
 def selector(rate=0.8, **options):
     return PenaltyConditioned(
-        BernoulliSelector(MLP(3, 6, (5,), seed=0), rate), LOW, HIGH, **options
+        BernoulliSelector(MLP(3, 9, (5,), seed=0), rate), LOW, HIGH, **options
     )
 
 
@@ -49,13 +49,14 @@ def rows(count=6):
 
 
 @pytest.mark.smoke
-def test_logits_are_linear_in_the_logarithm():
+def test_logits_are_linear_on_either_side_of_the_middle():
     x, _ = rows()
     given = selector().eval()
     outputs = given.selector.network(x)
     for penalty in (LOW, 0.04, HIGH):
         u = math.log2(penalty / math.sqrt(LOW * HIGH))
-        logits = outputs[:, :3] + u * outputs[:, 3:] + math.log(4.0)
+        slope = outputs[:, 3:6] if u < 0 else outputs[:, 6:]
+        logits = outputs[:, :3] + u * slope + math.log(4.0)
         given.penalty = penalty
         torch.testing.assert_close(given(x).mean, torch.sigmoid(logits))
 
@@ -120,7 +121,7 @@ def test_the_bound_in_evaluation_is_that_of_one_penalty():
     with torch.no_grad():
         plain.network.layers[0].load_state_dict(source.layers[0].state_dict())
         for name in ("weight", "bias"):
-            at, slope = getattr(source.layers[1], name).chunk(2)
+            at, _, slope = getattr(source.layers[1], name).chunk(3)
             getattr(plain.network.layers[1], name).copy_(at + u * slope)
     other = LEX(plain, ConstantImputer(), model.predictor, [SizePenalty(0.08)]).eval()
     bound = NestedIWAE(2, estimator=Enumerate())
@@ -130,7 +131,7 @@ def test_the_bound_in_evaluation_is_that_of_one_penalty():
 
 def test_chains_of_entries():
     x, _ = rows()
-    given = PenaltyConditioned(ChainSelector(MLP(3, 6, (5,), seed=0)), LOW, HIGH).eval()
+    given = PenaltyConditioned(ChainSelector(MLP(3, 9, (5,), seed=0)), LOW, HIGH).eval()
     means = []
     for penalty in (LOW, HIGH):
         given.penalty = penalty

@@ -109,12 +109,12 @@ def of_python(method, frame, target, test, rate=None, penalty=None):
         settle_scale(full, x[valid], y[valid])
         y = regime_targets("self post-hoc", x, predictor=full)
     unit = entropy_unit(y[train], 2 if labels else None) if method == "lex" else 1.0
-    # One fit of all penalties from a 16th of the usual one, which few rows make larger, to 8 times.
+    # One fit of all penalties from a quarter of the usual one, which few rows make larger, to 4 times.
     usual = 0.02 * unit * (730 / (36 * unit)) ** 0.5
     settings = Settings(
         5,
         2 if labels else None,
-        penalty=(usual / 16, usual * 8) if method == "lex" else penalty,
+        penalty=(usual / 4, usual * 4) if method == "lex" else penalty,
         unit=unit,
         k=1 if known.needs("k") else None,
         black_box=full,

@@ -144,7 +144,8 @@ def rows_text(findings: ReportData, first: str = "to fit on") -> str:
     """How many rows there are for what."""
     source = findings.source
     valid = 0 if source.valid_rows is None else len(source.valid_rows)
-    given = f"{len(source.train_rows)} {first}, {valid} to choose the best epoch on"
+    chosen = "best epoch" if findings.path is None else "penalty"
+    given = f"{len(source.train_rows)} {first}, {valid} to choose the {chosen} on"
     if findings.result.sampler is not None:
         given = f"{len(source.train_rows) + valid} rows that the posterior is given"
     told = f"{given}, {len(source.test_rows)} held out"
