@@ -166,10 +166,10 @@ def plan_for(
     Batches are a third of few rows and at most 500; epochs are 200, or fewer so that there are 2000
     steps (of xtab twice as many, of Q-FIT four times); layers are 64 wide below 2000 rows
     and 200 above. One fit of a range of penalties has batches of at most 256 rows, 500 steps or
-    500 √(N / 2000), and layers 64 wide below 20,000 rows. A batch has a row more where the last one would have one row
-    only, which batch norm cannot take. The rest is the method's own; where it counts its constants
-    in the base rate's entropy, the default penalty and the weight decay are multiplied by it. A
-    penalty that is given is in nats as it stands.
+    500 √(N / 2000), and layers 64 wide below 20,000 rows. A batch has a row more where the last
+    one would have one row only, which batch norm cannot take. The rest is the method's own; where
+    it counts its constants in the base rate's entropy, the default penalty and the weight decay
+    are multiplied by it. A penalty that is given is in nats as it stands.
 
     Args:
         rows: how many there are to fit on.
