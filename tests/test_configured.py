@@ -155,6 +155,7 @@ OF_MODELS = [
             selector=told("BernoulliSelector", network=NETWORK, rate=0.5),
             low=0.01,
             high=0.04,
+            middle=0.02,
             penalty=0.02,
         ),
     ),

@@ -147,11 +147,11 @@ class PenaltyConditioned(Configured, nn.Module):
 
     While it learns, each row of a step has a λ of its own,
 
-        log λ ~ Uniform(log low, log high),    u = (log λ − log √(low·high)) / log 2,
+        log λ ~ Uniform(log low, log high),    u = (log λ − log middle) / log 2,
         logits of z given x and λ:  a(x) + b(x) min(u, 0) + c(x) max(u, 0),
 
-    where a, b and c are the thirds of the network's outputs, so that the middle of the range is as
-    free as a fit of it alone; the program charges each row its own λ
+    where a, b and c are the thirds of the network's outputs, so that the middle is as free as a
+    fit of it alone; the program charges each row its own λ
     (:class:`~lexppl.models.LEX`). In evaluation all rows have the λ of :attr:`penalty`:
     `FitResult.at(penalty)`, `explain(…, penalty=)`.
 
@@ -159,7 +159,8 @@ class PenaltyConditioned(Configured, nn.Module):
         selector: of independent or chained entries, whose network has 3G outputs:
             `architecture.selector(3 * entries)`.
         low, high: the range of λ, in nats for each entry kept.
-        penalty: λ in evaluation; √(low·high) if None.
+        middle: a λ of the range; √(low·high) if None.
+        penalty: λ in evaluation; the middle if None.
 
     Raises:
         ValueError: a range that is not 0 < low < high; a λ outside of it; from a call while it
@@ -177,7 +178,12 @@ class PenaltyConditioned(Configured, nn.Module):
     """
 
     def __init__(
-        self, selector: nn.Module, low: float, high: float, penalty: float | None = None
+        self,
+        selector: nn.Module,
+        low: float,
+        high: float,
+        middle: float | None = None,
+        penalty: float | None = None,
     ) -> None:
         super().__init__()
         if not hasattr(selector, "law"):
@@ -188,7 +194,8 @@ class PenaltyConditioned(Configured, nn.Module):
         self.selector: Any = selector
         self.low = finite_float("low", low, above=0.0)
         self.high = finite_float("high", high, above=self.low)
-        self.penalty = self.checked(math.sqrt(low * high) if penalty is None else penalty)
+        self.middle = self.checked(math.sqrt(low * high) if middle is None else middle)
+        self.penalty = self.middle if penalty is None else self.checked(penalty)
 
     def checked(self, penalty: float) -> float:
         """A λ of the range, as a float.
@@ -221,8 +228,7 @@ class PenaltyConditioned(Configured, nn.Module):
             )
         levels = self.row_penalties(x) if levels is None else levels
         network: nn.Module = self.selector.network
-        middle = (math.log(self.low) + math.log(self.high)) / 2.0
-        u = ((levels.log() - middle) / math.log(2.0)).unsqueeze(-1)
+        u = ((levels.log() - math.log(self.middle)) / math.log(2.0)).unsqueeze(-1)
         at, below, above = network(x).chunk(3, -1)
         logits = at + below * u.clamp(max=0.0) + above * u.clamp(min=0.0)
         law: TorchDistribution = self.selector.law(among_possible(network, x, logits))
@@ -236,20 +242,24 @@ def penalised(
 
     Args:
         architecture: of the selector's network.
-        penalty: λ, nats for each entry kept; or the two ends of a range, for a
-            :class:`PenaltyConditioned` selector.
+        penalty: λ, nats for each entry kept; or the two ends of a range, with a middle between
+            them or without, for a :class:`PenaltyConditioned` selector.
         rate: of keeping at the start.
 
     Raises:
-        ValueError: a negative λ, a range that is not two numbers 0 < low < high.
+        ValueError: a negative λ, a range of other numbers than two or three, which rise.
     """
     entries = architecture.entries
     if not isinstance(penalty, Sequence):
         return BernoulliSelector(architecture.selector(entries), rate), SizePenalty(penalty)
-    if len(penalty) != 2:
-        raise ValueError(f"a range of penalties is its two ends; {list(penalty)} is given")
+    if len(penalty) not in (2, 3):
+        raise ValueError(
+            "a range of penalties is its two ends, as (0.005, 0.08), or with a middle, as (0.005, "
+            f"0.02, 0.08); {list(penalty)} is given"
+        )
+    low, *middle, high = penalty
     selector = BernoulliSelector(architecture.selector(3 * entries), rate)
-    return PenaltyConditioned(selector, *penalty), SizePenalty(1.0)
+    return PenaltyConditioned(selector, low, high, *middle), SizePenalty(1.0)
 
 
 class RandomSelector(Configured, nn.Module):

@@ -71,9 +71,9 @@ def lex(
     ==================  ==========================  ==============================================
     `unit`              1                           `entropy_unit(y, classes)`, of λ, the annealing
                                                     and the weight decay
-    λ                   one: 0.02 units             one fit of every λ from a quarter to four
+    λ                   one: 0.02 units             one fit of every λ from a sixteenth to four
                                                     times the usual one, read at 0.02 units; in
-                                                    `lexppl explain` at one of five, by
+                                                    `lexppl explain` at one of seven, by
                                                     :func:`lexppl.evaluation.penalty_path`
     `imputer`           standard normal noise       `MarginalImputer(x)` of the training rows
     widths              200                         64 below 20,000 rows
@@ -98,8 +98,9 @@ def lex(
         classes: C for labels, or None for a response, with a normal likelihood if none is given.
         k: entries that a mask keeps; or
         penalty: λ, nats for each entry kept, with the number of entries free; 0.02 units if
-            neither is given. A pair, as `(0.005, 0.16)`, for one fit of every λ between
-            (:class:`lexppl.models.PenaltyConditioned`), of which one is named afterwards:
+            neither is given. A pair, as `(0.005, 0.08)`, for one fit of every λ between, or
+            three numbers, of which the second is its middle
+            (:class:`lexppl.models.PenaltyConditioned`); of these one is named afterwards:
             `explain(result, x, penalty=0.02)`.
         masks: L.
         imputations: K.

@@ -37,8 +37,8 @@ class ExplainerClassifier(ClassifierMixin, TableExplainer):
             have one); if None a quarter of the G entries, rounded up.
         penalty: nats for each entry kept, for methods that choose the number themselves (lex,
             invase, real_x, base_x, rationale); "auto" to choose it from the data, for lex: one fit
-            is of every λ from a quarter to four times the usual one
-            (:class:`lexppl.models.PenaltyConditioned`), and of five of them the usual one is kept,
+            is of every λ from a sixteenth to four times the usual one
+            (:class:`lexppl.models.PenaltyConditioned`), and of seven of them the usual one is kept,
             or the next to it that the rows set apart for validation allow
             (:func:`lexppl.evaluation.penalty_path`). The method's own if None, which for lex is
             0.02 nats times the entropy of the labels over that of a fair coin. The usual λ of the

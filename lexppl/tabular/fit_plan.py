@@ -42,7 +42,7 @@ LEARNING_RATE, EVERY_PENALTY_RATE = 1e-3, 3e-3
 DECAY_OF_ROWS, MOST_DECAY = 2.0, 0.01
 """Weight decay of a fit of a range of penalties, over the rows it is fitted on, and at most: with
 1e-3 predictors of 180 rows on labels that nothing tells of lose .1 nats a row to the base rate."""
-PATH = (1 / 4, 1 / 2, 1.0, 2.0, 4.0)
+PATH = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0, 2.0, 4.0)
 """The λ of a path, as multiples of the usual one; one fit is of all from the first to the last."""
 NOISE_BITS = 730
 """Of labels that say fewer bits than this, N times those of a row (one of a real response), the
@@ -78,7 +78,8 @@ class FitPlan:
             :func:`lexppl.inference.entropy_unit` of what is observed; the numbers above are in
             nats.
         usual_penalty: λ in nats within the path, which is kept where nothing speaks against it.
-        penalties: the two ends of the range of λ that one fit is of; None for one of `penalty`.
+        penalties: the ends of the range of λ that one fit is of, and the usual one between them;
+            None for one of `penalty`.
         predictor_kind: one of :data:`lexppl.choices.settings.PREDICTORS`; trees leave a gap where
             features are hidden.
         bootstrap: B, fits to randomly weighted rows beside the replicates, 0 for none.
@@ -105,7 +106,7 @@ class FitPlan:
     weight_decay: float = WEIGHT_DECAY
     unit: float = 1.0
     usual_penalty: float = PENALTY
-    penalties: tuple[float, float] | None = None
+    penalties: tuple[float, float, float] | None = None
     predictor_kind: str = NETWORK
     bootstrap: int = 0
     posterior: AskedPosterior | None = None
@@ -319,10 +320,10 @@ def _penalty(method: Method, given: Any, unit: float) -> float | Literal["auto"]
     return checked_penalty(method, given)
 
 
-def _range(usual: float, penalty: Any) -> tuple[float, float]:
-    """The ends of the range of λ that one fit is of, with a λ that is given within."""
+def _range(usual: float, penalty: Any) -> tuple[float, float, float]:
+    """The range of λ that one fit is of, with a λ that is given within."""
     given = usual if penalty == AUTO else float(penalty)
-    return min(PATH[0] * usual, given), max(PATH[-1] * usual, given)
+    return min(PATH[0] * usual, given), usual, max(PATH[-1] * usual, given)
 
 
 def _count(name: str, value: Any, otherwise: int) -> int:

@@ -140,7 +140,7 @@ class TableExplainer(SelectsColumns, BaseEstimator, ABC):
             y: what was observed, for masks from p(z | x, y) beside those from p(z | x), and for the
                 rows' log-likelihood; None for p(z | x) alone.
             draws: masks a row and replicate.
-            penalty: λ of the masks, of lex with a penalty: in nats, from a quarter to four times
+            penalty: λ of the masks, of lex with a penalty: in nats, from a sixteenth to four times
                 the usual one. None for that of the fit.
 
         Returns:

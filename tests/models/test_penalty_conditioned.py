@@ -61,6 +61,17 @@ def test_logits_are_linear_on_either_side_of_the_middle():
         torch.testing.assert_close(given(x).mean, torch.sigmoid(logits))
 
 
+def test_a_middle_of_its_own():
+    x, _ = rows()
+    system = lex(3, classes=2, penalty=(LOW, 0.02, HIGH), hidden=(4,), predictor_hidden=(4,))
+    given = system.program().selector.eval()
+    assert (given.low, given.middle, given.high, given.penalty) == (LOW, 0.02, HIGH, 0.02)
+    at = given.selector.network(x)[:, :3]
+    torch.testing.assert_close(given(x).mean, torch.sigmoid(at + math.log(4.0)))
+    with pytest.raises(ValueError, match=r"to 0\.32 nats; 0\.5 is outside"):
+        lex(3, classes=2, penalty=(LOW, 0.5, HIGH)).build()
+
+
 def test_levels_are_log_uniform_while_it_learns_and_one_afterwards():
     given = selector()
     with torch.random.fork_rng():

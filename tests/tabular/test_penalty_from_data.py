@@ -35,7 +35,7 @@ def test_plan_in_units():
     plan = plan_for(4000, 5, "lex", unit=0.25)
     assert (plan.penalty, plan.weight_decay, plan.unit) == (0.02 * 0.25, 1e-3 * 0.25, 0.25)
     assert plan.path == tuple(0.02 * 0.25 * share for share in PATH)
-    assert plan.penalties == (plan.path[0], plan.path[-1])
+    assert plan.penalties == (plan.path[0], plan.usual_penalty, plan.path[-1])
     typed = plan_for(1000, 5, "lex", penalty=0.02, unit=0.25)
     assert (typed.penalty, typed.weight_decay) == (0.02, 2e-3 * 0.25)
     assert plan_for(100, 5, "lex").weight_decay == 0.01

@@ -109,13 +109,13 @@ def of_python(method, frame, target, test, rate=None, penalty=None):
         settle_scale(full, x[valid], y[valid])
         y = regime_targets("self post-hoc", x, predictor=full)
     unit = entropy_unit(y[train], 2 if labels else None) if method == "lex" else 1.0
-    # All penalties from a quarter of the usual one, which few rows make larger, to 4 times.
+    # All penalties from a 16th of the usual one, which few rows make larger, to 4 times.
     usual = 0.02 * unit * (730 / (36 * unit)) ** 0.5
     given = 0.02 * unit if penalty is None else penalty
     settings = Settings(
         5,
         2 if labels else None,
-        penalty=(min(usual / 4, given), usual * 4) if method == "lex" else penalty,
+        penalty=(min(usual / 16, given), usual, usual * 4) if method == "lex" else penalty,
         unit=unit,
         k=1 if known.needs("k") else None,
         black_box=full,
