@@ -44,21 +44,20 @@ def run_killed(last, words):
 @pytest.mark.complete
 @pytest.mark.usefixtures("always")
 def test_after_kills_the_report_is_that_of_a_run_that_was_never_killed(tmp_path, monkeypatch):
-    """Killed in the explainer's own fit, which follows the path's, and in the judge's."""
+    """Killed in the explainer's own fit, and in that of the predictor that sees everything."""
     path = str(written(people(), tmp_path))
     words = ["explain", path, *QUICK, "--replicates", "3"]
     assert main([*words, "--out", str(tmp_path / "whole")]) == 0
     out, states = str(tmp_path / "out"), str(tmp_path / "states")
-    # The path and the explainer have six epochs each, two of them of masks alone, what sees
-    # everything and the judge four, and the predictor of all rows two.
+    # The explainer, what sees everything and the judge have four epochs each.
     epochs = []
-    for last in (7, 13):
+    for last in (2, 5):
         typed = [*words, "--out", out, "--checkpoint", states]
         assert exit_code_of(run_killed, last, typed) == -signal.SIGKILL
     given = TrainingLoop._validate
     monkeypatch.setattr(TrainingLoop, "_validate", lambda *args: epochs.append(1) or given(*args))
     assert main([*words, "--out", out, "--resume", states]) == 0
-    assert len(epochs) == 2 * 6 + 2 * 4 + 2 - (7 + 13)
+    assert len(epochs) == 3 * 4 - (2 + 5)
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")
 
 

@@ -13,6 +13,7 @@ from lexppl.cli.judged.told_by_choice import LEAST_ROWS, QUESTION, ToldByChoice,
 from lexppl.data import divided_frame
 from lexppl.evaluation import EncodeMeter
 from lexppl.evaluation.rare_labels import LEAST_RARE
+from lexppl.models import BernoulliSelector
 from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.fit_plan import plan_for
 from lexppl.tabular.table_fit import fit_table
@@ -87,7 +88,7 @@ def asked(table, network=None):
     rows = EncodedRows.of(table.data, table.train_rows, table.valid_rows)
     result = fit_table(plan, rows).result
     if network is not None:
-        result.models[result.best].selector.network = network
+        result.models[result.best].selector = BernoulliSelector(network)
     return judge_choice(result, table, plan, outputs=None, full=None, seed=0)
 
 
