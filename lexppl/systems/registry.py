@@ -21,7 +21,8 @@ class Settings:
         features: D of a table, or an architecture, such as :func:`lexppl.models.images`.
         classes: C for labels, or None for a real response.
         k: entries that a mask keeps, or None.
-        penalty: nats for each entry kept, or None.
+        penalty: nats for each entry kept; of a factory that takes `unit` too a range of them,
+            `(low, middle, high)`, as :func:`lexppl.systems.lex` takes it; or None.
         black_box: the explained model, a module from x to the distribution of y; for methods that
             explain one.
         predictor: a given predictor, for LEX's regimes in which it does not learn.
