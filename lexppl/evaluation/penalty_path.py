@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -113,8 +113,10 @@ def penalty_path(
     slopes(path, [0.0] * len(path))
     weights = None if sample_weight is None else np.asarray(sample_weight)
     sizes, by_row, entries = [], [], 1
+    # What is read is of the replicates: a bootstrap's fits would be copied and run for nothing.
+    alone, seed = replace(result, bootstrap=None), result.seed
     for penalty in path:
-        fitted, seed = result.at(penalty), result.seed
+        fitted = alone.at(penalty)
         likelihoods = predictive_log_likelihood(fitted, x, y, masks=masks, seed=seed)
         by_row.append(likelihoods.double().mean(0).cpu().numpy())
         kept = mask_means(explain(fitted, x, draws=0, seed=seed))

@@ -130,14 +130,12 @@ def plateau(
         for place in good
         if sizes[place] <= COLLAPSED and scores[place] >= scores[best] - ROUNDING - errors[place]
     ]
-    if usual is not None and math.isclose(usual, min(penalties, key=lambda p: abs(p - usual))):
-        kept = [place for place in selecting + idle if math.isclose(penalties[place], usual)]
-        if kept or selecting:
+    if usual is not None and any(math.isclose(penalty, usual) for penalty in penalties):
+        away = [round(abs(math.log(penalty / usual)), 9) for penalty in penalties]
+        near = [*selecting, *(place for place in idle if math.isclose(penalties[place], usual))]
+        if near:
             # Of two as far away the larger λ, which keeps fewer.
-            def away(place: int) -> tuple[float, float]:
-                return round(abs(math.log(penalties[place] / usual)), 9), -penalties[place]
-
-            return min(kept or selecting, key=away)
+            return min(near, key=lambda place: (away[place], -penalties[place]))
     inner = [place for place in selecting if 0 < place < len(sizes) - 1]
     return min(
         inner or selecting or good, key=lambda place: (round(slope[place], 9), -penalties[place])

@@ -53,8 +53,7 @@ def real_x(
         features: D of a table, or an architecture, such as :func:`lexppl.models.images`.
         classes: C for labels, or None for a real response.
         penalty: λ, or the two ends of a range, as :func:`lexppl.systems.lex` has them. The paper's
-            grid is .05 … .25 over the mean of the entries: .0045 … .023 here
-            for its 11 features.
+            grid is .05 … .25 over the mean of the entries: .0045 … .023 here for its 11 features.
         temperature: of REBAR; its scale is 1.
         samples: masks averaged a row and step.
         alternate: move predictor and selector in the same steps.
