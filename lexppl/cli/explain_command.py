@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from lexppl.cli.black_box_file import black_box_targets, load_black_box
 from lexppl.cli.fitted_explainer import Fitted
 from lexppl.cli.judged.closer_look import CloserLook, check_rows, look_closer, note_rows
 from lexppl.cli.judged.gains import JudgedGains, judge_gains, judge_learning, undecided
+from lexppl.cli.judged.judged_rows import folds_at
 from lexppl.cli.judged.judging import (
     Judgement,
     ScoreRow,
@@ -130,11 +132,16 @@ def _plan(
     data = source.data
     otherwise: dict[str, Any] = {}
     observed = data.y if outputs is None else outputs
-    if chooses_penalty(options.method) and source.valid_rows is not None and not is_asked(options):
+    has_judged = source.valid_rows is not None or source.fold is not None
+    if chooses_penalty(options.method) and has_judged and not is_asked(options):
         otherwise["penalty"] = AUTO
+    rows = len(source.train_rows)
+    if source.fold is not None:
+        folds = int(source.fold.max()) + 1
+        rows, options.replicates = rows * (folds - 1) // folds, folds
     plan = plan_of(
         options,
-        len(source.train_rows),
+        rows,
         data,
         regime=regime,
         **_usual_predictor(options, source, regime),
@@ -242,7 +249,8 @@ def _fit(
     options: argparse.Namespace, plan: FitPlan, source: DividedTable, outputs: Tensor | None
 ) -> Fitted:
     progress, kept = progress_of(options), checkpoints_of(options)
-    rows = EncodedRows.of(source.data, source.train_rows, source.valid_rows, outputs)
+    folds = folds_at(source, source.train_rows)
+    rows = EncodedRows.of(source.data, source.train_rows, source.valid_rows, outputs, folds)
     full = None
     if plan.needs_full_predictor:
         tell("fitting the predictor that sees everything", options.quiet)
@@ -269,7 +277,8 @@ def _fit(
 def _notes_of_fit(options: argparse.Namespace, source: DividedTable, fitted: Fitted) -> list[str]:
     """What the reader should mind of the fit."""
     result, plan = fitted.result, fitted.table.plan
-    notes = [NO_VALIDATION] if source.valid_rows is None and not result.sampler else []
+    unjudged = source.valid_rows is None and source.fold is None and not result.sampler
+    notes = [NO_VALIDATION] if unjudged else []
     if notes and options.penalty is None and plan.k is None and chooses_penalty(plan.method):
         notes.append(NO_PATH.format(plan.penalty))
     if result.interrupted:
@@ -333,8 +342,9 @@ def _posterior(
 ) -> tuple[Posterior, int]:
     """The masks of held-out rows, given x alone and given y too, and how many rows these are."""
     count = min(len(source.test), EXPLAINED_ROWS)
-    posterior = explain(
-        result,
+    folds = folds_at(source, source.test_rows[:count])
+    by = partial(explain, result) if folds is None else partial(folds.posterior, result)
+    posterior = by(
         source.test.x[:count],
         source.test.y[:count],
         draws=options.draws,

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from lexppl.choices.data_sets import shipped_names
 from lexppl.cli.options.data_name import check_data_name
+from lexppl.cli.options.plan_options import folds_of
 from lexppl.data import DividedTable, FileFormat, divided_frame, divided_set, read_frame
 from lexppl.data.stratification import some_of_each
 from lexppl.data.table_files import table_name
@@ -29,11 +30,12 @@ def read_source(options: argparse.Namespace, device: torch.device) -> DividedTab
     """
     check_data_name(options)
     name = options.data
-    division = {
-        "valid_share": options.valid_share,
-        "test_share": options.test_share,
-        "seed": options.seed,
-    }
+    division: dict[str, Any] = {"seed": options.seed, "folds": folds_of(options)}
+    if division["folds"] is None:
+        division |= {
+            "valid_share": options.valid_share,
+            "test_share": options.test_share,
+        }
     if name in shipped_names():
         return divided_set(name, **division).to(device)
     path = Path(name).expanduser()

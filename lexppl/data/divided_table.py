@@ -33,7 +33,8 @@ class DividedTable(Summarised):
         train_rows: places of the rows to fit on, from 0, after rows with missing values were
             dropped.
         valid_rows: of those to choose the best epoch on, or ``None``.
-        test_rows: of those to judge.
+        test_rows: of those to judge; of rows in folds all of them, which are the rows to fit on.
+        fold: which fold each row of the data set is in, where the rows are in folds, `(N,)`.
     """
 
     data: Dataset
@@ -41,6 +42,7 @@ class DividedTable(Summarised):
     train_rows: NDArray[np.int64]
     valid_rows: NDArray[np.int64] | None
     test_rows: NDArray[np.int64]
+    fold: NDArray[np.int64] | None = None
 
     def summarised(self) -> Summary:
         """The data set, and how its rows are divided."""
@@ -50,6 +52,8 @@ class DividedTable(Summarised):
             f"{len(self.train_rows):,} to fit on, {valid:,} to choose the best epoch on, "
             f"{len(self.test_rows):,} to judge"
         )
+        if self.fold is not None:
+            parts = f"{int(self.fold.max()) + 1} folds, each judged by fits to the others"
         columns = (
             f"{counted(self.table.shape[1], 'column')}: {some_of(map(short, self.table.columns))}"
         )
@@ -92,8 +96,9 @@ def divided_frame(
     frame: pd.DataFrame,
     target: str | None = None,
     *,
-    valid_share: float | None,
-    test_share: float,
+    valid_share: float | None = None,
+    test_share: float | None = None,
+    folds: int | None = None,
     seed: int,
     **reading: Any,
 ) -> DividedTable:
@@ -106,7 +111,9 @@ def divided_frame(
         frame: the table, with the target.
         target: the column to predict; the last one where ``None``.
         valid_share: share of all rows on which the best epoch is chosen, or ``None``.
-        test_share: share of all rows to judge.
+        test_share: share of all rows to judge; of folds ``None``.
+        folds: R, to fit on all rows and judge each by the fits that leave its fold out; ``None``
+            to hold rows out. A table of fewer rows than folds has as many folds as rows.
         seed: of the division.
         reading: further arguments of :func:`lexppl.data.dataset_from_frame`, but for
             ``encoding``, ``standardise_target`` and ``statistics_rows``.
@@ -124,7 +131,7 @@ def divided_frame(
         (True, False)
     """
     first = dataset_from_frame(frame, target, **reading)
-    rows = _divided(first, valid_share, test_share, seed)
+    rows = _divided(first, valid_share, test_share, folds, seed)
     with warnings.catch_warnings():
         # What there is to warn of was told just now.
         warnings.simplefilter("ignore", UserWarning)
@@ -156,13 +163,18 @@ def _table_of(
 
 
 def divided_set(
-    name: str, *, valid_share: float | None, test_share: float, seed: int
+    name: str,
+    *,
+    valid_share: float | None = None,
+    test_share: float | None = None,
+    folds: int | None = None,
+    seed: int,
 ) -> DividedTable:
     """Divide a set that comes along; a synthetic one is not standardised.
 
     Args:
         name: one of :func:`lexppl.data.shipped_names`.
-        valid_share, test_share, seed: as in :func:`divided_frame`.
+        valid_share, test_share, folds, seed: as in :func:`divided_frame`.
 
     Raises:
         ValueError: as :func:`divided_frame`; an unknown name.
@@ -172,28 +184,42 @@ def divided_set(
         >>> len(parts.train), len(parts.valid), len(parts.test)
         (107, 35, 36)
     """
-    shares: dict[str, Any] = {"valid_share": valid_share, "test_share": test_share, "seed": seed}
     if name not in synthetic_names():
-        return divided_frame(shipped_frame(name), **shares, drop_constant=True, name=name)
+        return divided_frame(
+            shipped_frame(name),
+            valid_share=valid_share,
+            test_share=test_share,
+            folds=folds,
+            seed=seed,
+            drop_constant=True,
+            name=name,
+        )
     data = load(name)
     table = pd.DataFrame(
         load(name, dtype=torch.float64).x.numpy(), columns=list(data.feature_names)
     )
-    return DividedTable(data, table, *_divided(data, valid_share, test_share, seed))
+    return DividedTable(data, table, *_divided(data, valid_share, test_share, folds, seed))
 
 
-Places = tuple[NDArray[np.int64], NDArray[np.int64] | None, NDArray[np.int64]]
+Places = tuple[
+    NDArray[np.int64], NDArray[np.int64] | None, NDArray[np.int64], NDArray[np.int64] | None
+]
 
 
-def _divided(data: Dataset, valid_share: float | None, test_share: float, seed: int) -> Places:
+def _divided(
+    data: Dataset, valid_share: float | None, test_share: float | None, folds: int | None, seed: int
+) -> Places:
     strata = data.y.numpy() if data.class_names is not None else np.zeros(len(data), np.int64)
-    rest, test = stratified_parts(strata, (1.0 - test_share, test_share), seed)
+    if folds is not None:
+        return _in_folds(strata, min(folds, len(data)), seed)
+    held_out = 0.0 if test_share is None else test_share
+    rest, test = stratified_parts(strata, (1.0 - held_out, held_out), seed)
     if min(len(rest), len(test)) == 0:
         raise ValueError(
             f"each part needs a row; {len(data)} rows give {len(rest)} to fit on and {len(test)} "
             "to judge: give more rows, or another test_share"
         )
-    share = None if valid_share is None else valid_share / (1.0 - test_share)
+    share = None if valid_share is None else valid_share / (1.0 - held_out)
     train, valid = training_and_validation(strata[rest], share, seed)
     train, valid = rest[train], None if valid is None else rest[valid]
     unseen = sorted(set(strata.tolist()) - set(strata[train].tolist()))
@@ -202,4 +228,14 @@ def _divided(data: Dataset, valid_share: float | None, test_share: float, seed: 
             f"class {data.class_names[unseen[0]]!r} has no row to fit on; give a lower "
             "valid_share and test_share"
         )
-    return train, valid, test
+    return train, valid, test, None
+
+
+def _in_folds(strata: NDArray[np.int64], folds: int, seed: int) -> Places:
+    if folds < 2:
+        raise ValueError(f"folds need two rows or more; there are {len(strata)}")
+    fold = np.empty(len(strata), np.int64)
+    for number, rows in enumerate(stratified_parts(strata, (1.0 / folds,) * folds, seed)):
+        fold[rows] = number
+    rows = np.random.default_rng(seed).permutation(len(strata))
+    return rows, None, rows, fold

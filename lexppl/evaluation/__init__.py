@@ -16,6 +16,7 @@ from lexppl.evaluation.explanation_divergence import (
     ExplanationDivergence,
     explanation_divergence,
 )
+from lexppl.evaluation.folds import Folds
 from lexppl.evaluation.gain_tables import gain_table, row_gains
 from lexppl.evaluation.gains import FeatureGains, feature_gains
 from lexppl.evaluation.imputation import ImputationScores, fair_crps, imputation
@@ -76,6 +77,7 @@ __all__ = [
     "FeatureGains",
     "FidelityScores",
     "FittedPredictor",
+    "Folds",
     "GuideCheck",
     "GuideFits",
     "GuideWarning",

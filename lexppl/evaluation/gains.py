@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lexppl.evaluation.folds import Folds
 from lexppl.evaluation.forced_runs import ForcedRuns, Forcing
 from lexppl.evaluation.prediction import log_weights
 from lexppl.explanation.named_rows import entry_names as names_of
@@ -34,6 +35,8 @@ class FeatureGains:
         exchanged: what is lost where the feature's value is exchanged for a single imputed one,
             `(R, N, G)`, which :func:`lexppl.evaluation.gain_table` tests; None where it is not
             known, and the gains are tested themselves.
+        folds: of the rows, of which each was held out by one of several replicates; None where all
+            rows are held out from all.
     """
 
     gains: Tensor
@@ -42,6 +45,7 @@ class FeatureGains:
     bootstrapped: bool = False
     bootstrap: Tensor | None = None
     exchanged: Tensor | None = None
+    folds: Folds | None = None
 
 
 def feature_gains(

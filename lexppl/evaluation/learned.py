@@ -9,6 +9,7 @@ import torch
 from pyro.distributions import Normal
 from torch import Tensor
 
+from lexppl.evaluation.folds import Folds, judged
 from lexppl.evaluation.prediction import predictive_log_likelihood
 from lexppl.inference.training.result import FitResult
 
@@ -41,6 +42,7 @@ def gain_over_base_rate(
     *,
     masks: int = 50,
     seed: int = 0,
+    folds: Folds | None = None,
 ) -> BaseRateGain:
     r"""Held-out log-likelihood of an explainer's predictive distribution against one that knows
     nothing of x:
@@ -59,6 +61,7 @@ def gain_over_base_rate(
         y: what they observe, as `train_y`.
         masks: L of :func:`lexppl.evaluation.predictive_log_likelihood`.
         seed: of the draws.
+        folds: of the rows, where each is held out by one of the replicates alone.
 
     Raises:
         ValueError: as :func:`lexppl.evaluation.predictive_log_likelihood`; y of another kind than
@@ -80,7 +83,8 @@ def gain_over_base_rate(
             f"train_y and y must be of one kind; they are {train_y.dtype} of shape "
             f"{tuple(train_y.shape)} and {y.dtype} of shape {tuple(y.shape)}"
         )
-    own = predictive_log_likelihood(result, x, y, masks=masks, seed=seed).double().mean(0)
+    each = judged(folds, predictive_log_likelihood, result, x, y, masks=masks, seed=seed)
+    own = each.double().mean(0)
     gained = own - _base_rate(train_y, y)
     rows = len(gained)
     error = float(gained.std() / math.sqrt(rows)) if rows > 1 else math.nan

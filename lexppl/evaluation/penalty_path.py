@@ -9,9 +9,11 @@ from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
+import torch
 from torch import Tensor
 
 from lexppl.argument_checks import finite_float
+from lexppl.evaluation.folds import Folds
 from lexppl.evaluation.mean_errors import mean_errors
 from lexppl.evaluation.plateau import plateau, slopes
 from lexppl.evaluation.prediction import predictive_log_likelihood
@@ -73,6 +75,7 @@ def penalty_path(
     rule: PathRule = plateau,
     masks: int = 50,
     sample_weight: Any = None,
+    folds: Folds | None = None,
 ) -> PenaltyPath:
     """The likelihood of rows and the number of entries kept at each λ of a fit, and a λ by a rule.
 
@@ -84,6 +87,8 @@ def penalty_path(
         rule: :func:`plateau`, or a function called as it is.
         masks: L of :func:`lexppl.evaluation.predictive_log_likelihood`.
         sample_weight: how often each row stands in the sample, `(N,)`; None for once.
+        folds: of rows from which all replicates but one each have learned; None of rows that none
+            has learned from.
 
     Raises:
         ValueError, TypeError: a fit of one λ; penalties that do not rise, fewer than two, outside
@@ -117,11 +122,19 @@ def penalty_path(
     alone, seed = replace(result, bootstrap=None), result.seed
     for penalty in path:
         fitted = alone.at(penalty)
-        likelihoods = predictive_log_likelihood(fitted, x, y, masks=masks, seed=seed)
-        by_row.append(likelihoods.double().mean(0).cpu().numpy())
-        kept = mask_means(explain(fitted, x, draws=0, seed=seed))
-        sizes.append(np.average(kept.values.sum(-1), axis=-1, weights=weights))
-        entries = kept.shape[-1]
+        each = [(fitted, torch.arange(len(x)))] if folds is None else folds.each(fitted)
+        own, said = [], np.empty(len(x))
+        for some, places in each:
+            likelihoods = predictive_log_likelihood(
+                some, x[places], y[places], masks=masks, seed=seed
+            )
+            said[places.cpu()] = likelihoods.double().mean(0).cpu().numpy()
+            kept = mask_means(explain(some, x[places], draws=0, seed=seed))
+            counts = None if weights is None else weights[places.cpu()]
+            own.append(np.average(kept.values.sum(-1), axis=-1, weights=counts))
+            entries = kept.shape[-1]
+        by_row.append(said)
+        sizes.append(np.concatenate(own))
     mean = np.average(by_row, axis=1, weights=weights)
     behind = by_row[mean.argmax()] - np.stack(by_row)
     size = np.stack(sizes).mean(1)

@@ -15,7 +15,7 @@ from torch import Tensor
 from lexppl.argument_checks import int_at_least
 from lexppl.arviz_compatibility import Posterior, posterior_of
 from lexppl.evaluation_mode import evaluating
-from lexppl.explanation.beside.bootstrap_means import with_bootstrap
+from lexppl.explanation.beside.other_fits import BOOTSTRAP, FOLD, with_others
 from lexppl.explanation.given_program import (
     as_fitted,
     refuse_uncovered,
@@ -42,6 +42,7 @@ from lexppl.inference.objective.program import ParticleProgram, refuse_coupled_r
 from lexppl.inference.predictive import FittedProgram, drawing, row_chunks
 from lexppl.inference.training.first_look import own_words
 from lexppl.inference.training.result import FitResult
+from lexppl.inference.training.rows.row_weights import DIRICHLET
 
 BLOCK = 1000
 """Rows of a longer table that are drawn from one seed: their number says which."""
@@ -193,7 +194,8 @@ def explained_rows(
     if result.bootstrap is not None:
         drawn = draws if needs_draws(sites, None) else 0
         others = _of_bootstrap(result.bootstrap, x, how, drawn, row_names, part)
-        groups["sample_stats"] = with_bootstrap(groups["sample_stats"], others)
+        kind = BOOTSTRAP if result.bootstrap.row_weights == DIRICHLET else FOLD
+        groups["sample_stats"] = with_others(groups["sample_stats"], others, kind)
     return ExplainedRows(groups, attrs, sums)
 
 

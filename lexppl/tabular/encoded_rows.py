@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from lexppl.data import Dataset
 from lexppl.data.stratification import some_of_each
+from lexppl.evaluation.folds import Folds
 from lexppl.models import Grouping, regime_targets
 from lexppl.tabular.table_columns import grouping_of_values, markers_in
 
@@ -29,6 +30,8 @@ class EncodedRows:
         weights: how often each row counts, `(N,)` for training and the same for validation or
             None; None for once.
         markers: :attr:`lexppl.data.TableEncoding.markers`, where a value may be missing, else none.
+        folds: of the rows for training, of which each replicate leaves a part out; None where all
+            replicates learn from all of them.
     """
 
     train: tuple[Tensor, Tensor]
@@ -38,15 +41,24 @@ class EncodedRows:
     class_names: tuple[str, ...] | None
     weights: tuple[Tensor, Tensor | None] | None = None
     markers: tuple[int, ...] = ()
+    folds: Folds | None = None
 
     @classmethod
-    def of(cls, data: Dataset, train: Any, valid: Any, observed: Tensor | None = None) -> Self:
+    def of(
+        cls,
+        data: Dataset,
+        train: Any,
+        valid: Any,
+        observed: Tensor | None = None,
+        folds: Folds | None = None,
+    ) -> Self:
         """Rows of a data set by their places.
 
         Args:
             data: with all rows.
             train, valid: places; None for no validation.
             observed: what the explainer observes of all rows; their y if None.
+            folds: of the rows at `train`.
         """
         y = data.y if observed is None else observed
         markers = markers_in(data.encoding)
@@ -57,7 +69,38 @@ class EncodedRows:
             data.feature_names,
             data.class_names,
             markers=markers,
+            folds=folds,
         )
+
+    @property
+    def has_judged(self) -> bool:
+        """Whether there are rows to judge a fit on."""
+        return self.folds is not None or self.valid is not None
+
+    def judged(
+        self, most: int, seed: int
+    ) -> tuple[tuple[Tensor, Tensor], Folds | None, Tensor | None]:
+        """At most so many rows to judge a fit on, at random: x and y, their folds where each is
+        held out by one of the replicates, and how often each counts.
+
+        Args:
+            most: how many.
+            seed: of the choice.
+
+        Raises:
+            ValueError: there are none.
+        """
+        place = 0 if self.folds is not None else 1
+        part = (self.train, self.valid)[place]
+        if part is None:
+            raise ValueError("there are neither validation rows nor folds to judge a fit on")
+        weights = None if self.weights is None else self.weights[place]
+        chosen = _chosen(part, most, seed)
+        if chosen is None:
+            return part, self.folds, weights
+        folds = None if self.folds is None else self.folds.take(chosen)
+        rows = part[0][chosen], part[1][chosen]
+        return rows, folds, None if weights is None else weights[chosen]
 
     def at_most(self, train: int | None, valid: int, seed: int) -> EncodedRows:
         """At most so many rows of each part, at random, with their weights; None for all."""
@@ -84,10 +127,16 @@ def _some(
     part: tuple[Tensor, Tensor], weights: Tensor | None, most: int | None, seed: int
 ) -> tuple[tuple[Tensor, Tensor], Tensor | None]:
     """At most so many rows at random, with one of each label that is there, and their weights."""
-    x, y = part
-    if most is None or len(x) <= most:
+    chosen = None if most is None else _chosen(part, most, seed)
+    if chosen is None:
         return part, weights
+    return (part[0][chosen], part[1][chosen]), None if weights is None else weights[chosen]
+
+
+def _chosen(part: tuple[Tensor, Tensor], most: int, seed: int) -> Tensor | None:
+    """Places of so many rows at random, one of each label among them; None where all are taken."""
+    x, y = part
+    if len(x) <= most:
+        return None
     strata = np.zeros(len(x)) if y.is_floating_point() else y.cpu().numpy()
-    places = some_of_each(strata, most, np.random.default_rng(seed))
-    chosen = torch.from_numpy(places).to(x.device)
-    return (x[chosen], y[chosen]), None if weights is None else weights[chosen]
+    return torch.from_numpy(some_of_each(strata, most, np.random.default_rng(seed))).to(x.device)

@@ -22,9 +22,11 @@ from lexppl.evaluation import (
     plateau,
 )
 from lexppl.evaluation.penalty_path import HASTY_ROWS
-from lexppl.inference import Checkpoints, FitResult, Stage, System, fit
+from lexppl.inference import Checkpoints, FitResult, ReplicateData, Stage, System, fit
 from lexppl.inference.contexts import seeded
 from lexppl.inference.training.checkpoints.checkpoints import below
+from lexppl.inference.training.finished_fit import WATCHED_ROWS
+from lexppl.inference.training.watched.collapse import collapses
 from lexppl.inference.training.watched.progress import Progress
 from lexppl.models import TreePredictor, tree_predictor
 from lexppl.models.regimes import frozen
@@ -92,6 +94,9 @@ def fit_full_predictor(
 ) -> FittedPredictor:
     """Fit the predictor that sees all of x, of what the rows observe, by a plan.
 
+    Of rows in folds each replicate leaves its fold out, and has its best epoch on it: a reference
+    that is a little too good rather than one that has been trained too long.
+
     Where the plan explains it, the scale of a response's normal distribution is then that of its
     validation residuals: the explainer weighs each row's response by it. Where it only stands
     beside an explainer it keeps the scale that it has learned, as the explainer does.
@@ -105,9 +110,15 @@ def fit_full_predictor(
     Raises:
         KeyboardInterrupt: interrupted; half a predictor is none to explain.
     """
+    folds, valid = rows.folds, rows.valid
+    if folds is not None:
+        parts = [folds.rows(r) for r in range(folds.count)]
+        fewest = min(map(len, parts))
+        valid = ReplicateData([tuple(c[part[:fewest]] for c in rows.train) for part in parts])
     full = fit_predictor(
         rows.train,
-        valid=rows.valid,
+        valid=valid,
+        row_weights=None if folds is None else folds.weights,
         hidden=plan.predictor_hidden,
         epochs=plan.epochs,
         batch_size=plan.batch_size,
@@ -138,8 +149,9 @@ def fit_table(
 
     Where the plan has a range of penalties, one fit is of all of them, and ends with its last state
     (:class:`lexppl.models.PenaltyConditioned`). Where its penalty is "auto", λ is then chosen on
-    the validation rows: the plan's usual λ is kept, or the plateau chooses
-    (:func:`lexppl.evaluation.plateau`). Of more than 10,000 validation rows as many are used.
+    validation rows, or of rows in folds on all, each judged by the replicate that holds it out: the
+    plan's usual λ is kept, or the plateau chooses (:func:`lexppl.evaluation.plateau`). Of more than
+    10,000 validation rows as many are used.
 
     A method that explains a model, and is given none, gets a predictor that sees all of x, fitted
     on the same rows to what they observe; what it then observes is that predictor. So does a
@@ -169,7 +181,7 @@ def fit_table(
         (4, 'alcohol')
     """
     rows = rows.at_most(None, VALID_ROWS, plan.seed)
-    if plan.penalty == AUTO and rows.valid is None:
+    if plan.penalty == AUTO and not rows.has_judged:
         raise ValueError(
             "penalty='auto' is chosen on validation rows, and there are none: give rows of each "
             "class to set apart, or a penalty in nats"
@@ -228,6 +240,7 @@ def fit_table(
         valid=rows.valid if plan.penalties is None else None,
         replicates=plan.replicates,
         bootstrap=plan.bootstrap,
+        row_weights=None if rows.folds is None else rows.folds.weights,
         **training,
     )
     if coded is not None:
@@ -238,6 +251,8 @@ def fit_table(
             path = _path(plan, rows, result)
             plan = replace(plan, penalty=path.penalty)
         result = result.at(float(plan.penalty or 0.0))
+        watched = tuple(column[:WATCHED_ROWS] for column in rows.train)
+        result.collapse = collapses(result.models, result.guides, [watched] * result.replicates)
     likelihoods: Mapping[str, float] = MappingProxyType({})
     if plan.predictor_kind == EITHER:
         plan, likelihoods = replace(plan, predictor_kind=NETWORK), trees_where_better(result, rows)
@@ -255,13 +270,13 @@ def _named(fitted: TableFit, rows: EncodedRows) -> TableFit:
 
 
 def _path(plan: FitPlan, rows: EncodedRows, result: FitResult) -> PenaltyPath:
-    """What each λ is worth on validation rows; of a fit that Ctrl-C has ended on few of them."""
-    rows = rows.at_most(None, HASTY_ROWS if result.interrupted else PATH_ROWS, plan.seed)
-    valid: Any = rows.valid
-    weights = None if rows.weights is None else rows.weights[1]
+    """What each λ is worth on rows that are judged; of a fit that Ctrl-C has ended on few."""
+    judged, folds, weights = rows.judged(
+        HASTY_ROWS if result.interrupted else PATH_ROWS, plan.seed
+    )
     rule = partial(plateau, usual=plan.usual_penalty)
     settings: dict[str, Any] = {"penalties": plan.path, "rule": rule, "sample_weight": weights}
-    return penalty_path(result, *valid, masks=PATH_MASKS, **settings)
+    return penalty_path(result, *judged, masks=PATH_MASKS, folds=folds, **settings)
 
 
 def _settings(

@@ -24,7 +24,7 @@ from lexppl.tabular.encoded_rows import EncodedRows
 
 GROWN, LEAVES, BINS = 100, 15, 255
 """Trees of an output, and at most leaves of a tree, and bins and levels of a column."""
-MASKS = 50
+MASKS, MOST_JUDGED = 50, 10_000
 COPIES, MOST_COPIES = 4, 100_000
 """Of each row, each with a mask of the explainer's, and of all rows at most."""
 
@@ -47,12 +47,15 @@ def trees_where_better(result: FitResult, rows: EncodedRows) -> Mapping[str, flo
         the mean log-likelihood of validation rows by either, in nats; nothing where trees were not
         tried.
     """
-    if result.interrupted or rows.valid is None or not _readable(result, rows):
+    if result.interrupted or not rows.has_judged or not _readable(result, rows):
         return MappingProxyType({})
     bootstrap = result.bootstrap
     count = result.replicates + (0 if bootstrap is None else bootstrap.replicates)
     given = None if rows.weights is None else rows.weights[0]
     weights: list[Tensor | None] = [given] * count
+    if rows.folds is not None:
+        of_folds = rows.folds.weights
+        weights = list(of_folds if given is None else of_folds * given)
     if bootstrap is not None:
         drawn = drawn_weights(result, bootstrap, rows)
         weights = list(drawn if given is None else drawn * given.to(drawn))
@@ -62,7 +65,7 @@ def trees_where_better(result: FitResult, rows: EncodedRows) -> Mapping[str, flo
             models[result.best], rows, result.seed + result.best, weights[result.best]
         )
         network = replace(result.subset([result.best]), bootstrap=None)
-        better, *said = says_more(replace(network, models=[first]), network, rows)
+        better, *said = says_more(replace(network, models=[first]), network, rows, result.best)
         scores = MappingProxyType(dict(zip((TREES, NETWORK), said, strict=True)))
         if not better:
             return scores
@@ -80,8 +83,10 @@ def trees_where_better(result: FitResult, rows: EncodedRows) -> Mapping[str, flo
     return scores
 
 
-def says_more(other: FitResult, one: FitResult, rows: EncodedRows) -> tuple[bool, float, float]:
-    """Whether another fit says more of validation rows, by more than one standard error.
+def says_more(
+    other: FitResult, one: FitResult, rows: EncodedRows, replicate: int = 0
+) -> tuple[bool, float, float]:
+    """Whether another fit says more of rows that are held out, by more than one standard error.
 
     The error is of the rows' differences, of the mean over replicates each; a bootstrap's fits do
     not count.
@@ -90,12 +95,16 @@ def says_more(other: FitResult, one: FitResult, rows: EncodedRows) -> tuple[bool
         other: what may take the place of the first.
         one: the first.
         rows: those of the fits, with validation rows, each of which counts as often as it weighs.
+        replicate: which one both are, whose rows are held out where they are in folds.
 
     Returns:
         whether, and the mean log-likelihood of the other and of the first, in nats a row.
     """
-    valid: Any = rows.valid
-    weights = None if rows.weights is None else rows.weights[1]
+    valid, folds, weights = rows.judged(MOST_JUDGED, one.seed)
+    if folds is not None:
+        own = folds.rows(replicate)
+        valid = valid[0][own], valid[1][own]
+        weights = None if weights is None else weights[own]
     count = None if weights is None else weights.cpu().double().numpy()
     mine, first = (
         predictive_log_likelihood(fit, *valid, masks=MASKS, seed=one.seed)

@@ -13,9 +13,11 @@ from torch import Tensor
 
 from lexppl.arviz_compatibility import Posterior
 from lexppl.cli.judged.gains import JudgedGains, explained_targets
+from lexppl.cli.judged.judged_rows import folds_at
 from lexppl.cli.terminal.errors import UsageError
 from lexppl.data import DividedTable
 from lexppl.evaluation.effects import direction_table, feature_effects
+from lexppl.evaluation.folds import judged
 from lexppl.evaluation.learned import base_frequencies
 from lexppl.evaluation.refits.fitted_predictor import FittedPredictor
 from lexppl.evaluation.revealed import RevealedPredictions, RowSteps, revealed_predictions
@@ -207,9 +209,9 @@ def _rows(
     numbers = list(chosen)
     x = data.x[torch.tensor(numbers, device=data.x.device)]
     values = values_of(source, x)
-    found = revealed_predictions(result, x, masks=ROW_MASKS, seed=seed)
+    found = [_revealed(result, source, n, x[i : i + 1], seed) for i, n in enumerate(numbers)]
     train = targets[torch.from_numpy(source.train_rows).to(targets.device)]
-    names = found.class_names
+    names = found[0].class_names
     if names is None:
         base = train.double().mean().cpu().numpy()
     else:
@@ -217,8 +219,8 @@ def _rows(
     rows = []
     for place, number in enumerate(numbers):
         row = explained_row(
-            found,
-            place,
+            found[place],
+            0,
             base,
             number=number,
             why=chosen[number] + _part_of(source, number),
@@ -230,6 +232,14 @@ def _rows(
             row = replace(row, steps=steps)
         rows.append(row)
     return rows
+
+
+def _revealed(
+    result: FitResult, source: DividedTable, number: int, x: Tensor, seed: int
+) -> RevealedPredictions:
+    """A row's predictions by what was revealed, in folds by the replicate that holds it out."""
+    folds = folds_at(source, np.array([number]))
+    return judged(folds, revealed_predictions, result, x, masks=ROW_MASKS, seed=seed)
 
 
 def explained_row(
@@ -258,6 +268,8 @@ def explained_row(
 
 
 def _part_of(source: DividedTable, number: int) -> str:
+    if source.fold is not None:
+        return ""
     if number in source.train_rows:
         return "; the explainer was fitted on it"
     if source.valid_rows is not None and number in source.valid_rows:

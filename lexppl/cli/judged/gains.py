@@ -1,6 +1,6 @@
 """What the features are worth on held-out rows, as `lexppl explain` ranks them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -10,8 +10,9 @@ from torch import Tensor
 
 from lexppl.choices.methods import METHODS
 from lexppl.choices.regimes import Regime
-from lexppl.cli.judged.judged_rows import JudgedRows
+from lexppl.cli.judged.judged_rows import JudgedRows, test_folds
 from lexppl.data import Dataset, DividedTable
+from lexppl.evaluation.folds import Folds, judged
 from lexppl.evaluation.gain_tables import gain_table
 from lexppl.evaluation.gains import FeatureGains, feature_gains
 from lexppl.evaluation.learned import BaseRateGain, gain_over_base_rate
@@ -105,9 +106,12 @@ def judge_gains(
     chosen = _judged_rows(x, seed)
     x, y = x[chosen], y[chosen]
     others = 0 if result.bootstrap is None else result.bootstrap.replicates
-    cost = len(x) * (result.replicates + others) * (source.data.n_entries + 1)
+    fits = result.replicates + others if source.fold is None else 1
+    cost = len(x) * fits * (source.data.n_entries + 1)
     masks = min(MASKS, max(LEAST_MASKS, EVALUATIONS // cost))
-    gains = feature_gains(result, x, y, masks=masks, seed=seed)
+    folds = _folds(source, chosen)
+    gains = judged(folds, feature_gains, result, x, y, masks=masks, seed=seed)
+    gains = replace(gains, folds=folds)
     names = tuple(int(source.test_rows[place]) for place in chosen.tolist())
     return JudgedGains(gain_table(gains, fdr), fdr, len(x), predicted, gains, names, rare_rows(y))
 
@@ -129,7 +133,8 @@ def judge_learning(
     chosen = _judged_rows(x, seed)
     train_y = explained_targets(source.train, source.train_rows, plan, outputs, full)
     y = explained_targets(source.test, source.test_rows, plan, outputs, full)
-    return gain_over_base_rate(result, train_y, x[chosen], y[chosen], seed=seed)
+    folds = _folds(source, chosen)
+    return gain_over_base_rate(result, train_y, x[chosen], y[chosen], seed=seed, folds=folds)
 
 
 def undecided(result: FitResult, source: JudgedRows, plan: FitPlan) -> float | None:
@@ -137,12 +142,19 @@ def undecided(result: FitResult, source: JudgedRows, plan: FitPlan) -> float | N
     where masks are not selections of a free size with stated probabilities."""
     if plan.k is not None:
         return None
-    posterior = explain(result, source.test.x[:GAIN_ROWS], draws=1)
+    x = source.test.x[:GAIN_ROWS]
+    folds = _folds(source, torch.arange(len(x)))
+    posterior = judged(folds, explain, result, x, draws=1)
     means = mask_means(posterior)
     stated = means.attrs.get("source") == STATED
     if kind_of(posterior) is not PROBABILITY or not stated:
         return None
     return float(((means > 0.1) & (means < 0.9)).mean())
+
+
+def _folds(source: JudgedRows, chosen: Tensor) -> Folds | None:
+    folds = test_folds(source)
+    return None if folds is None else folds.take(chosen)
 
 
 def _judged_rows(x: Tensor, seed: int) -> Tensor:

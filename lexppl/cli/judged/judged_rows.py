@@ -3,7 +3,13 @@
 from collections.abc import Sequence
 from typing import Protocol
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import Tensor
+
+from lexppl.data import DividedTable
+from lexppl.evaluation.folds import Folds
 
 
 class JudgedPart(Protocol):
@@ -43,3 +49,19 @@ class JudgedRows(Protocol):
 
     @property
     def target_scale(self) -> float: ...
+
+
+def folds_at(source: DividedTable, rows: NDArray[np.int64]) -> Folds | None:
+    """The folds of some rows of a table, by their places; None where rows are held out from all
+    replicates."""
+    if source.fold is None:
+        return None
+    fold = torch.from_numpy(source.fold)
+    return Folds(fold[rows].to(source.data.x.device), int(fold.max()) + 1)
+
+
+def test_folds(source: JudgedRows) -> Folds | None:
+    """The folds of the rows that are judged, where they are in folds."""
+    if not isinstance(source, DividedTable):
+        return None
+    return folds_at(source, source.test_rows)

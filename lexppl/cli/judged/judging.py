@@ -9,8 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lexppl.cli.judged.judged_rows import JudgedRows
+from lexppl.arviz_compatibility import Posterior
+from lexppl.cli.judged.judged_rows import JudgedRows, folds_at, test_folds
 from lexppl.data import DividedTable
+from lexppl.evaluation.folds import judged
 from lexppl.evaluation.learned import base_density, base_frequencies
 from lexppl.evaluation.prediction import (
     prediction_scores,
@@ -18,7 +20,7 @@ from lexppl.evaluation.prediction import (
     predictive_log_likelihood,
 )
 from lexppl.evaluation.refits.accuracy_by_size import accuracy_by_size
-from lexppl.evaluation.refits.evalx import EvalX, fit_evalx
+from lexppl.evaluation.refits.evalx import EvalX, EvalXScores, fit_evalx
 from lexppl.evaluation.refits.fitted_predictor import FittedPredictor
 from lexppl.explanation import explain
 from lexppl.explanation.layout.importance_kind import PROBABILITY, kind_of, mask_means
@@ -92,20 +94,34 @@ def judge_explainer(
     result: FitResult, source: JudgedRows, seed: int, masks: int = PREDICTED_MASKS
 ) -> ScoreRow:
     """The explainer's own predictions of the held-out rows."""
-    x, y = source.test.x, source.test.y
-    predictions = predictive(result, x, masks=masks, seed=seed)
-    likelihoods = [None] * result.replicates
-    if source.data.task == "regression":
-        likelihoods = list(predictive_log_likelihood(result, x, y, masks=masks, seed=seed))
-    each = [
-        prediction_scores(p, y, log_likelihood=one)
-        for p, one in zip(predictions, likelihoods, strict=True)
-    ]
-    posterior = explain(result, x, draws=2, seed=seed)
-    size = float(mask_means(posterior).sum("feature").mean())
-    if kind_of(posterior) is not PROBABILITY:
-        size = float(source.data.n_entries)
-    return _row(EXPLAINER, size, each, source)
+    each, sizes = [], []
+    for own, rows in parts_of(result, source):
+        x, y = source.test.x[rows], source.test.y[rows]
+        predictions = predictive(own, x, masks=masks, seed=seed)
+        likelihoods = [None] * own.replicates
+        if source.data.task == "regression":
+            likelihoods = list(predictive_log_likelihood(own, x, y, masks=masks, seed=seed))
+        each += [
+            prediction_scores(p, y, log_likelihood=one)
+            for p, one in zip(predictions, likelihoods, strict=True)
+        ]
+        posterior = explain(own, x, draws=2, seed=seed)
+        kept = mask_means(posterior).sum("feature") if _selects(posterior) else None
+        sizes.append(source.data.n_entries if kept is None else float(kept.mean()))
+    return _row(EXPLAINER, float(np.mean(sizes)), each, source)
+
+
+def _selects(posterior: Posterior) -> bool:
+    return kind_of(posterior) is PROBABILITY
+
+
+def parts_of(result: FitResult, source: JudgedRows) -> list[tuple[FitResult, Tensor]]:
+    """The fits that are judged, with the places of the rows that each is judged on: each replicate
+    with the rows that it holds out, or all together with all held-out rows."""
+    folds = test_folds(source)
+    if folds is None:
+        return [(result, torch.arange(len(source.test.y), device=source.test.y.device))]
+    return list(folds.each(result))
 
 
 def judge_full(
@@ -116,15 +132,19 @@ def judge_full(
     checkpoint: Checkpoints | None = None,
 ) -> ScoreRow:
     """A predictor of the labels that sees everything."""
-    rows = EncodedRows.of(source.data, source.train_rows, source.valid_rows)
+    folds = folds_at(source, source.train_rows)
+    rows = EncodedRows.of(source.data, source.train_rows, source.valid_rows, folds=folds)
     full = fitted or fit_full_predictor(plan, rows, progress, checkpoint)
     return score_full(full, source)
 
 
 def score_full(full: FittedPredictor, source: JudgedRows) -> ScoreRow:
     """A fitted predictor of the labels that sees everything, on the held-out rows."""
-    scores = full.scores(source.test.x, source.test.y)
-    return _row(FULL, source.data.n_entries, [scores], source)
+    each = [
+        FittedPredictor(own).scores(source.test.x[rows], source.test.y[rows])
+        for own, rows in parts_of(full.result, source)
+    ]
+    return _row(FULL, source.data.n_entries, each, source)
 
 
 def judge_base_rate(source: JudgedRows) -> ScoreRow:
@@ -148,7 +168,9 @@ def judge_black_box(outputs: Tensor, source: DividedTable) -> ScoreRow:
 def agreement(result: FitResult, outputs: Tensor, source: DividedTable, seed: int) -> float:
     """Share of held-out rows where explainer and black box say the same label, or the R² of the
     explainer as a prediction of the black box's responses; mean over replicates."""
-    predictions = predictive(result, source.test.x, masks=PREDICTED_MASKS, seed=seed)
+    predictions = judged(
+        test_folds(source), predictive, result, source.test.x, masks=PREDICTED_MASKS, seed=seed
+    )
     target = outputs[source.test_rows]
     if source.data.task == "classification":
         return float((predictions.argmax(-1) == target.argmax(-1)).double().mean())
@@ -159,16 +181,18 @@ def agreement(result: FitResult, outputs: Tensor, source: DividedTable, seed: in
 def fit_judge(
     plan: FitPlan, source: DividedTable, progress: Progress, checkpoint: Checkpoints | None = None
 ) -> EvalX:
-    """Fit EVAL-X on the rows that the explainer was fitted on."""
+    """Fit EVAL-X on the rows that the explainer was fitted on, in folds one for each fold."""
+    folds = folds_at(source, source.train_rows)
     return fit_evalx(
         source.train,
         valid=source.valid,
         hidden=plan.predictor_hidden,
         epochs=plan.epochs,
         batch_size=plan.batch_size,
-        learning_rate=plan.learning_rate,
+        learning_rate=plan.learning_rate if folds is None else plan.schedule,
         weight_decay=plan.weight_decay,
-        patience=50,
+        patience=50 if folds is None else None,
+        row_weights=None if folds is None else folds.weights,
         seed=plan.seed,
         progress=progress,
         checkpoint=checkpoint,
@@ -179,17 +203,32 @@ def judge_by_evalx(
     judge: EvalX, result: FitResult, source: JudgedRows, seed: int, draws: int = JUDGED_DRAWS
 ) -> tuple[ScoreRow, SizeCurve]:
     """What EVAL-X makes of the explainer's masks, and of its ranking at every size."""
-    x, y = source.test.x, source.test.y
-    posterior = explain(result, x, draws=draws, seed=seed)
-    site = mask_means(posterior)
-    masks = _hard(masks_of(posterior)[site.attrs["site"]].values)
-    each = [judge.scores(x, y, torch.from_numpy(chain).to(x.device), seed=seed) for chain in masks]
+    each: list[EvalXScores] = []
+    curves, kept = [], True
+    judges = [own for own, _ in parts_of(judge.result, source)]
+    for (own, rows), by in zip(parts_of(result, source), judges, strict=True):
+        x, y = source.test.x[rows], source.test.y[rows]
+        one = EvalX(by, judge.entries)
+        posterior = explain(own, x, draws=draws, seed=seed)
+        site = mask_means(posterior)
+        masks = _hard(masks_of(posterior)[site.attrs["site"]].values)
+        each += [one.scores(x, y, torch.from_numpy(m).to(x.device), seed=seed) for m in masks]
+        kept = _selects(posterior)
+        ranking = torch.from_numpy(np.abs(site.values).mean(0)).to(x.device)
+        curves.append(_curve(one, ranking, x, y, CURVE_ROWS // len(judges), seed))
     size = float(np.mean([scores.mean_size for scores in each]))
-    kept = kind_of(posterior) is PROBABILITY
     who = "the explainer's features" if kept else "features above their row's mean"
-    row = _row(f"EVAL-X on {who}", size, each, source)
-    ranking = torch.from_numpy(np.abs(site.values).mean(0)).to(x.device)
-    return row, _curve(judge, ranking, source, seed)
+    return _row(f"EVAL-X on {who}", size, each, source), _mean_curve(curves)
+
+
+def _mean_curve(curves: Sequence[SizeCurve]) -> SizeCurve:
+    rows = [curve.rows for curve in curves]
+    ranked, at_random, everything = (
+        np.average([getattr(curve, name) for curve in curves], axis=0, weights=rows)
+        for name in ("ranked", "at_random", "everything")
+    )
+    both = tuple(ranked.tolist()), tuple(at_random.tolist())
+    return SizeCurve(curves[0].sizes, *both, float(everything), sum(rows))
 
 
 def _hard(masks: np.ndarray) -> np.ndarray:
@@ -201,9 +240,11 @@ def _hard(masks: np.ndarray) -> np.ndarray:
     return (masks > masks.mean(-1, keepdims=True)).astype(masks.dtype)
 
 
-def _curve(judge: EvalX, ranking: Tensor, source: JudgedRows, seed: int) -> SizeCurve:
-    rows = slice(0, CURVE_ROWS)
-    x, y = source.test.x[rows], source.test.y[rows]
+def _curve(
+    judge: EvalX, ranking: Tensor, x: Tensor, y: Tensor, most: int, seed: int
+) -> SizeCurve:
+    rows = slice(0, most)
+    x, y = x[rows], y[rows]
     sizes = _sizes(judge.entries)
     _, ranked = accuracy_by_size(judge, ranking[rows], x, y, sizes, seed=seed)
     _, chance = accuracy_by_size(judge, None, x, y, sizes, random_ranking=True, seed=seed)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from lexppl.choices.methods import METHODS
 from lexppl.cli.judged.gains import explained_targets
+from lexppl.cli.judged.judged_rows import test_folds
 from lexppl.data import DividedTable
 from lexppl.evaluation.leaks.encode_meter import LEAST, EncodeMeter, encode_meter
 from lexppl.evaluation.learned import base_density, base_frequencies
@@ -136,6 +137,8 @@ def judge_choice(
     """Ask held-out rows, of the replicate with the best validation loss: what one tells by its
     choice, a mixture of several may hide.
 
+    Of rows in folds those that it holds out are asked.
+
     Nothing is asked of masks that do not select, where values are missing (masks then tell where),
     and where all rows have one label.
 
@@ -168,7 +171,9 @@ def _asked(
 ) -> ToldByChoice:
     if markers_in(source.data.encoding):
         return ToldByChoice()
-    rows = slice(0, MOST_ROWS)
+    folds = test_folds(source)
+    rows = torch.arange(len(source.test.y)) if folds is None else folds.rows(result.best).cpu()
+    rows = rows[:MOST_ROWS]
     x = source.test.x[rows]
     one = replace(result.subset([result.best]), bootstrap=None)
     posterior = explain(one, x, draws=2, seed=seed)

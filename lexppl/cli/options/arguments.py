@@ -28,8 +28,10 @@ from lexppl.cli.options.help_texts import (
 from lexppl.cli.options.image_and_text_options import (
     FDR,
     SHARE,
+    TABLE,
     image_and_text_options,
     image_options,
+    kind_of_data,
 )
 from lexppl.cli.options.table_options import table_options
 from lexppl.cli.options.typed_values import (
@@ -48,6 +50,8 @@ EVALUATED_BY: Mapping[str, Any] = MappingProxyType(
 """The fit of `lexppl evaluate` where nothing else is typed; the penalty in nats for each entry."""
 
 BY_ROWS = "by the number of rows"
+FOLDS, REPLICATES = 5, 4
+"""Replicates of `lexppl explain`, of tables, where each is held out by one of them, and else."""
 
 
 class OneLineParser(argparse.ArgumentParser):
@@ -66,9 +70,18 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
 
     Example:
         >>> parse(["explain", "wine", "--out", "results"]).replicates
-        4
+        5
     """
-    return parser().parse_args(argv)
+    options = parser().parse_args(argv)
+    if options.command == "explain":
+        shares = ("valid_share", "test_share")
+        options.holds_out = any(getattr(options, name) is not None for name in shares)
+        for name in shares:
+            if getattr(options, name) is None:
+                setattr(options, name, SHARE)
+        if options.replicates is None:
+            options.replicates = FOLDS if kind_of_data(options) == TABLE else REPLICATES
+    return options
 
 
 def parser() -> OneLineParser:
@@ -157,10 +170,10 @@ def _explain(command: argparse.ArgumentParser) -> None:
     )
     table_options(command.add_argument_group("the table"))
     image_and_text_options(command.add_argument_group("images and texts"))
-    _model_options(command, None, replicates=4, penalty=None, methods=True)
+    _model_options(command, None, replicates=None, penalty=None, methods=True)
     _posterior_options(command.add_argument_group("a posterior of the weights, for lex"))
     _black_box_options(command.add_argument_group("explaining a model of yours (a black box)"))
-    fit_options(command, BY_ROWS, BY_ROWS, SHARE, tested="held out, scored and explained")
+    fit_options(command, BY_ROWS, BY_ROWS, None, tested="held out, scored and explained")
     found = command.add_argument_group("what is found")
     found.add_argument(
         "--row",
@@ -245,7 +258,7 @@ def _impute(command: argparse.ArgumentParser) -> None:
 def _model_options(
     command: argparse.ArgumentParser,
     imputer: str | None,
-    replicates: int,
+    replicates: int | None,
     penalty: float | None,
     methods: bool = False,
 ) -> None:
@@ -303,7 +316,13 @@ def _model_options(
         type=int_at_least(1),
         default=replicates,
         metavar="R",
-        help=f"fits from different seeds, trained at once (default: {replicates})",
+        help="fits from different seeds, trained at once"
+        + (
+            "; of a table each leaves a part of the rows out, which it then explains, where no "
+            f"share is held out from all (default: {FOLDS}, and {REPLICATES} of images and texts)"
+            if methods
+            else f" (default: {replicates})"
+        ),
     )
     if methods:
         group.add_argument(
@@ -311,8 +330,8 @@ def _model_options(
             action=argparse.BooleanOptionalAction,
             default=None,
             help="beside the replicates as many fits to randomly weighted rows, by which intervals "
-            "cover other rows to fit on, and not other seeds alone (default: "
-            f"with two replicates or more, of at most {BOOTSTRAP_ROWS} rows)",
+            "cover other rows to fit on, and not other seeds alone (default: where rows are held "
+            f"out from two replicates or more, of at most {BOOTSTRAP_ROWS} rows)",
         )
 
 

@@ -10,16 +10,19 @@ def fit_options(
     command: argparse.ArgumentParser,
     epochs: object,
     batch: object,
-    valid: float,
+    valid: float | None,
     tested: str | None = None,
 ) -> None:
     """How long, by which steps and on which rows.
 
     Args:
         command: whose options.
-        epochs, batch, valid: what help says of defaults; the last is one.
+        epochs, batch: what help says of defaults.
+        valid: the share to choose the best epoch on where none is typed; None for none, as each
+            row is held out by one of the replicates.
         tested: what the held-out rows are for; None where none are held out.
     """
+    shared = f"{SHARE:g}" if valid is not None else "none, as a replicate leaves out each row"
     group = command.add_argument_group("the fit")
     group.add_argument(
         "--epochs", type=int_at_least(1), help=f"passes over the rows (default: {epochs})"
@@ -56,7 +59,8 @@ def fit_options(
         type=fraction(of="the rows"),
         default=valid,
         metavar="SHARE",
-        help=f"share of rows on which the best epoch is chosen (default: {valid:g})",
+        help="share of rows on which the best epoch is chosen (default: "
+        + (f"{valid:g})" if valid is not None else f"{shared})"),
     )
     group.add_argument(
         "--seed",
@@ -69,9 +73,9 @@ def fit_options(
         group.add_argument(
             "--test-share",
             type=fraction(of="the rows"),
-            default=SHARE,
+            default=None if valid is None else SHARE,
             metavar="SHARE",
-            help=f"share of rows {tested} (default: {SHARE:g})",
+            help=f"share of rows {tested} (default: {shared})",
         )
 
 

@@ -7,14 +7,16 @@ import torch
 
 from lexppl.choices.methods import DEFAULT_METHOD, METHODS
 from lexppl.choices.regimes import Regime
-from lexppl.choices.settings import BOOTSTRAP_ROWS
-from lexppl.cli.options.checks import SETTINGS
+from lexppl.choices.settings import AUTO_PREDICTOR, BOOTSTRAP_ROWS, TREES, chooses_penalty
+from lexppl.cli.options.checks import SETTINGS, regime_of
 from lexppl.cli.options.posterior_options import posterior_of
 from lexppl.cli.terminal.errors import UsageError
 from lexppl.data import Dataset
 from lexppl.tabular.fit_plan import FitPlan, check_method, plan_for
 from lexppl.tabular.global_posterior import refuse_unlistable
 
+NEED_VALIDATION = (TREES, AUTO_PREDICTOR)
+"""Predictors that are fitted in one go, or chosen on validation rows."""
 FIT = ("epochs", "batch_size", "learning_rate", "replicates", "seed")
 
 
@@ -65,13 +67,33 @@ def plan_of(
     return plan_for(rows, data.n_entries, name, regime=regime, **settings)
 
 
+def folds_of(options: argparse.Namespace) -> int | None:
+    """How many folds the rows of a table are in, each left out by a replicate, where no share of
+    them is held out from all: one for each replicate of one fit for every λ; else None.
+
+    Example:
+        >>> from lexppl.cli.options.arguments import parse
+        >>> words = ["explain", "wine", "--out", "r"]
+        >>> folds_of(parse(words)), folds_of(parse([*words, "--k", "3"]))
+        (5, None)
+        >>> folds_of(parse([*words, "--test-share", "0.3"]))
+    """
+    if options.command != "explain" or options.holds_out or options.replicates < 2:
+        return None
+    every = chooses_penalty(options.method) and options.k is None and options.penalty != 0
+    learns = regime_of(options).learns_predictor and not METHODS[options.method].explains_model
+    alone = options.inference is None and options.guide is None and not options.bootstrap
+    ready = options.predictor not in NEED_VALIDATION
+    return int(options.replicates) if every and learns and alone and ready else None
+
+
 def _bootstrap(options: argparse.Namespace, rows: int) -> int:
     """As many fits as there are replicates, if so typed, or by default where there are several and
     rows are not too many."""
     if not hasattr(options, "bootstrap"):
         return 0
     typed = options.bootstrap
-    usual = options.replicates > 1 and rows <= BOOTSTRAP_ROWS
+    usual = options.replicates > 1 and rows <= BOOTSTRAP_ROWS and folds_of(options) is None
     wanted = usual if typed is None else typed
     return int(options.replicates) if wanted else 0
 

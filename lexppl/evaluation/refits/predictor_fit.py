@@ -32,7 +32,7 @@ HIDDEN = (200, 200, 200)
 class TrainingOptions(TypedDict, total=False):
     """How a predictor is trained: arguments of :func:`lexppl.inference.fit`, with the defaults
     `epochs=100, batch_size=500, learning_rate=1e-3, weight_decay=1e-4, patience=20,
-    progress=True, sample_weight=None, checkpoint=None`."""
+    progress=True, row_weights=None, sample_weight=None, checkpoint=None`."""
 
     epochs: int
     batch_size: int
@@ -40,6 +40,7 @@ class TrainingOptions(TypedDict, total=False):
     weight_decay: float
     patience: int | None
     progress: Progress
+    row_weights: Any
     sample_weight: Any
     checkpoint: str | Path | Checkpoints | None
 

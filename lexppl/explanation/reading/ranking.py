@@ -11,7 +11,7 @@ from scipy.stats import t
 
 from lexppl.argument_checks import fraction
 from lexppl.arviz_compatibility import Posterior
-from lexppl.explanation.beside.bootstrap_means import bootstrap_means
+from lexppl.explanation.beside.other_fits import FOLD, other_means, other_means_over_rows
 from lexppl.explanation.layout.drawn_means import means_over_rows
 from lexppl.explanation.layout.importance_kind import (
     GUIDED,
@@ -56,6 +56,8 @@ def selection_table(posterior: Posterior, *, level: float = 0.95) -> pd.DataFram
 
           mean ± √(t²_{.975, B−1} s² + t²_{.975, N−1} V_N).
 
+      Of rows in folds (:meth:`lexppl.evaluation.Folds.posterior`) s is the standard deviation of
+      the R fits, of which each has learned from other rows, and B is R.
       Where latents that all rows share were drawn from their posterior, by a sampler or a guide,
       it is the central 95 % posterior interval of the mean over these rows: quantiles of
       `mean_n E[z_n | x_n, θ_d]` over the draws d of all chains. NaN of a sampler's draws that have
@@ -66,6 +68,7 @@ def selection_table(posterior: Posterior, *, level: float = 0.95) -> pd.DataFram
 
           W / (W + V),    W = mean_n mean_r p_{rn} (1 − p_{rn}),    V = mean_n var_r(p_{rn});
 
+      (of rows in folds r is each fold's fit, on all rows);
       of other masks, and of masks given y, it is that of their draws z, with the same limit in D,
 
           min(1, W / (W (D−1)/D + B/D)),
@@ -141,7 +144,7 @@ def _half_interval(
 ) -> NDArray[np.float64]:
     """Half the t-interval over replicates or bootstrap, by feature; NaN where there is none."""
     chains = len(by_chain)
-    weighted = bootstrap_means(posterior)
+    weighted = other_means_over_rows(posterior)
     if weighted is not None:
         spread = t.ppf(upper, len(weighted) - 1) * weighted.std(0, ddof=1)
         return np.hypot(spread, _error_of_rows(posterior, upper))
@@ -159,7 +162,7 @@ def _posterior_interval(
     """Quantiles of the mean selection over draws of what rows share, by feature; None where none
     was drawn that moves the masks, or a bootstrap tells the interval."""
     drawn = means_over_rows(posterior, site)
-    if drawn is None or bootstrap_means(posterior) is not None:
+    if drawn is None or other_means_over_rows(posterior) is not None:
         return None
     values = drawn.values
     if not (values != values[:, :1]).any():
@@ -175,7 +178,9 @@ def _consistency(
     if chains_are(posterior).startswith(MARKOV_CHAINS):
         return {"r_hat": _r_hat(posterior, mask)}
     if kind is PROBABILITY and _states_probabilities(posterior):
-        return {"agreement": _exact_agreement(mask_means(posterior, by_row=False).values)}
+        folds = other_means(posterior, (FOLD,))
+        each = mask_means(posterior, by_row=False) if folds is None else folds
+        return {"agreement": _exact_agreement(each.values)}
     return {"agreement": _agreement(mask, drawn=kind is PROBABILITY)}
 
 

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import t
 
-from lexppl.arviz_compatibility import Posterior, group_of
-from lexppl.explanation.beside.bootstrap_means import PREFIX
+from lexppl.arviz_compatibility import Posterior
+from lexppl.explanation.beside.other_fits import BOOTSTRAP, other_means
 from lexppl.explanation.layout.importance_kind import ATTRIBUTION, PROBABILITY, kind_of, mask_means
 from lexppl.explanation.layout.mask_groups import masks_of
 from lexppl.explanation.reading.ranking import covers_rows, mean_error
@@ -78,13 +78,13 @@ def row_interval(
     means = mask_means(posterior)
     each = means.values[:, rows].astype(np.float64)
     kind = kind_of(posterior)
-    others = group_of(posterior, "sample_stats").get(f"{PREFIX}{means.name}")
-    count = len(each) if others is None else others.sizes["bootstrap"]
+    others = other_means(posterior)
+    count = len(each if others is None else others)
     if count < 2:
         return None
     if others is not None:
         spread = others.values[:, rows].astype(np.float64).std(0, ddof=1)
-        over = f"{count} fits of a bootstrap"
+        over = f"{count} fits of a bootstrap" if others.dims[0] == BOOTSTRAP else f"{count} folds"
     else:
         spread = mean_error(each, covers_rows(posterior))
         over = f"{count} replicates"

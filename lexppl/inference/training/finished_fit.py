@@ -12,7 +12,7 @@ from lexppl.inference.training.result import FitResult, History
 from lexppl.inference.training.rows.response_checks import holds_labels
 from lexppl.inference.training.rows.row_checks import are_unit_pixels
 from lexppl.inference.training.rows.row_weights import GIVEN, WeightedRows
-from lexppl.inference.training.watched.collapse import collapse, mask_marginals
+from lexppl.inference.training.watched.collapse import collapses
 
 WATCHED_ROWS = 1000
 """Rows of the validation set on which a collapse is looked for."""
@@ -35,26 +35,24 @@ def result_of(
     """
     watched = held_out if held_out is not None else rows
     several = next(iter(watched.batches(WATCHED_ROWS, shuffle=False)))
-    models, guides, found = [], [], []
-    for replicate, one in enumerate(finished):
-        batch = tuple(c[:WATCHED_ROWS] for c in of_replicate(watched, several, replicate))
-        term = one.stages[-1].terms[0]
-        models.append(term.model)
-        guides.append(term.guide)
-        kinds = []
-        if term.objective.watched:
-            marginals = mask_marginals(term.model, term.guide, batch)
-            kinds = [collapse(m, of_rows) for m, of_rows in marginals.values()]
-        found.append(next((kind for kind in kinds if kind is not None), None))
+    batches = [
+        tuple(c[:WATCHED_ROWS] for c in of_replicate(watched, several, replicate))
+        for replicate in range(len(finished))
+    ]
+    terms = [one.stages[-1].terms[0] for one in finished]
+    models, guides = [term.model for term in terms], [term.guide for term in terms]
+    objective = terms[0].objective
+    found: list[str | None] = [None] * len(terms)
+    if objective.watched:
+        found = collapses(models, guides, batches)
     y = None
     if not isinstance(rows, LoadedRows) and len(rows.columns) > 1:
         y = rows.columns[1]
-    event_shape = tuple(batch[0].shape[1:])
-    seen = batch[0] if isinstance(rows, LoadedRows) else rows.columns[0]
+    event_shape = tuple(batches[-1][0].shape[1:])
+    seen = batches[-1][0] if isinstance(rows, LoadedRows) else rows.columns[0]
     labels = None
     if y is not None and holds_labels(models[0], y):
         labels = tuple(y.unique().tolist())
-    objective = finished[0].stages[-1].terms[0].objective
     train, valid, stage, seconds = (
         zip(*loop.records, strict=True) if loop.records else ((), (), (), ())
     )

@@ -1,7 +1,7 @@
 """The three ways in which a selector stops depending on x."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -62,6 +62,24 @@ def collapse(marginals: Tensor, of_rows: bool = True) -> str | None:
     same = bool((kept == kept[:1]).all())
     still = len(marginals) > 1 and bool((marginals.std(0) < 0.05).all())
     return ONE_MASK if same and still else None
+
+
+def collapses(
+    models: Sequence[Any], guides: Sequence[Any], batches: Sequence[tuple[Tensor, ...]]
+) -> list[str | None]:
+    """The first collapse among each program's mask sites that are learned, or None, by
+    :func:`collapse`.
+
+    Args:
+        models, guides: R of each.
+        batches: the rows on which it is looked for, of each.
+    """
+    found = []
+    for model, guide, batch in zip(models, guides, batches, strict=True):
+        each = mask_marginals(model, guide, batch).values()
+        kinds = [collapse(marginals, of_rows) for marginals, of_rows in each]
+        found.append(next((kind for kind in kinds if kind is not None), None))
+    return found
 
 
 def mask_marginals(

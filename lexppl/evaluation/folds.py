@@ -1,0 +1,250 @@
+"""Rows of which each is held out once: every replicate of a fit leaves out a part of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+import torch
+import xarray as xr
+from torch import Tensor
+
+from lexppl.argument_checks import int_at_least
+from lexppl.arviz_compatibility import Posterior, group_names, group_of, posterior_of
+from lexppl.data.stratification import stratified_parts
+from lexppl.explanation import explain
+from lexppl.inference.training.result import FitResult
+
+
+@dataclass(frozen=True, eq=False)
+class Folds:
+    """N rows in R parts, of which replicate r of a fit has not learned from part r.
+
+    The R replicates of one fit are its folds: with :attr:`weights` replicate r gives weight 0 to
+    the rows of part r, so that each row is held out by one replicate, at no further cost. What is
+    estimated from rows, each by the replicate that holds it out, is cross-validated: it rests on
+    all N rows, and speaks of fits to N (R − 1) / R of them.
+
+    Args:
+        part: of each row, 0 … R − 1, `(N,)`.
+        count: R.
+
+    Raises:
+        ValueError: fewer than two parts, or a part outside 0 … R − 1.
+
+    Source:
+        Chernozhukov, Chetverikov, Demirer, Duflo, Hansen, Newey, Robins. Double/debiased machine
+        learning for treatment and structural parameters. Econometrics Journal 2018, § 3. Bayle,
+        Bayle, Janson, Mackey. Cross-validation confidence intervals for test error. NeurIPS 2020.
+
+    Example:
+        >>> from lexppl.evaluation import predictive_log_likelihood
+        >>> from lexppl.inference import fit
+        >>> from lexppl.systems import lex
+        >>> x = torch.randn(90, 2, generator=torch.Generator().manual_seed(0))
+        >>> y = (x[:, 0] > 0).long()
+        >>> folds = Folds.of(y, 3)
+        >>> system = lex(2, classes=2, hidden=(4,), predictor_hidden=(4,))
+        >>> result = fit(system, (x, y), valid=None, row_weights=folds.weights, epochs=2,
+        ...     progress=False)
+        >>> folds.values(predictive_log_likelihood, result, x, y).shape
+        torch.Size([1, 90])
+    """
+
+    part: Tensor
+    count: int
+
+    def __post_init__(self) -> None:
+        int_at_least("count", self.count, 2)
+        outside = (self.part < 0) | (self.part >= self.count)
+        if self.part.dim() != 1 or self.part.is_floating_point() or bool(outside.any()):
+            raise ValueError(
+                f"part must hold whole numbers from 0 to {self.count - 1}, (N,); it has shape "
+                f"{tuple(self.part.shape)} and type {self.part.dtype}"
+            )
+
+    @classmethod
+    def of(cls, y: Tensor, count: int, seed: int = 0) -> Self:
+        """Rows dealt at random, each part with its share of every label.
+
+        Args:
+            y: labels, responses or probabilities of the N rows.
+            count: R ≥ 2.
+            seed: of the parts.
+
+        Raises:
+            ValueError: fewer than two parts, or rows.
+        """
+        int_at_least("count", count, 2)
+        if len(y) < count:
+            raise ValueError(f"{count} folds need as many rows; there are {len(y)}")
+        is_label = y.dim() == 1 and not y.is_floating_point()
+        strata = y.cpu().numpy() if is_label else np.zeros(len(y), np.int64)
+        part = torch.empty(len(y), dtype=torch.long)
+        for number, rows in enumerate(stratified_parts(strata, (1.0 / count,) * count, seed)):
+            part[torch.from_numpy(rows)] = number
+        return cls(part.to(y.device), count)
+
+    @property
+    def weights(self) -> Tensor:
+        """How often each row counts in each replicate, 0 or 1, `(R, N)`: `fit(row_weights=)`."""
+        own = torch.arange(self.count, device=self.part.device)[:, None]
+        return (self.part != own).float()
+
+    def take(self, rows: Any) -> Self:
+        """The same of some rows, by their places."""
+        return replace(self, part=self.part[rows])
+
+    def rows(self, number: int) -> Tensor:
+        """The places of the rows of a part."""
+        return torch.nonzero(self.part == number)[:, 0]
+
+    def each(self, result: FitResult) -> Iterator[tuple[FitResult, Tensor]]:
+        """Each replicate by itself, and the places of the rows that it holds out, where there are
+        some.
+
+        Args:
+            result: of R replicates.
+
+        Raises:
+            ValueError: a fit of another number of replicates.
+        """
+        if result.replicates != self.count:
+            raise ValueError(
+                f"{self.count} folds are of a fit of as many replicates; it has "
+                f"{result.replicates}"
+            )
+        for number in range(self.count):
+            if len(rows := self.rows(number)):
+                yield replace(result.subset([number]), bootstrap=None), rows
+
+    def posterior(
+        self,
+        result: FitResult,
+        x: Any,
+        y: Any = None,
+        *,
+        row_names: Sequence[Any] | None = None,
+        **settings: Any,
+    ) -> Posterior:
+        """The posterior of the rows' masks, of each by the replicate that holds it out, in one
+        chain.
+
+        In `sample_stats`, E[z | x] of every replicate stands beside it, dims (fold, row, feature),
+        as `fold_selection_probability`: by its spread :func:`lexppl.explanation.selection_table`
+        tells intervals and whether the fits agree.
+
+        Args:
+            result: of R replicates.
+            x, y, row_names: of N rows, as in :func:`lexppl.explain`.
+            settings: its other arguments.
+
+        Raises:
+            ValueError: as :meth:`values`.
+        """
+        every = replace(result, bootstrap=None)
+
+        def explained(own: FitResult, x: Any, y: Any, names: Any) -> Posterior:
+            return explain(replace(own, bootstrap=every), x, y, row_names=names, **settings)
+
+        names = list(range(len(x)) if row_names is None else row_names)
+        found: Posterior = self.values(explained, result, x, y, names)
+        return found
+
+    def values(
+        self, function: Callable[..., Any], result: FitResult, *rows: Any, **settings: Any
+    ) -> Any:
+        """What a function finds of each row, by the replicate that holds the row out.
+
+        Args:
+            function: of a fit and rows, such as
+                :func:`~lexppl.evaluation.predictive_log_likelihood`,
+                :func:`~lexppl.evaluation.feature_gains` or :func:`lexppl.explain`.
+            result: of R replicates.
+            rows: its arguments by row, each with N entries, or None.
+            settings: its other arguments. A `seed` is one further for each part.
+
+        Returns:
+            what `function` returns of a fit of one replicate and N rows, in the order of the rows.
+
+        Raises:
+            ValueError: a fit of another number of replicates; values of all rows together, such as
+                latents that rows share.
+        """
+        found, places = [], []
+        for number, (own, place) in enumerate(self.each(result)):
+            if "seed" in settings:
+                settings = {**settings, "seed": settings["seed"] + (number > 0)}
+            given = [None if column is None else _some(column, place) for column in rows]
+            found.append(function(own, *given, **settings))
+            places.append(place)
+        return _joined(found, torch.cat(places).argsort())
+
+
+def judged(
+    folds: Folds | None,
+    function: Callable[..., Any],
+    result: FitResult,
+    *rows: Any,
+    **settings: Any,
+) -> Any:
+    """What a function finds of rows: of each by the replicate that holds it out, or without folds
+    of all by each replicate.
+
+    Args:
+        folds: of the rows; None of rows that no replicate has learned from.
+        function, result, rows, settings: as in :meth:`Folds.values`.
+    """
+    if folds is None:
+        return function(result, *rows, **settings)
+    return folds.values(function, result, *rows, **settings)
+
+
+def _some(column: Any, places: Tensor) -> Any:
+    if isinstance(column, Tensor):
+        return column[places.to(column.device)]
+    return [column[place] for place in places.tolist()]
+
+
+def _joined(parts: Sequence[Any], order: Tensor) -> Any:
+    """The values of parts of the rows, in the order of the rows."""
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    if isinstance(first, Tensor):
+        return torch.cat(list(parts), 1)[:, order.to(first.device)]
+    if is_dataclass(first) and not isinstance(first, type):
+        changed = {
+            field.name: _joined([getattr(part, field.name) for part in parts], order)
+            for field in fields(first)
+            if isinstance(getattr(first, field.name), Tensor)
+        }
+        return replace(first, **changed)
+    names = group_names(first)
+    groups = {name: _group([group_of(p, name) for p in parts], name, order) for name in names}
+    return posterior_of(groups, first.attrs)
+
+
+def _group(parts: Sequence[xr.Dataset], name: str, order: Tensor) -> xr.Dataset:
+    """A group of a posterior of all rows."""
+    by_row = [key for key, values in parts[0].items() if "row" in values.dims]
+    joined = xr.concat([part[by_row] for part in parts], "row", data_vars="minimal")
+    joined = joined.isel(row=order.cpu().numpy())
+    shares = np.array([part.sizes.get("row", 1) for part in parts], dtype=np.float64)
+    for key, values in parts[0].items():
+        if key in by_row:
+            continue
+        each = [part[key] for part in parts]
+        if "importance" in str(key) or str(key).endswith("_mean_over_rows"):
+            mean = sum(share * one for share, one in zip(shares / shares.sum(), each, strict=True))
+            joined[key] = mean.assign_attrs(values.attrs)
+        elif all(one.identical(values) for one in each):
+            joined[key] = values
+        else:
+            raise ValueError(
+                f"{key!r} of {name!r} is of all rows together, and each fold has another: explain "
+                "the rows with all replicates"
+            )
+    return joined[list(parts[0])].assign_attrs(parts[0].attrs)
