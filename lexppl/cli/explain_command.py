@@ -135,13 +135,11 @@ def _plan(
     has_judged = source.valid_rows is not None or source.fold is not None
     if chooses_penalty(options.method) and has_judged and not is_asked(options):
         otherwise["penalty"] = AUTO
-    rows = len(source.train_rows)
     if source.fold is not None:
-        folds = int(source.fold.max()) + 1
-        rows, options.replicates = rows * (folds - 1) // folds, folds
+        options.replicates, otherwise["in_folds"] = int(source.fold.max()) + 1, True
     plan = plan_of(
         options,
-        rows,
+        len(source.train_rows),
         data,
         regime=regime,
         **_usual_predictor(options, source, regime),

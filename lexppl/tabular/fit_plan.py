@@ -161,6 +161,7 @@ def plan_for(
     bootstrap: Any = 0,
     posterior: AskedPosterior | None = None,
     one_penalty: bool = False,
+    in_folds: bool = False,
 ) -> FitPlan:
     """The plan of a fit of a method to so many rows; what is None is chosen here.
 
@@ -182,6 +183,7 @@ def plan_for(
             :class:`FitPlan`.
         predictor: its kind; the network if None.
         one_penalty: whether the fit is of one λ in any case.
+        in_folds: whether each replicate leaves one part in R of the rows out.
 
     Raises:
         ValueError, TypeError: numbers that are not positive, or not whole where they must be; a k
@@ -212,13 +214,14 @@ def plan_for(
         steps = min(STEPS, round(EVERY_PENALTY_STEPS * math.sqrt(max(1.0, rows / FEW_ROWS))))
     lasting = known.epochs * max(1, min(MOST_EPOCHS, steps // math.ceil(rows / size)))
     unit = finite_float("unit", unit, above=0.0) if known.takes("unit") else 1.0
-    noisy = 1.0 if regime.post_hoc else max(1.0, math.sqrt(NOISE_BITS / (rows * unit)))
+    learned = rows - rows / int_at_least("replicates", replicates) * in_folds
+    noisy = 1.0 if regime.post_hoc else max(1.0, math.sqrt(NOISE_BITS / (learned * unit)))
     usual_penalty = PENALTY * unit * noisy
     priced = _penalty(known, penalty, unit) if k is None else None
     rate = EVERY_PENALTY_RATE if every else LEARNING_RATE
     decay = WEIGHT_DECAY
     if every:
-        decay = min(max(decay, DECAY_OF_ROWS / rows), MOST_DECAY)
+        decay = min(max(decay, DECAY_OF_ROWS / learned), MOST_DECAY)
     if learning_rate is not None:
         rate = finite_float("learning_rate", learning_rate, above=0.0)
     return FitPlan(

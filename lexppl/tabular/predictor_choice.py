@@ -40,7 +40,7 @@ class Chosen:
         Example:
             >>> from lexppl.tabular.fit_plan import plan_for
             >>> Chosen(TableFit(plan_for(90, 10), None), {"network": -0.61, "trees": -0.64}).words
-            'a network (-0.610 nats a validation row; boosted trees: -0.640)'
+            'a network (-0.610 nats a held-out row; boosted trees: -0.640)'
         """
         kind = self.fit.plan.predictor_kind
         if not self.log_likelihood:
@@ -50,7 +50,7 @@ class Chosen:
             for other, value in self.log_likelihood.items()
             if other != kind
         )
-        return f"{WORDS[kind]} ({self.log_likelihood[kind]:.3f} nats a validation row; {others})"
+        return f"{WORDS[kind]} ({self.log_likelihood[kind]:.3f} nats a held-out row; {others})"
 
 
 def fit_chosen(

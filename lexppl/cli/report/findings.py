@@ -143,6 +143,12 @@ def target_text(findings: ReportData) -> str:
 def rows_text(findings: ReportData, first: str = "to fit on") -> str:
     """How many rows there are for what."""
     source = findings.source
+    if source.fold is not None:
+        count = int(source.fold.max()) + 1
+        told = f"{len(source.train_rows)} {first}, each explained by a fit that has not seen it"
+        told += f" ({count} fits, each to the rows outside one of {count} folds)"
+        judged = len(source.test_rows)
+        return told if judged == len(source.train_rows) else f"{told}; {judged} are judged"
     valid = 0 if source.valid_rows is None else len(source.valid_rows)
     chosen = "best epoch" if findings.path is None else "penalty"
     given = f"{len(source.train_rows)} {first}, {valid} to choose the {chosen} on"

@@ -44,6 +44,8 @@ def gain_meaning(findings: ReportData, gains: JudgedGains) -> str:
     seeds = ""
     if findings.result.sampler is not None:
         seeds = " and over the chains" if findings.result.replicates > 1 else ""
+    elif findings.source.fold is not None:
+        seeds = " and over the fits to different rows"
     elif findings.result.replicates > 1:
         seeds = " and over the seeds of the fit"
         if findings.result.bootstrap is not None:
@@ -106,7 +108,9 @@ def facts(findings: ReportData) -> list[dict[str, str]]:
     facts.append(
         {
             "value": f"{len(findings.source.test_rows)}",
-            "what": f"held-out rows, of {len(data)}",
+            "what": f"held-out rows, of {len(data)}"
+            if findings.source.fold is None
+            else "rows, each explained by a fit that has not seen it",
         }
     )
     return facts
@@ -162,14 +166,21 @@ def _reading_of_replicates(findings: ReportData) -> str:
     if plan.replicates == 1:
         return (
             "There is one replicate only, so nothing tells how far this explanation depends on "
-            "the seed of the fit: run it again with --replicates 4."
+            "the seed of the fit: run it again with --replicates 5."
         )
     interval = (
         f"{plan.replicates} replicates of the explainer were fitted from different seeds, on the "
         f"same rows. The interval shows how much the {kind.label} differs between them: it speaks "
         "of the fit, not of the sample of rows. "
     )
-    if findings.result.bootstrap is not None:
+    if findings.source.fold is not None:
+        interval = (
+            f"The rows are in {plan.replicates} folds, and each of {plan.replicates} replicates of "
+            "the explainer was fitted to all but one of them: what is said of a row is said by the "
+            f"replicate that has not seen it. The interval shows how much the {kind.label} differs "
+            "between fits to different rows, and between rows. "
+        )
+    elif findings.result.bootstrap is not None:
         interval = (
             f"{plan.replicates} replicates of the explainer were fitted from different seeds, and "
             f"beside them {plan.bootstrap} to the rows with random weights (the "
@@ -231,7 +242,10 @@ def notes_on_scores(classes: int, judged: bool, features: str = "features") -> l
         judged: whether EVAL-X is among them.
         features: what the entries of a mask are.
     """
-    notes = ["Means over replicates ± their standard deviation; log-likelihood in nats a row."]
+    notes = [
+        "Means over replicates, of rows in folds each on its own fold, ± their standard deviation; "
+        "log-likelihood in nats a row."
+    ]
     if classes:
         of = "of the rarer class" if classes == 2 else "mean over the classes"
         notes[0] += (
