@@ -230,8 +230,10 @@ def _joined(parts: Sequence[Any], order: Tensor) -> Any:
 def _group(parts: Sequence[xr.Dataset], name: str, order: Tensor) -> xr.Dataset:
     """A group of a posterior of all rows."""
     by_row = [key for key, values in parts[0].items() if "row" in values.dims]
-    joined = xr.concat([part[by_row] for part in parts], "row", data_vars="minimal")
-    joined = joined.isel(row=order.cpu().numpy())
+    joined = parts[0][by_row]
+    if by_row:
+        joined = xr.concat([part[by_row] for part in parts], "row", data_vars="minimal")
+        joined = joined.isel(row=order.cpu().numpy())
     shares = np.array([part.sizes.get("row", 1) for part in parts], dtype=np.float64)
     for key, values in parts[0].items():
         if key in by_row:

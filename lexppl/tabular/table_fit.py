@@ -23,7 +23,7 @@ from lexppl.evaluation import (
 )
 from lexppl.evaluation.penalty_path import HASTY_ROWS
 from lexppl.inference import Checkpoints, FitResult, ReplicateData, Stage, System, fit
-from lexppl.inference.contexts import seeded
+from lexppl.inference.contexts import program_settings, seeded
 from lexppl.inference.training.checkpoints.checkpoints import below
 from lexppl.inference.training.finished_fit import WATCHED_ROWS
 from lexppl.inference.training.watched.collapse import collapses
@@ -252,7 +252,9 @@ def fit_table(
             plan = replace(plan, penalty=path.penalty)
         result = result.at(float(plan.penalty or 0.0))
         watched = tuple(column[:WATCHED_ROWS] for column in rows.train)
-        result.collapse = collapses(result.models, result.guides, [watched] * result.replicates)
+        with seeded(plan.seed, x.device), program_settings(validate=False):
+            every = [watched] * result.replicates
+            result.collapse = collapses(result.models, result.guides, every)
     likelihoods: Mapping[str, float] = MappingProxyType({})
     if plan.predictor_kind == EITHER:
         plan, likelihoods = replace(plan, predictor_kind=NETWORK), trees_where_better(result, rows)

@@ -18,10 +18,11 @@ from tests.cli.tables import people, written
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ([], 4),
-        (["--replicates", "2"], 2),
+        ([], 0),
+        (["--test-share", "0.2"], 5),
+        (["--replicates", "2", "--valid-share", "0.1"], 2),
         (["--replicates", "1"], 0),
-        (["--bootstrap"], 4),
+        (["--bootstrap"], 5),
         (["--no-bootstrap"], 0),
     ],
 )

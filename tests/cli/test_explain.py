@@ -24,7 +24,7 @@ import lexppl
 from lexppl.arviz_compatibility import group_of
 from lexppl.cli import main
 from lexppl.data import TableEncoding, divided_frame
-from lexppl.explanation import explain
+from lexppl.explanation import explain, mask_means
 from lexppl.explanation.layout.mask_groups import masks_of
 from lexppl.models import MLP
 from tests.cli.tables import numbers, people, written
@@ -83,27 +83,44 @@ def test_posterior_names_rows_and_features(results, table):
     posterior = arviz.from_netcdf(results / "posterior.nc")
     mask = masks_of(posterior)["mask"]
     assert mask.dims == ("chain", "draw", "row", "feature")
-    assert mask.shape == (2, 10, 18, 4)
+    assert mask.shape == (1, 10, 90, 4)
     assert mask["feature"].values.tolist() == ["age", "height", "job", "<b>shoe</b>"]
     rows = mask["row"].values
     frame = pd.read_csv(table).iloc[rows]
     x = group_of(posterior, "constant_data")["x"]
     ages = x.sel(input="age").values
-    parts = divided_frame(people(), valid_share=0.2, test_share=0.2, seed=0)
-    assert sorted(parts.test_rows.tolist()) == sorted(rows.tolist())
-    learned = people().age.iloc[parts.train_rows.tolist()]
+    assert sorted(rows.tolist()) == list(range(90))
+    learned = people().age
     expected = (frame.age - learned.mean()) / learned.std(ddof=0)
     np.testing.assert_allclose(ages, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_saved_explainer_explains_the_same(results, table):
+def test_each_row_is_explained_by_the_saved_replicate_that_has_not_seen_it(results, table):
     posterior = arviz.from_netcdf(results / "posterior.nc")
     rows = masks_of(posterior)["row"].values
     explainer = lexppl.load(results / "explainer")
     encoding = TableEncoding.from_json(json.loads((results / "encoding.json").read_text()))
     x = encoding.encode(pd.read_csv(table).iloc[rows])
+    again = explain(explainer, x, draws=0)
+    assert masks_of(again)["mask"]["feature"].values.tolist() == list(encoding.entry_names)
+    every = mask_means(again).values
+    of_folds = group_of(posterior, "sample_stats")["fold_selection_probability"].values
+    np.testing.assert_allclose(of_folds, every, atol=1e-6)
+    fold = divided_frame(people(), folds=2, seed=0).fold[rows]
+    own = mask_means(posterior).values[0]
+    np.testing.assert_allclose(own, every[fold, np.arange(len(rows))], atol=1e-6)
+
+
+@pytest.mark.complete
+def test_the_saved_explainer_of_held_out_rows_explains_the_same(tmp_path, table):
+    words = ["explain", str(table), "--out", str(tmp_path / "r"), "--test-share", "0.2", *QUICK]
+    assert main(words) == 0
+    posterior = arviz.from_netcdf(tmp_path / "r" / "posterior.nc")
+    rows = masks_of(posterior)["row"].values
+    explainer = lexppl.load(tmp_path / "r" / "explainer")
+    encoding = TableEncoding.from_json(json.loads((tmp_path / "r" / "encoding.json").read_text()))
+    x = encoding.encode(pd.read_csv(table).iloc[rows])
     again = masks_of(explain(explainer, x, draws=10, seed=0))["mask"]
-    assert again["feature"].values.tolist() == list(encoding.entry_names)
     np.testing.assert_array_equal(again.values, masks_of(posterior)["mask"].values)
 
 
@@ -129,7 +146,7 @@ def test_report_tells_what_was_run(results, table):
         "against as many features chosen at random",
         f"torch {version('torch')}",
         f"lexppl explain {table} --out",
-        "54 to fit on, 18 to choose the penalty on, 18 held out",
+        "90 to fit on, each explained by a fit that has not seen it (2 fits, each to the rows",
         "'income' (high, low)",
     ):
         assert told in page
@@ -237,7 +254,8 @@ def test_too_few_rows_of_a_class_to_validate_on(tmp_path, capsys):
     frame = people()
     frame["income"] = ["rare", "rare", *["usual"] * 88]
     path = written(frame, tmp_path)
-    assert main(["explain", str(path), "--out", str(tmp_path / "r"), *QUICK]) == 0
+    words = ["--test-share", "0.2", *QUICK]
+    assert main(["explain", str(path), "--out", str(tmp_path / "r"), *words]) == 0
     captured = capsys.readouterr()
     assert "72 rows to fit on, 0 to choose the best epoch on, 18 held out" in captured.out
     assert "too few rows of each class to set any apart" in captured.err

@@ -121,7 +121,7 @@ def test_figures_have_the_digits_that_can_be_read(results):
 
 def test_directions_are_those_of_the_saved_explainer(results):
     table = pd.read_csv(results / "directions.csv", dtype={"class": str, "level": str})
-    parts = divided_frame(people(300), valid_share=0.2, test_share=0.2, seed=0)
+    parts = divided_frame(people(300), folds=2, seed=0)
     effects = feature_effects(lexppl.load(results / "explainer"), parts.test.x, seed=0)
     again = direction_table(effects, decoded_values(parts.test.x, parts.data.encoding))
     assert len(table) == len(again) == 2 * (3 + 3)
@@ -139,20 +139,20 @@ def test_rows_that_are_asked_for_add_up(results, capsys):
     lines = pd.read_csv(results / "rows.csv")
     assert lines["row"].unique().tolist() == list(ROWS)
     page = page_of(results)
-    parts = divided_frame(people(300), valid_share=0.2, test_share=0.2, seed=0)
+    parts = divided_frame(people(300), folds=2, seed=0)
     explainer = lexppl.load(results / "explainer")
-    for place, number in enumerate(ROWS):
+    for number in ROWS:
         own = lines[lines["row"] == number]
         steps = own["step"].fillna(0.0)
         assert own["total"].iloc[0] + steps.sum() == pytest.approx(own["total"].iloc[-1], abs=2e-3)
         assert f"Row {number}: predicted " in page
         age = own[own["feature"] == "age"]["value"].item()
         assert float(age) == pytest.approx(people(300).age[number], rel=1e-3)
-        found = revealed_predictions(explainer, parts.data.x[list(ROWS)], masks=100, seed=0)
-        assert own["total"].iloc[-1] == pytest.approx(found.steps(place).predicted, abs=1e-3)
+        by = explainer.subset([int(parts.fold[number])])
+        found = revealed_predictions(by, parts.data.x[[number]], masks=100, seed=0)
+        assert own["total"].iloc[-1] == pytest.approx(found.steps(0).predicted, abs=1e-3)
         observed = people(300).income[number]
-        part = "" if number in parts.test_rows else "; the "
-        assert f"Observed: {observed}. Asked for{part}" in page
+        assert f"Observed: {observed}. Asked for" in page
 
 
 @pytest.mark.complete
@@ -176,7 +176,7 @@ def test_the_posterior_has_values_and_gains_of_its_rows(results):
     posterior = arviz.from_netcdf(results / "posterior.nc")
     rows = masks_of(posterior)["row"].values
     values, frame = feature_values(posterior), people(300)
-    np.testing.assert_allclose(values["age"].numbers, frame.age[rows], rtol=1e-5)
+    np.testing.assert_allclose(values["age"].numbers, frame.age[rows], rtol=1e-5, atol=1e-4)
     assert [values["job"].text(i) for i in range(len(rows))] == frame.job[rows].tolist()
     gain = group_of(posterior, "sample_stats")["gain"]
     table = pd.read_csv(results / "importance.csv", index_col="feature")

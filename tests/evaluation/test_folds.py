@@ -1,0 +1,216 @@
+"""Folds: each row is held out by one replicate, and what is found of it is that replicate's."""
+
+from dataclasses import replace
+from types import MappingProxyType
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import t
+
+from lexppl.arviz_compatibility import group_of
+from lexppl.evaluation import (
+    FeatureGains,
+    Folds,
+    feature_gains,
+    gain_over_base_rate,
+    gain_table,
+    penalty_path,
+    predictive_log_likelihood,
+)
+from lexppl.explanation import explain, selection_table
+from lexppl.inference import fit
+from lexppl.models import (
+    LEX,
+    MLP,
+    BernoulliSelector,
+    CategoricalLikelihood,
+    ConstantImputer,
+    MarginalImputer,
+    Predictor,
+)
+from lexppl.systems import lex
+
+ROWS, FOLDS = 61, 3
+SHORT = {"valid": None, "epochs": 3, "batch_size": 16, "learning_rate": 1e-2, "progress": False}
+
+
+def table(seed=0, rows=ROWS):
+    x = torch.randn(rows, 3, generator=torch.Generator().manual_seed(seed))
+    return x, (x[:, 0] > 0).long()
+
+
+def fitted(x, y, folds, how=MappingProxyType({}), **settings):
+    system = lex(3, classes=2, hidden=(4,), predictor_hidden=(4,), **settings)
+    return fit(system, (x, y), row_weights=folds.weights, **{**SHORT, **how})
+
+
+@pytest.fixture(scope="module")
+def done():
+    x, y = table()
+    folds = Folds.of(y, FOLDS, seed=1)
+    return fitted(x, y, folds), x, y, folds
+
+
+def test_each_row_is_held_out_once_and_labels_are_dealt_evenly():
+    _, y = table()
+    folds = Folds.of(y, FOLDS)
+    assert folds.weights.shape == (FOLDS, ROWS)
+    assert (folds.weights == 0).sum(0).eq(1).all()
+    shares = [torch.bincount(y[folds.rows(r)], minlength=2) for r in range(FOLDS)]
+    spread = torch.stack(shares).amax(0) - torch.stack(shares).amin(0)
+    assert spread.max() <= 1
+
+
+def test_a_replicate_learns_nothing_from_the_labels_that_it_holds_out():
+    """Bit for bit, with one predictor: two are of halves with their share of every label."""
+    x, y = table()
+    folds = Folds.of(y, FOLDS)
+    other = y.clone()
+    other[folds.rows(1)] = 1 - other[folds.rows(1)]
+    one, two = (fitted(x, labels, folds, {"folds": 1}) for labels in (y, other))
+    for r in range(FOLDS):
+        pairs = zip(one.models[r].parameters(), two.models[r].parameters(), strict=True)
+        same = all(torch.equal(a, b) for a, b in pairs)
+        assert same == (r == 1)
+
+
+def test_values_are_those_of_the_replicate_that_holds_the_row_out(done):
+    result, x, y, folds = done
+    said = folds.values(predictive_log_likelihood, result, x, y, masks=5, seed=7)
+    assert said.shape == (1, ROWS)
+    for r in range(FOLDS):
+        rows = folds.rows(r)
+        own = predictive_log_likelihood(result.subset([r]), x[rows], y[rows], masks=5, seed=7 + r)
+        torch.testing.assert_close(said[:, rows], own, rtol=0, atol=0)
+
+
+def test_gains_come_in_the_order_of_the_rows(done):
+    result, x, y, folds = done
+    gains = folds.values(feature_gains, result, x, y, masks=4, seed=0)
+    rows = folds.rows(2)
+    own = feature_gains(result.subset([2]), x[rows], y[rows], masks=4, seed=2)
+    assert gains.entry_names == own.entry_names
+    for name in ("gains", "exchanged", "errors"):
+        torch.testing.assert_close(getattr(gains, name)[:, rows], getattr(own, name))
+
+
+def test_interval_of_gains_is_of_rows_and_of_what_folds_differ_by_beyond_them():
+    generator = torch.Generator().manual_seed(0)
+    folds = Folds(torch.arange(60) % 4, 4)
+    each = torch.randn(1, 60, 2, generator=generator, dtype=torch.double)
+    # The fits of one column differ, by far more than rows do.
+    each[0, :, 1] += 3.0 * folds.part
+    gains = FeatureGains(each, ("alike", "apart"), folds=folds)
+    found = gain_table(gains)
+    for g, name in enumerate(gains.entry_names):
+        values = each[0, :, g].numpy()
+        of_rows = values.var(ddof=1) / 60
+        means = np.array([values[folds.part == r].mean() for r in range(4)])
+        of_fits = max(0.0, means.var(ddof=1) / 4 - of_rows)
+        half = np.sqrt(t.ppf(0.975, 59) ** 2 * of_rows + t.ppf(0.975, 3) ** 2 * of_fits)
+        width = (found.loc[name, "upper"] - found.loc[name, "lower"]) / 2
+        assert width == pytest.approx(half)
+    without = gain_table(replace(gains, folds=None))
+    wider = (found["upper"] - found["lower"]) / (without["upper"] - without["lower"])
+    assert wider["apart"] > 2.0 > wider["alike"]
+
+
+def test_posterior_is_of_one_chain_with_every_fold_beside_it(done):
+    result, x, y, folds = done
+    names = [f"row {n}" for n in range(ROWS)]
+    posterior = folds.posterior(result, x, y, draws=6, held_out=True, row_names=names)
+    stats = group_of(posterior, "sample_stats")
+    assert list(stats["row"].values) == names
+    assert stats["fold_selection_probability"].dims == ("fold", "row", "feature")
+    every = explain(result, x, draws=0)
+    exact = group_of(every, "sample_stats")["selection_probability"].values
+    np.testing.assert_allclose(stats["fold_selection_probability"].values, exact, rtol=1e-6)
+    own = stats["selection_probability"].values[0]
+    place = np.arange(ROWS)
+    np.testing.assert_allclose(own, exact[folds.part.numpy(), place], rtol=1e-6)
+    for group in ("predictions", "posterior"):
+        drawn = group_of(posterior, group)
+        shares = drawn["mask"].mean("row", dtype=np.float64)
+        np.testing.assert_allclose(drawn["importance"].values, shares.values, rtol=1e-5)
+    table = selection_table(posterior)
+    np.testing.assert_allclose(
+        table["selection_probability"].sort_index(), own.mean(0), rtol=1e-5
+    )
+    agreement = selection_table(every)["agreement"]
+    np.testing.assert_allclose(table["agreement"].loc[agreement.index], agreement)
+    assert table[["lower", "upper"]].notna().all(axis=None)
+
+
+def test_a_path_judges_each_row_by_the_fit_that_holds_it_out():
+    x, y = table()
+    folds = Folds.of(y, FOLDS)
+    result = fitted(x, y, folds, penalty=(0.01, 0.04))
+    path = penalty_path(result, x, y, penalties=[0.01, 0.04], masks=5, folds=folds)
+    at = result.at(0.04)
+    own = folds.values(predictive_log_likelihood, at, x, y, masks=5)
+    said = [
+        predictive_log_likelihood(at.subset([r]), x[folds.rows(r)], y[folds.rows(r)], masks=5)
+        for r in range(FOLDS)
+    ]
+    mean = torch.cat(said, 1).double().mean()
+    assert path.table["log_likelihood"].iloc[1] == pytest.approx(float(mean))
+    assert own.shape == (1, ROWS)
+    gained = gain_over_base_rate(at, y, x, y, masks=5, folds=folds)
+    assert gained.rows == ROWS
+
+
+def test_what_a_fit_remembers_of_its_rows_gains_there_and_not_where_they_are_held_out():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(120, 30, generator=generator)
+    y = torch.randint(2, (120,), generator=generator)
+    folds = Folds.of(y, FOLDS)
+    model = LEX(
+        BernoulliSelector(MLP(30, 30, (8,), seed=0)),
+        MarginalImputer(x),
+        Predictor(MLP(30, 2, (64,), seed=1), CategoricalLikelihood()),
+    )
+    settings = {**SHORT, "epochs": 150, "folds": 1}
+    result = fit(model, (x, y), row_weights=folds.weights, **settings)
+    inside = predictive_log_likelihood(result.subset([0]), x, y, masks=20)[0]
+    held_out = folds.values(predictive_log_likelihood, result, x, y, masks=20)[0]
+    seen = inside[folds.part != 0].double()
+    errors = [v.std() / len(v) ** 0.5 for v in (seen, held_out.double())]
+    difference = seen.mean() - held_out.double().mean()
+    assert difference > 5.0 * torch.hypot(*errors)
+    assert held_out.double().mean() < -0.69
+
+
+def test_refusals(done):
+    result, x, y, folds = done
+    with pytest.raises(ValueError, match="2 or more|at least 2"):
+        Folds.of(y, 1)
+    with pytest.raises(ValueError, match="as many rows; there are 2"):
+        Folds.of(y[:2], 3)
+    with pytest.raises(ValueError, match="from 0 to 2"):
+        Folds(torch.tensor([0, 3]), 3)
+    with pytest.raises(ValueError, match="4 folds are of a fit of as many replicates; it has 3"):
+        Folds.of(y, 4).values(predictive_log_likelihood, result, x, y)
+
+
+def test_what_rows_share_has_no_posterior_by_fold():
+    import pyro
+    import pyro.distributions as dist
+
+    class Shared(LEX):
+        def forward(self, x, y=None):
+            pyro.sample("rate", dist.Beta(1.0, 1.0))
+            return super().forward(x, y)
+
+    x, y = table()
+    folds = Folds.of(y, FOLDS)
+    model = Shared(
+        BernoulliSelector(MLP(3, 3, (4,), seed=0)),
+        ConstantImputer(0.0),
+        Predictor(MLP(3, 2, (4,), seed=1), CategoricalLikelihood()),
+    )
+    from pyro.infer.autoguide import AutoNormal
+
+    result = fit(model, (x, y), guide=AutoNormal, row_weights=folds.weights, **SHORT)
+    with pytest.raises(ValueError, match="'rate' of 'posterior' is of all rows together"):
+        folds.posterior(result, x, draws=4)
