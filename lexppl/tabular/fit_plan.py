@@ -32,7 +32,7 @@ FEW_ROWS = 2000
 """Fewer rows to fit on than this get small networks: large ones overfit at once."""
 MANY_ROWS = 20_000
 """Fewer rows than this get small networks where one fit is of a range of penalties."""
-STEPS, EVERY_PENALTY_STEPS = 2000, 500
+STEPS, EVERY_PENALTY_STEPS = 2000, 350
 """Steps that are enough where rows are many, of one λ; epochs are cut so that there are no more. Of
 a range of λ, of :data:`FEW_ROWS` or fewer; of more rows they grow with their square root."""
 MOST_EPOCHS = 200
@@ -167,8 +167,8 @@ def plan_for(
 
     Batches are a third of few rows and at most 500; epochs are 200, or fewer so that there are 2000
     steps (of xtab twice as many, of Q-FIT four times); layers are 64 wide below 2000 rows
-    and 200 above. One fit of a range of penalties has batches of at most 256 rows, 500 steps or
-    500 √(N / 2000), and layers 64 wide below 20,000 rows. A batch has a row more where the last
+    and 200 above. One fit of a range of penalties has batches of at most 256 rows, 350 steps or
+    350 √(N / 2000), and layers 64 wide below 20,000 rows. A batch has a row more where the last
     one would have one row only, which batch norm cannot take. The rest is the method's own; where
     it counts its constants in the base rate's entropy, the default penalty and the weight decay
     are multiplied by it. A penalty that is given is in nats as it stands.
