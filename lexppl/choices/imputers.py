@@ -8,6 +8,7 @@ IMPUTERS: Mapping[str, str] = MappingProxyType(
         "marginal": "those of a random training row",
         "gaussian": "standard normal noise",
         "conditional-gaussian": "draws from a Gaussian given the kept ones",
+        "copula": "draws given the kept ones, by a Gaussian copula of few factors",
         "gaussian-mixture": "draws from a Gaussian mixture given the kept ones",
         "mixture-means": "the means of a mixture's component, drawn by the kept ones",
         "mixture-data": "those of a training row of a mixture's component, drawn by the kept ones",
@@ -34,7 +35,7 @@ OF_WORDS: Mapping[str, str] = MappingProxyType(
 )
 """Those that are for texts."""
 
-NOT_OF_IMAGES = frozenset({"conditional-gaussian"})
+NOT_OF_IMAGES = frozenset({"conditional-gaussian", "copula"})
 """Those of tables that images, of hundreds of pixels, have no form of."""
 
 LEARNED: Mapping[str, str] = MappingProxyType(
@@ -47,6 +48,20 @@ GAP = "gap"
 
 HOLDING_ROWS = frozenset({"marginal", "mixture-data", "kmeans-data"})
 """Those that hold training rows, which are then saved with the explainer."""
+HOLDING_VALUES = frozenset({"copula"})
+"""Those that hold the values of each column, sorted, in the same way."""
+
+
+def data_held_by(name: str) -> str | None:
+    """What of the training data an imputer holds, by its name; None for nothing.
+
+    Example:
+        >>> data_held_by("copula"), data_held_by("constant")
+        ('the values of each column of the training data', None)
+    """
+    if name in HOLDING_VALUES:
+        return "the values of each column of the training data"
+    return "rows of the training data" if name in HOLDING_ROWS else None
 
 
 def hidden_by(name: str) -> str:

@@ -63,6 +63,8 @@ class FitPlan:
         penalty: nats for each entry kept; "auto" to choose it from the data; or None where a k or
             the method says it.
         imputer: a name of :data:`lexppl.choices.imputers.IMPUTERS`, or a module.
+        conditional: whether hidden features are drawn given the kept ones where columns depend, as
+            no imputer is named.
         masks, imputations: L and K, or None for a method whose bound has its own.
         folds: F, or None for a method that is not cross-fitted by itself.
         hidden, predictor_hidden: widths of hidden layers.
@@ -110,6 +112,7 @@ class FitPlan:
     predictor_kind: str = NETWORK
     bootstrap: int = 0
     posterior: AskedPosterior | None = None
+    conditional: bool = False
 
     @property
     def own_predictor_hidden(self) -> tuple[int, ...]:
@@ -256,6 +259,7 @@ def plan_for(
         predictor_kind=kind,
         bootstrap=_bootstrap(bootstrap),
         posterior=posterior,
+        conditional=every and imputer is None and usual == "marginal",
     )
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import groupby
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from lexppl.inference import FitResult, LeaveOneOut, Stage, System
-from lexppl.models import LEX, MLP, Grouping, MarginalImputer
+from lexppl.models import LEX, MLP, CopulaImputer, Grouping, MarginalImputer
+from lexppl.models.imputers.copula import indicator_columns
 from lexppl.tabular.encoded_rows import EncodedRows
 
 LEAST_LEVELS = 4
@@ -42,13 +42,7 @@ class LevelColumns:
             >>> LevelColumns.of(x, (0, 1, 1, 1, 1))
             LevelColumns(numbers=(0,), blocks=((1, 2, 3, 4),))
         """
-        blocks = []
-        for _, entry in groupby(range(len(groups)), key=lambda feature: groups[feature]):
-            block = tuple(entry)
-            values = x[:, list(block)]
-            one = bool((((values == 0) | (values == 1)).all(-1) & (values.sum(-1) == 1)).all())
-            if len(block) >= LEAST_LEVELS and one:
-                blocks.append(block)
+        blocks = [c for c in indicator_columns(x, groups) if len(c) >= LEAST_LEVELS]
         held = {feature for block in blocks for feature in block}
         return cls(tuple(f for f in range(len(groups)) if f not in held), tuple(blocks))
 
@@ -61,6 +55,17 @@ class LevelColumns:
         """The numbers of rows, and a code for each column of levels: `(N, D)` to `(N, C)`."""
         codes = [x[:, list(block)].argmax(-1).to(x.dtype) for block in self.blocks]
         return torch.cat([x[:, list(self.numbers)], *(code[:, None] for code in codes)], -1)
+
+    def coded_imputer(
+        self, imputer: MarginalImputer | CopulaImputer
+    ) -> MarginalImputer | CopulaImputer:
+        """The same imputer of coded rows."""
+        if isinstance(imputer, MarginalImputer):
+            return MarginalImputer(self.coded(imputer.reference))
+        place = {feature: c for c, feature in enumerate(self.numbers)}
+        codes = {block: (len(self.numbers) + c,) for c, block in enumerate(self.blocks)}
+        columns = [codes.get(c) or tuple(place[f] for f in c) for c in imputer.columns]
+        return imputer.with_columns(columns)
 
     def groups(self, groups: tuple[int, ...]) -> list[int]:
         """The entry of each of the C coded columns."""
@@ -121,13 +126,13 @@ class CodedFit:
     system: System
     columns: LevelColumns
     grouping: Grouping
-    imputer: MarginalImputer
+    imputer: MarginalImputer | CopulaImputer
 
     @classmethod
     def of(cls, system: System, imputer: Any, rows: EncodedRows) -> CodedFit | None:
         """The system on rows with codes; None where no column has levels, or where a program is
         another than a LEX that draws hidden values from rows and scores masks by their draws."""
-        if rows.markers or type(imputer) is not MarginalImputer:
+        if rows.markers or type(imputer) not in (MarginalImputer, CopulaImputer):
             return None
         columns = LevelColumns.of(rows.train[0], rows.grouping.groups)
         with torch.random.fork_rng(devices=[]):
@@ -142,7 +147,7 @@ class CodedFit:
 
     def coded(self) -> System:
         """The system of programs that read coded rows."""
-        imputer = MarginalImputer(self.columns.coded(self.imputer.reference))
+        imputer = self.columns.coded_imputer(self.imputer)
         grouping = Grouping(self.columns.groups(self.grouping.groups), self.grouping.names)
 
         def build() -> list[Stage]:

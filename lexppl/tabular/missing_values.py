@@ -95,7 +95,7 @@ def fitted_imputer(
         x, observed = rows.values(x), rows.observed(x)
         if imputer == "marginal":
             x = completed_rows(x, observed, groups, seed)
-    return imputer_of(imputer, x, seed)
+    return imputer_of(imputer, x, seed, groups)
 
 
 def gapped(x: Tensor, markers: Sequence[int]) -> Tensor:

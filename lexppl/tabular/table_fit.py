@@ -28,7 +28,7 @@ from lexppl.inference.training.checkpoints.checkpoints import below
 from lexppl.inference.training.finished_fit import WATCHED_ROWS
 from lexppl.inference.training.watched.collapse import collapses
 from lexppl.inference.training.watched.progress import Progress
-from lexppl.models import TreePredictor, tree_predictor
+from lexppl.models import CopulaImputer, TreePredictor, tree_predictor
 from lexppl.models.regimes import frozen
 from lexppl.summary import Summarised, Summary
 from lexppl.systems import Settings, system_for
@@ -198,7 +198,10 @@ def fit_table(
         full = None
     given = None if full is None else full.predictor
     explained = given if black_box is None else copy.deepcopy(black_box)
-    settings = _settings(plan, rows, explained, None if given is None else frozen(given))
+    imputer = _by_dependence(plan, rows) if plan.conditional and not rows.markers else None
+    if imputer is not None:
+        plan = replace(plan, imputer="copula")
+    settings = _settings(plan, rows, explained, None if given is None else frozen(given), imputer)
     training: dict[str, Any] = {
         "epochs": plan.epochs,
         "batch_size": plan.batch_size,
@@ -281,8 +284,21 @@ def _path(plan: FitPlan, rows: EncodedRows, result: FitResult) -> PenaltyPath:
     return penalty_path(result, *judged, masks=PATH_MASKS, folds=folds, **settings)
 
 
+def _by_dependence(plan: FitPlan, rows: EncodedRows) -> CopulaImputer | None:
+    """An imputer that draws hidden features given the kept ones, where columns depend."""
+    counted = rows.train[0]
+    if rows.weights is not None:
+        counted = repeated_rows(counted, rows.weights[0], plan.seed)
+    imputer = CopulaImputer.fit(counted, rows.grouping.groups, seed=plan.seed)
+    return imputer if imputer.factors else None
+
+
 def _settings(
-    plan: FitPlan, rows: EncodedRows, black_box: nn.Module | None, predictor: nn.Module | None
+    plan: FitPlan,
+    rows: EncodedRows,
+    black_box: nn.Module | None,
+    predictor: nn.Module | None,
+    imputer: nn.Module | None,
 ) -> Settings:
     """What the method is built for, but for its penalty."""
     x, weights = rows.train[0], rows.weights
@@ -298,13 +314,15 @@ def _settings(
         imputations=plan.imputations,
         folds=plan.folds,
         unit=plan.unit,
-        imputer=fitted_imputer(plan.imputer, counted, rows.markers, rows.grouping.groups, plan.seed)
-        if takes_imputer
-        else None,
+        imputer=_imputer(plan, rows, counted) if takes_imputer and imputer is None else imputer,
         grouping=rows.grouping,
         hidden=plan.hidden,
         predictor_hidden=plan.own_predictor_hidden,
     )
+
+
+def _imputer(plan: FitPlan, rows: EncodedRows, counted: Tensor) -> nn.Module:
+    return fitted_imputer(plan.imputer, counted, rows.markers, rows.grouping.groups, plan.seed)
 
 
 def _classes(rows: EncodedRows) -> int | None:

@@ -306,8 +306,8 @@ def test_defaults_by_the_rows():
     assert (few.batch_size, few.epochs, few.hidden) == (34, 200, (64, 64))
     assert (many.batch_size, many.epochs, many.predictor_hidden) == (500, 20, (200, 200, 200))
     few, many = plan_for(100, 4), plan_for(10_000, 4)
-    assert (few.batch_size, few.epochs, few.learning_rate) == (34, 166, 3e-3)
-    assert (many.batch_size, many.epochs, many.hidden) == (256, 27, (64, 64))
+    assert (few.batch_size, few.epochs, few.learning_rate) == (34, 116, 3e-3)
+    assert (many.batch_size, many.epochs, many.hidden) == (256, 19, (64, 64))
     assert few.penalties == pytest.approx(few.usual_penalty * np.array([1 / 16, 1, 4]))
     assert plan_for(100, 4, penalty=1.0).penalties[2] == 1.0
     for rows in range(2, 200):

@@ -47,7 +47,7 @@ def plan_of(
         >>> from lexppl.data import load
         >>> plan = plan_of(parse(["explain", "wine", "--out", "r"]), 107, load("wine"))
         >>> plan.penalty, plan.batch_size, plan.epochs
-        (0.02, 36, 166)
+        (0.02, 36, 116)
     """
     name = str(method or getattr(options, "method", DEFAULT_METHOD))
     check_method(name, data.class_names is not None)

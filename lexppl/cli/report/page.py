@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lexppl.choices.imputers import HOLDING_ROWS, hidden_by
+from lexppl.choices.imputers import data_held_by, hidden_by
 from lexppl.choices.methods import METHODS
 from lexppl.choices.settings import NETWORK
 from lexppl.cli.judged.told_by_choice import QUESTION
@@ -187,8 +187,8 @@ def _files(findings: ReportData) -> list[tuple[str, str]]:
         "values, and their gains where they are known",
         "explainer/": "the fitted model"
         + (
-            f"; with the {findings.plan.imputer} imputer it holds rows of the training data"
-            if findings.plan.imputer in HOLDING_ROWS
+            f"; with the {findings.plan.imputer} imputer it holds {held}"
+            if (held := data_held_by(str(findings.plan.imputer)))
             else ""
         ),
         "encoding.json": "how the table's columns became features",

@@ -3,6 +3,7 @@
 from lexppl.models.imputers.complement import ComplementImputer
 from lexppl.models.imputers.conditional_gaussian import ConditionalGaussianImputer
 from lexppl.models.imputers.constant import ConstantImputer
+from lexppl.models.imputers.copula import CopulaImputer
 from lexppl.models.imputers.gap import GapImputer
 from lexppl.models.imputers.gaussian import GaussianImputer
 from lexppl.models.imputers.imputed import Imputed
@@ -26,6 +27,7 @@ __all__ = [
     "ComplementImputer",
     "ConditionalGaussianImputer",
     "ConstantImputer",
+    "CopulaImputer",
     "DiscretizedLogisticMeansImputer",
     "DiscretizedLogisticMixtureImputer",
     "GapImputer",

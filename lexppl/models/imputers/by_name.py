@@ -1,11 +1,14 @@
 """Imputers by name, fitted on training rows."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from lexppl.choices.imputers import GAP, IMPUTERS, OF_PIXELS
 from lexppl.models.imputers.conditional_gaussian import ConditionalGaussianImputer
 from lexppl.models.imputers.constant import ConstantImputer
+from lexppl.models.imputers.copula import CopulaImputer
 from lexppl.models.imputers.gap import GapImputer
 from lexppl.models.imputers.gaussian import GaussianImputer
 from lexppl.models.imputers.imputer import Imputer
@@ -26,7 +29,7 @@ COMPONENTS = 20
 """Components of a mixture, or clusters; as many as there are rows where those are fewer."""
 
 
-def imputer_of(name: str, x: Tensor, seed: int) -> Imputer:
+def imputer_of(name: str, x: Tensor, seed: int, groups: Sequence[int] | None = None) -> Imputer:
     """The imputer of a name, fitted on training rows.
 
     Args:
@@ -35,6 +38,7 @@ def imputer_of(name: str, x: Tensor, seed: int) -> Imputer:
         x: training rows, standardised ones of a table `(N, D)`, or images `(N, channels, H, W)` in
             [0, 1], which "conditional-gaussian" does not take.
         seed: of the choice of reference rows, and of the start of a mixture's fit.
+        groups: the entry of each feature of a table; None where each has its own.
 
     Raises:
         ValueError: a name that is none; of "conditional-gaussian", images.
@@ -49,6 +53,8 @@ def imputer_of(name: str, x: Tensor, seed: int) -> Imputer:
         return GaussianImputer().to(x.device, x.dtype)
     if name == "conditional-gaussian":
         return ConditionalGaussianImputer.fit(x)
+    if name == "copula":
+        return CopulaImputer.fit(x, groups, seed=seed)
     components = min(COMPONENTS, len(x))
     if name == "gaussian-mixture":
         return GaussianMixtureImputer.fit(x, components, seed)

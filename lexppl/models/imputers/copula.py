@@ -1,0 +1,375 @@
+"""Hidden features drawn given the kept ones, under a Gaussian copula of few factors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import torch
+from pyro.distributions.torch_distribution import TorchDistribution
+from torch import Tensor
+from torch.distributions import constraints
+
+from lexppl.distributions.gradients import carries_gradient
+from lexppl.models.imputers.imputer import Imputer, TensorOrShape
+from lexppl.models.imputers.training_rows import check_training_rows
+
+__all__ = ["CopulaImputer", "indicator_columns"]
+
+FACTORS = (1, 2, 4, 8, 16, 32)
+"""Numbers of factors that are tried, fewer than there are columns."""
+PARTS, ERRORS = 5, 2.0
+"""Parts of the rows for their likelihood, and standard errors by which more factors must raise it."""
+LEAST_NOISE = 1e-4
+"""Least share of a column's variance that is its own."""
+ORDERED_ROWS = 2000
+"""Most rows of which the values are kept."""
+
+
+class CopulaImputer(Imputer):
+    r"""Hidden features drawn given the kept ones, under a Gaussian copula of q factors.
+
+    A row has C columns: numbers, and columns of levels, of which an indicator of each level is a
+    feature. Column c is the quantile function of its margin at a normal score,
+
+        x_c = F_c⁻¹(Φ(u_c)),    u = Λ f + ψ^{1/2} ε,    f ~ N(0, I_q),    ψ_c = 1 − Σ_j Λ_cj²,
+
+    with F_c the empirical distribution of the training rows, so that a draw of each column is a
+    value that it has. Levels are in the order in which the first principal component of the other
+    columns rises. Given kept columns S and their scores, in closed form,
+
+        f | u_S ~ N(A⁻¹ b, A⁻¹),    A = I + Σ_{c∈S} Λ_c Λ_cᵀ / ψ_c,    b = Σ_{c∈S} Λ_c u_c / ψ_c,
+
+    q × q for each mask and row, and hidden columns are independent given f. The score of a value
+    that several rows have, as of a level, is drawn uniformly from its share of (0, 1), and is given
+    the others only through that share: exact for numbers without ties, an approximation for levels.
+
+    Draws have no gradient in the mask, and no density: this is for objectives that propose
+    `x_imputed` from the model and score masks by their draws, and a mask with a gradient is
+    refused.
+
+    Args:
+        ordered: values of each column, sorted, `(N, C)`; of levels their numbers, in the order of
+            the levels' scores.
+        loadings: Λ, `(C, q)`.
+        shares: lower and upper end of each level's share of (0, 1), column after column, `(M, 2)`.
+        columns: the features of each column: one of numbers, and one for each level.
+        levels: of each column how many levels it has, 0 of numbers. A column of levels with one
+            feature holds the level's number.
+
+    Raises:
+        ValueError: shapes that do not fit; when called, a mask with a gradient.
+
+    Source: Murray, Dunson, Carin & Lucas 2013, "Bayesian Gaussian copula factor models for mixed
+        data", JASA; Zhao & Udell 2020, "Missing value imputation for mixed data via Gaussian
+        copula", KDD.
+
+    Example:
+        >>> x = torch.randn(500, 1, generator=torch.Generator().manual_seed(0)) @ torch.ones(1, 3)
+        >>> x = x + 0.3 * torch.randn(500, 3, generator=torch.Generator().manual_seed(1))
+        >>> imputer = CopulaImputer.fit(x)
+        >>> imputer.loadings.shape
+        torch.Size([3, 1])
+        >>> draws = imputer(x[:200], torch.tensor([1.0, 1.0, 0.0])).sample()[:, 2]
+        >>> float(torch.corrcoef(torch.stack([draws, x[:200, 0]]))[0, 1]) > 0.8
+        True
+    """
+
+    ordered: Tensor
+    loadings: Tensor
+    shares: Tensor
+
+    def __init__(
+        self,
+        ordered: TensorOrShape,
+        loadings: TensorOrShape,
+        shares: TensorOrShape,
+        columns: Sequence[Sequence[int]],
+        levels: Sequence[int],
+    ) -> None:
+        super().__init__()
+        self._register("ordered", ordered)
+        self._register("loadings", loadings)
+        self._register("shares", shares)
+        self.columns = tuple(tuple(column) for column in columns)
+        self.levels = tuple(levels)
+        count = len(self.columns)
+        sizes = [
+            len(levels) == count,
+            self.ordered.dim() == 2 and self.ordered.shape[1] == count,
+            self.loadings.dim() == 2 and self.loadings.shape[0] == count,
+            self.shares.shape == (sum(self.levels), 2),
+            all(len(c) == (m or 1) or len(c) == 1 for c, m in zip(columns, levels, strict=True)),
+        ]
+        if not all(sizes):
+            raise ValueError(
+                f"ordered must have shape (N, {count}), loadings ({count}, q), shares "
+                f"({sum(self.levels)}, 2) and levels {count} numbers, as there are {count} columns "
+                f"of {self.levels} levels; the shapes are {tuple(self.ordered.shape)}, "
+                f"{tuple(self.loadings.shape)} and {tuple(self.shares.shape)}"
+            )
+
+    @classmethod
+    def fit(
+        cls,
+        x: Tensor,
+        groups: Sequence[int] | None = None,
+        factors: int | None = None,
+        seed: int = 0,
+    ) -> CopulaImputer:
+        """The factors of the rows' normal scores, by maximum likelihood.
+
+        Args:
+            x: training rows, `(N, D)`, N at least 2, finite.
+            groups: the entry of each feature; those of one entry are the levels of a column where
+                each row has one of them, as 1, and the others are 0.
+            factors: q; if None 0 where columns do not depend, and else of 1, 2, 4 … 32 the first
+                after which more do not raise the likelihood of held-out parts of the rows by two
+                standard errors.
+            seed: of the scores of equal values.
+
+        Raises:
+            TypeError, ValueError: x that is no finite table of floats; more factors than columns.
+        """
+        check_training_rows(x)
+        if x.ndim != 2:
+            raise ValueError(f"x must be a table of shape (N, D); it has shape {tuple(x.shape)}")
+        columns = indicator_columns(x, range(x.shape[1]) if groups is None else groups)
+        levels = [len(column) if len(column) > 1 else 0 for column in columns]
+        generator = torch.Generator().manual_seed(seed)
+        rows = x[torch.randperm(len(x), generator=generator)[:ORDERED_ROWS].to(x.device)]
+        values = _values(rows, columns)
+        ordered, shares = _tables(values, levels, _level_scores(values, levels))
+        plain = cls(ordered, x.new_zeros(len(columns), 0), shares, columns, levels)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            scores = plain.scores(rows).cpu().double().numpy()
+        loadings = _loadings(scores, factors)
+        return cls(ordered, torch.from_numpy(loadings).to(x), shares, columns, levels)
+
+    @property
+    def event_shape(self) -> torch.Size | None:
+        """`(D,)`."""
+        return torch.Size([sum(map(len, self.columns))])
+
+    @property
+    def factors(self) -> int:
+        """q."""
+        return self.loadings.shape[1]
+
+    def with_reference(self, reference: Tensor) -> CopulaImputer:
+        """The same factors with the margins of other rows, shape `(N, D)`."""
+        values = _values(reference, self.columns)
+        scores = list(self.shares[:, 0].split(self.levels))
+        ordered, shares = _tables(values, self.levels, scores)
+        return CopulaImputer(ordered, self.loadings, shares, self.columns, self.levels)
+
+    def with_columns(self, columns: Sequence[Sequence[int]]) -> CopulaImputer:
+        """The same for rows whose columns have other features, such as one for a level's number."""
+        return CopulaImputer(self.ordered, self.loadings, self.shares, columns, self.levels)
+
+    def scores(self, x: Tensor) -> Tensor:
+        """Normal scores of rows, `(…, B, C)`, drawn where several rows have a value."""
+        values = _values(x, self.columns)
+        count, place, ends = len(self.ordered), 0, []
+        for c, levels in enumerate(self.levels):
+            value = values[..., c].clone(memory_format=torch.contiguous_format)
+            if levels:
+                share = self.shares[place : place + levels][value.long()]
+                place += levels
+                ends.append((share[..., 0], share[..., 1]))
+            else:
+                own = self.ordered[:, c].contiguous()
+                below = torch.searchsorted(own, value) / count
+                ends.append((below, torch.searchsorted(own, value, right=True) / count))
+        lower, upper = (torch.stack(end, -1).to(x.dtype) for end in zip(*ends, strict=True))
+        drawn = lower + torch.rand_like(values) * (upper - lower)
+        return torch.special.ndtri(drawn.clamp(0.5 / count, 1.0 - 0.5 / count))
+
+    def hidden_distribution(self, x: Tensor, keep: Tensor) -> TorchDistribution:
+        """Hidden columns given the kept ones, batch shape `(…, B)`."""
+        if carries_gradient(keep):
+            raise ValueError(
+                "a CopulaImputer draws hidden features given the kept ones, with no gradient in "
+                "the mask: use an estimator of the score, such as LeaveOneOut(), with masks of 0 "
+                "and 1, or another imputer, such as MarginalImputer"
+            )
+        return _GivenKept(self, x, keep)
+
+    def decoded(self, scores: Tensor) -> Tensor:
+        """Rows of normal scores, `(…, C)` to `(…, D)`."""
+        count = len(self.ordered)
+        places = (torch.special.ndtr(scores) * count).long().clamp(0, count - 1)
+        values = self.ordered[places, torch.arange(len(self.columns), device=scores.device)]
+        parts = [
+            values[..., c : c + 1]
+            if len(column) == 1
+            else (values[..., c : c + 1] == torch.arange(len(column), device=scores.device)).to(
+                values.dtype
+            )
+            for c, column in enumerate(self.columns)
+        ]
+        order = np.argsort([feature for column in self.columns for feature in column])
+        return torch.cat(parts, -1)[..., torch.from_numpy(order).to(scores.device)]
+
+
+class _GivenKept(TorchDistribution):
+    """What each column of rows would be, were it hidden, given the kept ones."""
+
+    arg_constraints: dict[str, Any] = {}  # noqa: RUF012
+    has_rsample = False
+    support = constraints.real_vector
+
+    def __init__(self, imputer: CopulaImputer, x: Tensor, keep: Tensor) -> None:
+        self.imputer = imputer
+        first = [column[0] for column in imputer.columns]
+        width = sum(map(len, imputer.columns))
+        kept = keep.expand(*keep.shape[:-1], width)[..., first]
+        kept = (kept if kept.dtype == torch.bool else kept > 0.5).to(x.dtype)
+        loadings = imputer.loadings
+        noise = (1.0 - loadings.square().sum(-1)).clamp(min=LEAST_NOISE)
+        weighted = loadings / noise[:, None]
+        outer = (loadings[:, :, None] * weighted[:, None, :]).flatten(1)
+        q = imputer.factors
+        precision = (kept @ outer).unflatten(-1, (q, q)) + torch.eye(q).to(x)
+        self._noise = noise
+        self._cholesky = torch.linalg.cholesky_ex(precision).L
+        self._mean = (kept * imputer.scores(x)) @ weighted
+        shape = torch.broadcast_shapes(x.shape[:-1], kept.shape[:-1])
+        super().__init__(shape, torch.Size([width]), validate_args=False)
+
+    def expand(self, batch_shape: torch.Size, _instance: _GivenKept | None = None) -> _GivenKept:
+        new = self._get_checked_instance(_GivenKept, _instance)
+        for name in ("imputer", "_noise", "_cholesky", "_mean"):
+            setattr(new, name, getattr(self, name))
+        super(_GivenKept, new).__init__(
+            torch.Size(batch_shape), self.event_shape, validate_args=False
+        )
+        return new
+
+    def sample(self, sample_shape: Any = ()) -> Tensor:
+        with torch.no_grad():
+            shape = (*sample_shape, *self.batch_shape)
+            like = self._mean
+            factor = self._cholesky
+            kind = {"dtype": like.dtype, "device": like.device}
+            drawn = torch.randn((*shape, self.imputer.factors, 1), **kind)
+            halfway = torch.linalg.solve_triangular(factor, like[..., None], upper=False)
+            factors = torch.linalg.solve_triangular(factor.mT, halfway + drawn, upper=True)[..., 0]
+            own = self._noise.sqrt() * torch.randn((*shape, len(self._noise)), **kind)
+            return self.imputer.decoded(factors @ self.imputer.loadings.mT + own)
+
+    def log_prob_hidden(self, value: Tensor, hidden: Tensor) -> Tensor:
+        """Not defined: the margins are those of the training rows, and have no density.
+
+        Raises:
+            NotImplementedError: always.
+        """
+        raise NotImplementedError(
+            "the margins of a CopulaImputer are the values of training rows, which have no "
+            "density; objectives that propose x_imputed from the model do not need it, others can "
+            "use a ConditionalGaussianImputer"
+        )
+
+
+def indicator_columns(x: Tensor, groups: Sequence[int]) -> list[tuple[int, ...]]:
+    """The features of each column of a table: the indicators of a column's levels together, all
+    others one by one.
+
+    Args:
+        x: rows `(N, D)`.
+        groups: the entry of each feature; those of one entry are neighbours.
+
+    Example:
+        >>> x = torch.tensor([[0.5, 1, 0, 0], [2.0, 0, 0, 1]])
+        >>> indicator_columns(x, (0, 1, 1, 1))
+        [(0,), (1, 2, 3)]
+    """
+    columns: list[tuple[int, ...]] = []
+    for _, entry in groupby(range(len(groups)), key=lambda feature: groups[feature]):
+        block = tuple(entry)
+        values = x[:, list(block)]
+        one = ((values == 0) | (values == 1)).all(-1) & (values.sum(-1) == 1)
+        together = len(block) > 1 and bool(one.all())
+        columns += [block] if together else [(feature,) for feature in block]
+    return columns
+
+
+def _values(x: Tensor, columns: Sequence[Sequence[int]]) -> Tensor:
+    """Numbers, and the numbers of levels, `(…, B, C)`."""
+    each = [
+        x[..., list(column)].argmax(-1).to(x.dtype) if len(column) > 1 else x[..., column[0]]
+        for column in columns
+    ]
+    return torch.stack(each, -1)
+
+
+def _tables(
+    values: Tensor, levels: Sequence[int], scores: Sequence[Tensor]
+) -> tuple[Tensor, Tensor]:
+    """Sorted values, `(N, C)`, and the ends of the levels' shares, `(M, 2)`."""
+    ordered, shares = [], [values.new_zeros(0, 2)]
+    for c, count in enumerate(levels):
+        own = values[:, c]
+        if not count:
+            ordered.append(own.sort().values)
+            continue
+        order = scores[c].argsort(stable=True)
+        held = torch.bincount(own.long(), minlength=count)[order]
+        ordered.append(order.repeat_interleave(held).to(values))
+        upper = held.cumsum(0).to(values) / len(values)
+        ends = torch.stack([upper - held.to(values) / len(values), upper], -1)
+        shares.append(ends[order.argsort()])
+    return torch.stack(ordered, -1), torch.cat(shares)
+
+
+def _level_scores(values: Tensor, levels: Sequence[int]) -> list[Tensor]:
+    """Of each column a score of its levels: the mean, in rows that have one, of the first principal
+    component of the ranks of numbers; none of numbers."""
+    numbers = [c for c, count in enumerate(levels) if not count]
+    component = torch.zeros(len(values), dtype=torch.double)
+    if numbers:
+        ranks = values[:, numbers].cpu().double().argsort(0).argsort(0).double()
+        ranks = (ranks - ranks.mean(0)) / (ranks.std(0) + 1e-12)
+        component = torch.linalg.svd(ranks, full_matrices=False).U[:, 0]
+    found = []
+    for c, count in enumerate(levels):
+        own = values[:, c].long().cpu() if count else torch.zeros(len(values), dtype=torch.long)
+        held = torch.bincount(own, minlength=count).clamp(min=1)
+        summed = torch.zeros(max(count, 1), dtype=torch.double).index_add_(0, own, component)
+        found.append((summed / held).to(values.device))
+    return found
+
+
+def _loadings(scores: np.ndarray, factors: int | None) -> np.ndarray:
+    """Λ of standardised scores, `(C, q)`, by maximum likelihood."""
+    from sklearn.decomposition import FactorAnalysis  # noqa: PLC0415
+
+    scores = (scores - scores.mean(0)) / (scores.std(0) + 1e-12)
+    rows, columns = scores.shape
+    if factors is not None and not 0 <= factors < columns:
+        raise ValueError(f"factors must be 0 to {columns - 1}, fewer than columns; it is {factors}")
+    if factors is None:
+        factors = 0
+        parts = np.arange(rows) % PARTS
+        best = -0.5 * (np.square(scores) + math.log(2.0 * math.pi)).sum(1)
+        for count in (q for q in FACTORS if q < columns and rows > 2 * PARTS):
+            said = np.empty(rows)
+            for part in range(PARTS):
+                model = FactorAnalysis(count).fit(scores[parts != part])
+                said[parts == part] = model.score_samples(scores[parts == part])
+            raised = said - best
+            if raised.mean() <= ERRORS * raised.std(ddof=1) / math.sqrt(rows):
+                break
+            factors, best = count, said
+    if not factors:
+        return np.zeros((columns, 0))
+    model = FactorAnalysis(factors).fit(scores)
+    loadings = model.components_.T
+    spread = np.sqrt(np.square(loadings).sum(1) + model.noise_variance_)
+    loadings = loadings / spread[:, None]
+    most = np.sqrt((1.0 - LEAST_NOISE) / np.square(loadings).sum(1).clip(1e-12)).clip(max=1.0)
+    return np.asarray(loadings * most[:, None])
