@@ -21,8 +21,10 @@ __all__ = ["CopulaImputer", "indicator_columns"]
 
 FACTORS = (1, 2, 4, 8, 16, 32)
 """Numbers of factors that are tried, fewer than there are columns."""
-PARTS, ERRORS = 5, 2.0
-"""Parts of the rows for their likelihood, and standard errors by which more factors must raise it."""
+PARTS, ERRORS = 3, 2.0
+"""Parts of the rows for their likelihood, and standard errors by which more factors must raise it.
+A share of what is raised would be no rule: a pattern may be faint beside what columns have in
+common."""
 LEAST_NOISE = 1e-4
 """Least share of a column's variance that is its own."""
 ORDERED_ROWS = 2000
@@ -127,8 +129,8 @@ class CopulaImputer(Imputer):
             groups: the entry of each feature; those of one entry are the levels of a column where
                 each row has one of them, as 1, and the others are 0.
             factors: q; if None 0 where columns do not depend, and else of 1, 2, 4 … 32 the first
-                after which more do not raise the likelihood of held-out parts of the rows by two
-                standard errors.
+                after which twice as many do not raise the likelihood of held-out parts of the rows
+                by two standard errors.
             seed: of the scores of equal values.
 
         Raises:
@@ -174,18 +176,18 @@ class CopulaImputer(Imputer):
     def scores(self, x: Tensor) -> Tensor:
         """Normal scores of rows, `(…, B, C)`, drawn where several rows have a value."""
         values = _values(x, self.columns)
-        count, place, ends = len(self.ordered), 0, []
+        count, place = len(self.ordered), 0
+        # Joined anew, so that it is contiguous under vmap too.
+        flat = torch.cat([column.reshape(-1) for column in values.unbind(-1)])
+        flat = flat.unflatten(0, (len(self.columns), -1))
+        own = self.ordered.mT.contiguous()
+        ends = [torch.searchsorted(own, flat, right=right).to(x) / count for right in (False, True)]
+        lower, upper = (end.mT.reshape(values.shape) for end in ends)
         for c, levels in enumerate(self.levels):
-            value = values[..., c].clone(memory_format=torch.contiguous_format)
             if levels:
-                share = self.shares[place : place + levels][value.long()]
+                share = self.shares[place : place + levels][values[..., c].long()]
                 place += levels
-                ends.append((share[..., 0], share[..., 1]))
-            else:
-                own = self.ordered[:, c].contiguous()
-                below = torch.searchsorted(own, value) / count
-                ends.append((below, torch.searchsorted(own, value, right=True) / count))
-        lower, upper = (torch.stack(end, -1).to(x.dtype) for end in zip(*ends, strict=True))
+                lower[..., c], upper[..., c] = share[..., 0], share[..., 1]
         drawn = lower + torch.rand_like(values) * (upper - lower)
         return torch.special.ndtri(drawn.clamp(0.5 / count, 1.0 - 0.5 / count))
 
@@ -359,7 +361,7 @@ def _loadings(scores: np.ndarray, factors: int | None) -> np.ndarray:
         for count in (q for q in FACTORS if q < columns and rows > 2 * PARTS):
             said = np.empty(rows)
             for part in range(PARTS):
-                model = FactorAnalysis(count).fit(scores[parts != part])
+                model = FactorAnalysis(count, svd_method="lapack").fit(scores[parts != part])
                 said[parts == part] = model.score_samples(scores[parts == part])
             raised = said - best
             if raised.mean() <= ERRORS * raised.std(ddof=1) / math.sqrt(rows):
@@ -367,7 +369,7 @@ def _loadings(scores: np.ndarray, factors: int | None) -> np.ndarray:
             factors, best = count, said
     if not factors:
         return np.zeros((columns, 0))
-    model = FactorAnalysis(factors).fit(scores)
+    model = FactorAnalysis(factors, svd_method="lapack").fit(scores)
     loadings = model.components_.T
     spread = np.sqrt(np.square(loadings).sum(1) + model.noise_variance_)
     loadings = loadings / spread[:, None]
