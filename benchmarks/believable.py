@@ -9,9 +9,9 @@
 
 Each table is written to a file and put through `lexppl explain`; its explainer is then asked for
 new rows of the same law, 5,000 or as many as the table has, but for those with a city that the
-table lacks. Boosted trees and a full network are fitted on the rows that the explainer was fitted
-on. SHAP, permutation importance and Boruta stand beside it: `other_findings.py` says how they are
-judged. Several runs may write to one folder at once.
+table lacks. Boosted trees and a full network are fitted on four fifths of its rows, and stop by the
+others. SHAP, permutation importance and Boruta stand beside it: `other_findings.py` says how they
+are judged. Several runs may write to one folder at once.
 """
 
 import argparse
@@ -55,10 +55,13 @@ MOST_SETS = 40
 SMALL = ("--epochs", "3", "--replicates", "2", "--draws", "2")
 
 
-def divided(path: Path, seed: int) -> DividedTable:
-    """The table as `lexppl explain` divides it."""
-    shares = {"valid_share": 0.2, "test_share": 0.2, "seed": seed}
-    return divided_frame(read_frame(path), TARGET, name=path.stem, **shares)
+FOLDS = 5
+
+
+def divided(path: Path, seed: int, **how: Any) -> DividedTable:
+    """The table in the folds of `lexppl explain`, or in shares."""
+    how = how or {"folds": FOLDS}
+    return divided_frame(read_frame(path), TARGET, name=path.stem, seed=seed, **how)
 
 
 def judged(name: str, found: list[str]) -> dict:
@@ -92,11 +95,13 @@ def by_explain(run: dict, path: Path, folder: Path, source: DividedTable, option
     known = known_rows(source, new.frame).to_numpy()
     frame = new.frame[known].reset_index(drop=True)
     x, y = encoded(source, frame)
+    own = likelihoods(result, x, y, source.target_scale)
+    shared = divided(path, seed, valid_share=0.2, test_share=1.0 / rows)
     features, more = ran.features(), on_new_rows(result, x, y)
     return {
         **judged(name, ran.found),
         "features": {column: {**features[column], **more[column]} for column in features},
-        **against_others(likelihoods(result, x, y, source.target_scale), source, frame, x, y, seed),
+        **against_others(own, shared, frame, *encoded(shared, frame), seed),
         **on_other_sets(result, x, y, len(source.test_rows), name),
         "oracle": float(new.log_likelihood[known].mean()),
         "new_rows": len(frame),
@@ -212,13 +217,14 @@ def main() -> None:
             path = Path(folder) / "table.csv"
             planted(*table).frame.to_csv(path, index=False)
             source = divided(path, table[2])
+            shares = divided(path, table[2], valid_share=0.2, test_share=0.2)
             for run in due:
                 try:
                     with records.run(run) as record:
                         record |= (
                             by_explain(run, path, Path(folder) / "out", source, options)
                             if run["method"] == "explain"
-                            else by_others(run, source)
+                            else by_others(run, shares)
                         )
                 except ExplainError as error:
                     failed.append(f"{' '.join(map(str, table))}: {error}")

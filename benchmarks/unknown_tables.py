@@ -34,6 +34,8 @@ FILES = {
 """How the tables in files are read."""
 SAME = ("data", "seed", "settings", "most")
 MOST = 10_000
+HELD_OUT = ("--valid-share", "0.2", "--test-share", "0.2")
+"""Rows that no replicate has seen, on which references of one fit are judged too."""
 SMALL = ("--epochs", "2", "--replicates", "2", "--draws", "2")
 SMALL_ROWS = 150
 
@@ -65,7 +67,7 @@ def fitted(run: dict, folder: Path, options: argparse.Namespace) -> dict:
     """One data set through `lexppl explain`, and against both references."""
     seed = run["seed"]
     data, source = typed_and_divided(run["data"], seed, run["most"], folder)
-    words = (*typed(options.settings, options.words), *(SMALL if options.small else ()))
+    words = (*HELD_OUT, *typed(options.settings, options.words), *(SMALL if options.small else ()))
     if data not in SHIPPED:
         words = ("--drop-constant", *words)
     ran = explained(data, folder / "out", seed, *words)

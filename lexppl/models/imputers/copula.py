@@ -177,12 +177,13 @@ class CopulaImputer(Imputer):
         """Normal scores of rows, `(…, B, C)`, drawn where several rows have a value."""
         values = _values(x, self.columns)
         count, place = len(self.ordered), 0
-        # Joined anew, so that it is contiguous under vmap too.
         flat = torch.cat([column.reshape(-1) for column in values.unbind(-1)])
-        flat = flat.unflatten(0, (len(self.columns), -1))
+        # Two rows at least: of a single one torch warns of strides, which mean nothing.
+        flat = flat.unflatten(0, (len(self.columns), -1)).repeat(1, 2)
         own = self.ordered.mT.contiguous()
         ends = [torch.searchsorted(own, flat, right=right).to(x) / count for right in (False, True)]
-        lower, upper = (end.mT.reshape(values.shape) for end in ends)
+        rows = flat.shape[1] // 2
+        lower, upper = (end[:, :rows].mT.reshape(values.shape) for end in ends)
         for c, levels in enumerate(self.levels):
             if levels:
                 share = self.shares[place : place + levels][values[..., c].long()]
