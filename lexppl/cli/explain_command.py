@@ -27,6 +27,8 @@ from lexppl.cli.judged.closer_look import CloserLook, check_rows, look_closer, n
 from lexppl.cli.judged.gains import JudgedGains, judge_gains, judge_learning, undecided
 from lexppl.cli.judged.judged_rows import folds_at
 from lexppl.cli.judged.judging import (
+    EXPLAINER,
+    FULL,
     Judgement,
     ScoreRow,
     SizeCurve,
@@ -40,6 +42,7 @@ from lexppl.cli.judged.judging import (
 )
 from lexppl.cli.judged.told_by_choice import judge_choice
 from lexppl.cli.notes.messages import (
+    behind_message,
     collapse_messages,
     early_message,
     learned_messages,
@@ -177,6 +180,11 @@ def _find(
     for note in notes:
         warn(note)
     judgement, complete = _judge(options, plan, source, fitted)
+    own, full = (judgement.log_likelihood(who) for who in (EXPLAINER, FULL))
+    behind = behind_message(own, full, gain.error) if plan.regime is Regime.FREE_IN_SITU else []
+    for note in behind:
+        warn(note)
+    notes = [*behind, *notes]
     collapsed = collapse_messages(result.collapse, judgement.as_good_as_all(gain.error), gain.shown)
     for note in collapsed:
         warn(note)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -22,11 +23,25 @@ from lexppl.evaluation import (
     plateau,
 )
 from lexppl.evaluation.penalty_path import HASTY_ROWS
-from lexppl.inference import Checkpoints, FitResult, ReplicateData, Stage, System, fit
+from lexppl.inference import (
+    Checkpoints,
+    CollapseWarning,
+    FitResult,
+    ReplicateData,
+    Stage,
+    System,
+    fit,
+)
 from lexppl.inference.contexts import program_settings, seeded
 from lexppl.inference.training.checkpoints.checkpoints import below
 from lexppl.inference.training.finished_fit import WATCHED_ROWS
-from lexppl.inference.training.watched.collapse import collapses
+from lexppl.inference.training.watched.collapse import (
+    ALL_OFF,
+    ALL_ON,
+    ONE_MASK,
+    collapses,
+    report_collapse,
+)
 from lexppl.inference.training.watched.progress import Progress
 from lexppl.models import CopulaImputer, TreePredictor, tree_predictor
 from lexppl.models.regimes import frozen
@@ -41,6 +56,15 @@ from lexppl.tabular.sample_weights import repeated_rows
 from lexppl.tabular.settled_scale import settle_scale
 from lexppl.tabular.trees_of_kept import trees_where_better
 
+ADVICE: Mapping[str, str] = MappingProxyType(
+    {
+        ALL_OFF: "no row keeps any feature: give a lower penalty=, penalty='auto', or k=",
+        ALL_ON: "every row keeps every feature: give a higher penalty=, penalty='auto', or k=",
+        ONE_MASK: "every row keeps the same features, which is right only if the same ones matter "
+        "everywhere: if not, give a lower penalty=, more epochs=, or another random_state=",
+    }
+)
+"""What to try where masks have collapsed, in the words of the estimators."""
 PATH_ROWS, PATH_MASKS = 2000, 20
 """Most validation rows, and masks of each, by which λ is chosen."""
 VALID_ROWS = 10_000
@@ -237,15 +261,19 @@ def fit_table(
         coded = CodedFit.of(system, settings.imputer, rows)
     if coded is not None:
         system, train = coded.coded(), (coded.columns.coded(train[0]), train[1])
-    result = fit(
-        system,
-        train,
-        valid=rows.valid if plan.penalties is None else None,
-        replicates=plan.replicates,
-        bootstrap=plan.bootstrap,
-        row_weights=None if rows.folds is None else rows.folds.weights,
-        **training,
-    )
+    with warnings.catch_warnings():
+        if plan.penalties is not None:
+            # Of the middle of the range; of the chosen penalty it is told below.
+            warnings.simplefilter("ignore", CollapseWarning)
+        result = fit(
+            system,
+            train,
+            valid=rows.valid if plan.penalties is None else None,
+            replicates=plan.replicates,
+            bootstrap=plan.bootstrap,
+            row_weights=None if rows.folds is None else rows.folds.weights,
+            **training,
+        )
     if coded is not None:
         result = coded.plain(result)
     path = None
@@ -258,6 +286,7 @@ def fit_table(
         with seeded(plan.seed, x.device), program_settings(validate=False):
             every = [watched] * result.replicates
             result.collapse = collapses(result.models, result.guides, every)
+        report_collapse(result.collapse, ADVICE)
     likelihoods: Mapping[str, float] = MappingProxyType({})
     if plan.predictor_kind == EITHER:
         plan, likelihoods = replace(plan, predictor_kind=NETWORK), trees_where_better(result, rows)

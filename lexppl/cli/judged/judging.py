@@ -85,9 +85,13 @@ class Judgement:
         Args:
             error: standard error of the explainer's log-likelihood, nats a row.
         """
-        found = {row.who: row.figures.get("log_likelihood") for row in self.scores}
-        own, full = found.get(EXPLAINER), found.get(FULL)
+        own, full = self.log_likelihood(EXPLAINER), self.log_likelihood(FULL)
         return own is not None and full is not None and own > full - 2.0 * error
+
+    def log_likelihood(self, who: str) -> float | None:
+        """Mean log-likelihood of held-out rows by one of those that were scored, in nats; None
+        where it is not known."""
+        return next((r.figures.get("log_likelihood") for r in self.scores if r.who == who), None)
 
 
 def judge_explainer(

@@ -130,6 +130,29 @@ def collapse_messages(
     return lines
 
 
+def behind_message(own: float | None, full: float | None, error: float) -> list[str]:
+    """A line where the explainer predicts worse than a predictor of all features.
+
+    Args:
+        own, full: mean log-likelihood of held-out rows of either, in nats; None where not known.
+        error: standard error of the explainer's over the rows.
+
+    Example:
+        >>> behind_message(-0.5, -0.48, 0.02), behind_message(None, -0.4, 0.02)
+        ([], [])
+        >>> behind_message(-0.6, -0.4, 0.02)[0][:62]
+        'the explainer predicts worse than a predictor that sees every '
+    """
+    if own is None or full is None or not own < full - 2.0 * error:
+        return []
+    return [
+        f"the explainer predicts worse than a predictor that sees every feature ({own:.3f} against "
+        f"{full:.3f} nats a held-out row, more than two standard errors): it leaves out what "
+        "matters; give a lower --penalty, more --epochs or more rows, or --imputer copula where "
+        "features depend on each other"
+    ]
+
+
 def early_message(best_epochs: Sequence[int], epochs: int, penalised: bool) -> list[str]:
     """A line if replicates keep a state from before the penalty had half its weight.
 

@@ -1,7 +1,8 @@
 """The three ways in which a selector stops depending on x."""
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -13,18 +14,21 @@ ALL_OFF = "all off"
 ALL_ON = "all on"
 ONE_MASK = "one mask for every row"
 
-ADVICE = {
-    ALL_OFF: (
-        "every row keeps next to nothing: lower the penalty, or let it grow only after the "
-        "predictor has learned, penalty=Linear(0, 1, begin=0.3, end=0.8)"
-    ),
-    ALL_ON: "every row keeps everything: raise the penalty, or fix the size with KSubsetSelector",
-    ONE_MASK: (
-        "every row keeps the same entries, which is right only if the same ones matter "
-        "everywhere: anneal the selector with entropy=Linear(0.1, 0, end=0.6), or try masks=4 or "
-        "more"
-    ),
-}
+ADVICE: Mapping[str, str] = MappingProxyType(
+    {
+        ALL_OFF: (
+            "every row keeps next to nothing: lower the penalty, or let it grow only after the "
+            "predictor has learned, penalty=Linear(0, 1, begin=0.3, end=0.8)"
+        ),
+        ALL_ON: "every row keeps everything: raise the penalty, or fix the size with "
+        "KSubsetSelector",
+        ONE_MASK: (
+            "every row keeps the same entries, which is right only if the same ones matter "
+            "everywhere: anneal the selector with entropy=Linear(0.1, 0, end=0.6), or try masks=4 "
+            "or more"
+        ),
+    }
+)
 
 
 class CollapseWarning(UserWarning):
@@ -113,10 +117,10 @@ def _reads(value: Tensor, x: Tensor) -> bool:
     return gradient is not None
 
 
-def report_collapse(found: list[str | None]) -> None:
+def report_collapse(found: list[str | None], advice: Mapping[str, str] = ADVICE) -> None:
     """Warn of collapsed replicates by name, with what to try."""
     for name in (ALL_OFF, ALL_ON, ONE_MASK):
         where = [r for r, kind in enumerate(found) if kind == name]
         if where:
             which = "" if len(found) == 1 else f" (replicates {where} of {len(found)})"
-            warnings.warn(f"collapse, {name}{which}: {ADVICE[name]}", CollapseWarning, stacklevel=3)
+            warnings.warn(f"collapse, {name}{which}: {advice[name]}", CollapseWarning, stacklevel=3)
