@@ -348,6 +348,17 @@ OF_IMPUTERS = [
         told("GaussianImputer", mean=tensor(2), scale=tensor()),
     ),
     (
+        lambda: models.CopulaImputer.fit(ROWS, factors=1),
+        told(
+            "CopulaImputer",
+            ordered=tensor(4, 2),
+            loadings=tensor(2, 1),
+            shares=tensor(0, 2),
+            columns=[[0], [1]],
+            levels=[0, 0],
+        ),
+    ),
+    (
         lambda: models.ConditionalGaussianImputer.fit(ROWS),
         told("ConditionalGaussianImputer", mean=tensor(2), covariance=tensor(2, 2)),
     ),

@@ -168,7 +168,7 @@ def test_a_data_set_says_what_is_in_it(wine):
 def test_a_fit_of_a_table_says_its_settings(table_fit):
     text = plain(table_fit)
     assert text.startswith("TableFit by lex: LEX, 2 replicates")
-    assert f"penalty={table_fit.penalty:.4g}, imputer marginal, predictor network" in text
+    assert f"penalty={table_fit.penalty:.4g}, imputer copula, predictor network" in text
     assert isinstance(table_fit, TableFit)
 
 

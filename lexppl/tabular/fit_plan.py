@@ -32,9 +32,10 @@ FEW_ROWS = 2000
 """Fewer rows to fit on than this get small networks: large ones overfit at once."""
 MANY_ROWS = 20_000
 """Fewer rows than this get small networks where one fit is of a range of penalties."""
-STEPS, EVERY_PENALTY_STEPS = 2000, 350
+STEPS, EVERY_PENALTY_STEPS, FEW_ENTRIES = 2000, 350, 30
 """Steps that are enough where rows are many, of one λ; epochs are cut so that there are no more. Of
-a range of λ, of :data:`FEW_ROWS` or fewer; of more rows they grow with their square root."""
+a range of λ, of :data:`FEW_ROWS` or fewer and so many entries or fewer; they grow with the square
+root of the rows and with the entries."""
 MOST_EPOCHS = 200
 LARGEST_BATCH, EVERY_PENALTY_BATCH = 500, 256
 BATCHES_AN_EPOCH = 3
@@ -171,7 +172,7 @@ def plan_for(
     Batches are a third of few rows and at most 500; epochs are 200, or fewer so that there are 2000
     steps (of xtab twice as many, of Q-FIT four times); layers are 64 wide below 2000 rows
     and 200 above. One fit of a range of penalties has batches of at most 256 rows, 350 steps or
-    350 √(N / 2000), and layers 64 wide below 20,000 rows. A batch has a row more where the last
+    350 √(N / 2000), as many times more as there are times 30 entries, and layers 64 wide below 20,000 rows. A batch has a row more where the last
     one would have one row only, which batch norm cannot take. The rest is the method's own; where
     it counts its constants in the base rate's entropy, the default penalty and the weight decay
     are multiplied by it. A penalty that is given is in nats as it stands.
@@ -214,7 +215,8 @@ def plan_for(
         size += 1
     steps = STEPS
     if every:
-        steps = min(STEPS, round(EVERY_PENALTY_STEPS * math.sqrt(max(1.0, rows / FEW_ROWS))))
+        more = math.sqrt(max(1.0, rows / FEW_ROWS)) * max(1.0, entries / FEW_ENTRIES)
+        steps = min(STEPS, round(EVERY_PENALTY_STEPS * more))
     lasting = known.epochs * max(1, min(MOST_EPOCHS, steps // math.ceil(rows / size)))
     unit = finite_float("unit", unit, above=0.0) if known.takes("unit") else 1.0
     learned = rows - rows / int_at_least("replicates", replicates) * in_folds

@@ -11,7 +11,7 @@ from scipy.special import logsumexp
 from sklearn.mixture import GaussianMixture
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from lexppl.choices.imputers import IMPUTERS, OF_PIXELS
+from lexppl.choices.imputers import IMPUTERS, NOT_OF_IMAGES, OF_PIXELS
 from lexppl.models import (
     GaussianMixtureImputer,
     KMeansDataImputer,
@@ -256,7 +256,7 @@ def test_batches_of_rows_give_scikit_learns_mixture(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "name", [n for n in (*IMPUTERS, *OF_PIXELS) if n != "conditional-gaussian"]
+    "name", [n for n in (*IMPUTERS, *OF_PIXELS) if n not in NOT_OF_IMAGES]
 )
 def test_each_name_is_an_imputer_of_images(name):
     x = images(60)[0]

@@ -13,6 +13,7 @@ from pyro.distributions.torch_distribution import TorchDistribution
 from torch import Tensor
 from torch.distributions import constraints
 
+from lexppl.argument_checks import int_between
 from lexppl.distributions.gradients import carries_gradient
 from lexppl.models.imputers.imputer import Imputer, TensorOrShape
 from lexppl.models.imputers.training_rows import check_training_rows
@@ -140,15 +141,23 @@ class CopulaImputer(Imputer):
         if x.ndim != 2:
             raise ValueError(f"x must be a table of shape (N, D); it has shape {tuple(x.shape)}")
         columns = indicator_columns(x, range(x.shape[1]) if groups is None else groups)
+        if factors is not None:
+            int_between("factors", factors, 0, len(columns) - 1, note="fewer than columns")
         levels = [len(column) if len(column) > 1 else 0 for column in columns]
-        generator = torch.Generator().manual_seed(seed)
-        rows = x[torch.randperm(len(x), generator=generator)[:ORDERED_ROWS].to(x.device)]
+        generator = np.random.default_rng(seed)
+        chosen = torch.from_numpy(generator.permutation(len(x))[:ORDERED_ROWS])
+        rows = x[chosen.to(x.device)]
         values = _values(rows, columns)
         ordered, shares = _tables(values, levels, _level_scores(values, levels))
         plain = cls(ordered, x.new_zeros(len(columns), 0), shares, columns, levels)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             scores = plain.scores(rows).cpu().double().numpy()
+        scores = (scores - scores.mean(0)) / (scores.std(0) + 1e-12)
+        if factors is None:
+            # Of a row that stands there several times once: its copies would judge it.
+            once = np.unique(rows.cpu().numpy(), axis=0, return_index=True)[1]
+            factors = _factors(scores[generator.permutation(once)])
         loadings = _loadings(scores, factors)
         return cls(ordered, torch.from_numpy(loadings).to(x), shares, columns, levels)
 
@@ -178,12 +187,14 @@ class CopulaImputer(Imputer):
         values = _values(x, self.columns)
         count, place = len(self.ordered), 0
         flat = torch.cat([column.reshape(-1) for column in values.unbind(-1)])
-        # Two rows at least: of a single one torch warns of strides, which mean nothing.
-        flat = flat.unflatten(0, (len(self.columns), -1)).repeat(1, 2)
+        flat = flat.unflatten(0, (len(self.columns), -1))
         own = self.ordered.mT.contiguous()
-        ends = [torch.searchsorted(own, flat, right=right).to(x) / count for right in (False, True)]
-        rows = flat.shape[1] // 2
-        lower, upper = (end[:, :rows].mT.reshape(values.shape) for end in ends)
+        if flat.shape[1] == 1:
+            # Of single rows under vmap, for which searchsorted would go through them in Python.
+            ends = [(own < flat).sum(1, keepdim=True), (own <= flat).sum(1, keepdim=True)]
+        else:
+            ends = [torch.searchsorted(own, flat, right=right) for right in (False, True)]
+        lower, upper = (end.to(x).mT.reshape(values.shape) / count for end in ends)
         for c, levels in enumerate(self.levels):
             if levels:
                 share = self.shares[place : place + levels][values[..., c].long()]
@@ -347,32 +358,34 @@ def _level_scores(values: Tensor, levels: Sequence[int]) -> list[Tensor]:
     return found
 
 
-def _loadings(scores: np.ndarray, factors: int | None) -> np.ndarray:
+def _loadings(scores: np.ndarray, factors: int) -> np.ndarray:
     """Λ of standardised scores, `(C, q)`, by maximum likelihood."""
     from sklearn.decomposition import FactorAnalysis  # noqa: PLC0415
 
-    scores = (scores - scores.mean(0)) / (scores.std(0) + 1e-12)
-    rows, columns = scores.shape
-    if factors is not None and not 0 <= factors < columns:
-        raise ValueError(f"factors must be 0 to {columns - 1}, fewer than columns; it is {factors}")
-    if factors is None:
-        factors = 0
-        parts = np.arange(rows) % PARTS
-        best = -0.5 * (np.square(scores) + math.log(2.0 * math.pi)).sum(1)
-        for count in (q for q in FACTORS if q < columns and rows > 2 * PARTS):
-            said = np.empty(rows)
-            for part in range(PARTS):
-                model = FactorAnalysis(count, svd_method="lapack").fit(scores[parts != part])
-                said[parts == part] = model.score_samples(scores[parts == part])
-            raised = said - best
-            if raised.mean() <= ERRORS * raised.std(ddof=1) / math.sqrt(rows):
-                break
-            factors, best = count, said
     if not factors:
-        return np.zeros((columns, 0))
+        return np.zeros((scores.shape[1], 0))
     model = FactorAnalysis(factors, svd_method="lapack").fit(scores)
     loadings = model.components_.T
     spread = np.sqrt(np.square(loadings).sum(1) + model.noise_variance_)
     loadings = loadings / spread[:, None]
     most = np.sqrt((1.0 - LEAST_NOISE) / np.square(loadings).sum(1).clip(1e-12)).clip(max=1.0)
     return np.asarray(loadings * most[:, None])
+
+
+def _factors(scores: np.ndarray) -> int:
+    """q by the likelihood of held-out parts of the rows, in the order in which they come."""
+    from sklearn.decomposition import FactorAnalysis  # noqa: PLC0415
+
+    rows, columns = scores.shape
+    parts = np.arange(rows) % PARTS
+    factors, best = 0, -0.5 * (np.square(scores) + math.log(2.0 * math.pi)).sum(1)
+    for count in (q for q in FACTORS if q < columns and rows > 2 * PARTS):
+        said = np.empty(rows)
+        for part in range(PARTS):
+            model = FactorAnalysis(count, svd_method="lapack").fit(scores[parts != part])
+            said[parts == part] = model.score_samples(scores[parts == part])
+        raised = said - best
+        if raised.mean() <= ERRORS * raised.std(ddof=1) / math.sqrt(rows):
+            break
+        factors, best = count, said
+    return factors
