@@ -40,22 +40,23 @@ class ExplainerClassifier(ClassifierMixin, TableExplainer):
             is of every λ from a sixteenth to four times the usual one
             (:class:`lexppl.models.PenaltyConditioned`), and of seven of them the usual one is kept,
             or the next to it that the rows set apart for validation allow
-            (:func:`lexppl.evaluation.penalty_path`). The method's own if None, which for lex is
-            0.02 nats times the entropy of the labels over that of a fair coin. The usual λ of the
-            path is that one too, but where the labels fitted on say fewer than 730 bits (N rows
-            times the entropy of the labels over that of a fair coin): √(730 / bits) times as much,
-            as chance gains grow so; not where a `model` is explained. A λ of lex that is given is
-            read off such a fit too.
+            (:func:`lexppl.evaluation.penalty_path`). None is "auto" of lex where rows are set apart,
+            and else the method's own, which for lex is 0.02 nats times the entropy of the labels
+            over that of a fair coin. The usual λ of the path is that one too, but where the labels
+            fitted on say fewer than 730 bits (N rows times the entropy of the labels over that of a
+            fair coin): √(730 / bits) times as much, as chance gains grow so; not where a `model` is
+            explained. A λ of lex that is given is read off such a fit too.
         imputer: what hidden features are replaced with: a name of
             :data:`lexppl.choices.imputers.IMPUTERS`, fitted on the training rows, or a
-            module that takes standardised rows; the method's own if None.
+            module that takes standardised rows. If None the method's own, which of lex draws them
+            given the kept ones where columns depend (:class:`lexppl.models.CopulaImputer`).
         groups: for each column of X the name of its group, which is kept or hidden as one; None
             for an entry a column.
         hidden: widths of the selector's hidden layers; (64, 64) below 2000 rows (of lex with a
             penalty 20,000), else (200, 200).
         predictor_hidden: widths of the predictor's; (64, 64), or (200, 200, 200).
         epochs: of each of the method's stages; if None 200, or fewer so that there are 2000 steps
-            (of lex with a penalty 500); of xtab twice as many, of Q-FIT four times.
+            (of lex with a penalty 350); of xtab twice as many, of Q-FIT four times.
         batch_size: rows of a step; if None a third of them, at most 500 (of lex with a penalty
             256). A batch has a row more where the last would else have one row only.
         learning_rate: of Adam at the start; it falls to a twentieth over the second half, of lex
@@ -111,7 +112,7 @@ class ExplainerClassifier(ClassifierMixin, TableExplainer):
         classes_: the C labels.
         result_: what :func:`lexppl.fit` returned; of its replicates each is a chain.
         penalty_: the penalty of the fit in nats, or None for a method without one.
-        penalty_path_: where it was "auto", the path's table, one row a penalty; else None.
+        penalty_path_: where it was from the data, the path's table, one row a penalty; else None.
         predictor_kind_: "network" or "trees".
         feature_importances_: `(G,)`, the mean size of :meth:`importances` over the rows of `fit`.
         entry_names_: `(G,)`, the names of the mask entries: the columns', or their groups'.

@@ -18,7 +18,7 @@ from lexppl.argument_checks import fraction, int_at_least
 from lexppl.arviz_compatibility import Posterior
 from lexppl.choices.methods import DEFAULT_METHOD, METHODS
 from lexppl.choices.regimes import Regime
-from lexppl.choices.settings import check_settings
+from lexppl.choices.settings import AUTO, check_settings, chooses_penalty
 from lexppl.data import IndicatorColumn, NumericColumn, TableEncoding, TargetColumn
 from lexppl.data.stratification import training_and_validation
 from lexppl.explanation import explain
@@ -240,7 +240,7 @@ class TableExplainer(SelectsColumns, BaseEstimator, ABC):
             markers_in(self.encoding_),
         )
         unit = entropy_unit(rows.train[1], classes, None if of_rows is None else of_rows[train])
-        plan = self._plan(len(train), grouping.entries, seed, unit)
+        plan = self._plan(len(train), grouping.entries, seed, unit, valid is not None)
         black_box = self._explained_module()
         chosen = fit_chosen(
             plan,
@@ -276,13 +276,16 @@ class TableExplainer(SelectsColumns, BaseEstimator, ABC):
         share = self.validation_fraction
         return None if share is None else fraction("validation_fraction", share, note="or None")
 
-    def _plan(self, rows: int, entries: int, seed: int, unit: float) -> FitPlan:
+    def _plan(self, rows: int, entries: int, seed: int, unit: float, has_valid: bool) -> FitPlan:
+        penalty = self.penalty
+        if penalty is None and self.k is None and has_valid and chooses_penalty(self.method):
+            penalty = AUTO
         return plan_for(
             rows,
             entries,
             self.method,
             k=self.k,
-            penalty=self.penalty,
+            penalty=penalty,
             imputer=self.imputer,
             folds=self.folds,
             hidden=self.hidden,

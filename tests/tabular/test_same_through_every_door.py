@@ -10,6 +10,7 @@ import arviz
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from lexppl import ExplainerClassifier, ExplainerRegressor, explain, fit
 from lexppl.cli import main
@@ -187,18 +188,20 @@ def test_a_rate_that_is_asked_for_is_that_of_every_door(people, tmp_path, monkey
     np.testing.assert_allclose(doors[0], doors[2], **ROUNDING)
 
 
-def test_the_default_penalty_is_that_of_estimator_and_python(people):
-    """In units of the entropy of the labels that are fitted on, here 1 of 10."""
+def test_the_default_penalty_is_from_the_data_where_rows_are_set_apart(people):
+    """Else it is in units of the entropy of the labels that are fitted on, here 1 of 10."""
     frame = people.assign(income=np.where(np.arange(60) % 10 == 0, "high", "low"))
-    frame = frame[[*NUMBERS, "job", "income"]]
     told = of_estimator("lex", frame, "income", np.arange(12))
-    written = of_python("lex", frame, "income", np.arange(12))
-    np.testing.assert_allclose(told, written, **ROUNDING)
+    auto = of_estimator("lex", frame, "income", np.arange(12), penalty="auto")
+    np.testing.assert_array_equal(told, auto)
+    alone = ExplainerClassifier(epochs=1, random_state=0, validation_fraction=None)
+    alone.fit(frame[NUMBERS], frame["income"])
+    unit = entropy_unit(torch.from_numpy((frame["income"] == "low").to_numpy(np.int64)), 2)
+    assert alone.penalty_ == pytest.approx(0.02 * unit) and alone.penalty_path_ is None
 
 
 @pytest.mark.complete
 def test_a_penalty_from_the_data_is_that_of_both_doors(people, tmp_path, monkeypatch):
-    """Where nothing is typed the command line takes it; an estimator is asked for it."""
     told, test = of_command_line("lex", people, "income", tmp_path, monkeypatch)
-    estimated = of_estimator("lex", people, "income", test, penalty="auto")
+    estimated = of_estimator("lex", people, "income", test)
     np.testing.assert_array_equal(told, estimated)

@@ -133,7 +133,11 @@ class BoostedTrees(Configured, nn.Module):
         codes = values[:, : self._codes].nan_to_num(0.0).long()
         numbers = values[:, self._codes :].T.contiguous()
         # How many thresholds are below: none of those that are infinite.
-        above = torch.searchsorted(self.thresholds.contiguous(), numbers).T
+        if len(values) == 1:
+            # Of single rows under vmap, for which searchsorted would go through them in Python.
+            above = (self.thresholds < numbers).sum(1, keepdim=True).T
+        else:
+            above = torch.searchsorted(self.thresholds.contiguous(), numbers).T
         return torch.where(values.isnan(), self.bins, torch.cat([codes, above], 1))
 
     def take(self, estimators: Sequence[Any], values: NDArray[np.float64]) -> None:
