@@ -113,8 +113,7 @@ class Folds:
         """
         if result.replicates != self.count:
             raise ValueError(
-                f"{self.count} folds are of a fit of as many replicates; it has "
-                f"{result.replicates}"
+                f"{self.count} folds are of a fit of as many replicates; it has {result.replicates}"
             )
         for number in range(self.count):
             if len(rows := self.rows(number)):

@@ -40,8 +40,8 @@ class ExplainerClassifier(ClassifierMixin, TableExplainer):
             is of every λ from a sixteenth to four times the usual one
             (:class:`lexppl.models.PenaltyConditioned`), and of seven of them the usual one is kept,
             or the next to it that the rows set apart for validation allow
-            (:func:`lexppl.evaluation.penalty_path`). None is "auto" of lex where rows are set apart,
-            and else the method's own, which for lex is 0.02 nats times the entropy of the labels
+            (:func:`lexppl.evaluation.penalty_path`). None is "auto" of lex where rows are set
+            apart, and else the method's own, which for lex is 0.02 nats times the entropy of the labels
             over that of a fair coin. The usual λ of the path is that one too, but where the labels
             fitted on say fewer than 730 bits (N rows times the entropy of the labels over that of a
             fair coin): √(730 / bits) times as much, as chance gains grow so; not where a `model` is

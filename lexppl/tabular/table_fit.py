@@ -134,7 +134,8 @@ def fit_full_predictor(
     Raises:
         KeyboardInterrupt: interrupted; half a predictor is none to explain.
     """
-    folds, valid = rows.folds, rows.valid
+    folds = rows.folds
+    valid: Any = rows.valid
     if folds is not None:
         parts = [folds.rows(r) for r in range(folds.count)]
         fewest = min(map(len, parts))
@@ -305,9 +306,7 @@ def _named(fitted: TableFit, rows: EncodedRows) -> TableFit:
 
 def _path(plan: FitPlan, rows: EncodedRows, result: FitResult) -> PenaltyPath:
     """What each λ is worth on rows that are judged; of a fit that Ctrl-C has ended on few."""
-    judged, folds, weights = rows.judged(
-        HASTY_ROWS if result.interrupted else PATH_ROWS, plan.seed
-    )
+    judged, folds, weights = rows.judged(HASTY_ROWS if result.interrupted else PATH_ROWS, plan.seed)
     rule = partial(plateau, usual=plan.usual_penalty)
     settings: dict[str, Any] = {"penalties": plan.path, "rule": rule, "sample_weight": weights}
     return penalty_path(result, *judged, masks=PATH_MASKS, folds=folds, **settings)

@@ -134,9 +134,7 @@ def test_posterior_is_of_one_chain_with_every_fold_beside_it(done):
         shares = drawn["mask"].mean("row", dtype=np.float64)
         np.testing.assert_allclose(drawn["importance"].values, shares.values, rtol=1e-5)
     table = selection_table(posterior)
-    np.testing.assert_allclose(
-        table["selection_probability"].sort_index(), own.mean(0), rtol=1e-5
-    )
+    np.testing.assert_allclose(table["selection_probability"].sort_index(), own.mean(0), rtol=1e-5)
     agreement = selection_table(every)["agreement"]
     np.testing.assert_allclose(table["agreement"].loc[agreement.index], agreement)
     assert table[["lower", "upper"]].notna().all(axis=None)
@@ -182,8 +180,8 @@ def test_what_a_fit_remembers_of_its_rows_gains_there_and_not_where_they_are_hel
 
 
 def test_refusals(done):
-    result, x, y, folds = done
-    with pytest.raises(ValueError, match="2 or more|at least 2"):
+    result, x, y, _ = done
+    with pytest.raises(ValueError, match=r"2 or more|at least 2"):
         Folds.of(y, 1)
     with pytest.raises(ValueError, match="as many rows; there are 2"):
         Folds.of(y[:2], 3)

@@ -86,7 +86,8 @@ def test_any_margins_have_the_dependence_and_draws_are_values_that_there_are():
     keep = torch.tensor([0.0, 1.0, 1.0, 1.0], dtype=torch.double)
     drawn = seeded(0, lambda: imputer(skewed, keep).sample())
     assert set(drawn[:, 0].tolist()) <= set(skewed[:, 0].tolist())
-    own, other = (norm.ppf((v.argsort().argsort() + 0.5) / 1000) for v in (skewed[:, 0], drawn[:, 0]))
+    ranks = (v.argsort().argsort() for v in (skewed[:, 0], drawn[:, 0]))
+    own, other = (norm.ppf((rank + 0.5) / 1000) for rank in ranks)
     between = [np.corrcoef(v, rows[:, 1])[0, 1] for v in (own, other)]
     assert abs(between[0] - between[1]) < 4.5 * 2**0.5 * 1000**-0.5
 
@@ -170,7 +171,7 @@ def test_a_fit_draws_and_a_file_gives_it_back(tmp_path):
 
 def test_refusals():
     x = normal_rows(50)
-    with pytest.raises(ValueError, match="factors must be .*3"):
+    with pytest.raises(ValueError, match=r"factors must be .*3"):
         CopulaImputer.fit(x, factors=4)
     with pytest.raises(ValueError, match="as there are 4 columns"):
         CopulaImputer(torch.zeros(5, 3), LOADINGS, torch.zeros(0, 2), [[0], [1], [2], [3]], [0] * 4)

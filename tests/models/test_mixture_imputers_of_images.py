@@ -255,9 +255,7 @@ def test_batches_of_rows_give_scikit_learns_mixture(monkeypatch):
     assert np.abs(start.scales**2 - expected.covariances_).max() > 1e-4  # the control
 
 
-@pytest.mark.parametrize(
-    "name", [n for n in (*IMPUTERS, *OF_PIXELS) if n not in NOT_OF_IMAGES]
-)
+@pytest.mark.parametrize("name", [n for n in (*IMPUTERS, *OF_PIXELS) if n not in NOT_OF_IMAGES])
 def test_each_name_is_an_imputer_of_images(name):
     x = images(60)[0]
     fitted = imputer_of(name, x, seed=0)

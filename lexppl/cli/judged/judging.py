@@ -244,9 +244,7 @@ def _hard(masks: np.ndarray) -> np.ndarray:
     return (masks > masks.mean(-1, keepdims=True)).astype(masks.dtype)
 
 
-def _curve(
-    judge: EvalX, ranking: Tensor, x: Tensor, y: Tensor, most: int, seed: int
-) -> SizeCurve:
+def _curve(judge: EvalX, ranking: Tensor, x: Tensor, y: Tensor, most: int, seed: int) -> SizeCurve:
     rows = slice(0, most)
     x, y = x[rows], y[rows]
     sizes = _sizes(judge.entries)

@@ -269,7 +269,7 @@ class _GivenKept(TorchDistribution):
             shape = (*sample_shape, *self.batch_shape)
             like = self._mean
             factor = self._cholesky
-            kind = {"dtype": like.dtype, "device": like.device}
+            kind: dict[str, Any] = {"dtype": like.dtype, "device": like.device}
             drawn = torch.randn((*shape, self.imputer.factors, 1), **kind)
             halfway = torch.linalg.solve_triangular(factor, like[..., None], upper=False)
             factors = torch.linalg.solve_triangular(factor.mT, halfway + drawn, upper=True)[..., 0]
