@@ -42,10 +42,10 @@ class ExplainerClassifier(ClassifierMixin, TableExplainer):
             or the next to it that the rows set apart for validation allow
             (:func:`lexppl.evaluation.penalty_path`). None is "auto" of lex where rows are set
             apart, and else the method's own, which for lex is 0.02 nats times the entropy of the
-            labels over that of a fair coin. The usual λ of the path is that one too, but where the labels
-            fitted on say fewer than 730 bits (N rows times the entropy of the labels over that of a
-            fair coin): √(730 / bits) times as much, as chance gains grow so; not where a `model` is
-            explained. A λ of lex that is given is read off such a fit too.
+            labels over that of a fair coin. The usual λ of the path is that one too, but where the
+            labels fitted on say fewer than 730 bits (N rows times the entropy of the labels over
+            that of a fair coin): √(730 / bits) times as much, as chance gains grow so; not where a
+            `model` is explained. A λ of lex that is given is read off such a fit too.
         imputer: what hidden features are replaced with: a name of
             :data:`lexppl.choices.imputers.IMPUTERS`, fitted on the training rows, or a
             module that takes standardised rows. If None the method's own, which of lex draws them

@@ -175,7 +175,8 @@ def plan_for(
     times √(N / 2000) and G / 30 where these are above 1, and layers 64 wide below 20,000 rows. A
     batch has a row more where the last one would have one row only, which batch norm cannot take.
     The rest is the method's own; where it counts its constants in the base rate's entropy, the
-    default penalty and the weight decay are multiplied by it. A penalty that is given is in nats as it stands.
+    default penalty and the weight decay are multiplied by it. A penalty that is given is in nats as
+    it stands.
 
     Args:
         rows: how many there are to fit on.
