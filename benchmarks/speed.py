@@ -2,6 +2,7 @@
 
     OMP_NUM_THREADS=1 python benchmarks/speed.py                  # all of it, what is missing
     OMP_NUM_THREADS=1 python benchmarks/speed.py --only steps     # or replicates, explained, growth
+    OMP_NUM_THREADS=1 python benchmarks/speed.py --only answers --beside TREE
     python benchmarks/speed.py --small                            # to see that it runs
 
 *Steps* of `fit` as it is, with `compile="graph"` and with `compile=True`, of four systems, against
@@ -9,8 +10,9 @@ the loops of `speed_by_hand.py`: an epoch of the one, then of the other, in proc
 there is one thread; what is reported is the median of the ratios of such pairs. *Replicates*
 against R of them in one batched product by hand. *Explained* rows a second of `explain`, by its
 defaults and with `draws=0`, against SHAP and LIME by theirs, of one model, each in a process of its
-own. *Growth* of a step with D, L, K and G, and of a fit with N: the slope on a log-log plot over
-the larger sizes.
+own. *Answers* to a table by the whole command, against other ways to one (`speed_answers.py`), and
+against the command of another tree of the library. *Growth* of a step with D, L, K and G, and of a
+fit with N: the slope on a log-log plot over the larger sizes.
 """
 
 import argparse
@@ -28,6 +30,7 @@ from typing import Any
 import numpy as np
 import torch
 from record import Records, circumstances, options_of
+from speed_answers import answers_runs, timed_answers
 from speed_by_hand import BY_HAND, ByHand, clock, replicates_by_hand, system
 
 from lexppl import explain
@@ -39,7 +42,7 @@ from lexppl.inference.training.loop import Epoch
 from lexppl.models import Grouping
 from lexppl.systems import lex
 
-SECTIONS = ("steps", "replicates", "explained", "growth")
+SECTIONS = ("steps", "replicates", "explained", "growth", "answers")
 SAME = ("section", "name", "batch", "width", "replicates", "size", "compiled", "threads")
 UNTOLD = ("machine", "versions", "python", "date")
 ROWS_TIMED = 768
@@ -296,6 +299,7 @@ def main() -> None:
     parser.add_argument("--batches", nargs="+", type=int, help="of the steps; all if none")
     parser.add_argument("--widths", nargs="+", type=int, help="of the steps; all if none")
     parser.add_argument("--rounds", type=int, default=9, help="pairs of a ratio, runs of a time")
+    parser.add_argument("--beside", type=Path, help="another tree, for the answers")
     parser.add_argument("--alone", help=argparse.SUPPRESS)
     parser.add_argument("--rows", type=int, help=argparse.SUPPRESS)
     if "--alone" in sys.argv:
@@ -315,6 +319,12 @@ def main() -> None:
         ),
         "explained": (explained_runs(options.small), explained_apart),
         "growth": (growth_runs(options.small), lambda run: grown(run, options.rounds)),
+        "answers": (
+            answers_runs(options.small),
+            lambda run: timed_answers(
+                run, options.beside, ("--epochs", "2") if options.small else ()
+            ),
+        ),
     }
     for section in options.only:
         runs, measure = sections[section]
