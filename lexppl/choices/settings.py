@@ -9,12 +9,11 @@ from lexppl.choices.methods import METHODS, Method
 
 AUTO: Literal["auto"] = "auto"
 """In place of a penalty: λ is chosen from the data, by a path."""
-NETWORK, TREES, AUTO_PREDICTOR, EITHER = "network", "trees", "auto", "either"
-PREDICTORS = (NETWORK, TREES, AUTO_PREDICTOR, EITHER)
-"""What predicts from the features that are kept: the method's network; boosted trees; the one that
-predicts validation rows better, of an explainer each; or of one explainer that a network taught,
-its network or boosted trees of what it keeps."""
-USUAL_PREDICTOR = EITHER
+NETWORK, TREES, AUTO_PREDICTOR = "network", "trees", "auto"
+PREDICTORS = (NETWORK, TREES, AUTO_PREDICTOR)
+"""What predicts from the features that are kept: the method's network; boosted trees; or of one
+explainer that a network taught, its network or boosted trees of what it keeps."""
+USUAL_PREDICTOR = AUTO_PREDICTOR
 """Of `lexppl explain`, where nothing is typed."""
 BOOTSTRAP_ROWS = 20_000
 """Most rows to fit on of which `lexppl explain`, where nobody says, has as many fits to randomly

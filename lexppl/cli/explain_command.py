@@ -15,7 +15,6 @@ from lexppl.choices.methods import METHODS
 from lexppl.choices.regimes import Regime
 from lexppl.choices.settings import (
     AUTO,
-    AUTO_PREDICTOR,
     NETWORK,
     TREES,
     USUAL_PREDICTOR,
@@ -71,7 +70,6 @@ from lexppl.inference.training.checkpoints.checkpoints import below
 from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.fit_plan import FEW_ROWS, FitPlan
 from lexppl.tabular.missing_values import check_missing
-from lexppl.tabular.predictor_choice import fit_chosen
 from lexppl.tabular.table_columns import markers_in
 from lexppl.tabular.table_fit import fit_full_predictor, fit_table
 
@@ -145,7 +143,7 @@ def _plan(
         len(source.train_rows),
         data,
         regime=regime,
-        **_usual_predictor(options, source, regime),
+        **_usual_predictor(options, regime),
         unit=entropy_unit(observed[source.train_rows], len(data.class_names or ())),
         **otherwise,
     )
@@ -154,15 +152,12 @@ def _plan(
     return plan
 
 
-def _usual_predictor(
-    options: argparse.Namespace, source: DividedTable, regime: Regime
-) -> dict[str, str]:
-    """The predictor where none is typed, of a method and rows that leave it open."""
+def _usual_predictor(options: argparse.Namespace, regime: Regime) -> dict[str, str]:
+    """The predictor where none is typed, of a method that leaves it open."""
     if is_asked(options):
         return {}
     is_open = METHODS[options.method].takes("predictor") and regime.learns_predictor
-    chosen_on = source.valid_rows is not None or USUAL_PREDICTOR != AUTO_PREDICTOR
-    if is_open and chosen_on and options.imputer is None:
+    if is_open and options.imputer is None:
         return {"predictor": USUAL_PREDICTOR}
     return {}
 
@@ -232,7 +227,7 @@ def _find(
         source=source,
         given=options.data,
         plan=plan,
-        predictor=fitted.chosen.words,
+        predictor=fitted.table.predictor,
         result=result,
         posterior=posterior,
         ranking=ranking if gains is None else gains.joined(ranking),
@@ -263,21 +258,13 @@ def _fit(
         full = fit_full_predictor(plan, rows, progress, below(kept, "explained-predictor"))
     tell(what_is_fitted(plan), options.quiet)
     with told_of_posterior() as told:
-        chosen = fit_chosen(
-            plan,
-            rows.valid,
-            lambda one: fit_table(
-                one,
-                rows,
-                full=full,
-                checkpoint=below(kept, TREES if one.predictor_kind == TREES else NETWORK),
-                progress=progress,
-            ),
-        )
-    if len(chosen.fit.result.history) == 0 and chosen.fit.result.sampler is None:
+        kind = TREES if plan.predictor_kind == TREES else NETWORK
+        kept = below(kept, kind)
+        fitted = fit_table(plan, rows, full=full, checkpoint=kept, progress=progress)
+    if len(fitted.result.history) == 0 and fitted.result.sampler is None:
         raise KeyboardInterrupt
     # A predictor that was fitted to a black box is no reference for the labels.
-    return Fitted(chosen, outputs, full if outputs is None else None, tuple(told))
+    return Fitted(fitted, outputs, full if outputs is None else None, tuple(told))
 
 
 def _notes_of_fit(options: argparse.Namespace, source: DividedTable, fitted: Fitted) -> list[str]:

@@ -6,7 +6,6 @@ from torch import Tensor
 
 from lexppl.evaluation.refits.fitted_predictor import FittedPredictor
 from lexppl.inference import FitResult
-from lexppl.tabular.predictor_choice import Chosen
 from lexppl.tabular.table_fit import TableFit
 
 
@@ -15,20 +14,16 @@ class Fitted:
     """An explainer, and what it was fitted with.
 
     Args:
-        chosen: the fit with its plan, and what its predictor was preferred to.
+        table: the fit with its plan, and what its predictor was preferred to.
         outputs: what the black box says of every row, or None.
         full: the predictor that sees everything, where it was fitted first.
         told: what was warned of the posterior of its weights.
     """
 
-    chosen: Chosen
+    table: TableFit
     outputs: Tensor | None
     full: FittedPredictor | None
     told: tuple[str, ...] = ()
-
-    @property
-    def table(self) -> TableFit:
-        return self.chosen.fit
 
     @property
     def result(self) -> FitResult:

@@ -88,8 +88,9 @@ class ExplainerClassifier(ClassifierMixin, TableExplainer):
             last epoch.
         folds: predictors of lex, each judging the rows that it has not learned from; 2 if None.
         predictor: what predicts from the features that lex keeps: "network" (None); "trees",
-            boosted trees that read hidden features as missing, without an imputer; "auto" for the
-            one of the two fits that predicts the rows set apart for validation better.
+            boosted trees that read hidden features as missing, without an imputer; "auto" for a
+            network, whose place trees of what is kept take where they predict the labels of the
+            rows set apart for validation better by more than a standard error.
         hide_missing: let values of X be missing, as values that are hidden by nature: the imputer
             draws them, in `fit` and later, as what a mask hides, and no mask keeps them; a missing
             level too. For lex, base_x, real_x and rationale, with the imputers "marginal" (whose

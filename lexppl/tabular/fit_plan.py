@@ -15,7 +15,7 @@ from lexppl.choices.posteriors import AskedPosterior
 from lexppl.choices.regimes import Regime
 from lexppl.choices.settings import (
     AUTO,
-    EITHER,
+    AUTO_PREDICTOR,
     NETWORK,
     PREDICTORS,
     TREES,
@@ -300,7 +300,7 @@ def _predictor_kind(given: Any, imputer: Any, regime: Regime) -> str:
             f"predictor={given!r} learns with the explainer, and in the regime {regime.value!r} "
             "the predictor is one that was fitted before: leave it out"
         )
-    if given in (TREES, EITHER) and imputer is not None:
+    if given in (TREES, AUTO_PREDICTOR) and imputer is not None:
         raise ValueError(
             "trees read hidden features as missing, and imputer= puts values in their place: leave "
             "one of the two out"

@@ -32,7 +32,6 @@ from lexppl.tabular.given_model import (
     predictor_on_standardised_rows,
     said_by,
 )
-from lexppl.tabular.predictor_choice import fit_chosen
 from lexppl.tabular.row_predictions import row_importances, row_predictions
 from lexppl.tabular.sample_weights import Counts, as_counts, checked_weights
 from lexppl.tabular.seeds import seed_of
@@ -242,13 +241,8 @@ class TableExplainer(SelectsColumns, BaseEstimator, ABC):
         unit = entropy_unit(rows.train[1], classes, None if of_rows is None else of_rows[train])
         plan = self._plan(len(train), grouping.entries, seed, unit, valid is not None)
         black_box = self._explained_module()
-        chosen = fit_chosen(
-            plan,
-            rows.valid,
-            lambda one: fit_table(one, rows, black_box=black_box, progress=bool(self.verbose)),
-            None if rows.weights is None else rows.weights[1],
-        )
-        fitted, self.predictor_kind_ = chosen.fit, chosen.fit.plan.predictor_kind
+        fitted = fit_table(plan, rows, black_box=black_box, progress=bool(self.verbose))
+        self.predictor_kind_ = fitted.plan.predictor_kind
         self.result_ = fitted.result
         self.entry_names_ = np.asarray(grouping.names, dtype=object)
         self._column_entries = entries_of_columns(self.encoding_, grouping)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from lexppl.choices.methods import METHODS
 from lexppl.choices.regimes import Regime
-from lexppl.choices.settings import AUTO, AUTO_PREDICTOR, EITHER, NETWORK, TREES
+from lexppl.choices.settings import AUTO, AUTO_PREDICTOR, NETWORK, TREES
 from lexppl.evaluation import (
     FittedPredictor,
     PenaltyPath,
@@ -56,6 +56,8 @@ from lexppl.tabular.sample_weights import repeated_rows
 from lexppl.tabular.settled_scale import settle_scale
 from lexppl.tabular.trees_of_kept import trees_where_better
 
+WORDS: Mapping[str, str] = MappingProxyType({NETWORK: "a network", TREES: "boosted trees"})
+"""What the kinds of predictors are called."""
 ADVICE: Mapping[str, str] = MappingProxyType(
     {
         ALL_OFF: "no row keeps any feature: give a lower penalty=, penalty='auto', or k=",
@@ -102,6 +104,23 @@ class TableFit(Summarised):
         heading = of_fit.heading.replace("FitResult", f"TableFit by {plan.method}", 1)
         lines = {**of_fit.lines, "parts": ", ".join(filter(None, settings))}
         return Summary(heading, lines)
+
+    @property
+    def predictor(self) -> str:
+        """The predictor in words, with what it was preferred to.
+
+        Example:
+            >>> from lexppl.tabular.fit_plan import plan_for
+            >>> scores = {"network": -0.61, "trees": -0.64}
+            >>> TableFit(plan_for(90, 10), None, log_likelihood=scores).predictor
+            'a network (-0.610 nats a held-out row; boosted trees: -0.640)'
+        """
+        kind, said = self.plan.predictor_kind, dict(self.log_likelihood)
+        if not said:
+            return WORDS[kind]
+        own = said.pop(kind)
+        others = ", ".join(f"{WORDS[other]}: {value:.3f}" for other, value in said.items())
+        return f"{WORDS[kind]} ({own:.3f} nats a held-out row; {others})"
 
     @property
     def penalty(self) -> float | None:
@@ -289,7 +308,7 @@ def fit_table(
             result.collapse = collapses(result.models, result.guides, every)
         report_collapse(result.collapse, ADVICE)
     likelihoods: Mapping[str, float] = MappingProxyType({})
-    if plan.predictor_kind == EITHER:
+    if plan.predictor_kind == AUTO_PREDICTOR:
         plan, likelihoods = replace(plan, predictor_kind=NETWORK), trees_where_better(result, rows)
         if getattr(result.model.predictor, "reads_gaps", False):
             plan = replace(plan, predictor_kind=TREES, imputer="gap")
@@ -359,12 +378,7 @@ def _classes(rows: EncodedRows) -> int | None:
 
 def _trees(plan: FitPlan, rows: EncodedRows) -> TreePredictor | None:
     """The plan's predictor, where it is not the method's own network."""
-    if plan.predictor_kind == AUTO_PREDICTOR:
-        raise ValueError(
-            f"predictor={AUTO_PREDICTOR!r} is two fits, of which fit_chosen keeps one: name the "
-            f"predictor, {NETWORK!r} or {TREES!r}"
-        )
-    if plan.predictor_kind in (NETWORK, EITHER):
+    if plan.predictor_kind in (NETWORK, AUTO_PREDICTOR):
         return None
     return tree_predictor(gapped(rows.train[0], rows.markers), _classes(rows), rows.grouping)
 

@@ -66,7 +66,7 @@ def test_too_little_room_is_refused_before_the_fit(tmp_path, monkeypatch, capsys
     def fitted(*_, **__):
         raise AssertionError("work began")
 
-    monkeypatch.setattr("lexppl.cli.explain_command.fit_chosen", fitted)
+    monkeypatch.setattr("lexppl.cli.explain_command.fit_table", fitted)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(600_000, 590_000, 10_000))
     table = written(people(), tmp_path)
     out = tmp_path / "results"

@@ -1,27 +1,19 @@
-"""Trees or a network at every door: named, refused where they cannot be, chosen by held-out
-rows."""
+"""Trees or a network at every door: named, and refused where they cannot be."""
 
 import json
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 
 import lexppl
 from lexppl import ExplainerClassifier, ExplainerRegressor
 from lexppl.arviz_compatibility import group_of
 from lexppl.choices.regimes import Regime
-from lexppl.choices.settings import NETWORK, TREES
 from lexppl.cli import main
-from lexppl.data import load
 from lexppl.inference import CrossFitted
 from lexppl.models import GapImputer, TreePredictor
-from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.fit_plan import plan_for
-from lexppl.tabular.predictor_choice import fit_chosen
-from lexppl.tabular.table_fit import TableFit, fit_table
 
 pytestmark = pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
 
@@ -58,35 +50,6 @@ def test_the_estimators_take_trees(people: pd.DataFrame) -> None:
     assert np.isfinite(group_of(posterior, "log_likelihood").to_array()).all()
 
 
-def test_the_better_one_is_kept(people: pd.DataFrame) -> None:
-    """After two epochs the network has learned little, and trees are fitted whole."""
-    x = people[["age", "job", "noise"]]
-    chosen = ExplainerClassifier(predictor="auto", **QUICK).fit(x, people.income)
-    assert chosen.predictor_kind_ == "trees"
-
-
-@pytest.mark.parametrize(("network", "best"), [(-0.9, TREES), (-0.1, NETWORK)])
-def test_it_is_chosen_by_the_validation_rows(
-    network: float, best: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    scores = {NETWORK: network, TREES: -0.5}
-
-    def fit_one(plan):
-        return TableFit(plan, SimpleNamespace(interrupted=False, kind=plan.predictor_kind))
-
-    def likelihood(result, x, y, seed):
-        assert (x, y) == ("x", "y")
-        # Two replicates, of which the better counts.
-        return torch.tensor([[-3.0, -3.0], [scores[result.kind]] * 2])
-
-    monkeypatch.setattr("lexppl.tabular.predictor_choice.predictive_log_likelihood", likelihood)
-    plan = plan_for(100, 3, predictor="auto")
-    chosen = fit_chosen(plan, ("x", "y"), fit_one)
-    assert chosen.fit.result.kind == chosen.fit.plan.predictor_kind == best
-    assert dict(chosen.log_likelihood) == pytest.approx(scores)
-    assert chosen.fit.plan.imputer == ("gap" if best == TREES else "marginal")
-
-
 def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(ValueError, match="one of"):
         plan_for(100, 3, predictor="forest")
@@ -94,11 +57,6 @@ def test_what_cannot_be_is_refused() -> None:
         plan_for(100, 3, predictor="trees", imputer="constant")
     with pytest.raises(ValueError, match="regime"):
         plan_for(100, 3, predictor="auto", regime=Regime.FIXED_IN_SITU)
-    plan = plan_for(100, 3, predictor="auto")
-    with pytest.raises(ValueError, match="validation rows"):
-        fit_chosen(plan, None, lambda one: one)
-    with pytest.raises(ValueError, match="name the predictor"):
-        fit_table(plan, EncodedRows.of(load("wine"), range(50), range(50, 60)))
 
 
 def test_a_method_without_one_refuses_it(people: pd.DataFrame) -> None:
@@ -110,11 +68,9 @@ def test_a_method_without_one_refuses_it(people: pd.DataFrame) -> None:
 def test_the_command_line_names_it(people: pd.DataFrame, tmp_path, capsys) -> None:
     people.drop(columns="wage").to_csv(tmp_path / "people.csv", index=False)
     words = ["explain", str(tmp_path / "people.csv"), "--out", str(tmp_path / "r"), "--quiet"]
-    words += ["--epochs", "2", "--replicates", "2", "--draws", "4", "--predictor", "auto"]
+    words += ["--epochs", "2", "--replicates", "2", "--draws", "4", "--predictor", "trees"]
     assert main(words) == 0
-    said = capsys.readouterr().out
-    assert "predictor: boosted trees (-0." in said
-    assert "a network: -0." in said
+    assert "predictor: boosted trees" in capsys.readouterr().out
     page = (tmp_path / "r" / "report.html").read_text(encoding="utf-8")
     assert "nothing: they are missing" in page
     again = lexppl.load(tmp_path / "r" / "explainer")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from lexppl.choices.settings import EITHER, NETWORK, TREES
+from lexppl.choices.settings import AUTO_PREDICTOR, NETWORK, TREES
 from lexppl.evaluation import predictive_log_likelihood
 from lexppl.explanation import explain, mask_means
 from lexppl.inference import FitResult, fit
@@ -130,13 +130,13 @@ def test_interrupted(
 
 def test_the_plan_says_which(comb: EncodedRows) -> None:
     settings = {"penalty": 0.001, "epochs": 8, "hidden": (8,), "predictor_hidden": (8,)}
-    found = fit_table(plan_for(400, 3, predictor=EITHER, seed=3, **settings), comb)
+    found = fit_table(plan_for(400, 3, predictor=AUTO_PREDICTOR, seed=3, **settings), comb)
     assert (found.plan.predictor_kind, found.plan.imputer) == (TREES, "gap")
     assert set(found.log_likelihood) == {NETWORK, TREES}
     alone = fit_table(plan_for(400, 3, predictor=NETWORK, seed=3, **settings), comb)
     assert alone.plan.predictor_kind == NETWORK and not alone.log_likelihood
     with pytest.raises(ValueError, match="trees read hidden features as missing"):
-        plan_for(400, 3, predictor=EITHER, imputer="constant")
+        plan_for(400, 3, predictor=AUTO_PREDICTOR, imputer="constant")
 
 
 def test_copies_with_gaps_are_read_as_such() -> None:

@@ -305,10 +305,10 @@ def _model_options(
             "--predictor",
             choices=PREDICTORS,
             help="what predicts from the features that are kept, for lex: a network; boosted "
-            "trees, which read hidden features as missing and take no imputer; auto fits both and "
-            "keeps the one that predicts validation rows better; either fits a network, and then "
+            "trees, which read hidden features as missing and take no imputer; auto fits a "
+            "network, and then "
             "trees to the features that its explainer keeps, which take the network's place where "
-            "they predict the labels of validation rows better by more than a standard error "
+            "they predict the labels of held-out rows better by more than a standard error "
             f"(default: {USUAL_PREDICTOR}, and network with an --imputer)",
         )
     group.add_argument(

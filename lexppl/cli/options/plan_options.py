@@ -7,7 +7,7 @@ import torch
 
 from lexppl.choices.methods import DEFAULT_METHOD, METHODS
 from lexppl.choices.regimes import Regime
-from lexppl.choices.settings import AUTO_PREDICTOR, BOOTSTRAP_ROWS, TREES, chooses_penalty
+from lexppl.choices.settings import BOOTSTRAP_ROWS, TREES, chooses_penalty
 from lexppl.cli.options.checks import SETTINGS, regime_of
 from lexppl.cli.options.posterior_options import posterior_of
 from lexppl.cli.terminal.errors import UsageError
@@ -15,8 +15,6 @@ from lexppl.data import Dataset
 from lexppl.tabular.fit_plan import FitPlan, check_method, plan_for
 from lexppl.tabular.global_posterior import refuse_unlistable
 
-NEED_VALIDATION = (TREES, AUTO_PREDICTOR)
-"""Predictors that are fitted in one go, or chosen on validation rows."""
 FIT = ("epochs", "batch_size", "learning_rate", "replicates", "seed")
 
 
@@ -83,8 +81,8 @@ def folds_of(options: argparse.Namespace) -> int | None:
     every = chooses_penalty(options.method) and options.k is None and options.penalty != 0
     learns = regime_of(options).learns_predictor and not METHODS[options.method].explains_model
     alone = options.inference is None and options.guide is None and not options.bootstrap
-    ready = options.predictor not in NEED_VALIDATION
-    return int(options.replicates) if every and learns and alone and ready else None
+    in_steps = options.predictor != TREES
+    return int(options.replicates) if every and learns and alone and in_steps else None
 
 
 def _bootstrap(options: argparse.Namespace, rows: int) -> int:

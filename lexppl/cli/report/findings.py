@@ -26,7 +26,7 @@ from lexppl.explanation.layout.importance_kind import (
 )
 from lexppl.inference import FitResult
 from lexppl.tabular.fit_plan import FitPlan
-from lexppl.tabular.predictor_choice import WORDS
+from lexppl.tabular.table_fit import WORDS
 
 
 @dataclass(frozen=True, eq=False)
