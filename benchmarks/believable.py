@@ -91,12 +91,12 @@ def by_explain(run: dict, path: Path, folder: Path, source: DividedTable, option
     words = (*typed(options.settings, options.words), *(SMALL if options.small else ()))
     ran = explained(path, folder, seed, "--fdr", str(FDR), *words)
     result = explainer_of(ran, source)
-    new = planted(name, rows, seed, new=200 if options.small else max(NEW_ROWS, rows))
-    known = known_rows(source, new.frame).to_numpy()
+    new = planted(name, rows, seed, new=2 * rows if options.small else max(NEW_ROWS, rows))
+    shared = divided(path, seed, valid_share=0.2, test_share=1.0 / rows)
+    known = (known_rows(source, new.frame) & known_rows(shared, new.frame)).to_numpy()
     frame = new.frame[known].reset_index(drop=True)
     x, y = encoded(source, frame)
     own = likelihoods(result, x, y, source.target_scale)
-    shared = divided(path, seed, valid_share=0.2, test_share=1.0 / rows)
     features, more = ran.features(), on_new_rows(result, x, y)
     return {
         **judged(name, ran.found),
@@ -216,8 +216,9 @@ def main() -> None:
         with TemporaryDirectory() as folder:
             path = Path(folder) / "table.csv"
             planted(*table).frame.to_csv(path, index=False)
-            source = divided(path, table[2])
             shares = divided(path, table[2], valid_share=0.2, test_share=0.2)
+            # What was before fits every λ held rows out from all replicates.
+            source = shares if options.settings == "before" else divided(path, table[2])
             for run in due:
                 try:
                     with records.run(run) as record:

@@ -1,6 +1,7 @@
 """`lexppl explain` ranks features by what keeping them is worth, and says which are not found."""
 
 import html
+from dataclasses import replace
 from pathlib import Path
 
 import joblib
@@ -12,6 +13,7 @@ from sklearn.linear_model import LogisticRegression
 
 import lexppl
 from lexppl.cli import main
+from lexppl.cli.judged.judged_rows import folds_at
 from lexppl.data import divided_frame
 from lexppl.evaluation import feature_gains, gain_table
 from tests.cli.tables import numbers, people, written
@@ -61,11 +63,11 @@ def test_what_matters_is_found_and_noise_is_not(learned):
 @pytest.mark.complete
 def test_gains_are_those_of_the_saved_explainer_on_the_held_out_rows(learned):
     (table, _), folder = learned
-    parts = divided_frame(people(600), valid_share=0.2, test_share=0.2, seed=0)
-    gains = feature_gains(
-        lexppl.load(folder / "r" / "explainer"), parts.test.x, parts.test.y, seed=0
-    )
-    again = gain_table(gains, 0.05)
+    explainer = lexppl.load(folder / "r" / "explainer")
+    parts = divided_frame(people(600), folds=explainer.replicates, seed=0)
+    folds = folds_at(parts, parts.test_rows)
+    gains = folds.values(feature_gains, explainer, parts.test.x, parts.test.y, seed=0)
+    again = gain_table(replace(gains, folds=folds), 0.05)
     assert list(again.index) == list(table.index)
     # The table is told to four digits.
     np.testing.assert_allclose(table["gain"], again["gain"], rtol=6e-4, atol=1e-7)
@@ -119,14 +121,14 @@ def test_of_a_black_box_the_gain_is_in_telling_what_it_says(tmp_path, capsys):
     table, page = ran(tmp_path / "r", *words)
     assert "to predict what the black box says" in flat(capsys)
     assert "to predict what the black box says" in page
-    parts = divided_frame(
-        asked[["age", "noise", "income"]], valid_share=0.2, test_share=0.2, seed=0
-    )
     explainer = lexppl.load(tmp_path / "r" / "explainer")
+    named = asked[["age", "noise", "income"]]
+    parts = divided_frame(named, folds=explainer.replicates, seed=0)
+    folds = folds_at(parts, parts.test_rows)
     rows = parts.table.iloc[parts.test_rows.tolist()][["age", "noise"]].to_numpy()
     outputs = torch.as_tensor(model.predict_proba(rows), dtype=torch.float32)
     assert list(parts.data.class_names) == list(model.classes_)
-    again = gain_table(feature_gains(explainer, parts.test.x, outputs, seed=0))
+    again = gain_table(folds.values(feature_gains, explainer, parts.test.x, outputs, seed=0))
     np.testing.assert_allclose(table["gain"], again["gain"][table.index], rtol=6e-4, atol=1e-6)
 
 
@@ -186,7 +188,7 @@ def test_gains_that_are_no_numbers_leave_the_rest(tmp_path, capsys, monkeypatch)
 @pytest.mark.complete
 def test_few_of_a_label_are_warned_of(tmp_path, capsys):
     table = people(900)
-    few = table[table.income == "low"].head(30)
+    few = table[table.income == "low"].head(12)
     rare = pd.concat([few, table[table.income == "high"]]).sample(frac=1.0, random_state=0)
     _, page = ran(tmp_path / "rare", written(rare, tmp_path), *QUICK)
     said = "held-out rows have another label than the commonest: of so few, more of what is found"

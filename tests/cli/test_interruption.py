@@ -110,7 +110,7 @@ def test_a_first_epoch_that_is_cut_short_is_written(tmp_path, monkeypatch, capsy
     ("file", "name"),
     [
         ("explain_command", "judge_learning"),
-        ("explain_command", "explain"),
+        ("explain_command", "_posterior"),
         ("written.written_findings", "save_posterior"),
         ("written.written_findings", "write_report"),
     ],

@@ -159,7 +159,7 @@ def test_rows_that_are_asked_for_add_up(results, capsys):
 def test_three_rows_are_shown_where_none_is_asked_for(of_classes):
     page = page_of(of_classes)
     for why in ("Predicted best", "In the middle", "Predicted worst"):
-        assert f"{why} of 60 held-out rows" in page
+        assert f"{why} of 300 held-out rows" in page
     assert page.count('<table class="steps">') == 3
     assert "By class: " in page and "Which way, by class" in page
     posterior = arviz.from_netcdf(of_classes / "posterior.nc")

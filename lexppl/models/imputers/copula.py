@@ -218,16 +218,14 @@ class CopulaImputer(Imputer):
         count = len(self.ordered)
         places = (torch.special.ndtr(scores) * count).long().clamp(0, count - 1)
         values = self.ordered[places, torch.arange(len(self.columns), device=scores.device)]
-        parts = [
-            values[..., c : c + 1]
-            if len(column) == 1
-            else (values[..., c : c + 1] == torch.arange(len(column), device=scores.device)).to(
-                values.dtype
-            )
-            for c, column in enumerate(self.columns)
-        ]
-        order = np.argsort([feature for column in self.columns for feature in column])
-        return torch.cat(parts, -1)[..., torch.from_numpy(order).to(scores.device)]
+        parts = {}
+        for c, column in enumerate(self.columns):
+            value = values[..., c : c + 1]
+            if len(column) > 1:
+                levels = torch.arange(len(column), device=scores.device)
+                value = (value == levels).to(values.dtype)
+            parts[column[0]] = value
+        return torch.cat([parts[first] for first in sorted(parts)], -1)
 
 
 class _GivenKept(TorchDistribution):
@@ -248,7 +246,7 @@ class _GivenKept(TorchDistribution):
         weighted = loadings / noise[:, None]
         outer = (loadings[:, :, None] * weighted[:, None, :]).flatten(1)
         q = imputer.factors
-        precision = (kept @ outer).unflatten(-1, (q, q)) + torch.eye(q).to(x)
+        precision = (kept @ outer).unflatten(-1, (q, q)) + torch.eye(q, dtype=x.dtype, device=x.device)
         self._noise = noise
         self._cholesky = torch.linalg.cholesky_ex(precision).L
         self._mean = (kept * imputer.scores(x)) @ weighted
