@@ -225,7 +225,9 @@ def test_response_is_told_in_its_own_units(tmp_path, capsys):
         capsys, "explain", path, "--out", tmp_path / "r", *words, "--learning-rate", "0.003"
     )
     line = next(line for line in printed.splitlines() if "sees everything" in line)
-    *_, size, likelihood, rmse, r2 = line.split()
+    *_, size, likelihood, rmse, r2 = [
+        cell.split(" ± ")[0] for cell in re.split(r"\s{2,}", line.strip())
+    ]
     assert size == "3"
     # The noise's standard deviation is 10, that of the price 250.
     assert 8.0 < float(rmse) < 100.0

@@ -59,7 +59,8 @@ class CopulaImputer(Imputer):
             the levels' scores.
         loadings: Λ, `(C, q)`.
         shares: lower and upper end of each level's share of (0, 1), column after column, `(M, 2)`.
-        columns: the features of each column: one of numbers, and one for each level.
+        columns: the features of each column: one of numbers, and of levels one for each, which are
+            neighbours.
         levels: of each column how many levels it has, 0 of numbers. A column of levels with one
             feature holds the level's number.
 
@@ -106,6 +107,7 @@ class CopulaImputer(Imputer):
             self.loadings.dim() == 2 and self.loadings.shape[0] == count,
             self.shares.shape == (sum(self.levels), 2),
             all(len(c) == (m or 1) or len(c) == 1 for c, m in zip(columns, levels, strict=True)),
+            all(c == tuple(range(c[0], c[0] + len(c))) for c in self.columns),
         ]
         if not all(sizes):
             raise ValueError(
@@ -237,16 +239,18 @@ class _GivenKept(TorchDistribution):
 
     def __init__(self, imputer: CopulaImputer, x: Tensor, keep: Tensor) -> None:
         self.imputer = imputer
-        first = [column[0] for column in imputer.columns]
         width = sum(map(len, imputer.columns))
-        kept = keep.expand(*keep.shape[:-1], width)[..., first]
+        features = keep.expand(*keep.shape[:-1], width).unbind(-1)
+        kept = torch.stack([features[column[0]] for column in imputer.columns], -1)
         kept = (kept if kept.dtype == torch.bool else kept > 0.5).to(x.dtype)
         loadings = imputer.loadings
         noise = (1.0 - loadings.square().sum(-1)).clamp(min=LEAST_NOISE)
         weighted = loadings / noise[:, None]
         outer = (loadings[:, :, None] * weighted[:, None, :]).flatten(1)
         q = imputer.factors
-        precision = (kept @ outer).unflatten(-1, (q, q)) + torch.eye(q, dtype=x.dtype, device=x.device)
+        precision = (kept @ outer).unflatten(-1, (q, q)) + torch.eye(
+            q, dtype=x.dtype, device=x.device
+        )
         self._noise = noise
         self._cholesky = torch.linalg.cholesky_ex(precision).L
         self._mean = (kept * imputer.scores(x)) @ weighted
@@ -313,7 +317,9 @@ def indicator_columns(x: Tensor, groups: Sequence[int]) -> list[tuple[int, ...]]
 def _values(x: Tensor, columns: Sequence[Sequence[int]]) -> Tensor:
     """Numbers, and the numbers of levels, `(…, B, C)`."""
     each = [
-        x[..., list(column)].argmax(-1).to(x.dtype) if len(column) > 1 else x[..., column[0]]
+        x[..., column[0] : column[-1] + 1].argmax(-1).to(x.dtype)
+        if len(column) > 1
+        else x[..., column[0]]
         for column in columns
     ]
     return torch.stack(each, -1)
