@@ -14,8 +14,12 @@ from torch import Tensor
 from lexppl.argument_checks import int_at_least
 from lexppl.arviz_compatibility import Posterior, group_names, group_of, posterior_of
 from lexppl.data.stratification import stratified_parts
+from lexppl.evaluation.gains import FeatureGains, feature_gains
 from lexppl.explanation import explain
 from lexppl.inference.training.result import FitResult
+
+SPREAD_ROWS = 300
+"""Rows on which the gains of all fits are compared."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,6 +155,27 @@ class Folds:
         names = list(range(len(x)) if row_names is None else row_names)
         found: Posterior = self.values(explained, result, x, y, names)
         return found
+
+    def gains(self, result: FitResult, x: Any, y: Any, **settings: Any) -> FeatureGains:
+        """The gains of the rows, of each by the replicate that holds it out.
+
+        Their `bootstrap` has the gains of all R fits on the first :data:`SPREAD_ROWS` rows, of
+        which most have learned from most: what these gains are on the average is flattered, and not used;
+        how they differ from fit to fit is the interval's second part
+        (:func:`lexppl.evaluation.gain_table`).
+
+        Args:
+            result: of R replicates.
+            x, y: N rows, as in :func:`lexppl.evaluation.feature_gains`.
+            settings: its other arguments.
+
+        Raises:
+            ValueError: as :meth:`values` and `feature_gains`.
+        """
+        gains: FeatureGains = self.values(feature_gains, result, x, y, **settings)
+        few, every = slice(0, SPREAD_ROWS), replace(result, bootstrap=None)
+        spread = feature_gains(every, x[few], y[few], **settings)
+        return replace(gains, bootstrap=spread.gains)
 
     def values(
         self, function: Callable[..., Any], result: FitResult, *rows: Any, **settings: Any

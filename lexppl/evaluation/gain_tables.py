@@ -32,11 +32,8 @@ def gain_table(gains: FeatureGains, fdr: float = 0.1, *, level: float = 0.95) ->
       the second term is `t_{R−1}² V_R (R + 1)`: their spread is also that over other rows to fit
       on, of which the mean of R has a share that does not shrink with R. With a bootstrap of B
       fits beside the replicates the second term is `t_{B−1}² s²`, s the standard deviation of the
-      B fits' mean gains. Of rows in R folds, each held out by one fit, it is `t_{R−1}² V_F`,
-
-          V_F = max(0, var_r(mean_{n in r} d_n) / R − V_N),
-
-      what the folds' means differ by beyond their rows: that of other fits.
+      B fits' mean gains. Of rows in folds these are the R fits, each to other rows, on the same
+      rows (:meth:`lexppl.evaluation.Folds.gains`).
     - `p`: of the hypothesis that there is no gain in *these* fits, one-sided: `P(T ≥ mean / √V_N)`,
       T Student's with N − 1 degrees of freedom, of what is lost where the value is exchanged for
       one imputed value (`exchanged`), whose mean is 0 of noise where that of the gain is below 0;
@@ -91,11 +88,6 @@ def gain_table(gains: FeatureGains, fdr: float = 0.1, *, level: float = 0.95) ->
     if gains.bootstrap is not None:
         weighted = gains.bootstrap.detach().double().mean(1).cpu().numpy()
         squared = squared + (t.ppf(upper, len(weighted) - 1) * weighted.std(0, ddof=1)) ** 2
-    elif gains.folds is not None:
-        parts = [gains.folds.rows(r).cpu().numpy() for r in range(gains.folds.count)]
-        means = np.stack([by_row[part].mean(0) for part in parts if len(part)])
-        of_fits = (means.var(0, ddof=1) / len(means) - of_rows).clip(0.0)
-        squared = squared + t.ppf(upper, len(means) - 1) ** 2 * of_fits
     elif replicates > 1:
         of_fits = mean_error(values.mean(1), gains.bootstrapped)
         squared = squared + (t.ppf(upper, replicates - 1) * of_fits) ** 2

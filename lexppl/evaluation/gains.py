@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lexppl.evaluation.folds import Folds
 from lexppl.evaluation.forced_runs import ForcedRuns, Forcing
 from lexppl.evaluation.prediction import log_weights
 from lexppl.explanation.named_rows import entry_names as names_of
@@ -31,12 +30,12 @@ class FeatureGains:
         errors: standard errors of the gains by their draws, `(R, N, G)`, NaN of a single draw; None
             where they are not known.
         bootstrapped: whether each replicate has random weights of the rows of the fit.
-        bootstrap: the gains of the B fits of the result's bootstrap, `(B, N, G)`; None without.
+        bootstrap: the gains of the B fits of the result's bootstrap, `(B, N, G)`, or of rows in
+            folds those of all R fits on the same rows (:meth:`lexppl.evaluation.Folds.gains`), by whose
+            spread intervals are told; None without.
         exchanged: what is lost where the feature's value is exchanged for a single imputed one,
             `(R, N, G)`, which :func:`lexppl.evaluation.gain_table` tests; None where it is not
             known, and the gains are tested themselves.
-        folds: of the rows, of which each was held out by one of several replicates; None where all
-            rows are held out from all.
     """
 
     gains: Tensor
@@ -45,7 +44,6 @@ class FeatureGains:
     bootstrapped: bool = False
     bootstrap: Tensor | None = None
     exchanged: Tensor | None = None
-    folds: Folds | None = None
 
 
 def feature_gains(

@@ -1,7 +1,6 @@
 """`lexppl explain` ranks features by what keeping them is worth, and says which are not found."""
 
 import html
-from dataclasses import replace
 from pathlib import Path
 
 import joblib
@@ -15,7 +14,7 @@ import lexppl
 from lexppl.cli import main
 from lexppl.cli.judged.judged_rows import folds_at
 from lexppl.data import divided_frame
-from lexppl.evaluation import feature_gains, gain_table
+from lexppl.evaluation import gain_table
 from tests.cli.tables import numbers, people, written
 
 QUICK = ["--epochs", "3", "--replicates", "2", "--draws", "5", "--quiet"]
@@ -66,8 +65,8 @@ def test_gains_are_those_of_the_saved_explainer_on_the_held_out_rows(learned):
     explainer = lexppl.load(folder / "r" / "explainer")
     parts = divided_frame(people(600), folds=explainer.replicates, seed=0)
     folds = folds_at(parts, parts.test_rows)
-    gains = folds.values(feature_gains, explainer, parts.test.x, parts.test.y, seed=0)
-    again = gain_table(replace(gains, folds=folds), 0.05)
+    gains = folds.gains(explainer, parts.test.x, parts.test.y, seed=0)
+    again = gain_table(gains, 0.05)
     assert list(again.index) == list(table.index)
     # The table is told to four digits.
     np.testing.assert_allclose(table["gain"], again["gain"], rtol=6e-4, atol=1e-7)
@@ -128,7 +127,7 @@ def test_of_a_black_box_the_gain_is_in_telling_what_it_says(tmp_path, capsys):
     rows = parts.table.iloc[parts.test_rows.tolist()][["age", "noise"]].to_numpy()
     outputs = torch.as_tensor(model.predict_proba(rows), dtype=torch.float32)
     assert list(parts.data.class_names) == list(model.classes_)
-    again = gain_table(folds.values(feature_gains, explainer, parts.test.x, outputs, seed=0))
+    again = gain_table(folds.gains(explainer, parts.test.x, outputs, seed=0))
     np.testing.assert_allclose(table["gain"], again["gain"][table.index], rtol=6e-4, atol=1e-6)
 
 

@@ -1,6 +1,5 @@
 """Folds: each row is held out by one replicate, and what is found of it is that replicate's."""
 
-from dataclasses import replace
 from types import MappingProxyType
 
 import numpy as np
@@ -10,7 +9,6 @@ from scipy.stats import t
 
 from lexppl.arviz_compatibility import group_of
 from lexppl.evaluation import (
-    FeatureGains,
     Folds,
     feature_gains,
     gain_over_base_rate,
@@ -95,25 +93,22 @@ def test_gains_come_in_the_order_of_the_rows(done):
         torch.testing.assert_close(getattr(gains, name)[:, rows], getattr(own, name))
 
 
-def test_interval_of_gains_is_of_rows_and_of_what_folds_differ_by_beyond_them():
-    generator = torch.Generator().manual_seed(0)
-    folds = Folds(torch.arange(60) % 4, 4)
-    each = torch.randn(1, 60, 2, generator=generator, dtype=torch.double)
-    # The fits of one column differ, by far more than rows do.
-    each[0, :, 1] += 3.0 * folds.part
-    gains = FeatureGains(each, ("alike", "apart"), folds=folds)
+def test_interval_of_gains_is_of_rows_and_of_what_fits_differ_by_on_the_same_rows(done):
+    result, x, y, folds = done
+    gains = folds.gains(result, x, y, masks=4, seed=0)
+    own = folds.values(feature_gains, result, x, y, masks=4, seed=0)
+    torch.testing.assert_close(gains.gains, own.gains, rtol=0, atol=0)
+    every = feature_gains(result, x, y, masks=4, seed=0)
+    torch.testing.assert_close(gains.bootstrap, every.gains, rtol=0, atol=0)
     found = gain_table(gains)
     for g, name in enumerate(gains.entry_names):
-        values = each[0, :, g].numpy()
-        of_rows = values.var(ddof=1) / 60
-        means = np.array([values[folds.part == r].mean() for r in range(4)])
-        of_fits = max(0.0, means.var(ddof=1) / 4 - of_rows)
-        half = np.sqrt(t.ppf(0.975, 59) ** 2 * of_rows + t.ppf(0.975, 3) ** 2 * of_fits)
+        of_rows = own.gains[0, :, g].numpy().var(ddof=1) / ROWS
+        of_fits = every.gains[:, :, g].numpy().mean(1).var(ddof=1)
+        half = np.sqrt(
+            t.ppf(0.975, ROWS - 1) ** 2 * of_rows + t.ppf(0.975, FOLDS - 1) ** 2 * of_fits
+        )
         width = (found.loc[name, "upper"] - found.loc[name, "lower"]) / 2
         assert width == pytest.approx(half)
-    without = gain_table(replace(gains, folds=None))
-    wider = (found["upper"] - found["lower"]) / (without["upper"] - without["lower"])
-    assert wider["apart"] > 2.0 > wider["alike"]
 
 
 def test_posterior_is_of_one_chain_with_every_fold_beside_it(done):

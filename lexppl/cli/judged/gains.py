@@ -1,6 +1,7 @@
 """What the features are worth on held-out rows, as `lexppl explain` ranks them."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -110,8 +111,8 @@ def judge_gains(
     cost = len(x) * fits * (source.data.n_entries + 1)
     masks = min(MASKS, max(LEAST_MASKS, EVALUATIONS // cost))
     folds = _folds(source, chosen)
-    gains = judged(folds, feature_gains, result, x, y, masks=masks, seed=seed)
-    gains = replace(gains, folds=folds)
+    by = partial(feature_gains, result) if folds is None else partial(folds.gains, result)
+    gains = by(x, y, masks=masks, seed=seed)
     names = tuple(int(source.test_rows[place]) for place in chosen.tolist())
     return JudgedGains(gain_table(gains, fdr), fdr, len(x), predicted, gains, names, rare_rows(y))
 
