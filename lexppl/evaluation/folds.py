@@ -160,8 +160,8 @@ class Folds:
         """The gains of the rows, of each by the replicate that holds it out.
 
         Their `bootstrap` has the gains of all R fits on the first :data:`SPREAD_ROWS` rows, of
-        which most have learned from most: what these gains are on the average is flattered, and not used;
-        how they differ from fit to fit is the interval's second part
+        which most have learned from most: what these gains are on the average is flattered, and
+        not used; how they differ from fit to fit is the interval's second part
         (:func:`lexppl.evaluation.gain_table`).
 
         Args:

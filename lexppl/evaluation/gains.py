@@ -31,8 +31,8 @@ class FeatureGains:
             where they are not known.
         bootstrapped: whether each replicate has random weights of the rows of the fit.
         bootstrap: the gains of the B fits of the result's bootstrap, `(B, N, G)`, or of rows in
-            folds those of all R fits on the same rows (:meth:`lexppl.evaluation.Folds.gains`), by whose
-            spread intervals are told; None without.
+            folds those of all R fits on the same rows (:meth:`lexppl.evaluation.Folds.gains`), by
+            whose spread intervals are told; None without.
         exchanged: what is lost where the feature's value is exchanged for a single imputed one,
             `(R, N, G)`, which :func:`lexppl.evaluation.gain_table` tests; None where it is not
             known, and the gains are tested themselves.
