@@ -348,7 +348,7 @@ def test_shap_is_asked_of_trees_that_it_reads_right(tmp_path):
     importlib.import_module("planted_tables").planted("duplicated", 2_000, 1).frame.to_csv(
         path, index=False
     )
-    source = believable.divided(path, 1)
+    source = believable.divided(path, 1, valid_share=0.2, test_share=0.2)
     names, flags = source.data.entry_names, shap_found(source, 1)
     told = believable.judged(
         "duplicated", [name for name, flag in zip(names, flags, strict=True) if flag]

@@ -8,10 +8,19 @@ from lexppl.inference.schedules import Linear
 
 ENTROPY = 0.1
 """Weight of the annealing at the start of a fit, in units of what is to be said of y."""
+COURSE = 0.6, 0.3, 0.8
+EARLY_COURSE = 0.4, 0.2, 0.5
+"""Of a fit of every λ, whose small λ let the predictor learn meanwhile: later, masks have not
+settled when it ends."""
 
 
 def annealed(
-    masks: int = 4, imputations: int = 1, *, unit: float = 1.0, **options: Any
+    masks: int = 4,
+    imputations: int = 1,
+    *,
+    unit: float = 1.0,
+    course: tuple[float, float, float] = COURSE,
+    **options: Any,
 ) -> NestedIWAE:
     """The bound with the annealing that keeps discrete selectors from collapsing.
 
@@ -25,6 +34,8 @@ def annealed(
         imputations: `K`.
         unit: what the 0.1 nats are multiplied by: :func:`lexppl.inference.entropy_unit` of y, so
             that the bonus weighs the same against labels of any base rate.
+        course: the shares of the fit at which the bonus has faded, and penalties begin and end to
+            grow, where 60, 30 and 80 % stand above.
         options: other arguments of :class:`NestedIWAE`, in place of these.
 
     Raises:
@@ -35,8 +46,9 @@ def annealed(
         (0.8, 0.05)
     """
     unit = finite_float("unit", unit, above=0.0)
+    faded, begin, end = course
     schedule: dict[str, Any] = {
-        "entropy": Linear(ENTROPY * unit, 0.0, end=0.6),
-        "penalty": Linear(0.0, 1.0, begin=0.3, end=0.8),
+        "entropy": Linear(ENTROPY * unit, 0.0, end=faded),
+        "penalty": Linear(0.0, 1.0, begin=begin, end=end),
     }
     return NestedIWAE(masks, imputations, **{**schedule, **options})

@@ -7,6 +7,7 @@ from torch import nn
 
 from lexppl.argument_checks import finite_float, int_at_least
 from lexppl.inference import LeaveOneOut, LossTerm, NestedIWAE, Stage, System, annealed
+from lexppl.inference.annealed import COURSE, EARLY_COURSE
 from lexppl.inference.estimators.leave_one_out import Labels
 from lexppl.models.architectures import Architecture, architecture_of, predictor_of
 from lexppl.models.grouping import Grouping
@@ -58,7 +59,8 @@ def lex(
     Masks are an exact k-subset, or independent Bernoullis with λ nats for each entry kept.
     Deviations from § 5.1: the k-subset distribution is exact, where the paper relaxes an ordered
     one; the gradient is leave-one-out; the selector is annealed
-    (:func:`lexppl.inference.annealed`) towards keeping, from where it starts; and predictors are
+    (:func:`lexppl.inference.annealed`, earlier where there is a range of λ) towards keeping, from
+    where it starts; and predictors are
     cross-fitted, so that a row's Φ above is that of a predictor fitted without it. `folds=1,
     towards=0.5` has neither.
 
@@ -171,8 +173,9 @@ def lex(
     estimator = LeaveOneOut(labels=labels)
     if labels == "averaged":
         _check_averaged(classes, objective)
+    course = EARLY_COURSE if isinstance(penalty, tuple) else COURSE
     bound = objective or annealed(
-        masks, imputations, towards=towards, unit=unit, estimator=estimator
+        masks, imputations, towards=towards, unit=unit, estimator=estimator, course=course
     )
 
     def build() -> list[Stage]:
