@@ -43,6 +43,7 @@ from lexppl.models import Grouping
 from lexppl.systems import lex
 
 SECTIONS = ("steps", "replicates", "explained", "growth", "answers")
+"""Answers are last, and have a file of their own."""
 SAME = ("section", "name", "batch", "width", "replicates", "size", "compiled", "threads")
 UNTOLD = ("machine", "versions", "python", "date")
 ROWS_TIMED = 768
@@ -327,6 +328,8 @@ def main() -> None:
         ),
     }
     for section in options.only:
+        if section == "answers":
+            records = Records("speed_answers", SAME, line, options)
         runs, measure = sections[section]
         chosen = {"name": options.names, "batch": options.batches, "width": options.widths}
         for run in records.due({**r, "threads": threads} for r in runs if among(r, chosen)):

@@ -203,7 +203,8 @@ def plan_for(
     known = METHODS[method]
     every = not one_penalty and k is None and chooses_penalty(method) and penalty != 0
     every &= posterior is None
-    few |= every and rows < MANY_ROWS
+    learned = rows - rows / int_at_least("replicates", replicates) * in_folds
+    few |= every and learned < MANY_ROWS
     kind = _predictor_kind(predictor, imputer, regime)
     usual = "gap" if kind == TREES else usual_imputer(known)
     if posterior is not None and posterior.inference is not None:
@@ -220,7 +221,6 @@ def plan_for(
         steps = min(STEPS, round(EVERY_PENALTY_STEPS * more))
     lasting = known.epochs * max(1, min(MOST_EPOCHS, steps // math.ceil(rows / size)))
     unit = finite_float("unit", unit, above=0.0) if known.takes("unit") else 1.0
-    learned = rows - rows / int_at_least("replicates", replicates) * in_folds
     noisy = 1.0 if regime.post_hoc else max(1.0, math.sqrt(NOISE_BITS / (learned * unit)))
     usual_penalty = PENALTY * unit * noisy
     priced = _penalty(known, penalty, unit) if k is None else None
