@@ -136,8 +136,8 @@ def _plan(
     has_judged = source.valid_rows is not None or source.fold is not None
     if chooses_penalty(options.method) and has_judged and not is_asked(options):
         otherwise["penalty"] = AUTO
-    if source.fold is not None:
-        options.replicates, otherwise["in_folds"] = int(source.fold.max()) + 1, True
+    if source.folds is not None:
+        options.replicates, otherwise["in_folds"] = source.folds, True
     plan = plan_of(
         options,
         len(source.train_rows),

@@ -17,7 +17,7 @@ from lexppl.choices.data_sets import synthetic_names
 from lexppl.data.dataset import Dataset
 from lexppl.data.reading.read_rows import chosen_columns, rows_left
 from lexppl.data.shipped import load, shipped_frame
-from lexppl.data.stratification import stratified_parts, training_and_validation
+from lexppl.data.stratification import fold_of_rows, stratified_parts, training_and_validation
 from lexppl.data.tables import dataset_from_frame
 from lexppl.summary import Summarised, Summary, counted, short, some_of
 
@@ -52,8 +52,8 @@ class DividedTable(Summarised):
             f"{len(self.train_rows):,} to fit on, {valid:,} to choose the best epoch on, "
             f"{len(self.test_rows):,} to judge"
         )
-        if self.fold is not None:
-            parts = f"{int(self.fold.max()) + 1} folds, each judged by fits to the others"
+        if self.folds is not None:
+            parts = f"{self.folds} folds, each judged by fits to the others"
         columns = (
             f"{counted(self.table.shape[1], 'column')}: {some_of(map(short, self.table.columns))}"
         )
@@ -76,6 +76,11 @@ class DividedTable(Summarised):
     def test(self) -> Dataset:
         """Return the rows to judge."""
         return self.data.subset(torch.from_numpy(self.test_rows))
+
+    @property
+    def folds(self) -> int | None:
+        """Return how many folds the rows are in; ``None`` where rows are held out."""
+        return None if self.fold is None else int(self.fold.max()) + 1
 
     @property
     def target_scale(self) -> float:
@@ -234,8 +239,5 @@ def _divided(
 def _in_folds(strata: NDArray[np.int64], folds: int, seed: int) -> Places:
     if folds < 2:
         raise ValueError(f"folds need two rows or more; there are {len(strata)}")
-    fold = np.empty(len(strata), np.int64)
-    for number, rows in enumerate(stratified_parts(strata, (1.0 / folds,) * folds, seed)):
-        fold[rows] = number
     rows = np.random.default_rng(seed).permutation(len(strata))
-    return rows, None, rows, fold
+    return rows, None, rows, fold_of_rows(strata, folds, seed)

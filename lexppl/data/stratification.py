@@ -52,6 +52,21 @@ def stratified_parts(
     return [np.sort(np.concatenate(part)) for part in dealt]
 
 
+def fold_of_rows(strata: NDArray[np.int64], count: int, seed: int) -> NDArray[np.int64]:
+    """Return which of ``count`` equal parts each row is in, ``(N,)``, as :func:`stratified_parts`
+    deals them.
+
+    Example:
+        >>> fold_of_rows(np.array([0, 0, 1, 1]), 2, seed=0).tolist() in ([0, 1, 0, 1], [0, 1, 1, 0],
+        ...     [1, 0, 0, 1], [1, 0, 1, 0])
+        True
+    """
+    fold = np.empty(len(strata), np.int64)
+    for number, rows in enumerate(stratified_parts(strata, (1.0 / count,) * count, seed)):
+        fold[rows] = number
+    return fold
+
+
 def parts_by_fractions(
     strata: NDArray[np.int64], fractions: Sequence[float], seed: int
 ) -> list[NDArray[np.int64]]:

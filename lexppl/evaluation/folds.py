@@ -13,7 +13,7 @@ from torch import Tensor
 
 from lexppl.argument_checks import int_at_least
 from lexppl.arviz_compatibility import Posterior, group_names, group_of, posterior_of
-from lexppl.data.stratification import stratified_parts
+from lexppl.data.stratification import fold_of_rows
 from lexppl.evaluation.gains import FeatureGains, feature_gains
 from lexppl.explanation import explain
 from lexppl.inference.training.result import FitResult
@@ -86,10 +86,7 @@ class Folds:
             raise ValueError(f"{count} folds need as many rows; there are {len(y)}")
         is_label = y.dim() == 1 and not y.is_floating_point()
         strata = y.cpu().numpy() if is_label else np.zeros(len(y), np.int64)
-        part = torch.empty(len(y), dtype=torch.long)
-        for number, rows in enumerate(stratified_parts(strata, (1.0 / count,) * count, seed)):
-            part[torch.from_numpy(rows)] = number
-        return cls(part.to(y.device), count)
+        return cls(torch.from_numpy(fold_of_rows(strata, count, seed)).to(y.device), count)
 
     @property
     def weights(self) -> Tensor:

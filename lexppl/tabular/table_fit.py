@@ -47,7 +47,7 @@ from lexppl.models import CopulaImputer, TreePredictor, tree_predictor
 from lexppl.models.regimes import frozen
 from lexppl.summary import Summarised, Summary
 from lexppl.systems import Settings, system_for
-from lexppl.tabular.encoded_rows import EncodedRows
+from lexppl.tabular.encoded_rows import MOST_JUDGED, EncodedRows
 from lexppl.tabular.fit_plan import FitPlan
 from lexppl.tabular.global_posterior import fit_posterior, with_prior_scale
 from lexppl.tabular.level_rows import CodedFit
@@ -69,8 +69,6 @@ ADVICE: Mapping[str, str] = MappingProxyType(
 """What to try where masks have collapsed, in the words of the estimators."""
 PATH_ROWS, PATH_MASKS = 2000, 20
 """Most validation rows, and masks of each, by which λ is chosen."""
-VALID_ROWS = 10_000
-"""Most validation rows of a fit: they tell a loss to within a hundredth of its spread over rows."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -224,7 +222,7 @@ def fit_table(
         >>> result.model.selector.k, result.entry_names[0]
         (4, 'alcohol')
     """
-    rows = rows.at_most(None, VALID_ROWS, plan.seed)
+    rows = rows.at_most(None, MOST_JUDGED, plan.seed)
     if plan.penalty == AUTO and not rows.has_judged:
         raise ValueError(
             "penalty='auto' is chosen on validation rows, and there are none: give rows of each "
@@ -333,10 +331,7 @@ def _path(plan: FitPlan, rows: EncodedRows, result: FitResult) -> PenaltyPath:
 
 def _by_dependence(plan: FitPlan, rows: EncodedRows) -> CopulaImputer | None:
     """An imputer that draws hidden features given the kept ones, where columns depend."""
-    counted = rows.train[0]
-    if rows.weights is not None:
-        counted = repeated_rows(counted, rows.weights[0], plan.seed)
-    imputer = CopulaImputer.fit(counted, rows.grouping.groups, seed=plan.seed)
+    imputer = CopulaImputer.fit(_counted(plan, rows), rows.grouping.groups, seed=plan.seed)
     return imputer if imputer.factors else None
 
 
@@ -348,8 +343,6 @@ def _settings(
     imputer: nn.Module | None,
 ) -> Settings:
     """What the method is built for, but for its penalty."""
-    x, weights = rows.train[0], rows.weights
-    counted = x if weights is None else repeated_rows(x, weights[0], plan.seed)
     takes_imputer = METHODS[plan.method].takes("imputer")
     return Settings(
         features=rows.grouping.features,
@@ -361,15 +354,22 @@ def _settings(
         imputations=plan.imputations,
         folds=plan.folds,
         unit=plan.unit,
-        imputer=_imputer(plan, rows, counted) if takes_imputer and imputer is None else imputer,
+        imputer=_imputer(plan, rows) if takes_imputer and imputer is None else imputer,
         grouping=rows.grouping,
         hidden=plan.hidden,
         predictor_hidden=plan.own_predictor_hidden,
     )
 
 
-def _imputer(plan: FitPlan, rows: EncodedRows, counted: Tensor) -> nn.Module:
-    return fitted_imputer(plan.imputer, counted, rows.markers, rows.grouping.groups, plan.seed)
+def _imputer(plan: FitPlan, rows: EncodedRows) -> nn.Module:
+    groups = rows.grouping.groups
+    return fitted_imputer(plan.imputer, _counted(plan, rows), rows.markers, groups, plan.seed)
+
+
+def _counted(plan: FitPlan, rows: EncodedRows) -> Tensor:
+    """The rows to fit on, as often as they count."""
+    x, weights = rows.train[0], rows.weights
+    return x if weights is None else repeated_rows(x, weights[0], plan.seed)
 
 
 def _classes(rows: EncodedRows) -> int | None:

@@ -20,11 +20,11 @@ from lexppl.inference.contexts import seeded
 from lexppl.inference.training.rows.row_weights import DIRICHLET, RowWeighting
 from lexppl.models import GapImputer, TreePredictor, tree_predictor
 from lexppl.models.lex import LEX
-from lexppl.tabular.encoded_rows import EncodedRows
+from lexppl.tabular.encoded_rows import MOST_JUDGED, EncodedRows
 
 GROWN, LEAVES, BINS = 100, 15, 255
 """Trees of an output, and at most leaves of a tree, and bins and levels of a column."""
-MASKS, MOST_JUDGED = 50, 10_000
+MASKS = 50
 COPIES, MOST_COPIES = 4, 100_000
 """Of each row, each with a mask of the explainer's, and of all rows at most."""
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from lexppl.choices.imputers import HOLDING_ROWS
+from lexppl.choices.imputers import data_held_by
 from lexppl.cli.images_and_texts.divided_rows import words_of
 from lexppl.cli.images_and_texts.found_rows import FoundRows
 from lexppl.cli.images_and_texts.printed_rows import (
@@ -202,7 +202,6 @@ def _settings(found: FoundRows) -> list[tuple[str, str]]:
 
 
 def _files(found: FoundRows) -> list[tuple[str, str]]:
-    holds = found.plan.imputer in HOLDING_ROWS
     words = found.source.are_texts
     meanings: Mapping[str, str] = {
         "importance.csv": "the words by how much of them is kept, with intervals"
@@ -213,8 +212,8 @@ def _files(found: FoundRows) -> list[tuple[str, str]]:
         "rows and each replicate, for ArviZ; with their log-likelihood",
         "explainer/": "the fitted model"
         + (
-            f"; with the {found.plan.imputer} imputer it holds rows of the training data"
-            if holds
+            f"; with the {found.plan.imputer} imputer it holds {held}"
+            if (held := data_held_by(str(found.plan.imputer)))
             else ""
         ),
         "vocabulary.json": "the words that it knows, with their numbers",

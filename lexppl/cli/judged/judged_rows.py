@@ -54,10 +54,9 @@ class JudgedRows(Protocol):
 def folds_at(source: DividedTable, rows: NDArray[np.int64]) -> Folds | None:
     """The folds of some rows of a table, by their places; None where rows are held out from all
     replicates."""
-    if source.fold is None:
+    if source.fold is None or source.folds is None:
         return None
-    fold = torch.from_numpy(source.fold)
-    return Folds(fold[rows].to(source.data.x.device), int(fold.max()) + 1)
+    return Folds(torch.from_numpy(source.fold[rows]).to(source.data.x.device), source.folds)
 
 
 def test_folds(source: JudgedRows) -> Folds | None:

@@ -143,8 +143,7 @@ def target_text(findings: ReportData) -> str:
 def rows_text(findings: ReportData, first: str = "to fit on") -> str:
     """How many rows there are for what."""
     source = findings.source
-    if source.fold is not None:
-        count = int(source.fold.max()) + 1
+    if (count := source.folds) is not None:
         told = f"{len(source.train_rows)} {first}, each explained by a fit that has not seen it"
         told += f" ({count} fits, each to the rows outside one of {count} folds)"
         judged = len(source.test_rows)
