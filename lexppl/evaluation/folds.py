@@ -146,11 +146,11 @@ class Folds:
         """
         every = replace(result, bootstrap=None)
 
-        def explained(own: FitResult, x: Any, y: Any, names: Any) -> Posterior:
-            return explain(replace(own, bootstrap=every), x, y, row_names=names, **settings)
+        def explained(own: FitResult, x: Any, y: Any, names: Any, **how: Any) -> Posterior:
+            return explain(replace(own, bootstrap=every), x, y, row_names=names, **how)
 
         names = list(range(len(x)) if row_names is None else row_names)
-        found: Posterior = self.values(explained, result, x, y, names)
+        found: Posterior = self.values(explained, result, x, y, names, **{"seed": 0, **settings})
         return found
 
     def gains(self, result: FitResult, x: Any, y: Any, **settings: Any) -> FeatureGains:

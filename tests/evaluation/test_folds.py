@@ -135,6 +135,21 @@ def test_posterior_is_of_one_chain_with_every_fold_beside_it(done):
     assert table[["lower", "upper"]].notna().all(axis=None)
 
 
+def test_folds_have_draws_of_their_own(done, monkeypatch):
+    """With one seed for all, masks of different folds' rows would be drawn by the same numbers."""
+    result, x, _, folds = done
+    seeds = []
+
+    def noted(*args, seed, **settings):
+        seeds.append(seed)
+        return explain(*args, seed=seed, **settings)
+
+    monkeypatch.setattr("lexppl.evaluation.folds.explain", noted)
+    folds.posterior(result, x, draws=2)
+    folds.posterior(result, x, draws=2, seed=7)
+    assert seeds == [0, 1, 2, 7, 8, 9]
+
+
 def test_a_path_judges_each_row_by_the_fit_that_holds_it_out():
     x, y = table()
     folds = Folds.of(y, FOLDS)
