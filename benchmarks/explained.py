@@ -29,7 +29,7 @@ PREDICTED_MASKS = 100
 BEFORE = "lex_before"
 SETTINGS = {
     "default": (),
-    "before": ("--method", BEFORE, "--penalty", "0.02", "--no-bootstrap"),
+    "before": ("--method", BEFORE, "--penalty", "0.02"),
 }
 """What is typed beside the table: nothing, or what `lexppl explain` did before cross-fitting."""
 AS_BEFORE = {"folds": 1, "towards": 0.5, "labels": "observed", "unit": 1.0}

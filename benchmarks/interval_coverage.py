@@ -1,13 +1,12 @@
-"""Do the intervals of `lexppl explain` cover? Fits with a bootstrap to many simulated data sets.
+"""Do the intervals of `lexppl explain` cover? Fits in folds to many simulated data sets.
 
     python benchmarks/interval_coverage.py            # S1, S2, S3: 16 sets each of 1,000 rows
     python benchmarks/interval_coverage.py --sets S1 --data-sets 50
     python benchmarks/interval_coverage.py --small          # to see that it runs
 
-Each data set is drawn anew and explained by LEX with the defaults of `lexppl explain`, R = 4
-replicates and B = 4 fits to randomly weighted rows beside them, but for λ, which is the usual one
-and not of a path: a fifth of the rows chooses the epoch, and as many rows again are explained. What
-an interval is of is the mean of the estimator over data sets, that of the other ones' estimates.
+Each data set is drawn anew and explained by LEX with the defaults of `lexppl explain`, five folds
+of its rows, but for λ, which is the usual one and not of a path. What an interval is of is the mean
+of the estimator over data sets, that of the other ones' estimates.
 Of the gains the distribution's own are recorded besides: E[log p(y | x_S, x_g) − log p(y | x_S∖g)]
 for its own S of each row, exact but for the 200,000 rows that they are averaged over.
 """
@@ -20,9 +19,8 @@ from functools import cache
 import torch
 from record import Records, options_of
 
-from lexppl import explain
 from lexppl.data import synthetic
-from lexppl.evaluation import Oracle, feature_gains, gain_table
+from lexppl.evaluation import Folds, Oracle, gain_table
 from lexppl.explanation import selection_table
 from lexppl.inference import entropy_unit
 from lexppl.models import Grouping
@@ -32,9 +30,7 @@ from lexppl.tabular.table_fit import fit_table
 
 SAME = ("set", "rows", "data_set")
 LEVELS = (0.9, 0.95)
-FITS = 4
-"""R, and B."""
-VALID_SHARE = 0.2
+FOLDS = 5
 MASKS = 20
 ORACLE_ROWS = 200_000
 
@@ -56,25 +52,23 @@ def own_gains(name: str, rows: int) -> dict[str, float]:
 
 def estimates(name: str, rows: int, seed: int, epochs: int | None) -> dict[str, dict[str, object]]:
     """Selection and gain of each feature, with their intervals by level."""
-    data = synthetic(name, rows=2 * rows, seed=seed)
-    learned = round((1 - VALID_SHARE) * rows)
-    train, valid = ((data.x[p], data.y[p]) for p in (slice(learned), slice(learned, rows)))
-    features = data.x.shape[1]
+    data = synthetic(name, rows=rows, seed=seed)
+    x, y, features = data.x, data.y, data.x.shape[1]
+    folds = Folds.of(y, FOLDS, seed)
     plan = plan_for(
-        learned,
+        rows,
         features,
         epochs=epochs,
-        replicates=FITS,
-        bootstrap=FITS,
+        replicates=FOLDS,
         seed=seed,
-        unit=entropy_unit(train[1], 2),
+        unit=entropy_unit(y, 2),
+        in_folds=True,
     )
     grouping = Grouping(range(features), data.feature_names)
-    encoded = EncodedRows(train, valid, grouping, data.feature_names, data.class_names)
+    encoded = EncodedRows((x, y), None, grouping, data.feature_names, data.class_names, folds=folds)
     result = fit_table(plan, encoded).result
-    x, y = data.x[rows:], data.y[rows:]
-    posterior = explain(result, x, draws=0, seed=seed)
-    gains = feature_gains(result, x, y, masks=MASKS, seed=seed)
+    posterior = folds.posterior(result, x, draws=0, seed=seed)
+    gains = folds.gains(result, x, y, masks=MASKS, seed=seed)
     found: dict[str, dict[str, object]] = {f: {} for f in data.feature_names}
     for level in LEVELS:
         of = {

@@ -15,9 +15,6 @@ PREDICTORS = (NETWORK, TREES, AUTO_PREDICTOR)
 explainer that a network taught, its network or boosted trees of what it keeps."""
 USUAL_PREDICTOR = AUTO_PREDICTOR
 """Of `lexppl explain`, where nothing is typed."""
-BOOTSTRAP_ROWS = 20_000
-"""Most rows to fit on of which `lexppl explain`, where nobody says, has as many fits to randomly
-weighted rows beside its several replicates: seeds differ by more than samples of more rows."""
 TAKEN_AS: Mapping[str, str] = MappingProxyType({"regime": "predictor"})
 """By which argument of its factory a method takes a setting, where the names differ."""
 

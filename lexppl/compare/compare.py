@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -74,7 +73,7 @@ def compare(
       it judges alike, one may have chosen by the answer. STRIPE-X is the log-likelihood less a
       multiple of it. Of honest choices it is about 0, its interval over rows and refits.
     - for each of the other figures the 95 % interval `_lower` to `_upper`: over rows, and for a
-      fit of several replicates, or with a bootstrap, over these too
+      fit of several replicates over these too
       (:func:`lexppl.compare.figures.with_intervals`); the replicates' mean ranks. It is of one
       judge and one explained model, and takes each method by itself: of the same rows two methods
       differ by less than their intervals say.
@@ -182,15 +181,13 @@ def compare(
             timing["fit_seconds"] = 0.0
         if name in given:
             timing["fit_seconds"] = float(given[name])
-        each, weighted, others = torch.as_tensor(importances).detach(), False, None
+        each, weighted = torch.as_tensor(importances).detach(), False
         if isinstance(what, FitResult):
             weighted = what.row_weights == DIRICHLET
-            if what.bootstrap is not None:
-                others = _of_fit(what.bootstrap, draws, seed)(test_x)
         else:
             each = each[None]
         ranked = _checked(each, name, (len(test_x), entries))
-        figures = with_intervals(judged, ranked, weighted, others)
+        figures = with_intervals(judged, ranked, weighted)
         if leaks:
             figures |= encoded(
                 ranked.mean(0).to(test_x), test_x, test_y, grouping, chosen, seed, fit_options
@@ -325,7 +322,7 @@ def _of_fit(result: FitResult, draws: int, seed: int) -> Importances:
     """Mean selection probabilities by replicate; of signed attributions their size."""
 
     def importances(x: Tensor) -> Tensor:
-        means = mask_means(explain(replace(result, bootstrap=None), x, draws=draws, seed=seed))
+        means = mask_means(explain(result, x, draws=draws, seed=seed))
         size = np.abs(means.transpose("chain", ...).values).astype(np.float64)
         return torch.from_numpy(size)
 

@@ -128,7 +128,6 @@ def with_intervals(
     judged: Callable[[Tensor], Mapping[str, Figure]],
     importances: Tensor,
     weighted: bool = False,
-    bootstrap: Tensor | None = None,
 ) -> dict[str, float]:
     r"""Figures of the mean of R replicates' importances, each with its 95 % interval.
 
@@ -139,14 +138,10 @@ def with_intervals(
 
         f − √((f − l)² + t² s²/R)    to    f + √((u − f)² + t² s²/R),    t = t_{.975, R−1}.
 
-    With a bootstrap of B fits, in place of s²/R there is the variance of their own figures, and
-    t is of B − 1: of new rows to fit on and new seeds.
-
     Args:
         judged: from a ranking `(N, G)` to its figures.
         importances: `(R, N, G)`.
         weighted: whether the replicates' spread is over rows of the fit too.
-        bootstrap: importances by a bootstrap's fits, `(B, N, G)`; None without.
 
     Returns:
         the figures, and then each one's `_lower` and `_upper`.
@@ -157,9 +152,7 @@ def with_intervals(
     count = len(importances)
     whole = judged(importances.mean(0))
     others: list[Mapping[str, Figure]] = []
-    if bootstrap is not None:
-        others = [judged(one) for one in bootstrap]
-    elif count > 1:
+    if count > 1:
         total = importances.sum(0)
         others = [judged((total - one) / (count - 1)) for one in importances]
     bounds: dict[str, float] = {}
@@ -167,10 +160,8 @@ def with_intervals(
         half = 0.0
         if others:
             values = np.array([found[name].value for found in others])
-            if bootstrap is None:
-                values = count * figure.value - (count - 1) * values
-            error = values.std(ddof=1) if bootstrap is not None else mean_error(values, weighted)
-            half = float(t.ppf((1 + LEVEL) / 2, len(others) - 1) * error)
+            values = count * figure.value - (count - 1) * values
+            half = float(t.ppf((1 + LEVEL) / 2, count - 1) * mean_error(values, weighted))
         low, high = figure.interval
         lower = figure.value - math.hypot(figure.value - low, half)
         upper = figure.value + math.hypot(high - figure.value, half)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -16,6 +17,7 @@ from lexppl.arviz_compatibility import Posterior, group_names, group_of, posteri
 from lexppl.data.stratification import fold_of_rows
 from lexppl.evaluation.gains import FeatureGains, feature_gains
 from lexppl.explanation import explain
+from lexppl.explanation.beside.fold_means import with_fold_means
 from lexppl.inference.training.result import FitResult
 
 SPREAD_ROWS = 300
@@ -118,7 +120,7 @@ class Folds:
             )
         for number in range(self.count):
             if len(rows := self.rows(number)):
-                yield replace(result.subset([number]), bootstrap=None), rows
+                yield result.subset([number]), rows
 
     def posterior(
         self,
@@ -144,10 +146,17 @@ class Folds:
         Raises:
             ValueError: as :meth:`values`.
         """
-        every = replace(result, bootstrap=None)
 
         def explained(own: FitResult, x: Any, y: Any, names: Any, **how: Any) -> Posterior:
-            return explain(replace(own, bootstrap=every), x, y, row_names=names, **how)
+            found = explain(own, x, y, row_names=names, **how)
+            of_x = partial(explain, result, x, row_names=names)
+            try:
+                every = of_x(**{**how, "draws": 0})
+            except ValueError:
+                # The masks' distribution states no mean: it is that of as many draws.
+                draws = group_of(found, "predictions").sizes["draw"]
+                every = of_x(**{**how, "draws": draws})
+            return with_fold_means(found, every)
 
         names = list(range(len(x)) if row_names is None else row_names)
         found: Posterior = self.values(explained, result, x, y, names, **{"seed": 0, **settings})
@@ -156,7 +165,7 @@ class Folds:
     def gains(self, result: FitResult, x: Any, y: Any, **settings: Any) -> FeatureGains:
         """The gains of the rows, of each by the replicate that holds it out.
 
-        Their `bootstrap` has the gains of all R fits on the first :data:`SPREAD_ROWS` rows, of
+        Their `refits` have the gains of all R fits on the first :data:`SPREAD_ROWS` rows, of
         which most have learned from most: what these gains are on the average is flattered, and
         not used; how they differ from fit to fit is the interval's second part
         (:func:`lexppl.evaluation.gain_table`).
@@ -170,9 +179,9 @@ class Folds:
             ValueError: as :meth:`values` and `feature_gains`.
         """
         gains: FeatureGains = self.values(feature_gains, result, x, y, **settings)
-        few, every = slice(0, SPREAD_ROWS), replace(result, bootstrap=None)
-        spread = feature_gains(every, x[few], y[few], **settings)
-        return replace(gains, bootstrap=spread.gains)
+        few = slice(0, SPREAD_ROWS)
+        spread = feature_gains(result, x[few], y[few], **settings)
+        return replace(gains, refits=spread.gains)
 
     def values(
         self, function: Callable[..., Any], result: FitResult, *rows: Any, **settings: Any

@@ -30,10 +30,9 @@ def gain_table(gains: FeatureGains, fdr: float = 0.1, *, level: float = 0.95) ->
       and the interval speaks of that fit alone. Two replicates say little of their spread (t is
       12.7): expect wide intervals. Of replicates that weight their rows at random (`bootstrapped`)
       the second term is `t_{R−1}² V_R (R + 1)`: their spread is also that over other rows to fit
-      on, of which the mean of R has a share that does not shrink with R. With a bootstrap of B
-      fits beside the replicates the second term is `t_{B−1}² s²`, s the standard deviation of the
-      B fits' mean gains. Of rows in folds these are the R fits, each to other rows, on the same
-      rows (:meth:`lexppl.evaluation.Folds.gains`).
+      on, of which the mean of R has a share that does not shrink with R. Of rows in folds the
+      second term is `t_{R−1}² s²`, s the standard deviation of the R fits' mean gains, each fit to
+      other rows, on the same rows (:meth:`lexppl.evaluation.Folds.gains`).
     - `p`: of the hypothesis that there is no gain in *these* fits, one-sided: `P(T ≥ mean / √V_N)`,
       T Student's with N − 1 degrees of freedom, of what is lost where the value is exchanged for
       one imputed value (`exchanged`), whose mean is 0 of noise where that of the gain is below 0;
@@ -79,15 +78,15 @@ def gain_table(gains: FeatureGains, fdr: float = 0.1, *, level: float = 0.95) ->
     replicates, rows, _ = values.shape
     if rows < 2:
         raise ValueError(f"a spread over rows needs two rows or more; there are {rows}")
-    given = (gains.gains, gains.bootstrap, gains.exchanged)
+    given = (gains.gains, gains.refits, gains.exchanged)
     if not all(np.isfinite(v.cpu()).all() for v in given if v is not None):
         raise ValueError("gains must be finite; they have NaN or infinite values")
     by_row = values.mean(0)
     mean, of_rows = by_row.mean(0), by_row.var(0, ddof=1) / rows
     squared = t.ppf(upper, rows - 1) ** 2 * of_rows
-    if gains.bootstrap is not None:
-        weighted = gains.bootstrap.detach().double().mean(1).cpu().numpy()
-        squared = squared + (t.ppf(upper, len(weighted) - 1) * weighted.std(0, ddof=1)) ** 2
+    if gains.refits is not None:
+        refits = gains.refits.detach().double().mean(1).cpu().numpy()
+        squared = squared + (t.ppf(upper, len(refits) - 1) * refits.std(0, ddof=1)) ** 2
     elif replicates > 1:
         of_fits = mean_error(values.mean(1), gains.bootstrapped)
         squared = squared + (t.ppf(upper, replicates - 1) * of_fits) ** 2

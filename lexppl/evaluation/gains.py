@@ -30,9 +30,9 @@ class FeatureGains:
         errors: standard errors of the gains by their draws, `(R, N, G)`, NaN of a single draw; None
             where they are not known.
         bootstrapped: whether each replicate has random weights of the rows of the fit.
-        bootstrap: the gains of the B fits of the result's bootstrap, `(B, N, G)`, or of rows in
-            folds those of all R fits on the same rows (:meth:`lexppl.evaluation.Folds.gains`), by
-            whose spread intervals are told; None without.
+        refits: of rows in folds the gains of all R fits on the same rows
+            (:meth:`lexppl.evaluation.Folds.gains`), `(R, N, G)`, by whose spread intervals are
+            told; None without.
         exchanged: what is lost where the feature's value is exchanged for a single imputed one,
             `(R, N, G)`, which :func:`lexppl.evaluation.gain_table` tests; None where it is not
             known, and the gains are tested themselves.
@@ -42,7 +42,7 @@ class FeatureGains:
     entry_names: tuple[str, ...]
     errors: Tensor | None = None
     bootstrapped: bool = False
-    bootstrap: Tensor | None = None
+    refits: Tensor | None = None
     exchanged: Tensor | None = None
 
 
@@ -176,19 +176,7 @@ def feature_gains(
         for place in range(3)
     )
     bootstrapped = result.row_weights == DIRICHLET
-    others = None
-    if result.bootstrap is not None:
-        others = feature_gains(
-            result.bootstrap,
-            x,
-            y,
-            masks=masks,
-            imputations=imputations,
-            seed=seed,
-            rows_per_chunk=rows_per_chunk,
-            reference=reference,
-        ).gains
-    return FeatureGains(gains, names, errors, bootstrapped, others, exchanged)
+    return FeatureGains(gains, names, errors, bootstrapped, exchanged=exchanged)
 
 
 def _reference(x: Tensor, given: Any, imputers: Sequence[object]) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -118,10 +118,9 @@ def penalty_path(
     slopes(path, [0.0] * len(path))
     weights = None if sample_weight is None else np.asarray(sample_weight)
     sizes, by_row, entries = [], [], 1
-    # What is read is of the replicates: a bootstrap's fits would be copied and run for nothing.
-    alone, seed = replace(result, bootstrap=None), result.seed
+    seed = result.seed
     for penalty in path:
-        fitted = alone.at(penalty)
+        fitted = result.at(penalty)
         each = [(fitted, torch.arange(len(x)))] if folds is None else folds.each(fitted)
         own, said = [], np.empty(len(x))
         for some, places in each:

@@ -105,8 +105,6 @@ def explain(
       `means.isel(feature=feature_map)` is a map of pixels. Where the channels of a pixel have
       entries of their own it is (channel, height, width); where the entries are not of pixels there
       is none (:func:`with_images` tells it).
-    - of a fit with a bootstrap E[z | x] of its fits in `sample_stats`, by the same names with
-      `bootstrap_` before them and dims (bootstrap, row, feature).
 
     A second mask site has `<site>_importance`, `<site>_size`, `<site>_selection_probability` …, and
     a dimension `<site>_feature` where its G is another.

@@ -13,9 +13,7 @@ from pyro.distributions import Unit
 from torch import Tensor
 
 from lexppl.argument_checks import int_at_least
-from lexppl.arviz_compatibility import Posterior, posterior_of
 from lexppl.evaluation_mode import evaluating
-from lexppl.explanation.beside.other_fits import BOOTSTRAP, FOLD, with_others
 from lexppl.explanation.given_program import (
     as_fitted,
     refuse_uncovered,
@@ -23,7 +21,7 @@ from lexppl.explanation.given_program import (
     with_samples,
 )
 from lexppl.explanation.layout.mask_groups import GIVEN_X, GIVEN_XY, PRIOR
-from lexppl.explanation.masks.drawless import needs_draws, refuse_drawless
+from lexppl.explanation.masks.drawless import refuse_drawless
 from lexppl.explanation.masks.draws import RESPONSE
 from lexppl.explanation.masks.program_sites import ProgramSites, sites_of
 from lexppl.explanation.masks.shared_dims import FEATURE, SharedDims
@@ -42,7 +40,6 @@ from lexppl.inference.objective.program import ParticleProgram, refuse_coupled_r
 from lexppl.inference.predictive import FittedProgram, drawing, row_chunks
 from lexppl.inference.training.first_look import own_words
 from lexppl.inference.training.result import FitResult
-from lexppl.inference.training.rows.row_weights import DIRICHLET
 
 BLOCK = 1000
 """Rows of a longer table that are drawn from one seed: their number says which."""
@@ -191,11 +188,6 @@ def explained_rows(
         likelihoods = what_likelihoods_are(result, plan, how.held_out)
         own = draws_of_groups(result, plan, y is not None, likelihoods)
         groups = arrays.groups(attrs, own, are_draws=likelihoods is not HELD_OUT)
-    if result.bootstrap is not None:
-        drawn = draws if needs_draws(sites, None) else 0
-        others = _of_bootstrap(result.bootstrap, x, how, drawn, row_names, part)
-        kind = BOOTSTRAP if result.bootstrap.row_weights == DIRICHLET else FOLD
-        groups["sample_stats"] = with_others(groups["sample_stats"], others, kind)
     return ExplainedRows(groups, attrs, sums)
 
 
@@ -227,28 +219,6 @@ def _prepared(
         refuse_uncovered(result, sites, rows.arguments(slice(0, 1)))
     rows.check_response(sites.response)
     return result, rows, sites
-
-
-def _of_bootstrap(
-    fits: FitResult,
-    x: Any,
-    how: Explaining,
-    draws: int,
-    row_names: Sequence[Any] | None,
-    part: TablePart | None,
-) -> Posterior:
-    """The posterior of a fit's bootstrap, of the same rows given x alone."""
-    how = Explaining(
-        draws=draws,
-        imputations=how.imputations,
-        seed=how.seed,
-        rows_per_chunk=how.rows_per_chunk,
-        entry_names=how.features,
-    )
-    if part is not None:
-        part = replace(part, first=(part.first[0], None))
-    found = explained_rows(fits, x, None, how, row_names=row_names, part=part)
-    return posterior_of(found.groups, found.attrs)
 
 
 def _draw(

@@ -129,7 +129,6 @@ def with_samples(
         best_valid=np.full(chains, np.nan),
         collapse=[None] * chains,
         sampler=draws.sampler,
-        bootstrap=None,
     )
 
 

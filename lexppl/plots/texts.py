@@ -137,8 +137,8 @@ def highlighted_text(posterior: Posterior, row: Any, words: Sequence[str]) -> Hi
     attributions blue above 0 and orange below, of those and shares by the text's largest.
 
     Held over a word, the pointer tells its number and how sure it is: the 95 % t-interval over R
-    replicates, mean ± t_{.975, R−1} s / √R, or with a bootstrap of B fits mean ± t_{.975, B−1} s,
-    as in :func:`lexppl.explanation.selection_table`; nothing tells it of one fit.
+    replicates, mean ± t_{.975, R−1} s / √R, as in :func:`lexppl.explanation.selection_table`;
+    nothing tells it of one fit.
 
     Args:
         posterior: what :func:`explain` returned of texts, an entry a word.

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from lexppl.inference import History, NestedIWAE
 from lexppl.inference.training.compiled.record import CompiledSteps
 from lexppl.inference.training.rows.row_weights import DIRICHLET, GIVEN
-from lexppl.saving.layout import BOOTSTRAP, SAMPLER
+from lexppl.saving.layout import SAMPLER
 
 WEIGHTINGS = (DIRICHLET, GIVEN)
 
@@ -38,8 +38,13 @@ def result_fields(described: Mapping[str, Any]) -> dict[str, Any]:
         described: the description.
 
     Raises:
-        ValueError: a field that is missing or of another type or length.
+        ValueError: a field that is missing or of another type or length; a bootstrap.
     """
+    if described.get("bootstrap"):
+        raise ValueError(
+            "it has fits of a bootstrap beside its replicates, which this version does not read: "
+            'fit again, with row_weights="dirichlet" for replicates of weighted rows'
+        )
     replicates = _read(described, "replicates", _is_count, "a whole number of at least 1")
     _read(described, "version", _is_text, "a name", optional=True)
     names = _or_none(_list_of(_is_text))
@@ -57,7 +62,6 @@ def result_fields(described: Mapping[str, Any]) -> dict[str, Any]:
                 f"{len(values)}"
             )
     is_flag = _or_none(_is_flag)
-    _read(described, BOOTSTRAP, is_flag, "true or false", optional=True)
     return {
         "objective": _objective(described),
         "history": _history(described, replicates),

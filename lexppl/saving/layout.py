@@ -10,10 +10,8 @@ FORMAT = 4
 for all chains of a sampler."""
 WEIGHTS = "weights.safetensors"
 DESCRIPTION = "explainer.json"
-BOOTSTRAP = "bootstrap"
 SAMPLER = "sampler"
 WEIGHTS_CHECKSUM = "weights_sha256"
-BOOTSTRAP_CHECKSUM = "bootstrap_sha256"
 
 
 def own_tensors(beginning: str, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:

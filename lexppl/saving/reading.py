@@ -19,8 +19,6 @@ from lexppl.saving.build_limits import BuildLimits, refuse_sizes
 from lexppl.saving.description import known_parts, rebuild
 from lexppl.saving.fields import Number, numbers_of, result_fields, sampler_fields
 from lexppl.saving.layout import (
-    BOOTSTRAP,
-    BOOTSTRAP_CHECKSUM,
     DESCRIPTION,
     FORMAT,
     SAMPLER,
@@ -77,8 +75,7 @@ def load(
         if not (folder / name).is_file():
             raise FileNotFoundError(f"{folder} has no {name}; it is not a saved explainer")
     described = _description(folder / DESCRIPTION)
-    written = described.get("format") == FORMAT
-    if written or WEIGHTS_CHECKSUM in described:
+    if described.get("format") == FORMAT or WEIGHTS_CHECKSUM in described:
         refuse_changed(
             folder / WEIGHTS, checksum(folder / WEIGHTS), described.get(WEIGHTS_CHECKSUM)
         )
@@ -117,16 +114,7 @@ def load(
             ]
             stats = own_tensors(f"{SAMPLER}.", weights)
             record = SamplerRecord(**sampler, sample_stats={n: t.numpy() for n, t in stats.items()})
-    bootstrap = None
-    below = folder / BOOTSTRAP / DESCRIPTION
-    known = described.get(BOOTSTRAP_CHECKSUM)
-    if not described.get(BOOTSTRAP) and known is not None:
-        raise UnreadableFileError(folder / DESCRIPTION, "it has no bootstrap, and its checksum")
-    if described.get(BOOTSTRAP):
-        if written and below.is_file():
-            refuse_changed(below, checksum(below), known)
-        bootstrap = load(folder / BOOTSTRAP, model=model, guide=guide, parts=parts)
-    return FitResult(models=models, guides=guides, bootstrap=bootstrap, sampler=record, **fields)
+    return FitResult(models=models, guides=guides, sampler=record, **fields)
 
 
 def _description(path: Path) -> dict[str, Any]:

@@ -20,8 +20,6 @@ from lexppl.inference.replicates.replicate_hyperparameters import replicate_hype
 from lexppl.saving.automatic_guides import described_guide, rows_seen
 from lexppl.saving.description import describe
 from lexppl.saving.layout import (
-    BOOTSTRAP,
-    BOOTSTRAP_CHECKSUM,
     DESCRIPTION,
     FORMAT,
     SAMPLER,
@@ -35,11 +33,10 @@ def save(result: FitResult, folder: str | Path) -> None:
     """Write a fitted explainer: `weights.safetensors` and `explainer.json`.
 
     A model that cannot describe itself is saved by its weights alone, and needs `model=` to be
-    loaded. Pyro's automatic guides are saved by class, settings and sites. Its bootstrap, if there
-    is one, is saved alike in a folder below; chains of a sampler are draws of the one program,
-    saved once. The description has the SHA-256 of the weights and its own, by which :func:`load`
-    knows files that were damaged. All files are written aside and then renamed, so that a failure
-    leaves what was there before.
+    loaded. Pyro's automatic guides are saved by class, settings and sites; chains of a sampler are
+    draws of the one program, saved once. The description has the SHA-256 of the weights and its
+    own, by which :func:`load` knows files that were damaged. All files are written aside and then
+    renamed, so that a failure leaves what was there before.
 
     Args:
         result: what `fit` returned.
@@ -57,17 +54,16 @@ def save(result: FitResult, folder: str | Path) -> None:
 
 
 def _files(result: FitResult, folder: Path) -> Iterator[tuple[Path, bytes]]:
-    """Each file and what it shall hold; descriptions come after what they have checksums of."""
-    checksums: dict[str, str | None] = {BOOTSTRAP_CHECKSUM: None}
-    if result.bootstrap is not None:
-        content = b""
-        for path, content in _files(result.bootstrap, folder / BOOTSTRAP):
-            yield path, content
-        checksums[BOOTSTRAP_CHECKSUM] = checksum_of(content)
+    """Each file and what it shall hold; the description comes after the weights, whose checksum it
+    has."""
     weights = to_bytes(_weights(result))
-    checksums[WEIGHTS_CHECKSUM] = checksum_of(weights)
     yield folder / WEIGHTS, weights
-    described = {"format": FORMAT, "version": version("lexppl"), **checksums, **_described(result)}
+    described = {
+        "format": FORMAT,
+        "version": version("lexppl"),
+        WEIGHTS_CHECKSUM: checksum_of(weights),
+        **_described(result),
+    }
     yield folder / DESCRIPTION, sealed(_finite(described)).encode()
 
 
@@ -109,7 +105,6 @@ def _described(result: FitResult) -> dict[str, Any]:
         "ended": result.ended,
         "seed": result.seed,
         "row_weights": result.row_weights,
-        "bootstrap": result.bootstrap is not None,
         SAMPLER: _sampler(result.sampler),
         "compiled": None if result.compiled is None else result.compiled.as_json(),
         "rows": None if result.rows is None else list(result.rows),

@@ -267,10 +267,7 @@ def _fitted(
     }
     if judge is not None and not interrupted:
         row |= _figures(judge(result))
-    slim = replace(result, modules=[])
-    if result.bootstrap is not None:
-        slim.bootstrap = replace(result.bootstrap, modules=[])
-    return row, slim
+    return row, replace(result, modules=[])
 
 
 def _figures(given: Any) -> dict[str, float | None]:

@@ -83,7 +83,7 @@ def lex(
                                                     most 256
     learning rate       1e-3                        3e-3 after a warm-up
     validation rows     a fifth at random           a fifth in the proportions of the classes
-    replicates          1                           4 with a bootstrap in `lexppl explain`
+    replicates          1                           in `lexppl explain` 5, the folds of a table
     masks               of the epoch that is best   of the last epoch; validation rows choose λ,
                         on validation rows          and no epoch
     after the fit       the mean of F predictors    the same; in `lexppl explain` boosted trees of

@@ -64,9 +64,6 @@ class ExplainerClassifier(ClassifierMixin, TableExplainer):
             3e-3, or what the method's own optimizer has (xtab).
         replicates: R fits from different seeds at once: the chains of `explain`, over which
             predictions and importances are averaged.
-        bootstrap: B more fits beside the replicates, each to the rows with random weights of its
-            own, by which the intervals of `explain` cover other rows too (:func:`lexppl.fit`); 0
-            for none.
         class_weight: u of each label: "balanced" for `n / (C n_c)`, a mapping from labels to
             weights (1 for others), or None. They multiply `sample_weight` in `fit`, and all that
             is learned is of the law so reweighted, predictions among it:
@@ -159,7 +156,6 @@ class ExplainerClassifier(ClassifierMixin, TableExplainer):
         batch_size: int | None = None,
         learning_rate: float | None = None,
         replicates: int = 1,
-        bootstrap: int = 0,
         class_weight: Any = None,
         model: Any = None,
         model_output: str | None = None,
@@ -186,7 +182,6 @@ class ExplainerClassifier(ClassifierMixin, TableExplainer):
             batch_size=batch_size,
             learning_rate=learning_rate,
             replicates=replicates,
-            bootstrap=bootstrap,
             model=model,
             validation_fraction=validation_fraction,
             folds=folds,
@@ -213,8 +208,7 @@ class ExplainerClassifier(ClassifierMixin, TableExplainer):
                 objective, the validation loss, the means and scales, the imputer and the base
                 rate's entropy. Of weights that are not all whole only the ratios count. Batches
                 and epochs are by the rows that there are, so that a row of weight 2 is met once an
-                epoch, with twice the gradient, where two rows are met twice. They multiply the
-                weights of a bootstrap.
+                epoch, with twice the gradient, where two rows are met twice.
         """
         self._fit(X, y, sample_weight)
         return self

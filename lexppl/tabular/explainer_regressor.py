@@ -28,9 +28,6 @@ class ExplainerRegressor(RegressorMixin, TableExplainer):
             replicates, validation_fraction, folds, predictor, hide_missing, missing_indicator,
             rare, prediction_masks, threshold, random_state, verbose: as in
             :class:`ExplainerClassifier`; the penalty's default is in nats of a standardised y.
-        bootstrap: B more fits beside the replicates, each to the rows with random weights of its
-            own, by which the intervals of `explain` cover other rows too (:func:`lexppl.fit`); 0
-            for none.
         model: a fitted regressor, a torch module that returns the response, or a torch predictor
             with a normal distribution, of X in its own units, to be explained.
 

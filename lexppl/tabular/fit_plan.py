@@ -85,7 +85,6 @@ class FitPlan:
             None for one of `penalty`.
         predictor_kind: one of :data:`lexppl.choices.settings.PREDICTORS`; trees leave a gap where
             features are hidden.
-        bootstrap: B, fits to randomly weighted rows beside the replicates, 0 for none.
         posterior: of the weights, where one is asked for: the selector is then linear, and the
             predictor of an inference too; replicates are chains, where it has some.
     """
@@ -111,7 +110,6 @@ class FitPlan:
     usual_penalty: float = PENALTY
     penalties: tuple[float, float, float] | None = None
     predictor_kind: str = NETWORK
-    bootstrap: int = 0
     posterior: AskedPosterior | None = None
     conditional: bool = False
 
@@ -162,7 +160,6 @@ def plan_for(
     seed: int = 0,
     unit: float = 1.0,
     predictor: str | None = None,
-    bootstrap: Any = 0,
     posterior: AskedPosterior | None = None,
     one_penalty: bool = False,
     in_folds: bool = False,
@@ -184,7 +181,7 @@ def plan_for(
         method: its name, and settings that
             :func:`lexppl.choices.settings.check_settings` has let pass.
         k, penalty, imputer, masks, imputations, folds, hidden, predictor_hidden, epochs,
-            batch_size, learning_rate, regime, replicates, seed, unit, bootstrap, posterior: of
+            batch_size, learning_rate, regime, replicates, seed, unit, posterior: of
             :class:`FitPlan`.
         predictor: its kind; the network if None.
         one_penalty: whether the fit is of one λ in any case.
@@ -260,7 +257,6 @@ def plan_for(
         unit=unit,
         usual_penalty=usual_penalty,
         predictor_kind=kind,
-        bootstrap=_bootstrap(bootstrap),
         posterior=posterior,
         conditional=every and imputer is None and usual == "marginal",
     )
@@ -338,10 +334,6 @@ def _range(usual: float, penalty: Any) -> tuple[float, float, float]:
 
 def _count(name: str, value: Any, otherwise: int) -> int:
     return otherwise if value is None else int_at_least(name, value)
-
-
-def _bootstrap(given: Any) -> int:
-    return 0 if given == 0 else int_at_least("bootstrap", given, 2)
 
 
 def _widths(name: str, given: Any, otherwise: tuple[int, ...]) -> tuple[int, ...]:

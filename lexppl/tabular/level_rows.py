@@ -164,17 +164,12 @@ class CodedFit:
 
     def plain(self, result: FitResult) -> FitResult:
         """The fit with programs on the D features."""
-        for one in (result, result.bootstrap):
-            for model in [] if one is None else one.models:
-                model.imputer, model.grouping = self.imputer, self.grouping
-                for network in _networks(model):
-                    network.layers[0] = network.layers[0].plain()
-                    network.inputs = self.columns.features
-        shape = (self.columns.features,)
-        bootstrap = result.bootstrap
-        if bootstrap is not None:
-            bootstrap = replace(bootstrap, event_shape=shape, modules=[])
-        return replace(result, event_shape=shape, bootstrap=bootstrap, modules=[])
+        for model in result.models:
+            model.imputer, model.grouping = self.imputer, self.grouping
+            for network in _networks(model):
+                network.layers[0] = network.layers[0].plain()
+                network.inputs = self.columns.features
+        return replace(result, event_shape=(self.columns.features,), modules=[])
 
 
 def _networks(model: LEX) -> list[Any]:

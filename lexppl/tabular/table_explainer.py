@@ -76,7 +76,6 @@ class TableExplainer(SelectsColumns, BaseEstimator, ABC):
         batch_size: int | None = None,
         learning_rate: float | None = None,
         replicates: int = 1,
-        bootstrap: int = 0,
         model: Any = None,
         validation_fraction: float | None = 0.2,
         folds: int | None = None,
@@ -100,7 +99,6 @@ class TableExplainer(SelectsColumns, BaseEstimator, ABC):
         self.batch_size = batch_size
         self.learning_rate = learning_rate
         self.replicates = replicates
-        self.bootstrap = bootstrap
         self.model = model
         self.validation_fraction = validation_fraction
         self.folds = folds
@@ -292,7 +290,6 @@ class TableExplainer(SelectsColumns, BaseEstimator, ABC):
             seed=seed,
             unit=unit,
             predictor=self.predictor,
-            bootstrap=self.bootstrap,
         )
 
     def _validated(self, X: Any, y: Any) -> tuple[Any, pd.DataFrame, NDArray[Any]]:

@@ -288,7 +288,6 @@ def fit_table(
             train,
             valid=rows.valid if plan.penalties is None else None,
             replicates=plan.replicates,
-            bootstrap=plan.bootstrap,
             row_weights=None if rows.folds is None else rows.folds.weights,
             **training,
         )

@@ -15,9 +15,7 @@ from lexppl.choices.settings import NETWORK, TREES
 from lexppl.evaluation.mean_errors import more_by_an_error
 from lexppl.evaluation.prediction import predictive_log_likelihood
 from lexppl.inference import FitResult
-from lexppl.inference.batches import TensorRows
 from lexppl.inference.contexts import seeded
-from lexppl.inference.training.rows.row_weights import DIRICHLET, RowWeighting
 from lexppl.models import GapImputer, TreePredictor, tree_predictor
 from lexppl.models.lex import LEX
 from lexppl.tabular.encoded_rows import MOST_JUDGED, EncodedRows
@@ -35,9 +33,8 @@ def trees_where_better(result: FitResult, rows: EncodedRows) -> Mapping[str, flo
 
     The selector stays as it is. The trees read what its masks hide as missing, and learn from masks
     that it draws of all rows and from as many random ones; first those of the best replicate, and
-    where they are better those of all, and of the bootstrap's fits by the weights of each. Of
-    responses, of rows with missing values, and of a column of more levels than a tree's bins,
-    networks stay.
+    where they are better those of all. Of responses, of rows with missing values, and of a column
+    of more levels than a tree's bins, networks stay.
 
     Args:
         result: the fit, whose programs get the trees; it says so where Ctrl-C comes between.
@@ -49,22 +46,17 @@ def trees_where_better(result: FitResult, rows: EncodedRows) -> Mapping[str, flo
     """
     if result.interrupted or not rows.has_judged or not _readable(result, rows):
         return MappingProxyType({})
-    bootstrap = result.bootstrap
-    count = result.replicates + (0 if bootstrap is None else bootstrap.replicates)
     given = None if rows.weights is None else rows.weights[0]
-    weights: list[Tensor | None] = [given] * count
+    weights: list[Tensor | None] = [given] * result.replicates
     if rows.folds is not None:
         of_folds = rows.folds.weights
         weights = list(of_folds if given is None else of_folds * given)
-    if bootstrap is not None:
-        drawn = drawn_weights(result, bootstrap, rows)
-        weights = list(drawn if given is None else drawn * given.to(drawn))
-    models = [*result.models, *([] if bootstrap is None else bootstrap.models)]
+    models = result.models
     try:
         first = _with_trees(
             models[result.best], rows, result.seed + result.best, weights[result.best]
         )
-        network = replace(result.subset([result.best]), bootstrap=None)
+        network = result.subset([result.best])
         better, *said = says_more(replace(network, models=[first]), network, rows, result.best)
         scores = MappingProxyType(dict(zip((TREES, NETWORK), said, strict=True)))
         if not better:
@@ -88,8 +80,7 @@ def says_more(
 ) -> tuple[bool, float, float]:
     """Whether another fit says more of rows that are held out, by more than one standard error.
 
-    The error is of the rows' differences, of the mean over replicates each; a bootstrap's fits do
-    not count.
+    The error is of the rows' differences, of the mean over replicates each.
 
     Args:
         other: what may take the place of the first.
@@ -116,16 +107,6 @@ def says_more(
     )
     said, before = (float(np.average(each, weights=count)) for each in (mine, first))
     return more_by_an_error(mine - first, count), said, before
-
-
-def drawn_weights(result: FitResult, bootstrap: FitResult, rows: EncodedRows) -> Tensor:
-    """The rows' weights that a fit has drawn, `(R + B, N)`, with the rows' number as sums."""
-    count = result.replicates + bootstrap.replicates
-    given = TensorRows(tuple(rows.train))
-    drawn = RowWeighting.of(DIRICHLET, given, count, result.seed, plain=result.replicates).weights
-    times = torch.ones_like(drawn[0]) if rows.weights is None else rows.weights[0].to(drawn)
-    total: Tensor = (drawn * times).sum(1, keepdim=True)
-    return drawn * (times.sum() / total)
 
 
 def _readable(result: FitResult, rows: EncodedRows) -> bool:

@@ -132,10 +132,6 @@ USAGE = {
         ["explain", "wine", "--out", "r", "--inference", "sghmc", "--epochs", "3"],
         ["--epochs", "--inference sghmc"],
     ),
-    "bootstrap of a guide": (
-        ["explain", "wine", "--out", "r", "--guide", "normal", "--bootstrap"],
-        ["--bootstrap", "--guide normal"],
-    ),
     "imputer of a chain": (
         ["explain", "wine", "--out", "r", "--inference", "nuts", "--imputer", "marginal"],
         ["--imputer constant"],

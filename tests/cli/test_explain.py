@@ -122,6 +122,8 @@ def test_the_saved_explainer_of_held_out_rows_explains_the_same(tmp_path, table)
     x = encoding.encode(pd.read_csv(table).iloc[rows])
     again = masks_of(explain(explainer, x, draws=10, seed=0))["mask"]
     np.testing.assert_array_equal(again.values, masks_of(posterior)["mask"].values)
+    report = (tmp_path / "r" / "report.html").read_text(encoding="utf-8")
+    assert "not of the sample of rows" in report
 
 
 def test_report_stands_alone(results):

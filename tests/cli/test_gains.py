@@ -40,7 +40,7 @@ def learned(tmp_path_factory):
     folder = tmp_path_factory.mktemp("learned")
     words = ["--epochs", "60", "--replicates", "3", "--draws", "5", "--quiet", "--fdr", "0.05"]
     table = written(people(600), folder)
-    words += ["--learning-rate", "0.003", "--no-bootstrap"]
+    words += ["--learning-rate", "0.003"]
     return ran(folder / "r", table, *words), folder
 
 

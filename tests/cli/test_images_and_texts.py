@@ -202,14 +202,13 @@ def test_methods_explain_images(method, tmp_path, capsys):
         ["--method", "fastshap"],
         ["--imputer", "unigram", "--penalty", "0.01"],
         ["--imputer", "bigram"],
-        ["--length", "5", "--keep-words", "end", "--vocabulary", "8", "--bootstrap"],
+        ["--length", "5", "--keep-words", "end", "--vocabulary", "8", "--replicates", "2"],
     ],
 )
 def test_options_of_texts(options, tmp_path):
     table = table_of_texts(tmp_path / "reviews.csv", 40)
-    quick = [*FEW, *(["--replicates", "2"] * ("--bootstrap" in options))]
     out = ["--out", str(tmp_path / "out")]
-    assert main(["explain", str(table), "--text", "review", *out, *quick, *options]) == 0
+    assert main(["explain", str(table), "--text", "review", *out, *FEW, *options]) == 0
     if "--length" in options:
         told = json.loads((tmp_path / "out" / "texts.json").read_text())
         assert told == {"length": 5, "keep": "end"}

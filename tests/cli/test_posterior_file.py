@@ -13,7 +13,7 @@ from lexppl.cli.judged.closer_look import CloserLook
 from lexppl.cli.judged.judging import Judgement
 from tests.cli.tables import numbers, people, written
 
-QUICK = ["--epochs", "3", "--replicates", "2", "--draws", "30", "--quiet", "--no-bootstrap"]
+QUICK = ["--epochs", "3", "--replicates", "2", "--draws", "30", "--quiet"]
 QUICK += ["--penalty", "0.01", "--predictor", "network"]
 
 READ = """

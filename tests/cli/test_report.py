@@ -20,7 +20,7 @@ from tests.cli.accessibility import DARK, LIGHT, checked
 from tests.cli.tables import numbers, people, written
 
 LEARNED = ["--epochs", "60", "--replicates", "2", "--draws", "5", "--quiet", "--penalty", "0.02"]
-LEARNED += ["--learning-rate", "0.003", "--no-bootstrap"]
+LEARNED += ["--learning-rate", "0.003"]
 QUICK = ["--epochs", "3", "--replicates", "2", "--draws", "5", "--quiet", "--penalty", "0.02"]
 ROWS = (5, 41)
 

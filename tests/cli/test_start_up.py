@@ -49,7 +49,6 @@ REFUSED = [
     ["explain", "wine", *OUT, "--method", "real_x", "--penalty", "auto"],
     ["explain", "wine", *OUT, "--method", "real_x", "--predictor", "trees"],
     ["explain", "wine", *OUT, "--method", "l2y"],
-    ["explain", "wine", *OUT, "--bootstrap", "--replicates", "1"],
     ["explain", "wine", *OUT, "--regime", "fixed-in-situ", "--black-box", "model.joblib"],
     ["explain", "wine", *OUT, "--black-box", "model.joblib"],
     ["explain", "wine", *OUT, "--black-box", "model.joblib", "--trust-black-box"],

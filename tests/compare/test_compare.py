@@ -127,7 +127,8 @@ def test_fits_rank_by_their_selection_probabilities(judge):
     assert told.loc["by_hand", "fit_seconds"] == 3.5
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CollapseWarning)
-        weighted = fit(build, train, objective=NestedIWAE(2), epochs=2, bootstrap=2, progress=False)
+        how = {"replicates": 2, "row_weights": "dirichlet", "progress": False}
+        weighted = fit(build, train, objective=NestedIWAE(2), epochs=2, **how)
     drawn = compare({"fit": weighted}, train, test, judge=judge, sizes=[1])
     assert drawn.loc["fit", "tpr@1_lower"] <= drawn.loc["fit", "tpr@1"]
     # Rows alone are behind the interval of what has no replicates.

@@ -104,17 +104,3 @@ def test_the_replicates_part_is_the_jackknife_s():
     )
     alone = with_intervals(of_rows, importances[:1], weighted=False)
     assert alone["mean_upper"] - alone["mean"] == pytest.approx(0.2093, rel=1e-3)
-
-
-def test_a_bootstrap_s_spread_takes_the_place_of_the_replicates():
-    generator = torch.Generator().manual_seed(0)
-    importances = torch.rand(2, 20, 3, generator=generator).double()
-    bootstrap = torch.rand(6, 20, 3, generator=generator).double()
-
-    def linear(ranking):
-        return {"mean": Figure(float(ranking[:, 0].mean()), 0.0, 20, shares=False)}
-
-    found = with_intervals(linear, importances, bootstrap=bootstrap)
-    half = 2.5706 * float(bootstrap[:, :, 0].mean(1).std())
-    assert found["mean"] == pytest.approx(float(importances[:, :, 0].mean()))
-    assert found["mean_upper"] - found["mean"] == pytest.approx(half, rel=1e-3)

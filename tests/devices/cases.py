@@ -368,7 +368,6 @@ def fits() -> Iterator[tuple[str, Case]]:
     yield "images with products in bf16", Case(convolved, (PIXELS, BINARY), mixed)
     decays = {"selector": (1e-3, 1e-2, 0.0)}
     yield "decay by replicate", Case(small, (X, LABELS), {"weight_decay": decays}, (3,))
-    yield "bootstrap", Case(small, (X, LABELS), {"bootstrap": 2}, (1,))
     several = [(X, LABELS), (-X, LABELS.flip(0))]
     yield "rows of each replicate", Case(small, ReplicateData(several), {}, (1,))
     yield (

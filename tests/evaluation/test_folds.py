@@ -27,7 +27,7 @@ from lexppl.models import (
     MarginalImputer,
     Predictor,
 )
-from lexppl.systems import lex
+from lexppl.systems import lex, suwr
 
 ROWS, FOLDS = 61, 3
 SHORT = {"valid": None, "epochs": 3, "batch_size": 16, "learning_rate": 1e-2, "progress": False}
@@ -99,7 +99,7 @@ def test_interval_of_gains_is_of_rows_and_of_what_fits_differ_by_on_the_same_row
     own = folds.values(feature_gains, result, x, y, masks=4, seed=0)
     torch.testing.assert_close(gains.gains, own.gains, rtol=0, atol=0)
     every = feature_gains(result, x, y, masks=4, seed=0)
-    torch.testing.assert_close(gains.bootstrap, every.gains, rtol=0, atol=0)
+    torch.testing.assert_close(gains.refits, every.gains, rtol=0, atol=0)
     found = gain_table(gains)
     for g, name in enumerate(gains.entry_names):
         of_rows = own.gains[0, :, g].numpy().var(ddof=1) / ROWS
@@ -132,7 +132,24 @@ def test_posterior_is_of_one_chain_with_every_fold_beside_it(done):
     np.testing.assert_allclose(table["selection_probability"].sort_index(), own.mean(0), rtol=1e-5)
     agreement = selection_table(every)["agreement"]
     np.testing.assert_allclose(table["agreement"].loc[agreement.index], agreement)
-    assert table[["lower", "upper"]].notna().all(axis=None)
+    of_fits = t.ppf(0.975, FOLDS - 1) * exact.astype(float).mean(1).std(0, ddof=1)
+    of_rows = t.ppf(0.975, ROWS - 1) * own.astype(float).std(0, ddof=1) / np.sqrt(ROWS)
+    ends = own.mean(0) + np.hypot(of_fits, of_rows) * np.array([[-1], [1]])
+    found = table.loc[stats["feature"].values, ["lower", "upper"]]
+    np.testing.assert_allclose(found.T, ends.clip(0, 1), rtol=1e-5)
+
+
+def test_masks_whose_mean_no_distribution_states_are_drawn_by_every_fold(done):
+    _, x, y, folds = done
+    system = suwr(3, classes=2, hidden=(4,), predictor_hidden=(4,))
+    result = fit(system, (x, y), row_weights=folds.weights, **SHORT)
+    stats = group_of(folds.posterior(result, x, y, draws=4, seed=5), "sample_stats")
+    for r in range(FOLDS):
+        rows = folds.rows(r)
+        own = group_of(explain(result, x[rows], draws=4, seed=5 + r), "sample_stats")["mask_mean"]
+        assert own.attrs["source"] == "mean of the draws"
+        found = stats["fold_mask_mean"].sel(row=rows.numpy())
+        np.testing.assert_array_equal(found.values, own.values)
 
 
 def test_folds_have_draws_of_their_own(done, monkeypatch):
@@ -140,9 +157,9 @@ def test_folds_have_draws_of_their_own(done, monkeypatch):
     result, x, _, folds = done
     seeds = []
 
-    def noted(*args, seed, **settings):
-        seeds.append(seed)
-        return explain(*args, seed=seed, **settings)
+    def noted(*args, seed, draws, **settings):
+        seeds.extend([seed] * (draws > 0))
+        return explain(*args, seed=seed, draws=draws, **settings)
 
     monkeypatch.setattr("lexppl.evaluation.folds.explain", noted)
     folds.posterior(result, x, draws=2)

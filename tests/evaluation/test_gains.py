@@ -869,3 +869,9 @@ def test_what_is_impossible_has_no_gain(value):
 def test_bad_tables_are_refused(gains, fdr, words):
     with pytest.raises(ValueError, match=words):
         gain_table(FeatureGains(gains, ("a", "b")), fdr)
+
+
+def test_refits_that_are_not_finite_are_refused():
+    zeros = torch.zeros(1, 4, 1).double()
+    with pytest.raises(ValueError, match="must be finite"):
+        gain_table(FeatureGains(zeros, ("a",), refits=torch.full((2, 4, 1), math.nan)))

@@ -81,8 +81,6 @@ def bits(result):
     }
     for place, one in enumerate(result.modules):
         found |= {f"{place} {n}": t.detach().numpy() for n, t in one.state_dict().items()}
-    if result.bootstrap is not None:
-        found |= {f"bootstrap {n}": value for n, value in bits(result.bootstrap).items()}
     return found
 
 
@@ -186,10 +184,10 @@ def with_trees():
 
 
 CASES = {
-    "replicates, folds and a bootstrap": lambda: {
+    "replicates of weighted rows and folds": lambda: {
         "model": small(),
         "replicates": 2,
-        "bootstrap": 2,
+        "row_weights": "dirichlet",
         "folds": 2,
     },
     "two systems' stages": lambda: {"model": real_x(3, classes=2, **SMALL), "folds": 2},

@@ -15,13 +15,13 @@ DIMS = ("chain", "row", "feature")
 WORDS = ["<b>Good</b>", 'a "film" &', "x"]
 
 
-def posterior(means, bootstrap=None, kind="selection", variable="selection_probability"):
+def posterior(means, folds=None, kind="selection", variable="selection_probability"):
     means = np.asarray(means, dtype=float)
     mask = np.zeros((len(means), 1, *means.shape[1:]), np.int8)
     rows = [f"r{row}" for row in range(means.shape[1])]
     stats = {variable: (DIMS, means, {"site": "mask"})}
-    if bootstrap is not None:
-        stats[f"bootstrap_{variable}"] = (("bootstrap", "row", "feature"), np.asarray(bootstrap))
+    if folds is not None:
+        stats[f"fold_{variable}"] = (("fold", "row", "feature"), np.asarray(folds))
     masks = xr.Dataset(
         {"mask": (("chain", "draw", "row", "feature"), mask, {"kind": kind})}, {"row": rows}
     )
@@ -111,7 +111,7 @@ def test_signs_of_attributions_have_colours_and_no_interval_is_made_up():
     assert shown.titles == ["attribution -2.00", "attribution 1.00", "attribution 0.00"]
 
 
-def test_the_interval_is_over_replicates_or_a_bootstrap():
+def test_the_interval_is_over_replicates_or_folds():
     each = np.array([[[0.2, 0.9, 0.0]], [[0.4, 1.0, 0.0]], [[0.3, 0.8, 0.0]]])
     half = t.ppf(0.975, 2) * each[:, 0, 0].std(ddof=1) / np.sqrt(3)
     (title, cut, _) = Spans(highlighted_text(posterior(each), "r0", WORDS).html).titles
@@ -119,9 +119,9 @@ def test_the_interval_is_over_replicates_or_a_bootstrap():
         f"selection probability 0.30, 95 % interval {0.3 - half:.2f} to {0.3 + half:.2f}"
     )
     assert cut.endswith("to 1.00")
-    weighted = posterior(each[:1], bootstrap=each)
+    in_folds = posterior(each[:1], folds=each)
     half = t.ppf(0.975, 2) * each[:, 0, 0].std(ddof=1)
-    (title, *_) = Spans(highlighted_text(weighted, "r0", WORDS).html).titles
+    (title, *_) = Spans(highlighted_text(in_folds, "r0", WORDS).html).titles
     assert title.endswith(f"{max(0.2 - half, 0):.2f} to {0.2 + half:.2f}")
 
 

@@ -96,11 +96,11 @@ def test_a_single_fit_says_how_far_its_draws_scatter():
     drawn(plot_selection_map(posterior))
 
 
-def test_a_bootstrap_widens_the_interval():
+def test_the_interval_of_folds_is_of_their_fits():
     posterior = image_posterior(chains=1)
     fits = np.random.default_rng(5).random((4, 5, 24))
     stats = group_of(posterior, "sample_stats").assign(
-        bootstrap_selection_probability=(("bootstrap", "row", "feature"), fits)
+        fold_selection_probability=(("fold", "row", "feature"), fits)
     )
     groups = {n: group_of(posterior, n) for n in ("predictions", "constant_data")}
     wide = row_spread(posterior_of({**groups, "sample_stats": stats}, {})).values

@@ -31,9 +31,7 @@ SIZES = {"hidden": (3,), "predictor_hidden": (3,)}
 WRONG = (10**12, 10**40, -1, "x", "../../etc/passwd", None, [], {}, True, 1e300, [1, 2, 3])
 
 
-@pytest.fixture(scope="module")
-def saved(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("saved") / "explainer"
+def written(folder, seed):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CollapseWarning)
         result = fit(
@@ -41,11 +39,16 @@ def saved(tmp_path_factory):
             (X, (X[:, 0] > 0).long()),
             epochs=2,
             replicates=2,
-            bootstrap=2,
+            seed=seed,
             progress=False,
         )
     save(result, folder)
     return folder
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    return written(tmp_path_factory.mktemp("saved") / "explainer", 0)
 
 
 def refusal(folder, **given):
@@ -100,7 +103,7 @@ def test_200_damaged_explainers_are_refused_by_name(saved, tmp_path):
     chance = random.Random(0)
     folder = tmp_path / "damaged"
     shutil.copytree(saved, folder)
-    whole = {name: (saved / name).read_bytes() for name in (*FILES, *_below(FILES))}
+    whole = {name: (saved / name).read_bytes() for name in FILES}
     unnoticed = []
     count = 0
     while count < MUTATIONS:
@@ -121,10 +124,6 @@ def test_200_damaged_explainers_are_refused_by_name(saved, tmp_path):
         assert torch.equal(old.selector(X).mean, new.selector(X).mean)
 
 
-def _below(names):
-    return [f"bootstrap/{name}" for name in names]
-
-
 def test_damaged_files_without_checksums_load_or_are_refused(tmp_path):
     """As older versions wrote them: what is damaged may be read, but nothing else is raised."""
     chance = random.Random(1)
@@ -142,16 +141,12 @@ def test_damaged_files_without_checksums_load_or_are_refused(tmp_path):
 
 def test_files_of_two_explainers_do_not_mix(saved, tmp_path):
     """The weights of the one with the description of the other, as a copy cut short leaves them."""
-    folder = tmp_path / "mixed"
+    folder, other = tmp_path / "mixed", written(tmp_path / "other", 1)
     for name in FILES:
         shutil.copytree(saved, folder)
-        shutil.copy(saved / "bootstrap" / name, folder / name)
+        shutil.copy(other / name, folder / name)
         assert "checksum" in str(refusal(folder))
         shutil.rmtree(folder)
-    shutil.copytree(saved, folder)
-    shutil.rmtree(folder / "bootstrap")
-    shutil.copytree(BEFORE / "format_1" / "bootstrap", folder / "bootstrap")
-    assert refusal(folder).path == folder / "bootstrap" / "explainer.json"
 
 
 @pytest.mark.smoke
@@ -166,7 +161,6 @@ def test_files_of_before_load_with_the_same_numbers(version):
         return
     for model, means in zip(result.models, told, strict=True):
         torch.testing.assert_close(model.selector(X).mean, torch.tensor(means))
-    assert (result.bootstrap is not None) == (version == 1)
 
 
 def test_files_of_before_are_written_anew_with_checksums(tmp_path):
@@ -184,6 +178,17 @@ def test_a_newer_version_s_file_says_what_to_do(saved, tmp_path):
     (folder / "explainer.json").write_text(sealed({**described, "format": 5, "version": "9.1"}))
     with pytest.raises(UnreadableFileError, match=r"lexppl 9.1 wrote it in format 5.*update lexp"):
         load(folder)
+
+
+@pytest.mark.parametrize("version", [1, 4])
+def test_fits_of_a_bootstrap_are_refused_by_name(version, saved, tmp_path):
+    folder = tmp_path / "before"
+    shutil.copytree(saved if version == 4 else BEFORE / "format_1", folder)
+    described, _ = read_sealed(folder / "explainer.json")
+    text = {**described, "bootstrap": True}
+    (folder / "explainer.json").write_text(sealed(text) if version == 4 else json.dumps(text))
+    error = refusal(folder)
+    assert error.path == folder / "explainer.json" and "fits of a bootstrap" in error.reason
 
 
 @pytest.mark.parametrize(
@@ -243,8 +248,6 @@ def test_wrong_types_in_every_field_are_refused(saved, tmp_path):
             refused += refusal(folder) is not None
         except ValueError as error:
             assert "give model= to load" in str(error)
-        except FileNotFoundError:
-            assert at == ("bootstrap",)
     # The others are of a right type: another name, epoch or number.
     assert refused > 0.8 * len(tried)
     assert torch.equal(state, torch.get_rng_state())

@@ -72,19 +72,19 @@ def test_what_is_no_level_is_no_block():
 @pytest.mark.parametrize("weighted", [False, True])
 def test_the_fit_is_that_on_indicators(weighted, monkeypatch):
     weights = (torch.linspace(0.5, 1.5, 60), torch.ones(20)) if weighted else None
-    plan = plan_for(60, 4, penalty=0.02, epochs=3, hidden=(6,), predictor_hidden=(6,), bootstrap=2)
+    settings = {"epochs": 3, "hidden": (6,), "predictor_hidden": (6,), "replicates": 2}
+    plan = plan_for(60, 4, penalty=0.02, **settings)
     table = encoded(weights=weights)
     coded = fit_table(plan, table).result
     monkeypatch.setattr(CodedFit, "of", lambda *_: None)
     plain = fit_table(plan, table).result
     assert coded.event_shape == plain.event_shape == (11,)
-    for one, other in ((coded, plain), (coded.bootstrap, plain.bootstrap)):
-        for mine, theirs in zip(one.models, other.models, strict=True):
-            states = mine.state_dict(), theirs.state_dict()
-            assert states[0].keys() == states[1].keys()
-            for name in states[0]:
-                torch.testing.assert_close(states[0][name], states[1][name], rtol=1e-3, atol=1e-5)
-            assert type(mine.predictor.predictors[0].network.layers[0]) is torch.nn.Linear
+    for mine, theirs in zip(coded.models, plain.models, strict=True):
+        states = mine.state_dict(), theirs.state_dict()
+        assert states[0].keys() == states[1].keys()
+        for name in states[0]:
+            torch.testing.assert_close(states[0][name], states[1][name], rtol=1e-3, atol=1e-5)
+        assert type(mine.predictor.predictors[0].network.layers[0]) is torch.nn.Linear
     np.testing.assert_allclose(coded.history.train, plain.history.train, rtol=1e-4)
 
 

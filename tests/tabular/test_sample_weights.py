@@ -139,12 +139,10 @@ def test_probabilities_are_of_the_reweighted_law():
     assert told["three"].mean() == pytest.approx(0.6 / 1.4, abs=0.05)
 
 
-def test_a_bootstrap_a_path_and_trees_take_them(rows):
+def test_replicates_a_path_and_trees_take_them(rows):
     x, y, weights = rows
-    drawn = ExplainerClassifier(**TINY, replicates=2, bootstrap=2).fit(x, y, weights)
-    weighted = drawn.result_.bootstrap
-    assert drawn.result_.replicates == 2 == weighted.replicates
-    assert (drawn.result_.row_weights, weighted.row_weights) == ("given", "dirichlet")
+    drawn = ExplainerClassifier(**TINY, replicates=2).fit(x, y, weights)
+    assert (drawn.result_.replicates, drawn.result_.row_weights) == (2, "given")
     short = {**TINY, "epochs": 2}
     path = ExplainerClassifier(**short, penalty="auto").fit(x, y, weights)
     assert len(path.penalty_path_) == 7

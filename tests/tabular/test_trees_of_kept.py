@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from lexppl.choices.settings import AUTO_PREDICTOR, NETWORK, TREES
-from lexppl.evaluation import predictive_log_likelihood
+from lexppl.evaluation import Folds, predictive_log_likelihood
 from lexppl.explanation import explain, mask_means
 from lexppl.inference import FitResult, fit
 from lexppl.models import GapImputer, Grouping, TreePredictor
@@ -17,7 +17,7 @@ from lexppl.tabular import trees_of_kept
 from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.fit_plan import plan_for
 from lexppl.tabular.table_fit import fit_table
-from lexppl.tabular.trees_of_kept import drawn_weights, trees_where_better
+from lexppl.tabular.trees_of_kept import trees_where_better
 
 pytestmark = pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
 
@@ -40,7 +40,7 @@ def comb() -> EncodedRows:
 
 def fitted(rows: EncodedRows) -> FitResult:
     system = lex(3, classes=2, penalty=0.001, hidden=(8,), predictor_hidden=(8,))
-    return fit(system, rows.train, valid=rows.valid, replicates=2, bootstrap=2, **TRAINING)
+    return fit(system, rows.train, valid=rows.valid, replicates=2, **TRAINING)
 
 
 @pytest.fixture(scope="module")
@@ -53,18 +53,16 @@ def test_trees_are_taken_by_every_fit(comb: EncodedRows, networks: FitResult) ->
     result = copy.deepcopy(networks)
     scores = trees_where_better(result, comb)
     assert scores[TREES] > scores[NETWORK] + 0.05
-    for one in (result, result.bootstrap):
-        assert all(isinstance(model.predictor, TreePredictor) for model in one.models)
-        assert all(isinstance(model.imputer, GapImputer) for model in one.models)
-        assert [type(cost).__name__ for cost in one.models[0].penalties] == ["SizePenalty"]
+    assert all(isinstance(model.predictor, TreePredictor) for model in result.models)
+    assert all(isinstance(model.imputer, GapImputer) for model in result.models)
+    assert [type(cost).__name__ for cost in result.models[0].penalties] == ["SizePenalty"]
     said = predictive_log_likelihood(result, *comb.valid, masks=50, seed=3).mean(1)
     assert float(said[result.best]) == pytest.approx(scores[TREES], abs=0.02)
     assert bool((said > scores[NETWORK]).all())
     x = comb.valid[0]
     masks = [mask_means(explain(one, x, draws=1, seed=2)).values for one in (result, networks)]
     np.testing.assert_array_equal(*masks)
-    trees = [model.predictor.network.value for model in (*result.models, *result.bootstrap.models)]
-    assert not any(torch.equal(trees[0], other) for other in trees[1:])
+    assert not torch.equal(*(model.predictor.network.value for model in result.models))
 
 
 def test_each_fit_has_trees_of_the_weights_that_it_had(
@@ -78,14 +76,13 @@ def test_each_fit_has_trees_of_the_weights_that_it_had(
         fit_copies(self, x, y, seed, weights)
 
     monkeypatch.setattr(TreePredictor, "fit_copies", watched)
-    trees_where_better(copy.deepcopy(networks), comb)
-    drawn = drawn_weights(networks, networks.bootstrap, comb)
-    assert not torch.equal(drawn[2], drawn[3])
-    weights = {seed - networks.seed: given for seed, given in seen}
-    # The best one comes first, with the fit's own seed.
-    assert torch.equal(seen[0][1], torch.ones(400))
-    for place in (2, 3):
-        assert torch.equal(weights[place], drawn[place])
+    folds, given = Folds.of(comb.train[1], 2), torch.linspace(0.5, 1.5, 400)
+    trees_where_better(copy.deepcopy(networks), replace(comb, folds=folds, weights=(given, None)))
+    weights = {seed - networks.seed: of_rows for seed, of_rows in seen}
+    # The best one comes first.
+    assert list(weights) == [networks.best, 1 - networks.best]
+    for place in (0, 1):
+        assert torch.equal(weights[place], folds.weights[place] * given)
 
 
 def test_networks_stay_where_they_are_as_good(monkeypatch: pytest.MonkeyPatch) -> None:

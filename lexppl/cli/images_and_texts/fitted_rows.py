@@ -82,7 +82,6 @@ def plan_of_rows(options: argparse.Namespace, source: DividedRows) -> FitPlan:
         entries,
         options.method,
         unit=entropy_unit(source.train.y, len(source.data.class_names)),
-        bootstrap=options.replicates if options.bootstrap else 0,
         one_penalty=True,
         **settings,
     )
@@ -120,7 +119,6 @@ def fit_rows(
         _pair(source.train, observed),
         valid=None if source.valid is None else _pair(source.valid, observed),
         replicates=plan.replicates,
-        bootstrap=plan.bootstrap,
         epochs=plan.epochs,
         batch_size=plan.batch_size,
         learning_rate=None if has_own_rate else plan.schedule,

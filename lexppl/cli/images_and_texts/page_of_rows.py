@@ -190,7 +190,6 @@ def _settings(found: FoundRows) -> list[tuple[str, str]]:
         ),
         ("best epochs", ", ".join(str(int(epoch) + 1) for epoch in found.result.best_epoch)),
         ("replicates", str(plan.replicates)),
-        ("fits of a bootstrap", str(plan.bootstrap or "none")),
         ("seed", str(plan.seed)),
         ("mask draws a row", str(found.draws)),
         ("device", found.device),

@@ -106,8 +106,7 @@ def judge_gains(
         predicted = "what the predictor that was fitted before says"
     chosen = _judged_rows(x, seed)
     x, y = x[chosen], y[chosen]
-    others = 0 if result.bootstrap is None else result.bootstrap.replicates
-    fits = result.replicates + others if source.fold is None else 1
+    fits = result.replicates if source.fold is None else 1
     cost = len(x) * fits * (source.data.n_entries + 1)
     masks = min(MASKS, max(LEAST_MASKS, EVALUATIONS // cost))
     folds = _folds(source, chosen)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -175,7 +175,7 @@ def _asked(
     rows = torch.arange(len(source.test.y)) if folds is None else folds.rows(result.best).cpu()
     rows = rows[:MOST_ROWS]
     x = source.test.x[rows]
-    one = replace(result.subset([result.best]), bootstrap=None)
+    one = result.subset([result.best])
     posterior = explain(one, x, draws=2, seed=seed)
     masks = masks_of(posterior)[mask_means(posterior).attrs["site"]].values[0, :1]
     if kind_of(posterior) is not PROBABILITY or not np.isin(masks, (0, 1)).all():

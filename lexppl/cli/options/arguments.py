@@ -11,7 +11,7 @@ from lexppl.choices.imputers import IMPUTERS, OF_PIXELS, OF_WORDS
 from lexppl.choices.methods import DEFAULT_METHOD, METHODS
 from lexppl.choices.posteriors import GUIDES, INFERENCES, PRIOR_SCALE
 from lexppl.choices.regimes import Regime
-from lexppl.choices.settings import BOOTSTRAP_ROWS, PREDICTORS, USUAL_PREDICTOR, usual_imputer
+from lexppl.choices.settings import PREDICTORS, USUAL_PREDICTOR, usual_imputer
 from lexppl.cli.options.checkpoint_options import checkpoint_options
 from lexppl.cli.options.fit_options import fit_options, output_options
 from lexppl.cli.options.help_texts import (
@@ -324,15 +324,6 @@ def _model_options(
             else f" (default: {replicates})"
         ),
     )
-    if methods:
-        group.add_argument(
-            "--bootstrap",
-            action=argparse.BooleanOptionalAction,
-            default=None,
-            help="beside the replicates as many fits to randomly weighted rows, by which intervals "
-            "cover other rows to fit on, and not other seeds alone (default: where rows are held "
-            f"out from two replicates or more, of at most {BOOTSTRAP_ROWS} rows)",
-        )
 
 
 def _of_others() -> str:

@@ -168,8 +168,6 @@ def _check_method(options: argparse.Namespace) -> None:
         check_settings(options.method, "--{}", **typed)
     except ValueError as error:
         raise UsageError(str(error)) from error
-    if options.bootstrap and options.replicates < 2:
-        raise UsageError("--bootstrap needs --replicates 2 or more: one has no spread")
 
 
 def _check_libraries(names: list[str]) -> None:

@@ -7,7 +7,7 @@ import torch
 
 from lexppl.choices.methods import DEFAULT_METHOD, METHODS
 from lexppl.choices.regimes import Regime
-from lexppl.choices.settings import BOOTSTRAP_ROWS, TREES, chooses_penalty
+from lexppl.choices.settings import TREES, chooses_penalty
 from lexppl.cli.options.checks import SETTINGS, regime_of
 from lexppl.cli.options.posterior_options import posterior_of
 from lexppl.cli.terminal.errors import UsageError
@@ -57,11 +57,11 @@ def plan_of(
     }
     if "k" in typed:
         otherwise.pop("penalty", None)
-    settings = {"bootstrap": _bootstrap(options, rows), **otherwise, **typed}
+    settings = {**otherwise, **typed}
     asked = posterior_of(options) if name == getattr(options, "method", None) else None
     if asked is not None:
         refuse_unlistable(asked, data.n_entries, typed.get("k"))
-        settings |= {"bootstrap": 0, "posterior": asked}
+        settings["posterior"] = asked
     return plan_for(rows, data.n_entries, name, regime=regime, **settings)
 
 
@@ -80,20 +80,9 @@ def folds_of(options: argparse.Namespace) -> int | None:
         return None
     every = chooses_penalty(options.method) and options.k is None and options.penalty != 0
     learns = regime_of(options).learns_predictor and not METHODS[options.method].explains_model
-    alone = options.inference is None and options.guide is None and not options.bootstrap
+    alone = options.inference is None and options.guide is None
     in_steps = options.predictor != TREES
     return int(options.replicates) if every and learns and alone and in_steps else None
-
-
-def _bootstrap(options: argparse.Namespace, rows: int) -> int:
-    """As many fits as there are replicates, if so typed, or by default where there are several and
-    rows are not too many."""
-    if not hasattr(options, "bootstrap"):
-        return 0
-    typed = options.bootstrap
-    usual = options.replicates > 1 and rows <= BOOTSTRAP_ROWS and folds_of(options) is None
-    wanted = usual if typed is None else typed
-    return int(options.replicates) if wanted else 0
 
 
 def law_of(plan: FitPlan) -> str:

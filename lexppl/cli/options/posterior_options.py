@@ -15,7 +15,7 @@ from lexppl.cli.terminal.errors import UsageError
 
 OF_EPOCHS = ("epochs", "masks", "imputations", "batch_size", "learning_rate")
 """Options of a fit, which an inference has none of."""
-OF_ITS_OWN = ("predictor", "folds", "bootstrap")
+OF_ITS_OWN = ("predictor", "folds")
 """Options of what stands beside a fit, and beside no posterior."""
 
 

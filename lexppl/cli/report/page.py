@@ -156,7 +156,6 @@ def _settings(findings: ReportData) -> list[tuple[str, str]]:
         if result.sampler is None
         else ("posterior", result.sampler.summary or "independent draws"),
         ("chains" if result.sampler else "replicates", str(plan.replicates)),
-        ("fits of a bootstrap", str(plan.bootstrap or "none")),
         ("seed", str(plan.seed)),
         ("mask draws a row", str(findings.draws)),
         ("device", findings.device),

@@ -46,8 +46,6 @@ def print_findings(findings: ReportData, folder: Path, asked: bool) -> None:
         spread = f"{findings.result.replicates} replicates (seeds of the fit)"
         if findings.source.fold is not None:
             spread = f"{findings.result.replicates} fits, each without a fold of the rows"
-        if findings.result.bootstrap is not None:
-            spread = f"{findings.result.bootstrap.replicates} fits to randomly weighted rows"
         print(f"  interval over {spread}; agreement of replicates near 1: {near}")
     else:
         print("  one replicate: no interval and no agreement; give --replicates 5 for both")

@@ -48,8 +48,6 @@ def gain_meaning(findings: ReportData, gains: JudgedGains) -> str:
         seeds = " and over the fits to different rows"
     elif findings.result.replicates > 1:
         seeds = " and over the seeds of the fit"
-        if findings.result.bootstrap is not None:
-            seeds = ", over other rows to fit on and over the seeds of the fit"
     return (
         "Gain: what keeping the feature is worth against hiding it, in nats, to predict "
         f"{gains.predicted}; the other features are kept or hidden as the explainer does, and what "
@@ -179,13 +177,6 @@ def _reading_of_replicates(findings: ReportData) -> str:
             "the explainer was fitted to all but one of them: what is said of a row is said by the "
             f"replicate that has not seen it. The interval shows how much the {kind.label} differs "
             "between fits to different rows, and between rows. "
-        )
-    elif findings.result.bootstrap is not None:
-        interval = (
-            f"{plan.replicates} replicates of the explainer were fitted from different seeds, and "
-            f"beside them {plan.bootstrap} to the rows with random weights (the "
-            f"weighted-likelihood bootstrap). The interval shows how much the {kind.label} would "
-            "differ with other rows and other seeds, as these differ among themselves. "
         )
     if kind is PROBABILITY:
         return interval + (

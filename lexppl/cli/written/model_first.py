@@ -140,7 +140,7 @@ def least_bytes(plan: FitPlan, source: DividedTable) -> int:
         weights += _weights(columns, *plan.hidden, entries)
     if method.takes("predictor_hidden") and plan.predictor_kind != TREES:
         weights += (plan.folds or 1) * _weights(columns, *plan.predictor_hidden, outputs)
-    return LEAST_REPORT + BYTES_OF_A_WEIGHT * (plan.replicates + plan.bootstrap) * weights
+    return LEAST_REPORT + BYTES_OF_A_WEIGHT * plan.replicates * weights
 
 
 def _weights(*widths: int) -> int:

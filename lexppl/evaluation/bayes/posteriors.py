@@ -54,7 +54,7 @@ class GuideFits:
 
     def __post_init__(self) -> None:
         int_at_least("at_once", self.at_once)
-        own = {"model", "train", "valid", "guide", "replicates", "seed", "bootstrap"}
+        own = {"model", "train", "valid", "guide", "replicates", "seed"}
         taken = sorted(own & set(self.options))
         if taken:
             raise ValueError(f"options {taken} are set by calibration; leave them out of options")

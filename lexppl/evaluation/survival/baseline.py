@@ -57,7 +57,7 @@ def with_baseline(
         site: name of the program's outcome.
 
     Returns:
-        the fit with copies of its models, and of its bootstrap's.
+        the fit with copies of its models.
 
     Raises:
         ValueError: a fit without such a likelihood, rows unlike those of the fit, times that are
@@ -92,12 +92,7 @@ def with_baseline(
             likelihood = _cox_parts(model)[0]
             baseline = breslow_baseline(particles, y, likelihood.ties, likelihood.stratified)
         _give(model, baseline)
-    bootstrap = result.bootstrap
-    if bootstrap is not None:
-        bootstrap = with_baseline(
-            bootstrap, x, y, masks=masks, imputations=imputations, seed=seed, site=site
-        )
-    return replace(result, models=models, bootstrap=bootstrap)
+    return replace(result, models=models)
 
 
 def breslow_baseline(

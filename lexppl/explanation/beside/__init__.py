@@ -1,1 +1,1 @@
-"""What stands beside the masks of a posterior: values, gains, pictures, a bootstrap's means."""
+"""What stands beside the masks of a posterior: values, gains, pictures, means by fold."""

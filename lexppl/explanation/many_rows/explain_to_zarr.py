@@ -174,7 +174,7 @@ def explain_to_zarr(
     aside = target.with_name(target.name + PARTIAL)
     run = {
         "lexppl": version("lexppl"),
-        "the explainer": fingerprint((result.models, result.guides, result.bootstrap)),
+        "the explainer": fingerprint((result.models, result.guides)),
         "the rows": source.identity(),
         "the encoding": fingerprint(encoding),
         "the settings": fingerprint((vars(task.how), with_y, keep_x)),
@@ -289,8 +289,6 @@ def _task(
         drawless = needs_draws(sites, y) is None
         draws = 0 if drawless else min(LEAST_DRAWS, sampled or LEAST_DRAWS)
     slim = replace(result, modules=[])
-    if slim.bootstrap is not None:
-        slim.bootstrap = replace(slim.bootstrap, modules=[])
     how = replace(how, draws=draws)
     # What cannot be explained so is refused by the first two rows, before anything is written.
     explained_rows(slim, x[:2], None if y is None else y[:2], how, part=TablePart(0, first))

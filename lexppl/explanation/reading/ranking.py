@@ -11,7 +11,7 @@ from scipy.stats import t
 
 from lexppl.argument_checks import fraction
 from lexppl.arviz_compatibility import Posterior
-from lexppl.explanation.beside.other_fits import FOLD, other_means, other_means_over_rows
+from lexppl.explanation.beside.fold_means import fold_means, fold_means_over_rows
 from lexppl.explanation.layout.drawn_means import means_over_rows
 from lexppl.explanation.layout.importance_kind import (
     GUIDED,
@@ -51,13 +51,11 @@ def selection_table(posterior: Posterior, *, level: float = 0.95) -> pd.DataFram
 
       of new rows to fit on, to explain, and new seeds. It counts the seeds' spread in full where
       s²/R would do, and so covers at least 95 %. The explained rows must not be those of the fit.
-      With a bootstrap of B fits beside the chains (`fit(bootstrap=B)`) s is the standard deviation
-      of these, also with one chain, and the interval
-
-          mean ± √(t²_{.975, B−1} s² + t²_{.975, N−1} V_N).
-
       Of rows in folds (:meth:`lexppl.evaluation.Folds.posterior`) s is the standard deviation of
-      the R fits, of which each has learned from other rows, and B is R.
+      the R fits, of which each has learned from other rows, and the interval
+
+          mean ± √(t²_{.975, R−1} s² + t²_{.975, N−1} V_N).
+
       Where latents that all rows share were drawn from their posterior, by a sampler or a guide,
       it is the central 95 % posterior interval of the mean over these rows: quantiles of
       `mean_n E[z_n | x_n, θ_d]` over the draws d of all chains. NaN of a sampler's draws that have
@@ -142,11 +140,11 @@ def selection_table(posterior: Posterior, *, level: float = 0.95) -> pd.DataFram
 def _half_interval(
     posterior: Posterior, by_chain: NDArray[np.float64], upper: float
 ) -> NDArray[np.float64]:
-    """Half the t-interval over replicates or bootstrap, by feature; NaN where there is none."""
+    """Half the t-interval over replicates or folds, by feature; NaN where there is none."""
     chains = len(by_chain)
-    weighted = other_means_over_rows(posterior)
-    if weighted is not None:
-        spread = t.ppf(upper, len(weighted) - 1) * weighted.std(0, ddof=1)
+    of_folds = fold_means_over_rows(posterior)
+    if of_folds is not None:
+        spread = t.ppf(upper, len(of_folds) - 1) * of_folds.std(0, ddof=1)
         return np.hypot(spread, _error_of_rows(posterior, upper))
     if chains < 2 or chains_are(posterior).startswith(SAMPLED):
         return np.full(by_chain.shape[-1], np.nan)
@@ -160,9 +158,9 @@ def _posterior_interval(
     posterior: Posterior, site: str, upper: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
     """Quantiles of the mean selection over draws of what rows share, by feature; None where none
-    was drawn that moves the masks, or a bootstrap tells the interval."""
+    was drawn that moves the masks, or folds tell the interval."""
     drawn = means_over_rows(posterior, site)
-    if drawn is None or other_means_over_rows(posterior) is not None:
+    if drawn is None or fold_means_over_rows(posterior) is not None:
         return None
     values = drawn.values
     if not (values != values[:, :1]).any():
@@ -178,8 +176,8 @@ def _consistency(
     if chains_are(posterior).startswith(MARKOV_CHAINS):
         return {"r_hat": _r_hat(posterior, mask)}
     if kind is PROBABILITY and _states_probabilities(posterior):
-        folds = other_means(posterior, (FOLD,))
-        each = mask_means(posterior, by_row=False) if folds is None else folds
+        of_folds = fold_means(posterior)
+        each = mask_means(posterior, by_row=False) if of_folds is None else of_folds
         return {"agreement": _exact_agreement(each.values)}
     return {"agreement": _agreement(mask, drawn=kind is PROBABILITY)}
 

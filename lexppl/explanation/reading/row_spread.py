@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scipy.stats import t
 
 from lexppl.arviz_compatibility import Posterior
-from lexppl.explanation.beside.other_fits import BOOTSTRAP, other_means
+from lexppl.explanation.beside.fold_means import fold_means
 from lexppl.explanation.layout.importance_kind import ATTRIBUTION, PROBABILITY, kind_of, mask_means
 from lexppl.explanation.layout.mask_groups import masks_of
 from lexppl.explanation.reading.ranking import covers_rows, mean_error
@@ -32,10 +32,10 @@ class RowSpread:
 def row_spread(posterior: Posterior, rows: Any = slice(None)) -> RowSpread:
     """The width of the interval of a row's E[z | x], entry by entry.
 
-    With R replicates it is that of the 95 % t-interval over them, mean ± t_{.975, R−1} s / √R, with
-    a bootstrap of B fits mean ± t_{.975, B−1} s, as in :func:`lexppl.explanation.selection_table`,
-    cut at 0 and at the largest value there can be. With one fit alone nothing tells how sure it is;
-    in its place stands the standard deviation of a draw of the mask, of selections √(p(1 − p)).
+    With R replicates it is that of the 95 % t-interval over them, mean ± t_{.975, R−1} s / √R, of
+    rows in R folds mean ± t_{.975, R−1} s, as in :func:`lexppl.explanation.selection_table`, cut at
+    0 and at the largest value there can be. With one fit alone nothing tells how sure it is; in its
+    place stands the standard deviation of a draw of the mask, of selections √(p(1 − p)).
 
     Args:
         posterior: what :func:`lexppl.explain` returned.
@@ -78,13 +78,13 @@ def row_interval(
     means = mask_means(posterior)
     each = means.values[:, rows].astype(np.float64)
     kind = kind_of(posterior)
-    others = other_means(posterior)
-    count = len(each if others is None else others)
+    of_folds = fold_means(posterior)
+    count = len(each if of_folds is None else of_folds)
     if count < 2:
         return None
-    if others is not None:
-        spread = others.values[:, rows].astype(np.float64).std(0, ddof=1)
-        over = f"{count} fits of a bootstrap" if others.dims[0] == BOOTSTRAP else f"{count} folds"
+    if of_folds is not None:
+        spread = of_folds.values[:, rows].astype(np.float64).std(0, ddof=1)
+        over = f"{count} folds"
     else:
         spread = mean_error(each, covers_rows(posterior))
         over = f"{count} replicates"

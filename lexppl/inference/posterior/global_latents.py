@@ -88,7 +88,9 @@ def latents_of(program: Callable[..., Any], rows: tuple[Tensor | None, ...]) -> 
 def refuse_none(
     shared: Mapping[str, Site],
     purpose: str = "there is nothing to sample",
-    instead: str = "Without priors, fit(bootstrap=…) tells how sure a fit is",
+    instead: str = (
+        'Without priors, fit(replicates=…, row_weights="dirichlet") tells how sure a fit is'
+    ),
 ) -> None:
     """Refuse a program without latents that all rows share.
 

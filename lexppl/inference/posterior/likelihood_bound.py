@@ -18,8 +18,8 @@ MOST_PARTICLES = 2**22
 """Particles of all rows that one evaluation may run the program with, where nobody chooses."""
 
 INSTEAD = (
-    "a guide (guide=AutoNormal), a bootstrap (bootstrap=20) or stochastic-gradient MCMC, which "
-    "draw masks"
+    'a guide (guide=AutoNormal), replicates of weighted rows (row_weights="dirichlet") or '
+    "stochastic-gradient MCMC, which draw masks"
 )
 
 

@@ -21,7 +21,7 @@ class SampledGuide(PyroModule):
     Of D draws that a program is run for (:func:`draw_index`), draw d gives sample `⌊d S / D⌋`: all
     S in their order for D = S, evenly thinned ones for fewer. Called otherwise it gives one of them
     at random. Whatever runs a model with a guide so runs it with a chain of NUTS, of SGHMC, or with
-    the fits of a bootstrap.
+    replicates of a fit.
 
     Args:
         samples: by site a tensor `(S, *event)`, its draws.

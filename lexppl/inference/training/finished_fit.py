@@ -11,7 +11,7 @@ from lexppl.inference.training.loop import TrainingLoop
 from lexppl.inference.training.result import FitResult, History
 from lexppl.inference.training.rows.response_checks import holds_labels
 from lexppl.inference.training.rows.row_checks import are_unit_pixels
-from lexppl.inference.training.rows.row_weights import GIVEN, WeightedRows
+from lexppl.inference.training.rows.row_weights import WeightedRows
 from lexppl.inference.training.watched.collapse import collapses
 
 WATCHED_ROWS = 1000
@@ -76,17 +76,3 @@ def result_of(
         if isinstance(rows, LoadedRows)
         else len(loop.records) * math.ceil(len(rows) / loop.batch_size),
     )
-
-
-def parted(result: FitResult, plain: int, samples: bool) -> FitResult:
-    """The first replicates, and the others as their bootstrap.
-
-    Args:
-        result: of all of them.
-        plain: how many are the first.
-        samples: whether rows have given weights.
-    """
-    first = result.subset(range(plain))
-    first.row_weights = GIVEN if samples else None
-    first.bootstrap = result.subset(range(plain, result.replicates))
-    return first

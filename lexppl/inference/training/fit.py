@@ -30,10 +30,9 @@ from lexppl.inference.training.checkpoints.fit_identity import identity_of
 from lexppl.inference.training.compiled.compiled_terms import Backend
 from lexppl.inference.training.distributed.distributed_group import processes_of, refuse_processes
 from lexppl.inference.training.distributed.distributed_start import agree_together, begin_alike
-from lexppl.inference.training.finished_fit import parted, result_of
+from lexppl.inference.training.finished_fit import result_of
 from lexppl.inference.training.fit_arguments import (
     check_alike,
-    check_bootstrap,
     check_given,
     check_numbers,
     compiled_terms,
@@ -59,7 +58,7 @@ from lexppl.inference.training.result import FitResult
 from lexppl.inference.training.rows.divided_rows import divided_rows
 from lexppl.inference.training.rows.row_checks import refuse_rows
 from lexppl.inference.training.rows.row_fitted import fit_to_rows
-from lexppl.inference.training.rows.row_weights import DIRICHLET, RowWeighting
+from lexppl.inference.training.rows.row_weights import RowWeighting
 from lexppl.inference.training.sampled_fit import (
     DefaultShare,
     refuse_training_arguments,
@@ -106,7 +105,6 @@ def fit(
     clip_norm: float | None = None,
     patience: int | None = None,
     replicates: int = 1,
-    bootstrap: int = 0,
     seed: int = 0,
     callbacks: Iterable[Callback] = (),
     checkpoint: str | Path | Checkpoints | None = None,
@@ -204,13 +202,6 @@ def fit(
             does that keeps its last state.
         replicates: R independent seeds trained at once; with a list of models or of data sets
             leave it out.
-        bootstrap: B more fits of a model beside the R, trained at once with them, each from a seed
-            of its own and with `row_weights="dirichlet"`; 0 for none, at least 2 for a spread. They
-            are `FitResult.bootstrap`. What is reported is of the R, which have all rows once:
-            weighted fits are of what half of the rows tell. The interval about it is of the B:
-            they scatter about a fit to the rows as that fit does over samples of rows, seeds
-            included. :func:`lexppl.explain` and :func:`lexppl.evaluation.feature_gains` run them
-            along. Goes with one model, the same rows for all replicates and no `row_weights`.
         seed: of initial weights, batches and draws; the same seed gives the same bits.
         callbacks: called after each epoch with an :class:`Epoch`.
         checkpoint: a folder for the fit's state, each minute, or :class:`Checkpoints` with how
@@ -299,13 +290,9 @@ def fit(
         with_guides(builder_of(one, guide, objective, stages), kind, train) for one in models
     ]
     folds = own_folds(models, builders) if folds is None else folds
-    counted = replicates_asked_for(
+    replicates = replicates_asked_for(
         replicates, len(models) if several else None, train, valid, row_weights
     )
-    if bootstrap:
-        check_bootstrap(bootstrap, several, train, valid, row_weights)
-        row_weights = DIRICHLET
-    replicates = counted + bootstrap
     processes = processes_of(distributed)
     joined = nullcontext() if processes is None else processes.joined()
     store = pyro.get_param_store().scope()
@@ -324,8 +311,7 @@ def fit(
         rows = training_rows(train, dtype, "train", one_class=is_posterior)
         weighting = None
         if row_weights is not None or sample_weight is not None:
-            plain = counted if bootstrap else 0
-            weighting = RowWeighting.of(row_weights, rows, replicates, seed, sample_weight, plain)
+            weighting = RowWeighting.of(row_weights, rows, replicates, seed, sample_weight)
         with seeded(seed):
             if isinstance(valid, DefaultShare) and all(s.keeps_last for s in copies[0].stages):
                 valid = None
@@ -381,8 +367,6 @@ def fit(
     result.feature_names = _names(train, "feature_names")
     result.class_names = _names(train, "class_names")
     result.compiled = None if compiled is None else compiled.record
-    if bootstrap:
-        result = parted(result, counted, sample_weight is not None)
     if processes is None or processes.leads:
         report_collapse(result.collapse)
         report_skipped([*loop.skipped.count], loop.skipped.ended)

@@ -44,32 +44,6 @@ def replicates_asked_for(
     return count
 
 
-def check_bootstrap(
-    bootstrap: int, several: bool, train: Any, valid: Any, row_weights: Any
-) -> None:
-    """Refuse a bootstrap of one fit, or of what is not one model on the same rows.
-
-    Args:
-        bootstrap: B.
-        several: whether there is a model for each replicate.
-        train, valid, row_weights: as they are given to `fit`.
-
-    Raises:
-        ValueError, TypeError: as it says.
-    """
-    int_at_least("bootstrap", bootstrap, 2)
-    if several or isinstance(train, ReplicateData) or isinstance(valid, ReplicateData):
-        raise ValueError(
-            "bootstrap= fits one model again to the same rows, and models or rows are given for "
-            "each replicate: fit those one after another"
-        )
-    if row_weights is not None:
-        raise ValueError(
-            "bootstrap= draws weights of the rows, and row_weights are given: leave one of the two "
-            "out; how often rows stand in the sample is sample_weight="
-        )
-
-
 def check_numbers(
     replicates: int,
     folds: int | None,

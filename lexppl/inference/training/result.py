@@ -92,8 +92,6 @@ class FitResult(Summarised):
         rows: how many rows were learned from and held out, or None where that is not known.
         steps: of the optimizer, in all; None of rows of a loader, and of files of before.
         modules: all modules of all terms, for each replicate.
-        bootstrap: B more fits of the same model to the same rows, each with random weights of
-            theirs (`fit(bootstrap=B)`): by their spread, intervals are told. None without.
         sampler: how draws of global latents were made, where they were sampled and not fitted: then
             `models` are one program, C times, and guide c gives the draws of chain c.
         skipped_steps: `(R,)`, how many steps had a loss or gradient that was not finite, and so
@@ -122,7 +120,6 @@ class FitResult(Summarised):
     rows: tuple[int, int] | None = None
     steps: int | None = None
     modules: list[nn.Module] = field(default_factory=list, repr=False)
-    bootstrap: FitResult | None = field(default=None, repr=False)
     sampler: SamplerRecord | None = field(default=None, repr=False)
     compiled: CompiledSteps | None = None
     skipped_steps: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=int))
@@ -185,8 +182,6 @@ class FitResult(Summarised):
     def _rows_told(self) -> str | None:
         weighted = {None: "", "given": ", weighted"}
         own = weighted.get(self.row_weights, f", {self.row_weights} weights in each replicate")
-        if self.bootstrap is not None:
-            own += f", a bootstrap of {counted(self.bootstrap.replicates, 'fit')}"
         if self.rows is None:
             return own.removeprefix(", ") or None
         learned, held_out = self.rows
@@ -293,8 +288,7 @@ class FitResult(Summarised):
             (0.04, 0.02)
         """
         models = [at_penalty(model, penalty) for model in self.models]
-        bootstrap = None if self.bootstrap is None else self.bootstrap.at(penalty)
-        return replace(self, models=models, bootstrap=bootstrap)
+        return replace(self, models=models)
 
     @property
     def penalty_range(self) -> tuple[float, float]:
@@ -309,12 +303,12 @@ class FitResult(Summarised):
     def as_draws(self) -> Self:
         """The R replicates as R draws of one program's parameters: a chain of independent draws.
 
-        Fits with random weights of the rows, `fit(bootstrap=R).bootstrap` or
-        `fit(replicates=R, row_weights="dirichlet")`, are draws of the weighted-likelihood bootstrap
-        (Newton & Raftery 1994), whose spread is that over samples of rows; fits by seed alone are a
-        deep ensemble (Lakshminarayanan et al. 2017), whose spread is that over starts, and no
-        posterior's unless by luck. :func:`lexppl.explain` of `draws=R` then gives one to each draw,
-        so that a `log_likelihood` (1, R, row) is over them.
+        Fits with random weights of the rows, `fit(replicates=R, row_weights="dirichlet")`, are
+        draws of the weighted-likelihood bootstrap (Newton & Raftery 1994), whose spread is that
+        over samples of rows; fits by seed alone are a deep ensemble (Lakshminarayanan et al. 2017),
+        whose spread is that over starts, and no posterior's unless by luck. :func:`lexppl.explain`
+        of `draws=R` then gives one to each draw, so that a `log_likelihood` (1, R, row) is over
+        them.
 
         Returns:
             One program, whose parameters are sample sites by their own names, and a guide that
@@ -330,9 +324,9 @@ class FitResult(Summarised):
             >>> from lexppl.systems import lex
             >>> x = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
             >>> small = lex(3, classes=2, k=1, hidden=(4,), predictor_hidden=(4,))
-            >>> result = fit(small, (x, (x[:, 0] > 0).long()), epochs=1, bootstrap=4,
-            ...     progress=False)
-            >>> drawn = result.bootstrap.as_draws()
+            >>> result = fit(small, (x, (x[:, 0] > 0).long()), epochs=1, replicates=4,
+            ...     row_weights="dirichlet", progress=False)
+            >>> drawn = result.as_draws()
             >>> drawn.replicates, drawn.sampler.name, drawn.guides[0].draws
             (1, 'bootstrap', 4)
         """
@@ -346,7 +340,6 @@ class FitResult(Summarised):
             guides=[guide],
             best_valid=np.full(1, np.nan),
             modules=[],
-            bootstrap=None,
             sampler=SamplerRecord(sampler, are_chains=False),
         )
 
@@ -355,8 +348,8 @@ class FitResult(Summarised):
             raise ValueError(f"this result has draws already, by {self.sampler.name}")
         if self.replicates < 2:
             raise ValueError(
-                "one fit is no draws: fit(replicates=R) has R, and fit(bootstrap=R).bootstrap has "
-                "R of weighted rows"
+                "one fit is no draws: fit(replicates=R) has R, and of weighted rows with "
+                'row_weights="dirichlet"'
             )
         if any(guide is not None for guide in self.guides):
             raise ValueError(

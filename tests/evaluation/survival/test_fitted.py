@@ -212,15 +212,12 @@ def cox(**options):
     )
 
 
-def test_cross_fitted_replicates_with_a_bootstrap():
-    result = with_baseline(
-        fit(cox(folds=2), (X, Y), replicates=2, bootstrap=2, batch_size=20, **QUICK), X, Y
-    )
+def test_cross_fitted_replicates_of_weighted_rows():
+    how = {"replicates": 2, "row_weights": "dirichlet", "batch_size": 20}
+    result = with_baseline(fit(cox(folds=2), (X, Y), **how, **QUICK), X, Y)
     assert predict_survival(result, X[:4], [0.2]).shape == (2, 4, 1)
-    assert predict_survival(result.bootstrap, X[:4], [0.2]).shape == (2, 4, 1)
     posterior = explain(result, X[:4], Y[:4], draws=5)
     assert posterior["log_likelihood"]["y"].shape == (2, 5, 4)
-    assert "bootstrap_selection_probability" in posterior["sample_stats"]
 
 
 def test_strata_have_a_baseline_each():

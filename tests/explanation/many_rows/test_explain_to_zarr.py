@@ -35,11 +35,6 @@ def test_a_table_of_one_block_is_explained_as_at_once(tmp_path):
     assert (group_of(other, "predictions")["mask"] != group_of(found, "predictions")["mask"]).any()
 
 
-def test_the_bootstrap_comes_along(tmp_path):
-    result, x = fitted(bootstrap=2), rows()[0][:300]
-    assert_same(written(tmp_path, x, result=result), explain(result, x, draws=3, seed=5))
-
-
 def test_a_saved_explainer_explains_the_same(tmp_path):
     save(fitted(), tmp_path / "explainer")
     saved = load(tmp_path / "explainer")

@@ -103,7 +103,6 @@ class RowWeighting:
         replicates: int,
         seed: int,
         sample_weight: Any = None,
-        plain: int = 0,
     ) -> RowWeighting:
         """The weighting that is asked for.
 
@@ -114,7 +113,6 @@ class RowWeighting:
             seed: of weights that are drawn.
             sample_weight: `(N,)`, which multiply the others; or a pair, of these rows and of the
                 validation rows.
-            plain: the first replicates that have no drawn weights.
 
         Raises:
             ValueError: another word; weights of another shape, below 0, not finite, or all zero; a
@@ -148,7 +146,6 @@ class RowWeighting:
             # Draws of their own, so that those of the fit stay what they are without weights.
             generator = torch.Generator().manual_seed(seed + 2)
             drawn = torch.empty(shape, dtype=torch.float64).exponential_(generator=generator)
-            drawn[:plain] = 1.0
             return cls((drawn * times).to(like.device, dtype), DIRICHLET, **kept)
         weights = torch.ones(shape[1:]) if given is None else _checked(given, *shape)
         return cls((weights * times).to(like.device, dtype).expand(shape), GIVEN, **kept)

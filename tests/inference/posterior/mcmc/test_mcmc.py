@@ -363,7 +363,7 @@ def test_an_inference_of_ones_own():
     [
         ({"epochs": 3}, "epochs= mean nothing beside inference="),
         ({"guide": lambda x, y: None, "folds": 2}, "guide=, folds= mean nothing"),
-        ({"bootstrap": 2}, "bootstrap= mean nothing"),
+        ({"row_weights": "dirichlet"}, "row_weights= mean nothing"),
         ({"sample_weight": torch.ones(40)}, "sample_weight= mean nothing"),
         ({"valid": 0.2}, "valid= means nothing.*all rows"),
         ({"valid": (X, Y)}, "valid= means nothing.*all rows"),
@@ -430,7 +430,7 @@ def test_nothing_to_sample_is_told_before_what_stays_fixed():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for inference in (NUTS, SGHMC()):
-            with pytest.raises(ValueError, match=r"nothing to sample.*bootstrap="):
+            with pytest.raises(ValueError, match=r"nothing to sample.*row_weights="):
                 fit(Fixed(), (X, Y), inference=inference, progress=False)
 
 
