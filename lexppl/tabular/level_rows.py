@@ -90,7 +90,8 @@ class LevelsLinear(nn.Module):
         weight = layer.weight.detach()
         levels = [feature for block in columns.blocks for feature in block]
         self.numbers = nn.Parameter(weight[:, list(columns.numbers)].clone())
-        self.levels = nn.Parameter(weight[:, levels].T.clone())
+        # Contiguous, as fused Adam pairs a parameter with its gradient by their places in memory.
+        self.levels = nn.Parameter(weight[:, levels].T.contiguous())
         self.bias = nn.Parameter(layer.bias.detach().clone())
         sizes = torch.tensor([0, *(len(block) for block in columns.blocks[:-1])])
         self.register_buffer("offsets", sizes.cumsum(0), persistent=False)

@@ -69,10 +69,11 @@ def test_what_is_no_level_is_no_block():
     assert LevelColumns.of(x[:, :4], (0, 1, 1, 1)).blocks == ()
 
 
+@pytest.mark.parametrize("replicates", [1, 2])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_the_fit_is_that_on_indicators(weighted, monkeypatch):
+def test_the_fit_is_that_on_indicators(weighted, replicates, monkeypatch):
     weights = (torch.linspace(0.5, 1.5, 60), torch.ones(20)) if weighted else None
-    settings = {"epochs": 3, "hidden": (6,), "predictor_hidden": (6,), "replicates": 2}
+    settings = {"epochs": 3, "hidden": (6,), "predictor_hidden": (6,), "replicates": replicates}
     plan = plan_for(60, 4, penalty=0.02, **settings)
     table = encoded(weights=weights)
     coded = fit_table(plan, table).result
