@@ -26,9 +26,11 @@ Columns = dict[str, NDArray]
 Unit = tuple[str, ...]
 TARGET = "outcome"
 LABELS = ("no", "yes", "maybe")
-WORDS = ("product", "city")
+WORDS = ("product", "city", "band")
 """Columns of codes that stand in a table as words."""
 CORRELATION = 0.8
+BENT_NOISE = 0.5
+BANDS = (-1.2, -0.4, 0.4, 1.2)
 LEAST_GAIN = 0.03
 """Nats from which a unit should be found, where labels are as even as a coin's."""
 TRUTH_ROWS, REDRAWS = 4000, 200
@@ -212,6 +214,38 @@ def _given_its_like(name: str, draw: np.random.Generator, x: Columns) -> Columns
     return {name: draw.normal(CORRELATION * like, math.sqrt(1.0 - CORRELATION**2))}
 
 
+def _bent(draw: np.random.Generator, rows: int) -> Columns:
+    """A null that is the square of a true column, and noise."""
+    a = draw.normal(size=rows)
+    bent = a**2 + BENT_NOISE * draw.normal(size=rows)
+    return {"a": a, "bent a": bent, "b": draw.normal(size=rows), **_others(draw, rows)}
+
+
+def _given_its_square(draw: np.random.Generator, x: Columns) -> Columns:
+    grid = np.linspace(-4.0, 4.0, 801)
+    log_p = norm.logpdf(grid) + norm.logpdf(x["bent a"][:, None], grid**2, BENT_NOISE)
+    return {"a": grid[(log_p + draw.gumbel(size=log_p.shape)).argmax(-1)]}
+
+
+def _distance_and_product(x: Columns) -> NDArray:
+    return _two_labels(
+        2.5 * (np.abs(x["a"]) - 0.8) - 1.5 * x["b"] + 1.8 * (x["product"] == 3) - 0.4
+    )
+
+
+def _banded(draw: np.random.Generator, rows: int) -> Columns:
+    """A null that is a category of a true column."""
+    a = draw.normal(size=rows)
+    band = np.searchsorted(BANDS, a)
+    return {"a": a, "band": band, "b": draw.normal(size=rows), **_others(draw, rows)}
+
+
+def _given_its_band(draw: np.random.Generator, x: Columns) -> Columns:
+    ends = norm.cdf([-np.inf, *BANDS, np.inf])
+    lower, upper = ends[x["band"]], ends[x["band"] + 1]
+    return {"a": norm.ppf(draw.uniform(lower, upper).clip(1e-12, 1 - 1e-12))}
+
+
 def _twice(draw: np.random.Generator, rows: int) -> Columns:
     a = draw.normal(size=rows)
     return {"a": a, "a again": a, "b": draw.normal(size=rows), **_others(draw, rows)}
@@ -268,6 +302,20 @@ KINDS: Mapping[str, Kind] = {
         (("a",), ("b",), ("product",)),
         "two nulls correlated .8 with true columns",
         given={(name,): partial(_given_its_like, name) for name in ("a", "b")},
+    ),
+    "bent": Kind(
+        _bent,
+        _distance_and_product,
+        (("a",), ("b",), ("product",)),
+        "a null that is the square of a true column, with noise",
+        given={("a",): _given_its_square},
+    ),
+    "banded": Kind(
+        _banded,
+        _two_and_product,
+        (("a",), ("b",), ("product",)),
+        "a null that is a category of a true column",
+        given={("a",): _given_its_band},
     ),
     "duplicated": Kind(
         _twice,

@@ -23,7 +23,13 @@ from lexppl.choices.settings import (
 from lexppl.cli.black_box_file import black_box_targets, load_black_box
 from lexppl.cli.fitted_explainer import Fitted
 from lexppl.cli.judged.closer_look import CloserLook, check_rows, look_closer, note_rows
-from lexppl.cli.judged.gains import JudgedGains, judge_gains, judge_learning, undecided
+from lexppl.cli.judged.gains import (
+    JudgedGains,
+    explained_by,
+    judge_gains,
+    judge_learning,
+    undecided,
+)
 from lexppl.cli.judged.judged_rows import folds_at
 from lexppl.cli.judged.judging import (
     EXPLAINER,
@@ -46,11 +52,11 @@ from lexppl.cli.notes.messages import (
     early_message,
     learned_messages,
     path_message,
-    rare_message,
 )
 from lexppl.cli.notes.posterior_told import is_asked, told_of_posterior, what_is_fitted
 from lexppl.cli.notes.table_notes import table_notes
 from lexppl.cli.options.checks import regime_of
+from lexppl.cli.options.feature_groups import groups_of
 from lexppl.cli.options.plan_options import device_of, plan_of
 from lexppl.cli.report.findings import ReportData
 from lexppl.cli.report.printed import print_findings
@@ -62,7 +68,9 @@ from lexppl.cli.written.checkpoints import checkpoints_of
 from lexppl.cli.written.model_first import least_bytes, run_model_first, write_model
 from lexppl.cli.written.written_findings import write_findings
 from lexppl.data import DividedTable
+from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.evaluation.penalty_path import HASTY_ROWS
+from lexppl.evaluation.refits.evalx import EvalX
 from lexppl.explanation import explain, selection_table
 from lexppl.explanation.layout.importance_kind import PROBABILITY, kind_of
 from lexppl.inference import FitResult, entropy_unit
@@ -106,11 +114,12 @@ def run_explain(options: argparse.Namespace, command: Sequence[str]) -> int:
         model = load_black_box(options) if options.black_box else None
         source = capped(read_source(options, device), options.seed)
         check_rows(options.row, source)
+        groups = groups_of(options.groups, source)
         with _threads(source):
             outputs = None if model is None else black_box_targets(model, source, options)
             plan = _plan(options, source, outputs, regime)
             refuse_without_space(options.out, least_bytes(plan, source))
-            fitted = _fit(options, plan, source, outputs)
+            fitted = _fit(options, plan, source, outputs, groups)
             write_model(folder, fitted.result, source)
         return source, fitted
 
@@ -174,7 +183,7 @@ def _find(
     notes += learned_messages(gain, undecided(result, source, plan), result.sampler is not None)
     for note in notes:
         warn(note)
-    judgement, complete = _judge(options, plan, source, fitted)
+    judgement, judge, complete = _judge(options, plan, source, fitted)
     own, full = (judgement.log_likelihood(who) for who in (EXPLAINER, FULL))
     behind = behind_message(own, full, gain.error) if plan.regime is Regime.FREE_IN_SITU else []
     for note in behind:
@@ -190,14 +199,10 @@ def _find(
     tell("drawing the posterior", options.quiet)
     posterior, explained = _posterior(options, result, source)
     ranking, gains = selection_table(posterior), None
-    if kind_of(posterior) is PROBABILITY:
-        tell("measuring what each feature gains", options.quiet)
+    if kind_of(posterior) is PROBABILITY and judge is not None:
+        tell("measuring what the features are worth", options.quiet)
         try:
-            gains = _gains(options, plan, source, fitted)
-            rare = [] if gains is None else rare_message(gains.rare, gains.rows)
-            for note in rare:
-                warn(note)
-            notes += rare
+            gains = _gains(options, plan, source, fitted, judge, posterior)
         except KeyboardInterrupt:
             # A second Ctrl-C ends with the model alone.
             if not complete:
@@ -247,7 +252,11 @@ def _find(
 
 
 def _fit(
-    options: argparse.Namespace, plan: FitPlan, source: DividedTable, outputs: Tensor | None
+    options: argparse.Namespace,
+    plan: FitPlan,
+    source: DividedTable,
+    outputs: Tensor | None,
+    groups: FeatureGroups,
 ) -> Fitted:
     progress, kept = progress_of(options), checkpoints_of(options)
     folds = folds_at(source, source.train_rows)
@@ -264,7 +273,7 @@ def _fit(
     if len(fitted.result.history) == 0 and fitted.result.sampler is None:
         raise KeyboardInterrupt
     # A predictor that was fitted to a black box is no reference for the labels.
-    return Fitted(fitted, outputs, full if outputs is None else None, tuple(told))
+    return Fitted(fitted, outputs, full if outputs is None else None, groups, tuple(told))
 
 
 def _notes_of_fit(options: argparse.Namespace, source: DividedTable, fitted: Fitted) -> list[str]:
@@ -295,8 +304,8 @@ def _interruption(fitted: Fitted) -> str:
 
 def _judge(
     options: argparse.Namespace, plan: FitPlan, source: DividedTable, fitted: Fitted
-) -> tuple[Judgement, bool]:
-    """The scores, and whether they are all there; an interrupted fit is scored by itself alone."""
+) -> tuple[Judgement, EvalX | None, bool]:
+    """The scores, EVAL-X, and whether all is there; an interrupted fit is scored by itself."""
     scores: list[ScoreRow] = []
     curve: SizeCurve | None = None
     progress = progress_of(options)
@@ -307,7 +316,7 @@ def _judge(
             scores.append(judge_black_box(fitted.outputs, source))
             scores[0] = _with_agreement(scores[0], fitted, fitted.outputs, source, options.seed)
         if fitted.result.interrupted:
-            return Judgement(tuple(scores), None), False
+            return Judgement(tuple(scores), None), None, False
         if fitted.full is None:
             tell("fitting a predictor that sees everything", options.quiet)
         kept = below(checkpoints_of(options), "full-predictor")
@@ -315,12 +324,12 @@ def _judge(
         tell("fitting EVAL-X, the judge", options.quiet)
         judge = fit_judge(plan, source, progress, below(checkpoints_of(options), "judge"))
         if judge.result.interrupted:
-            return Judgement(tuple(scores), None), False
+            return Judgement(tuple(scores), None), None, False
         row, curve = judge_by_evalx(judge, fitted.result, source, options.seed)
         scores.append(row)
     except KeyboardInterrupt:
-        return Judgement(tuple(scores), None), False
-    return Judgement(tuple(scores), curve), True
+        return Judgement(tuple(scores), None), None, False
+    return Judgement(tuple(scores), curve), judge, True
 
 
 def _with_agreement(
@@ -350,18 +359,29 @@ def _posterior(
 
 
 def _gains(
-    options: argparse.Namespace, plan: FitPlan, source: DividedTable, fitted: Fitted
+    options: argparse.Namespace,
+    plan: FitPlan,
+    source: DividedTable,
+    fitted: Fitted,
+    judge: EvalX,
+    posterior: Posterior,
 ) -> JudgedGains | None:
-    """What the features gain; one row alone has no spread to tell it by."""
+    """What groups and features are worth; one row alone has no spread to tell it by."""
     if len(source.test_rows) < 2:
         return None
+    targets, predicted = explained_by(source, plan, fitted.outputs, fitted.full)
+    if targets is not source.data.y:
+        judge = fit_judge(plan, source, progress_of(options), targets=targets)
     return judge_gains(
+        judge,
         fitted.result,
         source,
-        plan,
-        outputs=fitted.outputs,
-        full=fitted.full,
+        posterior,
+        targets,
+        predicted,
+        groups=fitted.groups,
         fdr=options.fdr,
+        fwer=options.fwer,
         seed=options.seed,
     )
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.evaluation.refits.fitted_predictor import FittedPredictor
 from lexppl.inference import FitResult
 from lexppl.tabular.table_fit import TableFit
@@ -17,12 +18,14 @@ class Fitted:
         table: the fit with its plan, and what its predictor was preferred to.
         outputs: what the black box says of every row, or None.
         full: the predictor that sees everything, where it was fitted first.
+        groups: of the features that are judged together.
         told: what was warned of the posterior of its weights.
     """
 
     table: TableFit
     outputs: Tensor | None
     full: FittedPredictor | None
+    groups: FeatureGroups
     told: tuple[str, ...] = ()
 
     @property

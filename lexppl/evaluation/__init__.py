@@ -16,8 +16,9 @@ from lexppl.evaluation.explanation_divergence import (
     ExplanationDivergence,
     explanation_divergence,
 )
+from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.evaluation.folds import Folds
-from lexppl.evaluation.gain_tables import gain_table, row_gains
+from lexppl.evaluation.gain_tables import gain_table, group_table, row_gains
 from lexppl.evaluation.gains import FeatureGains, feature_gains
 from lexppl.evaluation.imputation import ImputationScores, fair_crps, imputation
 from lexppl.evaluation.imputed_samples import ImputedSamples, imputed_samples
@@ -41,8 +42,6 @@ from lexppl.evaluation.refits.evalx import (
 )
 from lexppl.evaluation.refits.fidelity import FidelityScores, fidelity_scores
 from lexppl.evaluation.refits.fitted_predictor import FittedPredictor, fit_predictor
-from lexppl.evaluation.refits.knockoff_draws import knockoff_draws
-from lexppl.evaluation.refits.knockoffs import knockoff_table, with_knockoffs
 from lexppl.evaluation.revealed import RevealedPredictions, RowSteps, revealed_predictions
 from lexppl.evaluation.stability import Concordance, kendall_w, max_sensitivity
 from lexppl.evaluation.survival import (
@@ -75,6 +74,7 @@ __all__ = [
     "ExplanationDivergence",
     "FeatureEffects",
     "FeatureGains",
+    "FeatureGroups",
     "FidelityScores",
     "FittedPredictor",
     "Folds",
@@ -117,12 +117,11 @@ __all__ = [
     "fit_predictor",
     "gain_over_base_rate",
     "gain_table",
+    "group_table",
     "guide_check",
     "imputation",
     "imputed_samples",
     "kendall_w",
-    "knockoff_draws",
-    "knockoff_table",
     "log_bayes_factors",
     "log_hazard_ratio",
     "log_marginal_likelihood",
@@ -148,5 +147,4 @@ __all__ = [
     "share_outside",
     "stripe_x",
     "with_baseline",
-    "with_knockoffs",
 ]

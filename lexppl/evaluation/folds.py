@@ -15,13 +15,9 @@ from torch import Tensor
 from lexppl.argument_checks import int_at_least
 from lexppl.arviz_compatibility import Posterior, group_names, group_of, posterior_of
 from lexppl.data.stratification import fold_of_rows
-from lexppl.evaluation.gains import FeatureGains, feature_gains
 from lexppl.explanation import explain
 from lexppl.explanation.beside.fold_means import with_fold_means
 from lexppl.inference.training.result import FitResult
-
-SPREAD_ROWS = 300
-"""Rows on which the gains of all fits are compared."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,27 +158,6 @@ class Folds:
         found: Posterior = self.values(explained, result, x, y, names, **{"seed": 0, **settings})
         return found
 
-    def gains(self, result: FitResult, x: Any, y: Any, **settings: Any) -> FeatureGains:
-        """The gains of the rows, of each by the replicate that holds it out.
-
-        Their `refits` have the gains of all R fits on the first :data:`SPREAD_ROWS` rows, of
-        which most have learned from most: what these gains are on the average is flattered, and
-        not used; how they differ from fit to fit is the interval's second part
-        (:func:`lexppl.evaluation.gain_table`).
-
-        Args:
-            result: of R replicates.
-            x, y: N rows, as in :func:`lexppl.evaluation.feature_gains`.
-            settings: its other arguments.
-
-        Raises:
-            ValueError: as :meth:`values` and `feature_gains`.
-        """
-        gains: FeatureGains = self.values(feature_gains, result, x, y, **settings)
-        few = slice(0, SPREAD_ROWS)
-        spread = feature_gains(result, x[few], y[few], **settings)
-        return replace(gains, refits=spread.gains)
-
     def values(
         self, function: Callable[..., Any], result: FitResult, *rows: Any, **settings: Any
     ) -> Any:
@@ -190,8 +165,7 @@ class Folds:
 
         Args:
             function: of a fit and rows, such as
-                :func:`~lexppl.evaluation.predictive_log_likelihood`,
-                :func:`~lexppl.evaluation.feature_gains` or :func:`lexppl.explain`.
+                :func:`~lexppl.evaluation.predictive_log_likelihood` or :func:`lexppl.explain`.
             result: of R replicates.
             rows: its arguments by row, each with N entries, or None.
             settings: its other arguments. A `seed` is one further for each part.

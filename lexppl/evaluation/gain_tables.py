@@ -1,126 +1,169 @@
-"""Features by their gain: which are found at a false discovery rate, and those of one row."""
+"""Features and groups by their gain: intervals, and those found at an error rate."""
 
 from __future__ import annotations
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy.stats import false_discovery_control, t
+from scipy.stats import t
 
 from lexppl.argument_checks import fraction, int_between
 from lexppl.evaluation.gains import FeatureGains
-from lexppl.explanation.reading.ranking import mean_error
+
+FDR, LEVEL = 0.1, 0.9
 
 
-def gain_table(gains: FeatureGains, fdr: float = 0.1, *, level: float = 0.95) -> pd.DataFrame:
-    r"""The features by their gain, with intervals, and those found at a false discovery rate.
+def group_table(
+    gains: FeatureGains, fdr: float = FDR, *, fwer: float | None = None, level: float = LEVEL
+) -> pd.DataFrame:
+    r"""The groups of features by their gain, with intervals, and those that are found.
 
-    With R replicates, N rows, and a feature's gains `d_{rn}`, columns:
+    With the gains `d_n` of N rows, columns:
 
-    - `gain`: the mean over replicates and rows, in nats a row.
-    - `lower`, `upper`: the 95 % interval `gain ± √(t_{N−1}² V_N + t_{R−1}² V_R)`,
+    - `gain`: their mean, in nats a row.
+    - `lower`, `upper`: the interval `gain ± t_{1−α, N−1} √V`, α as below. V is var(d_n) / N, or of
+      rows in R folds `var_r(mean_{n in r} d_n) / R` where that is larger: folds differ by their
+      rows and by their fits.
+    - `p`: of the hypothesis that the gain is not above 0, one-sided, by the same statistic.
+    - `found`: whether p ≤ α, that is, whether the interval is above 0.
 
-          V_N = var_n(mean_r d_{rn}) / N,    V_R = var_r(mean_n d_{rn}) / R,
+    α is that of Benjamini and Hochberg's procedure, fdr · k / m for the k found of m groups (of
+    none, k = 1), but at most (1 − level) / 2. So of the groups found at most a share `fdr` is
+    expected to have no gain (for tests that are independent, or positively dependent), and of
+    their intervals at most that share to lie above the truth (Benjamini and Yekutieli, false
+    coverage): intervals are adjusted for the selection. With `fwer` α is fwer / m (Bonferroni): the
+    probability that anything is found that has no gain.
 
-      of what other rows and other seeds of the fit would change, with Student's .975-quantiles t.
-      Rows and replicates are the crossed random effects of `d_{rn} = μ + a_n + b_r + e_{rn}`. The
-      interval covers μ in at least 95 % of cases, whichever of the two spreads is the larger
-      (Banerjee; one with Satterthwaite's degrees of freedom covered 87 % with two replicates), and
-      `e` is counted in both terms, which makes it wider yet. With one replicate `V_R` is left out,
-      and the interval speaks of that fit alone. Two replicates say little of their spread (t is
-      12.7): expect wide intervals. Of replicates that weight their rows at random (`bootstrapped`)
-      the second term is `t_{R−1}² V_R (R + 1)`: their spread is also that over other rows to fit
-      on, of which the mean of R has a share that does not shrink with R. Of rows in folds the
-      second term is `t_{R−1}² s²`, s the standard deviation of the R fits' mean gains, each fit to
-      other rows, on the same rows (:meth:`lexppl.evaluation.Folds.gains`).
-    - `p`: of the hypothesis that there is no gain in *these* fits, one-sided: `P(T ≥ mean / √V_N)`,
-      T Student's with N − 1 degrees of freedom, of what is lost where the value is exchanged for
-      one imputed value (`exchanged`), whose mean is 0 of noise where that of the gain is below 0;
-      of the gain itself where it is not above 0, and the larger of the two, so that nothing is
-      found that gains nothing. Replicates share their rows: the mean over them comes first.
-    - `found`: whether the feature is among those that the procedure of Benjamini and Hochberg
-      rejects at the rate `fdr`: of the features found, at most that share is expected to have no
-      gain. This holds for independent tests, and for such as are positively dependent.
-
-    Assumptions: rows are independent of each other and of the fits, that is, held out; the fits
-    are given; N is large enough for a mean over rows to be near normal. A feature whose interval
-    covers 0 may be found where the seeds of the fit differ.
+    The mean gain of a group that says nothing of y is below 0 where the predictor has learned noise
+    from it, so that the test is conservative. It is of the predictors as they were fitted: rows
+    must be independent of each other and of the fits, and N large enough for a normal mean.
 
     Args:
         gains: of held-out rows.
-        fdr: the rate, in (0, 1).
-        level: of the intervals, in (0, 1), where 95 % stands above.
+        fdr: the false discovery rate, in (0, 1).
+        fwer: the family-wise error rate in its place.
+        level: least level of an interval, in (0, 1).
 
     Returns:
-        indexed by `feature`, the largest gain first.
+        indexed by `group`, the largest gain first, with `members`, how many there are.
 
     Raises:
         ValueError: fewer than two rows, gains that are not finite, a rate or a level outside
             (0, 1).
 
     Source:
-        Benjamini, Hochberg. Controlling the false discovery rate. JRSS B 1995. Banerjee.
-        Approximate confidence interval for linear functions of means of k populations when the
-        population variances are not equal. Sankhyā 1960.
+        Benjamini, Hochberg. Controlling the false discovery rate. JRSS B 1995. Benjamini,
+        Yekutieli. False discovery rate-adjusted multiple confidence intervals for selected
+        parameters. JASA 2005.
 
     Example:
         >>> import torch
         >>> each = torch.tensor([[0.3, 0.1], [0.2, -0.2], [0.4, 0.1], [0.3, -0.1]])
-        >>> gain_table(FeatureGains(each[None].double(), ("age", "noise"))).round(3)
-                  gain  lower  upper      p  found
-        feature
-        age      0.300  0.170  0.430  0.003   True
-        noise   -0.025 -0.264  0.214  0.620  False
+        >>> table = group_table(FeatureGains(each.double(), ("age", "noise")))
+        >>> table[["gain", "p"]].round(2).loc["age"].tolist(), table["found"].tolist()
+        ([0.3, 0.0], [True, False])
     """
-    rate = fraction("fdr", fdr)
-    upper = (1 + fraction("level", level)) / 2
-    values = gains.gains.detach().double().cpu().numpy()
-    replicates, rows, _ = values.shape
-    if rows < 2:
-        raise ValueError(f"a spread over rows needs two rows or more; there are {rows}")
-    given = (gains.gains, gains.refits, gains.exchanged)
-    if not all(np.isfinite(v.cpu()).all() for v in given if v is not None):
-        raise ValueError("gains must be finite; they have NaN or infinite values")
-    by_row = values.mean(0)
-    mean, of_rows = by_row.mean(0), by_row.var(0, ddof=1) / rows
-    squared = t.ppf(upper, rows - 1) ** 2 * of_rows
-    if gains.refits is not None:
-        refits = gains.refits.detach().double().mean(1).cpu().numpy()
-        squared = squared + (t.ppf(upper, len(refits) - 1) * refits.std(0, ddof=1)) ** 2
-    elif replicates > 1:
-        of_fits = mean_error(values.mean(1), gains.bootstrapped)
-        squared = squared + (t.ppf(upper, replicates - 1) * of_fits) ** 2
-    half = np.sqrt(squared)
-    p = _above_zero(by_row)
-    if gains.exchanged is not None:
-        exchanged = _above_zero(gains.exchanged.detach().double().mean(0).cpu().numpy())
-        p = np.where(mean > 0.0, exchanged, np.maximum(exchanged, p))
-    table = pd.DataFrame(
-        {
-            "gain": mean,
-            "lower": mean - half,
-            "upper": mean + half,
-            "p": p,
-            "found": false_discovery_control(p) <= rate,
-        },
-        index=pd.Index(gains.entry_names, name="feature"),
-    )
+    values = gains.gains if gains.of_groups is None else gains.of_groups
+    names, sizes = gains.entry_names, [1] * values.shape[1]
+    if gains.groups is not None:
+        names, sizes = gains.groups.names, [len(group) for group in gains.groups.members]
+    table = _tested(gains, values, fdr, fwer, level)
+    table["members"] = sizes
+    table.index = pd.Index(names, name="group")
     return table.sort_values("gain", ascending=False, kind="stable")
 
 
-def _above_zero(by_row: NDArray[np.float64]) -> NDArray[np.float64]:
-    """One-sided p-values of Student's test that means over rows, `(N, G)`, are at most 0."""
-    rows = len(by_row)
-    mean, error = by_row.mean(0), by_row.std(0, ddof=1) / np.sqrt(rows)
+def gain_table(
+    gains: FeatureGains, fdr: float = FDR, *, fwer: float | None = None, level: float = LEVEL
+) -> pd.DataFrame:
+    """The features by their gain given all others, with intervals, and those that are found.
+
+    Columns as in :func:`group_table`, with the `group` of each in place of its size. A feature that
+    is a group by itself has the group's line. The members of groups of several are tested where
+    their group is found, as a family of their own: a member is found if it says something of y
+    beyond the other members, and of copies none is. Members of groups that are not found are not.
+
+    Args:
+        gains, fdr, fwer, level: as in :func:`group_table`.
+
+    Returns:
+        indexed by `feature`, groups by their gain and in each the largest gain first.
+
+    Raises:
+        ValueError: as :func:`group_table`.
+
+    Example:
+        >>> import torch
+        >>> each = torch.tensor([[0.3, 0.1], [0.2, -0.2], [0.4, 0.1], [0.3, -0.1]])
+        >>> gain_table(FeatureGains(each.double(), ("age", "noise")))["found"].to_dict()
+        {'age': True, 'noise': False}
+    """
+    names = pd.Index(gains.entry_names, name="feature")
+    by_group = group_table(gains, fdr, fwer=fwer, level=level)
+    groups = gains.groups
+    table = _tested(gains, gains.gains, fdr, fwer, level)
+    table.index = names
+    table["group"] = names if groups is None else [groups.names[k] for k in groups.of_entries()]
+    own = by_group.loc[table["group"]]
+    alone = (own["members"] == 1).to_numpy()
+    shared = ["gain", "lower", "upper", "p", "found"]
+    table.loc[alone, shared] = own.loc[alone, shared].to_numpy()
+    table["found"] = table["found"].astype(bool) & alone
+    for column in shared[:-1]:
+        table[column] = table[column].astype(float)
+    tested = ~alone & own["found"].to_numpy(dtype=bool)
+    if tested.any():
+        family = _tested(gains, gains.gains[:, np.flatnonzero(tested)], fdr, fwer, level)
+        table.loc[tested, shared[:-1]] = family[shared[:-1]].to_numpy()
+        table.loc[tested, "found"] = family["found"].to_numpy()
+    place = by_group.index.get_indexer(pd.Index(table["group"]))
+    order = np.lexsort((-table["gain"].to_numpy(), place))
+    return table.iloc[order]
+
+
+def _tested(
+    gains: FeatureGains, given: object, fdr: float, fwer: float | None, level: float
+) -> pd.DataFrame:
+    """Mean, interval, p and whether found of each column of gains, `(N, K)`, as one family."""
+    rate = fraction("fdr", fdr)
+    most = (1.0 - fraction("level", level)) / 2.0
+    if fwer is not None:
+        rate = fraction("fwer", fwer)
+    values = np.asarray(given.detach().cpu() if hasattr(given, "detach") else given, np.float64)
+    rows, count = values.shape
+    if rows < 2:
+        raise ValueError(f"a spread over rows needs two rows or more; there are {rows}")
+    if not np.isfinite(values).all():
+        raise ValueError("gains must be finite; they have NaN or infinite values")
+    mean, error = values.mean(0), np.sqrt(_variance(values, gains))
     with np.errstate(divide="ignore", invalid="ignore"):
         # A feature that changes nothing has 0/0.
         score = np.where((mean == 0) & (error == 0), 0.0, mean / error)
-    p: NDArray[np.float64] = t.sf(score, rows - 1)
-    return p
+    p = t.sf(score, rows - 1)
+    if fwer is None:
+        steps = np.minimum(rate * np.arange(1, count + 1) / count, most)
+        passed = np.flatnonzero(np.sort(p) <= steps)
+        alpha = steps[passed[-1] if len(passed) else 0]
+    else:
+        alpha = min(rate / count, most)
+    half = t.isf(alpha, rows - 1) * error
+    return pd.DataFrame(
+        {"gain": mean, "lower": mean - half, "upper": mean + half, "p": p, "found": p <= alpha}
+    )
 
 
-def row_gains(gains: FeatureGains, row: int) -> pd.DataFrame:
-    """What keeping each feature is worth for the prediction of one row.
+def _variance(values: NDArray[np.float64], gains: FeatureGains) -> NDArray[np.float64]:
+    """Of means over rows, by the rows or by the folds."""
+    of_rows: NDArray[np.float64] = values.var(0, ddof=1) / len(values)
+    if gains.part is None:
+        return of_rows
+    part = gains.part.cpu().numpy()
+    means = np.stack([values[part == fold].mean(0) for fold in np.unique(part)])
+    return np.maximum(of_rows, means.var(0, ddof=1) / len(means)) if len(means) > 1 else of_rows
+
+
+def row_gains(gains: FeatureGains, row: int) -> pd.Series:
+    """What each feature is worth for the prediction of one row, in nats, the largest first.
 
     The gain is of the row's own y: it says whether the feature helped to predict what was observed,
     or, of a black box's probabilities, what the model says. One row has no interval over rows.
@@ -129,40 +172,16 @@ def row_gains(gains: FeatureGains, row: int) -> pd.DataFrame:
         gains: of :func:`feature_gains`.
         row: its place among the rows that were judged, from 0.
 
-    Returns:
-        indexed by `feature`, the largest gain first, in nats: `gain`, the mean over replicates;
-        `error`, its standard error by the draws of masks and imputations (more `masks` lessen it;
-        NaN where it is not known); `spread`, the standard deviation of the gain over replicates,
-        NaN with one.
-
     Raises:
         ValueError: no such row.
 
     Example:
         >>> import torch
-        >>> each = torch.tensor([[[0.3, 0.1], [0.2, -0.2]], [[0.5, 0.1], [0.4, 0.0]]]).double()
-        >>> found = FeatureGains(each, ("age", "noise"), 0.1 * torch.ones(2, 2, 2))
-        >>> row_gains(found, 0).round(3)
-                 gain  error  spread
-        feature
-        age       0.4  0.071   0.141
-        noise     0.1  0.071   0.000
+        >>> each = torch.tensor([[0.3, 0.1], [0.2, -0.2]]).double()
+        >>> row_gains(FeatureGains(each, ("age", "noise")), 1).to_dict()
+        {'age': 0.2, 'noise': -0.2}
     """
-    replicates, rows, _ = gains.gains.shape
-    place = int_between("row", row, 0, rows - 1, note="the rows that were judged")
-    values = gains.gains[:, place].detach().double().cpu().numpy()
-    errors = np.full_like(values, np.nan)
-    if gains.errors is not None:
-        errors = gains.errors[:, place].detach().double().cpu().numpy()
-    spread = np.full(values.shape[1], np.nan)
-    if replicates > 1:
-        spread = values.std(0, ddof=1)
-    table = pd.DataFrame(
-        {
-            "gain": values.mean(0),
-            "error": np.sqrt(np.square(errors).sum(0)) / replicates,
-            "spread": spread,
-        },
-        index=pd.Index(gains.entry_names, name="feature"),
-    )
-    return table.sort_values("gain", ascending=False, kind="stable")
+    place = int_between("row", row, 0, len(gains.gains) - 1, note="the rows that were judged")
+    names = pd.Index(gains.entry_names, name="feature")
+    own = pd.Series(gains.gains[place].cpu().numpy(), names, name="gain")
+    return own.sort_values(ascending=False, kind="stable")

@@ -187,7 +187,7 @@ def plot_beeswarm(
 ) -> Figure:
     """Row gains of the features, a point a row, coloured by the feature's value.
 
-    A point is the mean over replicates of what keeping the feature is worth in that row, in nats
+    A point is what the feature is worth in that row, in nats
     (:func:`lexppl.evaluation.feature_gains`), where the posterior has it
     (:func:`lexppl.explanation.beside.row_gains.with_gains`), else of its selection
     probability. Colours go by the rank of the value among the rows shown, from low (blue) to high
@@ -222,7 +222,9 @@ def plot_beeswarm(
     means = mask_means(posterior)
     shown = stats.get(GAIN, means)
     names = [str(name) for name in means[means.dims[-1]].values]
-    each = shown.values.mean(0, dtype=np.float64)
+    each = shown.values.astype(np.float64)
+    if GAIN not in stats:
+        each = each.mean(0)
     known = np.flatnonzero(~np.isnan(each).any(1))
     places = known[
         np.unique(np.linspace(0, len(known) - 1, min(rows, len(known))).round().astype(int))

@@ -1,7 +1,6 @@
 """What the features are worth on held-out rows, as `lexppl explain` ranks them."""
 
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -9,111 +8,158 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from lexppl.arviz_compatibility import Posterior
 from lexppl.choices.methods import METHODS
 from lexppl.choices.regimes import Regime
 from lexppl.cli.judged.judged_rows import JudgedRows, test_folds
 from lexppl.data import Dataset, DividedTable
+from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.evaluation.folds import Folds, judged
-from lexppl.evaluation.gain_tables import gain_table
+from lexppl.evaluation.gain_tables import gain_table, group_table
 from lexppl.evaluation.gains import FeatureGains, feature_gains
 from lexppl.evaluation.learned import BaseRateGain, gain_over_base_rate
-from lexppl.evaluation.rare_labels import rare_rows
+from lexppl.evaluation.refits.evalx import EvalX
 from lexppl.evaluation.refits.fitted_predictor import FittedPredictor
-from lexppl.explanation import explain, mask_means
+from lexppl.explanation import explain, mask_means, selection_table
 from lexppl.explanation.layout.importance_kind import PROBABILITY, STATED, kind_of
+from lexppl.explanation.layout.mask_groups import masks_of
+from lexppl.explanation.reading.groups import by_groups
 from lexppl.inference import FitResult
 from lexppl.models import regime_targets
 from lexppl.tabular.fit_plan import FitPlan
 
 GAIN_ROWS = 2000
-"""Most held-out rows on which gains are measured."""
-MASKS = 20
-LEAST_MASKS = 4
+"""Most held-out rows that are judged."""
+MASKS, LEAST_MASKS = 20, 4
 EVALUATIONS = 4_000_000
 """Predictions of a row that gains may cost in all, so that they take seconds."""
 
 
 @dataclass(frozen=True, eq=False)
 class JudgedGains:
-    """The features by what keeping them is worth.
+    """Groups and features by what they are worth.
 
     Args:
+        groups: of :func:`lexppl.evaluation.group_table`, with the masks of the groups beside it
+            (:func:`lexppl.explanation.selection_table`).
         table: of :func:`lexppl.evaluation.gain_table`.
-        fdr: the false discovery rate at which features are found.
-        rows: held-out rows that they were judged on.
+        rate: the error rate, in words.
         predicted: what is predicted, in words.
         each: the gains of the rows that were judged.
         row_names: their places in the table.
-        rare: how many of the rows have another label than the commonest; None of responses, and
-            where a model is explained.
     """
 
+    groups: pd.DataFrame
     table: pd.DataFrame
-    fdr: float
-    rows: int
+    rate: str
     predicted: str
     each: FeatureGains
     row_names: tuple[int, ...]
-    rare: int | None = None
+
+    @property
+    def rows(self) -> int:
+        """Held-out rows that they were judged on."""
+        return len(self.row_names)
 
     @property
     def lost(self) -> list[str]:
-        """Features that are not found, the largest gain first."""
-        return [str(name) for name in self.table.index[~self.table["found"]]]
+        """Groups that are not found, the largest gain first."""
+        return [str(name) for name in self.groups.index[~self.groups["found"]]]
 
     def joined(self, ranking: pd.DataFrame) -> pd.DataFrame:
-        """A table of selections with the gains beside them, the largest gain first.
+        """A table of selections with the gains beside them, in the order of the gains.
 
         Args:
             ranking: of :func:`lexppl.explanation.selection_table`.
         """
-        named = self.table.rename(columns={"lower": "gain_lower", "upper": "gain_upper"})
-        named.index = named.index.astype(ranking.index.dtype)
-        return ranking.join(named).loc[named.index]
+        return _joined(ranking, self.table)
+
+
+def _joined(ranking: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
+    named = table.rename(columns={"lower": "gain_lower", "upper": "gain_upper"})
+    named.index = named.index.astype(ranking.index.dtype)
+    return ranking.join(named).loc[named.index]
 
 
 def judge_gains(
+    judge: EvalX,
     result: FitResult,
     source: DividedTable,
-    plan: FitPlan,
+    posterior: Posterior,
+    targets: Tensor,
+    predicted: str,
     *,
-    outputs: Tensor | None,
-    full: FittedPredictor | None,
+    groups: FeatureGroups,
     fdr: float,
+    fwer: float | None,
     seed: int,
 ) -> JudgedGains:
-    """The gains of the features on held-out rows, in predicting what the explainer explains.
+    """The gains of groups and features on held-out rows, in predicting what is explained.
 
     Args:
+        judge: EVAL-X of the targets.
         result: the fit, of masks that select.
         source: the table.
-        plan: how it was fitted.
-        outputs: what the black box says of every row, or None.
-        full: the predictor that was fitted on all features before, or None.
-        fdr: the rate at which features are found.
-        seed: of the draws, and of the rows where there are more than are judged.
+        posterior: the masks of held-out rows.
+        targets: what the explainer observes of each row of the table.
+        predicted: the same in words.
+        groups: of the features.
+        fdr, fwer: as in :func:`lexppl.evaluation.group_table`.
+        seed: of the rows where there are more than are judged.
 
     Raises:
         FloatingPointError: a likelihood that is no number.
         ValueError: fewer than two held-out rows.
     """
-    x = source.test.x
-    y = explained_targets(source.test, source.test_rows, plan, outputs, full)
-    predicted = str(source.data.target_name)
-    if outputs is not None:
-        predicted = "what the black box says"
-    elif full is not None and _explains(plan):
-        predicted = "what the predictor that was fitted before says"
-    chosen = _judged_rows(x, seed)
-    x, y = x[chosen], y[chosen]
-    fits = result.replicates if source.fold is None else 1
-    cost = len(x) * fits * (source.data.n_entries + 1)
-    masks = min(MASKS, max(LEAST_MASKS, EVALUATIONS // cost))
+    chosen = _judged_rows(source.test.x, seed)
+    x, places = source.test.x[chosen], source.test_rows[chosen.cpu().numpy()]
+    cost = len(x) * (source.data.n_entries + len(groups.names))
+    draws = min(MASKS, max(LEAST_MASKS, EVALUATIONS // cost))
     folds = _folds(source, chosen)
-    by = partial(feature_gains, result) if folds is None else partial(folds.gains, result)
-    gains = by(x, y, masks=masks, seed=seed)
-    names = tuple(int(source.test_rows[place]) for place in chosen.tolist())
-    return JudgedGains(gain_table(gains, fdr), fdr, len(x), predicted, gains, names, rare_rows(y))
+    drawn = masks_of(judged(folds, explain, result, x, draws=draws, seed=seed))
+    masks = drawn[mask_means(posterior).attrs["site"]].values
+    gains = feature_gains(
+        judge,
+        x,
+        targets[places],
+        torch.from_numpy(masks.reshape(-1, *masks.shape[2:])).to(x),
+        groups=groups,
+        folds=folds,
+        seed=seed,
+    )
+    members = {
+        name: [gains.entry_names[g] for g in group]
+        for name, group in zip(groups.names, groups.members, strict=True)
+    }
+    kept = selection_table(by_groups(posterior, members))
+    kept.index.name = "group"
+    return JudgedGains(
+        _joined(kept, group_table(gains, fdr, fwer=fwer)),
+        gain_table(gains, fdr, fwer=fwer),
+        f"a false discovery rate of {fdr:g}"
+        if fwer is None
+        else f"a family-wise error of {fwer:g}",
+        predicted,
+        gains,
+        tuple(int(place) for place in places),
+    )
+
+
+def explained_by(
+    source: DividedTable, plan: FitPlan, outputs: Tensor | None, full: FittedPredictor | None
+) -> tuple[Tensor, str]:
+    """What the explainer observes of every row of a table, and the same in words.
+
+    Args:
+        source, plan, outputs, full: as in :func:`explained_targets`.
+    """
+    rows = np.arange(len(source.data))
+    targets = explained_targets(source.data, rows, plan, outputs, full)
+    if outputs is not None:
+        return targets, "what the black box says"
+    if full is not None and _explains(plan):
+        return targets, "what the predictor that was fitted before says"
+    return targets, str(source.data.target_name)
 
 
 def judge_learning(

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from lexppl.evaluation.learned import BaseRateGain
-from lexppl.evaluation.rare_labels import LEAST_RARE
 from lexppl.inference.training.watched.collapse import ALL_OFF, ALL_ON, ONE_MASK
 
 PENALTY_HALF_GROWN = 0.55
@@ -29,10 +28,6 @@ NOTHING_LEARNED = (
 
 MOST_UNDECIDED = 0.5
 """Of rows and features; above it masks have not settled."""
-
-
-RARE_SHARE = 0.1
-"""Of held-out rows; where labels other than the commonest are more, few of them skew nothing."""
 
 
 def learned_messages(
@@ -69,31 +64,6 @@ def learned_messages(
             + ", or a higher --penalty"
         )
     return lines
-
-
-def rare_message(rare: int | None, rows: int) -> list[str]:
-    """A line where labels other than the commonest are so few that the tests of gains fail.
-
-    A row's gain is then mostly about 0 and seldom large, and the t-test of their mean finds more
-    noise than it should.
-
-    Args:
-        rare: held-out rows with another label than the commonest; None of responses.
-        rows: held-out rows.
-
-    Example:
-        >>> rare_message(40, 2000), rare_message(None, 400), rare_message(15, 60)
-        ([], [], [])
-        >>> rare_message(8, 400)[0][:72]
-        'only 8 of 400 held-out rows have another label than the commonest: of so'
-    """
-    if rare is None or rare >= LEAST_RARE or rare >= RARE_SHARE * rows:
-        return []
-    return [
-        f"only {rare} of {counted_rows(rows).replace('row', 'held-out row')} have another label "
-        "than the commonest: of so few, more of what is found is false than --fdr asks; give more "
-        "rows"
-    ]
 
 
 def counted_rows(rows: int) -> str:

@@ -190,8 +190,22 @@ def _explain(command: argparse.ArgumentParser) -> None:
         type=fraction(of="the features found"),
         default=FDR,
         metavar="RATE",
-        help="false discovery rate: of the features that are called found, at most this share is "
-        "expected to gain nothing on held-out rows (default: 0.1)",
+        help="false discovery rate: of the groups and features that are called found, at most "
+        "this share is expected to say nothing of the target (default: 0.1)",
+    )
+    found.add_argument(
+        "--fwer",
+        type=fraction(of="the tables"),
+        metavar="RATE",
+        help="family-wise error rate in its place: the probability that anything is called found "
+        "that says nothing",
+    )
+    found.add_argument(
+        "--groups",
+        default="auto",
+        metavar="auto|none|FILE",
+        help="features that are judged together: those that depend on each other, none, or those "
+        'of a JSON file, {"size": ["width", "height"], …} (default: auto)',
     )
     checkpoint_options(command.add_argument_group("long runs"))
     output_options(command)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from lexppl.cli.report.ranked import RankedFeature, ranked_features
+from lexppl.cli.report.ranked import RankedFeature, ranked_lines
 from lexppl.explanation.layout.importance_kind import PROBABILITY, ImportanceKind
 
 REACH = 1.5
@@ -14,19 +14,22 @@ REACH = 1.5
 
 
 def ranking_lines(
-    ranking: pd.DataFrame, kind: ImportanceKind, directions: Mapping[str, str]
+    ranking: pd.DataFrame,
+    groups: pd.DataFrame | None,
+    kind: ImportanceKind,
+    directions: Mapping[str, str],
 ) -> list[dict[str, Any]]:
-    """What the template says of each feature: its name, its bar and its cells.
+    """What the template says of each group and feature: its name, its bar and its cells.
 
     Bars are of what the features are ranked by: gains where there are any, from their 0, else what
     the masks say.
 
     Args:
-        ranking: the ranked features.
+        ranking, groups: as in :func:`lexppl.cli.report.ranked.ranked_lines`.
         kind: what their masks say.
         directions: the direction of each, where there is one column of them.
     """
-    every = ranked_features(ranking)
+    every = ranked_lines(ranking, groups)
     low, high = _ends(every, kind)
     lines = []
     for feature in every:
@@ -40,6 +43,7 @@ def ranking_lines(
         lines.append(
             {
                 "name": feature.name,
+                "is_member": feature.is_member,
                 "gain": cells,
                 "direction": directions.get(feature.name, "–") if directions else None,
                 "importance": f"{feature.importance:.2f}",

@@ -22,7 +22,7 @@ def ranking_notes(findings: ReportData) -> list[str]:
     notes = [
         f"Ranked by gain, in nats a row. {what_is_found(gains)}"
         + " They stand in grey." * bool(gains.lost)
-        + " A bar is the gain, the line on it its 95 % interval, which may go on beyond the track. "
+        + " A bar is the gain, the line on it its interval, which may go on beyond the track. "
         f"Kept: {kind.meaning}, mean over rows and replicates."
     ]
     towards = about(findings)
@@ -48,7 +48,7 @@ def swarm_caption(findings: ReportData) -> str:
     what = (
         findings.kind.meaning
         if findings.gains is None
-        else "what keeping the feature is worth in predicting it, in nats"
+        else "what the feature is worth for its prediction, in nats"
     )
     return (
         f"Each point is a held-out row: {what}, mean over replicates. Its colour is the feature's "

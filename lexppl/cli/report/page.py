@@ -51,7 +51,8 @@ def write_report(findings: ReportData, path: Path) -> None:
 def report_context(findings: ReportData) -> dict[str, Any]:
     """What the template speaks of."""
     data, curve = findings.source.data, findings.judgement.curve
-    lines = ranking_lines(findings.ranking, findings.kind, direction_cells(findings))
+    groups = None if findings.gains is None else findings.gains.groups
+    lines = ranking_lines(findings.ranking, groups, findings.kind, direction_cells(findings))
     head, rows = score_cells(findings.judgement.scores)
     figure = measure(findings)
     return {

@@ -6,9 +6,9 @@ from pathlib import Path
 from lexppl.cli.judged.told_by_choice import QUESTION
 from lexppl.cli.report.findings import ReportData
 from lexppl.cli.report.posterior_words import consistency, printed_interval
-from lexppl.cli.report.ranked import ranked_features, ranking_head
+from lexppl.cli.report.ranked import ranked_lines, ranking_head
 from lexppl.cli.report.single_rows import row_text
-from lexppl.cli.report.words import gain_meaning, unsettled, what_is_found
+from lexppl.cli.report.words import gain_meaning, what_is_found
 from lexppl.cli.tables import score_cells, text_table
 from lexppl.explanation.layout.importance_kind import PROBABILITY
 
@@ -26,19 +26,21 @@ def print_findings(findings: ReportData, folder: Path, asked: bool) -> None:
     for line in findings.summary():
         print(line)
     print()
-    ranking = ranked_features(findings.ranking)
     kind, gains = findings.kind, findings.gains
-    what = kind.meaning if gains is None else f"gain in nats, and {kind.meaning}"
-    print(f"Ranked features: {what}, mean over held-out rows")
+    ranking = ranked_lines(findings.ranking, None if gains is None else gains.groups)
+    what, ranked = kind.meaning, "features"
+    if gains is not None:
+        what = f"gain in nats, and {what.replace('feature', 'group')}"
+        ranked = "groups of features"
+    print(f"Ranked {ranked}: {what}, mean over held-out rows")
     head = ranking_head(kind, gains is not None, consistency(findings))
     print(text_table(head, [feature.cells for feature in ranking[:SHOWN_FEATURES]]))
     more = len(ranking) - SHOWN_FEATURES
     if more > 0:
         print(f"  … and {more} more in {folder / 'importance.csv'}")
     if gains is not None:
-        for said in (gain_meaning(findings, gains), what_is_found(gains), unsettled(gains)):
-            if said is not None:
-                print(_indented(said))
+        for sentence in (gain_meaning(findings, gains), what_is_found(gains)):
+            print(_indented(sentence))
     if findings.plan.posterior is not None:
         print(f"  {printed_interval(findings)}")
     elif findings.result.replicates > 1:

@@ -1,7 +1,7 @@
-"""The ranked features, one by one."""
+"""The ranked groups and features, line by line."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -9,6 +9,8 @@ import pandas as pd
 from lexppl.explanation.layout.importance_kind import ImportanceKind
 
 INTERVAL = "95 % interval"
+SHOWN_MEMBERS = 3
+"""Members of a group that have a line of their own."""
 GAIN_COLUMNS = ("gain", "gain_lower", "gain_upper")
 
 
@@ -44,6 +46,7 @@ class RankedFeature:
     upper: float
     agreement: float
     gain: Gain | None = None
+    is_member: bool = False
 
     @property
     def interval(self) -> str:
@@ -66,13 +69,14 @@ class RankedFeature:
             ['age', '0.91', '0.81 – 1.00', '0.97']
         """
         gain = [] if self.gain is None else self.gain.cells
-        return [self.name, *gain, f"{self.importance:.2f}", self.interval, self.agreement_text]
+        name = f"  {self.name}" if self.is_member else self.name
+        return [name, *gain, f"{self.importance:.2f}", self.interval, self.agreement_text]
 
 
 def ranking_head(kind: ImportanceKind, gains: bool, consistency: str = "agreement") -> list[str]:
     """What stands above :attr:`RankedFeature.cells`."""
-    gain = ["gain", INTERVAL, "found"] if gains else []
-    return ["feature", *gain, kind.name, INTERVAL, consistency]
+    gain = ["gain", "interval", "found"] if gains else []
+    return ["group" if gains else "feature", *gain, kind.name, INTERVAL, consistency]
 
 
 def ranked_features(table: pd.DataFrame) -> list[RankedFeature]:
@@ -87,6 +91,27 @@ def ranked_features(table: pd.DataFrame) -> list[RankedFeature]:
             table.index, values.tolist(), gains, strict=True
         )
     ]
+
+
+def ranked_lines(ranking: pd.DataFrame, groups: pd.DataFrame | None) -> list[RankedFeature]:
+    """The lines of the ranking: groups by their gain, below each that is found the members that
+    are found, and those kept most.
+
+    Args:
+        ranking: of the features, with the gains and the `group` of each where there are any.
+        groups: the same of the groups, or None.
+    """
+    if groups is None:
+        return ranked_features(ranking)
+    lines = []
+    for group, several in zip(ranked_features(groups), groups["members"] > 1, strict=True):
+        lines.append(group)
+        if several and group.gain is not None and group.gain.found:
+            members = ranking[ranking["group"] == group.name]
+            order = np.lexsort((-members.iloc[:, 0], ~members["found"].to_numpy(dtype=bool)))
+            shown = ranked_features(members.iloc[order[:SHOWN_MEMBERS]])
+            lines += [replace(member, is_member=True) for member in shown]
+    return lines
 
 
 def _gains(table: pd.DataFrame) -> list[Gain | None]:

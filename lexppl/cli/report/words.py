@@ -33,52 +33,38 @@ def lead(findings: ReportData) -> str:
     gains = findings.gains
     if gains is None:
         return f"{keeps} Kept most often: {named}."
-    found = [str(name) for name in gains.table.index[gains.table["found"]]]
+    found = [str(name) for name in gains.groups.index[gains.groups["found"]]]
     if not found:
         return f"{keeps} {what_is_found(gains)}"
     return f"{keeps} Worth most on held-out rows: {_listed(found[:3])}."
 
 
 def gain_meaning(findings: ReportData, gains: JudgedGains) -> str:
-    """What a gain is, in a sentence or two."""
-    seeds = ""
-    if findings.result.sampler is not None:
-        seeds = " and over the chains" if findings.result.replicates > 1 else ""
-    elif findings.source.fold is not None:
-        seeds = " and over the fits to different rows"
-    elif findings.result.replicates > 1:
-        seeds = " and over the seeds of the fit"
+    """What a gain is, in a few sentences."""
+    folds = "" if findings.source.fold is None else " and folds"
+    several = (gains.groups["members"] > 1).any()
+    members = (
+        " Features that depend on each other are one group; a member's gain is what it says beyond "
+        "the rest of its group, so that members that repeat each other gain little."
+    )
     return (
-        "Gain: what keeping the feature is worth against hiding it, in nats, to predict "
-        f"{gains.predicted}; the other features are kept or hidden as the explainer does, and what "
-        f"is hidden is averaged out. Mean over {gains.rows} held-out rows, its interval over "
-        f"rows{seeds}."
+        f"Gain: how much worse {gains.predicted} is predicted without the group, in nats a row, "
+        "from what the explainer keeps, by EVAL-X, a predictor of any choice of features. "
+        f"Mean over {gains.rows} held-out rows, with intervals over rows{folds} of 90 % or more, "
+        f"wide enough for all that is found.{members * bool(several)}"
     )
 
 
 def what_is_found(gains: JudgedGains) -> str:
-    """Which features are not found, in a sentence or two."""
-    rate, lost = f"a false discovery rate of {gains.fdr:g}", gains.lost
+    """Which groups are not found, in a sentence or two."""
+    lost = gains.lost
     if not lost:
-        return f"At {rate} every feature is found to gain something."
-    if len(lost) == len(gains.table):
-        return f"At {rate} no feature is found to gain anything on held-out rows."
+        return f"At {gains.rate} every group is found to say something of its own."
+    if len(lost) == len(gains.groups):
+        return f"At {gains.rate} no group is found to say anything on held-out rows."
     more = len(lost) - NAMED
     names = f"{', '.join(lost[:NAMED])} and {more} more" if more > 0 else _listed(lost)
-    return f"Not found at {rate}: {names}. Nothing shows that keeping them pays."
-
-
-def unsettled(gains: JudgedGains) -> str | None:
-    """What to make of features that are found and whose interval covers 0, if there are any."""
-    covers = gains.table["found"] & (gains.table["lower"] < 0.0)
-    if not covers.any():
-        return None
-    names = [str(name) for name in gains.table.index[covers]]
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return (
-        f"Found, with an interval that covers 0: {', '.join(names[:NAMED])}{more}. They gain "
-        "something in these fits, which differ in how much: other fits may do without them."
-    )
+    return f"Not found at {gains.rate}: {names}. Nothing shows that they are missed."
 
 
 def _listed(names: list[str]) -> str:
@@ -148,12 +134,9 @@ def reading(findings: ReportData) -> list[str]:
 def _reading_of_gains(findings: ReportData, gains: JudgedGains) -> str:
     return (
         f"{gain_meaning(findings, gains)} No fit has seen these rows, so that a feature which only "
-        "helps to remember the rows of the fit gains nothing here, however often it is kept. "
-        f"Of the features that are found, at most a share of {gains.fdr:g} "
-        "is expected to gain nothing: by one-sided tests, given the fits, of what is lost over "
-        "rows where one imputed value stands in the place of a row's own, and the procedure of "
-        f"Benjamini and Hochberg. {unsettled(gains) or ''} Of two "
-        "features that say the same, each gains little where the other is kept."
+        "helps to remember the rows of the fit gains nothing here, however often it is kept. Found "
+        "is what has an interval above 0: one-sided tests of the mean gain, given the fits, at "
+        f"{gains.rate}."
     )
 
 

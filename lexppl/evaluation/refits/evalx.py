@@ -114,6 +114,34 @@ class EvalX:
         predictions, _ = self._run(x, None, masks, imputations, seed, rows_per_chunk)
         return predictions
 
+    def log_likelihoods(
+        self,
+        x: Tensor,
+        y: Tensor,
+        masks: Tensor,
+        *,
+        imputations: int = 1,
+        seed: int = 0,
+        rows_per_chunk: int | None = None,
+    ) -> Tensor:
+        """`log p(y | x_S)` under given masks, `(L, N)`; of probabilities y the expectation
+        Σ_c y_c log p(c | x_S).
+
+        Args:
+            x, masks, imputations, seed, rows_per_chunk: as in :meth:`predict`.
+            y: labels or responses `(N,)`, or probabilities `(N, C)`.
+
+        Raises:
+            ValueError: as :meth:`predict`.
+        """
+        if y.dim() == 2:
+            predicted, _ = self._run(x, None, masks, imputations, seed, rows_per_chunk)
+            return torch.xlogy(y.to(predicted), predicted).sum(-1)
+        _, found = self._run(x, y, masks, imputations, seed, rows_per_chunk)
+        if found is None:
+            raise ValueError("y is None, and a likelihood is one of y")
+        return found
+
     def scores(
         self,
         x: Tensor,

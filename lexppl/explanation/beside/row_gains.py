@@ -1,4 +1,4 @@
-"""What keeping a feature is worth in each row, beside the posterior of its rows."""
+"""What a feature is worth in each row, beside the posterior of its rows."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from lexppl.arviz_compatibility import Posterior
 from lexppl.explanation.layout.importance_kind import mask_means
 
 GAIN = "gain"
-"""The variable of `sample_stats`, (chain, row, feature), in nats."""
+"""The variable of `sample_stats`, (row, feature), in nats."""
 
 
 def with_gains(posterior: Posterior, gains: Any, row_names: Sequence[Any]) -> Posterior:
-    """Write the gains of rows into a posterior's `sample_stats`, as `gain` (chain, row, feature).
+    """Write the gains of rows into a posterior's `sample_stats`, as `gain` (row, feature).
 
     Args:
         posterior: what :func:`lexppl.explain` returned; it is changed in place.
-        gains: in nats, `(R, N, G)`, as :func:`lexppl.evaluation.feature_gains` has them.
+        gains: in nats, `(N, G)`, as :func:`lexppl.evaluation.feature_gains` has them.
         row_names: of the N rows; of rows that the posterior does not have nothing is written, and
             those of its rows that have no gain are NaN.
 
@@ -35,21 +35,22 @@ def with_gains(posterior: Posterior, gains: Any, row_names: Sequence[Any]) -> Po
         >>> stated = (("chain", "row", "feature"), [[[1.0], [0.5]]], {"site": "mask"})
         >>> posterior = posterior_of({"sample_stats": xr.Dataset(
         ...     {"selection_probability": stated}, {"row": [7, 9], "feature": ["age"]})}, {})
-        >>> with_gains(posterior, [[[0.3]]], [9])["sample_stats"]["gain"].values.tolist()
-        [[[nan], [0.3]]]
+        >>> with_gains(posterior, [[0.3]], [9])["sample_stats"]["gain"].values.tolist()
+        [[nan], [0.3]]
     """
     means = mask_means(posterior)
     values = np.asarray(gains, dtype=np.float64)
-    expected = (means.shape[0], len(row_names), means.shape[2])
+    expected = (len(row_names), means.shape[2])
     if values.shape != expected:
         raise ValueError(f"gains must have shape {expected}; they have shape {values.shape}")
     places = {name: place for place, name in enumerate(means["row"].values.tolist())}
-    written = np.full(means.shape, np.nan)
+    written = np.full(means.shape[1:], np.nan)
     for n, name in enumerate(row_names):
         if name in places:
-            written[:, places[name]] = values[:, n]
-    coordinates = {dim: means[dim].values for dim in means.dims if dim in means.coords}
+            written[places[name]] = values[n]
+    dims = means.dims[1:]
+    coordinates = {dim: means[dim].values for dim in dims if dim in means.coords}
     posterior["sample_stats"][GAIN] = xr.DataArray(
-        written, coordinates, means.dims, attrs={"units": "nats", "site": means.attrs["site"]}
+        written, coordinates, dims, attrs={"units": "nats", "site": means.attrs["site"]}
     )
     return posterior

@@ -212,8 +212,10 @@ def _add(parameters: list[Tensor], gradients: Sequence[Tensor | None]) -> None:
     for parameter, gradient in zip(parameters, gradients, strict=True):
         if gradient is None:
             continue
-        # Fused Adam reads a gradient by the parameter's strides, and vmap's differ.
-        gradient = gradient.detach().contiguous()
+        # Fused Adam pairs a parameter with its gradient by place in memory, so strides must agree.
+        gradient = gradient.detach()
+        if gradient.stride() != parameter.stride():
+            gradient = torch.empty_like(parameter).copy_(gradient)
         parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
 
 

@@ -1,0 +1,40 @@
+"""The groups of features that are judged together, as typed."""
+
+import json
+from pathlib import Path
+
+from lexppl.cli.terminal.errors import UsageError
+from lexppl.data import DividedTable
+from lexppl.evaluation.feature_groups import FeatureGroups
+
+AUTO, NONE = "auto", "none"
+
+
+def groups_of(given: str, source: DividedTable) -> FeatureGroups:
+    """The groups of a table's features.
+
+    Args:
+        given: `auto`, `none`, or the name of a JSON file of names and their columns.
+        source: the table.
+
+    Raises:
+        UsageError: a file that does not say so, or has other columns than the table.
+        FileNotFoundError: no such file.
+    """
+    data = source.data
+    if given == AUTO:
+        return FeatureGroups.dependent(data.x, data.groups, data.entry_names)
+    if given == NONE:
+        return FeatureGroups.alone(data.entry_names)
+    try:
+        named = json.loads(Path(given).read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"--groups {given}: it is no JSON file: {error}") from error
+    if not isinstance(named, dict):
+        raise UsageError(
+            f'--groups {given}: it must be names and columns, {{"size": ["width", "height"]}}'
+        )
+    try:
+        return FeatureGroups.named(named, data.entry_names)
+    except ValueError as error:
+        raise UsageError(f"--groups {given}: {error}") from error

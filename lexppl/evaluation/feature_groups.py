@@ -1,0 +1,190 @@
+"""Groups of features that depend on each other, which are judged together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.spatial.distance import squareform
+from scipy.stats import rankdata
+from torch import Tensor
+
+from lexppl.argument_checks import fraction
+
+CUT = 0.7
+"""Dependence from which features are one group: a correlation of .7 is half of the variance."""
+BINS = (4, 20)
+"""Fewest and most parts of a number's range, about the cube root of the rows."""
+DEPENDENCE_ROWS = 5000
+
+
+@dataclass(frozen=True)
+class FeatureGroups:
+    """K groups of G mask entries, each entry in one.
+
+    Args:
+        names: of the groups.
+        members: the entries of each group, from 0.
+
+    Raises:
+        ValueError: an entry in no group or in two, or other than one name a group.
+
+    Example:
+        >>> FeatureGroups.named({"size": ["width", "height"]}, ["age", "width", "height"])
+        FeatureGroups(names=('size', 'age'), members=((1, 2), (0,)))
+    """
+
+    names: tuple[str, ...]
+    members: tuple[tuple[int, ...], ...]
+
+    def __post_init__(self) -> None:
+        every = sorted(entry for group in self.members for entry in group)
+        if every != list(range(len(every))) or not all(self.members):
+            raise ValueError(
+                f"groups must have each of the entries 0 to {len(every) - 1} once; they have {every}"
+            )
+        if len(self.names) != len(self.members):
+            raise ValueError(f"{len(self.members)} groups need as many names: {len(self.names)}")
+
+    @classmethod
+    def alone(cls, entry_names: Sequence[str]) -> Self:
+        """Each entry by itself."""
+        return cls(tuple(map(str, entry_names)), tuple((g,) for g in range(len(entry_names))))
+
+    @classmethod
+    def named(cls, groups: Mapping[str, Sequence[str]], entry_names: Sequence[str]) -> Self:
+        """Groups by the names of their entries; entries in none are each by themselves.
+
+        Args:
+            groups: by its name, the entries of each group.
+            entry_names: of the G entries.
+
+        Raises:
+            ValueError: an entry that there is not, or in two groups; a group without entries.
+        """
+        names = list(map(str, entry_names))
+        owner: dict[str, str] = {}
+        for group, members in groups.items():
+            if isinstance(members, str) or not len(members):
+                raise ValueError(f"group {group!r} must be a list of columns; it is {members!r}")
+            for member in map(str, members):
+                if member not in names:
+                    raise ValueError(
+                        f"group {group!r} has the column {member!r}, which the data does not have: "
+                        f"it has {', '.join(names)}"
+                    )
+                if member in owner:
+                    raise ValueError(
+                        f"the column {member!r} is in the groups {owner[member]!r} and {group!r}: "
+                        "leave it in one"
+                    )
+                owner[member] = str(group)
+        alone = [name for name in names if name not in owner]
+        if both := sorted(set(alone) & set(map(str, groups))):
+            raise ValueError(
+                f"the group {both[0]!r} has the name of a column outside it: rename it"
+            )
+        found = [tuple(names.index(str(m)) for m in members) for members in groups.values()]
+        found += [(names.index(name),) for name in alone]
+        return cls((*map(str, groups), *alone), tuple(found))
+
+    @classmethod
+    def dependent(
+        cls, x: Tensor, entries: Sequence[int], entry_names: Sequence[str], cut: float = CUT
+    ) -> Self:
+        """Groups of entries that depend on each other, by average linkage of :func:`dependence`.
+
+        A group is called after the member that the others depend on most, and how many more there
+        are.
+
+        Args:
+            x: rows, `(N, D)`.
+            entries: of each feature its mask entry, `D`, as in :class:`lexppl.data.Dataset`.
+            entry_names: of the G entries.
+            cut: dependence from which entries are one group, in (0, 1).
+        """
+        cut = fraction("cut", cut)
+        names = list(map(str, entry_names))
+        if len(names) < 2:
+            return cls.alone(names)
+        depends = dependence(x, entries)
+        tree = linkage(squareform(1.0 - depends, checks=False), "average")
+        label = fcluster(tree, 1.0 - cut, "distance")
+        members = [tuple(np.flatnonzero(label == one).tolist()) for one in np.unique(label)]
+        members.sort()
+        titles = []
+        for group in members:
+            middle = group[int(depends[np.ix_(group, group)].sum(1).argmax())]
+            titles.append(names[middle] + (f" + {len(group) - 1}" if len(group) > 1 else ""))
+        return cls(tuple(titles), tuple(members))
+
+    def of_entries(self) -> NDArray[np.int64]:
+        """The group of each entry, `(G,)`."""
+        found = np.empty(sum(map(len, self.members)), np.int64)
+        for number, group in enumerate(self.members):
+            found[list(group)] = number
+        return found
+
+
+def dependence(x: Tensor, entries: Sequence[int]) -> NDArray[np.float64]:
+    r"""How much mask entries depend on each other, `(G, G)`, from 0 to 1.
+
+    The square root of the larger share of variance that one entry explains of the other,
+
+        1 − (SS_within / (N − b)) / (SS_total / (N − 1)),
+
+    with entry i in b bins, levels or intervals of equal numbers of rows, and entry j by its rank,
+    or by the indicators of its levels (Goodman and Kruskal's τ); 0 where it is negative. Of two
+    numbers it is at least |ρ|, Spearman's: relations that are not monotone count too, and so do
+    those of a number with a category. Of more than 5,000 rows the first 5,000 are read.
+
+    Args:
+        x: rows, `(N, D)`.
+        entries: of each feature its mask entry.
+
+    Example:
+        >>> import torch
+        >>> a = torch.linspace(-1, 1, 200)
+        >>> noise = torch.randn(200, generator=torch.Generator().manual_seed(0))
+        >>> dependence(torch.stack([a, a**2, noise], 1), [0, 1, 2]).round(1)[0].tolist()
+        [1.0, 1.0, 0.0]
+    """
+    values = x[:DEPENDENCE_ROWS].detach().double().cpu().numpy()
+    rows, owner = len(values), np.asarray(entries)
+    numbers = [len(np.unique(column)) > 2 for column in values.T]
+    ranks = np.stack(
+        [rankdata(c) / rows if n else c for c, n in zip(values.T, numbers, strict=True)], 1
+    )
+    parts = int(np.clip(round(rows ** (1 / 3)), *BINS))
+    binned = np.where(numbers, np.ceil(ranks * parts), ranks)
+    centred = ranks - ranks.mean(0)
+    total = np.bincount(owner, weights=np.square(centred).sum(0))
+    found = np.eye(len(total))
+    for entry in range(len(total)):
+        _, bin_of = np.unique(binned[:, owner == entry], axis=0, return_inverse=True)
+        one_hot = np.eye(bin_of.max() + 1)[bin_of.reshape(-1)]
+        sums = one_hot.T @ centred
+        between = np.square(sums) / one_hot.sum(0)[:, None]
+        within = total - np.bincount(owner, weights=between.sum(0))
+        free = rows - one_hot.shape[1]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            share = 1.0 - within / max(free, 1) * (rows - 1) / total
+        found[entry] = np.sqrt(np.nan_to_num(share).clip(0.0, 1.0)) if free > 0 else 0.0
+    single = [e for e in range(len(total)) if (owner == e).sum() == 1 and numbers[_of(owner, e)]]
+    if len(single) > 1:
+        scores = ranks[:, [_of(owner, entry) for entry in single]]
+        found[np.ix_(single, single)] = np.maximum(
+            found[np.ix_(single, single)], np.abs(np.corrcoef(scores.T))
+        )
+    found = np.maximum(found, found.T).clip(0.0, 1.0)
+    np.fill_diagonal(found, 1.0)
+    return found
+
+
+def _of(owner: NDArray[np.int64], entry: int) -> int:
+    """The first feature of an entry."""
+    return int(np.flatnonzero(owner == entry)[0])

@@ -1,0 +1,88 @@
+"""A posterior of masks by groups of features."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import xarray as xr
+
+from lexppl.arviz_compatibility import Posterior, group_names, group_of, posterior_of
+from lexppl.explanation.layout.importance_kind import PROBABILITY, kind_of, mask_means
+from lexppl.explanation.layout.mask_groups import masks_of
+
+
+def by_groups(posterior: Posterior, groups: Mapping[str, Sequence[str]]) -> Posterior:
+    """The posterior of masks of groups of features: a group is kept where a member is.
+
+    Masks are the largest of their members', and probabilities 1 − Π_g (1 − p_g), which is that of
+    entries that are independent given x, and a lower bound of masks of a fixed size. Variables that
+    are not of masks (values, gains) are left out; predictions stay.
+
+    Args:
+        posterior: of :func:`lexppl.explain`, of masks that select.
+        groups: by its name, the members of each group; every feature in one.
+
+    Returns:
+        a posterior whose features are the groups, for
+        :func:`lexppl.explanation.selection_table` and the plots.
+
+    Raises:
+        ValueError: masks that do not select, a feature in no group or in two, or that there is not.
+
+    Example:
+        >>> from lexppl.arviz_compatibility import posterior_of
+        >>> p = (("chain", "row", "feature"), [[[0.5, 0.5, 0.1]]], {"site": "mask"})
+        >>> z = (("chain", "draw", "row", "feature"), np.array([[[[1, 0, 0]]]], np.int8))
+        >>> names = {"feature": ["width", "height", "age"]}
+        >>> posterior = posterior_of({"predictions": xr.Dataset({"mask": z}, names),
+        ...     "sample_stats": xr.Dataset({"selection_probability": p}, names)}, {})
+        >>> both = by_groups(posterior, {"size": ["width", "height"], "age": ["age"]})
+        >>> mask_means(both).values.tolist()
+        [[[0.75, 0.1]]]
+    """
+    if kind_of(posterior) is not PROBABILITY:
+        raise ValueError("groups are kept or hidden, and these masks do not select")
+    dim = str(mask_means(posterior).dims[-1])
+    names = [str(name) for name in masks_of(posterior)[dim].values]
+    given = [str(member) for members in groups.values() for member in members]
+    if sorted(given) != sorted(names):
+        raise ValueError(f"groups must have each of {names} once; they have {given}")
+    members = [[names.index(str(member)) for member in group] for group in groups.values()]
+
+    def grouped(values: xr.DataArray) -> xr.DataArray:
+        each = [values.isel({dim: places}) for places in members]
+        if values.dtype.kind == "f":
+            each = [1.0 - (1.0 - one).prod(dim) for one in each]
+        else:
+            each = [one.max(dim) for one in each]
+        joined = xr.concat(each, dim).transpose(*values.dims)
+        joined = joined.astype(values.dtype).assign_coords({dim: list(map(str, groups))})
+        return joined.rename(values.name).assign_attrs(values.attrs)
+
+    kept = {name: _of_masks(group_of(posterior, name), dim) for name in group_names(posterior)}
+    found = {}
+    for name, variables in kept.items():
+        columns = {
+            key: grouped(values) if dim in values.dims else values
+            for key, values in variables.items()
+            if key != "importance"
+        }
+        if "importance" in variables and "mask" in columns:
+            mean = columns["mask"].mean("row", dtype=np.float64)
+            columns["importance"] = mean.assign_attrs(variables["importance"].attrs)
+        found[name] = xr.Dataset(columns, attrs=variables.attrs)
+    return posterior_of(found, posterior.attrs)
+
+
+def _of_masks(variables: xr.Dataset, dim: str) -> xr.Dataset:
+    """The variables of a group without those of features that are not of masks."""
+    named = [
+        key
+        for key, values in variables.items()
+        if dim not in values.dims
+        or values.dtype.kind in "iub"
+        or "selection_probability" in str(key)
+        or key == "importance"
+    ]
+    return variables[named]
