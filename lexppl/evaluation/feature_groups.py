@@ -45,7 +45,7 @@ class FeatureGroups:
         every = sorted(entry for group in self.members for entry in group)
         if every != list(range(len(every))) or not all(self.members):
             raise ValueError(
-                f"groups must have each of the entries 0 to {len(every) - 1} once; they have {every}"
+                f"groups must have each entry from 0 to {len(every) - 1} once; they have {every}"
             )
         if len(self.names) != len(self.members):
             raise ValueError(f"{len(self.members)} groups need as many names: {len(self.names)}")
