@@ -10,8 +10,8 @@
 Each table is written to a file and put through `lexppl explain`; its explainer is then asked for
 new rows of the same law, 5,000 or as many as the table has, but for those with a city that the
 table lacks. Boosted trees and a full network are fitted on four fifths of its rows, and stop by the
-others. SHAP, permutation importance and Boruta stand beside it: `other_findings.py` says how they
-are judged. Several runs may write to one folder at once.
+others. SHAP, permutation importance, Boruta, hidimstat's conditional importance and knockoffs stand
+beside it: `other_findings.py` says how they are judged. Several runs may write to one folder at once.
 """
 
 import argparse
@@ -32,25 +32,19 @@ from explained import (
     explainer_of,
     known_rows,
     likelihoods,
-    on_new_rows,
     typed,
 )
-from planted_tables import KINDS, TARGET, least_gain, planted, true_gains
+from planted_tables import KINDS, TARGET, group_gain, least_gain, planted, true_gains
 from record import Records, options_of
 from references import against_others
-from torch import Tensor
 
-from lexppl.cli.judged.gains import GAIN_ROWS, MASKS
 from lexppl.data import DividedTable, divided_frame, read_frame
-from lexppl.evaluation import feature_gains, gain_table
 
 SAME = ("kind", "rows", "seed", "method", "settings")
-ALL = ("explain", "shap", "permutation", "boruta")
+ALL = ("explain", "shap", "permutation", "boruta", "conditional", "knockoffs")
+LIBRARIES = {"boruta": "boruta", "conditional": "hidimstat", "knockoffs": "hidimstat"}
 NEW_ROWS = 5_000
 FDR = 0.1
-LEVEL = 0.05
-MOST_SETS = 40
-"""Sets of other held-out rows on which the same explainer is judged."""
 SMALL = ("--epochs", "3", "--replicates", "2", "--draws", "2")
 
 
@@ -63,17 +57,28 @@ def divided(path: Path, seed: int, **how: Any) -> DividedTable:
     return divided_frame(read_frame(path), TARGET, name=path.stem, seed=seed, **how)
 
 
-def judged(name: str, found: list[str]) -> dict:
-    """What was found, against the truth of a kind."""
+def judged(name: str, groups: list[list[str]], members: list[str]) -> dict:
+    """What was found, against the truth of a kind.
+
+    Args:
+        name: of the kind.
+        groups: the columns of each group that is found.
+        members: the columns found within groups of several.
+    """
     gains, least = true_gains(name), least_gain(name)
     true = {column for unit in gains for column in unit}
     needed = [unit for unit, gain in gains.items() if gain >= least]
+    found = [column for group in groups for column in group]
     caught = [any(column in found for column in unit) for unit in needed]
-    false = [column for column in found if column not in true]
+    false = ["+".join(group) for group in groups if true.isdisjoint(group)]
+    wrong = [column for column in members if column not in true]
     return {
-        "found": found,
+        "found": ["+".join(group) for group in groups],
         "false": false,
-        "false_share": len(false) / max(1, len(found)),
+        "false_share": len(false) / max(1, len(groups)),
+        "members": members,
+        "false_members": wrong,
+        "false_share_members": len(wrong) / max(1, len(members)),
         "power": float(np.mean(caught)) if needed else None,
         "missed": [unit[0] for unit, hit in zip(needed, caught, strict=True) if not hit],
         "power_all": float(np.mean([any(c in found for c in unit) for unit in gains]))
@@ -96,12 +101,14 @@ def by_explain(run: dict, path: Path, folder: Path, source: DividedTable, option
     frame = new.frame[known].reset_index(drop=True)
     x, y = encoded(source, frame)
     own = likelihoods(result, x, y, source.target_scale)
-    features, more = ran.features(), on_new_rows(result, x, y)
+    groups, features = ran.groups(), ran.features()
     return {
-        **judged(name, ran.found),
-        "features": {column: {**features[column], **more[column]} for column in features},
+        **judged(name, ran.found, ran.members),
+        "groups": {
+            label: {**group, "law": _law_of(name, label)} for label, group in groups.items()
+        },
+        "features": features,
         **against_others(own, shared, frame, *encoded(shared, frame), seed),
-        **on_other_sets(result, x, y, len(source.test_rows), name),
         "oracle": float(new.log_likelihood[known].mean()),
         "new_rows": len(frame),
         "penalty": ran.penalty,
@@ -111,41 +118,35 @@ def by_explain(run: dict, path: Path, folder: Path, source: DividedTable, option
     }
 
 
-def on_other_sets(result: Any, x: Tensor, y: Tensor, held_out: int, name: str) -> dict:
-    """What the same explainer would be said to have found on other held-out rows, as many as the
-    table's own, and how often a null column has p < .05 there: means over sets of rows."""
-    size = min(held_out, GAIN_ROWS)
+def _law_of(name: str, label: str) -> float | None:
+    """What a group is worth by the law; None where it has no column that matters."""
+    columns = tuple(label.split("+"))
     true = {column for unit in true_gains(name) for column in unit}
-    small_p, told = [], []
-    for number in range(min(MOST_SETS, len(x) // size)):
-        rows = slice(number * size, (number + 1) * size)
-        gains = feature_gains(result, x[rows], y[rows], masks=MASKS, seed=number)
-        table = gain_table(gains, FDR)
-        nulls = [column for column in table.index if column not in true]
-        small_p.append(float((table.loc[nulls, "p"] < LEVEL).mean()))
-        told.append(judged(name, list(table.index[table["found"]])))
-    powers = [one["power"] for one in told if one["power"] is not None]
-    return {
-        "sets": len(told),
-        "nulls_below_level": float(np.mean(small_p)) if told else None,
-        "false_share_sets": float(np.mean([one["false_share"] for one in told])) if told else None,
-        "power_sets": float(np.mean(powers)) if powers else None,
-    }
+    return None if true.isdisjoint(columns) else group_gain(name, columns)
 
 
 def by_others(run: dict, source: DividedTable) -> dict:
-    """SHAP, permutation importance or Boruta, judged."""
-    from other_findings import boruta_found, permutation_found, shap_found
+    """A rival, judged."""
+    from other_findings import (
+        boruta_found,
+        conditional_found,
+        knockoffs_found,
+        permutation_found,
+        shap_found,
+    )
 
     seed, start = run["seed"], time.process_time()
     flags = {
         "shap": lambda: shap_found(source, seed),
         "permutation": lambda: permutation_found(source, seed, FDR),
         "boruta": lambda: boruta_found(source, seed),
+        "conditional": lambda: conditional_found(source, seed, FDR),
+        "knockoffs": lambda: knockoffs_found(source, seed, FDR),
     }[run["method"]]()
     names = source.data.entry_names
     found = [name for name, flag in zip(names, flags, strict=True) if flag]
-    return {**judged(run["kind"], found), "cpu_seconds": time.process_time() - start}
+    alone = [[column] for column in found]
+    return {**judged(run["kind"], alone, []), "cpu_seconds": time.process_time() - start}
 
 
 def line(**record) -> str:
@@ -172,12 +173,12 @@ def null_columns(record) -> list[str]:
 
 def present(methods: list[str]) -> list[str]:
     """The methods whose libraries are there; of others, say so."""
-    from other_findings import has_boruta
+    from other_findings import is_there
 
-    if "boruta" not in methods or has_boruta():
-        return methods
-    print("boruta is skipped: no library of that name; pip install boruta")
-    return [name for name in methods if name != "boruta"]
+    lacking = {name: LIBRARIES[name] for name in methods if name in LIBRARIES and not is_there(LIBRARIES[name])}
+    for name, library in lacking.items():
+        print(f"{name} is skipped: pip install {library}")
+    return [name for name in methods if name not in lacking]
 
 
 def main() -> None:

@@ -16,13 +16,10 @@ from torch import Tensor
 
 import lexppl
 from lexppl.cli import main as lexppl_command
-from lexppl.cli.judged.gains import EVALUATIONS, LEAST_MASKS, MASKS
 from lexppl.data import DividedTable
 from lexppl.data.cells import level_of
 from lexppl.data.encoding import CategoricalColumn, TableEncoding
-from lexppl.evaluation import feature_gains
 from lexppl.evaluation.prediction import predictive_log_likelihood
-from lexppl.explanation import explain, mask_means
 from lexppl.systems import METHODS, lex
 
 PREDICTED_MASKS = 100
@@ -55,6 +52,7 @@ class Explained:
         cpu_seconds: that it took of all cores together.
         warnings: that it gave.
         importance: what it says of the features.
+        group_lines: what it says of groups of them; None where it measured no gains.
     """
 
     folder: Path
@@ -62,13 +60,31 @@ class Explained:
     cpu_seconds: float
     warnings: list[str]
     importance: pd.DataFrame
+    group_lines: pd.DataFrame | None
 
     @property
-    def found(self) -> list[str]:
-        """What it reports as found; nothing where it could not measure gains."""
-        if "found" not in self.importance:
+    def found(self) -> list[list[str]]:
+        """The columns of each group that is reported as found; nothing where gains are missing."""
+        table = self.group_lines
+        return [] if table is None else [self._columns(g) for g in table.index[table["found"]]]
+
+    @property
+    def members(self) -> list[str]:
+        """The columns reported as found within groups of several."""
+        if self.group_lines is None:
             return []
-        return [str(name) for name in self.importance.index[self.importance["found"]]]
+        several = self.importance["group"].map(self.group_lines["members"]) > 1
+        return [str(name) for name in self.importance.index[self.importance["found"] & several]]
+
+    def groups(self) -> dict[str, dict[str, float]]:
+        """What is kept of each group, by its columns."""
+        if self.group_lines is None:
+            return {}
+        lines = _numbers(self.group_lines)
+        return {"+".join(self._columns(group)): line for group, line in lines.items()}
+
+    def _columns(self, group: str) -> list[str]:
+        return sorted(self.importance.index[self.importance["group"] == group].astype(str))
 
     @property
     def penalty(self) -> float | None:
@@ -81,12 +97,16 @@ class Explained:
 
     def features(self) -> dict[str, dict[str, float]]:
         """What is kept of each feature."""
-        table = self.importance.rename(columns=TAKEN)
-        kept = table[[name for name in TAKEN.values() if name in table]]
-        return {
-            str(name): {key: float(value) for key, value in row.items() if math.isfinite(value)}
-            for name, row in kept.iterrows()
-        }
+        return _numbers(self.importance)
+
+
+def _numbers(lines: pd.DataFrame) -> dict[str, dict[str, float]]:
+    table = lines.rename(columns=TAKEN)
+    kept = table[[name for name in TAKEN.values() if name in table]]
+    return {
+        str(name): {key: float(value) for key, value in row.items() if math.isfinite(value)}
+        for name, row in kept.iterrows()
+    }
 
 
 def explained(data: str | Path, out: Path, seed: int, *words: str) -> Explained:
@@ -110,7 +130,9 @@ def explained(data: str | Path, out: Path, seed: int, *words: str) -> Explained:
     mark = "lexppl: warning: "
     lines = [line.removeprefix(mark) for line in told.getvalue().splitlines() if mark in line]
     importance = pd.read_csv(out / "importance.csv", index_col="feature")
-    return Explained(out, seconds, cpu_seconds, lines, importance)
+    path = out / "groups.csv"
+    groups = pd.read_csv(path, index_col="group") if path.exists() else None
+    return Explained(out, seconds, cpu_seconds, lines, importance, groups)
 
 
 def known_rows(source: DividedTable, frame: pd.DataFrame) -> pd.Series:
@@ -144,19 +166,6 @@ def likelihoods(result: Any, x: Tensor, y: Tensor, scale: float) -> NDArray:
     """`log p(y | x)` of each replicate and row, `(R, N)`, in the response's own units."""
     each = predictive_log_likelihood(result, x, y, masks=PREDICTED_MASKS)
     return each.double().numpy() - math.log(scale)
-
-
-def on_new_rows(result: Any, x: Tensor, y: Tensor) -> dict[str, dict[str, float]]:
-    """Each feature's mean gain and mean selection over rows and replicates, by its name."""
-    cost = len(x) * result.replicates * (len(result.entry_names) + 1)
-    masks = min(MASKS, max(LEAST_MASKS, EVALUATIONS // cost))
-    gains = feature_gains(result, x, y, masks=masks)
-    selection = mask_means(explain(result, x, draws=1)).mean(("chain", "row")).values
-    gain = gains.gains.mean((0, 1)).tolist()
-    return {
-        name: {"gain_new": gain[place], "selection_new": float(selection[place])}
-        for place, name in enumerate(gains.entry_names)
-    }
 
 
 def typed(settings: str, more: Sequence[str]) -> tuple[str, ...]:

@@ -11,7 +11,9 @@ up to 7 in the log-odds). Permutation importance
 (`sklearn.inspection.permutation_importance` on the held-out rows, 30 shuffles, of the
 log-likelihood or the squared error) has z = mean / standard deviation over shuffles, by which
 scikit-learn's guide judges it, and the procedure of Benjamini and Hochberg at the stated rate.
-Boruta is `boruta.BorutaPy` on a random forest, its confirmed columns.
+Boruta is `boruta.BorutaPy` on a random forest, its confirmed columns. Conditional importance is
+`hidimstat.CFI` of the same trees on the held-out rows, by its defaults, found at the rate; knockoffs
+are `hidimstat.ModelXKnockoff` of the rows to fit on, by its defaults (Gaussian knockoffs, the lasso).
 """
 
 import importlib.util
@@ -73,9 +75,40 @@ def _log_likelihood(model, x: NDArray, y: NDArray) -> float:
     return float(np.log(np.clip(chosen, 1e-12, None)).mean())
 
 
-def has_boruta() -> bool:
-    """Whether the library is there."""
-    return importlib.util.find_spec("boruta") is not None
+def is_there(library: str) -> bool:
+    """Whether a library is installed."""
+    return importlib.util.find_spec(library) is not None
+
+
+def conditional_found(source: DividedTable, seed: int, fdr: float) -> NDArray:
+    """The columns of conditional importance at a false discovery rate."""
+    from hidimstat import CFI
+
+    x = codes(source, source.table)
+    labels = source.data.class_names is not None
+    rule = {"method": "predict_proba", "loss": _log_loss} if labels else {}
+    judge = CFI(boosting(source, x, [], seed), random_state=seed, **rule)
+    rows, y = x[source.test_rows], source.test.y.numpy()
+    judge.fit(rows, y)
+    judge.importance(rows, y)
+    return np.asarray(judge.fdr_selection(fdr)) > 0
+
+
+def _log_loss(y: NDArray, probabilities: NDArray) -> float:
+    chosen = probabilities[np.arange(len(y)), np.asarray(y).astype(int)]
+    return -float(np.log(np.clip(chosen, 1e-12, None)).mean())
+
+
+def knockoffs_found(source: DividedTable, seed: int, fdr: float) -> NDArray:
+    """The columns found against Gaussian knockoffs by the lasso."""
+    from hidimstat import ModelXKnockoff
+
+    rows = source.train_rows
+    x, y = codes(source, source.table)[rows], source.data.y.numpy()[rows].astype(float)
+    judge = ModelXKnockoff(random_state=seed)
+    judge.fit(x, y)
+    judge.importance(x, y)
+    return np.asarray(judge.fdr_selection(fdr)) > 0
 
 
 def boruta_found(source: DividedTable, seed: int) -> NDArray:

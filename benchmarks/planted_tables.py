@@ -132,6 +132,21 @@ def true_gains(name: str) -> dict[Unit, float]:
     return gains
 
 
+@cache
+def group_gain(name: str, columns: Unit) -> float:
+    """What columns that depend on no others are worth together, in nats a row, by the law."""
+    kind = KINDS[name]
+    draw = np.random.default_rng(zlib.crc32(name.encode()))
+    x = kind.columns(draw, TRUTH_ROWS)
+    y = None if kind.spread is None else kind.drawn(draw, x)
+    log_p = _law(kind, x, y)
+    each = [
+        _law(kind, {**x, **_from_the_margin(kind, columns, draw, x)}, y) for _ in range(REDRAWS)
+    ]
+    change = log_p - logsumexp(each, 0) + math.log(REDRAWS)
+    return float((change if y is not None else (np.exp(log_p) * change).sum(-1)).mean())
+
+
 def _from_the_margin(kind: Kind, unit: Unit, draw: np.random.Generator, x: Columns) -> Columns:
     fresh = kind.columns(draw, len(next(iter(x.values()))))
     return {name: fresh[name] for name in unit}

@@ -2,8 +2,8 @@
 
 POSTERIOR, IMPORTANCE, REPORT = "posterior.nc", "importance.csv", "report.html"
 EXPLAINER, ENCODING, PATH = "explainer", "encoding.json", "penalty_path.csv"
-DIRECTIONS, ROWS = "directions.csv", "rows.csv"
+DIRECTIONS, ROWS, GROUPS = "directions.csv", "rows.csv", "groups.csv"
 VOCABULARY, TEXTS = "vocabulary.json", "texts.json"
 MODEL = (EXPLAINER, ENCODING, VOCABULARY, TEXTS)
 """What is written of the model, before what follows from it."""
-OUTPUTS = (*MODEL, POSTERIOR, IMPORTANCE, REPORT, PATH, DIRECTIONS, ROWS)
+OUTPUTS = (*MODEL, POSTERIOR, IMPORTANCE, REPORT, PATH, DIRECTIONS, ROWS, GROUPS)

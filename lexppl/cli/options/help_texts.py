@@ -41,7 +41,8 @@ data sets of images and texts, whose files lie under --root:
 
 what is written to --out:
   report.html     everything in one page: open it in a browser
-  importance.csv  the ranked features, with gains, intervals and agreement
+  groups.csv      groups of features by what they are worth, with intervals and agreement
+  importance.csv  the features, with their groups, gains, intervals and agreement
   directions.csv  which way each feature moves the prediction, by class and level
   rows.csv        single rows feature by feature: those of --row, or three held-out ones
   penalty_path.csv  the penalties tried, where --penalty is auto

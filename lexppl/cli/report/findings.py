@@ -101,7 +101,8 @@ class ReportData:
         path = [] if self.path is None else ["penalty_path.csv"]
         closer = ["directions.csv"] * (self.closer.directions is not None)
         closer += ["rows.csv"] * bool(self.closer.rows)
-        first = ["report.html", "importance.csv", *closer, *path]
+        groups = ["groups.csv"] * (self.gains is not None)
+        first = ["report.html", *groups, "importance.csv", *closer, *path]
         return [*first, "posterior.nc", "explainer/", *encoding]
 
     @property

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from lexppl.cli.outputs import DIRECTIONS, IMPORTANCE, PATH, POSTERIOR, REPORT, ROWS
+from lexppl.cli.outputs import DIRECTIONS, GROUPS, IMPORTANCE, PATH, POSTERIOR, REPORT, ROWS
 from lexppl.cli.report.findings import ReportData
 from lexppl.cli.report.page import write_report
 from lexppl.explanation import save_posterior
@@ -29,6 +29,8 @@ def write_findings(folder: Path, findings: ReportData) -> None:
         posterior = in_response_units(posterior, data.encoding.target)
     save_posterior(posterior, folder / POSTERIOR)
     findings.ranking.to_csv(folder / IMPORTANCE, float_format=DIGITS)
+    if findings.gains is not None:
+        findings.gains.groups.to_csv(folder / GROUPS, float_format=DIGITS)
     closer = findings.closer
     if closer.directions is not None:
         closer.directions.to_csv(folder / DIRECTIONS, index=False, float_format=DIGITS)
