@@ -10,8 +10,9 @@
 Each table is written to a file and put through `lexppl explain`; its explainer is then asked for
 new rows of the same law, 5,000 or as many as the table has, but for those with a city that the
 table lacks. Boosted trees and a full network are fitted on four fifths of its rows, and stop by the
-others. SHAP, permutation importance, Boruta, hidimstat's conditional importance and knockoffs stand
-beside it: `other_findings.py` says how they are judged. Several runs may write to one folder at once.
+others. SHAP, permutation importance, Boruta, and hidimstat's conditional importance and knockoffs
+stand beside it: `other_findings.py` says how they are judged. Several runs may write to one folder
+at once.
 """
 
 import argparse
@@ -175,7 +176,11 @@ def present(methods: list[str]) -> list[str]:
     """The methods whose libraries are there; of others, say so."""
     from other_findings import is_there
 
-    lacking = {name: LIBRARIES[name] for name in methods if name in LIBRARIES and not is_there(LIBRARIES[name])}
+    lacking = {
+        name: LIBRARIES[name]
+        for name in methods
+        if name in LIBRARIES and not is_there(LIBRARIES[name])
+    }
     for name, library in lacking.items():
         print(f"{name} is skipped: pip install {library}")
     return [name for name in methods if name not in lacking]

@@ -14,15 +14,16 @@ LEAST_TABLES = 3
 def found_table(records: list[Record]) -> str:
     """False discoveries and power, by method."""
     rows = [
-        "| table | rows | method | false share of what is found | found of what is worth finding "
-        "| found of all that matters | most often false | most often missed | CPU seconds "
-        "| tables |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        "| table | rows | method | false share of what is found | of members of groups | found of "
+        "what is worth finding | found of all that matters | most often false | most often missed "
+        "| CPU seconds | tables |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for (kind, size, method, settings), found in _grouped(records):
         rows.append(
             f"| {kind} | {size:,} | {_called(method, settings)} | "
             f"{_average(r['false_share'] for r in found)} | "
+            f"{_average(r.get('false_share_members') for r in found)} | "
             f"{_average(r['power'] for r in found)} | {_average(r['power_all'] for r in found)} | "
             f"{_most(r['false'] for r in found)} | {_most(r['missed'] for r in found)} | "
             f"{mean(r['cpu_seconds'] for r in found):.0f} | {len(found)} |"
@@ -35,21 +36,17 @@ def fit_table(records: list[Record]) -> str:
     rows = [
         "| table | rows | settings | λ from the data | null columns kept in | the null kept "
         "most | true columns kept in | log-likelihood above boosting's | above the network's | "
-        "above the law's own | gain of true columns; the law's own | gain's interval covers: "
-        "same fits; new tables | selection's: same fits; new tables | warned | tables |",
+        "above the law's own | gain of true groups; the law's own | gain's interval covers new "
+        "tables | selection's | warned | tables |",
         "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
-    for (kind, size, _, settings), found in _grouped(records):
-        if found[0]["method"] != "explain":
-            continue
+    explained = [r for r in records if r["method"] == "explain"]
+    for (kind, size, _, settings), found in _grouped(explained):
         above = (
             _average(r["averaged"] - r[other] for r in found)
             for other in ("boosting", "network", "oracle")
         )
-        covers = (
-            f"{_coverage(_same_fits(found, of))}; {_coverage(_new_tables(found, of))}"
-            for of in ("gain", "selection")
-        )
+        covers = (_coverage(_new_tables(found, of)) for of in ("gain", "selection"))
         kept = _null_selection(found)
         most = max(kept, key=kept.__getitem__)
         rows.append(
@@ -58,26 +55,6 @@ def fit_table(records: list[Record]) -> str:
             f"{most} {kept[most]:.2f} | {_true_selection(found)} | {' | '.join(above)} | "
             f"{_true_gains(found)} | {' | '.join(covers)} | "
             f"{sum(bool(r['warnings']) for r in found)} | {len(found)} |"
-        )
-    return "\n".join(rows)
-
-
-def sets_table(records: list[Record]) -> str:
-    """What the same explainers would be said to have found on other held-out rows."""
-    rows = [
-        "| table | rows | settings | null columns with p < .05 | false share of what is found | "
-        "found of what is worth finding | sets of held-out rows a table | tables |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    judged = [r for r in records if r.get("sets")]
-    for (kind, size, _, settings), found in _grouped(judged):
-        each = (
-            _average(r[name] for r in found)
-            for name in ("nulls_below_level", "false_share_sets", "power_sets")
-        )
-        sets = mean(r["sets"] for r in found)
-        rows.append(
-            f"| {kind} | {size:,} | {settings} | {' | '.join(each)} | {sets:.0f} | {len(found)} |"
         )
     return "\n".join(rows)
 
@@ -162,37 +139,31 @@ def _true_selection(found: list[Record]) -> str:
 
 
 def _true_gains(found: list[Record]) -> str:
-    """What columns that stand there once are said to gain on the table's held-out rows, and what
-    they do by the law itself, in nats, on average."""
+    """What groups with a column that matters gain on average, with its standard error over tables,
+    and what they do by the law itself, in nats."""
     pairs = [
-        (r["features"][unit[0]]["gain"], true)
-        for r in found
-        for unit, true in zip(r["units"], r["true_gains"], strict=True)
-        if len(unit) == 1
+        [(g["gain"], g["law"]) for g in r["groups"].values() if g["law"] is not None] for r in found
     ]
-    return "; ".join(f"{mean(each):.3f}" for each in zip(*pairs, strict=True)) if pairs else "—"
+    each = [mean(gain for gain, _ in of) for of in pairs if of]
+    law = [value for of in pairs for _, value in of]
+    return f"{_average(each)}; {mean(law):.3f}" if each else "—"
 
 
-def _covers(feature: dict[str, float], of: str, value: float) -> bool | None:
-    lower, upper = feature.get(f"{of}_lower"), feature.get(f"{of}_upper")
+def _covers(group: dict[str, float], of: str, value: float) -> bool | None:
+    lower, upper = group.get(f"{of}_lower"), group.get(f"{of}_upper")
     return None if lower is None or upper is None else lower <= value <= upper
 
 
-def _same_fits(found: list[Record], of: str) -> list[bool | None]:
-    """Whether intervals cover what the same fits have on new rows."""
-    return [_covers(f, of, f[f"{of}_new"]) for r in found for f in r["features"].values()]
-
-
 def _new_tables(found: list[Record], of: str) -> list[bool | None]:
-    """Whether intervals cover what fits on the other tables have on their new rows, on average."""
-    if len(found) < LEAST_TABLES:
-        return []
+    """Whether intervals cover what the other tables tell of the same group, on average."""
     each = []
     for record in found:
-        others = [r for r in found if r is not record]
-        for name, feature in record["features"].items():
-            target = mean(r["features"][name][f"{of}_new"] for r in others)
-            each.append(_covers(feature, of, target))
+        for name, group in record["groups"].items():
+            others = [
+                r["groups"][name][of] for r in found if r is not record and name in r["groups"]
+            ]
+            if len(others) + 1 >= LEAST_TABLES:
+                each.append(_covers(group, of, mean(others)))
     return each
 
 

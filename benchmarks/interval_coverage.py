@@ -7,8 +7,9 @@
 Each data set is drawn anew and explained by LEX with the defaults of `lexppl explain`, five folds
 of its rows, but for λ, which is the usual one and not of a path. What an interval is of is the mean
 of the estimator over data sets, that of the other ones' estimates.
-Of the gains the distribution's own are recorded besides: E[log p(y | x_S, x_g) − log p(y | x_S∖g)]
-for its own S of each row, exact but for the 200,000 rows that they are averaged over.
+Gains are of the explainer's masks, by EVAL-X in the same folds. The distribution's own are recorded
+besides: E[log p(y | x_S, x_g) − log p(y | x_S∖g)] for its own S of each row, exact but for the
+200,000 rows that they are averaged over.
 """
 
 import argparse
@@ -20,8 +21,9 @@ import torch
 from record import Records, options_of
 
 from lexppl.data import synthetic
-from lexppl.evaluation import Folds, Oracle, gain_table
+from lexppl.evaluation import Folds, Oracle, feature_gains, fit_evalx, gain_table
 from lexppl.explanation import selection_table
+from lexppl.explanation.layout.mask_groups import masks_of
 from lexppl.inference import entropy_unit
 from lexppl.models import Grouping
 from lexppl.tabular.encoded_rows import EncodedRows
@@ -68,12 +70,28 @@ def estimates(name: str, rows: int, seed: int, epochs: int | None) -> dict[str, 
     encoded = EncodedRows((x, y), None, grouping, data.feature_names, data.class_names, folds=folds)
     result = fit_table(plan, encoded).result
     posterior = folds.posterior(result, x, draws=0, seed=seed)
-    gains = folds.gains(result, x, y, masks=MASKS, seed=seed)
+    judge = fit_evalx(
+        (x, y),
+        valid=None,
+        grouping=grouping,
+        hidden=plan.predictor_hidden,
+        epochs=plan.epochs,
+        batch_size=plan.batch_size,
+        learning_rate=plan.schedule,
+        weight_decay=plan.weight_decay / plan.unit**2,
+        patience=None,
+        row_weights=folds.weights,
+        seed=seed,
+        progress=False,
+    )
+    drawn = masks_of(folds.posterior(result, x, draws=MASKS, seed=seed))["mask"].values[0]
+    masks = torch.from_numpy(drawn).to(x)
+    gains = feature_gains(judge, x, y, masks, folds=folds, seed=seed)
     found: dict[str, dict[str, object]] = {f: {} for f in data.feature_names}
     for level in LEVELS:
         of = {
             "selection": selection_table(posterior, level=level),
-            "gain": gain_table(gains, level=level),
+            "gain": gain_table(gains, None, level=level),
         }
         for what, table in of.items():
             for feature, line in table.iterrows():

@@ -12,8 +12,9 @@ up to 7 in the log-odds). Permutation importance
 log-likelihood or the squared error) has z = mean / standard deviation over shuffles, by which
 scikit-learn's guide judges it, and the procedure of Benjamini and Hochberg at the stated rate.
 Boruta is `boruta.BorutaPy` on a random forest, its confirmed columns. Conditional importance is
-`hidimstat.CFI` of the same trees on the held-out rows, by its defaults, found at the rate; knockoffs
-are `hidimstat.ModelXKnockoff` of the rows to fit on, by its defaults (Gaussian knockoffs, the lasso).
+`hidimstat.CFI` of the same trees on the held-out rows, by its defaults, found at the rate;
+knockoffs are `hidimstat.ModelXKnockoff` of the rows to fit on, by its defaults (Gaussian ones, the
+lasso).
 """
 
 import importlib.util

@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from believable_tables import fit_table, found_table, sets_table, unknown_table
+from believable_tables import fit_table, found_table, unknown_table
 from calibration_table import calibration_table
 from constraint_tables import constraints_table
 from cox_tables import cox_table
@@ -254,7 +254,6 @@ TABLES: dict[str, tuple[Callable[[list[Record]], str], str]] = {
     "constraints": (constraints_table, "constraints"),
     "believable": (found_table, "believable"),
     "believable-fit": (fit_table, "believable"),
-    "believable-sets": (sets_table, "believable"),
     "unknown": (unknown_table, "unknown_tables"),
     "global-posteriors": (posterior_table, "global_posteriors"),
     "digits": (digits_table, "digits"),

@@ -267,66 +267,56 @@ def test_planted_tables_have_what_their_names_say():
 
 def test_what_is_found_is_judged_by_units():
     believable = importlib.import_module("believable")
-    told = believable.judged("duplicated", ["a again", "city", "b"])
-    assert told["false"] == ["city"] and told["false_share"] == pytest.approx(1 / 3)
-    assert told["missed"] == ["product"] and told["power"] == pytest.approx(2 / 3)
-    empty = believable.judged("nothing", [])
+    groups = [["a", "a again"], ["city"], ["b"]]
+    found = believable.judged("duplicated", groups, ["a again"])
+    assert found["false"] == ["city"] and found["false_share"] == pytest.approx(1 / 3)
+    assert found["missed"] == ["product"] and found["power"] == pytest.approx(2 / 3)
+    assert found["false_members"] == []
+    alike = believable.judged("correlated", [["a", "like a"]], ["a", "like a"])
+    assert (alike["false"], alike["false_share_members"]) == ([], 0.5)
+    empty = believable.judged("nothing", [], [])
     assert (empty["false_share"], empty["power"], empty["missed"]) == (0.0, None, [])
 
 
-def test_tables_of_what_is_believable_tell_errors_and_coverage():
+def test_tables_of_planted_truth_have_errors_and_coverage():
     tables = importlib.import_module("believable_tables")
 
-    def record(seed, gain_new, false):
-        interval = {"gain_lower": 0.0, "gain_upper": 1.0, "gain_new": gain_new}
-        kept = {"selection_lower": 0.4, "selection_upper": 0.6, "selection_new": 0.5}
+    def record(seed, gain, false):
+        bounds = {"gain_lower": 0.0, "gain_upper": 1.0}
+        kept = {"selection": 0.5, "selection_lower": 0.4, "selection_upper": 0.6}
         return {
             **{"kind": "mixed", "rows": 300, "seed": seed, "method": "explain"},
             **{"settings": "default", "false": false, "false_share": len(false) / 2},
+            **{"false_share_members": 0.0},
             **{"missed": [], "power": 1.0, "power_all": None, "units": [["a", "a again"]]},
-            "true_gains": [0.3],
             "features": {
-                "a": {**interval, **kept, "selection": 0.2},
-                "a again": {**interval, **kept, "selection": 0.8},
-                "city": {**interval, "selection": 0.1 * seed, "selection_new": 0.5},
-                "visits": {**interval, "selection": 0.0, "selection_new": 0.5},
+                "a": {"selection": 0.2},
+                "a again": {"selection": 0.8},
+                "city": {"selection": 0.1 * seed},
+                "visits": {"selection": 0.0},
+            },
+            "groups": {
+                "a+a again": {**bounds, **kept, "gain": gain, "law": 0.4},
+                "city": {**bounds, **kept, "gain": 0.0, "law": None},
             },
             **{"averaged": -0.5, "boosting": -0.6, "network": -0.4, "oracle": -0.4},
             **{"warnings": ["one"] * (seed == 1), "penalty": None, "cpu_seconds": 30.0},
         }
 
-    records = [record(1, 0.5, []), record(2, 2.0, ["city"]), record(3, 0.3, ["city"])]
+    records = [record(1, 0.5, []), record(2, 2.0, ["city"]), record(3, 0.2, ["city"])]
     found = tables.found_table(records).splitlines()[-1]
     # Of 0, ½ and ½ the mean is ⅓, its standard error ⅙.
     assert (
-        "| explain, default | 0.333 ± 0.167 | 1.000 ± 0.000 | — | city (2) | — | 30 | 3 |" in found
+        "| explain, default | 0.333 ± 0.167 | 0.000 ± 0.000 | 1.000 ± 0.000 | — | city (2) | — | "
+        "30 | 3 |" in found
     )
     fit = tables.fit_table(records).splitlines()[-1]
     assert "| — | 0.10 | city 0.20 | 0.80 | 0.100 ± 0.000 | -0.100 ± 0.000 | -0.100 ±" in fit
-    # One fit of three is off; of the others' means 1.15, 0.4 and 1.25 one is within.
-    assert fit.endswith("| 0.67; 0.33 | 1.00; 1.00 | 1 | 3 |")
-    assert tables.fit_table(records[:1]).splitlines()[-1].endswith("| 1.00; — | 1.00; — | 1 | 1 |")
-    # Of a pair of copies neither gains what the pair does.
-    assert "-0.100 ± 0.000 | — | 0.67" in fit
-    for each, gain in zip(records, (0.06, 0.1, 0.05), strict=True):
-        each["units"].append(["city"])
-        each["true_gains"].append(0.08)
-        each["features"]["city"]["gain"] = gain
-    assert "| 0.070; 0.080 |" in tables.fit_table(records)
-
-
-def test_other_held_out_rows_are_told_by_set():
-    tables = importlib.import_module("believable_tables")
-    record = {
-        **{"kind": "mixed", "rows": 300, "seed": 1, "method": "explain", "settings": "default"},
-        **{"sets": 40, "nulls_below_level": 0.06, "false_share_sets": 0.1, "power_sets": None},
-    }
-    other = {**record, "seed": 2, "nulls_below_level": 0.04, "false_share_sets": 0.08}
-    before = {**record, "sets": None}
-    told = tables.sets_table([record, other, before]).splitlines()
-    assert told[2:] == [
-        "| mixed | 300 | default | 0.050 ± 0.010 | 0.090 ± 0.010 | — | 40 | 2 |",
-    ]
+    # Of the others' means 1.1, .35 and 1.25 one is within, and all three 0 of the city.
+    assert fit.endswith("| 0.900 ± 0.557; 0.400 | 0.67 | 1.00 | 1 | 3 |")
+    assert (
+        tables.fit_table(records[:1]).splitlines()[-1].endswith("| 0.500; 0.400 | — | — | 1 | 1 |")
+    )
 
 
 def test_known_data_sets_are_told_against_the_better_reference():
@@ -350,9 +340,8 @@ def test_shap_is_asked_of_trees_that_it_reads_right(tmp_path):
     )
     source = believable.divided(path, 1, valid_share=0.2, test_share=0.2)
     names, flags = source.data.entry_names, shap_found(source, 1)
-    told = believable.judged(
-        "duplicated", [name for name, flag in zip(names, flags, strict=True) if flag]
-    )
+    found = [[name] for name, flag in zip(names, flags, strict=True) if flag]
+    told = believable.judged("duplicated", found, [])
     assert (told["power"], told["false"]) == (1.0, [])
 
 

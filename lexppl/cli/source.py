@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from lexppl.choices.data_sets import shipped_names
 from lexppl.cli.options.data_name import check_data_name
 from lexppl.cli.options.plan_options import folds_of
+from lexppl.cli.terminal.errors import UsageError
 from lexppl.data import DividedTable, FileFormat, divided_frame, divided_set, read_frame
 from lexppl.data.stratification import some_of_each
 from lexppl.data.table_files import table_name
@@ -31,6 +32,17 @@ def read_source(options: argparse.Namespace, device: torch.device) -> DividedTab
     check_data_name(options)
     name = options.data
     division: dict[str, Any] = {"seed": options.seed, "folds": folds_of(options)}
+    in_folds = (
+        {"group": options.group, "time": options.time} if options.command == "explain" else {}
+    )
+    asked = [f"--{name} {column}" for name, column in in_folds.items() if column is not None]
+    if len(asked) > 1 or (asked and division["folds"] is None):
+        raise UsageError(
+            f"{' and '.join(asked)}: of rows in folds, one of the two; leave out the other, shares "
+            "of held-out rows, and what fits one λ alone"
+        )
+    if asked and name in shipped_names():
+        raise UsageError(f"{asked[0]}: is for tables in files, and {name!r} comes along")
     if division["folds"] is None:
         division |= {
             "valid_share": options.valid_share,
@@ -55,6 +67,7 @@ def read_source(options: argparse.Namespace, device: torch.device) -> DividedTab
         dates=options.dates,
         file_format=file_format,
         name=table_name(path),
+        **in_folds,
         **division,
     ).to(device)
 

@@ -15,9 +15,16 @@ from numpy.typing import NDArray
 
 from lexppl.choices.data_sets import synthetic_names
 from lexppl.data.dataset import Dataset
+from lexppl.data.dates import holds_dates
 from lexppl.data.reading.read_rows import chosen_columns, rows_left
 from lexppl.data.shipped import load, shipped_frame
-from lexppl.data.stratification import fold_of_rows, stratified_parts, training_and_validation
+from lexppl.data.stratification import (
+    fold_of_groups,
+    fold_of_rows,
+    fold_of_times,
+    stratified_parts,
+    training_and_validation,
+)
 from lexppl.data.tables import dataset_from_frame
 from lexppl.summary import Summarised, Summary, counted, short, some_of
 
@@ -35,6 +42,8 @@ class DividedTable(Summarised):
         valid_rows: of those to choose the best epoch on, or ``None``.
         test_rows: of those to judge; of rows in folds all of them, which are the rows to fit on.
         fold: which fold each row of the data set is in, where the rows are in folds, `(N,)`.
+        unit: number of the group that each row belongs to, where rows of a group stay together,
+            `(N,)`.
     """
 
     data: Dataset
@@ -43,6 +52,7 @@ class DividedTable(Summarised):
     valid_rows: NDArray[np.int64] | None
     test_rows: NDArray[np.int64]
     fold: NDArray[np.int64] | None = None
+    unit: NDArray[np.int64] | None = None
 
     def summarised(self) -> Summary:
         """The data set, and how its rows are divided."""
@@ -104,6 +114,8 @@ def divided_frame(
     valid_share: float | None = None,
     test_share: float | None = None,
     folds: int | None = None,
+    group: str | None = None,
+    time: str | None = None,
     seed: int,
     **reading: Any,
 ) -> DividedTable:
@@ -119,13 +131,18 @@ def divided_frame(
         test_share: share of all rows to judge; of folds ``None``.
         folds: R, to fit on all rows and judge each by the fits that leave its fold out; ``None``
             to hold rows out. A table of fewer rows than folds has as many folds as rows.
+        group: of folds, a column by whose values rows stay together in one fold, such as a
+            patient's; it is no feature.
+        time: of folds, a column of numbers or dates in whose order the folds follow each other; it
+            is no feature.
         seed: of the division.
         reading: further arguments of :func:`lexppl.data.dataset_from_frame`, but for
             ``encoding``, ``standardise_target`` and ``statistics_rows``.
 
     Raises:
         ValueError: as :func:`lexppl.data.dataset_from_frame`; no rows to fit on or to judge, a
-            class that has none to fit on.
+            class that has none to fit on; a group or a time without folds, or both; a column that
+            the table does not have, with missing cells, of fewer groups than folds, or of no times.
 
     Example:
         >>> frame = pd.DataFrame({"dose": [1.0, 2.0, 4.0, 5.0, 9.0] * 4, "y": [0, 1, 1, 0, 1] * 4})
@@ -135,8 +152,27 @@ def divided_frame(
         >>> bool(parts.train.x.mean().abs() < 1e-6), bool(parts.data.x.mean().abs() < 1e-6)
         (True, False)
     """
+    column = group if time is None else time
+    if column is not None:
+        if folds is None or None not in (group, time):
+            raise ValueError("rows stay together, or in time order, in folds: give one of the two")
+        if column not in map(str, frame.columns):
+            raise ValueError(f"there is no column {column!r}; columns: {_listed(frame)}")
+        reading["drop"] = [*reading.get("drop", ()), column]
     first = dataset_from_frame(frame, target, **reading)
+    table = _table_of(frame, first.target_name, **reading)
     rows = _divided(first, valid_share, test_share, folds, seed)
+    unit = None
+    if column is not None and rows[3] is not None:
+        cells, count = table[column], int(rows[3].max()) + 1
+        if cells.isna().any():
+            raise ValueError(f"column {column!r} has {int(cells.isna().sum())} missing cells")
+        if time is not None:
+            rows = (*rows[:3], fold_of_times(times_of(cells), count))
+        else:
+            unit = pd.factorize(cells)[0].astype(np.int64)
+            strata = first.y.numpy() if first.class_names is not None else np.zeros(len(unit), int)
+            rows = (*rows[:3], fold_of_groups(strata, unit, count, seed))
     with warnings.catch_warnings():
         # What there is to warn of was told just now.
         warnings.simplefilter("ignore", UserWarning)
@@ -147,7 +183,27 @@ def divided_frame(
             statistics_rows=rows[0],
             **reading,
         )
-    return DividedTable(data, _table_of(frame, data.target_name, **reading), *rows)
+    return DividedTable(data, table, *rows, unit)
+
+
+def _listed(frame: pd.DataFrame) -> str:
+    return some_of(map(short, map(str, frame.columns)))
+
+
+def times_of(cells: pd.Series) -> NDArray[np.float64]:
+    """Numbers in the order of a column of numbers, dates or times.
+
+    Raises:
+        ValueError: another column.
+    """
+    if holds_dates(cells):
+        days: NDArray[np.float64] = pd.to_datetime(cells).astype("int64").to_numpy(np.float64)
+        return days
+    numbers = pd.to_numeric(cells, errors="coerce").to_numpy(np.float64)
+    if not np.isfinite(numbers).all():
+        wrong = cells[~np.isfinite(numbers)].iloc[0]
+        raise ValueError(f"column {cells.name!r} is no time: it has the cell {wrong!r}")
+    return numbers
 
 
 def _table_of(
@@ -216,7 +272,9 @@ def _divided(
 ) -> Places:
     strata = data.y.numpy() if data.class_names is not None else np.zeros(len(data), np.int64)
     if folds is not None:
-        return _in_folds(strata, min(folds, len(data)), seed)
+        folds = min(folds, len(data))
+        _refuse_rare(data, folds)
+        return _in_folds(strata, folds, seed)
     held_out = 0.0 if test_share is None else test_share
     rest, test = stratified_parts(strata, (1.0 - held_out, held_out), seed)
     if min(len(rest), len(test)) == 0:
@@ -234,6 +292,18 @@ def _divided(
             "valid_share and test_share"
         )
     return train, valid, test, None
+
+
+def _refuse_rare(data: Dataset, folds: int) -> None:
+    if data.class_names is None:
+        return
+    counts = torch.bincount(data.y, minlength=len(data.class_names)).tolist()
+    for name, rows in zip(data.class_names, counts, strict=True):
+        if rows < folds:
+            raise ValueError(
+                f"class {name!r} has {counted(rows, 'row')}, fewer than the {folds} folds (one for "
+                "each replicate): give fewer replicates, or leave the class out"
+            )
 
 
 def _in_folds(strata: NDArray[np.int64], folds: int, seed: int) -> Places:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.model_selection import StratifiedGroupKFold
 
 
 def stratified_parts(
@@ -64,6 +66,44 @@ def fold_of_rows(strata: NDArray[np.int64], count: int, seed: int) -> NDArray[np
     fold = np.empty(len(strata), np.int64)
     for number, rows in enumerate(stratified_parts(strata, (1.0 / count,) * count, seed)):
         fold[rows] = number
+    return fold
+
+
+def fold_of_groups(
+    strata: NDArray[np.int64], groups: NDArray[np.int64], count: int, seed: int
+) -> NDArray[np.int64]:
+    """Return a fold of each row in which rows of one group are together, ``(N,)``, with the strata
+    spread as evenly as the groups allow.
+
+    Raises:
+        ValueError: fewer groups than folds.
+
+    Example:
+        >>> fold = fold_of_groups(np.arange(8) % 2, np.arange(8) // 2, 2, seed=0)
+        >>> bool((fold[::2] == fold[1::2]).all()), np.bincount(fold).tolist()
+        (True, [4, 4])
+    """
+    if (there := len(np.unique(groups))) < count:
+        raise ValueError(f"{count} folds need as many groups of rows; there are {there}")
+    dealt = StratifiedGroupKFold(count, shuffle=True, random_state=seed)
+    fold = np.empty(len(strata), np.int64)
+    with warnings.catch_warnings():
+        # A stratum of fewer rows than folds is warned of: it cannot be in all of them.
+        warnings.simplefilter("ignore", UserWarning)
+        for number, (_, rows) in enumerate(dealt.split(strata, strata, groups)):
+            fold[rows] = number
+    return fold
+
+
+def fold_of_times(times: NDArray[np.float64], count: int) -> NDArray[np.int64]:
+    """Return a fold of each row, ``(N,)``, that follow each other in time and are equal in size.
+
+    Example:
+        >>> fold_of_times(np.array([3.0, 1.0, 2.0, 4.0]), 2).tolist()
+        [1, 0, 0, 1]
+    """
+    fold = np.empty(len(times), np.int64)
+    fold[np.argsort(times, kind="stable")] = np.arange(len(times)) * count // len(times)
     return fold
 
 

@@ -14,7 +14,7 @@ FDR, LEVEL = 0.1, 0.9
 
 
 def group_table(
-    gains: FeatureGains, fdr: float = FDR, *, fwer: float | None = None, level: float = LEVEL
+    gains: FeatureGains, fdr: float | None = FDR, *, fwer: float | None = None, level: float = LEVEL
 ) -> pd.DataFrame:
     r"""The groups of features by their gain, with intervals, and those that are found.
 
@@ -23,7 +23,8 @@ def group_table(
     - `gain`: their mean, in nats a row.
     - `lower`, `upper`: the interval `gain ± t_{1−α, N−1} √V`, α as below. V is var(d_n) / N, or of
       rows in R folds `var_r(mean_{n in r} d_n) / R` where that is larger: folds differ by their
-      rows and by their fits.
+      rows and by their fits. Where rows belong to C units (`gains.unit`) it is the variance by
+      units, C / (C − 1) Σ_c (Σ_{n in c} (d_n − gain))² / N², with C − 1 degrees of freedom.
     - `p`: of the hypothesis that the gain is not above 0, one-sided, by the same statistic.
     - `found`: whether p ≤ α, that is, whether the interval is above 0.
 
@@ -32,7 +33,8 @@ def group_table(
     expected to have no gain (for tests that are independent, or positively dependent), and of
     their intervals at most that share to lie above the truth (Benjamini and Yekutieli, false
     coverage): intervals are adjusted for the selection. With `fwer` α is fwer / m (Bonferroni): the
-    probability that anything is found that has no gain.
+    probability that anything is found that has no gain. With neither (`fdr=None`) α is
+    (1 − level) / 2: intervals of one group at a time, not adjusted.
 
     The mean gain of a group that says nothing of y is below 0 where the predictor has learned noise
     from it, so that the test is conservative. It is of the predictors as they were fitted: rows
@@ -40,7 +42,7 @@ def group_table(
 
     Args:
         gains: of held-out rows.
-        fdr: the false discovery rate, in (0, 1).
+        fdr: the false discovery rate, in (0, 1), or None.
         fwer: the family-wise error rate in its place.
         level: least level of an interval, in (0, 1).
 
@@ -74,7 +76,7 @@ def group_table(
 
 
 def gain_table(
-    gains: FeatureGains, fdr: float = FDR, *, fwer: float | None = None, level: float = LEVEL
+    gains: FeatureGains, fdr: float | None = FDR, *, fwer: float | None = None, level: float = LEVEL
 ) -> pd.DataFrame:
     """The features by their gain given all others, with intervals, and those that are found.
 
@@ -122,13 +124,10 @@ def gain_table(
 
 
 def _tested(
-    gains: FeatureGains, given: object, fdr: float, fwer: float | None, level: float
+    gains: FeatureGains, given: object, fdr: float | None, fwer: float | None, level: float
 ) -> pd.DataFrame:
     """Mean, interval, p and whether found of each column of gains, `(N, K)`, as one family."""
-    rate = fraction("fdr", fdr)
     most = (1.0 - fraction("level", level)) / 2.0
-    if fwer is not None:
-        rate = fraction("fwer", fwer)
     values = np.asarray(given.detach().cpu() if hasattr(given, "detach") else given, np.float64)
     rows, count = values.shape
     if rows < 2:
@@ -139,22 +138,32 @@ def _tested(
     with np.errstate(divide="ignore", invalid="ignore"):
         # A feature that changes nothing has 0/0.
         score = np.where((mean == 0) & (error == 0), 0.0, mean / error)
-    p = t.sf(score, rows - 1)
-    if fwer is None:
-        steps = np.minimum(rate * np.arange(1, count + 1) / count, most)
+    free = rows - 1 if gains.unit is None else len(gains.unit.unique()) - 1
+    p = t.sf(score, free)
+    alpha = most
+    if fwer is not None:
+        alpha = min(fraction("fwer", fwer) / count, most)
+    elif fdr is not None:
+        steps = np.minimum(fraction("fdr", fdr) * np.arange(1, count + 1) / count, most)
         passed = np.flatnonzero(np.sort(p) <= steps)
         alpha = steps[passed[-1] if len(passed) else 0]
-    else:
-        alpha = min(rate / count, most)
-    half = t.isf(alpha, rows - 1) * error
+    half = t.isf(alpha, free) * error
     return pd.DataFrame(
         {"gain": mean, "lower": mean - half, "upper": mean + half, "p": p, "found": p <= alpha}
     )
 
 
 def _variance(values: NDArray[np.float64], gains: FeatureGains) -> NDArray[np.float64]:
-    """Of means over rows, by the rows or by the folds."""
+    """Of means over rows, by the rows, their units, or the folds."""
     of_rows: NDArray[np.float64] = values.var(0, ddof=1) / len(values)
+    if gains.unit is not None:
+        _, unit = np.unique(gains.unit.cpu().numpy(), return_inverse=True)
+        count = unit.max() + 1
+        if count < 2:
+            raise ValueError("errors by groups of rows need two groups or more; there is one")
+        sums = np.zeros((count, values.shape[1]))
+        np.add.at(sums, unit, values - values.mean(0))
+        of_rows = np.square(sums).sum(0) * count / (count - 1) / len(values) ** 2
     if gains.part is None:
         return of_rows
     part = gains.part.cpu().numpy()

@@ -28,6 +28,8 @@ class FeatureGains:
         of_groups: of each row and group, `(N, K)`; None where each entry is by itself.
         groups: the K groups; None where each entry is by itself.
         part: the fold of each row, `(N,)`; None of rows that are held out from all fits.
+        unit: the group that each row belongs to, such as a patient, whose rows count as one in
+            errors, `(N,)`; None of independent rows.
     """
 
     gains: Tensor
@@ -35,6 +37,7 @@ class FeatureGains:
     of_groups: Tensor | None = None
     groups: FeatureGroups | None = None
     part: Tensor | None = None
+    unit: Tensor | None = None
 
 
 def feature_gains(

@@ -60,6 +60,7 @@ def test_files(results):
         "directions.csv",
         "encoding.json",
         "explainer",
+        "groups.csv",
         "importance.csv",
         "penalty_path.csv",
         "posterior.nc",

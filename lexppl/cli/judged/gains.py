@@ -1,6 +1,6 @@
 """What the features are worth on held-out rows, as `lexppl explain` ranks them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -127,6 +127,8 @@ def judge_gains(
         folds=folds,
         seed=seed,
     )
+    if source.unit is not None:
+        gains = replace(gains, unit=torch.from_numpy(source.unit[places]))
     members = {
         name: [gains.entry_names[g] for g in group]
         for name, group in zip(groups.names, groups.members, strict=True)

@@ -202,10 +202,20 @@ def _explain(command: argparse.ArgumentParser) -> None:
     )
     found.add_argument(
         "--groups",
-        default="auto",
         metavar="auto|none|FILE",
         help="features that are judged together: those that depend on each other, none, or those "
         'of a JSON file, {"size": ["width", "height"], …} (default: auto)',
+    )
+    found.add_argument(
+        "--group",
+        metavar="COLUMN",
+        help="rows with the same cell here, such as a patient's, stay in one fold, and count as one "
+        "in the errors of gains; no feature",
+    )
+    found.add_argument(
+        "--time",
+        metavar="COLUMN",
+        help="the folds follow each other by this column of numbers or dates; no feature",
     )
     checkpoint_options(command.add_argument_group("long runs"))
     output_options(command)

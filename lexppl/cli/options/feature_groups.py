@@ -10,11 +10,11 @@ from lexppl.evaluation.feature_groups import FeatureGroups
 AUTO, NONE = "auto", "none"
 
 
-def groups_of(given: str, source: DividedTable) -> FeatureGroups:
+def groups_of(given: str | None, source: DividedTable) -> FeatureGroups:
     """The groups of a table's features.
 
     Args:
-        given: `auto`, `none`, or the name of a JSON file of names and their columns.
+        given: `auto` (or None), `none`, or the name of a JSON file of names and their columns.
         source: the table.
 
     Raises:
@@ -22,7 +22,7 @@ def groups_of(given: str, source: DividedTable) -> FeatureGroups:
         FileNotFoundError: no such file.
     """
     data = source.data
-    if given == AUTO:
+    if given is None or given == AUTO:
         return FeatureGroups.dependent(data.x, data.groups, data.entry_names)
     if given == NONE:
         return FeatureGroups.alone(data.entry_names)

@@ -34,7 +34,8 @@ COLUMN_OPTIONS = (
     "dates",
 )
 OF_TABLES = ("predictor", "regime", "black_box", "inference", "guide", "prior")
-"""Of the fit of tables alone."""
+OF_TABLES += ("fwer", "groups", "group", "time")
+"""Of tables alone."""
 NOT_OF: Mapping[str, frozenset[str]] = MappingProxyType(
     {IMAGES: frozenset({"xtab", "suwr"}), TEXTS: frozenset({"xtab", "suwr", "senn"})}
 )
