@@ -197,9 +197,8 @@ def times_of(cells: pd.Series) -> NDArray[np.float64]:
         ValueError: another column.
     """
     if holds_dates(cells):
-        days: NDArray[np.float64] = pd.to_datetime(cells).astype("int64").to_numpy(np.float64)
-        return days
-    numbers = pd.to_numeric(cells, errors="coerce").to_numpy(np.float64)
+        return pd.to_datetime(cells).astype("int64").to_numpy(dtype=np.float64)
+    numbers = pd.to_numeric(cells, errors="coerce").to_numpy(dtype=np.float64)
     if not np.isfinite(numbers).all():
         wrong = cells[~np.isfinite(numbers)].iloc[0]
         raise ValueError(f"column {cells.name!r} is no time: it has the cell {wrong!r}")

@@ -209,8 +209,8 @@ def _explain(command: argparse.ArgumentParser) -> None:
     found.add_argument(
         "--group",
         metavar="COLUMN",
-        help="rows with the same cell here, such as a patient's, stay in one fold, and count as one "
-        "in the errors of gains; no feature",
+        help="rows with the same cell here, such as a patient's, stay in one fold, and count as "
+        "one in the errors of gains; no feature",
     )
     found.add_argument(
         "--time",

@@ -33,8 +33,10 @@ COLUMN_OPTIONS = (
     "rare",
     "dates",
 )
-OF_TABLES = ("predictor", "regime", "black_box", "inference", "guide", "prior")
-OF_TABLES += ("fwer", "groups", "group", "time")
+OF_TABLES = (
+    *("predictor", "regime", "black_box", "inference", "guide", "prior"),
+    *("fwer", "groups", "group", "time"),
+)
 """Of tables alone."""
 NOT_OF: Mapping[str, frozenset[str]] = MappingProxyType(
     {IMAGES: frozenset({"xtab", "suwr"}), TEXTS: frozenset({"xtab", "suwr", "senn"})}

@@ -177,7 +177,7 @@ def _settings(findings: ReportData) -> list[tuple[str, str]]:
 
 def _files(findings: ReportData) -> list[tuple[str, str]]:
     meanings: Mapping[str, str] = {
-        "groups.csv": "the ranked groups of features, with intervals, agreement, gains and p-values",
+        "groups.csv": "the ranked groups, with intervals, agreement, gains and p-values",
         "importance.csv": "the ranked features, with intervals and agreement"
         + ("" if findings.gains is None else ", their groups, gains and p-values"),
         "directions.csv": "which way each feature moves the prediction, by class and level",
