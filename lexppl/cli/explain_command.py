@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,6 @@ from lexppl.cli.judged.judging import (
     ScoreRow,
     SizeCurve,
     agreement,
-    fit_judge,
     judge_base_rate,
     judge_black_box,
     judge_by_evalx,
@@ -75,11 +75,12 @@ from lexppl.explanation import explain, selection_table
 from lexppl.explanation.layout.importance_kind import PROBABILITY, kind_of
 from lexppl.inference import FitResult, entropy_unit
 from lexppl.inference.training.checkpoints.checkpoints import below
+from lexppl.models import Grouping
 from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.fit_plan import FEW_ROWS, FitPlan
 from lexppl.tabular.missing_values import check_missing
 from lexppl.tabular.table_columns import markers_in
-from lexppl.tabular.table_fit import fit_full_predictor, fit_table
+from lexppl.tabular.table_fit import fit_full_predictor, fit_judge, fit_table
 
 EXPLAINED_ROWS = 1000
 """Most held-out rows whose masks are written."""
@@ -322,7 +323,9 @@ def _judge(
         kept = below(checkpoints_of(options), "full-predictor")
         scores.append(judge_full(plan, source, fitted.full, progress, kept))
         tell("fitting EVAL-X, the judge", options.quiet)
-        judge = fit_judge(plan, source, progress, below(checkpoints_of(options), "judge"))
+        judge = fit_judge(
+            plan, _judge_rows(source, None), progress, below(checkpoints_of(options), "judge")
+        )
         if judge.result.interrupted:
             return Judgement(tuple(scores), None), None, False
         row, curve = judge_by_evalx(judge, fitted.result, source, options.seed)
@@ -330,6 +333,16 @@ def _judge(
     except KeyboardInterrupt:
         return Judgement(tuple(scores), None), None, False
     return Judgement(tuple(scores), curve), judge, True
+
+
+def _judge_rows(source: DividedTable, targets: Tensor | None) -> EncodedRows:
+    """The rows that EVAL-X learns from: those of the explainer, or with other targets."""
+    folds = folds_at(source, source.train_rows)
+    rows = EncodedRows.of(source.data, source.train_rows, source.valid_rows, targets, folds)
+    data = source.data
+    # A marker of a missing value is hidden with it.
+    grouping = Grouping(data.groups, data.entry_names, (data.n_features,)).to(data.x.device)
+    return replace(rows, grouping=grouping)
 
 
 def _with_agreement(
@@ -371,7 +384,7 @@ def _gains(
         return None
     targets, predicted = explained_by(source, plan, fitted.outputs, fitted.full)
     if targets is not source.data.y:
-        judge = fit_judge(plan, source, progress_of(options), targets=targets)
+        judge = fit_judge(plan, _judge_rows(source, targets), progress_of(options))
     return judge_gains(
         judge,
         fitted.result,

@@ -197,7 +197,7 @@ def times_of(cells: pd.Series) -> NDArray[np.float64]:
         ValueError: another column.
     """
     if holds_dates(cells):
-        return pd.to_datetime(cells).astype("int64").to_numpy(dtype=np.float64)
+        return np.asarray(pd.to_datetime(cells).astype("int64"), dtype=np.float64)
     numbers = pd.to_numeric(cells, errors="coerce").to_numpy(dtype=np.float64)
     if not np.isfinite(numbers).all():
         wrong = cells[~np.isfinite(numbers)].iloc[0]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -38,6 +39,20 @@ class FeatureGains:
     groups: FeatureGroups | None = None
     part: Tensor | None = None
     unit: Tensor | None = None
+
+    def where(self, rows: Tensor) -> FeatureGains:
+        """The gains of some rows, by their places or a mask: what a feature is worth there.
+
+        Example:
+            >>> age = torch.tensor([20.0, 70.0, 80.0])
+            >>> each = FeatureGains(torch.tensor([[0.0], [0.4], [0.6]]), ("dose",))
+            >>> each.where(age > 50).gains.mean(0)
+            tensor([0.5000])
+        """
+        by_row = ("gains", "of_groups", "part", "unit")
+        every = {name: getattr(self, name) for name in by_row}
+        taken: dict[str, Any] = {k: None if v is None else v[rows] for k, v in every.items()}
+        return replace(self, **taken)
 
 
 def feature_gains(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -14,15 +15,26 @@ from sklearn.base import BaseEstimator, is_classifier, is_regressor
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 from torch import Tensor, nn
 
-from lexppl.argument_checks import fraction, int_at_least
+from lexppl.argument_checks import fraction, int_at_least, int_between
 from lexppl.arviz_compatibility import Posterior
 from lexppl.choices.methods import DEFAULT_METHOD, METHODS
 from lexppl.choices.regimes import Regime
 from lexppl.choices.settings import AUTO, check_settings, chooses_penalty
 from lexppl.data import IndicatorColumn, NumericColumn, TableEncoding, TargetColumn
 from lexppl.data.stratification import training_and_validation
+from lexppl.evaluation import (
+    FeatureGroups,
+    Folds,
+    RowSteps,
+    feature_gains,
+    gain_table,
+    group_table,
+    revealed_predictions,
+)
+from lexppl.evaluation.gain_tables import FDR
 from lexppl.explanation import explain
 from lexppl.explanation.beside.feature_values import decoded_values, with_values
+from lexppl.explanation.reading.groups import drawn_masks
 from lexppl.inference import FitResult, entropy_unit
 from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.fit_plan import FitPlan, check_method, plan_for
@@ -43,7 +55,9 @@ from lexppl.tabular.table_columns import (
     markers_in,
     refuse_missing_cells,
 )
-from lexppl.tabular.table_fit import fit_table
+from lexppl.tabular.table_fit import fit_judge, fit_table
+
+JUDGE_FOLDS, JUDGE_MASKS = 5, 20
 
 TARGET = "y"
 
@@ -167,6 +181,81 @@ class TableExplainer(SelectsColumns, BaseEstimator, ABC):
         if self.groups is None:
             with_values(posterior, decoded_values(x, self.encoding_))
         return posterior
+
+    def gains(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        groups: Mapping[str, Sequence[str]] | None = None,
+        fdr: float = FDR,
+        by: Literal["group", "feature"] = "group",
+    ) -> pd.DataFrame:
+        """What groups of features are worth for the prediction of y, and which are found.
+
+        The rows judge each other: EVAL-X is fitted to them in five folds, and each is judged by the
+        fit that has not seen it, with the masks of this explainer
+        (:func:`lexppl.evaluation.feature_gains`).
+
+        Args:
+            X: rows that were not fitted on, `(n, n_features_in_)`.
+            y: their labels or responses.
+            groups: by its name, the mask entries of each group; if None those that depend on each
+                other (:meth:`lexppl.evaluation.FeatureGroups.dependent`).
+            fdr: false discovery rate of what is found.
+            by: a line for each group, or for each feature given the rest of its group.
+
+        Returns:
+            :func:`lexppl.evaluation.group_table`, or `gain_table`, in nats a row.
+
+        Raises:
+            ValueError: fewer rows than folds; as `feature_gains`; masks that do not select.
+        """
+        if by not in ("group", "feature"):
+            raise ValueError(f"by must be 'group' or 'feature'; it is {by!r}")
+        check_is_fitted(self, "result_")
+        check_consistent_length(X, y)
+        x, seed = self._encoded(X, torch.get_default_dtype()), self._seed
+        target = torch.from_numpy(self._encoded_target(y))
+        target = target.to(x.dtype) if target.is_floating_point() else target
+        grouping = grouping_of(self.encoding_, self.groups)
+        class_names = self.encoding_.target.class_names
+        folds = Folds.of(target, JUDGE_FOLDS, seed)
+        rows = EncodedRows(
+            (x, target), None, grouping, self.encoding_.feature_names, class_names, folds=folds
+        )
+        unit = entropy_unit(target, None if class_names is None else len(class_names))
+        judge = fit_judge(self._plan(len(x), grouping.entries, seed, unit, True), rows)
+        names = grouping.names
+        judged = (
+            FeatureGroups.dependent(x, grouping.index.tolist(), names)
+            if groups is None
+            else FeatureGroups.named(groups, names)
+        )
+        masks = drawn_masks(explain(self.result_, x, draws=JUDGE_MASKS, seed=seed))
+        found = feature_gains(judge, x, target, masks.to(x), groups=judged, folds=folds, seed=seed)
+        return (group_table if by == "group" else gain_table)(found, fdr)
+
+    def explain_row(self, X: Any, row: int) -> RowSteps:
+        """One row's prediction as a sum of steps, a feature each, the most kept first.
+
+        Args:
+            X: rows, as in `fit`.
+            row: its place among them, from 0.
+
+        Returns:
+            the steps, with their spread over replicates: `lexppl.plots.plot_row` draws them.
+
+        Raises:
+            ValueError: no such row; masks that do not select.
+        """
+        check_is_fitted(self, "result_")
+        x = self._encoded(X, torch.get_default_dtype())
+        place = int_between("row", row, 0, len(x) - 1, note="rows of X")
+        own = x[place : place + 1]
+        steps = revealed_predictions(self.result_, own, seed=self._seed).steps(0)
+        target = self.encoding_.target
+        return steps if target.class_names else steps.in_units(target.scale, target.mean)
 
     def importances(self, X: Any, *, penalty: float | None = None) -> NDArray[np.float64]:
         """Probability of each mask entry to be kept in each row, E[z | x], over the replicates.

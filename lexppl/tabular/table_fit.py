@@ -16,8 +16,10 @@ from lexppl.choices.methods import METHODS
 from lexppl.choices.regimes import Regime
 from lexppl.choices.settings import AUTO, AUTO_PREDICTOR, NETWORK, TREES
 from lexppl.evaluation import (
+    EvalX,
     FittedPredictor,
     PenaltyPath,
+    fit_evalx,
     fit_predictor,
     penalty_path,
     plateau,
@@ -67,6 +69,8 @@ ADVICE: Mapping[str, str] = MappingProxyType(
     }
 )
 """What to try where masks have collapsed, in the words of the estimators."""
+JUDGE_BITS = 2000
+"""Rows of one bit each from which EVAL-X has all epochs of a plan."""
 PATH_ROWS, PATH_MASKS = 2000, 20
 """Most validation rows, and masks of each, by which λ is chosen."""
 
@@ -125,6 +129,40 @@ class TableFit(Summarised):
         """λ of the fit in nats, or None where there is none."""
         penalty = self.plan.penalty
         return None if isinstance(penalty, str) else penalty
+
+
+def fit_judge(
+    plan: FitPlan,
+    rows: EncodedRows,
+    progress: Progress = False,
+    checkpoint: Checkpoints | None = None,
+) -> EvalX:
+    """Fit EVAL-X, of what the rows observe, by a plan; of rows in folds one for each.
+
+    In folds no rows choose the epoch: few rows, counted by the bits of their labels, have fewer
+    steps and more weight decay.
+
+    Args:
+        plan, rows, progress, checkpoint: as in :func:`fit_full_predictor`.
+    """
+    folds = rows.folds
+    share = (plan.unit * len(rows.train[0]) / JUDGE_BITS) ** 0.5
+    fewer = 1.0 if folds is None else min(1.0, max(0.5, share))
+    return fit_evalx(
+        rows.train,
+        valid=rows.valid,
+        grouping=rows.grouping,
+        hidden=plan.predictor_hidden,
+        epochs=max(1, round(fewer * plan.epochs)),
+        batch_size=plan.batch_size,
+        learning_rate=plan.learning_rate if folds is None else plan.schedule,
+        weight_decay=plan.weight_decay if folds is None else plan.weight_decay / plan.unit**2,
+        patience=50 if folds is None else None,
+        row_weights=None if folds is None else folds.weights,
+        seed=plan.seed,
+        progress=progress,
+        checkpoint=checkpoint,
+    )
 
 
 def fit_full_predictor(

@@ -22,8 +22,7 @@ from lexppl.evaluation.refits.evalx import EvalX
 from lexppl.evaluation.refits.fitted_predictor import FittedPredictor
 from lexppl.explanation import explain, mask_means, selection_table
 from lexppl.explanation.layout.importance_kind import PROBABILITY, STATED, kind_of
-from lexppl.explanation.layout.mask_groups import masks_of
-from lexppl.explanation.reading.groups import by_groups
+from lexppl.explanation.reading.groups import by_groups, drawn_masks
 from lexppl.inference import FitResult
 from lexppl.models import regime_targets
 from lexppl.tabular.fit_plan import FitPlan
@@ -116,13 +115,12 @@ def judge_gains(
     cost = len(x) * (source.data.n_entries + len(groups.names))
     draws = min(MASKS, max(LEAST_MASKS, EVALUATIONS // cost))
     folds = _folds(source, chosen)
-    drawn = masks_of(judged(folds, explain, result, x, draws=draws, seed=seed))
-    masks = drawn[mask_means(posterior).attrs["site"]].values
+    masks = drawn_masks(judged(folds, explain, result, x, draws=draws, seed=seed))
     gains = feature_gains(
         judge,
         x,
         targets[places],
-        torch.from_numpy(masks.reshape(-1, *masks.shape[2:])).to(x),
+        masks.to(x),
         groups=groups,
         folds=folds,
         seed=seed,

@@ -20,14 +20,13 @@ from lexppl.evaluation.prediction import (
     predictive_log_likelihood,
 )
 from lexppl.evaluation.refits.accuracy_by_size import accuracy_by_size
-from lexppl.evaluation.refits.evalx import EvalX, EvalXScores, fit_evalx
+from lexppl.evaluation.refits.evalx import EvalX, EvalXScores
 from lexppl.evaluation.refits.fitted_predictor import FittedPredictor
 from lexppl.explanation import explain
 from lexppl.explanation.layout.importance_kind import PROBABILITY, kind_of, mask_means
 from lexppl.explanation.layout.mask_groups import masks_of
 from lexppl.inference import Checkpoints, FitResult
 from lexppl.inference.training.watched.progress import Progress
-from lexppl.models import Grouping
 from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.fit_plan import FitPlan
 from lexppl.tabular.table_fit import fit_full_predictor
@@ -35,8 +34,6 @@ from lexppl.tabular.table_fit import fit_full_predictor
 JUDGED_DRAWS = 20
 """Mask draws a row by which EVAL-X judges."""
 PREDICTED_MASKS = 100
-JUDGE_BITS = 2000
-"""Rows of one bit each from which the judge has all epochs of a plan."""
 MOST_SIZES = 12
 CURVE_ROWS = 2000
 """Most rows of the curve of accuracy against k."""
@@ -183,50 +180,6 @@ def agreement(result: FitResult, outputs: Tensor, source: DividedTable, seed: in
         return float((predictions.argmax(-1) == target.argmax(-1)).double().mean())
     scores = [prediction_scores(p, target).r2 for p in predictions]
     return float(np.mean([s for s in scores if s is not None]))
-
-
-def fit_judge(
-    plan: FitPlan,
-    source: DividedTable,
-    progress: Progress,
-    checkpoint: Checkpoints | None = None,
-    targets: Tensor | None = None,
-) -> EvalX:
-    """Fit EVAL-X on the rows that the explainer was fitted on, in folds one for each fold.
-
-    In folds no rows choose the epoch: few rows, counted by the bits of their labels, have fewer
-    steps, and more weight decay.
-
-    Args:
-        plan, source, progress, checkpoint: of the explainer.
-        targets: of every row of the table, in place of its labels or responses.
-    """
-    folds = folds_at(source, source.train_rows)
-    train, valid, data = source.train, source.valid, source.data
-    judged: Any = (train, valid)
-    if targets is not None:
-        valid_rows = source.valid_rows
-        judged = (
-            (train.x, targets[source.train_rows]),
-            None if valid is None else (valid.x, targets[valid_rows]),
-        )
-    share = (plan.unit * len(source.train_rows) / JUDGE_BITS) ** 0.5
-    fewer = 1.0 if folds is None else min(1.0, max(0.5, share))
-    return fit_evalx(
-        judged[0],
-        valid=judged[1],
-        grouping=Grouping(data.groups, data.entry_names, (data.n_features,)).to(data.x.device),
-        hidden=plan.predictor_hidden,
-        epochs=max(1, round(fewer * plan.epochs)),
-        batch_size=plan.batch_size,
-        learning_rate=plan.learning_rate if folds is None else plan.schedule,
-        weight_decay=plan.weight_decay if folds is None else plan.weight_decay / plan.unit**2,
-        patience=50 if folds is None else None,
-        row_weights=None if folds is None else folds.weights,
-        seed=plan.seed,
-        progress=progress,
-        checkpoint=checkpoint,
-    )
 
 
 def judge_by_evalx(

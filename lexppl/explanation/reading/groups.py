@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import torch
 import xarray as xr
+from torch import Tensor
 
 from lexppl.arviz_compatibility import Posterior, group_names, group_of, posterior_of
 from lexppl.explanation.layout.importance_kind import PROBABILITY, kind_of, mask_means
 from lexppl.explanation.layout.mask_groups import masks_of
+
+
+def drawn_masks(posterior: Posterior) -> Tensor:
+    """The masks given x that a posterior ranks, of all chains, `(L, N, G)`."""
+    masks = masks_of(posterior)[mask_means(posterior).attrs["site"]].values
+    return torch.from_numpy(masks.reshape(-1, *masks.shape[2:]))
 
 
 def by_groups(posterior: Posterior, groups: Mapping[str, Sequence[str]]) -> Posterior:
