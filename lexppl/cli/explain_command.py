@@ -422,6 +422,7 @@ def _look_closer(
             posterior,
             outputs=fitted.outputs,
             full=fitted.full,
+            groups=fitted.groups,
             asked=options.row,
             seed=options.seed,
         ), True

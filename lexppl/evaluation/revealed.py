@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from lexppl.argument_checks import int_between
+from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.evaluation.forced_runs import ForcedRuns, Forcing
 from lexppl.evaluation.prediction import outcome
 from lexppl.explanation.named_rows import entry_names as names_of
@@ -139,6 +140,7 @@ def revealed_predictions(
     seed: int = 0,
     rows_per_chunk: int | None = None,
     entry_names: Sequence[str] | None = None,
+    groups: FeatureGroups | None = None,
 ) -> RevealedPredictions:
     r"""How the prediction of a row comes about, as its features are revealed one after another:
 
@@ -160,9 +162,11 @@ def revealed_predictions(
         seed: of the draws; they depend on the chunks too. Global random state is left alone.
         rows_per_chunk: rows that are run at once; None to choose by their size.
         entry_names: names of the G entries; if None those of the fit.
+        groups: of entries that are revealed together, in place of the entries: a draw keeps a group
+            where it keeps a member.
 
     Raises:
-        ValueError: as :func:`feature_effects`.
+        ValueError: as :func:`feature_effects`; groups of other entries.
 
     Example:
         >>> from lexppl.inference import fit
@@ -179,17 +183,23 @@ def revealed_predictions(
         result, x, masks=masks, imputations=imputations, seed=seed, what="predictions by feature"
     )
     entries, classes = forcing.mask.entries, forcing.class_names()
-    shares = forcing.each(_outcomes, lambda runs, _: _kept(runs), rows_per_chunk)
+    names = tuple(map(str, names_of(result, entries, entry_names)))
+    together = FeatureGroups.alone(names) if groups is None else groups
+    owner = torch.from_numpy(together.of_entries()).to(forcing.rows.x.device)
+    if len(owner) != entries:
+        raise ValueError(f"groups must be of the {entries} mask entries; they are of {len(owner)}")
+    members = together.members
+    shares = forcing.each(_outcomes, lambda runs, _: _kept(runs, members), rows_per_chunk)
     kept = torch.stack([torch.cat(chunks) for chunks in shares]).mean(0)
     order = kept.argsort(dim=-1, descending=True, stable=True)
     parts = forcing.each(
-        _outcomes, lambda runs, rows: _revealed(runs, order[rows], entries), rows_per_chunk
+        _outcomes, lambda runs, rows: _revealed(runs, order[rows], owner), rows_per_chunk
     )
     return RevealedPredictions(
         torch.stack([torch.cat(chunks) for chunks in parts]).cpu(),
         order.cpu(),
         kept.cpu(),
-        tuple(map(str, names_of(result, entries, entry_names))),
+        together.names,
         classes,
     )
 
@@ -200,17 +210,18 @@ def _outcomes(run: ParticleTrace, draws: int) -> Tensor:
     return value.expand(draws, *value.shape[1:])
 
 
-def _kept(runs: ForcedRuns) -> Tensor:
-    drawn, _ = runs.drawn()
-    return torch.cat(drawn).double().mean(0)
+def _kept(runs: ForcedRuns, members: Sequence[tuple[int, ...]]) -> Tensor:
+    """Share of the draws that keep a member of each group, `(B, K)`."""
+    drawn = torch.cat(runs.drawn()[0]).double()
+    return torch.stack([drawn[..., list(group)].amax(-1).mean(0) for group in members], -1)
 
 
-def _revealed(runs: ForcedRuns, order: Tensor, entries: int) -> Tensor:
-    """Predictions `(B, G + 1, …)` with the first entries of the order."""
+def _revealed(runs: ForcedRuns, order: Tensor, owner: Tensor) -> Tensor:
+    """Predictions `(B, K + 1, …)` with the first groups of the order, of entries by their group."""
     drawn, _ = runs.drawn()
-    place = order.argsort(-1)
+    place = order.argsort(-1)[:, owner]
     stages = []
-    for j in range(entries + 1):
+    for j in range(order.shape[-1] + 1):
         seen = (place < j).to(drawn[0].dtype)
         stages.append(runs.given([masks * seen for masks in drawn]).mean(0))
     return torch.stack(stages, 1)

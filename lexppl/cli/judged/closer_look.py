@@ -17,6 +17,7 @@ from lexppl.cli.judged.judged_rows import folds_at
 from lexppl.cli.terminal.errors import UsageError
 from lexppl.data import DividedTable
 from lexppl.evaluation.effects import direction_table, feature_effects
+from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.evaluation.folds import judged
 from lexppl.evaluation.learned import base_frequencies
 from lexppl.evaluation.refits.fitted_predictor import FittedPredictor
@@ -33,6 +34,8 @@ DIRECTION_MASKS = 8
 EVALUATIONS = 2_000_000
 """Predictions of a row that directions may cost in all, so that they take seconds."""
 ROW_MASKS = 100
+SHOWN_VALUES = 3
+"""Members of a group whose values stand beside it."""
 ROWS_UNASKED = ("predicted best", "in the middle", "predicted worst")
 """The held-out rows that are shown where none is asked for."""
 
@@ -115,6 +118,7 @@ def look_closer(
     *,
     outputs: Tensor | None,
     full: FittedPredictor | None,
+    groups: FeatureGroups,
     asked: Sequence[int],
     seed: int,
 ) -> CloserLook:
@@ -127,6 +131,7 @@ def look_closer(
         posterior: of held-out rows.
         outputs: what the black box says of every row, or None.
         full: the predictor that was fitted on all features before, or None.
+        groups: of the features, which are revealed together.
         asked: places of rows in the table.
         seed: of the draws.
     """
@@ -138,7 +143,7 @@ def look_closer(
         notes.append(f"directions are not known: {error}")
     targets = explained_targets(source.data, np.arange(len(source.data)), plan, outputs, full)
     chosen = {row: "asked for" for row in asked} or unasked_rows(posterior, targets)
-    rows = _rows(result, source, targets, chosen, seed)
+    rows = _rows(result, source, targets, chosen, groups, seed)
     return CloserLook(directions, tuple(rows), tuple(notes))
 
 
@@ -203,13 +208,16 @@ def _rows(
     source: DividedTable,
     targets: Tensor,
     chosen: Mapping[int, str],
+    groups: FeatureGroups,
     seed: int,
 ) -> list[ExplainedRow]:
     data = source.data
     numbers = list(chosen)
     x = data.x[torch.tensor(numbers, device=data.x.device)]
     values = values_of(source, x)
-    found = [_revealed(result, source, n, x[i : i + 1], seed) for i, n in enumerate(numbers)]
+    found = [
+        _revealed(result, source, n, x[i : i + 1], groups, seed) for i, n in enumerate(numbers)
+    ]
     train = targets[torch.from_numpy(source.train_rows).to(targets.device)]
     names = found[0].class_names
     if names is None:
@@ -225,7 +233,7 @@ def _rows(
             number=number,
             why=chosen[number] + _part_of(source, number),
             observed=_observed(source, number),
-            values={name: known.text(place) for name, known in values.items()},
+            values=_texts(values, groups, place),
         )
         if names is None:
             steps = row.steps.in_units(source.target_scale, source.target_mean)
@@ -234,12 +242,30 @@ def _rows(
     return rows
 
 
+def _texts(
+    values: Mapping[str, FeatureValues], groups: FeatureGroups, place: int
+) -> dict[str, str]:
+    """The values of a row, of a group those of its first members."""
+    names = list(values)
+    texts = {}
+    for group, members in zip(groups.names, groups.members, strict=True):
+        if max(members) < len(names):
+            each = [values[names[g]].text(place) for g in members[:SHOWN_VALUES]]
+            texts[group] = ", ".join(each) + " …" * (len(members) > SHOWN_VALUES)
+    return texts
+
+
 def _revealed(
-    result: FitResult, source: DividedTable, number: int, x: Tensor, seed: int
+    result: FitResult,
+    source: DividedTable,
+    number: int,
+    x: Tensor,
+    groups: FeatureGroups,
+    seed: int,
 ) -> RevealedPredictions:
     """A row's predictions by what was revealed, in folds by the replicate that holds it out."""
     folds = folds_at(source, np.array([number]))
-    return judged(folds, revealed_predictions, result, x, masks=ROW_MASKS, seed=seed)
+    return judged(folds, revealed_predictions, result, x, masks=ROW_MASKS, groups=groups, seed=seed)
 
 
 def explained_row(
