@@ -31,7 +31,7 @@ class FeatureGroups:
         members: the entries of each group, from 0.
 
     Raises:
-        ValueError: an entry in no group or in two, or other than one name a group.
+        ValueError: an entry in no group or in two, or other than one name of its own a group.
 
     Example:
         >>> FeatureGroups.named({"size": ["width", "height"]}, ["age", "width", "height"])
@@ -49,6 +49,8 @@ class FeatureGroups:
             )
         if len(self.names) != len(self.members):
             raise ValueError(f"{len(self.members)} groups need as many names: {len(self.names)}")
+        if len(set(self.names)) != len(self.names):
+            raise ValueError(f"groups must have different names; they have {list(self.names)}")
 
     @classmethod
     def alone(cls, entry_names: Sequence[str]) -> Self:
@@ -69,7 +71,7 @@ class FeatureGroups:
         names = list(map(str, entry_names))
         owner: dict[str, str] = {}
         for group, members in groups.items():
-            if isinstance(members, str) or not len(members):
+            if not isinstance(members, Sequence) or isinstance(members, str) or not members:
                 raise ValueError(f"group {group!r} must be a list of columns; it is {members!r}")
             for member in map(str, members):
                 if member not in names:
@@ -119,7 +121,8 @@ class FeatureGroups:
         titles = []
         for group in members:
             middle = group[int(depends[np.ix_(group, group)].sum(1).argmax())]
-            titles.append(names[middle] + (f" + {len(group) - 1}" if len(group) > 1 else ""))
+            title = names[middle] + (f" + {len(group) - 1}" if len(group) > 1 else "")
+            titles.append(f"{title} more" if len(group) > 1 and title in names else title)
         return cls(tuple(titles), tuple(members))
 
     def of_entries(self) -> NDArray[np.int64]:

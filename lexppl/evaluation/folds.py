@@ -174,9 +174,12 @@ class Folds:
             what `function` returns of a fit of one replicate and N rows, in the order of the rows.
 
         Raises:
-            ValueError: a fit of another number of replicates; values of all rows together, such as
-                latents that rows share.
+            ValueError: a fit of another number of replicates; another number of rows; values of
+                all rows together, such as latents that rows share.
         """
+        for column in rows:
+            if column is not None and len(column) != len(self.part):
+                raise ValueError(f"folds of {len(self.part)} rows; there are {len(column)}")
         found, places = [], []
         for number, (own, place) in enumerate(self.each(result)):
             if "seed" in settings:

@@ -109,10 +109,9 @@ def gain_table(
     own = by_group.loc[table["group"]]
     alone = (own["members"] == 1).to_numpy()
     shared = ["gain", "lower", "upper", "p", "found"]
-    table.loc[alone, shared] = own.loc[alone, shared].to_numpy()
-    table["found"] = table["found"].astype(bool) & alone
-    for column in shared[:-1]:
-        table[column] = table[column].astype(float)
+    for column in shared:
+        table[column] = np.where(alone, own[column], table[column])
+    table["found"] &= alone
     tested = ~alone & own["found"].to_numpy(dtype=bool)
     if tested.any():
         family = _tested(gains, gains.gains[:, np.flatnonzero(tested)], fdr, fwer, level)

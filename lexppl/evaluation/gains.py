@@ -13,7 +13,7 @@ from torch import Tensor
 
 from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.evaluation.folds import Folds, judged
-from lexppl.evaluation.refits.evalx import EvalX
+from lexppl.evaluation.refits.evalx import EvalX, expected_log
 from lexppl.evaluation.refits.hidden_entries import hard_draws
 from lexppl.explanation.named_rows import entry_names as names_of
 from lexppl.inference.training.result import FitResult
@@ -116,6 +116,7 @@ def feature_gains(
         >>> gains.gains.shape, gain_table(gains)["found"].to_dict()
         (torch.Size([400, 2]), {'x1': True, 'x2': False})
     """
+    judge.result.check(x, y)
     entries = judge.entries
     names = tuple(map(str, names_of(judge.result, entries, entry_names)))
     members = FeatureGroups.alone(names).members if groups is None else groups.members
@@ -159,8 +160,13 @@ def _gains(
 
     def log_likelihood(given: Tensor) -> Tensor:
         """Of the predictive distribution, the mixture of all masks and judges, `(N,)`."""
-        every = [j.log_likelihoods(x, y, given, imputations=imputations, seed=seed) for j in judges]
-        each = torch.cat(every).double()
+        drawing: dict[str, Any] = {"masks": given, "imputations": imputations, "seed": seed}
+        if y.dim() == 2:
+            # Of each class the mixture's: an expectation of each draw would be another mean.
+            mixed = torch.cat([j.predict(x, **drawing) for j in judges]).double().mean(0)
+            each = expected_log(y, mixed)[None]
+        else:
+            each = torch.cat([j.log_likelihoods(x, y, **drawing) for j in judges]).double()
         if not bool(each.isfinite().all()):
             raise FloatingPointError(
                 f"log p(y | x) is NaN or infinite in {int((~each.isfinite()).any(0).sum())} of "

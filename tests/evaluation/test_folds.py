@@ -10,9 +10,7 @@ from scipy.stats import t
 from lexppl.arviz_compatibility import group_of
 from lexppl.evaluation import (
     Folds,
-    feature_gains,
     gain_over_base_rate,
-    gain_table,
     penalty_path,
     predictive_log_likelihood,
 )
@@ -81,34 +79,6 @@ def test_values_are_those_of_the_replicate_that_holds_the_row_out(done):
         rows = folds.rows(r)
         own = predictive_log_likelihood(result.subset([r]), x[rows], y[rows], masks=5, seed=7 + r)
         torch.testing.assert_close(said[:, rows], own, rtol=0, atol=0)
-
-
-def test_gains_come_in_the_order_of_the_rows(done):
-    result, x, y, folds = done
-    gains = folds.values(feature_gains, result, x, y, masks=4, seed=0)
-    rows = folds.rows(2)
-    own = feature_gains(result.subset([2]), x[rows], y[rows], masks=4, seed=2)
-    assert gains.entry_names == own.entry_names
-    for name in ("gains", "exchanged", "errors"):
-        torch.testing.assert_close(getattr(gains, name)[:, rows], getattr(own, name))
-
-
-def test_interval_of_gains_is_of_rows_and_of_what_fits_differ_by_on_the_same_rows(done):
-    result, x, y, folds = done
-    gains = folds.gains(result, x, y, masks=4, seed=0)
-    own = folds.values(feature_gains, result, x, y, masks=4, seed=0)
-    torch.testing.assert_close(gains.gains, own.gains, rtol=0, atol=0)
-    every = feature_gains(result, x, y, masks=4, seed=0)
-    torch.testing.assert_close(gains.refits, every.gains, rtol=0, atol=0)
-    found = gain_table(gains)
-    for g, name in enumerate(gains.entry_names):
-        of_rows = own.gains[0, :, g].numpy().var(ddof=1) / ROWS
-        of_fits = every.gains[:, :, g].numpy().mean(1).var(ddof=1)
-        half = np.sqrt(
-            t.ppf(0.975, ROWS - 1) ** 2 * of_rows + t.ppf(0.975, FOLDS - 1) ** 2 * of_fits
-        )
-        width = (found.loc[name, "upper"] - found.loc[name, "lower"]) / 2
-        assert width == pytest.approx(half)
 
 
 def test_posterior_is_of_one_chain_with_every_fold_beside_it(done):
@@ -216,6 +186,9 @@ def test_refusals(done):
         Folds(torch.tensor([0, 3]), 3)
     with pytest.raises(ValueError, match="4 folds are of a fit of as many replicates; it has 3"):
         Folds.of(y, 4).values(predictive_log_likelihood, result, x, y)
+    for rows in ((x[1:], y[1:]), (x, y[1:]), (torch.cat([x, x]), torch.cat([y, y]))):
+        with pytest.raises(ValueError, match=r"folds of 61 rows; there are (60|122)"):
+            Folds.of(y, 3).values(predictive_log_likelihood, result, *rows)
 
 
 def test_what_rows_share_has_no_posterior_by_fold():

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lexppl import ExplainerClassifier, ExplainerRegressor, explain, fit
-from lexppl.evaluation import feature_gains, predictive, predictive_log_likelihood
+from lexppl.evaluation import EvalX, feature_gains, predictive, predictive_log_likelihood
 from lexppl.explanation import mask_means, selection_table
 from lexppl.systems import lex
 from tests.properties.given_tensors import EXAMPLES, LAYOUTS, close, laid_out
@@ -84,7 +84,7 @@ WRONG = {
         lambda result, x: explain(result, x, draws=2),
         predictive,
         lambda result, x: predictive_log_likelihood(result, x, Y[:2]),
-        lambda result, x: feature_gains(result, x, Y[:2]),
+        lambda result, x: feature_gains(EvalX(result, 3), x, Y[:2]),
     ],
     ids=["explain", "predictive", "log-likelihood", "gains"],
 )

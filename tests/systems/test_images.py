@@ -274,11 +274,10 @@ def test_what_a_judge_cannot_use_is_refused(options, message):
 
 
 @pytest.mark.smoke
-@pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
 def test_gains_of_patches_have_their_names():
-    result = fit(lex(convolutional(), classes=2, k=2), (X, Y), **FIT)
-    gains = feature_gains(result, X, Y, masks=2)
-    assert list(gains.entry_names) == NAMES
+    judge = fit_evalx((X, Y), architecture=convolutional(), **FIT)
+    gains = feature_gains(judge, X, Y, torch.ones(2, ROWS, 4))
+    assert list(gains.entry_names) == NAMES and gains.gains.shape == (ROWS, 4)
 
 
 def test_q_fit_scales_patches_of_a_given_model():

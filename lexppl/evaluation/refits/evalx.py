@@ -135,8 +135,9 @@ class EvalX:
             ValueError: as :meth:`predict`.
         """
         if y.dim() == 2:
+            self.result.check(x, y)
             predicted, _ = self._run(x, None, masks, imputations, seed, rows_per_chunk)
-            return torch.xlogy(y.to(predicted), predicted).sum(-1)
+            return expected_log(y, predicted)
         _, found = self._run(x, y, masks, imputations, seed, rows_per_chunk)
         if found is None:
             raise ValueError("y is None, and a likelihood is one of y")
@@ -218,6 +219,24 @@ class EvalX:
                     bound = torch.logsumexp(each, -3) - math.log(each.shape[-3])
                     likelihoods.append(bound.expand(count, bound.shape[-1]))
         return torch.cat(predictions, 1), torch.cat(likelihoods, 1) if likelihoods else None
+
+
+def expected_log(y: Tensor, predicted: Tensor) -> Tensor:
+    """Σ_c y_c log p_c of probabilities y, `(N, C)`, under predicted ones, `(…, N, C)`.
+
+    Raises:
+        ValueError: predictions that are not probabilities of as many classes.
+
+    Example:
+        >>> expected_log(torch.tensor([[0.0, 1.0]]), torch.tensor([[0.0, 1.0]]))
+        tensor([0.])
+    """
+    if predicted.shape[-2:] != y.shape:
+        raise ValueError(
+            f"y of shape {tuple(y.shape)} must hold the probabilities of the judge's classes; its "
+            f"predictions have shape {tuple(predicted.shape[-2:])}"
+        )
+    return torch.xlogy(y.to(predicted), predicted).sum(-1)
 
 
 def fit_evalx(
