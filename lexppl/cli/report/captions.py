@@ -13,6 +13,8 @@ def ranking_notes(findings: ReportData) -> list[str]:
     over = (
         ", with 95 % intervals of their posterior"
         if findings.plan.posterior is not None
+        else f", with their range over the {findings.plan.replicates} fits"
+        if findings.source.fold is not None
         else f", with 95 % intervals over the {findings.plan.replicates} replicates"
         if findings.plan.replicates > 1
         else ""

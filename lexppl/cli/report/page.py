@@ -21,6 +21,7 @@ from lexppl.cli.report.captions import (
 from lexppl.cli.report.findings import ReportData, counted, explained_text, rows_text, target_text
 from lexppl.cli.report.pictures import dependences, pictures
 from lexppl.cli.report.posterior_words import consistency, draws_text
+from lexppl.cli.report.ranked import INTERVAL, RANGE
 from lexppl.cli.report.single_rows import row_block
 from lexppl.cli.report.template import TABLE, rendered
 from lexppl.cli.report.which_way import about, class_table, direction_cells
@@ -65,6 +66,7 @@ def report_context(findings: ReportData) -> dict[str, Any]:
         "replicates": findings.plan.replicates,
         "kind": findings.kind,
         "consistency": consistency(findings),
+        "span": RANGE if findings.source.fold is not None else INTERVAL,
         "gains": findings.gains is not None,
         "about": about(findings) if findings.closer.directions is not None else None,
         "first_features": lines[:FIRST_FEATURES],

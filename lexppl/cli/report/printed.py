@@ -33,7 +33,8 @@ def print_findings(findings: ReportData, folder: Path, asked: bool) -> None:
         what = f"gain in nats, and {what.replace('feature', 'group')}"
         ranked = "groups of features"
     print(f"Ranked {ranked}: {what}, mean over held-out rows")
-    head = ranking_head(kind, gains is not None, consistency(findings))
+    in_folds = findings.source.fold is not None
+    head = ranking_head(kind, gains is not None, consistency(findings), in_folds=in_folds)
     print(text_table(head, [feature.cells for feature in ranking[:SHOWN_FEATURES]]))
     more = len(ranking) - SHOWN_FEATURES
     if more > 0:
@@ -46,9 +47,10 @@ def print_findings(findings: ReportData, folder: Path, asked: bool) -> None:
     elif findings.result.replicates > 1:
         near = "they keep the feature in the same rows" if kind is PROBABILITY else "they agree"
         spread = f"{findings.result.replicates} replicates (seeds of the fit)"
-        if findings.source.fold is not None:
-            spread = f"{findings.result.replicates} fits, each without a fold of the rows"
-        print(f"  interval over {spread}; agreement of replicates near 1: {near}")
+        what = f"interval over {spread}"
+        if in_folds:
+            what = f"range of {findings.result.replicates} fits, each without a fold of the rows"
+        print(f"  {what}; agreement of replicates near 1: {near}")
     else:
         print("  one replicate: no interval and no agreement; give --replicates 5 for both")
     for row in findings.closer.rows if asked else ():

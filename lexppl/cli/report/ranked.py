@@ -8,7 +8,7 @@ import pandas as pd
 
 from lexppl.explanation.layout.importance_kind import ImportanceKind
 
-INTERVAL = "95 % interval"
+INTERVAL, RANGE = "95 % interval", "range of fits"
 SHOWN_MEMBERS = 3
 """Members of a group that have a line of their own."""
 GAIN_COLUMNS = ("gain", "gain_lower", "gain_upper")
@@ -50,7 +50,7 @@ class RankedFeature:
 
     @property
     def interval(self) -> str:
-        """The 95 % interval."""
+        """The 95 % interval, or the range of the fits."""
         if math.isnan(self.lower):
             return "–"
         return f"{self.lower:.2f} – {self.upper:.2f}"
@@ -73,10 +73,13 @@ class RankedFeature:
         return [name, *gain, f"{self.importance:.2f}", self.interval, self.agreement_text]
 
 
-def ranking_head(kind: ImportanceKind, gains: bool, consistency: str = "agreement") -> list[str]:
+def ranking_head(
+    kind: ImportanceKind, gains: bool, consistency: str = "agreement", *, in_folds: bool = False
+) -> list[str]:
     """What stands above :attr:`RankedFeature.cells`."""
     gain = ["gain", "interval", "found"] if gains else []
-    return ["group" if gains else "feature", *gain, kind.name, INTERVAL, consistency]
+    span = RANGE if in_folds else INTERVAL
+    return ["group" if gains else "feature", *gain, kind.name, span, consistency]
 
 
 def ranked_features(table: pd.DataFrame) -> list[RankedFeature]:

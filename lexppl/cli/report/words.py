@@ -158,8 +158,8 @@ def _reading_of_replicates(findings: ReportData) -> str:
         interval = (
             f"The rows are in {plan.replicates} folds, and each of {plan.replicates} replicates of "
             "the explainer was fitted to all but one of them: what is said of a row is said by the "
-            f"replicate that has not seen it. The interval shows how much the {kind.label} differs "
-            "between fits to different rows, and between rows. "
+            f"replicate that has not seen it. The range is that of the {kind.label} of these fits: "
+            "it is no interval for fits to other tables. "
         )
     if kind is PROBABILITY:
         return interval + (

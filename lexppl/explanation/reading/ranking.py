@@ -51,11 +51,8 @@ def selection_table(posterior: Posterior, *, level: float = 0.95) -> pd.DataFram
 
       of new rows to fit on, to explain, and new seeds. It counts the seeds' spread in full where
       s²/R would do, and so covers at least 95 %. The explained rows must not be those of the fit.
-      Of rows in folds (:meth:`lexppl.evaluation.Folds.posterior`) s is the standard deviation of
-      the R fits, of which each has learned from other rows, and the interval
-
-          mean ± √(t²_{.975, R−1} s² + t²_{.975, N−1} V_N).
-
+      Of rows in folds (:meth:`lexppl.evaluation.Folds.posterior`) they are no interval: the
+      smallest and the largest mean of the R fits, of which each has learned from other rows.
       Where latents that all rows share were drawn from their posterior, by a sampler or a guide,
       it is the central 95 % posterior interval of the mean over these rows: quantiles of
       `mean_n E[z_n | x_n, θ_d]` over the draws d of all chains. NaN of a sampler's draws that have
@@ -121,8 +118,11 @@ def selection_table(posterior: Posterior, *, level: float = 0.95) -> pd.DataFram
     kind = importance_kind(mask)
     variable = str(by_chain.name)
     mean = by_chain.values.mean(0)
+    of_folds = fold_means_over_rows(posterior)
     interval = _posterior_interval(posterior, by_chain.attrs["site"], upper)
-    if interval is None:
+    if of_folds is not None:
+        interval = of_folds.min(0), of_folds.max(0)
+    elif interval is None:
         half = _half_interval(posterior, by_chain.values, upper)
         interval = mean - half, mean + half
     table = pd.DataFrame(
@@ -140,12 +140,8 @@ def selection_table(posterior: Posterior, *, level: float = 0.95) -> pd.DataFram
 def _half_interval(
     posterior: Posterior, by_chain: NDArray[np.float64], upper: float
 ) -> NDArray[np.float64]:
-    """Half the t-interval over replicates or folds, by feature; NaN where there is none."""
+    """Half the t-interval over replicates, by feature; NaN where there is none."""
     chains = len(by_chain)
-    of_folds = fold_means_over_rows(posterior)
-    if of_folds is not None:
-        spread = t.ppf(upper, len(of_folds) - 1) * of_folds.std(0, ddof=1)
-        return np.hypot(spread, _error_of_rows(posterior, upper))
     if chains < 2 or chains_are(posterior).startswith(SAMPLED):
         return np.full(by_chain.shape[-1], np.nan)
     half: NDArray[np.float64] = t.ppf(upper, chains - 1) * mean_error(
@@ -160,7 +156,7 @@ def _posterior_interval(
     """Quantiles of the mean selection over draws of what rows share, by feature; None where none
     was drawn that moves the masks, or folds tell the interval."""
     drawn = means_over_rows(posterior, site)
-    if drawn is None or fold_means_over_rows(posterior) is not None:
+    if drawn is None:
         return None
     values = drawn.values
     if not (values != values[:, :1]).any():
