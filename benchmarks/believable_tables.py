@@ -37,8 +37,8 @@ def fit_table(records: list[Record]) -> str:
         "| table | rows | settings | λ from the data | null columns kept in | the null kept "
         "most | true columns kept in | log-likelihood above boosting's | above the network's | "
         "above the law's own | gain of true groups; the law's own | gain's interval covers new "
-        "tables | selection's | warned | tables |",
-        "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|",
+        "tables | warned | tables |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     explained = [r for r in records if r["method"] == "explain"]
     for (kind, size, _, settings), found in _grouped(explained):
@@ -46,14 +46,13 @@ def fit_table(records: list[Record]) -> str:
             _average(r["averaged"] - r[other] for r in found)
             for other in ("boosting", "network", "oracle")
         )
-        covers = (_coverage(_new_tables(found, of)) for of in ("gain", "selection"))
         kept = _null_selection(found)
         most = max(kept, key=kept.__getitem__)
         rows.append(
             f"| {kind} | {size:,} | {settings} | {_average(r['penalty'] for r in found)} | "
             f"{mean(kept.values()):.2f} | "
             f"{most} {kept[most]:.2f} | {_true_selection(found)} | {' | '.join(above)} | "
-            f"{_true_gains(found)} | {' | '.join(covers)} | "
+            f"{_true_gains(found)} | {_coverage(_new_tables(found))} | "
             f"{sum(bool(r['warnings']) for r in found)} | {len(found)} |"
         )
     return "\n".join(rows)
@@ -149,24 +148,18 @@ def _true_gains(found: list[Record]) -> str:
     return f"{_average(each)}; {mean(law):.3f}" if each else "—"
 
 
-def _covers(group: dict[str, float], of: str, value: float) -> bool | None:
-    lower, upper = group.get(f"{of}_lower"), group.get(f"{of}_upper")
-    return None if lower is None or upper is None else lower <= value <= upper
-
-
-def _new_tables(found: list[Record], of: str) -> list[bool | None]:
-    """Whether intervals cover what the other tables tell of the same group, on average."""
+def _new_tables(found: list[Record]) -> list[bool]:
+    """Whether intervals cover the mean gain of the same group in the other tables."""
     each = []
     for record in found:
         for name, group in record["groups"].items():
             others = [
-                r["groups"][name][of] for r in found if r is not record and name in r["groups"]
+                r["groups"][name]["gain"] for r in found if r is not record and name in r["groups"]
             ]
             if len(others) + 1 >= LEAST_TABLES:
-                each.append(_covers(group, of, mean(others)))
+                each.append(group["gain_lower"] <= mean(others) <= group["gain_upper"])
     return each
 
 
-def _coverage(each: list[bool | None]) -> str:
-    known = [covers for covers in each if covers is not None]
-    return f"{mean(known):.2f}" if known else "—"
+def _coverage(each: list[bool]) -> str:
+    return f"{mean(each):.2f}" if each else "—"
