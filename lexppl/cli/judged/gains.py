@@ -66,12 +66,16 @@ class JudgedGains:
         return [str(name) for name in self.groups.index[~self.groups["found"]]]
 
     def joined(self, ranking: pd.DataFrame) -> pd.DataFrame:
-        """A table of selections with the gains beside them, in the order of the gains.
+        """A table of selections with the gains beside them: of each group, in their order, the
+        member that is kept most, and then the others.
 
         Args:
             ranking: of :func:`lexppl.explanation.selection_table`.
         """
-        return _joined(ranking, self.table)
+        joined = _joined(ranking, self.table)
+        place = self.groups.index.get_indexer(pd.Index(joined["group"]))
+        within = joined.iloc[:, 0].groupby(place).rank(ascending=False, method="first")
+        return joined.iloc[np.lexsort((within, place, within > 1.0))]
 
 
 def _joined(ranking: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
