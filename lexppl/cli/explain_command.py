@@ -372,6 +372,8 @@ def _gains(
     targets, predicted = explained_by(source, plan, fitted.outputs, fitted.full)
     if targets is not source.data.y:
         judge = fit_judge(plan, source, progress_of(options), targets=targets)
+        if judge.result.interrupted:
+            raise KeyboardInterrupt
     return judge_gains(
         judge,
         fitted.result,
