@@ -385,6 +385,8 @@ def _gains(
     targets, predicted = explained_by(source, plan, fitted.outputs, fitted.full)
     if targets is not source.data.y:
         judge = fit_judge(plan, _judge_rows(source, targets), progress_of(options))
+        if judge.result.interrupted:
+            raise KeyboardInterrupt
     return judge_gains(
         judge,
         fitted.result,

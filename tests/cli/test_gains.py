@@ -1,6 +1,7 @@
-"""`lexppl explain` ranks features by what keeping them is worth, and says which are not found."""
+"""`lexppl explain` ranks groups of features by what they are worth, and says which are found."""
 
 import html
+import json
 from pathlib import Path
 
 import joblib
@@ -11,21 +12,25 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 import lexppl
-from lexppl.cli import main
+from lexppl.cli import explain_command, main
 from lexppl.cli.judged.judged_rows import folds_at
-from lexppl.data import divided_frame
-from lexppl.evaluation import gain_table
+from lexppl.evaluation import feature_gains, gain_table
+from lexppl.explanation import explain
+from lexppl.explanation.layout.mask_groups import masks_of
 from tests.cli.tables import numbers, people, written
 
 QUICK = ["--epochs", "3", "--replicates", "2", "--draws", "5", "--quiet"]
 FIXED = [*QUICK, "--penalty", "0.02"]
-COLUMNS = ["gain", "gain_lower", "gain_upper", "p", "found"]
+COLUMNS = ["group", "gain", "gain_lower", "gain_upper", "p", "found"]
 
 
 def ran(out: Path, *words: object) -> tuple[pd.DataFrame, str]:
-    """The table and the report of a run that must succeed."""
+    """The table and the report of a run that must succeed; nothing is found whose interval is not
+    above 0."""
     assert main(["explain", *map(str, words), "--out", str(out), "--overwrite"]) == 0
     table = pd.read_csv(out / "importance.csv", index_col="feature")
+    if "found" in table:
+        assert not (table["found"] & (table["gain_lower"] <= 0)).any()
     return table, html.unescape((out / "report.html").read_text(encoding="utf-8"))
 
 
@@ -59,19 +64,75 @@ def test_what_matters_is_found_and_noise_is_not(learned):
     assert f"Worth most on held-out rows: {table.index[0]} and {table.index[1]}." in page
 
 
-@pytest.mark.complete
-def test_gains_are_those_of_the_saved_explainer_on_the_held_out_rows(learned):
-    (table, _), folder = learned
-    explainer = lexppl.load(folder / "r" / "explainer")
-    parts = divided_frame(people(600), folds=explainer.replicates, seed=0)
-    folds = folds_at(parts, parts.test_rows)
-    gains = folds.gains(explainer, parts.test.x, parts.test.y, seed=0)
-    again = gain_table(gains, 0.05)
-    assert list(again.index) == list(table.index)
+@pytest.fixture
+def judged(monkeypatch):
+    """What the gains of a run were computed from."""
+    seen, judge_gains = {}, explain_command.judge_gains
+
+    def noted(judge, result, source, posterior, targets, predicted, **options):
+        seen.update(judge=judge, source=source, targets=targets, predicted=predicted)
+        seen["found"] = judge_gains(judge, result, source, posterior, targets, predicted, **options)
+        return seen["found"]
+
+    monkeypatch.setattr(explain_command, "judge_gains", noted)
+    return seen
+
+
+def again(judged, folder):
+    """The gains of all held-out rows by the masks of the saved explainer, each row by the fits that
+    hold it out."""
+    explainer, source = lexppl.load(folder / "explainer"), judged["source"]
+    folds = folds_at(source, source.test_rows)
+    x, y = source.test.x, judged["targets"][source.test_rows]
+    masks = masks_of(folds.values(explain, explainer, x, draws=20, seed=0))["mask"].values
+    masks = torch.as_tensor(masks).flatten(0, 1).float()
+    return feature_gains(
+        judged["judge"], x, y, masks, groups=judged["found"].each.groups, folds=folds
+    )
+
+
+@pytest.mark.parametrize(("frame", "target"), [(people, "income"), (numbers, "price")])
+def test_gains_are_by_the_saved_explainers_masks_on_rows_held_out_of_both(
+    frame, target, judged, tmp_path
+):
+    table, _ = ran(tmp_path / "r", written(frame(), tmp_path), *FIXED)
+    gains, source = again(judged, tmp_path / "r"), judged["source"]
+    assert judged["predicted"] == target and torch.equal(judged["targets"], source.data.y)
+    fits = judged["judge"].result
+    assert fits.replicates == 2 and fits.event_shape == (source.data.n_features,)
+    found = gain_table(gains, 0.1)
+    assert list(found.index) == list(table.index)
     # The table is told to four digits.
-    np.testing.assert_allclose(table["gain"], again["gain"], rtol=6e-4, atol=1e-7)
-    np.testing.assert_allclose(table["gain_lower"], again["lower"], rtol=6e-4, atol=1e-7)
-    np.testing.assert_allclose(table["p"], again["p"], rtol=6e-4, atol=1e-12)
+    for column, of in (("gain", "gain"), ("gain_lower", "lower"), ("gain_upper", "upper")):
+        np.testing.assert_allclose(table[column], found[of], rtol=6e-4, atol=1e-6)
+    np.testing.assert_allclose(table["p"], found["p"], rtol=6e-4, atol=1e-12)
+    assert table["found"].tolist() == found["found"].tolist()
+    assert table["group"].tolist() == found["group"].tolist()
+
+
+def test_the_judge_learns_nothing_from_the_labels_that_it_judges(monkeypatch, tmp_path):
+    """Other labels of one fold change every fit of the judge but the one that holds it out."""
+    given = {}
+    fit_judge = explain_command.fit_judge
+    monkeypatch.setattr(
+        explain_command,
+        "fit_judge",
+        lambda plan, source, *rest: (
+            given.update(at=(plan, source, *rest[:1])) or fit_judge(plan, source, *rest)
+        ),
+    )
+    ran(tmp_path / "r", written(people(), tmp_path), *FIXED)
+    source = given["at"][1]
+    held_out = torch.as_tensor(np.asarray(source.fold) == 1)
+    fits = [
+        fit_judge(
+            *given["at"], targets=torch.where(held_out & flip, 1 - source.data.y, source.data.y)
+        )
+        for flip in (False, True)
+    ]
+    for number in range(2):
+        pairs = zip(*(fit.result.models[number].parameters() for fit in fits), strict=True)
+        assert all(torch.equal(a, b) for a, b in pairs) == (number == 1)
 
 
 @pytest.mark.complete
@@ -85,11 +146,12 @@ def test_the_rate_is_the_one_typed(tmp_path, capsys):
     assert loose["found"].sum() > strict["found"].sum()
 
 
+@pytest.mark.parametrize("option", ["--fdr", "--fwer"])
 @pytest.mark.parametrize("rate", ["0", "1", "x", "-0.1"])
-def test_another_rate_is_refused(rate, tmp_path, capsys):
-    assert main(["explain", "wine", "--out", str(tmp_path / "r"), f"--fdr={rate}"]) == 2
+def test_another_rate_is_refused(option, rate, tmp_path, capsys):
+    assert main(["explain", "wine", "--out", str(tmp_path / "r"), f"{option}={rate}"]) == 2
     told = capsys.readouterr().err
-    assert "--fdr" in told and len(told.splitlines()) == 1
+    assert option in told and len(told.splitlines()) == 1
 
 
 def test_no_more_rows_are_judged_than_said(tmp_path, capsys, monkeypatch):
@@ -110,7 +172,7 @@ def test_masks_that_do_not_select_are_ranked_as_before(tmp_path, capsys):
 
 
 @pytest.mark.complete
-def test_of_a_black_box_the_gain_is_in_telling_what_it_says(tmp_path, capsys):
+def test_of_a_black_box_the_gain_is_in_telling_what_it_says(judged, tmp_path, capsys):
     frame = people(200)
     asked = frame[["age", "income"]].assign(noise=np.random.default_rng(0).normal(size=200))
     model = LogisticRegression(C=100.0).fit(asked[["age", "noise"]].to_numpy(), asked["income"])
@@ -118,17 +180,15 @@ def test_of_a_black_box_the_gain_is_in_telling_what_it_says(tmp_path, capsys):
     path = written(asked[["age", "noise", "income"]], tmp_path)
     words = [path, "--black-box", tmp_path / "m.joblib", "--trust-black-box", *FIXED]
     table, page = ran(tmp_path / "r", *words)
-    assert "to predict what the black box says" in flat(capsys)
-    assert "to predict what the black box says" in page
-    explainer = lexppl.load(tmp_path / "r" / "explainer")
-    named = asked[["age", "noise", "income"]]
-    parts = divided_frame(named, folds=explainer.replicates, seed=0)
-    folds = folds_at(parts, parts.test_rows)
-    rows = parts.table.iloc[parts.test_rows.tolist()][["age", "noise"]].to_numpy()
+    assert "how much worse what the black box says is predicted" in flat(capsys)
+    assert "how much worse what the black box says is predicted" in page
+    source = judged["source"]
+    rows = source.table[["age", "noise"]].to_numpy()
     outputs = torch.as_tensor(model.predict_proba(rows), dtype=torch.float32)
-    assert list(parts.data.class_names) == list(model.classes_)
-    again = gain_table(folds.gains(explainer, parts.test.x, outputs, seed=0))
-    np.testing.assert_allclose(table["gain"], again["gain"][table.index], rtol=6e-4, atol=1e-6)
+    assert list(source.data.class_names) == list(model.classes_)
+    torch.testing.assert_close(judged["targets"], outputs)
+    found = gain_table(again(judged, tmp_path / "r"))
+    np.testing.assert_allclose(table["gain"], found["gain"][table.index], rtol=6e-4, atol=1e-6)
 
 
 @pytest.mark.complete(but=1)
@@ -142,13 +202,13 @@ def test_of_a_black_box_the_gain_is_in_telling_what_it_says(tmp_path, capsys):
 )
 def test_the_gain_is_in_predicting_what_is_explained(words, predicted, tmp_path, capsys):
     ran(tmp_path / "r", written(people(), tmp_path), *words, *QUICK)
-    assert f"in nats, to predict {predicted}; the other" in flat(capsys)
+    assert f"how much worse {predicted} is predicted without the group" in flat(capsys)
 
 
 def test_a_response_has_gains_too(tmp_path, capsys):
     table, _ = ran(tmp_path / "r", written(numbers(), tmp_path), *FIXED)
     assert table[COLUMNS].notna().all(axis=None)
-    assert "to predict price;" in flat(capsys)
+    assert "how much worse price is predicted without the group" in flat(capsys)
 
 
 @pytest.mark.complete
@@ -163,9 +223,25 @@ def test_interrupted_gains_leave_the_rest(tmp_path, capsys, monkeypatch):
     assert "the gains were interrupted" in captured.err
     assert "EVAL-X" in captured.out and "Ranked features: the probability" in captured.out
     # A second Ctrl-C ends with the model alone.
-    monkeypatch.setattr("lexppl.cli.explain_command.fit_judge", interrupted)
+    monkeypatch.setattr("lexppl.cli.explain_command.look_closer", interrupted)
     assert main(["explain", str(path), "--out", str(tmp_path / "s"), *FIXED]) == 130
     assert sorted(p.name for p in (tmp_path / "s").iterdir()) == ["encoding.json", "explainer"]
+
+
+@pytest.mark.complete
+def test_a_judge_of_outputs_that_was_interrupted_judges_no_gains(tmp_path, capsys, monkeypatch):
+    fit_judge = explain_command.fit_judge
+
+    def cut_short(*given, targets=None):
+        judge = fit_judge(*given, targets=targets)
+        judge.result.interrupted = targets is not None
+        return judge
+
+    monkeypatch.setattr(explain_command, "fit_judge", cut_short)
+    words = [str(written(people(), tmp_path)), *FIXED, "--regime", "self-post-hoc"]
+    assert main(["explain", *words, "--out", str(tmp_path / "r")]) == 130
+    captured = capsys.readouterr()
+    assert "the gains were interrupted" in captured.err and "EVAL-X" in captured.out
 
 
 @pytest.mark.complete
@@ -184,14 +260,96 @@ def test_gains_that_are_no_numbers_leave_the_rest(tmp_path, capsys, monkeypatch)
     assert "gains are not known" in (tmp_path / "r" / "report.html").read_text(encoding="utf-8")
 
 
+# Groups
+
+
+def with_years(rows=300):
+    """Age a second time, in other units."""
+    frame = people(rows)
+    frame.insert(0, "years", 1.1 * frame["age"] + 0.01 * frame["height"])
+    return frame
+
+
+def test_columns_that_depend_are_one_group_with_its_members_below(tmp_path, capsys):
+    words = ["--epochs", "60", "--replicates", "3", "--draws", "5", "--quiet"]
+    words += ["--penalty", "0.02", "--learning-rate", "0.003"]
+    table, page = ran(tmp_path / "r", written(with_years(), tmp_path), *words)
+    assert [*table.columns[-6:]] == [*COLUMNS[1:], "group"]
+    name = table.loc["age", "group"]
+    assert name in ("age + 1", "years + 1") and table.loc["years", "group"] == name
+    assert table.loc["job", "group"] == "job" and table.loc["job", "found"]
+    out = capsys.readouterr().out
+    lines = out[out.index("Ranked groups of features") :].splitlines()[1:]
+    assert lines[0].split() == ["group", "gain", "interval", "found", "probability", "95", "%",
+                                "interval", "agreement"]  # fmt: skip
+    place = next(n for n, line in enumerate(lines) if line.startswith(f"  {name}  "))
+    assert " yes " in lines[place]
+    assert {line[4:].split()[0] for line in lines[place + 1 : place + 3]} == {"age", "years"}
+    assert all(line.startswith("    ") for line in lines[place + 1 : place + 3])
+    assert not any(line.startswith("    ") for line in lines[:place])
+    assert page.count('<tr class="member">') == 2 and "one group; a member's gain" in page
+
+
 @pytest.mark.complete
-def test_few_of_a_label_are_warned_of(tmp_path, capsys):
-    table = people(900)
-    few = table[table.income == "low"].head(12)
-    rare = pd.concat([few, table[table.income == "high"]]).sample(frac=1.0, random_state=0)
-    _, page = ran(tmp_path / "rare", written(rare, tmp_path), *QUICK)
-    said = "held-out rows have another label than the commonest: of so few, more of what is found"
-    assert said in capsys.readouterr().err
-    assert said in page
-    _, page = ran(tmp_path / "even", written(table, tmp_path), *QUICK)
-    assert said not in page + capsys.readouterr().err
+def test_without_groups_each_column_is_by_itself(tmp_path, capsys):
+    path = written(with_years(90), tmp_path)
+    table, page = ran(tmp_path / "r", path, *FIXED, "--groups", "none")
+    assert table["group"].tolist() == table.index.tolist()
+    assert table["gain"].is_monotonic_decreasing
+    assert "a member's gain" not in page + capsys.readouterr().out
+
+
+def test_groups_may_be_those_of_a_file(tmp_path, capsys):
+    groups = {"body <i>": ["height", "<b>shoe</b>"]}
+    (tmp_path / "g.json").write_text(json.dumps(groups), encoding="utf-8")
+    path = written(with_years(90), tmp_path)
+    table, page = ran(tmp_path / "r", path, *FIXED, "--groups", tmp_path / "g.json")
+    assert table["group"].to_dict() == {
+        "height": "body <i>", "<b>shoe</b>": "body <i>", "age": "age", "years": "years",
+        "job": "job",
+    }  # fmt: skip
+    assert "\n  body <i>  " in capsys.readouterr().out
+    raw = (tmp_path / "r" / "report.html").read_text(encoding="utf-8")
+    assert "body <i>" in page and "body <i>" not in raw and "body &lt;i&gt;" in raw
+
+
+BAD = {
+    "no JSON": ("age, years", "it is no JSON file"),
+    "no text": (b"\xff\xfe", "it is no JSON file"),
+    "too deep": ("[" * 100_000, "it is no JSON file"),
+    "a list": ('["age"]', "it must be names and columns"),
+    "a number": ('{"a": 3}', "group 'a' must be a list of columns; it is 3"),
+    "a name": ('{"a": "age"}', "group 'a' must be a list of columns; it is 'age'"),
+    "nothing": ('{"a": []}', "group 'a' must be a list of columns"),
+    "unknown": ('{"a": ["agee"]}', "group 'a' has the column 'agee', which the data does not have"),
+    "the target": ('{"a": ["income"]}', "group 'a' has the column 'income', which the data does"),
+    "twice": ('{"a": ["age"], "b": ["age"]}', "the column 'age' is in the groups 'a' and 'b'"),
+    "a column's name": ('{"job": ["age"]}', "the group 'job' has the name of a column outside it"),
+    "missing": (None, "No such file"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_groups_that_do_not_fit_are_refused_in_a_line_before_any_work(case, tmp_path, capsys):
+    content, told = BAD[case]
+    file = tmp_path / "g.json"
+    if content is not None:
+        file.write_bytes(content.encode() if isinstance(content, str) else content)
+    words = ["explain", str(written(people(), tmp_path)), "--out", str(tmp_path / "r")]
+    assert main([*words, "--groups", str(file)]) == (1 if content is None else 2)
+    captured = capsys.readouterr()
+    assert told in captured.err and str(file) in captured.err
+    assert len(captured.err.splitlines()) == 1 and not (tmp_path / "r").exists()
+
+
+@pytest.mark.complete
+def test_a_family_wise_error_rate_in_its_place(tmp_path, capsys):
+    path = written(people(), tmp_path)
+    loose, _ = ran(tmp_path / "r", path, *FIXED, "--fdr", "0.99")
+    capsys.readouterr()
+    strict, page = ran(tmp_path / "r", path, *FIXED, "--fwer", "1e-6")
+    for said in (flat(capsys), page):
+        assert "a family-wise error of 1e-06" in said and "false discovery" not in said
+    assert strict["p"].tolist() == loose["p"].tolist()
+    assert strict["found"].sum() < loose["found"].sum()
+    assert (strict["gain_lower"] < loose["gain_lower"]).all()

@@ -107,6 +107,24 @@ def test_of_a_fit_the_probability_is_the_share_of_the_draws(draws):
         assert (np.abs(kept - p) < 5 * np.sqrt(p * (1 - p) / draws)).all()
 
 
+def test_masks_of_numbers_whose_mean_no_distribution_states(random):
+    """As those of MEED: draws of 0 and 1 in floating point, and the means of the draws."""
+    whole = posterior(random)
+    stats, predictions = (group_of(whole, name) for name in ("sample_stats", "predictions"))
+    mask = predictions["mask"].astype(np.float32).drop_attrs()
+    mean = mask.mean("draw").assign_attrs(site="mask", source="mean of the draws")
+    mean = mean.transpose("chain", "row", "feature")
+    shown = stats[["gain"]].assign(mask_mean=mean, energy=stats["energy"])
+    drawn = {"sample_stats": shown, "predictions": predictions.assign(mask=mask)}
+    found = by_groups(posterior_of(drawn, {}), GROUPS)
+    values = mask.values
+    expected = np.stack([values[..., 2], np.maximum(values[..., 0], values[..., 1])], -1)
+    np.testing.assert_array_equal(masks_of(found)["mask"].values, expected)
+    p, q = mean.values, mask_means(found).values
+    np.testing.assert_allclose(q[..., 1], 1 - (1 - p[..., 0]) * (1 - p[..., 1]), rtol=1e-6)
+    assert sorted(selection_table(found).index) == ["old", "size"]
+
+
 @pytest.mark.parametrize(
     "groups",
     [

@@ -28,7 +28,7 @@ def groups_of(given: str | None, source: DividedTable) -> FeatureGroups:
         return FeatureGroups.alone(data.entry_names)
     try:
         named = json.loads(Path(given).read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"--groups {given}: it is no JSON file: {error}") from error
     if not isinstance(named, dict):
         raise UsageError(

@@ -13,6 +13,9 @@ from lexppl.arviz_compatibility import Posterior, group_names, group_of, posteri
 from lexppl.explanation.layout.importance_kind import PROBABILITY, kind_of, mask_means
 from lexppl.explanation.layout.mask_groups import masks_of
 
+DRAWN_MEAN = "mask_mean"
+"""In the name of a probability that no distribution states."""
+
 
 def drawn_masks(posterior: Posterior) -> Tensor:
     """The masks given x that a posterior ranks, of all chains, `(L, N, G)`."""
@@ -60,10 +63,10 @@ def by_groups(posterior: Posterior, groups: Mapping[str, Sequence[str]]) -> Post
 
     def grouped(values: xr.DataArray) -> xr.DataArray:
         each = [values.isel({dim: places}) for places in members]
-        if values.dtype.kind == "f":
-            each = [1.0 - (1.0 - one).prod(dim) for one in each]
-        else:
+        if "draw" in values.dims:
             each = [one.max(dim) for one in each]
+        else:
+            each = [1.0 - (1.0 - one).prod(dim) for one in each]
         joined = xr.concat(each, dim).transpose(*values.dims)
         joined = joined.astype(values.dtype).assign_coords({dim: list(map(str, groups))})
         return joined.rename(values.name).assign_attrs(values.attrs)
@@ -89,8 +92,8 @@ def _of_masks(variables: xr.Dataset, dim: str) -> xr.Dataset:
         key
         for key, values in variables.items()
         if dim not in values.dims
-        or values.dtype.kind in "iub"
-        or "selection_probability" in str(key)
+        or ("draw" in values.dims and bool(((values == 0) | (values == 1)).all()))
+        or any(kind in str(key) for kind in (PROBABILITY.variable, DRAWN_MEAN))
         or key == "importance"
     ]
     return variables[named]
