@@ -23,7 +23,7 @@ from lexppl.models import (
     Predictor,
 )
 from lexppl.models.selectors import SoftMaskSelector
-from tests.evaluation.test_gains import Fixed, Linear, linear_model, model_of, result_of
+from tests.evaluation.fitted_by_hand import Fixed, Linear, linear_model, model_of, result_of
 
 X = torch.randn(60, 3, generator=torch.Generator().manual_seed(3)).double()
 WEIGHTS = (1.5, -0.7, 0.0)

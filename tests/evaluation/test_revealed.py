@@ -15,7 +15,7 @@ from lexppl.models import (
     NormalLikelihood,
     Predictor,
 )
-from tests.evaluation.test_gains import Fixed, Linear, linear_model, model_of, result_of
+from tests.evaluation.fitted_by_hand import Fixed, Linear, linear_model, model_of, result_of
 
 X = torch.randn(5, 3, generator=torch.Generator().manual_seed(3)).double()
 BASE = [0.7, 0.3]

@@ -55,7 +55,7 @@ def of_command_line(method, frame, target, folder, monkeypatch, *words):
     """E[z | x] of the rows that it holds out, and their numbers; the report is not what is asked
     about."""
     monkeypatch.setattr("lexppl.cli.written.written_findings.write_report", lambda *_: None)
-    nothing = Judgement((), None), True
+    nothing = Judgement((), None), None, True
     monkeypatch.setattr("lexppl.cli.explain_command._judge", lambda *_: nothing)
     monkeypatch.setattr("lexppl.cli.explain_command.print_findings", lambda *_: None)
     frame[[*NUMBERS, "job", target]].to_csv(folder / "people.csv", index=False)
