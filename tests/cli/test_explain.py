@@ -366,4 +366,4 @@ def test_module_runs_the_same(table, tmp_path):
         [*command, *FIXED], capture_output=True, text=True, env=environment, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert "Ranked features" in done.stdout
+    assert "Ranked groups of features" in done.stdout

@@ -135,7 +135,7 @@ def test_a_comparison_that_cannot_be_made_is_one_line(words, message, tmp_path, 
 def test_the_report_says_what_the_importances_are(method, told, never, tmp_path, capsys):
     words = ["explain", "wine", "--method", method, "--out", str(tmp_path / "r"), *EXPLAIN]
     assert main(words) == 0
-    ranked = capsys.readouterr().out.split("Held-out rows")[0].split("Ranked features")[1]
+    ranked = capsys.readouterr().out.split("Held-out rows")[0].split("Ranked ")[1]
     page = html.unescape((tmp_path / "r" / "report.html").read_text())
     shown = page[page.index("What matters") : page.index("Do the chosen features suffice?")]
     shown = re.sub(r'src="data:[^"]*"', "", shown)
