@@ -25,7 +25,8 @@ def ranking_notes(findings: ReportData) -> list[str]:
         f"Ranked by gain, in nats a row. {what_is_found(gains)}"
         + " They stand in grey." * bool(gains.lost)
         + " Below a group that is found stand members that are found, and those kept most, by what "
-        "they say beyond the rest of it." * bool((gains.groups["members"] > 1).any())
+        "they say beyond the rest of it."
+        * bool((gains.groups["members"] > 1).any())
         + " A bar is the gain, the line on it its interval, which may go on beyond the track. "
         f"Kept: {kind.meaning}, mean over rows and replicates."
     ]

@@ -1,0 +1,76 @@
+"""Folds in which rows of a group stay together, or that follow each other in time."""
+
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from lexppl.data import divided_frame
+
+ROWS, FOLDS = 60, 5
+
+
+def frame() -> pd.DataFrame:
+    draw = np.random.default_rng(0)
+    days = pd.date_range("2024-01-01", periods=ROWS).strftime("%Y-%m-%d").to_numpy()
+    return pd.DataFrame(
+        {
+            "patient": np.repeat([f"p{n}" for n in range(ROWS // 3)], 3),
+            "day": draw.permutation(days),
+            "number": draw.permutation(ROWS),
+            "dose": draw.normal(size=ROWS),
+            "y": np.arange(ROWS) % 2,
+        }
+    )
+
+
+def test_rows_of_a_group_are_in_one_fold_and_have_its_number():
+    table = frame()
+    parts = divided_frame(table, "y", folds=FOLDS, group="patient", seed=1, drop=["day"])
+    by_patient = pd.Series(parts.fold).groupby(table["patient"]).nunique()
+    assert (by_patient == 1).all() and np.bincount(parts.fold).tolist() == [12] * FOLDS
+    assert (pd.factorize(table["patient"])[0] == parts.unit).all()
+    assert parts.data.entry_names == ("number", "dose")
+
+
+@pytest.mark.parametrize("column", ["day", "number"])
+def test_folds_follow_each_other_in_time(column):
+    table = frame()
+    other = {"day", "number"} - {column}
+    parts = divided_frame(table, "y", folds=FOLDS, time=column, seed=1, drop=["patient", *other])
+    times = pd.Series(table[column]).rank()
+    ends = [(times[parts.fold == f].min(), times[parts.fold == f].max()) for f in range(FOLDS)]
+    assert all(a[1] < b[0] for a, b in pairwise(ends))
+    assert parts.unit is None and parts.data.entry_names == ("dose",)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"group": "nobody"}, "there is no column 'nobody'; columns: gap, half"),
+        ({"time": "patient"}, "column 'patient' is no time: it has the cell 'p0'"),
+        ({"group": "patient", "time": "day"}, "give one of the two"),
+        ({"group": "half"}, "5 folds need as many groups of rows; there are 2"),
+        ({"time": "gap"}, "column 'gap' has 1 missing cells"),
+    ],
+)
+def test_other_columns_are_refused_in_a_line(settings, message):
+    table = frame()
+    table.insert(0, "half", np.arange(ROWS) % 2 == 0)
+    table.insert(0, "gap", np.where(np.arange(ROWS) == 3, np.nan, 1.0))
+    keep = {} if "time" in settings and settings["time"] == "gap" else {"drop": ["gap"]}
+    with pytest.raises(ValueError, match=message):
+        divided_frame(table, "y", folds=FOLDS, seed=1, **keep, **settings)
+
+
+def test_a_group_without_folds_is_refused():
+    with pytest.raises(ValueError, match="in folds"):
+        divided_frame(frame(), "y", group="patient", test_share=0.2, seed=1)
+
+
+def test_a_class_of_fewer_rows_than_folds_is_refused_by_name():
+    table = frame()[["dose", "y"]]
+    table["y"] = np.where(np.arange(ROWS) < 3, "rare", "common")
+    with pytest.raises(ValueError, match="class 'rare' has 3 rows, fewer than the 5 folds"):
+        divided_frame(table, "y", folds=FOLDS, seed=1)

@@ -1,0 +1,94 @@
+"""`explainer.gains(X, y)` and `explainer.explain_row(X, row)`."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from lexppl import ExplainerClassifier, ExplainerRegressor
+from lexppl.evaluation import FeatureGains, gain_table, revealed_predictions
+from lexppl.evaluation.feature_groups import FeatureGroups
+
+
+@pytest.fixture(scope="module")
+def rows():
+    draw = np.random.default_rng(0)
+    a = draw.normal(size=400)
+    x = pd.DataFrame({"a": a, "copy": a, "b": draw.normal(size=400), "c": draw.normal(size=400)})
+    return x, (a > 0).astype(int)
+
+
+@pytest.fixture(scope="module")
+def explainer(rows):
+    x, y = rows
+    return ExplainerClassifier(epochs=30, replicates=2, random_state=0).fit(x[:200], y[:200])
+
+
+def test_copies_are_found_as_a_group_and_neither_says_more(explainer, rows):
+    x, y = rows[0][200:], rows[1][200:]
+    state = torch.get_rng_state()
+    table = explainer.gains(x, y)
+    assert torch.equal(torch.get_rng_state(), state)
+    pair = table.index[table["members"] == 2][0]
+    assert table["found"].to_dict() == {name: name == pair for name in table.index}
+    assert table.loc[pair, "gain"] > 0.2
+    pd.testing.assert_frame_equal(table, explainer.gains(x, y))
+    each = explainer.gains(x, y, by="feature")
+    # A copy says nothing beyond the other but to a judge that has not learned that.
+    assert set(each.index) == set(x) and not each.loc[["b", "c"], "found"].any()
+    assert each["gain"].max() < 0.1 * table.loc[pair, "gain"]
+    named = explainer.gains(x, y, groups={"of noise": ["b", "c"]})
+    assert set(named.index) == {"of noise", "a", "copy"}
+
+
+def test_a_row_is_a_sum_of_steps_in_the_units_of_y(rows):
+    x = rows[0]
+    wage = 1000.0 + 50.0 * x["a"].to_numpy()
+    explainer = ExplainerRegressor(epochs=20, random_state=0).fit(x[:300], wage[:300])
+    steps = explainer.explain_row(x, 317)
+    assert steps.hidden + steps.table["step"].sum() == pytest.approx(steps.predicted)
+    assert 800.0 < steps.predicted < 1200.0 and set(steps.table.index) == set(x)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"by": "row"}, "by must be 'group' or 'feature'"),
+        ({"groups": {"g": ["nobody"]}}, "'nobody', which the data does not have"),
+        ({"groups": {"g": ["a"], "h": ["a"]}}, "is in the groups 'g' and 'h'"),
+        ({"fdr": 2.0}, "fdr must be"),
+    ],
+)
+def test_wrong_settings_are_refused(explainer, rows, settings, message):
+    with pytest.raises(ValueError, match=message):
+        explainer.gains(rows[0][200:], rows[1][200:], **settings)
+
+
+def test_no_such_row_is_refused(explainer, rows):
+    with pytest.raises(ValueError, match="row must be a whole number from 0 to 9"):
+        explainer.explain_row(rows[0][:10], 10)
+
+
+def test_members_are_revealed_together(explainer, rows):
+    """A group's step is the sum of its members', where they follow each other."""
+    x = explainer._encoded(rows[0][:5], torch.float32)
+    each = revealed_predictions(explainer.result_, x, masks=20, seed=1)
+    groups = FeatureGroups(("every",), ((0, 1, 2, 3),))
+    once = revealed_predictions(explainer.result_, x, masks=20, seed=1, groups=groups)
+    assert once.predictions.shape[2] == 2 and once.entry_names == ("every",)
+    torch.testing.assert_close(once.predictions[:, :, [0, 1]], each.predictions[:, :, [0, -1]])
+    with pytest.raises(ValueError, match="groups must be of the 4 mask entries"):
+        revealed_predictions(explainer.result_, x, groups=FeatureGroups(("one",), ((0, 1),)))
+
+
+def test_rows_of_one_unit_count_as_one():
+    """Ten copies of each row say no more than the row; taken for rows they are found."""
+    draw = np.random.default_rng(3)
+    once = torch.from_numpy(draw.normal(0.1, 1.0, (60, 1)))
+    many = once.repeat_interleave(10, 0)
+    unit = torch.arange(60).repeat_interleave(10)
+    plain = gain_table(FeatureGains(once, ("a",)), None)
+    units = gain_table(FeatureGains(many, ("a",), unit=unit), None)
+    pd.testing.assert_frame_equal(plain, units)
+    wrong = gain_table(FeatureGains(many, ("a",)), None)
+    assert wrong["p"].iloc[0] < 0.1 * plain["p"].iloc[0]
