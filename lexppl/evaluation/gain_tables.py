@@ -82,10 +82,10 @@ def gain_table(
 
     Columns as in :func:`group_table`, with the `group` of each in place of its size. A feature that
     is a group by itself has the group's line. The members of groups of several are tested where
-    their group is found, as a family of their own: a member is found if it says something of y
-    beyond the other members, to the judge: of copies, or of a column and a function of it, a little
-    may be found that the judge has not learned to do without. Members of groups that are not found
-    are not found.
+    their group is found, as a family of their own (`fwer` is spent on them again): a member is
+    found if it says something of y beyond the other members, to the judge. Of copies, or of a
+    column and a function of it, a little may be found that the judge has not learned to do without.
+    Members of groups that are not found are not found.
 
     Args:
         gains, fdr, fwer, level: as in :func:`group_table`.

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 from lexppl.cli.terminal.errors import UsageError
 from lexppl.data import DividedTable
@@ -27,7 +28,10 @@ def groups_of(given: str | None, source: DividedTable) -> FeatureGroups:
     if given == NONE:
         return FeatureGroups.alone(data.entry_names)
     try:
-        named = json.loads(Path(given).read_text(encoding="utf-8"))
+        named = json.loads(
+            Path(given).read_text(encoding="utf-8"),
+            object_pairs_hook=lambda p: _each_once(p, given),
+        )
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"--groups {given}: it is no JSON file: {error}") from error
     if not isinstance(named, dict):
@@ -38,3 +42,10 @@ def groups_of(given: str | None, source: DividedTable) -> FeatureGroups:
         return FeatureGroups.named(named, data.entry_names)
     except ValueError as error:
         raise UsageError(f"--groups {given}: {error}") from error
+
+
+def _each_once(pairs: list[tuple[str, Any]], given: str) -> dict[str, Any]:
+    names = [name for name, _ in pairs]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise UsageError(f"--groups {given}: the name {twice[0]!r} is given twice")
+    return dict(pairs)
