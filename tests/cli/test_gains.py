@@ -230,11 +230,12 @@ def test_interrupted_gains_leave_the_rest(tmp_path, capsys, monkeypatch):
 
 @pytest.mark.complete
 def test_a_judge_of_outputs_that_was_interrupted_judges_no_gains(tmp_path, capsys, monkeypatch):
-    fit_judge = explain_command.fit_judge
+    fit_judge, fits = explain_command.fit_judge, []
 
-    def cut_short(*given, targets=None):
-        judge = fit_judge(*given, targets=targets)
-        judge.result.interrupted = targets is not None
+    def cut_short(*given):
+        judge = fit_judge(*given)
+        fits.append(judge)
+        judge.result.interrupted = len(fits) == 2
         return judge
 
     monkeypatch.setattr(explain_command, "fit_judge", cut_short)

@@ -219,7 +219,7 @@ def wait_for(words: str, process: subprocess.Popen[str]) -> None:
     [
         ("valid=", signal.SIGINT),
         ("fitting EVAL-X", signal.SIGTERM),
-        ("measuring what each feature gains", signal.SIGINT),
+        ("measuring what the features are worth", signal.SIGINT),
     ],
 )
 def test_a_real_signal(words, number, tmp_path):

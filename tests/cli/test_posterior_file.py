@@ -67,7 +67,9 @@ except ImportError:
 @pytest.fixture
 def no_report(monkeypatch):
     monkeypatch.setattr("lexppl.cli.written.written_findings.write_report", lambda *_: None)
-    monkeypatch.setattr("lexppl.cli.explain_command._judge", lambda *_: (Judgement((), None), True))
+    monkeypatch.setattr(
+        "lexppl.cli.explain_command._judge", lambda *_: (Judgement((), None), None, True)
+    )
     monkeypatch.setattr("lexppl.cli.explain_command.print_findings", lambda *_: None)
     monkeypatch.setattr("lexppl.cli.explain_command._gains", lambda *_: None)
     monkeypatch.setattr("lexppl.cli.explain_command._look_closer", lambda *_: (CloserLook(), True))
