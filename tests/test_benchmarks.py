@@ -362,14 +362,15 @@ def test_a_small_table_of_planted_truth_is_typed_and_judged(monkeypatch, capsys,
     assert {"explain", "shap", "permutation"} <= set(records)
     explained = records["explain"]
     assert set(explained["features"]) > {"a", "a again", "city"}
-    for feature in explained["features"].values():
-        assert feature["gain_lower"] <= feature["gain"] <= feature["gain_upper"]
-        assert {"p", "selection", "gain_new", "selection_new"} <= set(feature)
+    groups = explained["groups"]
+    assert {column for label in groups for column in label.split("+")} == set(explained["features"])
+    for line in (*explained["features"].values(), *groups.values()):
+        assert line["gain_lower"] <= line["gain"] <= line["gain_upper"]
+        assert {"p", "selection"} <= set(line)
+    assert [groups[label]["law"] is None for label in ("city", "a+a again")] == [True, False]
     assert explained["oracle"] > max(explained["explainer"], explained["boosting"])
     assert explained["averaged"] >= explained["explainer"]
     assert explained["penalty"] > 0.0
-    assert explained["sets"] >= 1 and 0.0 <= explained["nulls_below_level"] <= 1.0
-    assert 0.0 <= explained["false_share_sets"] <= 1.0 and 0.0 <= explained["power_sets"] <= 1.0
     run(monkeypatch, "believable", *words)
     assert f"{len(records)} of {len(records)} are recorded" in capsys.readouterr().out
     run(monkeypatch, "tables", "--results", tmp_path)
