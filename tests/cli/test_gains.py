@@ -2,6 +2,7 @@
 
 import html
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import joblib
@@ -122,12 +123,11 @@ def test_the_judge_learns_nothing_from_the_labels_that_it_judges(monkeypatch, tm
         ),
     )
     ran(tmp_path / "r", written(people(), tmp_path), *FIXED)
-    source = given["at"][1]
-    held_out = torch.as_tensor(np.asarray(source.fold) == 1)
+    plan, rows, *rest = given["at"]
+    x, y = rows.train
+    held_out = rows.folds.part == 1
     fits = [
-        fit_judge(
-            *given["at"], targets=torch.where(held_out & flip, 1 - source.data.y, source.data.y)
-        )
+        fit_judge(plan, replace(rows, train=(x, torch.where(held_out & flip, 1 - y, y))), *rest)
         for flip in (False, True)
     ]
     for number in range(2):
@@ -281,8 +281,9 @@ def test_columns_that_depend_are_one_group_with_its_members_below(tmp_path, caps
     assert table.loc["job", "group"] == "job" and table.loc["job", "found"]
     out = capsys.readouterr().out
     lines = out[out.index("Ranked groups of features") :].splitlines()[1:]
-    assert lines[0].split() == ["group", "gain", "interval", "found", "probability", "95", "%",
-                                "interval", "agreement"]  # fmt: skip
+    assert lines[0].split() == [
+        *("group", "gain", "interval", "found", "probability", "range", "of", "fits", "agreement")
+    ]
     place = next(n for n, line in enumerate(lines) if line.startswith(f"  {name}  "))
     assert " yes " in lines[place]
     assert {line[4:].split()[0] for line in lines[place + 1 : place + 3]} == {"age", "years"}
