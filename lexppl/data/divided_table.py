@@ -168,11 +168,10 @@ def divided_frame(
         if cells.isna().any():
             raise ValueError(f"column {column!r} has {int(cells.isna().sum())} missing cells")
         if time is not None:
-            rows = (*rows[:3], fold_of_times(times_of(cells), count))
+            rows = (*rows[:3], fold_of_times(_times_of(cells), count))
         else:
             unit = pd.factorize(cells)[0].astype(np.int64)
-            strata = first.y.numpy() if first.class_names is not None else np.zeros(len(unit), int)
-            rows = (*rows[:3], fold_of_groups(strata, unit, count, seed))
+            rows = (*rows[:3], fold_of_groups(_strata(first), unit, count, seed))
     with warnings.catch_warnings():
         # What there is to warn of was told just now.
         warnings.simplefilter("ignore", UserWarning)
@@ -190,7 +189,7 @@ def _listed(frame: pd.DataFrame) -> str:
     return some_of(map(short, map(str, frame.columns)))
 
 
-def times_of(cells: pd.Series) -> NDArray[np.float64]:
+def _times_of(cells: pd.Series) -> NDArray[np.float64]:
     """Numbers in the order of a column of numbers, dates or times.
 
     Raises:
@@ -266,10 +265,16 @@ Places = tuple[
 ]
 
 
+def _strata(data: Dataset) -> NDArray[np.int64]:
+    """The class of each row; all equal for responses."""
+    labels: NDArray[np.int64] = data.y.numpy()
+    return labels if data.class_names is not None else np.zeros(len(data), np.int64)
+
+
 def _divided(
     data: Dataset, valid_share: float | None, test_share: float | None, folds: int | None, seed: int
 ) -> Places:
-    strata = data.y.numpy() if data.class_names is not None else np.zeros(len(data), np.int64)
+    strata = _strata(data)
     if folds is not None:
         folds = min(folds, len(data))
         _refuse_rare(data, folds)

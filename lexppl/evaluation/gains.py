@@ -13,7 +13,7 @@ from torch import Tensor
 
 from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.evaluation.folds import Folds, judged
-from lexppl.evaluation.refits.evalx import EvalX, expected_log
+from lexppl.evaluation.refits.evalx import EvalX
 from lexppl.evaluation.refits.hidden_entries import hard_draws
 from lexppl.explanation.named_rows import entry_names as names_of
 from lexppl.inference.training.result import FitResult
@@ -164,7 +164,7 @@ def _gains(
         if y.dim() == 2:
             # Of each class the mixture's: an expectation of each draw would be another mean.
             mixed = torch.cat([j.predict(x, **drawing) for j in judges]).double().mean(0)
-            each = expected_log(y, mixed)[None]
+            each = _expected_log(y, mixed)[None]
         else:
             each = torch.cat([j.log_likelihoods(x, y, **drawing) for j in judges]).double()
         if not bool(each.isfinite().all()):
@@ -192,3 +192,13 @@ def _gains(
         whole = log_likelihood(filled)
         single |= {entry: whole - without(filled, [entry]) for entry in group}
     return torch.stack([*(single[g] for g in range(entries)), *together], -1)[None]
+
+
+def _expected_log(y: Tensor, predicted: Tensor) -> Tensor:
+    """Σ_c y_c log p_c of probabilities y under predicted ones, `(N, C)`."""
+    if predicted.shape[-2:] != y.shape:
+        raise ValueError(
+            f"y of shape {tuple(y.shape)} must hold the probabilities of the judge's classes; its "
+            f"predictions have shape {tuple(predicted.shape[-2:])}"
+        )
+    return torch.xlogy(y.to(predicted), predicted).sum(-1)

@@ -167,8 +167,7 @@ class TableExplainer(SelectsColumns, BaseEstimator, ABC):
         observed = None
         if y is not None:
             check_consistent_length(X, y)
-            values = torch.from_numpy(self._encoded_target(y))
-            observed = values.to(x.dtype) if values.is_floating_point() else values
+            observed = self._target_of(y, x.dtype)
         posterior = explain(
             self.result_,
             x,
@@ -216,8 +215,7 @@ class TableExplainer(SelectsColumns, BaseEstimator, ABC):
         check_is_fitted(self, "result_")
         check_consistent_length(X, y)
         x, seed = self._encoded(X, torch.get_default_dtype()), self._seed
-        target = torch.from_numpy(self._encoded_target(y))
-        target = target.to(x.dtype) if target.is_floating_point() else target
+        target = self._target_of(y, x.dtype)
         grouping = grouping_of(self.encoding_, self.groups)
         class_names = self.encoding_.target.class_names
         folds = Folds.of(target, JUDGE_FOLDS, seed)
@@ -441,6 +439,11 @@ class TableExplainer(SelectsColumns, BaseEstimator, ABC):
         if not self.hide_missing:
             refuse_missing_cells(X)
         return self.encoding_.encode(self._named(X), dtype)
+
+    def _target_of(self, y: Any, dtype: torch.dtype) -> Tensor:
+        """y of other rows as the explainer observes it: labels, or responses of a type."""
+        values = torch.from_numpy(self._encoded_target(y))
+        return values.to(dtype) if values.is_floating_point() else values
 
     def _predictions(self, X: Any) -> Tensor:
         """The distribution of y in each row, in the explainer's own units."""

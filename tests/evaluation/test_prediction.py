@@ -2,13 +2,13 @@
 
 import itertools
 import math
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from scipy.stats import norm
 from sklearn import metrics
-from torch import nn
 
 from lexppl.evaluation.prediction import (
     auroc,
@@ -17,7 +17,6 @@ from lexppl.evaluation.prediction import (
     predictive,
     predictive_log_likelihood,
 )
-from lexppl.inference import FitResult, History
 from lexppl.models import (
     LEX,
     MLP,
@@ -31,6 +30,8 @@ from lexppl.models import (
     Predictor,
     SizePenalty,
 )
+from tests.evaluation.fitted_by_hand import Fixed
+from tests.evaluation.fitted_by_hand import result_of as fitted_by_hand
 
 X = torch.randn(20, 3, generator=torch.Generator().manual_seed(0)).double()
 LABELS = torch.arange(20) % 4
@@ -38,32 +39,7 @@ FAILURE = 1e-6
 """Probability that a right program fails one of the z-tests here."""
 
 
-class Fixed(nn.Module):
-    """The same logits for every row."""
-
-    def __init__(self, logits):
-        super().__init__()
-        self.logits = nn.Parameter(torch.as_tensor(logits, dtype=torch.float64))
-
-    def forward(self, x):
-        return self.logits.expand(len(x), -1)
-
-
-def result_of(*models, labels=(0, 1, 2, 3), event_shape=(3,)):
-    replicates = len(models)
-    return FitResult(
-        models=list(models),
-        guides=[None] * replicates,
-        objective=None,
-        history=History(*(np.zeros((0, replicates)) for _ in range(4))),
-        best_epoch=np.zeros(replicates, int),
-        best_valid=np.zeros(replicates),
-        collapse=[None] * replicates,
-        interrupted=False,
-        event_shape=event_shape,
-        labels=labels,
-        seed=0,
-    )
+result_of = partial(fitted_by_hand, labels=(0, 1, 2, 3))
 
 
 def model_of(logits=(0.3, -0.8, 1.1), likelihood=None, outputs=4, seed=0, k=None):

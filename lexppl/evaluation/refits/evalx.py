@@ -124,20 +124,16 @@ class EvalX:
         seed: int = 0,
         rows_per_chunk: int | None = None,
     ) -> Tensor:
-        """`log p(y | x_S)` under given masks, `(L, N)`; of probabilities y the expectation
-        Σ_c y_c log p(c | x_S).
+        """`log p(y | x_S)` under given masks, `(L, N)`.
 
         Args:
             x, masks, imputations, seed, rows_per_chunk: as in :meth:`predict`.
-            y: labels or responses `(N,)`, or probabilities `(N, C)`.
+            y: labels or responses, `(N,)`.
 
         Raises:
-            ValueError: as :meth:`predict`.
+            ValueError: as :meth:`scores`.
         """
-        if y.dim() == 2:
-            self.result.check(x, y)
-            predicted, _ = self._run(x, None, masks, imputations, seed, rows_per_chunk)
-            return expected_log(y, predicted)
+        self._check_observed(x, y)
         _, found = self._run(x, y, masks, imputations, seed, rows_per_chunk)
         if found is None:
             raise ValueError("y is None, and a likelihood is one of y")
@@ -169,10 +165,7 @@ class EvalX:
         Raises:
             ValueError: as :meth:`predict`; labels not seen in the fit, or y of another length.
         """
-        if y.dim() != 1:
-            raise ValueError(
-                f"y must hold labels or responses, shape ({len(x)},); it has {tuple(y.shape)}"
-            )
+        self._check_observed(x, y)
         predictions, likelihoods = self._run(x, y, masks, imputations, seed, rows_per_chunk)
         each = [prediction_scores(drawn, y) for drawn in predictions]
         return EvalXScores(
@@ -184,6 +177,12 @@ class EvalX:
             mean_size=float(masks.double().sum(-1).mean()),
             average_precision=_mean([s.average_precision for s in each]),
         )
+
+    def _check_observed(self, x: Tensor, y: Tensor) -> None:
+        if y.dim() != 1:
+            raise ValueError(
+                f"y must hold labels or responses, shape ({len(x)},); it has {tuple(y.shape)}"
+            )
 
     def _run(
         self,
@@ -219,24 +218,6 @@ class EvalX:
                     bound = torch.logsumexp(each, -3) - math.log(each.shape[-3])
                     likelihoods.append(bound.expand(count, bound.shape[-1]))
         return torch.cat(predictions, 1), torch.cat(likelihoods, 1) if likelihoods else None
-
-
-def expected_log(y: Tensor, predicted: Tensor) -> Tensor:
-    """Σ_c y_c log p_c of probabilities y, `(N, C)`, under predicted ones, `(…, N, C)`.
-
-    Raises:
-        ValueError: predictions that are not probabilities of as many classes.
-
-    Example:
-        >>> expected_log(torch.tensor([[0.0, 1.0]]), torch.tensor([[0.0, 1.0]]))
-        tensor([0.])
-    """
-    if predicted.shape[-2:] != y.shape:
-        raise ValueError(
-            f"y of shape {tuple(y.shape)} must hold the probabilities of the judge's classes; its "
-            f"predictions have shape {tuple(predicted.shape[-2:])}"
-        )
-    return torch.xlogy(y.to(predicted), predicted).sum(-1)
 
 
 def fit_evalx(

@@ -32,10 +32,10 @@ class RowSpread:
 def row_spread(posterior: Posterior, rows: Any = slice(None)) -> RowSpread:
     """The width of the interval of a row's E[z | x], entry by entry.
 
-    With R replicates it is that of the 95 % t-interval over them, mean ± t_{.975, R−1} s / √R, of
-    rows in R folds mean ± t_{.975, R−1} s, as in :func:`lexppl.explanation.selection_table`, cut at
-    0 and at the largest value there can be. With one fit alone nothing tells how sure it is; in its
-    place stands the standard deviation of a draw of the mask, of selections √(p(1 − p)).
+    With R replicates it is that of the 95 % t-interval over them, mean ± t_{.975, R−1} s / √R, and
+    of rows in R folds mean ± t_{.975, R−1} s, cut at 0 and at the largest value there can be. A
+    single fit has no such interval; in its place stands the standard deviation of a draw of the
+    mask, of selections √(p(1 − p)).
 
     Args:
         posterior: what :func:`lexppl.explain` returned.

@@ -20,7 +20,7 @@ from lexppl.inference.schedules import at as at_progress
 from lexppl.inference.stages import LossTerm
 from lexppl.inference.training.distributed.distributed_step import SharedStep
 from lexppl.inference.training.rows.step_rows import StepRows
-from lexppl.inference.training.step_guard import StepGuard
+from lexppl.inference.training.step_guard import StepGuard, laid_out_as
 from lexppl.inference.training.weight_decay import PartDecay
 
 
@@ -212,10 +212,7 @@ def _add(parameters: list[Tensor], gradients: Sequence[Tensor | None]) -> None:
     for parameter, gradient in zip(parameters, gradients, strict=True):
         if gradient is None:
             continue
-        # Fused Adam pairs a parameter with its gradient by place in memory, so strides must agree.
-        gradient = gradient.detach()
-        if gradient.stride() != parameter.stride():
-            gradient = torch.empty_like(parameter).copy_(gradient)
+        gradient = laid_out_as(parameter, gradient.detach())
         parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
 
 

@@ -1,4 +1,4 @@
-"""Steps whose loss or gradient is not finite move nothing."""
+"""Gradients as the optimizers need them: finite, and with the strides of their parameters."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,6 +8,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.optim import Optimizer
+
+
+def laid_out_as(parameter: Tensor, gradient: Tensor) -> Tensor:
+    """A gradient with the strides of its parameter, since fused Adam pairs the two by place in
+    memory."""
+    if gradient.stride() == parameter.stride():
+        return gradient
+    return torch.empty_like(parameter).copy_(gradient)
 
 
 class StepGuard:

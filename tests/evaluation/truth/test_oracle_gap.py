@@ -1,8 +1,8 @@
 """The gap to the oracle and its two parts, against distributions written out in full."""
 
 import math
+from functools import partial
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -10,7 +10,6 @@ from torch import nn
 from lexppl.data import synthetic
 from lexppl.evaluation.truth.oracle import Oracle
 from lexppl.evaluation.truth.oracle_gap import oracle_gap, oracle_gaps
-from lexppl.inference import FitResult, History
 from lexppl.models import (
     LEX,
     BernoulliLikelihood,
@@ -19,6 +18,8 @@ from lexppl.models import (
     KSubsetSelector,
     Predictor,
 )
+from tests.evaluation.fitted_by_hand import Fixed
+from tests.evaluation.fitted_by_hand import result_of as fitted_by_hand
 
 WEIGHTS = torch.tensor([2.0, -1.0, 0.5]).double()
 GENERATOR = torch.Generator().manual_seed(0)
@@ -36,17 +37,6 @@ class LinearOracle:
         return torch.sigmoid((x * masks) @ WEIGHTS.to(x.dtype))
 
 
-class Fixed(nn.Module):
-    """The same logits for every row."""
-
-    def __init__(self, logits):
-        super().__init__()
-        self.logits = nn.Parameter(torch.as_tensor(logits).double())
-
-    def forward(self, x):
-        return self.logits.expand(len(x), -1)
-
-
 def explainer(shrink=1.0, k=None):
     """An explainer whose predictor is the oracle, or that with smaller weights."""
     layer = nn.Linear(3, 1, bias=False)
@@ -57,21 +47,7 @@ def explainer(shrink=1.0, k=None):
     return model.double().eval()
 
 
-def result_of(*models):
-    replicates = len(models)
-    return FitResult(
-        models=list(models),
-        guides=[None] * replicates,
-        objective=None,
-        history=History(*(np.zeros((0, replicates)) for _ in range(4))),
-        best_epoch=np.zeros(replicates, int),
-        best_valid=np.zeros(replicates),
-        collapse=[None] * replicates,
-        interrupted=False,
-        event_shape=(3,),
-        labels=(0, 1),
-        seed=0,
-    )
+result_of = partial(fitted_by_hand, labels=(0, 1))
 
 
 def likely(masks):

@@ -14,6 +14,7 @@ from lexppl.inference.training.distributed.distributed import Processes
 from lexppl.inference.training.distributed.distributed_rows import Dealt
 from lexppl.inference.training.rows.row_weights import TrainingRows
 from lexppl.inference.training.rows.step_rows import StepRows
+from lexppl.inference.training.step_guard import laid_out_as
 
 Differentiate = Callable[[StepRows], list[Tensor]]
 """From rows to the terms' losses; gradients are left with the parameters."""
@@ -205,7 +206,7 @@ class SharedStep:
     @torch.no_grad()
     def _unpacked(self, whole: Tensor) -> list[Tensor]:
         for parameter, gradient in zip(self._parameters, self._gradients(whole), strict=True):
-            parameter.grad = gradient
+            parameter.grad = None if gradient is None else laid_out_as(parameter, gradient)
         _, losses, *statistics = whole.split(self._sizes)[len(self._parameters) :]
         for held, piece in zip(self._statistics, statistics, strict=True):
             value = piece.view(held.shape)
