@@ -146,15 +146,6 @@ def test_coded_rows_are_drawn_as_rows_of_indicators():
     assert torch.equal(columns.coded(plain), coded)
 
 
-def test_other_margins_keep_the_order_of_levels():
-    x = leveled()
-    imputer = CopulaImputer.fit(x, GROUPS)
-    other = imputer.with_reference(x[:300])
-    assert torch.equal(other.loadings, imputer.loadings) and other.ordered.shape == (300, 3)
-    orders = [i.shares[:5, 0].argsort() for i in (imputer, other)]
-    assert torch.equal(*orders)
-
-
 def test_a_fit_draws_and_a_file_gives_it_back(tmp_path):
     x = leveled(200).double().float()
     y = (x[:, 0] > 0).long()

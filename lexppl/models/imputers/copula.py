@@ -173,13 +173,6 @@ class CopulaImputer(Imputer):
         """q."""
         return self.loadings.shape[1]
 
-    def with_reference(self, reference: Tensor) -> CopulaImputer:
-        """The same factors with the margins of other rows, shape `(N, D)`."""
-        values = _values(reference, self.columns)
-        scores = list(self.shares[:, 0].split(self.levels))
-        ordered, shares = _tables(values, self.levels, scores)
-        return CopulaImputer(ordered, self.loadings, shares, self.columns, self.levels)
-
     def with_columns(self, columns: Sequence[Sequence[int]]) -> CopulaImputer:
         """The same for rows whose columns have other features, such as one for a level's number."""
         return CopulaImputer(self.ordered, self.loadings, self.shares, columns, self.levels)

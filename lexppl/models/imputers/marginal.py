@@ -54,10 +54,6 @@ class MarginalImputer(Imputer):
         """The shape of a row of `reference`."""
         return self.reference.shape[1:]
 
-    def with_reference(self, reference: Tensor) -> MarginalImputer:
-        """The same with other reference rows, shape `(N, *event)`."""
-        return type(self)(reference)
-
     def hidden_distribution(self, x: Tensor, keep: Tensor) -> TorchDistribution:
         """A uniformly drawn row of the reference set."""
         return ReferenceRow(self.reference)

@@ -9,7 +9,6 @@ from pyro.distributions.torch_distribution import TorchDistribution
 from torch import Tensor, nn
 
 from lexppl.configured import Configured
-from lexppl.models.missing.completed_rows import completed_rows
 from lexppl.models.missing.marked_rows import MarkedRows
 
 __all__ = ["HiddenByNature"]
@@ -62,24 +61,6 @@ class HiddenByNature(Configured, nn.Module):
     def leaves_gaps(self) -> bool:
         """Whether hidden features become NaN."""
         return bool(getattr(self.imputer, "leaves_gaps", False))
-
-    def reference_of(self, rows: Tensor) -> Tensor:
-        """The values of rows `(N, F)` as an imputer may take them, `(N, D)`: of missing ones, those
-        of other rows.
-
-        A value that no row has is taken from the imputer's own reference rows, if it has any; such
-        a feature is hidden in all of these rows, whatever the mask.
-        """
-        values, observed = self.rows.values(rows), self.rows.observed(rows)
-        own = getattr(self.imputer, "reference", None)
-        if isinstance(own, Tensor):
-            row = torch.arange(len(values), device=own.device) % len(own)
-            for place in (observed == 0).all(0).nonzero().flatten().tolist():
-                values[:, place], observed[:, place] = own[row, place], 1.0
-        # What one marker speaks of is one column, and comes from one row.
-        marks = self.rows.marker_places.where(self.rows.marked, -1 - self.rows.value_places)
-        groups = marks.unique(return_inverse=True)[1].tolist()
-        return completed_rows(values, observed, groups, seed=0)
 
     def forward(self, x: Tensor, keep: Tensor) -> TorchDistribution:
         """The distribution of the imputed values, batch shape `(…, B)` and event shape `(D,)`.

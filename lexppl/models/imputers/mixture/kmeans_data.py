@@ -125,13 +125,6 @@ class KMeansDataImputer(Imputer):
         order = order[sizes[order] > 0]
         return cls(centres[order], reference, members[order])
 
-    def with_reference(self, reference: Tensor) -> Self:
-        """The same clusters with other reference rows, shape `(N, *event)`; clusters that none of
-        these is in are left out."""
-        members = _memberships(reference, self.centres)
-        some = members.sum(-1) > 0
-        return type(self)(self.centres[some], reference, members[some])
-
     @property
     def event_shape(self) -> torch.Size | None:
         """The shape of a row of `centres`."""

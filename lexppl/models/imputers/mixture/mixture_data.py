@@ -112,10 +112,6 @@ class MixtureDataImputer(MixtureImputer):
         weights, means, scales = fit_diagonal_mixture(x, components, seed, least_scale)
         return cls(weights, means, scales, x if reference is None else reference)
 
-    def with_reference(self, reference: Tensor) -> Self:
-        """The same mixture with other reference rows, shape `(N, *event)`, and their weights."""
-        return type(self)(self.weights, self.means, self.scales, reference)
-
     def component_features(self) -> ComponentFeatures:
         """The reference rows and their weights under each component."""
         return WeightedRows(self.reference.flatten(1), self.row_weights)
