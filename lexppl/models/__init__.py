@@ -115,9 +115,7 @@ from lexppl.models.text import (
 )
 from lexppl.models.trees import (
     BoostedTrees,
-    EstimatorPredictor,
     TreePredictor,
-    estimator_predictor,
     tree_predictor,
 )
 from lexppl.models.unmasked_predictor import UnmaskedPredictor
@@ -148,7 +146,6 @@ __all__ = [
     "DirichletSelector",
     "DiscretizedLogisticMeansImputer",
     "DiscretizedLogisticMixtureImputer",
-    "EstimatorPredictor",
     "ExtraChannel",
     "FlatImageArchitecture",
     "Flattened",
@@ -220,7 +217,6 @@ __all__ = [
     "ZeroInflatedPoissonLikelihood",
     "adapted_normalisation",
     "black_box",
-    "estimator_predictor",
     "flat_images",
     "frozen",
     "images",

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pyro.infer.util import is_validation_enabled
 from torch import Tensor, nn
 
 from lexppl.argument_checks import int_at_least
 from lexppl.configured import Configured
 from lexppl.models.trees.columns import Columns, column_kind, column_values
 from lexppl.models.trees.grown import Grown, grown
-from lexppl.models.trees.no_gradient import refuse_gradient
 
 ROWS_AT_ONCE = 1024
 """Rows whose way through the trees is held in memory."""
@@ -107,7 +107,13 @@ class BoostedTrees(Configured, nn.Module):
         return list(range(self._codes))
 
     def forward(self, x: Tensor) -> Tensor:
-        refuse_gradient(x, "trees have")
+        if torch.is_grad_enabled() and x.requires_grad and is_validation_enabled():
+            raise ValueError(
+                "trees have no gradient in x, and the objective's estimator differentiates the "
+                "predictor in the masks or in what is imputed: use one of the score, such as "
+                "LeaveOneOut() or DisARM(), with hard masks and an imputer that is not learned; or "
+                "a network as predictor"
+            )
         return self._outputs(column_values(x, self.columns))
 
     def _outputs(self, values: Tensor) -> Tensor:
@@ -168,7 +174,7 @@ class BoostedTrees(Configured, nn.Module):
         if not off <= 1e-3 * (1.0 + np.abs(raw).max(initial=0.0)):
             raise ValueError(
                 f"the trees as tensors differ from the estimator's by {off:g}: this version of "
-                "scikit-learn writes its trees in another way; use EstimatorPredictor"
+                "scikit-learn writes its trees in another way; use a network as predictor"
             )
 
     def _take_edges(self, every: Sequence[Grown]) -> list[NDArray[np.float64] | None]:

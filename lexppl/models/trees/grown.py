@@ -86,7 +86,7 @@ def grown(estimator: Any) -> list[Grown]:
     if not isinstance(estimator, known):
         raise TypeError(
             "trees are taken from scikit-learn's HistGradientBoostingClassifier or …Regressor; "
-            f"this is a {type(estimator).__name__}: use EstimatorPredictor"
+            f"this is a {type(estimator).__name__}"
         )
     base = np.ravel(estimator._baseline_prediction)
     edges = [np.asarray(each, dtype=float) for each in estimator._bin_mapper.bin_thresholds_]
