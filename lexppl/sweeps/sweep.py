@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import xarray as xr
 from tqdm.auto import tqdm
 
 from lexppl.fingerprint import fingerprint
@@ -106,24 +105,6 @@ class Sweep(Summarised):
             raise ValueError(f"the fit of {self.settings[place]} was not kept")
         return held
 
-    def to_xarray(self) -> xr.Dataset:
-        """The figures with a dimension for each name of the settings; NaN where a combination was
-        not tried or has failed.
-
-        Raises:
-            ValueError: settings with other names than the others'.
-        """
-        names = list(self.settings[0].labels)
-        other = next((one for one in self.settings if set(one.labels) != set(names)), None)
-        if other is not None:
-            raise ValueError(
-                f"settings with different names have no common grid: {self.settings[0]} and "
-                f"{other}; read the table"
-            )
-        figures = self.table.drop(columns=["collapse", "error"]).set_index(names)
-        found: xr.Dataset = figures.to_xarray()
-        return found
-
 
 def sweep(
     build: Callable[..., Any],
@@ -191,8 +172,8 @@ def sweep(
         ...     epochs=2, progress=False)
         >>> found.table[["k", "seed", "epochs_run"]].values.tolist()
         [[1, 0, 2], [1, 1, 2], [2, 0, 2], [2, 1, 2]]
-        >>> found.to_xarray()["valid_loss"].dims, type(found.result(3)).__name__
-        (('k', 'seed'), 'FitResult')
+        >>> type(found.result(3)).__name__
+        'FitResult'
     """
     check_workers(client, jobs, threads)
     listed = settings_of(settings)
