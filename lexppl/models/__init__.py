@@ -76,7 +76,7 @@ from lexppl.models.penalties import (
     SizePenalty,
     TotalVariationPenalty,
 )
-from lexppl.models.predictor import Predictor
+from lexppl.models.predictor import Predictor, UnmaskedPredictor
 from lexppl.models.priors import (
     BetaBernoulliSelector,
     HorseshoeLinear,
@@ -118,7 +118,6 @@ from lexppl.models.trees import (
     TreePredictor,
     tree_predictor,
 )
-from lexppl.models.unmasked_predictor import UnmaskedPredictor
 
 __all__ = [
     "LEX",

@@ -1,16 +1,17 @@
 """XTab: importances that agree over seeds, by averaging mask networks."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
-from lexppl.argument_checks import finite_float, fraction, int_between
+from lexppl.argument_checks import finite_float, fraction, int_at_least, int_between
 from lexppl.configured import Configured
 from lexppl.inference import LossTerm, NestedIWAE, Pathwise, Stage, System
-from lexppl.inference.training.clipped_weights import clipped_adamw
+from lexppl.inference.stages import OptimizerFactory
 from lexppl.models.architectures import Architecture
 from lexppl.models.grouping import Grouping
 from lexppl.models.imputers import SquaredMaskImputer
@@ -22,6 +23,46 @@ from lexppl.models.predictor import Predictor
 from lexppl.models.regimes import Frozen, frozen
 from lexppl.models.selectors import SoftMaskSelector
 from lexppl.models.table_parts import check_classes, mask_entries
+
+
+def clipped_adamw(bound: float, last: int | None = None, **options: Any) -> OptimizerFactory:
+    """AdamW whose weights are put back to [−bound, bound] after each step.
+
+    Args:
+        bound: the largest size of a weight.
+        last: hold the last so many parameters alone; a fit gives them sorted by name, so that a
+            program's selector comes after its predictor. All of them if None.
+        options: of `torch.optim.AdamW`.
+
+    Raises:
+        ValueError: a bound that is not positive, fewer than one parameter to hold.
+
+    Example:
+        >>> weight = torch.nn.Parameter(torch.tensor([5.0]))
+        >>> optimizer = clipped_adamw(0.2, lr=0.1)([weight])
+        >>> weight.grad = torch.tensor([1.0])
+        >>> optimizer.step()
+        >>> round(float(weight.detach()), 6)
+        0.2
+    """
+    bound = finite_float("bound", bound, above=0.0)
+    if last is not None:
+        last = int_at_least("last", last)
+
+    def make(parameters: Iterable[Tensor]) -> Optimizer:
+        moved = list(parameters)
+        optimizer = torch.optim.AdamW(moved, **options)
+        held = moved if last is None else moved[-last:]
+
+        def put_back(*_: Any) -> None:
+            with torch.no_grad():
+                for parameter in held:
+                    parameter.clamp_(-bound, bound)
+
+        optimizer.register_step_post_hook(put_back)
+        return optimizer
+
+    return make
 
 
 class SubsetNetwork(Configured, nn.Module):

@@ -33,7 +33,7 @@ from lexppl.models import (
 )
 from lexppl.models.trees import BoostedTrees
 from lexppl.models.trees.columns import column_values, table_columns
-from lexppl.models.trees.masked_copies import masked_copies
+from lexppl.models.trees.masked_fit import masked_copies
 from lexppl.systems import lex
 
 LEVELS = 5

@@ -20,8 +20,7 @@ from lexppl.models.table_parts import check_classes
 from lexppl.models.trees.boosted_trees import BoostedTrees
 from lexppl.models.trees.columns import Columns, column_values
 from lexppl.models.trees.columns import table_columns as columns_of
-from lexppl.models.trees.masked_copies import COPIES, masked_copies
-from lexppl.models.trees.masked_fit import MaskedRows, squared_residuals
+from lexppl.models.trees.masked_fit import COPIES, MaskedRows, masked_copies, squared_residuals
 
 LEAF_ROWS, RIDGE_ROWS = 5, 2
 """Rows that a leaf has at least, and that its value is shrunk by; each has its copies."""
