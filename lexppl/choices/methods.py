@@ -178,7 +178,7 @@ METHODS = Registry(
         ),
         _listed(
             "fastshap",
-            "fastshap.system:fastshap",
+            "fastshap:fastshap",
             "FastSHAP: Shapley values of a surrogate, by regression",
             "classes black_box imputer hidden predictor_hidden",
         ),
@@ -203,13 +203,13 @@ METHODS = Registry(
         ),
         _listed(
             "meed",
-            "meed.system:meed",
+            "meed:meed",
             "MEED: adversarial infidelity learning",
             "classes k black_box hidden predictor_hidden",
         ),
         _listed(
             "q_fit",
-            "q_fit.system:q_fit",
+            "q_fit:q_fit",
             "Q-FIT: a Dirichlet posterior of importance, by row",
             "black_box hidden",
             # Its shares start alike, and part slowly.
@@ -217,7 +217,7 @@ METHODS = Registry(
         ),
         _listed(
             "q_fit_global",
-            "q_fit.system:q_fit",
+            "q_fit:q_fit",
             "Q-FIT: a Dirichlet posterior of importance, one for all rows",
             "black_box hidden",
             scope="global",
@@ -258,7 +258,7 @@ METHODS = Registry(
         ),
         _listed(
             "xtab",
-            "xtab.system:xtab",
+            "xtab:xtab",
             "XTab: a deterministic soft mask",
             "classes predictor_hidden",
             # Its penalties take up to a nat from the first step on: its masks open slowly.

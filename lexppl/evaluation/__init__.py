@@ -1,7 +1,7 @@
 """What an explanation is worth: against a known truth, by an impartial judge, by its nats."""
 
 from lexppl.evaluation.bayes.calibration import calibration
-from lexppl.evaluation.bayes.calibration_result import Calibration
+from lexppl.evaluation.bayes.calibration_result import Calibration, UniformRanks
 from lexppl.evaluation.bayes.feature_evidence import feature_evidence, log_bayes_factors
 from lexppl.evaluation.bayes.guide_check import GuideCheck, GuideWarning, guide_check
 from lexppl.evaluation.bayes.log_joint import row_log_likelihood
@@ -10,7 +10,6 @@ from lexppl.evaluation.bayes.marginal_likelihood import Evidence, log_marginal_l
 from lexppl.evaluation.bayes.mask_calibration import ResampledMasks, mask_calibration
 from lexppl.evaluation.bayes.mask_table import MaskTable, mask_table
 from lexppl.evaluation.bayes.posteriors import GuideFits
-from lexppl.evaluation.bayes.uniform_ranks import UniformRanks
 from lexppl.evaluation.effects import FeatureEffects, direction_table, feature_effects
 from lexppl.evaluation.explanation_divergence import (
     ExplanationDivergence,

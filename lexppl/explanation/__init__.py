@@ -6,7 +6,7 @@ from lexppl.explanation.layout.files import load_posterior, save_posterior
 from lexppl.explanation.layout.importance_kind import mask_means
 from lexppl.explanation.many_rows.explain_to_zarr import explain_to_zarr
 from lexppl.explanation.many_rows.zarr_posterior import open_posterior
-from lexppl.explanation.masks.resampling import systematic_resampling
+from lexppl.explanation.masks.plate_draws import systematic_resampling
 from lexppl.explanation.reading.ranking import selection_table
 
 __all__ = [

@@ -97,7 +97,7 @@ def explain(
       soft masks `mask_mean` and of signed contributions `attribution`, by what the program says of
       its mask. With y, E[z | x, y] under the same name and `_given_y`; `log_evidence` (chain, row),
       log 1/(LK) Σ w in nats; `weight_ess` (chain, row), (Σ w)² / Σ w² over masks, and
-      `weight_pareto_k` (chain, row), k̂ of :func:`~lexppl.explanation.masks.pareto_k.pareto_k` (of
+      `weight_pareto_k` (chain, row), k̂ of :func:`~lexppl.explanation.masks.draws.pareto_k` (of
       the draws' own proposals their mean and median). Of a sampler its own, such as `diverging`.
     - with y: `observed_data`: `y`. `constant_data`, without y `predictions_constant_data`: `x`
       (row, input), where x is a table; of images `x` (row, channel, height, width), and

@@ -76,7 +76,7 @@ from lexppl.models.penalties import (
     SizePenalty,
     TotalVariationPenalty,
 )
-from lexppl.models.predictor import Predictor
+from lexppl.models.predictor import Predictor, UnmaskedPredictor
 from lexppl.models.priors import (
     BetaBernoulliSelector,
     HorseshoeLinear,
@@ -115,12 +115,9 @@ from lexppl.models.text import (
 )
 from lexppl.models.trees import (
     BoostedTrees,
-    EstimatorPredictor,
     TreePredictor,
-    estimator_predictor,
     tree_predictor,
 )
-from lexppl.models.unmasked_predictor import UnmaskedPredictor
 
 __all__ = [
     "LEX",
@@ -148,7 +145,6 @@ __all__ = [
     "DirichletSelector",
     "DiscretizedLogisticMeansImputer",
     "DiscretizedLogisticMixtureImputer",
-    "EstimatorPredictor",
     "ExtraChannel",
     "FlatImageArchitecture",
     "Flattened",
@@ -220,7 +216,6 @@ __all__ = [
     "ZeroInflatedPoissonLikelihood",
     "adapted_normalisation",
     "black_box",
-    "estimator_predictor",
     "flat_images",
     "frozen",
     "images",

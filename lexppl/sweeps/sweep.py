@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,16 +14,94 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import xarray as xr
 from tqdm.auto import tqdm
 
+from lexppl.atomic_output import output_file, write_through
 from lexppl.fingerprint import fingerprint
 from lexppl.inference import CollapseWarning, FitResult, fit
 from lexppl.inference.contexts import seeded
+from lexppl.saving import load, save
 from lexppl.summary import Summarised, Summary, counted, some_of
-from lexppl.sweeps.kept_fits import NOT_SAVED, KeptFits
 from lexppl.sweeps.settings import Setting, check_names, parted, settings_of
 from lexppl.workers import check_workers, outcomes
+
+ROW = "row.json"
+"""Written last: a fit without it is not there."""
+EXPLAINER = "explainer"
+NOT_SAVED = "not saved"
+
+
+@dataclass(frozen=True)
+class KeptFits:
+    """A folder with a fit for each setting that has ended, by a hash of the setting.
+
+    Args:
+        folder: made with the first fit.
+    """
+
+    folder: Path
+
+    def row(self, key: str) -> dict[str, Any] | None:
+        """What a fit's row of the table says, or None where it has not ended.
+
+        Args:
+            key: the setting's hash.
+
+        Raises:
+            ValueError: a file that cannot be read, by its name.
+        """
+        path = self.folder / key / ROW
+        if not path.is_file():
+            return None
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+            if not isinstance(found, dict):
+                raise ValueError("it holds no row")
+        except ValueError as error:
+            raise ValueError(
+                f"{path} cannot be read ({error}); remove the folder {path.parent} to fit this "
+                "setting again"
+            ) from error
+        return found
+
+    def keep(self, key: str, row: Mapping[str, Any], result: FitResult) -> None:
+        """Write a fit that has ended, and then its row.
+
+        Args:
+            key: the setting's hash.
+            row: of the table.
+            result: the fit.
+
+        Raises:
+            OSError: the folder cannot be written.
+        """
+        place = self.folder / key
+        if place.exists():
+            shutil.rmtree(place)
+        place.mkdir(parents=True)
+        why = None
+        try:
+            save(result, place / EXPLAINER)
+        except TypeError as error:
+            why = str(error)
+        with output_file(place / ROW) as aside:
+            write_through(aside, json.dumps({**row, NOT_SAVED: why}, indent=1).encode())
+
+    def result(self, key: str, **how: Any) -> FitResult:
+        """A fit that has ended.
+
+        Args:
+            key: the setting's hash.
+            how: of :func:`lexppl.load`.
+
+        Raises:
+            ValueError: one that could not be saved, with the reason.
+        """
+        row = self.row(key) or {}
+        if row.get(NOT_SAVED):
+            raise ValueError(f"this fit is not in {self.folder}: {row[NOT_SAVED]}")
+        return load(self.folder / key / EXPLAINER, **how)
+
 
 Judge = Callable[[FitResult], Mapping[str, float]]
 """From a fit to figures by name."""
@@ -106,24 +186,6 @@ class Sweep(Summarised):
             raise ValueError(f"the fit of {self.settings[place]} was not kept")
         return held
 
-    def to_xarray(self) -> xr.Dataset:
-        """The figures with a dimension for each name of the settings; NaN where a combination was
-        not tried or has failed.
-
-        Raises:
-            ValueError: settings with other names than the others'.
-        """
-        names = list(self.settings[0].labels)
-        other = next((one for one in self.settings if set(one.labels) != set(names)), None)
-        if other is not None:
-            raise ValueError(
-                f"settings with different names have no common grid: {self.settings[0]} and "
-                f"{other}; read the table"
-            )
-        figures = self.table.drop(columns=["collapse", "error"]).set_index(names)
-        found: xr.Dataset = figures.to_xarray()
-        return found
-
 
 def sweep(
     build: Callable[..., Any],
@@ -191,8 +253,8 @@ def sweep(
         ...     epochs=2, progress=False)
         >>> found.table[["k", "seed", "epochs_run"]].values.tolist()
         [[1, 0, 2], [1, 1, 2], [2, 0, 2], [2, 1, 2]]
-        >>> found.to_xarray()["valid_loss"].dims, type(found.result(3)).__name__
-        (('k', 'seed'), 'FitResult')
+        >>> type(found.result(3)).__name__
+        'FitResult'
     """
     check_workers(client, jobs, threads)
     listed = settings_of(settings)

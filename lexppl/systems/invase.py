@@ -8,10 +8,10 @@ from lexppl.inference import LossTerm, NestedIWAE, ScoreFunction, Stage, System,
 from lexppl.models.architectures import Architecture, architecture_of, predictor_of
 from lexppl.models.grouping import Grouping
 from lexppl.models.lex import LEX
+from lexppl.models.predictor import UnmaskedPredictor
 from lexppl.models.priors.of_explainer import explainer_with_prior
 from lexppl.models.priors.with_prior import Prior
 from lexppl.models.selectors import penalised
-from lexppl.models.unmasked_predictor import UnmaskedPredictor
 
 
 class PredictorBaseline(nn.Module):

@@ -402,25 +402,13 @@ def guides() -> Iterator[tuple[str, Case]]:
 
 
 def trees() -> Iterator[tuple[str, Case]]:
-    """Trees, which are tensors once they are fitted, and models that are asked outside torch."""
-    from sklearn.ensemble import HistGradientBoostingClassifier
+    """Trees, which are tensors once they are fitted."""
 
     def explained(predictor: Callable[[], Any]) -> Callable[[], Any]:
         return lambda: lex(FEATURES, classes=CLASSES, predictor=predictor(), hidden=(6,))
 
     grown = partial(models.tree_predictor, X, CLASSES, trees=2, copies=2)
     yield "trees", Case(explained(grown), (X, LABELS))
-    asked = partial(
-        models.estimator_predictor,
-        HistGradientBoostingClassifier(max_iter=2),
-        X,
-        CLASSES,
-        copies=2,
-    )
-    yield (
-        "an estimator of scikit-learn",
-        Case(explained(asked), (X, LABELS), refused="asks scikit-learn, which is of the host"),
-    )
 
 
 GROUPS: dict[str, Callable[[], Iterator[tuple[str, Case]]]] = {

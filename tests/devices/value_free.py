@@ -79,7 +79,7 @@ def _without_driver() -> list[Any]:
         patch("torch.cuda.set_rng_state", lambda state, device: None),
         patch("torch.func.vjp", _vjp),
         patch.object(import_module("lexppl.systems.senn"), "jacrev", jacfwd),
-        patch.object(import_module("lexppl.systems.meed.fading_prior"), "grad", jacfwd),
+        patch.object(import_module("lexppl.systems.meed"), "grad", jacfwd),
     ]
 
 

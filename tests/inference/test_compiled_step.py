@@ -35,7 +35,7 @@ from lexppl.inference.training.checkpoints.checkpoints import Checkpoints
 from lexppl.inference.training.compiled import compiled_terms
 from lexppl.inference.training.compiled.agreement import disagreement
 from lexppl.inference.training.compiled.record import CompiledSteps
-from lexppl.inference.training.compiled.repeated_draws import NotTraceableError, RepeatedDraws
+from lexppl.inference.training.compiled.traced_term import NotTraceableError, RepeatedDraws
 from lexppl.inference.training.step import TermGradients
 from lexppl.models import (
     LEX,

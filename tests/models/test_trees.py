@@ -6,7 +6,7 @@ import pyro
 import pytest
 import torch
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
-from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
+from sklearn.tree import DecisionTreeRegressor
 from torch import Tensor
 
 from lexppl import load, save
@@ -28,12 +28,12 @@ from lexppl.models import (
     ConstantImputer,
     GapImputer,
     Grouping,
-    estimator_predictor,
+    TreePredictor,
     tree_predictor,
 )
 from lexppl.models.trees import BoostedTrees
 from lexppl.models.trees.columns import column_values, table_columns
-from lexppl.models.trees.masked_copies import masked_copies
+from lexppl.models.trees.masked_fit import masked_copies
 from lexppl.systems import lex
 
 LEVELS = 5
@@ -186,7 +186,7 @@ def test_trees_that_do_not_fit_in_or_differ_are_refused(monkeypatch: pytest.Monk
         settings = {"outputs": 1, "trees": 5, "leaves": 8, "depth": 8, "bins": 255, **short}
         with pytest.raises(ValueError, match="estimator"):
             BoostedTrees([[0]], **settings).take([grown], rows)
-    with pytest.raises(TypeError, match="EstimatorPredictor"):
+    with pytest.raises(TypeError, match="HistGradientBoosting"):
         BoostedTrees([[0]], 1, 5).take([DecisionTreeRegressor().fit(rows, rows[:, 0])], rows)
     monkeypatch.setattr(grown, "_baseline_prediction", grown._baseline_prediction + 1.0)
     whole = BoostedTrees([[0]], 1, 5, 8, 8, 255)
@@ -275,23 +275,27 @@ def grown_fast(x: Tensor, classes: int | None, grouping: Grouping | None = None,
     return tree_predictor(x, classes, grouping, **{"trees": 8, "copies": 4, **settings})
 
 
-def memoriser(x: Tensor):
+class Memoriser(TreePredictor):
     """A predictor that can learn rows by heart."""
-    return estimator_predictor(DecisionTreeClassifier(random_state=0), x, 2, copies=16)
+
+    def _settings(self, copies, seed):
+        free = {"min_samples_leaf": 1, "l2_regularization": 0.0}
+        return {**super()._settings(copies, seed), **free}
 
 
 def test_no_predictor_has_seen_the_rows_that_it_judges() -> None:
     draw = torch.Generator().manual_seed(0)
     x = torch.randn(400, 3, generator=draw)
     y = torch.randint(2, (400,), generator=draw)
-    result = fit(lex(3, classes=2, predictor=memoriser(x), **SMALL), (x, y), valid=None, **QUICK)
+    by_heart = Memoriser(*table_columns(x), 2, leaves=200, depth=12, copies=16, rate=0.5)
+    result = fit(lex(3, classes=2, predictor=by_heart, **SMALL), (x, y), valid=None, **QUICK)
     predictors = result.model.predictor
     assert isinstance(predictors, CrossFitted)
     rows = [(predictor(x).log_prob(y) > -0.1).float() for predictor in predictors.predictors]
     # A row that is whole in a copy is known by heart by one predictor of the two, by the other no
     # better than by chance.
-    by_heart = torch.stack(rows).sum(0)
-    assert float((by_heart >= 1).float().mean()) > 0.8
+    known = torch.stack(rows).sum(0)
+    assert float((known >= 1).float().mean()) > 0.8
     assert float((rows[0] * rows[1]).mean()) < 0.65
 
     with torch.random.fork_rng():
@@ -339,15 +343,6 @@ def test_replicates_of_trees_run_as_one_as_they_run_alone() -> None:
     assert torch.equal(both, torch.stack([n(r) for n, r in zip(networks, rows, strict=True)]))
 
 
-def test_estimators_run_in_turn_and_each_replicate_has_its_own() -> None:
-    x, y, _ = table(200, 0)
-    own = ReplicateData([(x, y), (x, 1 - y)])
-    system = lex(x.shape[1], classes=2, predictor=memoriser(x), **SMALL)
-    result = fit(system, own, **QUICK)
-    said = [m.predictor(x).probs[:, 1] for m in result.models]
-    assert float(np.corrcoef(said[0].numpy(), said[1].numpy())[0, 1]) < -0.5
-
-
 @pytest.mark.complete(but=1)
 @pytest.mark.parametrize("kind", ["labels", "response", "probabilities"])
 def test_a_fit_and_its_files(kind: str, tmp_path) -> None:
@@ -370,23 +365,6 @@ def test_a_fit_and_its_files(kind: str, tmp_path) -> None:
     again = load(tmp_path)
     assert torch.equal(predictive(again, x), predictive(result, x))
     assert bool(predictive_log_likelihood(again, x, told).isfinite().all())
-
-
-def test_an_estimator_is_not_written_to_a_file(tmp_path) -> None:
-    x, y, _ = table(100, 0)
-    result = fit(lex(x.shape[1], classes=2, predictor=memoriser(x), **SMALL), (x, y), **QUICK)
-    with pytest.raises(TypeError, match="TreePredictor"):
-        save(result, tmp_path)
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_response_by_any_regressor() -> None:
-    x, _, _ = table(200, 0)
-    predictor = estimator_predictor(DecisionTreeRegressor(min_samples_leaf=30), x, None)
-    predictor.fit_rows(x, x[:, 0])
-    said = predictor(x)
-    assert float(np.corrcoef(said.mean.numpy(), x[:, 0].numpy())[0, 1]) > 0.9
-    assert bool((said.stddev > 0).all())
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from torch import nn
 from lexppl import fit, load, save
 from lexppl.inference import CollapseWarning
 from lexppl.saving import UnreadableFileError, known_parts, rebuild
-from lexppl.saving.build_limits import BuildLimits, refuse_sizes
+from lexppl.saving.reading import BuildLimits, refuse_sizes
 from lexppl.sealed_files import SEAL, read_sealed, sealed
 from lexppl.systems import lex
 from tests import test_configured

@@ -30,7 +30,7 @@ from lexppl.systems import (
     senn,
     vibi,
 )
-from lexppl.systems.meed.fading_prior import FadingPrior
+from lexppl.systems.meed import FadingPrior
 
 PLAIN = ("a", "film", "the", "it", "was", "is")
 TELLING = (("bad", "dull"), ("good", "fine"))

@@ -13,8 +13,12 @@ from lexppl import ExplainerClassifier, fit
 from lexppl.choices.imputers import IMPUTERS
 from lexppl.evaluation import predictive
 from lexppl.systems import METHODS, lex
-from lexppl.tabular.common_random_numbers import CommonRandomNumbers, standard_gamma
-from lexppl.tabular.row_predictions import row_importances, row_predictions
+from lexppl.tabular.row_predictions import (
+    CommonRandomNumbers,
+    row_importances,
+    row_predictions,
+    standard_gamma,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
 

@@ -1,6 +1,6 @@
 """Draws of global latents, such as those of a Markov chain, as a guide."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Self
 
 import pyro
@@ -65,11 +65,6 @@ class SampledGuide(PyroModule):
     def draws(self) -> int:
         """S."""
         return len(next(iter(self.buffers())))
-
-    @classmethod
-    def of_shapes(cls, shapes: Mapping[str, Sequence[int]]) -> Self:
-        """A guide of zeros, whose draws are yet to be loaded."""
-        return cls({name: torch.zeros(*shape) for name, shape in shapes.items()})
 
     @classmethod
     def of_state(cls, state: Mapping[str, Tensor]) -> Self:

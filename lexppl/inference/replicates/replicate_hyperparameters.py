@@ -65,7 +65,7 @@ def replicate_hyperparameters(copies: Sequence[nn.Module]) -> list[ReplicateHype
         for attribute, value in vars(first).items():
             if attribute in _NO_SETTINGS or attribute.startswith("_pyro"):
                 continue
-            if attribute in getattr(first, "replicate_objects", ()) or isinstance(value, MadeOnce):
+            if isinstance(value, MadeOnce):
                 continue
             values = [vars(module).get(attribute) for _, module in same_place]
             if all(alike(value, other) for other in values):

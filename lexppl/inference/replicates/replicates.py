@@ -93,14 +93,6 @@ class Replicates:
             holder = vars(self.template.get_submodule(number.path))
             self._places.append((holder, number.attribute, name))
         self._settings = settings
-        self.objects = _own_objects(copies)
-        for path, attribute in self.objects:
-            holder = vars(self.template.get_submodule(path))
-            self._places.append((holder, attribute, f"{path}.{attribute}"))
-        # What asks outside torch cannot be run under vmap.
-        self._in_turn = any(
-            getattr(part, "vectorised", True) is False for part in self.template.modules()
-        )
 
     def losses(
         self,
@@ -137,15 +129,11 @@ class Replicates:
             return loss.reshape(1)
 
         state = {**self.parameters, **self.buffers, **self._settings}
-        if self._in_turn or not objective.vectorised:
-            each_has: dict[str, Any] = {
-                **state,
-                **{f"{path}.{name}": own for (path, name), own in self.objects.items()},
-            }
+        if not objective.vectorised:
             # Pyro's own objectives read numbers off their tensors, which vmap cannot either.
             each = [
                 one(
-                    {name: value[r] for name, value in each_has.items()},
+                    {name: value[r] for name, value in state.items()},
                     tuple(column[r] for column in batch) if by_replicate else batch,
                     None if weights is None else weights[r],
                 )
@@ -217,7 +205,6 @@ class Replicates:
             for name, value in {**self.parameters, **self.buffers}.items()
         }
         state |= {f"{n.path}.{n.attribute}": n.values[index] for n in self.numbers}
-        state |= {f"{path}.{name}": own[index] for (path, name), own in self.objects.items()}
         with self._holding(state):
             yield self.template
 
@@ -271,8 +258,6 @@ class Replicates:
                     values[name].copy_(stacked[r])
             for number in self.numbers:
                 setattr(one.get_submodule(number.path), number.attribute, number.values[r])
-            for (path, name), own in self.objects.items():
-                setattr(one.get_submodule(path), name, own[r])
             result.append(one.eval())
         return result
 
@@ -282,18 +267,6 @@ def weighing(weights: Tensor | None, plate: str | None) -> AbstractContextManage
     if weights is None or plate is None:
         return nullcontext()
     return RowWeights(weights, plate)
-
-
-def _own_objects(copies: list[TrainingModules]) -> dict[tuple[str, str], list[Any]]:
-    """What modules have that is no tensor and each replicate's own, by path and attribute."""
-    if len(copies) == 1:
-        return {}
-    each = [dict(one.named_modules()) for one in copies]
-    return {
-        (path, name): [getattr(modules[path], name) for modules in each]
-        for path, part in each[0].items()
-        for name in getattr(part, "replicate_objects", ())
-    }
 
 
 def tracked_buffers(module: nn.Module) -> list[str]:

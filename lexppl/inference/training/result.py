@@ -358,11 +358,6 @@ class FitResult(Summarised):
             )
         differing = replicate_hyperparameters(self.models)
         named = [f"{one.path}.{one.attribute}".lstrip(".") for one in differing]
-        named += [
-            f"{path}.{name}".lstrip(".")
-            for path, part in self.models[0].named_modules()
-            for name in getattr(part, "replicate_objects", ())
-        ]
         if named:
             raise ValueError(
                 f"draws are of one program, and the replicates differ in {', '.join(named)}: fit "

@@ -3,10 +3,10 @@
 from lexppl.models.architectures.architecture import Architecture
 from lexppl.models.architectures.chosen import architecture_of, predictor_of
 from lexppl.models.architectures.convolutional import ConvolutionalNetwork
-from lexppl.models.architectures.extra_channel import ExtraChannel
-from lexppl.models.architectures.flattened import Flattened
 from lexppl.models.architectures.images import (
+    ExtraChannel,
     FlatImageArchitecture,
+    Flattened,
     ImageArchitecture,
     flat_images,
     images,

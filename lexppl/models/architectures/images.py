@@ -6,17 +6,68 @@ import copy
 from collections.abc import Callable, Sequence
 from math import prod
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
+from lexppl.argument_checks import int_at_least
+from lexppl.configured import Configured
 from lexppl.models.architectures.architecture import Architecture
 from lexppl.models.architectures.convolutional import ConvolutionalNetwork
-from lexppl.models.architectures.extra_channel import ExtraChannel
-from lexppl.models.architectures.flattened import Flattened
 from lexppl.models.architectures.torchvision_networks import NETWORKS, TorchvisionNetwork
 from lexppl.models.architectures.unet import UNet
 from lexppl.models.architectures.weights import initial_weights
 from lexppl.models.grouping import Grouping, image_shape, patch_side
 from lexppl.models.networks import MLP
+
+
+class ExtraChannel(Configured, nn.Module):
+    """An image with a linear map of a vector as one more channel: `(N, C, H, W)` and `(N, shown)`
+    to `(N, C + 1, H, W)`.
+
+    Args:
+        shape: of an image, `(C, H, W)`.
+        shown: numbers of the vector.
+
+    Source: Liang et al. 2020 (MEED), § 3.1: how a selector of images is shown the model's output.
+
+    Example:
+        >>> ExtraChannel((1, 2, 3), 10)(torch.zeros(5, 1, 2, 3), torch.zeros(5, 10)).shape
+        torch.Size([5, 2, 2, 3])
+    """
+
+    def __init__(self, shape: Sequence[int], shown: int) -> None:
+        super().__init__()
+        self.shape = image_shape(shape)
+        self.shown = int_at_least("shown", shown)
+        _, height, width = self.shape
+        self.map = nn.Linear(self.shown, height * width)
+
+    def forward(self, x: Tensor, output: Tensor) -> Tensor:
+        channel = self.map(output).reshape(len(x), 1, *x.shape[-2:])
+        return torch.cat([x, channel], 1)
+
+
+class Flattened(Configured, nn.Module):
+    """`network(x)` of rows laid out flat, row-major: `(N, *event)` to what the network makes of
+    `(N, D)`.
+
+    Args:
+        network: of rows `(N, D)`.
+
+    Example:
+        >>> import torch
+        >>> Flattened(nn.Linear(6, 2))(torch.zeros(5, 1, 2, 3)).shape
+        torch.Size([5, 2])
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs: Tensor = self.network(x.flatten(1))
+        return outputs
+
 
 CONVOLUTIONAL = "convolutional"
 """The predictor of the LEX paper."""

@@ -1,8 +1,10 @@
 """Survival times: Cox's partial likelihood, and proportional hazards with a known baseline."""
 
 from lexppl.models.survival.baseline import BaselineHazard
-from lexppl.models.survival.cox_likelihood import CoxLikelihood
-from lexppl.models.survival.partial_likelihood import PartialLikelihood
-from lexppl.models.survival.proportional_hazards import ProportionalHazards
+from lexppl.models.survival.cox_likelihood import (
+    CoxLikelihood,
+    PartialLikelihood,
+    ProportionalHazards,
+)
 
 __all__ = ["BaselineHazard", "CoxLikelihood", "PartialLikelihood", "ProportionalHazards"]

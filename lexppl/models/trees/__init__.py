@@ -1,15 +1,12 @@
-"""Predictors of every subset of a table's columns, fitted in one go: boosted trees and others."""
+"""A predictor of every subset of a table's columns, fitted in one go: boosted trees."""
 
 from lexppl.models.trees.boosted_trees import BoostedTrees
 from lexppl.models.trees.columns import table_columns
-from lexppl.models.trees.estimator_predictor import EstimatorPredictor, estimator_predictor
 from lexppl.models.trees.tree_predictor import TreePredictor, tree_predictor
 
 __all__ = [
     "BoostedTrees",
-    "EstimatorPredictor",
     "TreePredictor",
-    "estimator_predictor",
     "table_columns",
     "tree_predictor",
 ]

@@ -2,19 +2,134 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pyro.infer.util import is_validation_enabled
 from torch import Tensor, nn
 
 from lexppl.argument_checks import int_at_least
 from lexppl.configured import Configured
 from lexppl.models.trees.columns import Columns, column_kind, column_values
-from lexppl.models.trees.grown import Grown, grown
-from lexppl.models.trees.no_gradient import refuse_gradient
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Grown:
+    """One output of an estimator.
+
+    Args:
+        baseline: where the sum starts.
+        trees: in order; of each scikit-learn's nodes, a record a node and the root first, and the
+            bit sets of the levels that go left.
+        known: by column the levels that were seen, or None for a column of numbers.
+        edges: by column the upper edges of its bins.
+        raw: the sums themselves, `(N, P)` to `(N, 1)`.
+    """
+
+    baseline: float
+    trees: list[tuple[Array, Array]]
+    known: list[Array | None]
+    edges: list[Array]
+    raw: Callable[[Array], Array]
+
+    def depth(self, tree: int) -> int:
+        """Of a tree."""
+        return int(self.trees[tree][0]["depth"].max())
+
+    def nodes(
+        self, tree: int, bins: Sequence[Array | None], width: int
+    ) -> tuple[Array, Array, Array]:
+        """The nodes of a tree as arrays.
+
+        Args:
+            tree: which.
+            bins: by column the upper edges of all bins but that of gaps; None for one of levels.
+            width: W, bins and that of gaps.
+
+        Returns:
+            the column that each node asks, `(M,)`; the node that follows it by bin, that of a gap
+            last and a leaf its own, `(M, W)`; the leaves' values, `(M,)`.
+        """
+        nodes, left_levels = self.trees[tree]
+        leaf = nodes["is_leaf"].astype(bool)
+        child = np.tile(np.arange(len(nodes))[:, None], (1, width))
+        for place in np.flatnonzero(~leaf):
+            node = nodes[place]
+            left = np.full(width, bool(node["missing_go_to_left"]))
+            column = int(node["feature_idx"])
+            known = self.known[column]
+            if known is not None:
+                bits = left_levels[node["bitset_idx"]]
+                rank = np.arange(len(known))
+                left[known.astype(int)] = (bits[rank >> 5] >> (rank & 31)) & 1
+            else:
+                edges = bins[column]
+                if edges is None:
+                    raise ValueError(
+                        f"column {column} is one of levels, the estimator's of numbers"
+                    )
+                left[: len(edges)] = edges <= node["num_threshold"]
+            child[place] = np.where(left, node["left"], node["right"])
+        feature = np.where(leaf, 0, nodes["feature_idx"]).astype(int)
+        return feature, child, np.where(leaf, nodes["value"], 0.0)
+
+
+def grown(estimator: Any) -> list[Grown]:
+    """What an estimator has grown, an output each.
+
+    Raises:
+        TypeError: another estimator than scikit-learn's `HistGradientBoosting…`.
+    """
+    from sklearn import ensemble  # noqa: PLC0415 - slow to import
+
+    known = (ensemble.HistGradientBoostingClassifier, ensemble.HistGradientBoostingRegressor)
+    if not isinstance(estimator, known):
+        raise TypeError(
+            "trees are taken from scikit-learn's HistGradientBoostingClassifier or …Regressor; "
+            f"this is a {type(estimator).__name__}"
+        )
+    base = np.ravel(estimator._baseline_prediction)
+    edges = [np.asarray(each, dtype=float) for each in estimator._bin_mapper.bin_thresholds_]
+    return [
+        Grown(
+            float(base[output]),
+            [
+                (each[output].nodes, each[output].binned_left_cat_bitsets)
+                for each in estimator._predictors
+            ],
+            _levels_seen(estimator),
+            edges,
+            partial(_raw, estimator, output=output),
+        )
+        for output in range(len(base))
+    ]
+
+
+def _levels_seen(estimator: Any) -> list[Array | None]:
+    """By column the levels that were seen, which stand first; None for a column of numbers."""
+    count = int(estimator.n_features_in_)
+    if estimator._preprocessor is None:
+        return [None] * count
+    encoder = estimator._preprocessor.named_transformers_["encoder"]
+    seen = [np.asarray(levels, dtype=float) for levels in encoder.categories_]
+    known: list[Array | None] = [levels[~np.isnan(levels)] for levels in seen]
+    return [*known, *[None] * (count - len(known))]
+
+
+def _raw(estimator: Any, rows: Array, output: int) -> Array:
+    if hasattr(estimator, "decision_function"):
+        sums: Array = estimator.decision_function(rows).reshape(len(rows), -1)
+        return sums[:, [output]]
+    found: Array = estimator.predict(rows).reshape(-1, 1)
+    return np.log(found) if estimator.loss == "gamma" else found
+
 
 ROWS_AT_ONCE = 1024
 """Rows whose way through the trees is held in memory."""
@@ -107,7 +222,13 @@ class BoostedTrees(Configured, nn.Module):
         return list(range(self._codes))
 
     def forward(self, x: Tensor) -> Tensor:
-        refuse_gradient(x, "trees have")
+        if torch.is_grad_enabled() and x.requires_grad and is_validation_enabled():
+            raise ValueError(
+                "trees have no gradient in x, and the objective's estimator differentiates the "
+                "predictor in the masks or in what is imputed: use one of the score, such as "
+                "LeaveOneOut() or DisARM(), with hard masks and an imputer that is not learned; or "
+                "a network as predictor"
+            )
         return self._outputs(column_values(x, self.columns))
 
     def _outputs(self, values: Tensor) -> Tensor:
@@ -168,7 +289,7 @@ class BoostedTrees(Configured, nn.Module):
         if not off <= 1e-3 * (1.0 + np.abs(raw).max(initial=0.0)):
             raise ValueError(
                 f"the trees as tensors differ from the estimator's by {off:g}: this version of "
-                "scikit-learn writes its trees in another way; use EstimatorPredictor"
+                "scikit-learn writes its trees in another way; use a network as predictor"
             )
 
     def _take_edges(self, every: Sequence[Grown]) -> list[NDArray[np.float64] | None]:

@@ -20,8 +20,7 @@ from lexppl.models.table_parts import check_classes
 from lexppl.models.trees.boosted_trees import BoostedTrees
 from lexppl.models.trees.columns import Columns, column_values
 from lexppl.models.trees.columns import table_columns as columns_of
-from lexppl.models.trees.masked_copies import COPIES, masked_copies
-from lexppl.models.trees.masked_fit import MaskedRows, squared_residuals
+from lexppl.models.trees.masked_fit import COPIES, MaskedRows, masked_copies, squared_residuals
 
 LEAF_ROWS, RIDGE_ROWS = 5, 2
 """Rows that a leaf has at least, and that its value is shrunk by; each has its copies."""
@@ -188,7 +187,12 @@ class TreePredictor(Predictor):
 
     def _settings(self, copies: int, seed: int) -> dict[str, Any]:
         return {
-            **in_units_of_rows(copies, self.network.of_levels, seed),
+            "min_samples_leaf": LEAF_ROWS * copies,
+            "l2_regularization": float(RIDGE_ROWS * copies),
+            "categorical_features": self.network.of_levels or None,
+            # A share of copies set apart would have the rows that the others have.
+            "early_stopping": False,
+            "random_state": seed,
             "learning_rate": self.rate,
             "max_iter": self.trees,
             "max_leaf_nodes": self.leaves,
@@ -199,18 +203,6 @@ class TreePredictor(Predictor):
     def _take(self, estimators: Sequence[Any], told: MaskedRows, seed: int) -> None:
         some = np.random.default_rng(seed).permutation(len(told.values))[:CHECKED]
         self.network.take(estimators, told.values[some])
-
-
-def in_units_of_rows(copies: int, of_levels: Sequence[int], seed: int) -> dict[str, Any]:
-    """Settings of scikit-learn's boosting for so many copies of each row."""
-    return {
-        "min_samples_leaf": LEAF_ROWS * copies,
-        "l2_regularization": float(RIDGE_ROWS * copies),
-        "categorical_features": list(of_levels) or None,
-        # A share of copies set apart would have the rows that the others have.
-        "early_stopping": False,
-        "random_state": seed,
-    }
 
 
 def fitted_to_responses(

@@ -10,7 +10,7 @@ import torch
 
 from lexppl.effects import mask_particles
 from lexppl.evaluation import log_marginal_likelihood
-from lexppl.evaluation.bayes.bridge import bridge
+from lexppl.evaluation.bayes.marginal_likelihood import bridge
 from tests.evaluation.bayes.conjugate import (
     Altered,
     Line,

@@ -57,7 +57,7 @@ def test_called_by_itself_it_gives_one_at_random():
 
 def test_its_draws_go_through_its_state():
     guide = SampledGuide({"net.0.weight": torch.randn(5, 2, 3)})
-    copy = SampledGuide.of_shapes({"net.0.weight": (5, 2, 3)})
+    copy = SampledGuide({"net.0.weight": torch.zeros(5, 2, 3)})
     copy.load_state_dict(guide.state_dict())
     assert torch.equal(copy.sites["net.0.weight"], guide.sites["net.0.weight"])
 

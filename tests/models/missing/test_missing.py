@@ -28,9 +28,9 @@ from lexppl.models import (
     Predictor,
     SizePenalty,
 )
-from lexppl.models.missing.completed_rows import completed_rows
 from lexppl.models.missing.marked_rows import MarkedRows
 from lexppl.models.missing.observed_selector import restricted
+from lexppl.tabular.missing_values import completed_rows
 
 MARKERS = (-1, 2, 2, 4, 4)
 """Of three values: the first is always there, the others have markers."""

@@ -9,7 +9,7 @@ from pyro.infer.util import is_validation_enabled
 
 from lexppl.inference.contexts import program_settings, seeded
 from lexppl.models import BigramImputer, UnigramImputer
-from lexppl.models.text.bigram_fit import fitted_chain, word_pairs
+from lexppl.models.text.bigram import fitted_chain, word_pairs
 from lexppl.models.text.hidden_words import ClassChain
 
 V, C = 4, 3

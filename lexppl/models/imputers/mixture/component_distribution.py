@@ -50,7 +50,7 @@ class ComponentDistribution(TorchDistribution):
         nearest: give all probability to the largest score, the first of equal ones.
 
     Example:
-        >>> from lexppl.models.imputers.mixture.gaussian_evidence import GaussianEvidence
+        >>> from lexppl.models.imputers.mixture.mixture_imputer import GaussianEvidence
         >>> from lexppl.models.imputers.mixture.mixture_means import FeatureMeans
         >>> means = torch.tensor([[1.0, 2.0], [-1.0, -2.0]])
         >>> evidence = GaussianEvidence(torch.tensor([[0.0, 2.0]]), means, 0.1 * torch.ones(2, 2))

@@ -7,11 +7,12 @@ from typing import Any
 import pyro
 import pyro.distributions as dist
 import torch
+from pyro.distributions import TorchDistribution
 from pyro.nn import PyroModule
 from torch import Tensor, nn
 
 from lexppl.configured import Configured
-from lexppl.distributions import ShapleyKernel
+from lexppl.distributions import ShapleyKernel, UniformSize
 from lexppl.distributions.computed_once import MadeOnce
 from lexppl.effects import MASK_KIND, imputation_particles, mask_particles, penalty
 from lexppl.inference import LossTerm, NestedIWAE, Stage, System, Unscored
@@ -24,7 +25,35 @@ from lexppl.models.lex import LEX, observe
 from lexppl.models.possible_entries import possible_entries
 from lexppl.models.regimes import Frozen, frozen
 from lexppl.models.table_parts import check_classes
-from lexppl.systems.fastshap.uniform_size_selector import UniformSizeSelector
+
+
+class UniformSizeSelector(Configured, nn.Module):
+    """Masks that know nothing of x, of a size that is uniform on 0 … G: `z ~ UniformSize(G)`.
+
+    Args:
+        entries: G.
+
+    Raises:
+        ValueError: fewer entries than 1.
+
+    Source: Jethani et al. 2022 (FastSHAP): the masks of its surrogate.
+
+    Example:
+        >>> import torch
+        >>> UniformSizeSelector(3)(torch.zeros(2, 5)).mean
+        tensor([[0.5000, 0.5000, 0.5000],
+                [0.5000, 0.5000, 0.5000]])
+    """
+
+    def __init__(self, entries: int) -> None:
+        super().__init__()
+        UniformSize(entries)
+        self.entries = entries
+        self._kept = MadeOnce()
+
+    def forward(self, x: Tensor) -> TorchDistribution:
+        masks: UniformSize = self._kept.like(x, self.entries, UniformSize)
+        return masks.expand((len(x),))
 
 
 class TeacherTargets(Configured, PyroModule):
