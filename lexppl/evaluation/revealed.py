@@ -12,7 +12,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from lexppl.argument_checks import int_between
+from lexppl.argument_checks import int_at_least, int_between
 from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.evaluation.forced_runs import ForcedRuns, Forcing
 from lexppl.evaluation.prediction import outcome
@@ -66,7 +66,8 @@ class RevealedPredictions:
     Args:
         predictions: in double precision, of each replicate and row with the first j entries
             revealed, j = 0 … G: probabilities `(R, N, G + 1, C)`, or means `(R, N, G + 1)`.
-        order: the entries in the order in which they are revealed, `(N, G)`.
+        order: the entries in the order in which they are revealed one by one, `(N, G)`, or the
+            first of them; the others are revealed together, last.
         kept: share of the draws that keep each entry, mean over replicates, `(N, G)`.
         entry_names: of the G mask entries.
         class_names: of the C labels, None of responses.
@@ -119,14 +120,18 @@ class RevealedPredictions:
             values, start = each.mean(0), math.nan if known is None else float(known)
         steps = np.diff(each)
         order = self.order[place].numpy()
+        names = [self.entry_names[g] for g in order]
+        kept = self.kept[place].numpy()[order]
+        if (others := len(self.entry_names) - len(order)) > 0:
+            names, kept = [*names, f"{others} more"], np.append(kept, np.nan)
         table = pd.DataFrame(
             {
                 "step": np.diff(values),
                 "total": values[1:],
                 "spread": steps.std(0, ddof=1) if replicates > 1 else np.nan,
-                "kept": self.kept[place].numpy()[order],
+                "kept": kept,
             },
-            index=pd.Index([self.entry_names[g] for g in order], name="feature"),
+            index=pd.Index(names, name="feature"),
         )
         return RowSteps(table, start, float(values[0]), float(values[-1]), named)
 
@@ -141,6 +146,7 @@ def revealed_predictions(
     rows_per_chunk: int | None = None,
     entry_names: Sequence[str] | None = None,
     groups: FeatureGroups | None = None,
+    most: int | None = None,
 ) -> RevealedPredictions:
     r"""How the prediction of a row comes about, as its features are revealed one after another:
 
@@ -164,6 +170,7 @@ def revealed_predictions(
         entry_names: names of the G entries; if None those of the fit.
         groups: of entries that are revealed together, in place of the entries: a draw keeps a group
             where it keeps a member.
+        most: how many are revealed one by one, and the others together; all of them if None.
 
     Raises:
         ValueError: as :func:`feature_effects`; groups of other entries.
@@ -192,12 +199,14 @@ def revealed_predictions(
     shares = forcing.each(_outcomes, lambda runs, _: _kept(runs, members), rows_per_chunk)
     kept = torch.stack([torch.cat(chunks) for chunks in shares]).mean(0)
     order = kept.argsort(dim=-1, descending=True, stable=True)
+    count = order.shape[-1]
+    one_by_one = count if most is None or most >= count - 1 else int_at_least("most", most)
     parts = forcing.each(
-        _outcomes, lambda runs, rows: _revealed(runs, order[rows], owner), rows_per_chunk
+        _outcomes, lambda runs, rows: _revealed(runs, order[rows], owner, one_by_one), rows_per_chunk
     )
     return RevealedPredictions(
         torch.stack([torch.cat(chunks) for chunks in parts]).cpu(),
-        order.cpu(),
+        order[:, :one_by_one].cpu(),
         kept.cpu(),
         together.names,
         classes,
@@ -216,12 +225,14 @@ def _kept(runs: ForcedRuns, members: Sequence[tuple[int, ...]]) -> Tensor:
     return torch.stack([drawn[..., list(group)].amax(-1).mean(0) for group in members], -1)
 
 
-def _revealed(runs: ForcedRuns, order: Tensor, owner: Tensor) -> Tensor:
-    """Predictions `(B, K + 1, …)` with the first groups of the order, of entries by their group."""
+def _revealed(runs: ForcedRuns, order: Tensor, owner: Tensor, one_by_one: int) -> Tensor:
+    """Predictions `(B, K + 1, …)` with the first groups of the order, of entries by their group;
+    after some of them with all."""
     drawn, _ = runs.drawn()
     place = order.argsort(-1)[:, owner]
     stages = []
-    for j in range(order.shape[-1] + 1):
+    count = order.shape[-1]
+    for j in (*range(one_by_one + 1), *[count] * (one_by_one < count)):
         seen = (place < j).to(drawn[0].dtype)
         stages.append(runs.given([masks * seen for masks in drawn]).mean(0))
     return torch.stack(stages, 1)

@@ -133,11 +133,25 @@ class EvalX:
         Raises:
             ValueError: as :meth:`scores`.
         """
+        drawing = {"imputations": imputations, "seed": seed, "rows_per_chunk": rows_per_chunk}
+        return self.outcomes(x, y, masks, **drawing)[1]
+
+    def outcomes(
+        self,
+        x: Tensor,
+        y: Tensor,
+        masks: Tensor,
+        *,
+        imputations: int = 1,
+        seed: int = 0,
+        rows_per_chunk: int | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Predictions as :meth:`predict` and likelihoods as :meth:`log_likelihoods`, of one run."""
         self._check_observed(x, y)
-        _, found = self._run(x, y, masks, imputations, seed, rows_per_chunk)
+        predictions, found = self._run(x, y, masks, imputations, seed, rows_per_chunk)
         if found is None:
             raise ValueError("y is None, and a likelihood is one of y")
-        return found
+        return predictions, found
 
     def scores(
         self,
