@@ -56,7 +56,7 @@ SMALL = {
         "epochs=20": "epochs=1",
         "20_000": "400",
         "5_000": "100",
-        "every_epochs=10": "every_epochs=1",
+        "every_minutes=10": "every_minutes=0",
     },
 }
 """What makes the programs of a page short; each must be there to be replaced."""

@@ -15,9 +15,8 @@ from lexppl import fit, load, save
 from lexppl.effects import mask_particles
 from lexppl.inference import NestedIWAE, SkippedStepsWarning
 from lexppl.inference.stages import LossTerm
-from lexppl.inference.training.step_guard import StepGuard
-from lexppl.inference.training.watched.epoch_loss import EpochLoss
-from lexppl.inference.training.watched.skipped_steps import MOST_IN_A_ROW, SkippedSteps
+from lexppl.inference.training.step import StepGuard
+from lexppl.inference.training.watch import MOST_IN_A_ROW, EpochLoss, SkippedSteps
 
 ROWS = 40
 X = torch.randn(ROWS, 2, generator=torch.Generator().manual_seed(0))

@@ -16,9 +16,9 @@ from lexppl.inference.objective.program import ParticleProgram
 from lexppl.inference.objective.site import Site
 from lexppl.inference.plain_calls import PlainCalls, as_called, can_be_called_plainly
 from lexppl.inference.replicates.replicates import Replicates
+from lexppl.inference.sample_nodes import runs_alike_plainly
 from lexppl.inference.stages import TrainingModules
-from lexppl.inference.training.first_look import runs_alike_plainly
-from lexppl.inference.training.watched.epoch_loss import EpochLoss
+from lexppl.inference.training.watch import EpochLoss
 from lexppl.systems import lex
 
 X = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
