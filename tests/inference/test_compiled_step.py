@@ -56,7 +56,7 @@ SMALL = {"hidden": (5,), "predictor_hidden": (5,)}
 ROUNDED = ("suwr",)
 """Methods whose graphs ask a network of all rows, and whose steps of some: alike to rounding."""
 EAGER = {
-    "meed": "reckons with the fit's progress",
+    "meed": "computes with the fit's progress",
 }
 """Methods of which a term is run as it is, and what is said of it."""
 
@@ -241,7 +241,7 @@ class ReadsTheProgress(Program):
         (ReadsANumber, "reads a number from a tensor"),
         (GoesToNumPy, "out of torch, to NumPy"),
         (ChangesByItself, "differ from the program's"),
-        (ReadsTheProgress, "reckons with the fit's progress"),
+        (ReadsTheProgress, "computes with the fit's progress"),
     ],
 )
 def test_what_a_graph_would_misread_is_run_as_it_is(program, why):

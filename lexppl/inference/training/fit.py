@@ -247,8 +247,9 @@ def fit(
         refuse_training_arguments(fit, locals())
         refuse_processes(distributed)
         return sampled_fit(model, train, inference, seed=seed, progress=bool(progress))
-    where = checkpoint
-    if checkpoint is not None and not isinstance(checkpoint, Checkpoints):
+    if checkpoint is None or isinstance(checkpoint, Checkpoints):
+        where = checkpoint
+    else:
         where = Checkpoints(checkpoint)
     several = isinstance(model, list | tuple)
     models: list[Any] = list(model) if isinstance(model, list | tuple) else [model]

@@ -88,10 +88,10 @@ def _rows(rows: TrainingRows | None) -> Any:
         loader = rows.loader
         if isinstance(loader, HasBatches):
             return loader
-        names = ("batch_size", "drop_last", "num_workers", "collate_fn", "dataset")
+        settings = ("batch_size", "drop_last", "num_workers", "collate_fn", "dataset")
         drawn = ("weights", "indices", "replacement", "num_samples")
         return {
-            **{name: getattr(loader, name) for name in names},
+            **{name: getattr(loader, name) for name in settings},
             "sampler": type(loader.sampler),
             **{f"sampler's {name}": getattr(loader.sampler, name, None) for name in drawn},
         }

@@ -73,7 +73,7 @@ class RowWeighting:
                 "tensors, arrays or a data set, or leave row_weights out"
             )
         like, shape = rows.columns[0], (replicates, len(rows))
-        kind = {"dtype": like.dtype if like.is_floating_point() else torch.get_default_dtype()}
+        dtype = like.dtype if like.is_floating_point() else torch.get_default_dtype()
         samples, valid = _of_samples(sample_weight, len(rows))
         if isinstance(given, str):
             if given != DIRICHLET:
@@ -90,10 +90,10 @@ class RowWeighting:
         if samples is not None:
             weights = weights * samples
         return cls(
-            weights.to(like.device, **kind),
+            weights.to(like.device, dtype),
             DIRICHLET if isinstance(given, str) else GIVEN,
-            None if samples is None else samples.to(like.device, **kind),
-            None if valid is None else valid.to(like.device, **kind),
+            None if samples is None else samples.to(like.device, dtype),
+            None if valid is None else valid.to(like.device, dtype),
         )
 
     def added(self, rows: TensorRows | StackedRows) -> TensorRows | StackedRows:
