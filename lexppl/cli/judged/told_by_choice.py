@@ -189,8 +189,8 @@ def _asked(
     if len(x) >= LEAST_ROWS and (rare is None or rare >= LEAST_RARE):
         grouping = Grouping(source.data.groups, source.data.entry_names).to(x.device)
         drawn = torch.from_numpy(masks).to(x.device)
-        folds = FOLDS if len(x) < MANY_ROWS else FOLDS_OF_MANY
-        meter = encode_meter(x, y, drawn, grouping=grouping, folds=folds, seed=seed)
+        parts = FOLDS if len(x) < MANY_ROWS else FOLDS_OF_MANY
+        meter = encode_meter(x, y, drawn, grouping=grouping, folds=parts, seed=seed)
     return ToldByChoice(
         meter=meter,
         rows=len(x),
