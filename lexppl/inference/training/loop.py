@@ -153,7 +153,8 @@ class TrainingLoop:
         course.waited = course.waited + 1 if waits else 0
         course.epochs += 1
         skipped = self.skipped.count.tolist()
-        seen = Epoch(at, course.stage, reached, train, valid, self.runner.snapshot, skipped)
+        copies = self.runner.snapshot, skipped, self.runner.separated
+        seen = Epoch(at, course.stage, reached, train, valid, *copies)
         self.interrupted = self._is_to_end(seen)
         patience = self.settings.patience
         lost_patience = patience is not None and course.waited >= patience

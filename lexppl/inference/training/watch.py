@@ -15,7 +15,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from lexppl.inference.replicates.replicates import Replicates
-from lexppl.inference.stages import LossTerm
+from lexppl.inference.stages import LossTerm, TrainingModules
 from lexppl.summary import counted
 
 Progress = bool | Literal["lines"]
@@ -28,8 +28,9 @@ MOST_IN_A_ROW = 20
 @dataclass(frozen=True)
 class Epoch:
     """What a callback sees after each epoch; losses by replicate, in nats a row, a function that
-    gives copies of all that training moves, by name `(R, …)`, and by replicate the steps so far
-    that were skipped, as they were not finite."""
+    gives copies of all that training moves, by name `(R, …)`, by replicate the steps so far that
+    were skipped, as they were not finite, and a function that gives each replicate's modules as
+    they are, in evaluation mode."""
 
     number: int
     stage: int
@@ -38,6 +39,7 @@ class Epoch:
     valid: np.ndarray
     snapshot: Callable[[], dict[str, Tensor]] = dict
     skipped: Sequence[int] = ()
+    models: Callable[[], list[TrainingModules]] = list
 
 
 Callback = Callable[[Epoch], bool | None]
