@@ -232,6 +232,15 @@ def test_links_within_the_pages_lead_somewhere(path):
             assert there.is_file() or (written and "api" in parts[:2]), target
 
 
+def test_files_that_the_architecture_names_exist():
+    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    paths = re.findall(r"`((?:\w+/)+(?:\w+\.py)?)`", text)
+    assert len(paths) > 30
+    for path in paths:
+        home = ROOT if path.startswith(("tests/", "docs/", "lexppl/")) else ROOT / "lexppl"
+        assert (home / path).exists(), path
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     """The site, built from a copy of what it is made of."""
