@@ -64,6 +64,7 @@ from lexppl.cli.options.plan_options import device_of, plan_of
 from lexppl.cli.report.findings import ReportData
 from lexppl.cli.report.printed import print_findings
 from lexppl.cli.source import capped, read_source
+from lexppl.cli.terminal.first_answer import first_answer
 from lexppl.cli.terminal.short_warnings import short_warnings
 from lexppl.cli.terminal.standard_error import progress_of, tell, warn
 from lexppl.cli.terminal.threads import one_thread
@@ -78,7 +79,7 @@ from lexppl.explanation import explain, selection_table
 from lexppl.explanation.layout.importance_kind import PROBABILITY, kind_of
 from lexppl.explanation.layout.mask_groups import masks_of
 from lexppl.inference import FitResult, entropy_unit
-from lexppl.inference.training.checkpoints.checkpoints import below
+from lexppl.inference.training.checkpoint import below
 from lexppl.models import Grouping
 from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.fit_plan import FEW_ROWS, FitPlan
@@ -278,7 +279,14 @@ def _fit(
     with told_of_posterior() as told:
         kind = TREES if plan.predictor_kind == TREES else NETWORK
         kept = below(kept, kind)
-        fitted = fit_table(plan, rows, full=full, checkpoint=kept, progress=progress)
+        fitted = fit_table(
+            plan,
+            rows,
+            full=full,
+            checkpoint=kept,
+            progress=progress,
+            watch=partial(first_answer, groups=groups, seed=plan.seed, quiet=options.quiet),
+        )
     if len(fitted.result.history) == 0 and fitted.result.sampler is None:
         raise KeyboardInterrupt
     # A predictor that was fitted to a black box is no reference for the labels.
