@@ -257,6 +257,7 @@ def _find(
         choice=choice,
         learning=gain,
         settings=settings,
+        groups=fitted.groups,
     )
     return findings, complete
 
@@ -449,16 +450,20 @@ def _look_closer(
         )
         if not complete:
             return closer, True, None
-        return closer, True, at_each_penalty(
-            fitted.result,
-            fitted.table.path,
-            source,
-            judgement.scores,
-            explained_targets(source.data, np.arange(len(source.data)), plan, outputs, full),
-            fitted.groups,
-            [row.number for row in closer.rows],
-            len(masks_of(posterior)["row"]),
-            options.seed,
+        return (
+            closer,
+            True,
+            at_each_penalty(
+                fitted.result,
+                fitted.table.path,
+                source,
+                judgement.scores,
+                explained_targets(source.data, np.arange(len(source.data)), plan, outputs, full),
+                fitted.groups,
+                [row.number for row in closer.rows],
+                len(masks_of(posterior)["row"]),
+                options.seed,
+            ),
         )
     except KeyboardInterrupt:
         if not complete:

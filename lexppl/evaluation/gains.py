@@ -142,9 +142,10 @@ def feature_gains(
         seed=seed,
     )[0]
     single, together, errors = found.split([entries, len(members), 1 + len(members)], -1)
-    both = (None, None) if groups is None else (together, groups)
     part = None if folds is None else folds.part
-    return FeatureGains(single, names, *both, part=part, errors=errors)
+    if groups is None:
+        return FeatureGains(single, names, part=part, errors=errors)
+    return FeatureGains(single, names, together, groups, part, errors=errors)
 
 
 def _gains(

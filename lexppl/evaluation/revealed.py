@@ -202,7 +202,9 @@ def revealed_predictions(
     count = order.shape[-1]
     one_by_one = count if most is None or most >= count - 1 else int_at_least("most", most)
     parts = forcing.each(
-        _outcomes, lambda runs, rows: _revealed(runs, order[rows], owner, one_by_one), rows_per_chunk
+        _outcomes,
+        lambda runs, rows: _revealed(runs, order[rows], owner, one_by_one),
+        rows_per_chunk,
     )
     return RevealedPredictions(
         torch.stack([torch.cat(chunks) for chunks in parts]).cpu(),

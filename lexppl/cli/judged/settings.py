@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lexppl.cli.judged.closer_look import ROWS_UNASKED, values_of
+from lexppl.cli.judged.closer_look import values_of
 from lexppl.cli.judged.judged_rows import folds_at
 from lexppl.cli.judged.judging import EXPLAINER, PREDICTED_MASKS, ScoreRow, judge_explainer
 from lexppl.data import DividedTable

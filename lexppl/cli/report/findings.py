@@ -16,6 +16,7 @@ from lexppl.cli.judged.told_by_choice import ToldByChoice
 from lexppl.cli.options.plan_options import law_of
 from lexppl.data import DividedTable
 from lexppl.evaluation import PenaltyPath
+from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.evaluation.learned import BaseRateGain
 from lexppl.explanation.layout.importance_kind import (
     ATTRIBUTION,
@@ -57,6 +58,7 @@ class ReportData:
         choice: what the choice of features tells of y beyond their values.
         learning: what its predictions are worth against the base rate.
         settings: the fit at each of its penalties, and single rows; None where it is not known.
+        groups: of the features; None where each is by itself.
     """
 
     source: DividedTable
@@ -79,6 +81,7 @@ class ReportData:
     choice: ToldByChoice = field(default_factory=ToldByChoice)
     learning: BaseRateGain | None = None
     settings: Settings | None = None
+    groups: FeatureGroups | None = None
 
     @cached_property
     def kind(self) -> ImportanceKind:

@@ -242,7 +242,9 @@ class FirstScreen:
         lines = [f"The {fits} agree on where {what} matter{'s' * (len(known) == 1)}."]
         if apart:
             told = [f"{BOLD}{g.name}{PLAIN} (read in {_span(g)} of 100 {self.row}s)" for g in apart]
-            agree = f"agree on {_listed(g.bold.partition(' (')[0] for g in same)}, but " if same else ""
+            agree = (
+                f"agree on {_listed(g.bold.partition(' (')[0] for g in same)}, but " if same else ""
+            )
             lines = [f"The {fits} {agree}differ on {_listed(told)}."]
         if any(len(g.members) > 1 and g.spokesmen < AGREE <= g.agreement for g in same):
             lines.append(
@@ -388,7 +390,6 @@ def _listed(names: Iterable[str], last: str = "and") -> str:
 
 def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
-
 
 
 def first_screen_of(findings: ReportData) -> FirstScreen:

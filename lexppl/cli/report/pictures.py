@@ -18,7 +18,6 @@ from lexppl.plots import (
     plot_dependence,
     plot_heatmap,
     plot_history,
-    plot_penalty_path,
 )
 
 WIDE, NARROW, SMALL = 6.6, 3.75, 3.6
@@ -37,7 +36,7 @@ class Picture:
 
 def pictures(findings: ReportData) -> dict[str, Picture | None]:
     """The pictures that there are, by name; None for those that there are not."""
-    curve, path, posterior = findings.judgement.curve, findings.path, findings.posterior
+    curve, posterior = findings.judgement.curve, findings.posterior
     ranked = [str(name) for name in findings.ranking.index]
     drawn: dict[str, Callable[[float], Figure] | None] = {
         "swarm": lambda width: plot_beeswarm(posterior, ranked[:SWARM_FEATURES], width=width),
@@ -48,7 +47,6 @@ def pictures(findings: ReportData) -> dict[str, Picture | None]:
         "history": None
         if len(findings.result.history) == 0
         else lambda width: plot_history(findings.result.history, width),
-        "path": None if path is None else lambda width: plot_penalty_path(path.table, width),
     }
     return {name: None if draw is None else both(draw) for name, draw in drawn.items()}
 
