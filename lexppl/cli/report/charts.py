@@ -10,7 +10,7 @@ import numpy as np
 from markupsafe import Markup, escape
 
 WIDTH, HEIGHT = 480, 270
-LEFT, RIGHT, TOP, BOTTOM = 58, 12, 26, 44
+LEFT, RIGHT, TOP, BOTTOM = 70, 12, 26, 44
 LETTER = 7
 """Pixels, of a chart 480 wide."""
 
@@ -85,8 +85,9 @@ class Chart:
     def _span(self, axis: str) -> tuple[float, float]:
         values = [np.asarray(getattr(line, axis), np.float64) for line in self.lines]
         if axis == "y":
-            bars = [(v, l.errors) for v, l in zip(values, self.lines, strict=True) if l.errors]
-            values += [v + sign * np.asarray(e) for v, e in bars for sign in (-1, 1)]
+            pairs = zip(values, self.lines, strict=True)
+            bars = [(v, np.asarray(line.errors)) for v, line in pairs if line.errors]
+            values += [v + sign * error for v, error in bars for sign in (-1, 1)]
         every = np.concatenate(values)
         every = every[np.isfinite(every)]
         low, high = (float(every.min()), float(every.max())) if len(every) else (0.0, 1.0)

@@ -66,7 +66,7 @@ def _setting(
     read = [replace(g, kept=kept[g.name][0]) for g in screen.groups if g.name in kept]
     order = sorted(kept, key=lambda name: -kept[name][0])[:MOST_GROUPS]
     return {
-        "penalty": round(one.penalty, 6),
+        "penalty": one.penalty,
         "size": round(one.score.size, 3),
         "sentence": plain(screen.reading([g for g in read if g.kept >= LEAST_KEPT])),
         "scores": _scores(one.score),

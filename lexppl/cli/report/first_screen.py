@@ -167,8 +167,9 @@ class FirstScreen:
     def _worth(self, found: Sequence[ReadGroup]) -> list[str]:
         """What is lost without each group."""
         known = sorted((g for g in found if not math.isnan(g.worse)), key=lambda g: -g.worse)
-        lines, unseen = [], []
-        told = []
+        lines: list[str] = []
+        unseen: list[str] = []
+        told: list[str] = []
         for group in known[:NAMED]:
             count, missed = round(100 * group.worse), _figure(self.error + group.worse)
             if count < 1 if self.base else missed == _figure(self.error) or group.worse < 0:
@@ -242,9 +243,8 @@ class FirstScreen:
         lines = [f"The {fits} agree on where {what} matter{'s' * (len(known) == 1)}."]
         if apart:
             told = [f"{BOLD}{g.name}{PLAIN} (read in {_span(g)} of 100 {self.row}s)" for g in apart]
-            agree = (
-                f"agree on {_listed(g.bold.partition(' (')[0] for g in same)}, but " if same else ""
-            )
+            alike = _listed(f"{BOLD}{g.name}{PLAIN}" for g in same)
+            agree = f"agree on {alike}, but " if same else ""
             lines = [f"The {fits} {agree}differ on {_listed(told)}."]
         if any(len(g.members) > 1 and g.spokesmen < AGREE <= g.agreement for g in same):
             lines.append(
@@ -342,8 +342,8 @@ def share_of(kept: float, row: str = "row") -> str:
     """In how many rows, in words.
 
     Example:
-        >>> share_of(0.98), share_of(0.52), share_of(0.88), share_of(0.07), share_of(0.01)
-        ('in nearly every row', 'in half of the rows', 'in 9 of 10 rows', 'in 1 of 10 rows', 'in fewer than 1 of 20 rows')
+        >>> share_of(0.98), share_of(0.52), share_of(0.88)
+        ('in nearly every row', 'in half of the rows', 'in 9 of 10 rows')
     """
     if kept >= 0.95:
         return f"in nearly every {row}"
@@ -429,12 +429,24 @@ def groups_read(ranking: pd.DataFrame, groups: pd.DataFrame | None) -> list[Read
         own = ranking if groups is None else ranking[ranking["group"] == line["name"]]
         members = (str(line["name"]),) if groups is None else tuple(map(str, own.index))
         first = own.sort_values(kept, ascending=False) if groups is not None else table
-        numbers = (float(line[name]) for name in (kept, "lower", "upper", "agreement"))
+        share, low, high, agreement = (
+            float(line[name]) for name in (kept, "lower", "upper", "agreement")
+        )
         error, without = (line.get(name, math.nan) for name in ("error", "error_without"))
         tested = None if groups is None else bool(line["found"])
         spokesmen = float(first.get("agreement", pd.Series([math.nan])).iloc[0])
         found.append(
-            ReadGroup(str(line["name"]), members, *numbers, tested, without - error, spokesmen)
+            ReadGroup(
+                str(line["name"]),
+                members,
+                share,
+                low,
+                high,
+                agreement,
+                found=tested,
+                worse=without - error,
+                spokesmen=spokesmen,
+            )
         )
     return found
 

@@ -133,8 +133,9 @@ class EvalX:
         Raises:
             ValueError: as :meth:`scores`.
         """
-        drawing = {"imputations": imputations, "seed": seed, "rows_per_chunk": rows_per_chunk}
-        return self.outcomes(x, y, masks, **drawing)[1]
+        return self.outcomes(
+            x, y, masks, imputations=imputations, seed=seed, rows_per_chunk=rows_per_chunk
+        )[1]
 
     def outcomes(
         self,
