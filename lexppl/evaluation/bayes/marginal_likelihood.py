@@ -21,8 +21,12 @@ from lexppl.evaluation.bayes.simulated import keep_local, parts_of_program, seed
 from lexppl.inference.contexts import seeded
 from lexppl.inference.objective.listed_latents import joint_values
 from lexppl.inference.objective.site import Site
-from lexppl.inference.posterior.global_latents import is_discrete, latents_of, refuse_of_rows
-from lexppl.inference.posterior.global_sites import GlobalSites
+from lexppl.inference.posterior.global_latents import (
+    GlobalSites,
+    is_discrete,
+    latents_of,
+    refuse_of_rows,
+)
 from lexppl.inference.predictive import drawing
 
 ROUNDS = 1000

@@ -17,8 +17,7 @@ from lexppl.effects import MASK_PLATE, ParticleCounts
 from lexppl.evaluation.bayes.simulated import ProgramParts, held, keep_local
 from lexppl.inference import LossTerm, ReplicateData, Stage, System, fit
 from lexppl.inference.contexts import program_settings, seeded
-from lexppl.inference.posterior.draw_index import DrawIndex
-from lexppl.inference.posterior.global_draws import PosteriorInference
+from lexppl.inference.posterior.global_draws import DrawIndex, PosteriorInference
 from lexppl.inference.predictive import drawing
 from lexppl.inference.replicates.replicate_draws import OutOfPlaceDraws
 from lexppl.inference.training.preparation import set_up_guides

@@ -13,8 +13,7 @@ from scipy import stats
 from lexppl.effects import mask_particles
 from lexppl.evaluation import Loo, LooWarning, compare_loo, loo, reloo
 from lexppl.inference import NestedIWAE, Pathwise, fit
-from lexppl.inference.posterior.global_draws import SamplerRecord
-from lexppl.inference.posterior.sampled_guide import SampledGuide
+from lexppl.inference.posterior.global_draws import SampledGuide, SamplerRecord
 from tests.evaluation.bayes.conjugate import (
     Altered,
     Line,

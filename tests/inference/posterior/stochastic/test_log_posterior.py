@@ -12,7 +12,7 @@ from pyro.nn import PyroModule, PyroSample
 from lexppl.effects import imputation_particles, mask_particles
 from lexppl.inference import Enumerate, NestedIWAE
 from lexppl.inference.contexts import keep_parameters_local, program_settings, seeded
-from lexppl.inference.posterior.stochastic.log_posterior import LogPosterior
+from lexppl.inference.posterior.log_posterior import LogPosterior
 from lexppl.weights_drawn_first import draw_weights
 from tests.inference.posterior.stochastic.gaussian_rows import (
     Regression,
@@ -37,7 +37,7 @@ class Constrained(PyroModule):
 
 def of(model, rows, **options):
     options = {"seed": 0, "batch_size": len(rows[0]), "objective": None, **options}
-    return LogPosterior.of(model, rows, **options)
+    return LogPosterior(model, rows, **options)
 
 
 def values(target, vectors, batch=None):
@@ -54,15 +54,11 @@ def test_it_is_pyro_s_own_potential_with_its_transforms():
     keep_parameters_local(model)
     with seeded(0), program_settings(validate=False):
         _, potential, transforms, _ = initialize_model(model, model_args=rows)
-        names = [site.name for site in target.sites.sites]
-        assert set(names) == set(transforms)
+        assert set(target.sites.names) == set(transforms)
         expected = []
         for vector in vectors:
-            parts = vector.split([site.size for site in target.sites.sites])
-            point = {
-                site.name: part.reshape(site.shape)
-                for site, part in zip(target.sites.sites, parts, strict=True)
-            }
+            parts = zip(target.sites.names, vector.split(target.sites.sizes), strict=True)
+            point = {name: part.reshape(target.sites.shapes[name]) for name, part in parts}
             expected.append(-potential(point))
     torch.testing.assert_close(values(target, vectors), torch.stack(expected), rtol=1e-4, atol=1e-3)
     assert target.exact and target.dimensions == 1 + 2 + 2

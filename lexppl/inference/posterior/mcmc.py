@@ -1,8 +1,6 @@
 """Global latents by Pyro's Hamiltonian kernels, the masks summed out exactly."""
 
 import inspect
-import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +13,6 @@ import torch
 from pyro.infer import HMC, NUTS
 from pyro.infer.autoguide import init_to_uniform
 from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
-from pyro.ops.integrator import potential_grad
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
@@ -23,8 +20,7 @@ from lexppl.argument_checks import int_at_least
 from lexppl.evaluation_mode import evaluating
 from lexppl.inference.contexts import keep_parameters_local, program_settings, seeded
 from lexppl.inference.posterior.global_draws import GlobalDraws, PosteriorInference, SamplerRecord
-from lexppl.inference.posterior.mcmc.potential import Potential
-from lexppl.inference.posterior.mcmc.recorded import Recorded
+from lexppl.inference.posterior.potential import Potential, Recorded
 
 OURS = (
     "model",
@@ -35,30 +31,13 @@ OURS = (
     "jit_options",
     "ignore_jit_warnings",
 )
-"""Arguments of Pyro's kernels that say what is sampled, which the program does here."""
+"""Arguments of Pyro's kernels that are the program's here."""
 
-USUAL_STEPS = 15
-"""Gradients of a draw, where a time is estimated: a tree of four doublings."""
 WORTH_RECORDING = 500
-"""Draws of all chains from which on their steps are worth the second that a recording takes."""
+"""Draws of all chains from which on recording the potential is worth its second."""
 
-LOOKED_AT = 8
+COMPARED = 8
 """Draws of a chain at which a recording is compared with the program."""
-
-
-@dataclass(frozen=True)
-class Chain:
-    """One chain.
-
-    Args:
-        values: by site `(S, *event)`.
-        stats: by ArviZ's name `(S,)`.
-        places: the unconstrained places of some of the draws.
-    """
-
-    values: dict[str, Tensor]
-    stats: dict[str, np.ndarray]
-    places: list[dict[str, Tensor]]
 
 
 @dataclass(frozen=True)
@@ -67,10 +46,9 @@ class MCMC:
 
     The masks are no part of the chain: they are summed out exactly, so that the kernel sees the
     smooth density `p(θ) Π_n Σ_z p(z | x_n, θ) p(y_n | x_n, z, θ)`, and all rows take part in every
-    step (:class:`~lexppl.inference.posterior.mcmc.potential.Potential`). Parameters without priors
+    step (:class:`~lexppl.inference.posterior.potential.Potential`). Parameters without priors
     stay at the values that they have. Chains run one after another, each from a seed and a start of
-    its own; how long they will take stands in a line before the bar. Numbers are of the type of x:
-    float64 rows are the surer ones.
+    its own. Numbers are of the type of x: float64 rows are the surer ones.
 
     Args:
         kernel: `NUTS` or `HMC`, a class derived from one, or a `functools.partial` of it with its
@@ -118,14 +96,13 @@ class MCMC:
     imputations: int | None = None
 
     def __post_init__(self) -> None:
-        refuse_other_kernels(self.kernel)
+        _check_kernel(self.kernel)
         # Fewer have no r̂ and no effective number of draws.
         int_at_least("samples", self.samples, 4)
         int_at_least("chains", self.chains)
-        if self.warmup is not None:
-            int_at_least("warmup", self.warmup)
-        if self.imputations is not None:
-            int_at_least("imputations", self.imputations)
+        for name in ("warmup", "imputations"):
+            if getattr(self, name) is not None:
+                int_at_least(name, getattr(self, name))
 
     @property
     def name(self) -> str:
@@ -153,56 +130,35 @@ class MCMC:
             draws = self.chains * (warmup + self.samples)
             quick = Recorded.of(potential, starts) if draws >= WORTH_RECORDING else None
 
-            def chain(energy: Potential | Recorded, start: dict[str, Tensor], seed: int) -> Chain:
+            def chain(energy: Potential | Recorded, start: dict[str, Tensor], seed: int) -> Any:
                 with seeded(seed, device), program_settings(validate=False):
                     kernel = _class_of(self.kernel)(potential_fn=energy, **of_kernel)
                     kernel.initial_params = start
-                    return _chain(kernel, energy, warmup, self.samples, bar.update)
+                    return _chain(kernel, warmup, self.samples, bar.update)
 
-            chains: list[Chain] = []
+            chains = []
             # None: silent where standard error is no terminal; a notebook has a bar of its own.
-            with tqdm(
-                total=draws,
-                disable=None if progress else True,
-                unit="draw",
-            ) as bar:
-                if not bar.disable:
-                    needed = time_needed(quick or potential, starts[0], draws)
-                    bar.write(f"{self.name}: {needed}", file=sys.stderr)
+            with tqdm(total=draws, disable=None if progress else True, unit="draw") as bar:
                 for start, own in zip(starts, seeds.tolist(), strict=True):
-                    made = chain(quick or potential, start, own)
-                    if quick is not None and not quick.agrees(made.places):
+                    places, stats = chain(quick or potential, start, own)
+                    if quick and not quick.agrees(places[:: max(1, self.samples // COMPARED)]):
                         bar.total += warmup + self.samples
-                        quick, made = None, chain(potential, start, own)
-                    chains.append(made)
-        stats = [one.stats for one in chains]
+                        quick, (places, stats) = None, chain(potential, start, own)
+                    values = [potential.constrained(place) for place in places]
+                    chains.append((values, stats))
+        samples = {
+            name: torch.stack([torch.stack([v[name] for v in one]) for one, _ in chains]).detach()
+            for name in potential.sites
+        }
+        arrays = {name: np.stack([stats[name] for _, stats in chains]) for name in chains[0][1]}
         note = None
         if self.imputations is not None:
             note = f"{self.imputations} imputations of each mask, the same in all draws"
-        record = SamplerRecord(
-            self.name,
-            are_chains=True,
-            sample_stats={name: np.stack([one[name] for one in stats]) for name in stats[0]},
-            note=note,
-        )
-        samples = {
-            name: torch.stack([one.values[name] for one in chains]) for name in potential.sites
-        }
-        return GlobalDraws(samples, record, model)
+        return GlobalDraws(samples, SamplerRecord(self.name, True, arrays, note), model)
 
 
-def refuse_other_kernels(kernel: Any) -> None:
-    """Refuse what is no class of Pyro's Hamiltonian kernels.
-
-    Args:
-        kernel: a class, or a partial of one.
-
-    Raises:
-        TypeError, ValueError: as it says.
-
-    Example:
-        >>> refuse_other_kernels(partial(NUTS, max_tree_depth=5))
-    """
+def _check_kernel(kernel: Any) -> None:
+    """Refuse what is no class of Pyro's Hamiltonian kernels, or a partial of one."""
     if isinstance(kernel, MCMCKernel):
         name = type(kernel).__name__
         raise TypeError(
@@ -219,19 +175,17 @@ def refuse_other_kernels(kernel: Any) -> None:
         return
     if kernel.args:
         raise ValueError(f"give the arguments of {kind.__name__} by name; {kernel.args} have none")
-    ours = [name for name in kernel.keywords if name in OURS]
     known = inspect.signature(kind).parameters
-    unknown = [name for name in kernel.keywords if name not in known]
-    if ours or unknown:
+    wrong = [name for name in kernel.keywords if name in OURS or name not in known]
+    if wrong:
         raise ValueError(
-            f"{kind.__name__} is given {ours or unknown}, which "
-            + ("the program says itself here" if ours else "it does not have")
-            + f"; it takes {[name for name in known if name not in OURS]}"
+            f"{kind.__name__} is given {wrong}: arguments that the program sets here, or that it "
+            f"does not have; it takes {[name for name in known if name not in OURS]}"
         )
 
 
 def as_inference(inference: Any) -> PosteriorInference:
-    """An inference from what is given to `fit(inference=)`.
+    """An inference from the argument of `fit(inference=)`.
 
     Args:
         inference: Pyro's `NUTS` or `HMC` or a partial of them, for :class:`MCMC` with its defaults;
@@ -254,15 +208,16 @@ def as_inference(inference: Any) -> PosteriorInference:
             "Pyro's MCMC runs a model that its kernel holds; give the kernel's class, as "
             "inference=NUTS, or lexppl.inference.MCMC(NUTS, samples=1000, warmup=500, chains=4)"
         )
-    if isinstance(inference, type) and callable(getattr(inference, "run", None)):
-        inference = inference()
-    if not callable(getattr(inference, "run", None)):
+    found: Any = inference
+    if isinstance(found, type) and hasattr(found, "run"):
+        found = found()
+    if not callable(getattr(found, "run", None)):
         raise TypeError(
             "inference must be pyro.infer.NUTS or HMC, MCMC(NUTS, samples=…), or another "
             f"PosteriorInference, which has a method run; it is {inference!r}"
         )
-    found: PosteriorInference = inference
-    return found
+    checked: PosteriorInference = found
+    return checked
 
 
 @contextmanager
@@ -287,36 +242,10 @@ def _class_of(kernel: Any) -> Any:
     return kernel.func if isinstance(kernel, partial) else kernel
 
 
-def time_needed(
-    energy: Potential | Recorded,
-    place: Mapping[str, Tensor],
-    draws: int,
-    clock: Callable[[], float] = time.perf_counter,
-) -> str:
-    """Estimated duration of a kernel's draws, by one gradient that is timed.
-
-    Args:
-        energy: U.
-        place: where the gradient is taken.
-        draws: of all chains, warm-up among them.
-        clock: in seconds.
-    """
-    begun = clock()
-    with program_settings(validate=False):
-        potential_grad(energy, dict(place))
-    each = clock() - begun
-    whole = each * draws * USUAL_STEPS
-    rounded = f"{whole:.0f} s" if whole < 100.0 else f"{whole / 60:,.0f} min"
-    return f"{draws:,} draws of {USUAL_STEPS} gradients, {each:.2g} s each, take about {rounded}"
-
-
-class _Steps:
-    """What a kernel evaluates on its way to a draw, and the Hamiltonian there.
+class _Trajectory:
+    """The evaluations of a kernel on its way to a draw, and the Hamiltonian there.
 
     Pyro keeps U at a draw, and not the momenta that its trajectory came to it with.
-
-    Args:
-        kernel: whose potential and kinetic energy are looked at from now on.
     """
 
     def __init__(self, kernel: HMC) -> None:
@@ -327,7 +256,7 @@ class _Steps:
 
     def begin(self) -> None:
         """Another draw."""
-        self.taken = 0
+        self.steps = 0
         self._latest: Mapping[str, Tensor] | None = None
         self._ends: list[tuple[Any, Tensor]] = []
 
@@ -339,7 +268,7 @@ class _Steps:
         return float(self._kernel._potential_energy_last + kinetic)
 
     def _evaluated(self, place: Mapping[str, Tensor]) -> Tensor:
-        self.taken, self._latest = self.taken + 1, place
+        self.steps, self._latest = self.steps + 1, place
         value: Tensor = self._potential(place)
         return value
 
@@ -350,15 +279,11 @@ class _Steps:
 
 
 def _chain(
-    kernel: HMC,
-    energy: Potential | Recorded,
-    warmup: int,
-    samples: int,
-    drawn: Callable[[], Any],
-) -> Chain:
-    """Run a kernel from its start."""
+    kernel: HMC, warmup: int, samples: int, drawn: Callable[[], Any]
+) -> tuple[list[dict[str, Tensor]], dict[str, np.ndarray]]:
+    """The unconstrained draws of one chain, and its statistics by ArviZ's names, `(S,)`."""
     kernel.setup(warmup)
-    trajectory = _Steps(kernel)
+    trajectory = _Trajectory(kernel)
     place, places = kernel.initial_params, []
     steps, accepted, energies = np.zeros(samples, dtype=int), np.zeros(samples), np.zeros(samples)
     mean = 0.0
@@ -369,7 +294,7 @@ def _chain(
         if number < 0:
             continue
         places.append(place)
-        steps[number], energies[number] = trajectory.taken, trajectory.energy
+        steps[number], energies[number] = trajectory.steps, trajectory.energy
         # Pyro keeps a running mean of the chances that the proposals had.
         latest = kernel._mean_accept_prob
         accepted[number] = (number + 1) * latest - number * mean
@@ -387,9 +312,4 @@ def _chain(
         # 2^d − 1 steps fill a tree of d doublings; the last of them may have been left half done.
         stats["tree_depth"] = np.ceil(np.log2(steps + 1)).astype(int)
     kernel.cleanup()
-    values = [energy.constrained(one) for one in places]
-    return Chain(
-        {name: torch.stack([one[name] for one in values]).detach() for name in values[0]},
-        stats,
-        places[:: max(1, samples // LOOKED_AT)],
-    )
+    return places, stats
