@@ -17,7 +17,6 @@ from lexppl.evaluation import (
     kendall_w,
     prediction_scores,
     selection_scores,
-    share_outside,
 )
 from tests.properties.given_tensors import EXAMPLES, LAYOUTS, TYPES, laid_out, values
 
@@ -75,13 +74,9 @@ def test_scores_of_masks(data, rows, entries, draws, layout):
     same(scores, selection_scores(masks.bool(), truth.int()))
     each = [selection_scores(masks[:, r : r + 1], truth[r : r + 1]).tpr for r in range(rows)]
     assert scores.tpr == pytest.approx(float(np.mean(each)))
-    outside = share_outside(masks, truth)
-    assert torch.equal(outside, share_outside(laid_out(masks, layout), truth))
     for m, t in ((masks[:, :0], truth[:0]), (masks[..., :0], truth[..., :0]), (masks[:0], truth)):
         with pytest.raises(REFUSED):
             selection_scores(m, t)
-        with pytest.raises(REFUSED):
-            share_outside(m, t)
 
 
 @EXAMPLES

@@ -1,8 +1,8 @@
-"""Simulation-based calibration: does a way to find posteriors find those of a program?"""
+"""Simulation-based calibration of posterior inferences."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,20 +12,16 @@ from tqdm.auto import tqdm
 
 from lexppl.argument_checks import int_at_least
 from lexppl.evaluation.bayes.calibration_result import Calibration
-from lexppl.evaluation.bayes.posteriors import (
-    Infer,
-    ManyPosteriors,
-    Samples,
-    name_of,
-    posteriors_of,
-)
+from lexppl.evaluation.bayes.posteriors import GuideFits, Infer, name_of, posteriors_of
 from lexppl.evaluation.bayes.simulated import (
     Simulated,
+    check_rows,
     parts_of_program,
+    refuse_penalties,
     seeds_of,
     simulate,
 )
-from lexppl.inference.posterior.global_draws import PosteriorInference
+from lexppl.inference.posterior.global_draws import PosteriorInference, Samples
 
 Quantity = Callable[[Samples, Tensor, Tensor], Tensor]
 """From draws by site `(S, *event)`, x and y to a number for each draw, `(S,)`."""
@@ -34,7 +30,7 @@ Quantity = Callable[[Samples, Tensor, Tensor], Tensor]
 def calibration(
     program: Any,
     x: Tensor,
-    infer: ManyPosteriors | PosteriorInference | Infer,
+    infer: GuideFits | PosteriorInference | Infer,
     *,
     simulations: int = 500,
     draws: int = 99,
@@ -119,33 +115,25 @@ def calibration(
     sets = [simulate(parts.model, x, one) for one in seeds_of(seed, 0, simulations)]
     if not (sets[0].shared or sets[0].masks):
         raise ValueError("the program draws no latents but y, so there is no posterior to check")
-    if sets[0].penalties and sets[0].shared:
-        raise ValueError(
-            f"the program has penalties {list(sets[0].penalties)}, under which the latents that "
-            "rows share have no posterior; write them as priors of the masks, or leave them out"
-        )
+    if sets[0].shared:
+        refuse_penalties(sets[0].penalties)
     ys = [one.y for one in sets]
-    found: Iterable[Samples] = posteriors_of(infer, parts, x, ys, seeds_of(seed, 1, len(ys)), draws)
+    found = posteriors_of(infer, parts, x, ys, seeds_of(seed, 1, len(ys)), draws)
     bar = tqdm(found, total=len(ys), desc="data sets", disable=None if progress else True)
     values, truths, exact_sd = [], [], []
     names: tuple[str, ...] = ()
     for drawn, samples in zip(sets, bar, strict=True):
-        samples = checked_samples(samples, drawn, draws)
-        names, value, truth = _quantities(quantities, samples, drawn, x)
+        kept = {n: thinned(v, draws, n) for n, v in _checked(samples, drawn).items()}
+        names, value, truth = _quantities(quantities, kept, drawn, x)
         values.append(value)
         truths.append(truth)
     if exact is not None:
         for drawn, one in zip(sets, seeds_of(seed, 2, len(ys)), strict=True):
-            reference = checked_samples(exact(x, drawn.y, one), drawn, 2, thin=False)
+            reference = _checked(exact(x, drawn.y, one), drawn)
             exact_sd.append(_quantities(quantities, reference, drawn, x)[1].std(0, ddof=1))
-    return ranked(
-        names,
-        np.stack(values),
-        np.stack(truths),
-        np.stack(exact_sd) if exact_sd else None,
-        name_of(infer) if name is None else name,
-        seed,
-    )
+    sds = np.stack(exact_sd) if exact_sd else None
+    method = name_of(infer) if name is None else name
+    return ranked(names, np.stack(values), np.stack(truths), sds, method, seed)
 
 
 def ranked(
@@ -184,55 +172,39 @@ def ranked(
     return Calibration(names, ranks, values.shape[1], z, sd, exact_sd, method, seed)
 
 
-def check_rows(x: Any) -> None:
-    """Refuse what are no rows.
+def thinned(values: Tensor, draws: int, name: str) -> Tensor:
+    """S of the draws `(S′, …)` of a site, evenly.
 
     Raises:
-        TypeError: no tensor.
-        ValueError: no rows, or numbers that are not finite.
+        ValueError: fewer than S.
     """
-    if not isinstance(x, Tensor):
-        raise TypeError(f"x must be a tensor of rows (B, *event); it is {type(x).__name__}")
-    if x.dim() == 0 or len(x) == 0:
-        raise ValueError(f"x must have rows (B, *event); its shape is {tuple(x.shape)}")
-    if not bool(x.isfinite().all()):
-        raise ValueError("x must be finite; it has NaN or infinite values")
+    if len(values) < draws:
+        raise ValueError(
+            f"infer gave {len(values)} draws of {name!r}, and each truth is ranked among "
+            f"draws={draws}; let it give more, or ask for fewer"
+        )
+    return values[torch.arange(draws) * len(values) // draws]
 
 
-def checked_samples(
-    samples: Any, drawn: Simulated, draws: int, thin: bool = True
-) -> dict[str, Tensor]:
-    """Posterior draws whose sites and shapes are those of the program, thinned to S.
-
-    Raises:
-        TypeError: no mapping of tensors.
-        ValueError: other sites, other shapes, or fewer draws.
-    """
+def _checked(samples: Any, drawn: Simulated) -> dict[str, Tensor]:
+    """Posterior draws whose sites and shapes are those of the program."""
     if not isinstance(samples, Mapping) or not samples:
         raise TypeError(
             "infer must give draws by site, {site: tensor (S, *event)}; it gave "
             f"{type(samples).__name__}"
         )
     known = {**drawn.shared, **drawn.masks}
-    kept = {}
-    for name, values in samples.items():
+    checked = {name: torch.as_tensor(values) for name, values in samples.items()}
+    for name, values in checked.items():
         if name not in known:
             raise ValueError(f"infer gave a site {name!r}; the program's are {sorted(known)}")
-        values = torch.as_tensor(values)
         expected = tuple(known[name].shape)
         if values.dim() == 0 or tuple(values.shape[1:]) != expected:
             raise ValueError(
                 f"draws of {name!r} must have shape (S, *{expected}), a draw of the program's "
                 f"behind S; infer gave {tuple(values.shape)}"
             )
-        if len(values) < draws:
-            raise ValueError(
-                f"infer gave {len(values)} draws of {name!r}, and each truth is ranked among "
-                f"draws={draws}; let it give more, or ask for fewer"
-            )
-        place = torch.arange(draws) * len(values) // draws
-        kept[name] = values[place] if thin else values
-    return kept
+    return checked
 
 
 def _quantities(

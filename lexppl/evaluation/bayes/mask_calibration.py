@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,11 +12,16 @@ import torch
 from torch import Tensor
 
 from lexppl.argument_checks import int_at_least
-from lexppl.evaluation.bayes.calibration import check_rows, ranked
+from lexppl.evaluation.bayes.calibration import ranked, thinned
 from lexppl.evaluation.bayes.calibration_result import Calibration
 from lexppl.evaluation.bayes.mask_table import mask_table
 from lexppl.evaluation.bayes.posteriors import name_of
-from lexppl.evaluation.bayes.simulated import parts_of_program, seeds_of, simulate
+from lexppl.evaluation.bayes.simulated import (
+    check_rows,
+    parts_of_program,
+    seeds_of,
+    simulate,
+)
 from lexppl.explanation.masks.plate_draws import posterior_draws
 from lexppl.inference.mask_plates import MaskTree
 from lexppl.inference.predictive import FittedProgram, drawing
@@ -96,8 +103,16 @@ def mask_calibration(
         found, method = table.draws(draws, of_infer), "enumeration"
     else:
         found, method = infer(x, drawn.y, of_infer), name_of(infer)
-    found = _checked(found, draws, truth)
-    functions = _of_masks(site, truth.shape[-1]) if quantities is None else dict(quantities)
+    expected = tuple(truth.shape)
+    if not isinstance(found, Tensor) or found.dim() != 3 or tuple(found.shape[1:]) != expected:
+        own = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+        raise ValueError(f"infer must give masks (S, {expected[0]}, {expected[1]}); it gave {own}")
+    found = thinned(found, draws, site)
+    functions = dict({} if quantities is None else quantities)
+    if quantities is None:
+        functions["size"] = lambda masks: masks.sum(-1)
+        for entry in range(expected[-1]):
+            functions[f"{site}[{entry}]"] = partial(torch.select, dim=-1, index=entry)
     functions["log p(y | x, z)"] = table.likelihood_of
     values, truths = [], []
     for label, function in functions.items():
@@ -109,16 +124,11 @@ def mask_calibration(
             )
         values.append(value.double().cpu().numpy().T)
         truths.append(own[0].double().cpu().numpy())
-    return ranked(
-        tuple(functions),
-        np.stack(values, 2),
-        np.stack(truths, 1),
-        None,
-        method if name is None else name,
-        seed,
-    )
+    method = method if name is None else name
+    return ranked(tuple(functions), np.stack(values, 2), np.stack(truths, 1), None, method, seed)
 
 
+@dataclass(frozen=True)
 class ResampledMasks:
     """Masks given y as :func:`lexppl.explain` draws them: by importance resampling.
 
@@ -137,57 +147,29 @@ class ResampledMasks:
         torch.Size([9, 5, 3])
     """
 
-    def __init__(
-        self,
-        program: Any,
-        guide: Any = None,
-        *,
-        draws: int = 99,
-        proposals: int = 4,
-        imputations: int = 1,
-    ) -> None:
-        self.model = parts_of_program(program).model
-        self.guide = guide
-        self.draws = int_at_least("draws", draws)
-        self.proposals = int_at_least("proposals", proposals)
-        self.imputations = int_at_least("imputations", imputations)
+    program: Any
+    guide: Any = None
+    draws: int = 99
+    proposals: int = 4
+    imputations: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("draws", "proposals", "imputations"):
+            int_at_least(name, getattr(self, name))
 
     @property
-    def __name__(self) -> str:
+    def name(self) -> str:
+        """Of the method, for tables."""
         return f"importance resampling of {self.proposals} proposals a draw"
 
     def __call__(self, x: Tensor, y: Tensor, seed: int) -> Tensor:
-        """Draw masks given y, `(S, B, G)`."""
-        count = self.proposals * self.draws
+        """Masks given y, `(S, B, G)`."""
+        count, model = self.proposals * self.draws, parts_of_program(self.program).model
         with drawing(seed, x.device):
-            program = FittedProgram(
-                self.model, self.guide, (x[:1], y[:1]), self.draws, propose_masks=True
-            )
+            few = (x[:1], y[:1])
+            program = FittedProgram(model, self.guide, few, self.draws, propose_masks=True)
             ((run, _),) = program.runs((x, y), self.imputations, masks=count)
             names = [site.name for site in run.mask_sites if site.distribution.event_shape]
             tree = MaskTree.of(run, lambda *_: run, names)
             many = (count, self.imputations, self.draws)
-            drawn = posterior_draws(run, tree, None, names, *many)
-        return drawn.masks[names[0]]
-
-
-def _of_masks(site: str, entries: int) -> dict[str, MaskQuantity]:
-    functions: dict[str, MaskQuantity] = {"size": lambda masks: masks.sum(-1)}
-    for entry in range(entries):
-        functions[f"{site}[{entry}]"] = lambda masks, entry=entry: masks[..., entry]  # type: ignore[misc]
-    return functions
-
-
-def _checked(masks: Any, draws: int, truth: Tensor) -> Tensor:
-    """Draws of masks, thinned to S."""
-    expected = tuple(truth.shape)
-    if not isinstance(masks, Tensor) or masks.dim() != 3 or tuple(masks.shape[1:]) != expected:
-        given = tuple(masks.shape) if isinstance(masks, Tensor) else type(masks).__name__
-        raise ValueError(
-            f"infer must give masks (S, {expected[0]}, {expected[1]}); it gave {given}"
-        )
-    if len(masks) < draws:
-        raise ValueError(
-            f"infer gave {len(masks)} draws, and each truth is ranked among draws={draws}"
-        )
-    return masks[torch.arange(draws) * len(masks) // draws]
+            return posterior_draws(run, tree, None, names, *many).masks[names[0]]

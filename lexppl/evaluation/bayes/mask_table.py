@@ -1,9 +1,9 @@
-"""Every mask of every row, with its prior and its likelihood: the exact p(z | x, y) for small G."""
+"""Tables of every mask of every row, with its prior and likelihood: the exact p(z | x, y)."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from torch import Tensor
 from lexppl.argument_checks import int_at_least
 from lexppl.distributions.support import DEFAULT_LIMIT
 from lexppl.effects import LABEL_PLATE
-from lexppl.evaluation.bayes.simulated import RESPONSE, keep_local
+from lexppl.evaluation.bayes.simulated import RESPONSE, keep_local, refuse_penalties
 from lexppl.inference.contexts import seeded
 from lexppl.inference.mask_plates import MaskList, MaskTree
 from lexppl.inference.objective.listed_latents import is_point
@@ -133,10 +133,9 @@ def mask_table(
         (torch.Size([3, 3]), torch.Size([3, 5]), tensor([1., 1., 1., 1., 1.]))
     """
     match_program(model, x, y, shared)
-    program, first, latents = _looked_at(model, x, y, shared)
+    program, first, latents = _first_run(model, x, y, shared)
     if not latents:
-        run = program.run(1, imputations)
-        likelihood = _row_likelihood(run, imputations, len(x))
+        likelihood = _row_likelihood(program.run(1, imputations), imputations, len(x))
         return MaskTable(likelihood.new_zeros((1, 0)), torch.zeros_like(likelihood), likelihood)
     if len(latents) > 1 and masks == math.inf:
         raise ValueError(
@@ -188,12 +187,13 @@ def log_evidence(
 
     Args:
         model: matched by :func:`match_program`.
-        x, y, shared, masks, imputations: of :func:`mask_table`, but for several mask sites.
+        x, y, shared, masks, imputations: of :func:`mask_table`; several mask sites are summed over
+            together.
 
     Raises:
         ValueError: as :func:`mask_table`.
     """
-    program, first, latents = _looked_at(model, x, y, shared)
+    program, first, latents = _first_run(model, x, y, shared)
     if not latents:
         return _row_likelihood(program.run(1, imputations), imputations, len(x))[0]
     _, tree, _, weights = _weighed(program, first, masks, imputations, priors=True)
@@ -203,26 +203,23 @@ def log_evidence(
 def masks_listed(
     model: Callable[..., Any], x: Tensor, y: Tensor, shared: Mapping[str, Tensor] | None = None
 ) -> int:
-    """How many masks :func:`log_evidence` lists."""
-    program, first, latents = _looked_at(model, x, y, shared)
-    if not latents:
-        return 1
-    return len(MaskList(first, _tree(program, first), DEFAULT_LIMIT))
+    """The number of masks that :func:`log_evidence` lists."""
+    program, first, latents = _first_run(model, x, y, shared)
+    return len(MaskList(first, _tree(program, first), DEFAULT_LIMIT)) if latents else 1
 
 
 def _tree(program: ParticleProgram, first: ParticleTrace) -> MaskTree:
     return MaskTree.of(first, lambda count, draw: program.run(count, 1, draw))
 
 
-def _looked_at(
+def _first_run(
     model: Callable[..., Any], x: Tensor, y: Tensor, shared: Mapping[str, Tensor] | None
 ) -> tuple[ParticleProgram, ParticleTrace, list[str]]:
     """The program at given latents, a run of it, and its random latents in the mask plate."""
-    keep_local(model)
     program = ParticleProgram(model, _point(shared), (x, y))
     first = program.run()
     if shared:
-        _refuse_penalties(first)
+        refuse_penalties(name for name, site in first.sites.items() if site.is_penalty)
     return program, first, [s.name for s in first.mask_sites if not is_point(s.distribution)]
 
 
@@ -234,7 +231,7 @@ def _weighed(
     priors: bool = False,
 ) -> tuple[ParticleTrace, MaskTree, MaskList | None, list[Tensor]]:
     """A run of all masks, or of drawn ones, and the weights of these by plate."""
-    _refuse_unobserved(first)
+    _responses(first)
     tree = _tree(program, first)
     if masks == math.inf:
         listed = MaskList(first, tree, DEFAULT_LIMIT, exact=False)
@@ -266,9 +263,8 @@ def shared_log_prior(
         ValueError: the program has latents outside `mask_particles()` that are not given, or none
             of the names given.
     """
-    keep_local(model)
-    given = pyro.poutine.condition(weights_first(model), data=dict(shared))
-    sites = sites_of(given, (x[:1], y[:1]))
+    program = pyro.poutine.condition(weights_first(model), data=dict(shared))
+    sites = sites_of(program, (x[:1], y[:1]))
     outside = [n for n, site in sites.items() if not (site.in_particles or site.observed)]
     missing = [name for name in outside if name != RESPONSE]
     unknown = [name for name in shared if name not in sites]
@@ -277,8 +273,7 @@ def shared_log_prior(
             f"the program's latents outside mask_particles() are {[*shared, *missing]}; "
             f"{missing} are missing and {unknown} are none of them"
         )
-    for name in shared:
-        _refuse_scaled(sites[name])
+    _refuse_scaled(sites[name] for name in shared)
     terms = [sites[name].log_prob().sum() for name in shared]
     return torch.stack(terms).sum() if terms else x.new_zeros(())
 
@@ -295,17 +290,8 @@ def _point(shared: Mapping[str, Tensor] | None) -> Callable[..., None] | None:
     return guide
 
 
-def _refuse_penalties(run: ParticleTrace) -> None:
-    for site in run.sites.values():
-        if site.is_penalty:
-            raise ValueError(
-                f"the program has a penalty {site.name!r}, under which the latents that rows share "
-                "have no posterior; write it as a prior of the masks, or leave it out"
-            )
-
-
-def _refuse_unobserved(run: ParticleTrace) -> list[Site]:
-    """The responses `y` or `y_…`, observed and without a scale."""
+def _responses(run: ParticleTrace) -> list[Site]:
+    """The responses `y` or `y_…`; refused where there are none, or what is observed is scaled."""
     observed = [s for s in run.sites.values() if s.observed and not s.is_deterministic]
     responses = [site for site in observed if site.name.split("_")[0] == RESPONSE]
     if not responses:
@@ -313,16 +299,17 @@ def _refuse_unobserved(run: ParticleTrace) -> list[Site]:
             "the program must observe a site 'y', one value a row, or sites 'y_…'; its sites are "
             f"{list(run.sites)}"
         )
-    for site, _ in run.weighted:
+    weighted = [site for site, _ in run.weighted]
+    for site in weighted:
         if LABEL_PLATE in site.plate_names:
             raise ValueError(f"site {site.name!r} expects over labels; give labels")
-        _refuse_scaled(site)
+    _refuse_scaled(weighted)
     return responses
 
 
 def _row_likelihood(run: ParticleTrace, imputations: int, rows: int) -> Tensor:
     """log 1/K Σ_k p(y | x̃_k) without masks, `(1, B)`."""
-    responses = _refuse_unobserved(run)
+    responses = _responses(run)
     inside = any(site.in_particles for site in responses)
     weight = run.log_weight if inside else log_weight_of([(site, 1.0) for site in responses])
     if weight is None or weight.shape[-1] != rows or weight.dim() > 3:
@@ -335,10 +322,10 @@ def _row_likelihood(run: ParticleTrace, imputations: int, rows: int) -> Tensor:
     return weight.expand(1, rows)
 
 
-def _refuse_scaled(site: Site) -> None:
-    scale = torch.as_tensor(site.scale)
-    if not bool((scale == 1.0).all()):
-        raise ValueError(
-            f"site {site.name!r} is scaled, so that what is inferred is no posterior of the "
-            "program; leave pyro.poutine.scale out (a kl_weight of 1)"
-        )
+def _refuse_scaled(sites: Iterable[Site]) -> None:
+    for site in sites:
+        if not bool((torch.as_tensor(site.scale) == 1.0).all()):
+            raise ValueError(
+                f"site {site.name!r} is scaled, so that what is inferred is no posterior of the "
+                "program; leave pyro.poutine.scale out (a kl_weight of 1)"
+            )

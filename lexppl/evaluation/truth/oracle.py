@@ -11,10 +11,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.interpolate import CubicSpline
+from scipy.special import expit
 from torch import Tensor
 
 from lexppl.argument_checks import int_between
 from lexppl.data.synthetic import AdditiveBranch, ProductBranch, SyntheticSet, synthetic_set
+from lexppl.evaluation.truth.selection import check_binary
 
 # Standard normal mass beyond is 2e-19, below the rounding of the sums.
 _REACH = 9.0
@@ -125,7 +127,7 @@ class Oracle:
             True
         """
         log_one, log_zero = self._log_probabilities(x, masks)
-        self._check_labels(x, y)
+        check_binary("y", y, (len(x),))
         chosen = torch.where(y == 1, log_one, log_zero)
         return chosen.reshape(-1, len(x)).mean(0).to(x.dtype)
 
@@ -140,7 +142,7 @@ class Oracle:
             ValueError: as :meth:`log_likelihood`.
         """
         log_one, log_zero = self._log_probabilities(x, torch.ones_like(x))
-        self._check_labels(x, y)
+        check_binary("y", y, (len(x),))
         return BayesScores(
             log_likelihood=float(torch.where(y == 1, log_one, log_zero).mean()),
             accuracy=float(((log_one > log_zero) == (y == 1)).to(torch.float64).mean()),
@@ -177,13 +179,9 @@ class Oracle:
         """
         k = int_between("k", k, 0, self.distribution.n_features, note="the features")
         one, zero = self._log_probabilities(x, torch.ones_like(x))
-        candidates = torch.zeros(
-            math.comb(self.distribution.n_features, k),
-            self.distribution.n_features,
-            dtype=x.dtype,
-            device=x.device,
-        )
-        for row, kept in enumerate(itertools.combinations(range(self.distribution.n_features), k)):
+        subsets = list(itertools.combinations(range(self.distribution.n_features), k))
+        candidates = x.new_zeros(len(subsets), self.distribution.n_features)
+        for row, kept in enumerate(subsets):
             candidates[row, list(kept)] = 1
         value = torch.full_like(one, -torch.inf)
         choice = torch.zeros_like(one, dtype=torch.long)
@@ -200,7 +198,14 @@ class Oracle:
 
     def _log_probabilities(self, x: Tensor, masks: Tensor) -> tuple[Tensor, Tensor]:
         """Return ``log p(y=1|x_S)`` and ``log p(y=0|x_S)``, float64, shape ``(…, N)``."""
-        self._check(x, masks)
+        features = self.distribution.n_features
+        if x.ndim != 2 or x.shape[1] != features or len(x) == 0:
+            raise ValueError(f"x must have shape (N, {features}), N >= 1; it has {tuple(x.shape)}")
+        check_binary("masks", masks, tuple(x.shape), draws=True)
+        if not x.isfinite().all():
+            raise ValueError(
+                f"x must be finite; {int((~x.isfinite()).sum())} values are NaN or infinite"
+            )
         kept = masks == 1
         exact = x.to(torch.float64)
         log_odds = torch.stack([branch(exact, kept) for branch in self._branches])
@@ -213,51 +218,24 @@ class Oracle:
         weights = torch.stack([1 - share, share]).log()
         return (log_one + weights).logsumexp(0), (log_zero + weights).logsumexp(0)
 
-    def _check(self, x: Tensor, masks: Tensor) -> None:
-        if x.ndim != 2 or x.shape[1] != self.distribution.n_features or len(x) == 0:
-            raise ValueError(
-                f"x must have shape (N, {self.distribution.n_features}), N >= 1; it has "
-                f"{tuple(x.shape)}"
-            )
-        if masks.shape[-2:] != x.shape or masks.numel() == 0:
-            raise ValueError(
-                f"masks must have shape (…, {x.shape[0]}, {x.shape[1]}), with the rows and "
-                f"features of x; it has {tuple(masks.shape)}"
-            )
-        if not ((masks == 0) | (masks == 1)).all():
-            raise ValueError("masks must hold 0 and 1 only; it holds other values")
-        if not x.isfinite().all():
-            raise ValueError(
-                f"x must be finite; {int((~x.isfinite()).sum())} values are NaN or infinite"
-            )
-
-    @staticmethod
-    def _check_labels(x: Tensor, y: Tensor) -> None:
-        if y.shape != (len(x),):
-            raise ValueError(f"y must have shape ({len(x)},); it has {tuple(y.shape)}")
-        if not ((y == 0) | (y == 1)).all():
-            raise ValueError("y must hold labels 0 and 1 only; it holds other values")
-
 
 def _marginal_branch(branch: object) -> Callable[[Tensor, Tensor], Tensor]:
-    if isinstance(branch, ProductBranch):
-        return _MarginalProduct(branch)
+    """From rows and what is kept of them to the log-odds of ``y = 1``."""
     if isinstance(branch, AdditiveBranch):
         return _MarginalSum(branch)
-    raise TypeError(
-        f"the oracle knows ProductBranch and AdditiveBranch; the set has a {type(branch).__name__}"
-    )
+    if not isinstance(branch, ProductBranch):
+        raise TypeError(
+            "the oracle takes ProductBranch and AdditiveBranch; the set has a "
+            f"{type(branch).__name__}"
+        )
+    product: ProductBranch = branch
 
+    def log_odds(x: Tensor, kept: Tensor) -> Tensor:
+        # 0 unless both are kept, as σ(−v X) of a symmetric X has the mean ½.
+        both = kept[..., list(product.features)].all(-1)
+        return torch.where(both, -product.log_f(x), 0.0)
 
-@dataclass(frozen=True)
-class _MarginalProduct:
-    """Log-odds of ``y = 1``: 0 unless both are kept, as ``σ(−v X)`` of a symmetric X means ½."""
-
-    branch: ProductBranch
-
-    def __call__(self, x: Tensor, kept: Tensor) -> Tensor:
-        both = kept[..., list(self.branch.features)].all(-1)
-        return torch.where(both, -self.branch.log_f(x), 0.0)
+    return log_odds
 
 
 class _MarginalSum:
@@ -346,7 +324,7 @@ def _integrate(
     while panels < _MOST_PANELS:
         panels *= 2
         fine = _expected_log_odds(inner, term, probe, panels)
-        change = np.abs(_sigmoid(fine) - _sigmoid(coarse)).max()
+        change = np.abs(expit(fine) - expit(coarse)).max()
         if change < _TOLERANCE:
             return _expected_log_odds(inner, term, grid, panels // 2)
         coarse = fine
@@ -391,8 +369,3 @@ def _normal_quadrature(panels: int) -> tuple[Float64Array, Float64Array]:
         np.tile(np.log(half * weights), panels) - places**2 / 2 - math.log(2 * math.pi) / 2
     )
     return places, log_weights
-
-
-def _sigmoid(values: Float64Array) -> Float64Array:
-    result: Float64Array = np.exp(-np.logaddexp(0, -values))
-    return result

@@ -77,11 +77,15 @@ def latents_of(program: Callable[..., Any], rows: Rows) -> Latents:
         for plate in site.plates
         if sizes.get(plate.name, (plate.size, plate.full_size)) != (plate.size, plate.full_size)
     )
-    kinds: tuple[dict[str, Site], ...] = ({}, {}, {}, {})
+    shared: dict[str, Site] = {}
+    of_rows: dict[str, Site] = {}
+    in_particles: dict[str, Site] = {}
+    observed: dict[str, Site] = {}
     for name, site in sites.items():
-        of_rows = bool(row_plates & set(site.plate_names))
-        kinds[3 if site.observed else 2 if site.in_particles else of_rows][name] = site
-    return Latents(*kinds, row_plates)
+        outside = of_rows if row_plates & set(site.plate_names) else shared
+        kind = observed if site.observed else in_particles if site.in_particles else outside
+        kind[name] = site
+    return Latents(shared, of_rows, in_particles, observed, row_plates)
 
 
 def sites_of(program: Callable[..., Any], rows: Rows) -> dict[str, Site]:

@@ -196,9 +196,6 @@ def test_what_was_found_is_told():
     found = run(conjugate, simulations=100)
     assert "100 simulated data sets, 99 draws each" in repr(found)
     assert "consistent" in repr(found)
-    data = found.dataset()
-    assert data["rank"].dims == ("simulation", "quantity")
-    assert np.array_equal(data["rank"], found.ranks)
     assert found.histograms().sum().tolist() == [100, 100]
 
 

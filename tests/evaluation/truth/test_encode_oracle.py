@@ -9,13 +9,15 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 from lexppl.data import synthetic
-from lexppl.evaluation import (
-    Oracle,
-    of_function,
-    oracle_encode_meter,
-)
+from lexppl.evaluation import Oracle
+from tests.benchmark_modules import benchmark_module
 from tests.evaluation.leaks.enumerated import enumerated_encode_meter
 
+encode_oracle = benchmark_module("encode_oracle")
+of_function, oracle_encode_meter = (
+    encode_oracle.of_function,
+    encode_oracle.oracle_encode_meter,
+)
 DATA = synthetic("Syn1", rows=1500, seed=5, dtype=torch.float64)
 ORACLE = Oracle("Syn1")
 
