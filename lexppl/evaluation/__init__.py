@@ -1,12 +1,11 @@
 """What an explanation is worth: against a known truth, by an impartial judge, by its nats."""
 
-from lexppl.evaluation.bayes.calibration import calibration
+from lexppl.evaluation.bayes.calibration import calibration, mask_calibration
 from lexppl.evaluation.bayes.calibration_result import Calibration
 from lexppl.evaluation.bayes.feature_evidence import feature_evidence, log_bayes_factors
 from lexppl.evaluation.bayes.guide_check import GuideWarning, guide_check
 from lexppl.evaluation.bayes.loo import LooWarning, compare_loo, loo, reloo
 from lexppl.evaluation.bayes.marginal_likelihood import log_marginal_likelihood
-from lexppl.evaluation.bayes.mask_calibration import ResampledMasks, mask_calibration
 from lexppl.evaluation.bayes.mask_table import mask_table
 from lexppl.evaluation.bayes.posteriors import GuideFits
 from lexppl.evaluation.effects import FeatureEffects, direction_table, feature_effects
@@ -19,8 +18,12 @@ from lexppl.evaluation.imputation import imputation
 from lexppl.evaluation.imputed_samples import imputed_samples
 from lexppl.evaluation.leaks.encode_meter import EncodeMeter, encode_meter, stripe_x
 from lexppl.evaluation.learned import gain_over_base_rate
-from lexppl.evaluation.penalty_path import PenaltyPath, penalty_path
-from lexppl.evaluation.plateau import best_validation, plateau
+from lexppl.evaluation.penalty_path import (
+    PenaltyPath,
+    best_validation,
+    penalty_path,
+    plateau,
+)
 from lexppl.evaluation.prediction import (
     prediction_scores,
     predictive,
@@ -31,7 +34,6 @@ from lexppl.evaluation.refits.evalx import EvalX, fit_evalx
 from lexppl.evaluation.refits.fidelity import fidelity_scores
 from lexppl.evaluation.refits.fitted_predictor import FittedPredictor, fit_predictor
 from lexppl.evaluation.revealed import RowSteps, revealed_predictions
-from lexppl.evaluation.stability import kendall_w, max_sensitivity
 from lexppl.evaluation.survival import (
     concordance_index,
     log_hazard_ratio,
@@ -56,7 +58,6 @@ __all__ = [
     "LooWarning",
     "Oracle",
     "PenaltyPath",
-    "ResampledMasks",
     "RowSteps",
     "accuracy_by_size",
     "best_validation",
@@ -78,14 +79,12 @@ __all__ = [
     "guide_check",
     "imputation",
     "imputed_samples",
-    "kendall_w",
     "log_bayes_factors",
     "log_hazard_ratio",
     "log_marginal_likelihood",
     "loo",
     "mask_calibration",
     "mask_table",
-    "max_sensitivity",
     "oracle_gap",
     "oracle_gaps",
     "penalty_path",

@@ -8,8 +8,10 @@ import pytest
 import torch
 from scipy.stats import friedmanchisquare, norm, rankdata, spearmanr
 
-from lexppl.evaluation.stability import kendall_w, max_sensitivity
+from tests.benchmark_modules import benchmark_module
 
+stability = benchmark_module("stability")
+kendall_w, max_sensitivity = stability.kendall_w, stability.max_sensitivity
 GENERATOR = np.random.default_rng(0)
 FAILURE = 1e-6
 """Probability that a right program fails one of the z-tests here."""

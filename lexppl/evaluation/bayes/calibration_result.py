@@ -260,8 +260,9 @@ class Calibration(Summarised):
         table = pd.DataFrame({"p_value": self.p_values})
         table["distance"] = [self.uniform.distance(ranks) for ranks in self.ranks.T]
         table["usual_distance"] = self.uniform.usual_distance()
-        for level, held in self.coverage().groupby("level"):
-            table[f"coverage_{round(100 * level)}"] = held["coverage"].to_numpy()
+        held = self.coverage()["coverage"].to_numpy().reshape(-1, len(LEVELS))
+        for level, share in zip(LEVELS, held.T, strict=True):
+            table[f"coverage_{round(100 * level)}"] = share
         table["mean_z"], table["mean_z_error"], table["sd_z"] = z.mean(), z.sem(), z.std()
         if self.exact_sd is not None:
             with np.errstate(divide="ignore", invalid="ignore"):

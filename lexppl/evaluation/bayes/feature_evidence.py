@@ -27,9 +27,6 @@ def log_bayes_factors(table: MaskTable) -> Tensor:
     Args:
         table: every mask of every row.
 
-    Raises:
-        ValueError: a table of drawn masks.
-
     Example:
         >>> masks = torch.tensor([[0.0], [1.0]])
         >>> prior = torch.log(torch.tensor([[0.5], [0.5]]))
@@ -113,8 +110,6 @@ def feature_evidence(
 
 def _conditional(table: MaskTable, value: float) -> Tensor:
     """log p(y | x, z_g = value), `(B, G)`; NaN where the prior has no such mask."""
-    if not table.exact:
-        raise ValueError("the masks of this table are draws; list all of them: masks=math.inf")
     columns = []
     for entry in range(table.masks.shape[-1]):
         own = table.masks[:, entry] == value

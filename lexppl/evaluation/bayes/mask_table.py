@@ -34,14 +34,11 @@ class MaskTable:
         masks: `(M, G)`; `(1, 0)` for a program without masks.
         log_prior: log p(z | x), `(M, B)`.
         log_likelihood: log p(y | x, z), `(M, B)`, averaged over K imputations.
-        exact: whether every mask is listed; else they are M draws of p(z | x), `masks` is
-            `(M, B, G)`, and `log_prior` is −log M.
     """
 
     masks: Tensor
     log_prior: Tensor
     log_likelihood: Tensor
-    exact: bool = True
 
     @property
     def log_evidence(self) -> Tensor:
@@ -63,7 +60,7 @@ class MaskTable:
         count = int_at_least("count", count)
         with seeded(seed):
             chosen = torch.multinomial(self.posterior.T, count, replacement=True).T
-        return self._listed()[chosen]
+        return self.masks[chosen]
 
     def likelihood_of(self, masks: Tensor) -> Tensor:
         """log p(y | x, z) of some masks of each row.
@@ -78,18 +75,13 @@ class MaskTable:
             ValueError: a mask that is not in the table.
         """
         weight = 2.0 ** torch.arange(masks.shape[-1], dtype=torch.float64)
-        code, own = masks.double() @ weight, self._listed().double() @ weight
+        code, own = masks.double() @ weight, self.masks.double() @ weight
         order = own.argsort()
         place = torch.searchsorted(own[order], code).clamp(max=len(own) - 1)
         index = order[place]
         if not torch.equal(own[index], code):
             raise ValueError("some masks are none of those that the program can draw")
         return self.log_likelihood.gather(0, index)
-
-    def _listed(self) -> Tensor:
-        if not self.exact:
-            raise ValueError("the masks of this table are draws, not all that there are")
-        return self.masks
 
 
 def mask_table(
@@ -98,7 +90,6 @@ def mask_table(
     y: Tensor,
     shared: Mapping[str, Tensor] | None = None,
     *,
-    masks: float = math.inf,
     imputations: int = 1,
 ) -> MaskTable:
     """List the masks of each row, with their prior and their likelihood.
@@ -115,12 +106,10 @@ def mask_table(
         y: their labels or responses `(B,)`.
         shared: values of the latents outside `mask_particles()`, `(*event)` by site; what is left
             out is drawn.
-        masks: `math.inf` to list all, for one mask site of up to 65,536 masks; else L draws of
-            p(z | x).
         imputations: K.
 
     Raises:
-        ValueError: too many masks, several mask sites where all are to be listed, a program that
+        ValueError: more than 65,536 masks, several mask sites, a program that
             observes all rows in one, has scales, or no site `y`; penalties beside shared latents.
 
     Example:
@@ -137,21 +126,16 @@ def mask_table(
     if not latents:
         likelihood = _row_likelihood(program.run(1, imputations), imputations, len(x))
         return MaskTable(likelihood.new_zeros((1, 0)), torch.zeros_like(likelihood), likelihood)
-    if len(latents) > 1 and masks == math.inf:
+    if len(latents) > 1:
         raise ValueError(
-            f"the program has several latents in mask_particles(), {latents}, and "
-            "the masks of one can be listed; give a number of masks to draw"
+            f"the program has several latents in mask_particles(), {latents}, and the masks of one "
+            "can be listed"
         )
-    run, tree, listed, weights = _weighed(program, first, masks, imputations)
+    tree, listed, weights, run = _listed(program, first, imputations)
     level = max(tree.levels.values())
     likelihood = weights[level].reshape(-1, weights[level].shape[-1])
     if level == len(weights) - 1:
         likelihood = likelihood.unflatten(0, (-1, imputations)).logsumexp(1)
-    if listed is None:
-        flat = torch.full_like(likelihood, -math.log(len(likelihood)))
-        drawn = run.mask_sites[0].value
-        values = likelihood.new_zeros((1, 0)) if drawn is None else drawn
-        return MaskTable(values, flat, likelihood, exact=False)
     (values,) = listed.values.values()
     if values.shape[1] > 1:
         raise ValueError(
@@ -187,8 +171,8 @@ def log_evidence(
 
     Args:
         model: matched by :func:`match_program`.
-        x, y, shared, masks, imputations: of :func:`mask_table`; several mask sites are summed over
-            together.
+        x, y, shared, imputations: of :func:`mask_table`; several mask sites are summed together.
+        masks: `math.inf` to list all, else L draws of p(z | x).
 
     Raises:
         ValueError: as :func:`mask_table`.
@@ -196,7 +180,18 @@ def log_evidence(
     program, first, latents = _first_run(model, x, y, shared)
     if not latents:
         return _row_likelihood(program.run(1, imputations), imputations, len(x))[0]
-    _, tree, _, weights = _weighed(program, first, masks, imputations, priors=True)
+    if masks == math.inf:
+        tree, _, weights, _ = _listed(program, first, imputations, priors=True)
+    else:
+        _responses(first)
+        tree = _tree(program, first)
+        if len(set(tree.levels.values())) > 1:
+            tree = tree.of_one_weight()
+        count = int_at_least("masks", masks)
+        counts = [1] * len(tree.plates)
+        counts[max(tree.levels.values())] = count
+        run = program.run(count, imputations)
+        weights = [w - math.log(count) for w in tree.log_weights(run, counts, imputations)]
     return torch.logsumexp(weights[-1][0] if tree.is_of_rows else weights[0], -2)
 
 
@@ -223,29 +218,16 @@ def _first_run(
     return program, first, [s.name for s in first.mask_sites if not is_point(s.distribution)]
 
 
-def _weighed(
-    program: ParticleProgram,
-    first: ParticleTrace,
-    masks: float,
-    imputations: int,
-    priors: bool = False,
-) -> tuple[ParticleTrace, MaskTree, MaskList | None, list[Tensor]]:
-    """A run of all masks, or of drawn ones, and the weights of these by plate."""
+def _listed(
+    program: ParticleProgram, first: ParticleTrace, imputations: int, priors: bool = False
+) -> tuple[MaskTree, MaskList, list[Tensor], ParticleTrace]:
+    """All masks, their weights by plate, with or without the masks' own prior, and their run."""
     _responses(first)
     tree = _tree(program, first)
-    if masks == math.inf:
-        listed = MaskList(first, tree, DEFAULT_LIMIT, exact=False)
-        run = program.run(len(listed), imputations, listed.give)
-        names = listed.names if priors else ()
-        return run, tree, listed, tree.log_weights(run, listed.counts, imputations, names)
-    if len(set(tree.levels.values())) > 1:
-        tree = tree.of_one_weight()
-    count = int_at_least("masks", masks)
-    counts = [1] * len(tree.plates)
-    counts[max(tree.levels.values())] = count
-    run = program.run(count, imputations)
-    weights = tree.log_weights(run, counts, imputations)
-    return run, tree, None, [w - math.log(count) * priors for w in weights]
+    listed = MaskList(first, tree, DEFAULT_LIMIT, exact=False)
+    run = program.run(len(listed), imputations, listed.give)
+    names = listed.names if priors else ()
+    return tree, listed, tree.log_weights(run, listed.counts, imputations, names), run
 
 
 def shared_log_prior(

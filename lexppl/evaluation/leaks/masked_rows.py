@@ -114,13 +114,8 @@ class Dealt:
 
 
 def kept_rows(x: Tensor, masks: Tensor, keep: Tensor, selected: bool) -> Tensor:
-    """`[x ⊙ v, v, s]`, `(M, D + G + 1)`: what a mask hides is 0, and was not read.
-
-    Args:
-        x: `(M, D)`.
-        masks: `(M, G)`.
-        keep: the masks carried to the features, `(M, D)`.
-        selected: s.
+    """`[x ⊙ v, v, s]`, `(M, D + G + 1)`, of x `(M, D)`, v `(M, G)` and v carried to the features:
+    what a mask hides is 0, and was not read.
 
     Example:
         >>> mask = torch.tensor([[1.0, 0.0]])

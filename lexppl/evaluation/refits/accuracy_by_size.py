@@ -1,8 +1,9 @@
-"""How much of y is predicted from the few entries that are ranked highest."""
+"""Accuracy of predictions from the few entries that are ranked highest."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -66,7 +67,8 @@ def accuracy_by_size(
         ((1, 2, 3), True)
     """
     if random_ranking:
-        place = random_places(len(x), evalx.entries, seed, x.device)
+        generator = torch.Generator().manual_seed(seed)
+        place = torch.rand(len(x), evalx.entries, generator=generator).argsort(1).to(x.device)
     elif ranking is None:
         raise ValueError("give a ranking (N, G), or random_ranking=True for the control")
     else:
@@ -77,16 +79,10 @@ def accuracy_by_size(
     )
     if not chosen:
         raise ValueError("sizes must have at least one size; it is empty")
+    options: dict[str, Any] = {"imputations": imputations, "seed": seed}
     reached = []
     for k in chosen:
-        scores = evalx.scores(
-            x,
-            y,
-            place < k,
-            imputations=imputations,
-            seed=seed,
-            rows_per_chunk=rows_per_chunk,
-        )
+        scores = evalx.scores(x, y, place < k, rows_per_chunk=rows_per_chunk, **options)
         value = scores.r2 if scores.accuracy is None else scores.accuracy
         reached.append(float("nan") if value is None else value)
     return chosen, tuple(reached)
@@ -118,14 +114,3 @@ def places(ranking: Tensor, rows: int, entries: int, name: str = "ranking") -> T
     if bool(ranking.isnan().any()):
         raise ValueError(f"{name} must be numbers; it has NaN")
     return ranking.argsort(dim=1, descending=True, stable=True).argsort(1)
-
-
-def random_places(rows: int, entries: int, seed: int, device: torch.device) -> Tensor:
-    """The places of a random order in each row, `(N, G)`.
-
-    Example:
-        >>> random_places(2, 3, 0, torch.device("cpu")).sum(1)
-        tensor([3, 3])
-    """
-    generator = torch.Generator().manual_seed(seed)
-    return torch.rand(rows, entries, generator=generator).argsort(1).to(device)

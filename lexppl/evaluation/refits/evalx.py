@@ -1,4 +1,4 @@
-"""EVAL-X: a judge of explanations that has seen every mask."""
+"""EVAL-X: a predictor fitted under random masks, the judge of explanations."""
 
 from __future__ import annotations
 
@@ -13,15 +13,20 @@ import torch
 from torch import Tensor, nn
 
 from lexppl.argument_checks import int_at_least
-from lexppl.evaluation.prediction import log_weights, outcome, prediction_scores
-from lexppl.evaluation.refits.hidden_entries import hard_draws
-from lexppl.evaluation.refits.predictor_fit import (
+from lexppl.evaluation.prediction import (
+    PredictionScores,
+    log_weights,
+    outcome,
+    prediction_scores,
+)
+from lexppl.evaluation.refits.fitted_predictor import (
     HIDDEN,
     TrainingOptions,
     fit_program,
     predictor_for,
     training_shape,
 )
+from lexppl.evaluation.refits.hidden_entries import hard_draws
 from lexppl.inference import CollapseWarning, FitResult, NestedIWAE
 from lexppl.inference.batches import Data
 from lexppl.inference.objective.site import Site
@@ -42,31 +47,22 @@ from lexppl.models import (
 )
 
 MASK = "mask"
+SCORES = ("accuracy", "auroc", "rmse", "r2", "average_precision")
+"""Scores of predictions that are averaged over draws."""
 
 
 @dataclass(frozen=True)
-class EvalXScores:
-    """What EVAL-X makes of an explainer's masks: means over the mask draws.
+class EvalXScores(PredictionScores):
+    """Scores of an explainer's masks by EVAL-X, means over the mask draws: eACC and eAUROC are
+    `accuracy` and `auroc`.
 
     Args:
-        accuracy: eACC, the share of rows whose likeliest label given what the mask keeps is
-            theirs; None for responses.
-        auroc: eAUROC, as :func:`~lexppl.evaluation.prediction.auroc`; None for responses.
         log_likelihood: mean of `log p(y | x_S)` in nats a row.
-        rmse: root mean squared error, in the units of y; None for labels.
-        r2: share of the variance of y explained; None for labels.
         mean_size: mean number of entries that the masks keep.
-        average_precision: as :func:`~lexppl.evaluation.prediction.average_precision`; None for
-            responses.
     """
 
-    accuracy: float | None
-    auroc: float | None
-    log_likelihood: float
-    rmse: float | None
-    r2: float | None
-    mean_size: float
-    average_precision: float | None = None
+    log_likelihood: float = math.nan
+    mean_size: float = math.nan
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,8 +107,7 @@ class EvalX:
         Raises:
             ValueError: rows unlike those of the fit, masks of another shape or that are not hard.
         """
-        predictions, _ = self._run(x, None, masks, imputations, seed, rows_per_chunk)
-        return predictions
+        return self._run(x, None, masks, imputations, seed, rows_per_chunk)[0]
 
     def log_likelihoods(
         self,
@@ -133,11 +128,8 @@ class EvalX:
         Raises:
             ValueError: as :meth:`scores`.
         """
-        self._check_observed(x, y)
-        _, found = self._run(x, y, masks, imputations, seed, rows_per_chunk)
-        if found is None:
-            raise ValueError("y is None, and a likelihood is one of y")
-        return found
+        _check_observed(x, y)
+        return self._run(x, y, masks, imputations, seed, rows_per_chunk)[1]
 
     def scores(
         self,
@@ -165,24 +157,14 @@ class EvalX:
         Raises:
             ValueError: as :meth:`predict`; labels not seen in the fit, or y of another length.
         """
-        self._check_observed(x, y)
+        _check_observed(x, y)
         predictions, likelihoods = self._run(x, y, masks, imputations, seed, rows_per_chunk)
         each = [prediction_scores(drawn, y) for drawn in predictions]
         return EvalXScores(
-            accuracy=_mean([s.accuracy for s in each]),
-            auroc=_mean([s.auroc for s in each]),
-            log_likelihood=math.nan if likelihoods is None else float(likelihoods.double().mean()),
-            rmse=_mean([s.rmse for s in each]),
-            r2=_mean([s.r2 for s in each]),
+            **{n: _mean([getattr(s, n) for s in each]) for n in SCORES},
+            log_likelihood=float(likelihoods.double().mean()),
             mean_size=float(masks.double().sum(-1).mean()),
-            average_precision=_mean([s.average_precision for s in each]),
         )
-
-    def _check_observed(self, x: Tensor, y: Tensor) -> None:
-        if y.dim() != 1:
-            raise ValueError(
-                f"y must hold labels or responses, shape ({len(x)},); it has {tuple(y.shape)}"
-            )
 
     def _run(
         self,
@@ -192,20 +174,19 @@ class EvalX:
         imputations: int,
         seed: int,
         rows_per_chunk: int | None,
-    ) -> tuple[Tensor, Tensor | None]:
-        """Predictions by draw and, where y is given, log-likelihoods `(L, N)`."""
+    ) -> tuple[Tensor, Tensor]:
+        """Predictions by draw, and log-likelihoods `(L, N)`, without y `(L, 0)`."""
         self.result.check(x, y)
         draws = hard_draws(x, masks, self.entries)
         count = len(draws)
         layers = layer_widths(self.result.model)
         chunk = rows_at_once(x, count * imputations, rows_per_chunk, layers=layers)
-        predictions, likelihoods = [], []
+        predictions, likelihoods = [], [draws.new_zeros(count, 0)]
         with drawing(seed, x.device):
             program = FittedProgram(self.result.model, None, (x[:1],), count)
             for rows in row_chunks(len(x), chunk):
                 args = (x[rows],) if y is None else (x[rows], y[rows])
-                given = _given(draws[:, rows])
-                ((run, _),) = program.runs(args, imputations, draw=given)
+                ((run, _),) = program.runs(args, imputations, draw=_forced(draws[:, rows]))
                 if MASK not in run.sites:
                     raise ValueError(
                         f"EVAL-X needs a program with the site {MASK!r}, which it gives the masks; "
@@ -217,7 +198,7 @@ class EvalX:
                     each = log_weights(run)
                     bound = torch.logsumexp(each, -3) - math.log(each.shape[-3])
                     likelihoods.append(bound.expand(count, bound.shape[-1]))
-        return torch.cat(predictions, 1), torch.cat(likelihoods, 1) if likelihoods else None
+        return torch.cat(predictions, 1), torch.cat(likelihoods, 1)
 
 
 def fit_evalx(
@@ -293,24 +274,12 @@ def fit_evalx(
         grouping = _grouping_of(train, data.event, data.device)
     predictor = predictor_for(data, network, hidden, likelihood, seed, architecture)
     entries = data.event[0] if grouping is None else grouping.entries
-    model = LEX(
-        RandomSelector(entries),
-        imputer,
-        predictor,
-        grouping=grouping,
-    )
+    model = LEX(RandomSelector(entries), imputer, predictor, grouping=grouping)
     with warnings.catch_warnings():
         # One mask distribution for every row is what is wanted here.
         warnings.simplefilter("ignore", CollapseWarning)
-        result = fit_program(
-            model,
-            train,
-            NestedIWAE(1, imputations, samples=samples),
-            valid=valid,
-            replicates=1,
-            seed=seed,
-            training=training,
-        )
+        objective = NestedIWAE(1, imputations, samples=samples)
+        result = fit_program(model, train, objective, training, valid=valid, seed=seed)
     result.collapse = [None] * result.replicates
     return EvalX(result, entries)
 
@@ -328,13 +297,17 @@ def _grouping_of(train: Data, shape: tuple[int, ...], device: torch.device) -> G
     return None
 
 
-def _given(masks: Tensor) -> Callable[[Site], Tensor | None]:
+def _forced(masks: Tensor) -> Callable[[Site], Tensor | None]:
     """Give the mask site its value, and let all others be drawn."""
+    return lambda site: masks if site.name == MASK else None
 
-    def draw(site: Site) -> Tensor | None:
-        return masks if site.name == MASK else None
 
-    return draw
+def _check_observed(x: Tensor, y: Tensor) -> None:
+    if y is None or y.dim() != 1:
+        raise ValueError(
+            f"y must hold labels or responses, shape ({len(x)},); it has "
+            f"{None if y is None else tuple(y.shape)}"
+        )
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -334,7 +334,7 @@ LOADER = DataLoader(TensorDataset(X, Y), batch_size=8)
         ((X / 0, Y), {}, ValueError, "x of train must be finite"),
         ((X, Y * 0), {}, ValueError, "one class only"),
         ((X.reshape(40, 3, 1), Y), {}, ValueError, r"rows of shape \(3, 1\) need a grouping="),
-        (LOADER, {}, ValueError, "a loader does not tell the classes"),
+        (LOADER, {}, ValueError, "a loader does not say the classes"),
         ("data.csv", {}, TypeError, "must be a data set with x and y"),
     ],
 )

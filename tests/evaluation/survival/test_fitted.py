@@ -18,7 +18,7 @@ from lexppl.evaluation import (
     predictive_log_likelihood,
     with_baseline,
 )
-from lexppl.evaluation.survival.baseline import breslow_baseline
+from lexppl.evaluation.survival import breslow_baseline
 from lexppl.explanation.layout.mask_groups import masks_of
 from lexppl.inference import Enumerate, NestedIWAE, fit
 from lexppl.inference.contexts import program_settings

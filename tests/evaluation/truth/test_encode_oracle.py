@@ -154,10 +154,10 @@ def test_a_choice_by_what_is_kept_tells_nothing():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"x": DATA.x[:, 0]}, r"x must have shape"),
+        ({"x": DATA.x[:, 0]}, r"masks must have shape"),
         ({"masks": torch.ones(3, 11)}, r"masks must have shape"),
         ({"masks": torch.full_like(DATA.x, 0.5)}, r"0 and 1 only"),
-        ({"y": DATA.y[:5]}, r"y must hold labels"),
+        ({"y": DATA.y[:5]}, r"y must have shape"),
         ({"least": 0}, r"least"),
     ],
 )

@@ -366,7 +366,7 @@ X = torch.zeros(2, 11)
         (lambda o: o.probability(X, X + 0.5), "masks must hold 0 and 1 only"),
         (lambda o: o.probability(X * math.nan, X), "x must be finite; 22 values"),
         (lambda o: o.log_likelihood(X, torch.zeros(3), X), r"y must have shape \(2,\).*\(3,\)"),
-        (lambda o: o.log_likelihood(X, torch.tensor([1, 2]), X), "labels 0 and 1 only"),
+        (lambda o: o.log_likelihood(X, torch.tensor([1, 2]), X), "y must hold 0 and 1 only"),
         (lambda o: o.full(X, torch.zeros(2, 1)), r"y must have shape \(2,\)"),
         (lambda o: o.best(X, 12), "k must be a whole number from 0 to 11, the features; it is 12"),
         (lambda o: o.best(X, -1), "k must be a whole number from 0 to 11, the features; it is -1"),
