@@ -55,7 +55,6 @@ def feature_effects(
     masks: int = 8,
     imputations: int = 1,
     seed: int = 0,
-    rows_per_chunk: int | None = None,
     entry_names: Sequence[str] | None = None,
 ) -> FeatureEffects:
     r"""What keeping each feature does to the prediction, row by row and label by label:
@@ -77,8 +76,7 @@ def feature_effects(
         x: rows, `(N, *event)`: a tensor, or an array.
         masks: L draws a row.
         imputations: K.
-        seed: of the draws; they depend on the chunks too. Global random state is left alone.
-        rows_per_chunk: rows that are run at once; None to choose by their size.
+        seed: of the draws. Global random state is left alone.
         entry_names: names of the G entries; if None those of the fit.
 
     Raises:
@@ -97,7 +95,7 @@ def feature_effects(
     """
     runs = ForcedRuns(result, x, masks=masks, imputations=imputations, seed=seed, what="effects")
     entries, classes = runs.mask.entries, runs.class_names()
-    parts = runs.each(_predicted, lambda run, _: _effects(run, entries), rows_per_chunk)
+    parts = runs.each(_predicted, lambda run, _: _effects(run, entries))
     return FeatureEffects(
         torch.stack([torch.cat([effect for effect, _ in chunks]) for chunks in parts]),
         torch.stack([torch.cat([kept for _, kept in chunks]) for chunks in parts]),

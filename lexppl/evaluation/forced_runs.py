@@ -67,18 +67,15 @@ class ForcedRuns:
         self._result, self._masks, self._imputations = result, masks, imputations
         self._seed = seed
 
-    def each(
-        self, read: Read, work: Callable[[Run, slice], T], rows_per_chunk: int | None = None
-    ) -> list[list[T]]:
+    def each(self, read: Read, work: Callable[[Run, slice], T]) -> list[list[T]]:
         """The results of `work` for each chunk of rows, for each replicate.
 
         Args:
             read: values of a run.
             work: from the runs of some rows, and which rows they are.
-            rows_per_chunk: rows that are run at once; None to choose by their size.
         """
         x, count = self.rows.x, self._masks * self._imputations
-        chunk = rows_at_once(x, count, rows_per_chunk, self.sites.widest, self.sites.layers)
+        chunk = rows_at_once(x, count, None, self.sites.widest, self.sites.layers)
         generator = torch.Generator().manual_seed(self._seed)
 
         def seed() -> int:

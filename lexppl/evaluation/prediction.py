@@ -55,7 +55,6 @@ def predictive(
     imputations: int = 1,
     seed: int = 0,
     site: str = "y",
-    rows_per_chunk: int | None = None,
 ) -> Tensor:
     r"""The predictive distribution of each replicate, by Monte Carlo over masks and imputations:
 
@@ -70,9 +69,8 @@ def predictive(
         x: rows, `(N, *event)`.
         masks: L.
         imputations: K.
-        seed: of the draws; they depend on the chunks too. Global random state is left alone.
+        seed: of the draws. Global random state is left alone.
         site: name of the program's outcome.
-        rows_per_chunk: rows that are run at once; None to choose by their size.
 
     Returns:
         probabilities `(R, N, C)`; for responses the predictive mean `(R, N)`.
@@ -97,7 +95,7 @@ def predictive(
     def read(runs: Iterator[ParticleTrace], _: slice) -> Tensor:
         return torch.stack([outcome(run, site).mean((0, 1)) for run in runs]).mean(0)
 
-    return runs_by_replicate(result, (x,), read, masks, imputations, seed, rows_per_chunk)
+    return runs_by_replicate(result, (x,), read, masks, imputations, seed)
 
 
 def predictive_log_likelihood(
@@ -108,7 +106,6 @@ def predictive_log_likelihood(
     masks: int = 50,
     imputations: int = 1,
     seed: int = 0,
-    rows_per_chunk: int | None = None,
 ) -> Tensor:
     r"""Log-likelihood of each row under each replicate's predictive distribution, in nats:
 
@@ -124,8 +121,7 @@ def predictive_log_likelihood(
         y: labels or responses `(N,)`, or a black box's probabilities `(N, C)`.
         masks: L.
         imputations: K.
-        seed: of the draws; they depend on the chunks too.
-        rows_per_chunk: rows that are run at once; None to choose by their size.
+        seed: of the draws.
 
     Returns:
         `(R, N)`.
@@ -144,7 +140,7 @@ def predictive_log_likelihood(
         share = y[rows].mT
         return torch.where(share > 0.0, share * bound, 0.0).sum(0)
 
-    return runs_by_replicate(result, (x, y), read, masks, imputations, seed, rows_per_chunk)
+    return runs_by_replicate(result, (x, y), read, masks, imputations, seed)
 
 
 def runs_by_replicate(
@@ -154,7 +150,7 @@ def runs_by_replicate(
     masks: int,
     imputations: int,
     seed: int,
-    rows_per_chunk: int | None = None,
+    most: int | None = None,
 ) -> Tensor:
     """Values read from the runs of each replicate, chunk by chunk, `(R, N, …)`.
 
@@ -165,11 +161,11 @@ def runs_by_replicate(
         masks: L.
         imputations: K.
         seed: of the draws; global random state is left alone.
-        rows_per_chunk: rows that are run at once; None to choose by their size.
+        most: rows that are run at once; None for as many as fit.
     """
     x = args[0]
     layers = layer_widths(result.model)
-    chunk = rows_at_once(x, masks * imputations, rows_per_chunk, layers=layers)
+    chunk = rows_at_once(x, masks * imputations, most, layers=layers)
     found = []
     with drawing(seed, x.device):
         for model, guide in zip(result.models, result.guides, strict=True):

@@ -137,7 +137,6 @@ def revealed_predictions(
     masks: int = 50,
     imputations: int = 1,
     seed: int = 0,
-    rows_per_chunk: int | None = None,
     entry_names: Sequence[str] | None = None,
     groups: FeatureGroups | None = None,
 ) -> RevealedPredictions:
@@ -158,8 +157,7 @@ def revealed_predictions(
         x: rows, `(N, *event)`: a tensor, or an array.
         masks: L.
         imputations: K.
-        seed: of the draws; they depend on the chunks too. Global random state is left alone.
-        rows_per_chunk: rows that are run at once; None to choose by their size.
+        seed: of the draws. Global random state is left alone.
         entry_names: names of the G entries; if None those of the fit.
         groups: of entries that are revealed together, in place of the entries: a draw keeps a group
             where it keeps a member.
@@ -193,7 +191,7 @@ def revealed_predictions(
         members = together.members
         return torch.stack([drawn[..., list(g)].amax(-1).mean(0) for g in members], -1)
 
-    shares = runs.each(_outcomes, kept_shares, rows_per_chunk)
+    shares = runs.each(_outcomes, kept_shares)
     kept = torch.stack([torch.cat(chunks) for chunks in shares]).mean(0)
     order = kept.argsort(dim=-1, descending=True, stable=True)
 
@@ -207,7 +205,7 @@ def revealed_predictions(
             stages.append(run([masks * seen for masks in drawn])[1].mean(0))
         return torch.stack(stages, 1)
 
-    parts = runs.each(_outcomes, revealed, rows_per_chunk)
+    parts = runs.each(_outcomes, revealed)
     predictions = torch.stack([torch.cat(chunks) for chunks in parts]).cpu()
     return RevealedPredictions(predictions, order.cpu(), kept.cpu(), together.names, classes)
 

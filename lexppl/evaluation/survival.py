@@ -31,9 +31,7 @@ SETTLED = 1e-10
 """Change of the mean log-likelihood of a row, in nats, below which it has settled."""
 
 
-def log_hazards(
-    result: FitResult, x: Tensor, masks: int, imputations: int, seed: int, site: str = "y"
-) -> Tensor:
+def log_hazards(result: FitResult, x: Tensor, masks: int, imputations: int, seed: int) -> Tensor:
     """f of every particle, `(R, P, N)`: masks, imputations, and predictors of a cross-fitted fit.
 
     Raises:
@@ -41,7 +39,7 @@ def log_hazards(
     """
 
     def read(runs: Iterator[ParticleTrace], _: slice) -> Tensor:
-        each = [_hazards(run, site).components for run in runs]
+        each = [_hazards(run).components for run in runs]
         return torch.cat([values.flatten(0, -2) for values in each]).mT
 
     int_at_least("masks", masks)
@@ -49,14 +47,14 @@ def log_hazards(
     return runs_by_replicate(result, (x,), read, masks, imputations, seed).mT.contiguous()
 
 
-def _hazards(run: ParticleTrace, site: str) -> PartialLikelihood | ProportionalHazards:
+def _hazards(run: ParticleTrace) -> PartialLikelihood | ProportionalHazards:
     """The distribution of survival times of a run's rows."""
-    sampled = run.sites.get(site)
+    sampled = run.sites.get("y")
     distribution: Any = None if sampled is None else sampled.distribution
     if not isinstance(distribution, PartialLikelihood | ProportionalHazards):
         kind = "none" if distribution is None else type(distribution).__name__
         raise ValueError(
-            f"the program's {site!r} must be a survival time, of a predictor with "
+            f"the program's 'y' must be a survival time, of a predictor with "
             f"CoxLikelihood(); its distribution is {kind}"
         )
     return distribution
@@ -69,7 +67,6 @@ def log_hazard_ratio(
     masks: int = 50,
     imputations: int = 1,
     seed: int = 0,
-    site: str = "y",
 ) -> Tensor:
     r"""The log of each row's hazard ratio, masks and imputations averaged out:
 
@@ -84,7 +81,6 @@ def log_hazard_ratio(
         masks: L.
         imputations: K.
         seed: of the draws. Global random state is left alone.
-        site: name of the program's outcome.
 
     Returns:
         `(R, N)`, by replicate.
@@ -94,7 +90,7 @@ def log_hazard_ratio(
             time.
     """
     result.check(x)
-    each = log_hazards(result, x, masks, imputations, seed, site)
+    each = log_hazards(result, x, masks, imputations, seed)
     return each.logsumexp(1) - math.log(each.shape[1])
 
 
@@ -107,7 +103,6 @@ def predict_survival(
     masks: int = 50,
     imputations: int = 1,
     seed: int = 0,
-    site: str = "y",
 ) -> Tensor:
     r"""The probability that a row has had no event by a time, masks and imputations averaged out:
 
@@ -122,7 +117,6 @@ def predict_survival(
         masks: L.
         imputations: K.
         seed: of the draws. Global random state is left alone.
-        site: name of the program's outcome.
 
     Returns:
         `(R, N, T)`, by replicate.
@@ -154,7 +148,7 @@ def predict_survival(
 
     def read(runs: Iterator[ParticleTrace], rows: slice) -> Tensor:
         own = None if stratum is None else stratum[rows]
-        return torch.stack([_survival(_hazards(run, site), when, own) for run in runs]).mean(0).mT
+        return torch.stack([_survival(_hazards(run), when, own) for run in runs]).mean(0).mT
 
     most = max(1, 2**22 // (masks * imputations * len(when)))
     return runs_by_replicate(result, (x,), read, masks, imputations, seed, most)
@@ -232,7 +226,6 @@ def with_baseline(
     masks: int = 50,
     imputations: int = 1,
     seed: int = 0,
-    site: str = "y",
 ) -> FitResult:
     r"""The same fit with the baseline hazard of its rows, so that each row has a likelihood.
 
@@ -254,7 +247,6 @@ def with_baseline(
         masks: L.
         imputations: K.
         seed: of the draws.
-        site: name of the program's outcome.
 
     Returns:
         the fit with copies of its models.
@@ -286,7 +278,7 @@ def with_baseline(
     if y.dim() != 2:
         raise ValueError(f"y must have shape (N, 2) or (N, 3); it has shape {tuple(y.shape)}")
     for place, model in enumerate(models):
-        particles = log_hazards(fitted.subset([place]), x, masks, imputations, seed, site)[0]
+        particles = log_hazards(fitted.subset([place]), x, masks, imputations, seed)[0]
         likelihood = _cox_parts(model)[0]
         with torch.no_grad():
             baseline = breslow_baseline(particles, y, likelihood.ties, likelihood.stratified)

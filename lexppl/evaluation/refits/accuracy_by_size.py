@@ -22,7 +22,6 @@ def accuracy_by_size(
     random_ranking: bool = False,
     imputations: int = 1,
     seed: int = 0,
-    rows_per_chunk: int | None = None,
 ) -> tuple[tuple[int, ...], tuple[float, ...]]:
     """EVAL-X's accuracy where each row keeps its k highest-ranked entries, for each size k.
 
@@ -41,7 +40,6 @@ def accuracy_by_size(
         random_ranking: rank at random instead.
         imputations: K.
         seed: of a random ranking and of the imputations.
-        rows_per_chunk: rows that are run at once; None to choose by their size.
 
     Returns:
         the sizes, and for each the accuracy; for responses R², the share of their variance.
@@ -82,7 +80,7 @@ def accuracy_by_size(
     options: dict[str, Any] = {"imputations": imputations, "seed": seed}
     reached = []
     for k in chosen:
-        scores = evalx.scores(x, y, place < k, rows_per_chunk=rows_per_chunk, **options)
+        scores = evalx.scores(x, y, place < k, **options)
         value = scores.r2 if scores.accuracy is None else scores.accuracy
         reached.append(float("nan") if value is None else value)
     return chosen, tuple(reached)

@@ -90,7 +90,6 @@ class EvalX:
         *,
         imputations: int = 1,
         seed: int = 0,
-        rows_per_chunk: int | None = None,
     ) -> Tensor:
         """`p(y | x_S) = 1/K Σ_k p(y | x̃_k)` under given masks.
 
@@ -99,7 +98,6 @@ class EvalX:
             masks: 1 for kept and 0 for hidden, `(L, N, G)`, or `(N, G)` for one draw.
             imputations: K; one will do where the imputer is a constant.
             seed: of the imputations.
-            rows_per_chunk: rows that are run at once; None to choose by their size.
 
         Returns:
             probabilities `(L, N, C)`, or means `(L, N)` of responses.
@@ -107,7 +105,7 @@ class EvalX:
         Raises:
             ValueError: rows unlike those of the fit, masks of another shape or that are not hard.
         """
-        return self._run(x, None, masks, imputations, seed, rows_per_chunk)[0]
+        return self._run(x, None, masks, imputations, seed)[0]
 
     def log_likelihoods(
         self,
@@ -117,19 +115,18 @@ class EvalX:
         *,
         imputations: int = 1,
         seed: int = 0,
-        rows_per_chunk: int | None = None,
     ) -> Tensor:
         """`log p(y | x_S)` under given masks, `(L, N)`.
 
         Args:
-            x, masks, imputations, seed, rows_per_chunk: as in :meth:`predict`.
+            x, masks, imputations, seed: as in :meth:`predict`.
             y: labels or responses, `(N,)`.
 
         Raises:
             ValueError: as :meth:`scores`.
         """
         _check_observed(x, y)
-        return self._run(x, y, masks, imputations, seed, rows_per_chunk)[1]
+        return self._run(x, y, masks, imputations, seed)[1]
 
     def scores(
         self,
@@ -139,7 +136,6 @@ class EvalX:
         *,
         imputations: int = 1,
         seed: int = 0,
-        rows_per_chunk: int | None = None,
     ) -> EvalXScores:
         """Judge masks by how well y is predicted from what they keep.
 
@@ -152,13 +148,12 @@ class EvalX:
             masks: an explainer's draws of 1 for kept and 0 for hidden, `(L, N, G)`, or `(N, G)`.
             imputations: K.
             seed: of the imputations.
-            rows_per_chunk: rows that are run at once; None to choose by their size.
 
         Raises:
             ValueError: as :meth:`predict`; labels not seen in the fit, or y of another length.
         """
         _check_observed(x, y)
-        predictions, likelihoods = self._run(x, y, masks, imputations, seed, rows_per_chunk)
+        predictions, likelihoods = self._run(x, y, masks, imputations, seed)
         each = [prediction_scores(drawn, y) for drawn in predictions]
         return EvalXScores(
             **{n: _mean([getattr(s, n) for s in each]) for n in SCORES},
@@ -173,14 +168,13 @@ class EvalX:
         masks: Tensor,
         imputations: int,
         seed: int,
-        rows_per_chunk: int | None,
     ) -> tuple[Tensor, Tensor]:
         """Predictions by draw, and log-likelihoods `(L, N)`, without y `(L, 0)`."""
         self.result.check(x, y)
         draws = hard_draws(x, masks, self.entries)
         count = len(draws)
         layers = layer_widths(self.result.model)
-        chunk = rows_at_once(x, count * imputations, rows_per_chunk, layers=layers)
+        chunk = rows_at_once(x, count * imputations, layers=layers)
         predictions, likelihoods = [], [draws.new_zeros(count, 0)]
         with drawing(seed, x.device):
             program = FittedProgram(self.result.model, None, (x[:1],), count)

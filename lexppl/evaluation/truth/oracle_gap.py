@@ -141,7 +141,6 @@ def oracle_gaps(
     imputations: int = 1,
     seed: int = 0,
     site: str = "mask",
-    rows_per_chunk: int | None = None,
 ) -> tuple[OracleGap, ...]:
     """:func:`oracle_gap` of each replicate of a fit, with masks drawn here.
 
@@ -153,9 +152,8 @@ def oracle_gaps(
         truth: the truly relevant features, `(N, D)`.
         masks: L draws a row; the same ones give the explainer's log-likelihood and the oracle's.
         imputations: K.
-        seed: of the draws; they depend on the chunks too.
+        seed: of the draws.
         site: name of the program's mask.
-        rows_per_chunk: rows that are run at once; None to choose by their size.
 
     Raises:
         ValueError: as :func:`oracle_gap`; rows unlike those of the fit, a program without the
@@ -173,7 +171,7 @@ def oracle_gaps(
         True
     """
     result.check(x, y)
-    chunk = rows_at_once(x, masks * imputations, rows_per_chunk)
+    chunk = rows_at_once(x, masks * imputations)
     gaps = []
     for model in result.models:
         drawn, likelihoods = [], []

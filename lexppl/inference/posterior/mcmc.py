@@ -159,17 +159,11 @@ class MCMC:
 
 def _check_kernel(kernel: Any) -> None:
     """Refuse what is no class of Pyro's Hamiltonian kernels, or a partial of one."""
-    if isinstance(kernel, MCMCKernel):
-        name = type(kernel).__name__
-        raise TypeError(
-            f"inference takes the class {name}, or partial({name}, …), and builds the kernel "
-            f"itself, whose density has the masks summed out; it is given a built {name}"
-        )
     kind = _class_of(kernel)
     if not (isinstance(kind, type) and issubclass(kind, HMC)):
         raise TypeError(
-            "kernel must be pyro.infer.NUTS or pyro.infer.HMC, a class derived from them, or a "
-            f"functools.partial of one; it is {kernel!r}"
+            "kernel must be the class pyro.infer.NUTS or pyro.infer.HMC, one derived from them, or a "
+            f"functools.partial of one, which is built with the masks summed out; it is {kernel!r}"
         )
     if not isinstance(kernel, partial):
         return
@@ -203,18 +197,15 @@ def as_inference(inference: Any) -> PosteriorInference:
         isinstance(kind, type) and issubclass(kind, MCMCKernel)
     ):
         return MCMC(inference)
-    if isinstance(inference, pyro.infer.MCMC) or kind is pyro.infer.MCMC:
-        raise TypeError(
-            "Pyro's MCMC runs a model that its kernel holds; give the kernel's class, as "
-            "inference=NUTS, or lexppl.inference.MCMC(NUTS, samples=1000, warmup=500, chains=4)"
-        )
     found: Any = inference
-    if isinstance(found, type) and hasattr(found, "run"):
+    if isinstance(found, type) and hasattr(found, "run") and found is not pyro.infer.MCMC:
         found = found()
-    if not callable(getattr(found, "run", None)):
+    # Pyro's own MCMC runs a model that its kernel holds.
+    pyros = kind is pyro.infer.MCMC or isinstance(found, pyro.infer.MCMC)
+    if pyros or not callable(getattr(found, "run", None)):
         raise TypeError(
-            "inference must be pyro.infer.NUTS or HMC, MCMC(NUTS, samples=…), or another "
-            f"PosteriorInference, which has a method run; it is {inference!r}"
+            "inference must be pyro.infer.NUTS or HMC, lexppl.inference.MCMC(NUTS, samples=…), or "
+            f"another PosteriorInference, which has a method run; it is {inference!r}"
         )
     checked: PosteriorInference = found
     return checked

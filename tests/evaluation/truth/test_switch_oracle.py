@@ -92,16 +92,3 @@ def test_a_pair_without_the_switch_tells_what_the_switch_is_worth():
         of_function(law.truth), DATA.truth, ORACLE, DATA.x, redraw=ORACLE.redrawn
     )
     assert abs(honest.value) < 1e-6
-
-
-@pytest.mark.parametrize(
-    ("x", "kept", "message"),
-    [
-        (DATA.x[:, :5], masks()[:, :5], "12"),
-        (DATA.x, masks()[:3], "shape"),
-        (DATA.x, 0.5 * masks(), "0 and 1"),
-    ],
-)
-def test_wrong_input_is_refused(x, kept, message):
-    with pytest.raises(ValueError, match=message):
-        ORACLE.probability(x, kept)
