@@ -124,7 +124,7 @@ def direction_table(effects: FeatureEffects, values: Mapping[str, FeatureValues]
       of that level: how much knowing it moves the log-odds, against a value that is imputed.
 
     `spread` is the standard deviation over replicates of slope or effect, NaN with one. `kept` is
-    `Σ w`, a number of rows; below three nothing is told (NaN), and there is no direction (NaN) in
+    `Σ w`, a number of rows; below three there is none (NaN), and there is no direction (NaN) in
     effects that are all the same but for 1e-6.
 
     It describes the explainer's prediction, not a cause, and given the other features that the row

@@ -132,7 +132,7 @@ class Folds:
 
         In `sample_stats`, E[z | x] of every replicate stands beside it, dims (fold, row, feature),
         as `fold_selection_probability`: by its spread :func:`lexppl.explanation.selection_table`
-        tells intervals and whether the fits agree.
+        computes intervals and whether the fits agree.
 
         Args:
             result: of R replicates.

@@ -117,9 +117,9 @@ def imputation(
         (1/m) Σ_i |u_i − x| − 1/(2m(m−1)) Σ_{i,j} |u_i − u_j|.
 
     Both are proper: on average over rows, no imputer does better than the true conditional
-    distribution. The log-likelihood is of the hidden values together, and so tells their dependence
-    too; it is for imputers with a density. The continuous ranked probability score (CRPS) looks at
-    one value at a time, is for all, and of an imputer of points is its mean absolute error.
+    distribution. The log-likelihood is of the hidden values together, and rewards their dependence
+    too; it is for imputers with a density. The continuous ranked probability score (CRPS) is of one
+    value at a time, for all imputers, and of an imputer of points its mean absolute error.
 
     The log-likelihood of an imputer of steps, such as
     :class:`lexppl.models.DiscretizedLogisticMixtureImputer`, is that of a density: the probability
@@ -162,7 +162,7 @@ def imputation(
     draws, seed = int_at_least("draws", draws, 2), int_at_least("seed", seed, 0)
     _check_imputers(imputers)
     entries = x[0].numel() if grouping is None else int(getattr(grouping, "entries", 0))
-    # Rows are often made from the same small seed, and must not be told by the draws.
+    # Rows are often made from the same small seed, and must not be those of the draws.
     of_masks, of_draws = (int(s) for s in np.random.SeedSequence(seed).generate_state(2))
     scores = []
     with torch.no_grad(), program_settings(validate=False):

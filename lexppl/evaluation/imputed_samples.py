@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lexppl.evaluation.forced_runs import ForcedRuns, Run
+from lexppl.evaluation.truth.selection import check_binary
 from lexppl.explanation.given_program import as_fitted
 from lexppl.inference.objective.program import ParticleTrace
 
@@ -96,9 +97,5 @@ def _imputed(run: ParticleTrace, masks: int) -> Tensor:
 
 def _checked(masks: Any, rows: int, entries: int) -> Tensor:
     forced = masks if isinstance(masks, Tensor) else torch.as_tensor(np.asarray(masks))
-    if tuple(forced.shape) != (rows, entries) or not bool(((forced == 0) | (forced == 1)).all()):
-        raise ValueError(
-            f"masks must be one for each of the {rows} rows, of {entries} entries, 0 and 1: shape "
-            f"({rows}, {entries}); they have shape {tuple(forced.shape)}"
-        )
+    check_binary("masks", forced, (rows, entries))
     return forced

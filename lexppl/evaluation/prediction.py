@@ -99,13 +99,7 @@ def predictive(
 
 
 def predictive_log_likelihood(
-    result: FitResult,
-    x: Tensor,
-    y: Tensor,
-    *,
-    masks: int = 50,
-    imputations: int = 1,
-    seed: int = 0,
+    result: FitResult, x: Tensor, y: Tensor, *, masks: int = 50, imputations: int = 1, seed: int = 0
 ) -> Tensor:
     r"""Log-likelihood of each row under each replicate's predictive distribution, in nats:
 
@@ -255,7 +249,7 @@ def average_precision(probabilities: Tensor, y: Tensor) -> float:
     recall R and precision P: of the rarer label of two (the second where they are as many), else
     the mean over labels of one against the rest, over the labels that some rows have.
 
-    Predictions that know nothing have the share of the label as theirs, so that it tells more
+    Predictions that know nothing have the share of the label as theirs, so that it says more
     than the area under the ROC curve where a label is rare.
 
     Args:

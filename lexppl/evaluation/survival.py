@@ -61,12 +61,7 @@ def _hazards(run: ParticleTrace) -> PartialLikelihood | ProportionalHazards:
 
 
 def log_hazard_ratio(
-    result: FitResult,
-    x: Tensor,
-    *,
-    masks: int = 50,
-    imputations: int = 1,
-    seed: int = 0,
+    result: FitResult, x: Tensor, *, masks: int = 50, imputations: int = 1, seed: int = 0
 ) -> Tensor:
     r"""The log of each row's hazard ratio, masks and imputations averaged out:
 
@@ -219,13 +214,7 @@ def concordance_index(risk: Tensor, y: Tensor) -> float:
 
 
 def with_baseline(
-    result: FitResult,
-    x: Tensor,
-    y: Tensor,
-    *,
-    masks: int = 50,
-    imputations: int = 1,
-    seed: int = 0,
+    result: FitResult, x: Tensor, y: Tensor, *, masks: int = 50, imputations: int = 1, seed: int = 0
 ) -> FitResult:
     r"""The same fit with the baseline hazard of its rows, so that each row has a likelihood.
 

@@ -38,12 +38,7 @@ def log_bayes_factors(table: MaskTable) -> Tensor:
 
 
 def feature_evidence(
-    program: Any,
-    x: Tensor,
-    y: Tensor,
-    *,
-    names: Sequence[str] | None = None,
-    seed: int = 0,
+    program: Any, x: Tensor, y: Tensor, *, names: Sequence[str] | None = None, seed: int = 0
 ) -> pd.DataFrame:
     r"""Whether each mask entry is needed over all rows: the program as it is against the same with
     the entry forced out, or in, everywhere,

@@ -141,8 +141,8 @@ def guide_check(
 
     Raises:
         ValueError: no guide, one that puts θ at a point or gives stored draws, other rows than
-            those learned from, weighted rows, fewer than 100 draws, a program of which no
-            likelihood can be told.
+            those learned from, weighted rows, fewer than 100 draws, a program
+            without a likelihood.
 
     Warns:
         GuideWarning: where k̂ is above 0.7.

@@ -59,12 +59,7 @@ class GuideFits:
             raise ValueError(f"options {taken} are set by calibration; leave them out of options")
 
     def posteriors(
-        self,
-        parts: ProgramParts,
-        x: Tensor,
-        ys: Sequence[Tensor],
-        seeds: Sequence[int],
-        draws: int,
+        self, parts: ProgramParts, x: Tensor, ys: Sequence[Tensor], seeds: Sequence[int], draws: int
     ) -> Iterator[Samples]:
         """The posterior of each data set, as :func:`posteriors_of`.
 

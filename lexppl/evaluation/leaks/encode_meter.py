@@ -49,7 +49,7 @@ TRAINING: Mapping[str, Any] = MappingProxyType(
 
 @dataclass(frozen=True, eq=False)
 class EncodeMeter:
-    """What the choice of features tells of y beyond their values, in nats a row.
+    """Information about y in the choice of features beyond their values, in nats a row.
 
     Args:
         value: `E[log p(y | x_v, E = v) − log p(y | x_v)]`, of rows that no predictor learned from.
@@ -69,7 +69,7 @@ class EncodeMeter:
 
     @property
     def tells(self) -> bool:
-        """Whether the choice of features tells of y: the whole interval is above 0, and the value
+        """Whether the choice of features informs of y: the whole interval is above 0, and the value
         above the .01 nats that networks of some thousand rows may be off by (on S1–S3 .003 of masks
         that tell nothing, with an interval above 0). Of some hundred rows the bar is low: honest
         masks of a switch reached .03 of 400 rows, with an interval above 0."""
@@ -89,7 +89,7 @@ def encode_meter(
     seed: int = 0,
     **training: Unpack[TrainingOptions],
 ) -> EncodeMeter:
-    r"""Estimate how much the choice of features tells of y that their values do not.
+    r"""Estimate the information about y in the choice of features beyond their values.
 
     An explanation `E` encodes if, for some mask v, y depends on the event `E(x) = v` given the
     kept values `x_v` (Puli, Nguyen & Ranganath 2024). With the mask drawn from `q(v | x)`,

@@ -13,12 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from lexppl.argument_checks import int_at_least
-from lexppl.evaluation.prediction import (
-    PredictionScores,
-    log_weights,
-    outcome,
-    prediction_scores,
-)
+from lexppl.evaluation.prediction import PredictionScores, log_weights, outcome, prediction_scores
 from lexppl.evaluation.refits.fitted_predictor import (
     HIDDEN,
     TrainingOptions,
@@ -37,14 +32,7 @@ from lexppl.inference.predictive import (
     row_chunks,
     rows_at_once,
 )
-from lexppl.models import (
-    LEX,
-    Architecture,
-    ConstantImputer,
-    Grouping,
-    Likelihood,
-    RandomSelector,
-)
+from lexppl.models import LEX, Architecture, ConstantImputer, Grouping, Likelihood, RandomSelector
 
 MASK = "mask"
 SCORES = ("accuracy", "auroc", "rmse", "r2", "average_precision")
@@ -83,14 +71,7 @@ class EvalX:
         """The distribution of y given an imputed row."""
         return self.result.model.predictor
 
-    def predict(
-        self,
-        x: Tensor,
-        masks: Tensor,
-        *,
-        imputations: int = 1,
-        seed: int = 0,
-    ) -> Tensor:
+    def predict(self, x: Tensor, masks: Tensor, *, imputations: int = 1, seed: int = 0) -> Tensor:
         """`p(y | x_S) = 1/K Σ_k p(y | x̃_k)` under given masks.
 
         Args:
@@ -108,13 +89,7 @@ class EvalX:
         return self._run(x, None, masks, imputations, seed)[0]
 
     def log_likelihoods(
-        self,
-        x: Tensor,
-        y: Tensor,
-        masks: Tensor,
-        *,
-        imputations: int = 1,
-        seed: int = 0,
+        self, x: Tensor, y: Tensor, masks: Tensor, *, imputations: int = 1, seed: int = 0
     ) -> Tensor:
         """`log p(y | x_S)` under given masks, `(L, N)`.
 
@@ -129,13 +104,7 @@ class EvalX:
         return self._run(x, y, masks, imputations, seed)[1]
 
     def scores(
-        self,
-        x: Tensor,
-        y: Tensor,
-        masks: Tensor,
-        *,
-        imputations: int = 1,
-        seed: int = 0,
+        self, x: Tensor, y: Tensor, masks: Tensor, *, imputations: int = 1, seed: int = 0
     ) -> EvalXScores:
         """Judge masks by how well y is predicted from what they keep.
 
@@ -162,12 +131,7 @@ class EvalX:
         )
 
     def _run(
-        self,
-        x: Tensor,
-        y: Tensor | None,
-        masks: Tensor,
-        imputations: int,
-        seed: int,
+        self, x: Tensor, y: Tensor | None, masks: Tensor, imputations: int, seed: int
     ) -> tuple[Tensor, Tensor]:
         """Predictions by draw, and log-likelihoods `(L, N)`, without y `(L, 0)`."""
         self.result.check(x, y)
@@ -239,7 +203,7 @@ def fit_evalx(
             patience (20), progress (True), checkpoint: as in :func:`lexppl.inference.fit`.
 
     Raises:
-        ValueError, TypeError: as `fit`; data from which the network's sizes cannot be told.
+        ValueError, TypeError: as `fit`; data from which the network's sizes are not known.
 
     Source:
         Jethani, Sudarshan, Aphinyanaphongs, Ranganath. Have we learned to explain? How

@@ -236,7 +236,7 @@ def fit_predictor(
             :func:`lexppl.inference.fit`.
 
     Raises:
-        ValueError, TypeError: as `fit`; data from which the network's sizes cannot be told.
+        ValueError, TypeError: as `fit`; data from which the network's sizes are not known.
 
     Example:
         >>> import torch

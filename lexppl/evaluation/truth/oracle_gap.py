@@ -36,7 +36,7 @@ class OracleGap:
             whatever the predictor.
         prediction: `oracle_own − explainer`, lost by the predictor (and the imputer) on the
             features that were kept. Below 0 where the explainer does better than the distribution
-            on the same masks: its choice of features then tells of y what they do not hold.
+            on the same masks: its choice of features then has information on y that they lack.
         standard_error: of `total`, over the rows.
     """
 

@@ -162,8 +162,8 @@ def _check_kernel(kernel: Any) -> None:
     kind = _class_of(kernel)
     if not (isinstance(kind, type) and issubclass(kind, HMC)):
         raise TypeError(
-            "kernel must be the class pyro.infer.NUTS or pyro.infer.HMC, one derived from them, or a "
-            f"functools.partial of one, which is built with the masks summed out; it is {kernel!r}"
+            "kernel must be the class pyro.infer.NUTS or pyro.infer.HMC, one derived from them, or "
+            f"a functools.partial of one, built with the masks summed out; it is {kernel!r}"
         )
     if not isinstance(kernel, partial):
         return

@@ -104,9 +104,7 @@ def test_the_prior_in_place_of_the_posterior_is_found_by_what_reads_the_data():
         return {"slope": torch.randn(99, 2, generator=torch.Generator().manual_seed(seed % 2**60))}
 
     assert run(prior).alarms() == {}
-    quantities = {
-        "fit": lambda samples, x, y: -(y - samples["slope"] @ x.T).square().sum(-1),
-    }
+    quantities = {"fit": lambda samples, x, y: -(y - samples["slope"] @ x.T).square().sum(-1)}
     assert run(prior, quantities=quantities).alarms() == {"fit": "too low"}
     assert run(conjugate, quantities=quantities).alarms() == {}
 
@@ -133,11 +131,7 @@ def test_a_guide_is_fitted_to_many_data_sets_at_once_and_its_false_width_is_seen
 
     program = Slope()
     guide = AutoNormal(pyro.poutine.block(program, hide=["mask"]), init_scale=0.3)
-    options = {
-        "epochs": 80,
-        "learning_rate": 0.1,
-        "objective": NestedIWAE(1, estimator=Pathwise()),
-    }
+    options = {"epochs": 80, "learning_rate": 0.1, "objective": NestedIWAE(1, estimator=Pathwise())}
     x = X[:, :1]
     found = run(GuideFits(guide, 50, options), program, x, simulations=100, exact=conjugate)
     assert found.alarms() == {}

@@ -145,10 +145,7 @@ def test_draws_of_times_are_in_the_units_of_the_rows(known):
 
 
 def test_a_partial_likelihood_is_of_no_row_alone(result):
-    for asked in (
-        lambda: explain(result, X, Y),
-        lambda: predictive_log_likelihood(result, X, Y),
-    ):
+    for asked in (lambda: explain(result, X, Y), lambda: predictive_log_likelihood(result, X, Y)):
         with pytest.raises(ValueError, match="with_baseline"):
             asked()
     with pytest.raises(ValueError, match="no baseline hazard, which survival curves need"):

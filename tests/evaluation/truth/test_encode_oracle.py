@@ -14,10 +14,7 @@ from tests.benchmark_modules import benchmark_module
 from tests.evaluation.leaks.enumerated import enumerated_encode_meter
 
 encode_oracle = benchmark_module("encode_oracle")
-of_function, oracle_encode_meter = (
-    encode_oracle.of_function,
-    encode_oracle.oracle_encode_meter,
-)
+of_function, oracle_encode_meter = (encode_oracle.of_function, encode_oracle.oracle_encode_meter)
 DATA = synthetic("Syn1", rows=1500, seed=5, dtype=torch.float64)
 ORACLE = Oracle("Syn1")
 

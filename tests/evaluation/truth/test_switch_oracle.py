@@ -13,10 +13,7 @@ from lexppl.inference.predictive import drawing
 from tests.benchmark_modules import benchmark_module
 
 encode_oracle = benchmark_module("encode_oracle")
-of_function, oracle_encode_meter = (
-    encode_oracle.of_function,
-    encode_oracle.oracle_encode_meter,
-)
+of_function, oracle_encode_meter = (encode_oracle.of_function, encode_oracle.oracle_encode_meter)
 ThreeWaySwitchOracle = benchmark_module("switch_oracle").ThreeWaySwitchOracle
 ORACLE = ThreeWaySwitchOracle()
 DATA = three_way_switch(400, seed=2, dtype=torch.float64)

@@ -198,10 +198,7 @@ def test_divergences_are_counted_where_they_are():
     kernel = partial(NUTS, step_size=3.0, adapt_step_size=False, max_tree_depth=3)
     with pytest.warns(SamplerWarning, match="draws of NUTS diverged.*target_accept_prob"):
         result = fit(
-            Funnel(),
-            (X, Y),
-            inference=MCMC(kernel, samples=60, warmup=5, chains=2),
-            progress=False,
+            Funnel(), (X, Y), inference=MCMC(kernel, samples=60, warmup=5, chains=2), progress=False
         )
     diverging = result.sampler.sample_stats["diverging"]
     assert 0 < diverging.sum() == result.sampler.divergences
