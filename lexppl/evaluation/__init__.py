@@ -19,7 +19,12 @@ from lexppl.evaluation.imputed_samples import imputed_samples
 from lexppl.evaluation.leaks.encode_meter import EncodeMeter, encode_meter, stripe_x
 from lexppl.evaluation.learned import gain_over_base_rate
 from lexppl.evaluation.penalty_path import PenaltyPath, best_validation, penalty_path, plateau
-from lexppl.evaluation.prediction import prediction_scores, predictive, predictive_log_likelihood
+from lexppl.evaluation.prediction import (
+    auroc,
+    prediction_scores,
+    predictive,
+    predictive_log_likelihood,
+)
 from lexppl.evaluation.refits.accuracy_by_size import accuracy_by_size
 from lexppl.evaluation.refits.evalx import EvalX, fit_evalx
 from lexppl.evaluation.refits.fidelity import fidelity_scores
@@ -51,6 +56,7 @@ __all__ = [
     "PenaltyPath",
     "RowSteps",
     "accuracy_by_size",
+    "auroc",
     "best_validation",
     "calibration",
     "compare_loo",

@@ -158,8 +158,7 @@ def direction_table(effects: FeatureEffects, values: Mapping[str, FeatureValues]
             continue
         if len(known) != each.shape[1]:
             raise ValueError(
-                f"values of {name!r} must be of the {each.shape[1]} rows that have effects; there "
-                f"are {len(known)}"
+                f"values of {name!r} must be of {each.shape[1]} rows; there are {len(known)}"
             )
         for c, label in enumerate(effects.class_names or ("",)):
             about = _of_numbers if known.levels is None else _of_levels
@@ -197,8 +196,7 @@ def _predicted(run: ParticleTrace, draws: int) -> Tensor:
         value = _log_odds(particles).movedim(0, -1)
     if not bool(value.isfinite().all()):
         raise FloatingPointError(
-            "the log-odds of some rows are NaN or infinite: the predictor rules a label out, so "
-            "that no change of the odds has a value"
+            "the log-odds of some rows are NaN or infinite: the predictor rules a label out"
         )
     return value.expand(draws, *value.shape[1:])
 

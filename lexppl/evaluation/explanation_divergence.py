@@ -80,8 +80,7 @@ def explanation_divergence(
     for name, alpha in (("result", first), ("other", second)):
         if len(alpha) < FEWEST:
             raise ValueError(
-                f"{name} has {len(alpha)} replicate(s), and an error over replicates needs at "
-                f'least {FEWEST}: fit(…, replicates=8, row_weights="dirichlet")'
+                f"{name} has {len(alpha)} replicate(s); give {FEWEST} or more: fit(replicates=8)"
             )
     between, within, others = _pairs(first, second), _pairs(first, first), _pairs(second, second)
 

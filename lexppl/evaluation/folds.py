@@ -251,7 +251,6 @@ def _group(parts: Sequence[xr.Dataset], name: str, order: Tensor) -> xr.Dataset:
             joined[key] = values
         else:
             raise ValueError(
-                f"{key!r} of {name!r} is of all rows together, and each fold has another: explain "
-                "the rows with all replicates"
+                f"{key!r} of {name!r} is of all rows together: explain with all replicates"
             )
     return joined[list(parts[0])].assign_attrs(parts[0].attrs)

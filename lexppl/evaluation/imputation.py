@@ -68,10 +68,7 @@ class ImputationScores:
             ValueError: no such imputer.
         """
         if imputer not in self.imputers:
-            raise ValueError(
-                f"imputer must be one of {list(self.imputers)}, which were scored; it is "
-                f"{imputer!r}"
-            )
+            raise ValueError(f"imputer must be one of {list(self.imputers)}; it is {imputer!r}")
         place = self.imputers.index(imputer)
         others = [name for name in self.imputers if name != imputer]
         chosen = [self.imputers.index(name) for name in others]
@@ -253,8 +250,7 @@ def _checked_rows(rows: Any) -> Tensor:
     bad = int((~x.isfinite()).sum())
     if bad:
         raise ValueError(
-            f"rows must be finite; {bad} of their {x.numel()} values are NaN or infinite: a hidden "
-            "value must be known to be scored"
+            f"rows must be finite; {bad} of their {x.numel()} values are NaN or infinite"
         )
     return x
 

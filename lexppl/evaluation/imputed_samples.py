@@ -82,8 +82,7 @@ def _imputed(run: ParticleTrace, masks: int) -> Tensor:
     site = run.sites.get(SITE)
     if site is None or not hasattr(site.distribution, "keep"):
         raise ValueError(
-            f"the program imputes nothing: it has no site {SITE!r} drawn from an imputer; it has "
-            f"{list(run.sites)}"
+            f"the program imputes nothing at a site {SITE!r}; it has {list(run.sites)}"
         )
     value = torch.as_tensor(site.value)
     if site.distribution.keep.shape[-1] != value.shape[-1]:

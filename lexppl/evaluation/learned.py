@@ -84,8 +84,13 @@ def gain_over_base_rate(
             f"{tuple(train_y.shape)} and {y.dtype} of shape {tuple(y.shape)}"
         )
     each = judged(folds, predictive_log_likelihood, result, x, y, masks=masks, seed=seed)
-    own = each.double().mean(0)
-    gained = own - _base_rate(train_y, y)
+    if y.dim() == 2:
+        base = y.double() @ base_frequencies(train_y).log()
+    elif y.is_floating_point():
+        base = base_density(train_y, y)
+    else:
+        base = base_frequencies(train_y, int(y.max()) + 1).log()[y]
+    gained = each.double().mean(0) - base
     rows = len(gained)
     error = float(gained.std() / math.sqrt(rows)) if rows > 1 else math.nan
     return BaseRateGain(float(gained.mean()), error, rows)
@@ -114,15 +119,6 @@ def base_density(train_y: Tensor, y: Tensor) -> Tensor:
     spread = exact.std().clamp(min=torch.finfo(torch.float32).tiny)
     density: Tensor = Normal(exact.mean(), spread).log_prob(y.double())
     return density
-
-
-def _base_rate(train_y: Tensor, y: Tensor) -> Tensor:
-    """`log p(y)` of each row, in double precision."""
-    if y.dim() == 2:
-        return y.double() @ base_frequencies(train_y).log()
-    if y.is_floating_point():
-        return base_density(train_y, y)
-    return base_frequencies(train_y, int(y.max()) + 1).log()[y]
 
 
 LEAST_RARE = 20

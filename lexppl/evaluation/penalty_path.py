@@ -86,8 +86,7 @@ def slopes(penalties: Sequence[float], sizes: Sequence[float]) -> list[float]:
     """
     if len(penalties) != len(sizes) or len(sizes) < 2:
         raise ValueError(
-            "penalties and sizes must be of one length, at least 2; they have "
-            f"{len(penalties)} and {len(sizes)}"
+            f"{len(penalties)} penalties and {len(sizes)} sizes must be of one length, at least 2"
         )
     for penalty in penalties:
         finite_float("a penalty of a path", penalty, above=0.0)
@@ -211,8 +210,7 @@ def best_validation(sizes: Sequence[float], scores: Sequence[float]) -> int:
     """
     if len(sizes) == 0 or len(sizes) != len(scores):
         raise ValueError(
-            "sizes and scores must be of one length, at least 1; they have "
-            f"{len(sizes)} and {len(scores)}"
+            f"{len(sizes)} sizes and {len(scores)} scores must be of one length, at least 1"
         )
     for name, numbers in (("sizes", sizes), ("scores", scores)):
         if wrong := [number for number in numbers if not math.isfinite(number)]:

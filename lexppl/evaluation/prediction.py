@@ -288,8 +288,7 @@ def _mean_over(
 def _arrays(probabilities: Tensor, y: Tensor) -> tuple[NDArray[Any], NDArray[Any]]:
     if probabilities.dim() != 2 or y.dim() != 1 or len(probabilities) != len(y):
         raise ValueError(
-            f"probabilities must have shape (N, C) and y shape (N,); they have "
-            f"{tuple(probabilities.shape)} and {tuple(y.shape)}"
+            f"give probabilities (N, C) and y (N,); {tuple(probabilities.shape)}, {tuple(y.shape)}"
         )
     if not bool(probabilities.isfinite().all()):
         raise ValueError("probabilities must be finite; they have NaN or infinite values")
@@ -328,9 +327,9 @@ def _check_probabilities(probabilities: Tensor, y: Tensor) -> None:
             f"{float(total.max()):.4g}"
         )
     if int(y.min()) < 0 or int(y.max()) >= probabilities.shape[1]:
+        most = probabilities.shape[1] - 1
         raise ValueError(
-            f"y must hold labels 0 to {probabilities.shape[1] - 1}, as there are probabilities; it "
-            f"holds {int(y.min())} to {int(y.max())}"
+            f"y must hold labels 0 to {most}; it holds {int(y.min())} to {int(y.max())}"
         )
 
 
@@ -342,10 +341,7 @@ def outcome(run: ParticleTrace, site: str = "y") -> Tensor:
         ValueError: the program has no such site.
     """
     if site not in run.sites:
-        raise ValueError(
-            f"the program has no sample site {site!r}; it has {list(run.sites)}. Say which is "
-            "its outcome"
-        )
+        raise ValueError(f"the program has no sample site {site!r}; it has {list(run.sites)}")
     distribution = run.sites[site].distribution
     values = distribution_targets(distribution)
     return values.reshape((1,) * (3 - len(distribution.batch_shape)) + tuple(values.shape))

@@ -54,8 +54,7 @@ def _hazards(run: ParticleTrace) -> PartialLikelihood | ProportionalHazards:
     if not isinstance(distribution, PartialLikelihood | ProportionalHazards):
         kind = "none" if distribution is None else type(distribution).__name__
         raise ValueError(
-            f"the program's 'y' must be a survival time, of a predictor with "
-            f"CoxLikelihood(); its distribution is {kind}"
+            f"'y' must be a survival time, of CoxLikelihood(); its distribution is {kind}"
         )
     return distribution
 
@@ -199,8 +198,7 @@ def concordance_index(risk: Tensor, y: Tensor) -> float:
     """
     if risk.dim() != 1 or y.dim() != 2 or y.shape[1] < 2 or len(y) != len(risk):
         raise ValueError(
-            f"risk must have shape (N,) and y (N, 2); they have {tuple(risk.shape)} and "
-            f"{tuple(y.shape)}"
+            f"risk must have shape (N,) and y (N, 2); {tuple(risk.shape)} and {tuple(y.shape)}"
         )
     if not bool(risk.isfinite().all()) or not bool(y.isfinite().all()):
         raise ValueError("risk and y must be finite; they have NaN or infinite values")

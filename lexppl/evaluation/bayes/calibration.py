@@ -183,8 +183,7 @@ def thinned(values: Tensor, draws: int, name: str) -> Tensor:
     """
     if len(values) < draws:
         raise ValueError(
-            f"infer gave {len(values)} draws of {name!r}, and each truth is ranked among "
-            f"draws={draws}; let it give more, or ask for fewer"
+            f"infer gave {len(values)} draws of {name!r}, fewer than the draws={draws} ranked among"
         )
     return values[torch.arange(draws) * len(values) // draws]
 
@@ -193,8 +192,7 @@ def _checked(samples: Any, drawn: Simulated) -> dict[str, Tensor]:
     """Posterior draws whose sites and shapes are those of the program."""
     if not isinstance(samples, Mapping) or not samples:
         raise TypeError(
-            "infer must give draws by site, {site: tensor (S, *event)}; it gave "
-            f"{type(samples).__name__}"
+            f"infer must give draws by site, in a mapping; it gave {type(samples).__name__}"
         )
     known = {**drawn.shared, **drawn.masks}
     checked = {name: torch.as_tensor(values) for name, values in samples.items()}
@@ -204,8 +202,7 @@ def _checked(samples: Any, drawn: Simulated) -> dict[str, Tensor]:
         expected = tuple(known[name].shape)
         if values.dim() == 0 or tuple(values.shape[1:]) != expected:
             raise ValueError(
-                f"draws of {name!r} must have shape (S, *{expected}), a draw of the program's "
-                f"behind S; infer gave {tuple(values.shape)}"
+                f"draws of {name!r} must have shape (S, *{expected}), not {tuple(values.shape)}"
             )
     return checked
 

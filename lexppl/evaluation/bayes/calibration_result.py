@@ -114,8 +114,7 @@ class UniformRanks:
             ranks.min() < 0 or ranks.max() > self.draws
         ):
             raise ValueError(
-                f"ranks among {self.draws} draws must be whole numbers from 0 to {self.draws}; "
-                f"they go from {ranks.min()} to {ranks.max()}"
+                f"ranks must be whole numbers from 0 to {self.draws}; {ranks.min()} … {ranks.max()}"
             )
         return np.bincount(ranks, minlength=self.draws + 1)
 

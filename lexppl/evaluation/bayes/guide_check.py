@@ -173,8 +173,7 @@ def guide_check(
         )
     if result.row_weights is not None:
         raise ValueError(
-            f"the rows had weights ({result.row_weights}), under which the guide is not the "
-            "posterior of these rows; check a fit without"
+            f"the rows had weights ({result.row_weights}); check a fit without, of these rows alone"
         )
     check_fit(result, x, y)
     if masks is None:
@@ -186,8 +185,7 @@ def guide_check(
         samples, log_q = guide_draws(guide, (x, y), draws, one)
         if all(bool((v == v[:1]).all()) for v in samples.values()):
             raise ValueError(
-                "the guide puts the latents at a point and has no density; take one that has a "
-                "spread, such as AutoNormal, or Q-FIT with point=False"
+                "the guide puts the latents at a point; take one with a density, as AutoNormal"
             )
         joint = log_joint(model, x, y, samples, masks=masks, imputations=imputations, seed=one)
         every.append(samples)

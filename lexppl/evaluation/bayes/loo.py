@@ -69,8 +69,7 @@ class Loo(Summarised):
         """
         if len(self.pointwise) != len(other.pointwise):
             raise ValueError(
-                f"both must be of the same rows; they have {len(self.pointwise)} and "
-                f"{len(other.pointwise)}"
+                f"both must be of the same rows; {len(self.pointwise)} and {len(other.pointwise)}"
             )
         apart = self.pointwise - other.pointwise
         return float(apart.sum()), float(np.sqrt(len(apart)) * apart.std(ddof=1))
@@ -291,8 +290,7 @@ def _of_fit(
         return result.models[0], samples, None
     if result.replicates > 1:
         raise ValueError(
-            f"the fit has {result.replicates} replicates, each a posterior of its own; give one by "
-            "result.subset([r])"
+            f"the fit has {result.replicates} replicates; give one by result.subset([r])"
         )
     drawn, log_q = guide_draws(result.guides[0], (x, y), draws, seed)
     return result.models[0], drawn, log_q

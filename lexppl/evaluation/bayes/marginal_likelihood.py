@@ -259,8 +259,7 @@ def log_marginal_likelihood(
     chains = int_at_least("chains", chains)
     if len(flat) % chains or len(flat) // chains < 20:
         raise ValueError(
-            f"a bridge takes at least 20 draws of each chain, as many of one as of another; "
-            f"{len(flat)} draws are of {chains} chains"
+            f"a bridge takes 20 draws of each chain or more, equally many; {len(flat)} of {chains}"
         )
     by_chain = flat.unflatten(0, (chains, -1))
     log, error = bridge(density, by_chain, draws=draws, seed=seeds_of(seed, 1, 1)[0])
@@ -271,8 +270,7 @@ def _listed(joint: Joint, shared: Mapping[str, Site]) -> Evidence:
     real = [name for name, site in shared.items() if not is_discrete(site)]
     if real:
         raise ValueError(
-            f"the latents {real} are real numbers, over which no sum is: give a guide of them, or "
-            "samples of their posterior"
+            f"the latents {real} are real numbers: give a guide of them, or posterior samples"
         )
     samples = joint_values(list(shared.values()), MOST_VALUES, instead="give a guide of them")
     return Evidence(float(torch.logsumexp(joint(samples), 0)), 0.0, "listed")
@@ -282,8 +280,7 @@ def _by_quadrature(density: Callable[[Tensor], Tensor], flat: Tensor, nodes: int
     size = flat.shape[-1]
     if nodes**size > MOST_VALUES * 16:
         raise ValueError(
-            f"{nodes} nodes in each of {size} dimensions are {nodes**size}; at most "
-            f"{MOST_VALUES * 16} are: fewer nodes, or a bridge"
+            f"{nodes}^{size} nodes are more than {MOST_VALUES * 16}: give fewer, or use a bridge"
         )
     places, weights = map(torch.from_numpy, np.polynomial.hermite_e.hermegauss(nodes))
     grid = torch.cartesian_prod(*[places] * size).reshape(-1, size)

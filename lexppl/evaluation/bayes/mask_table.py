@@ -128,8 +128,7 @@ def mask_table(
         return MaskTable(likelihood.new_zeros((1, 0)), torch.zeros_like(likelihood), likelihood)
     if len(latents) > 1:
         raise ValueError(
-            f"the program has several latents in mask_particles(), {latents}, and the masks of one "
-            "can be listed"
+            f"the program has several latents in mask_particles(), {latents}; one can be listed"
         )
     tree, listed, weights, run = _listed(program, first, imputations)
     level = max(tree.levels.values())
@@ -139,8 +138,7 @@ def mask_table(
     (values,) = listed.values.values()
     if values.shape[1] > 1:
         raise ValueError(
-            "the entries of a plate have no likelihood of their own: the program observes all of "
-            "them in one, beside masks of each"
+            "the entries of a plate have no likelihood of their own: all are observed in one"
         )
     prior = listed.log_prior(run).expand_as(likelihood)
     return MaskTable(values[:, 0], prior, likelihood)
@@ -278,8 +276,7 @@ def _responses(run: ParticleTrace) -> list[Site]:
     responses = [site for site in observed if site.name.split("_")[0] == RESPONSE]
     if not responses:
         raise ValueError(
-            "the program must observe a site 'y', one value a row, or sites 'y_…'; its sites are "
-            f"{list(run.sites)}"
+            f"the program must observe a site 'y', or sites 'y_…'; its sites are {list(run.sites)}"
         )
     weighted = [site for site, _ in run.weighted]
     for site in weighted:
@@ -296,8 +293,7 @@ def _row_likelihood(run: ParticleTrace, imputations: int, rows: int) -> Tensor:
     weight = run.log_weight if inside else log_weight_of([(site, 1.0) for site in responses])
     if weight is None or weight.shape[-1] != rows or weight.dim() > 3:
         raise ValueError(
-            "the rows have no log-likelihood of their own: the program observes all of them in "
-            "one, or expects over labels; give a program that observes y row by row, and labels"
+            "the rows have no log-likelihood of their own: observe labels y row by row"
         )
     if weight.dim() == 3:
         weight = torch.logsumexp(weight.expand(imputations, -1, -1), 0) - math.log(imputations)
@@ -308,6 +304,5 @@ def _refuse_scaled(sites: Iterable[Site]) -> None:
     for site in sites:
         if not bool((torch.as_tensor(site.scale) == 1.0).all()):
             raise ValueError(
-                f"site {site.name!r} is scaled, so that what is inferred is no posterior of the "
-                "program; leave pyro.poutine.scale out (a kl_weight of 1)"
+                f"site {site.name!r} is scaled, and has no posterior: leave poutine.scale out"
             )

@@ -69,8 +69,7 @@ class GuideFits:
         guide = parts.guide if self.guide is None else self.guide
         if guide is None:
             raise ValueError(
-                "GuideFits needs a guide of the program's global latents, as "
-                "GuideFits(AutoNormal); the program has none of its own"
+                "GuideFits needs a guide of the program's global latents, as GuideFits(AutoNormal)"
             )
         # Before the fits, which have a copy of the program: a guide may hold the program itself.
         with seeded(seeds[0]), program_settings(validate=False):
@@ -175,8 +174,7 @@ def check_fit(result: FitResult, x: Tensor, y: Tensor) -> None:
         )
     if result.rows is not None and result.rows[0] != len(x):
         raise ValueError(
-            f"the posterior is of the {result.rows[0]} rows it learned from, and x has {len(x)}; "
-            "fit with valid=None, and give the rows of the fit"
+            f"give the {result.rows[0]} rows it learned from; x has {len(x)} (fit with valid=None)"
         )
 
 

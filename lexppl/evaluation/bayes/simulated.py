@@ -78,8 +78,7 @@ def parts_of_program(program: Any) -> ProgramParts:
         return ProgramParts(held(term.model), term.model, term.guide, term.objective, stages[0])
     if not callable(program):
         raise TypeError(
-            "program must be a Pyro program, called as program(x, y), or a System; it is "
-            f"{type(program).__name__}"
+            f"program must be a Pyro program or a System; it is {type(program).__name__}"
         )
     return ProgramParts(held(program), program)
 

@@ -53,8 +53,7 @@ class MaskedRows:
         classes = None if y.is_floating_point() else int(y.max()) + 1
         if classes is not None and (int(y.min()) < 0 or len(y.unique()) < 2):
             raise ValueError(
-                "y must hold labels 0 … C−1 of at least two kinds; it holds "
-                f"{y.unique()[:5].tolist()}"
+                f"y must hold labels 0 … C−1 of at least two kinds, not {y.unique()[:5].tolist()}"
             )
         return cls(x.flatten(1), y, draws, keep.flatten(2), classes)
 

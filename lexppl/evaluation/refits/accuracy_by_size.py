@@ -106,8 +106,7 @@ def places(ranking: Tensor, rows: int, entries: int, name: str = "ranking") -> T
     """
     if ranking.shape != (rows, entries):
         raise ValueError(
-            f"{name} must have shape ({rows}, {entries}), (rows of x, mask entries); it has "
-            f"{tuple(ranking.shape)}"
+            f"{name} must have shape ({rows}, {entries}); it has {tuple(ranking.shape)}"
         )
     if bool(ranking.isnan().any()):
         raise ValueError(f"{name} must be numbers; it has NaN")

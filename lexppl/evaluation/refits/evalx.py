@@ -147,8 +147,7 @@ class EvalX:
                 ((run, _),) = program.runs(args, imputations, draw=_forced(draws[:, rows]))
                 if MASK not in run.sites:
                     raise ValueError(
-                        f"EVAL-X needs a program with the site {MASK!r}, which it gives the masks; "
-                        f"this one has {list(run.sites)}"
+                        f"EVAL-X needs a program with the site {MASK!r}; it has {list(run.sites)}"
                     )
                 values = outcome(run).mean(0)
                 predictions.append(values.expand(count, *values.shape[1:]))
@@ -249,8 +248,7 @@ def _grouping_of(train: Data, shape: tuple[int, ...], device: torch.device) -> G
         return Grouping(groups, getattr(train, "entry_names", None), shape).to(device)
     if len(shape) != 1:
         raise ValueError(
-            f"rows of shape {shape} need a grouping= that carries a mask's entries to them, or "
-            "the architecture= that has one"
+            f"rows of shape {shape} need a grouping=, or the architecture= that has one"
         )
     return None
 

@@ -138,8 +138,7 @@ def predictor_for(
     if architecture is not None:
         if data.event not in (architecture.event_shape, architecture.hidden_shape):
             raise ValueError(
-                f"the architecture is of rows {architecture.event_shape}; those of train are "
-                f"{data.event}"
+                f"the architecture has rows {architecture.event_shape}, train {data.event}"
             )
         if network is not None or tuple(hidden) != HIDDEN:
             raise ValueError(

@@ -225,8 +225,7 @@ def _marginal_branch(branch: object) -> Callable[[Tensor, Tensor], Tensor]:
         return _MarginalSum(branch)
     if not isinstance(branch, ProductBranch):
         raise TypeError(
-            "the oracle takes ProductBranch and AdditiveBranch; the set has a "
-            f"{type(branch).__name__}"
+            f"branches must be ProductBranch or AdditiveBranch; {type(branch).__name__}"
         )
     product: ProductBranch = branch
 

@@ -117,8 +117,7 @@ def stacked_parameters(programs: Sequence[nn.Module]) -> dict[str, Tensor]:
     shapes = [{name: tuple(value.shape) for name, value in one.items()} for one in each]
     if any(one != shapes[0] for one in shapes):
         raise ValueError(
-            "draws are of one program, and the replicates have parameters of different names or "
-            "shapes; fit one model R times"
+            "the replicates have parameters of different names or shapes; fit one model R times"
         )
     parameters = dict(programs[0].named_parameters())
     stacked = {n: torch.stack([one[n].detach() for one in each]) for n in each[0]}

@@ -74,8 +74,7 @@ class SampledGuide(PyroModule):
         for name, values in samples.items():
             if not isinstance(values, Tensor):
                 raise TypeError(
-                    f"samples[{name!r}] must be a tensor (S, *event) of draws; it is "
-                    f"{type(values).__name__}"
+                    f"samples[{name!r}] must be a tensor (S, *event); it is {type(values).__name__}"
                 )
         counts = {name: len(values) if values.dim() else 0 for name, values in samples.items()}
         if len(set(counts.values())) > 1 or 0 in counts.values():

@@ -269,8 +269,7 @@ def _transform(site: Site) -> Any:
         return biject_to(site.distribution.support)
     except NotImplementedError as error:
         raise ValueError(
-            f"the support of {site.name!r}, {site.distribution.support}, has no map from the real "
-            "numbers"
+            f"the support of {site.name!r}, {site.distribution.support}, has no map from numbers"
         ) from error
 
 

@@ -134,10 +134,7 @@ def _refuse_inexact(latents: Latents, imputed: Sequence[Site]) -> None:
                 f"row alone cannot be summed out of it; use {INSTEAD}"
             )
     if not any(site.in_particles and not site.is_penalty for site in latents.observed.values()):
-        raise ValueError(
-            "the program observes nothing inside mask_particles(): give y beside x, and sample it "
-            "there"
-        )
+        raise ValueError("the program observes nothing inside mask_particles(): give y beside x")
     for site in latents.in_particles.values():
         # Within the plates it is a Delta like any other.
         if isinstance(site.infer.get(BEFORE_PARTICLES), TopEntries):
@@ -164,7 +161,6 @@ def _count_of(latents: Sequence[Site], most: int) -> int:
     count = math.prod(len(support_of(site, most, f"use {INSTEAD}")) for site in latents)
     if count > most:
         raise ValueError(
-            f"{[site.name for site in latents]} have {count:,} joint values, of which {most:,} may "
-            f"be summed over; use {INSTEAD}"
+            f"{[s.name for s in latents]} have {count:,} joint values (> {most:,}); use {INSTEAD}"
         )
     return count

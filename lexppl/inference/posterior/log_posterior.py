@@ -74,8 +74,7 @@ class LogPosterior:
         self.batch_size = size = batch_size or min(count, max(LEAST_BATCH, -(-count // 10)))
         if size > count:
             raise ValueError(
-                f"a batch has {size} rows, and there are only {count}: give batch_size={count} or "
-                "less, or leave it out"
+                f"a batch has {size} rows, and there are only {count}: give a lower batch_size"
             )
         self.model = model = copy.deepcopy(model)
         if isinstance(model, nn.Module):

@@ -1,8 +1,8 @@
 """Global latents by Pyro's Hamiltonian kernels, the masks summed out exactly."""
 
+import copy
 import inspect
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from lexppl.argument_checks import int_at_least
-from lexppl.evaluation_mode import evaluating
 from lexppl.inference.contexts import keep_parameters_local, program_settings, seeded
 from lexppl.inference.posterior.global_draws import GlobalDraws, PosteriorInference, SamplerRecord
 from lexppl.inference.posterior.potential import Potential, Recorded
@@ -121,9 +120,13 @@ class MCMC:
         of_kernel = dict(self.kernel.keywords) if isinstance(self.kernel, partial) else {}
         strategy = of_kernel.pop("init_strategy", init_to_uniform)
         seeds = torch.randint(2**31, (self.chains,), generator=torch.Generator().manual_seed(seed))
-        with _held(model), seeded(seed, device):
+        held = model
+        if isinstance(model, nn.Module):
+            held = copy.deepcopy(model).requires_grad_(False).eval()
+            keep_parameters_local(held)
+        with seeded(seed, device):
             with program_settings(validate=True):
-                potential = Potential(model, rows, self.imputations, seed)
+                potential = Potential(held, rows, self.imputations, seed)
                 # Every chain's start, and with it every refusal, comes before the first draw.
                 starts = [potential.start(strategy) for _ in range(self.chains)]
             warmup = self.samples if self.warmup is None else self.warmup
@@ -209,24 +212,6 @@ def as_inference(inference: Any) -> PosteriorInference:
         )
     checked: PosteriorInference = found
     return checked
-
-
-@contextmanager
-def _held(model: Any) -> Iterator[None]:
-    """A program in evaluation mode, without gradients of its parameters, which no chain moves."""
-    if not isinstance(model, nn.Module):
-        yield
-        return
-    keep_parameters_local(model)
-    learned = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    for parameter in learned:
-        parameter.requires_grad_(False)
-    try:
-        with evaluating(model):
-            yield
-    finally:
-        for parameter in learned:
-            parameter.requires_grad_()
 
 
 def _class_of(kernel: Any) -> Any:

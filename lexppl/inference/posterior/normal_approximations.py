@@ -149,8 +149,7 @@ def _dense(target: LogPosterior, place: Tensor, draws: int) -> Tensor:
             here = density(place)
             place = next((each for each in places if density(each) >= here), places[0])
     raise FloatingPointError(
-        f"Newton's method has found no mode in {NEWTON_STEPS} steps: give a larger climb or more "
-        "starts"
+        f"no mode found in {NEWTON_STEPS} steps of Newton: give a larger climb or more starts"
     )
 
 

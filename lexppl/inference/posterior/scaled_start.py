@@ -177,7 +177,6 @@ def _gradients(target: LogPosterior, place: Tensor, size: int, probes: int) -> T
     )
     if not bool(drawn.isfinite().all()):
         raise FloatingPointError(
-            "the gradient of the log posterior is not finite where the chains are: look for "
-            "responses of probability zero there, or give a smaller lr"
+            "the gradient of the log posterior is not finite at the chains: give a smaller lr"
         )
     return drawn.reshape(count * copies, chains, -1).detach()

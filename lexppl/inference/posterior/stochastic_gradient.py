@@ -126,14 +126,13 @@ class StochasticGradientSampler:
         state, update, lr = self._begun(start)
         drawn, log_posteriors = [], []
         each = start.vectors
-        for draw in range(self.samples):
+        for _ in range(self.samples):
             for _ in range(self.thin):
                 state, each = update(state, start.target.batches(self.chains), inplace=False)
                 bar.update()
             if not bool(state.params.isfinite().all()):
                 raise FloatingPointError(
-                    f"{self.name} has left the finite numbers by draw {draw}: give a smaller lr "
-                    f"(its largest is {lr(0):.3g}), or a larger climb"
+                    f"{self.name} has left the finite numbers: give a smaller lr ({lr(0):.3g})"
                 )
             drawn.append(state.params)
             log_posteriors.append(each)

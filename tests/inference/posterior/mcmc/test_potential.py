@@ -194,13 +194,6 @@ def test_a_recording_is_the_potential(subset):
             assert torch.allclose(torch.stack(both[0]), torch.stack(both[1]))
 
 
-def test_a_recording_of_what_stays_the_same():
-    potential = Potential(Noisy(), (X[:, :1], X[:, 1]), imputations=3)
-    with program_settings(validate=False):
-        recorded = Recorded(potential, {"weight": number(0.1)})
-        assert recorded.agrees([{"weight": number(w)} for w in PLACES])
-
-
 class Networked(PyroModule):
     """A selector's network of x that no prior moves, and imputations that are drawn."""
 

@@ -138,25 +138,6 @@ class Discrete(Plain):
         pyro.sample("size", dist.Poisson(3.0))
 
 
-class OfRows(Plain):
-    def forward(self, x, y=None):
-        with pyro.plate("data", len(x), dim=-1):
-            own = pyro.sample("own", dist.Normal(0.0, 1.0))
-            with mask_particles(), imputation_particles():
-                pyro.sample("y", dist.Normal(own, 1.0), obs=y)
-
-
-class Improper(Plain):
-    def latents(self, x):
-        pyro.sample("flat", dist.ImproperUniform(dist.constraints.real, (), ()))
-
-
-class Moving(Plain):
-    def latents(self, x):
-        most = pyro.sample("most", dist.LogNormal(0.0, 1.0))
-        pyro.sample("part", dist.Uniform(0.0, most))
-
-
 class Impossible(Plain):
     def __init__(self):
         super().__init__()
@@ -171,9 +152,6 @@ class Impossible(Plain):
 REFUSED = {
     "no globals": (Plain, {}, "no global latents"),
     "discrete": (Discrete, {}, "'size' is discrete"),
-    "of rows": (OfRows, {}, "'own' is outside mask_particles.*each row has"),
-    "improper": (Improper, {}, "'flat' is improper"),
-    "moving bounds": (Moving, {}, "support of 'part' depends on another latent"),
     "too few rows": (Plain, {"batch_size": 31}, "batch has 31 rows, and there are only 30"),
     "no rows in a batch": (Plain, {"batch_size": 0}, "batch_size"),
     "no bound": (Plain, {"objective": Enumerate()}, "NestedIWAE"),
