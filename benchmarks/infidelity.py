@@ -27,10 +27,11 @@ from typing import Any
 import torch
 from importances import importances
 from record import Records, options_of
+from stability import max_sensitivity
 from torch import Tensor
 
 from lexppl.data import digits_pair, fashion_pair, imdb
-from lexppl.evaluation import fidelity_scores, fit_predictor, max_sensitivity
+from lexppl.evaluation import fidelity_scores, fit_predictor
 from lexppl.inference import fit
 from lexppl.inference.contexts import seeded
 from lexppl.models import Architecture, flat_images, images, regime_targets, texts

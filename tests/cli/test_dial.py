@@ -19,8 +19,7 @@ from tests.cli.tables import people, written
 
 OPTIONS = ["--epochs", "60", "--replicates", "3", "--draws", "5", "--quiet"]
 OPTIONS += ["--groups", "none", "--learning-rate", "0.01"]
-READ = (
-    """
+READ = """
 <script>
 const slider = document.getElementById("dial-at"), seen = [];
 const cells = id => [...document.querySelectorAll("#dial-" + id + " tr")]
@@ -44,9 +43,7 @@ left.textContent = JSON.stringify({seen, all, found, row: text("row-says"),
   steps: cells("steps"), closest: text("closest")});
 document.body.appendChild(left);
 </script>
-"""
-    % RESULT
-)
+""".replace("RESULT", RESULT)
 
 
 @pytest.fixture(scope="module")

@@ -35,7 +35,7 @@ from lexppl.cli.report.words import (
 )
 from lexppl.cli.tables import score_cells
 from lexppl.evaluation import PenaltyPath
-from lexppl.evaluation.plateau import WITHIN
+from lexppl.evaluation.penalty_path import WITHIN
 from lexppl.tabular.fit_plan import FitPlan
 
 FIRST_FEATURES = 15

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from lexppl.argument_checks import int_at_least
-from lexppl.evaluation.truth.oracle_gap import LabelOracle, check_masks_of_rows
+from lexppl.evaluation.truth.oracle_gap import LabelOracle
+from lexppl.evaluation.truth.selection import check_binary
 from lexppl.inference.predictive import drawing
 
 Selection = Callable[[Tensor, Tensor], Tensor]
@@ -106,7 +107,10 @@ def oracle_encode_meter(
         True
     """
     least, most = int_at_least("least", least), int_at_least("most", most)
-    draws = _checked(masks, x, y)
+    check_binary("masks", masks, tuple(x.shape), draws=True)
+    if y is not None:
+        check_binary("y", y, (len(x),))
+    draws = masks.reshape(-1, *x.shape)
     rows = x.double().expand(draws.shape).reshape(-1, x.shape[1])
     kept = draws.reshape(-1, x.shape[1]).double()
     with drawing(seed, x.device):
@@ -213,14 +217,3 @@ def _unbiased(f: Callable[[Tensor], Tensor], chosen: tuple[Tensor, Tensor, Tenso
 def _probability(oracle: LabelOracle, x: Tensor, masks: Tensor) -> Tensor:
     # Beyond, a log-ratio of float64 has no digits left.
     return oracle.probability(x, masks).double().clamp(1e-12, 1.0 - 1e-12)
-
-
-def _checked(masks: Tensor, x: Tensor, y: Tensor | None) -> Tensor:
-    check_masks_of_rows(masks, x)
-    if not bool(((masks == 0) | (masks == 1)).all()):
-        raise ValueError("masks must hold 0 and 1 only; it holds other values")
-    if y is not None and (y.shape != (len(x),) or not bool(((y == 0) | (y == 1)).all())):
-        raise ValueError(
-            f"y must hold labels 0 and 1, shape ({len(x)},); it has shape {tuple(y.shape)}"
-        )
-    return masks.reshape(-1, *x.shape)

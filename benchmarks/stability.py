@@ -58,23 +58,8 @@ def kendall_w(importances: Tensor | np.ndarray) -> Concordance:
         >>> kendall_w(np.array([[3.0, 2.0, 1.0], [1.0, 2.0, 3.0]])).w
         0.0
     """
-    values = _checked(importances)
-    count, features = values.shape
-    ranks = rankdata(values, axis=1)
-    tied = sum(float((sizes**3 - sizes).sum()) for sizes in map(_tie_sizes, values))
-    above = 12 * (ranks.sum(0) ** 2).sum() - 3 * count**2 * features * (features + 1) ** 2
-    below = count**2 * features * (features**2 - 1) - count * tied
-    w = float(above / below) if below > 0 else float("nan")
-    statistic = count * (features - 1) * w
-    return Concordance(w, statistic, features - 1, float(chi2.sf(statistic, features - 1)))
-
-
-def _checked(importances: Tensor | np.ndarray) -> np.ndarray:
-    """Importances of replicates as float64."""
-    given: Any = importances
-    if isinstance(given, Tensor):
-        given = given.detach().cpu()
-    values = np.asarray(given, dtype=np.float64)
+    own: Any = importances.detach().cpu() if isinstance(importances, Tensor) else importances
+    values = np.asarray(own, dtype=np.float64)
     if values.ndim != 2 or min(values.shape) < 2:
         raise ValueError(
             "importances must have shape (R, G), with 2 or more replicates and features; they "
@@ -82,12 +67,16 @@ def _checked(importances: Tensor | np.ndarray) -> np.ndarray:
         )
     if not np.isfinite(values).all():
         raise ValueError("importances must be finite; they have NaN or infinite values")
-    return values
-
-
-def _tie_sizes(values: np.ndarray) -> np.ndarray:
-    """How many features have each value, as floats, whose cubes do not overflow."""
-    return np.unique(values, return_counts=True)[1].astype(np.float64)
+    count, features = values.shape
+    ranks = rankdata(values, axis=1)
+    # As floats, whose cubes do not overflow.
+    ties = [np.unique(row, return_counts=True)[1].astype(np.float64) for row in values]
+    tied = sum(float((sizes**3 - sizes).sum()) for sizes in ties)
+    above = 12 * (ranks.sum(0) ** 2).sum() - 3 * count**2 * features * (features + 1) ** 2
+    below = count**2 * features * (features**2 - 1) - count * tied
+    w = float(above / below) if below > 0 else float("nan")
+    statistic = count * (features - 1) * w
+    return Concordance(w, statistic, features - 1, float(chi2.sf(statistic, features - 1)))
 
 
 def max_sensitivity(
@@ -149,42 +138,28 @@ def max_sensitivity(
     parts = []
     with seeded(seed, x.device):
         for rows in x.split(chunk):
-            parts.append(_largest_change(importance, rows, radius, perturbations, relative))
+            noise = torch.empty((perturbations, *rows.shape), dtype=x.dtype, device=x.device)
+            near = (rows + noise.uniform_(-radius, radius)).flatten(0, 1)
+            own = _importances(importance, rows)
+            moved = _importances(importance, near).reshape(perturbations, *own.shape)
+            change = torch.linalg.vector_norm(moved - own, dim=-1).amax(0)
+            norm = torch.linalg.vector_norm(own, dim=-1)
+            if relative and bool((norm == 0).any()):
+                raise ValueError(
+                    f"the importances of {int((norm == 0).sum())} rows are all 0, which no change "
+                    "can be divided by; use relative=False"
+                )
+            parts.append(change / norm if relative else change)
     return float(torch.cat(parts).mean())
 
 
-def _largest_change(
-    importance: Callable[[Tensor], Tensor],
-    x: Tensor,
-    radius: float,
-    perturbations: int,
-    relative: bool,
-) -> Tensor:
-    """The largest change of each row, `(B,)`, float64."""
-    noise = torch.empty((perturbations, *x.shape), dtype=x.dtype, device=x.device)
-    near = x + noise.uniform_(-radius, radius)
-    given = _importances(importance, x)
-    moved = _importances(importance, near.flatten(0, 1)).reshape(perturbations, *given.shape)
-    change: Tensor = torch.linalg.vector_norm(moved - given, dim=-1).amax(0)
-    if not relative:
-        return change
-    norm = torch.linalg.vector_norm(given, dim=-1)
-    zero = int((norm == 0).sum())
-    if zero:
-        raise ValueError(
-            f"the importances of {zero} rows are all 0, which no change can be divided by; use "
-            "relative=False"
-        )
-    return change / norm
-
-
 def _importances(importance: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    given = importance(x)
-    if not isinstance(given, Tensor) or given.dim() < 2 or len(given) != len(x):
-        shape = tuple(given.shape) if isinstance(given, Tensor) else type(given).__name__
+    found = importance(x)
+    if not isinstance(found, Tensor) or found.dim() < 2 or len(found) != len(x):
+        shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
         raise ValueError(
             f"importance must give a tensor ({len(x)}, G), a row for each of x; it gave {shape}"
         )
-    if not bool(given.isfinite().all()):
+    if not bool(found.isfinite().all()):
         raise ValueError("importance must give finite values; it gave NaN or infinite ones")
-    return given.detach().double().flatten(1)
+    return found.detach().double().flatten(1)

@@ -1,4 +1,4 @@
-"""Where a sampler starts, and the unit in which it steps: a mode, and posterior sds."""
+"""Starts of samplers: modes, and scales of posterior sds."""
 
 from __future__ import annotations
 
@@ -9,26 +9,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lexppl.inference.posterior.stochastic.log_posterior import LogPosterior
+from lexppl.inference.posterior.log_posterior import LogPosterior
 
 RATE = 0.05
 """Adam's first rate, in units of u."""
-
 SCALED_RATE = 0.5
 """The same in posterior sds."""
-
 CLIMBS = 3
 """Climbs in posterior sds, each by scales measured where the last one ended."""
-
 MOST_DENSE = 64
 """Coordinates of which correlations are measured too."""
-
 PROBES = 64
-"""Mini-batches, over all chains, from whose gradients scales are told; of correlations 20 D."""
-
+"""Mini-batches, over all chains, whose gradients measure scales; for correlations 20 D."""
 AT_ONCE = 32
 """Of those, how many are run at once."""
-
 PRIOR_DRAWS = 32
 FARTHEST = 2.0
 """A start is a draw from the prior, no coordinate of u farther than this from 0."""
@@ -73,7 +67,7 @@ class ScaledStart:
             target: the log posterior.
             chains: C.
             steps: of the first climb; 0 to stay at the draws from the prior.
-            progress: a bar that is told of each step, of which there are :func:`climbing_steps`.
+            progress: a bar, updated at each of :func:`climbing_steps`.
         """
         drawn = target.prior_vectors(max(chains, PRIOR_DRAWS))
         place = drawn[:chains].clamp(-FARTHEST, FARTHEST)
@@ -88,11 +82,7 @@ class ScaledStart:
 
     @classmethod
     def at(
-        cls,
-        target: LogPosterior,
-        place: Tensor,
-        prior_precision: Tensor,
-        dense: bool = True,
+        cls, target: LogPosterior, place: Tensor, prior_precision: Tensor, dense: bool = True
     ) -> ScaledStart:
         """Measure scales and noise.
 
@@ -102,8 +92,7 @@ class ScaledStart:
             prior_precision: `1 / Var_prior(u)`.
             dense: whether correlations are measured, where D is at most 64.
         """
-        dimensions = place.shape[-1]
-        rows = len(target)
+        dimensions, rows = place.shape[-1], len(target)
         dense = dense and dimensions <= MOST_DENSE
         size = min(target.batch_size, max(1, rows // 10))
         gradients = _gradients(target, place, size, max(PROBES, 20 * dimensions * dense))
@@ -114,14 +103,12 @@ class ScaledStart:
         if dense:
             apart = apart.flatten(0, 1)
             information = apart.mT @ apart / len(apart)
-            precision = information + prior_precision.diag()
             # P = R Rᵀ and A = R⁻ᵀ, so that A Aᵀ = P⁻¹.
-            root = torch.linalg.cholesky(precision)
+            root = torch.linalg.cholesky(information + prior_precision.diag())
             eye = torch.eye(dimensions, dtype=root.dtype, device=root.device)
             factor = torch.linalg.solve_triangular(root.mT, eye, upper=True)
             noise = share * (factor.mT @ information @ factor).diagonal()
-            inverse = root.mT
-            vectors = place @ inverse.mT
+            vectors = place @ root
         else:
             information = apart.square().mean((0, 1))
             factor = (information + prior_precision).rsqrt()
@@ -139,11 +126,7 @@ class ScaledStart:
         return self.at(target, places[best : best + 1], self.prior_precision, dense=False)
 
     def moved(self, vectors: Tensor) -> ScaledStart:
-        """The same measured where the chains are now.
-
-        Args:
-            vectors: v of each chain, `(C, D)`.
-        """
+        """The start measured again where the chains are now, at v `(C, D)`."""
         return self.at(self.target, self.unscaled(vectors), self.prior_precision)
 
     def unscaled(self, vectors: Tensor) -> Tensor:
@@ -156,7 +139,7 @@ class ScaledStart:
 
 
 def climbing_steps(steps: int) -> int:
-    """How many steps :meth:`ScaledStart.find` makes in all."""
+    """The number of steps that :meth:`ScaledStart.find` makes in all."""
     return steps + CLIMBS * (steps // 2)
 
 
@@ -172,8 +155,7 @@ def _climbed(
     place = start.clone().requires_grad_()
     optimizer = torch.optim.Adam([place], lr=rate, maximize=True)
     for step in range(steps):
-        for group in optimizer.param_groups:
-            group["lr"] = 0.5 * rate * (1.0 + math.cos(math.pi * step / steps))
+        optimizer.param_groups[0]["lr"] = 0.5 * rate * (1.0 + math.cos(math.pi * step / steps))
         optimizer.zero_grad()
         with torch.enable_grad():
             total, _ = target.of_chains(place * scales, target.batches(len(start)))
@@ -195,7 +177,6 @@ def _gradients(target: LogPosterior, place: Tensor, size: int, probes: int) -> T
     )
     if not bool(drawn.isfinite().all()):
         raise FloatingPointError(
-            "the gradient of the log posterior is not finite where the chains are: look for "
-            "responses of probability zero there, or give a smaller lr"
+            "the gradient of the log posterior is not finite at the chains: give a smaller lr"
         )
     return drawn.reshape(count * copies, chains, -1).detach()

@@ -1,10 +1,8 @@
 """Global latents by Pyro's Hamiltonian kernels, the masks summed out exactly."""
 
+import copy
 import inspect
-import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,16 +13,13 @@ import torch
 from pyro.infer import HMC, NUTS
 from pyro.infer.autoguide import init_to_uniform
 from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
-from pyro.ops.integrator import potential_grad
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from lexppl.argument_checks import int_at_least
-from lexppl.evaluation_mode import evaluating
 from lexppl.inference.contexts import keep_parameters_local, program_settings, seeded
 from lexppl.inference.posterior.global_draws import GlobalDraws, PosteriorInference, SamplerRecord
-from lexppl.inference.posterior.mcmc.potential import Potential
-from lexppl.inference.posterior.mcmc.recorded import Recorded
+from lexppl.inference.posterior.potential import Potential, Recorded
 
 OURS = (
     "model",
@@ -35,30 +30,13 @@ OURS = (
     "jit_options",
     "ignore_jit_warnings",
 )
-"""Arguments of Pyro's kernels that say what is sampled, which the program does here."""
+"""Arguments of Pyro's kernels that are the program's here."""
 
-USUAL_STEPS = 15
-"""Gradients of a draw, where a time is estimated: a tree of four doublings."""
 WORTH_RECORDING = 500
-"""Draws of all chains from which on their steps are worth the second that a recording takes."""
+"""Draws of all chains from which on recording the potential is worth its second."""
 
-LOOKED_AT = 8
+COMPARED = 8
 """Draws of a chain at which a recording is compared with the program."""
-
-
-@dataclass(frozen=True)
-class Chain:
-    """One chain.
-
-    Args:
-        values: by site `(S, *event)`.
-        stats: by ArviZ's name `(S,)`.
-        places: the unconstrained places of some of the draws.
-    """
-
-    values: dict[str, Tensor]
-    stats: dict[str, np.ndarray]
-    places: list[dict[str, Tensor]]
 
 
 @dataclass(frozen=True)
@@ -67,10 +45,9 @@ class MCMC:
 
     The masks are no part of the chain: they are summed out exactly, so that the kernel sees the
     smooth density `p(θ) Π_n Σ_z p(z | x_n, θ) p(y_n | x_n, z, θ)`, and all rows take part in every
-    step (:class:`~lexppl.inference.posterior.mcmc.potential.Potential`). Parameters without priors
+    step (:class:`~lexppl.inference.posterior.potential.Potential`). Parameters without priors
     stay at the values that they have. Chains run one after another, each from a seed and a start of
-    its own; how long they will take stands in a line before the bar. Numbers are of the type of x:
-    float64 rows are the surer ones.
+    its own. Numbers are of the type of x: float64 rows are the surer ones.
 
     Args:
         kernel: `NUTS` or `HMC`, a class derived from one, or a `functools.partial` of it with its
@@ -118,14 +95,13 @@ class MCMC:
     imputations: int | None = None
 
     def __post_init__(self) -> None:
-        refuse_other_kernels(self.kernel)
+        _check_kernel(self.kernel)
         # Fewer have no r̂ and no effective number of draws.
         int_at_least("samples", self.samples, 4)
         int_at_least("chains", self.chains)
-        if self.warmup is not None:
-            int_at_least("warmup", self.warmup)
-        if self.imputations is not None:
-            int_at_least("imputations", self.imputations)
+        for name in ("warmup", "imputations"):
+            if getattr(self, name) is not None:
+                int_at_least(name, getattr(self, name))
 
     @property
     def name(self) -> str:
@@ -144,94 +120,69 @@ class MCMC:
         of_kernel = dict(self.kernel.keywords) if isinstance(self.kernel, partial) else {}
         strategy = of_kernel.pop("init_strategy", init_to_uniform)
         seeds = torch.randint(2**31, (self.chains,), generator=torch.Generator().manual_seed(seed))
-        with _held(model), seeded(seed, device):
+        held = model
+        if isinstance(model, nn.Module):
+            held = copy.deepcopy(model).requires_grad_(False).eval()
+            keep_parameters_local(held)
+        with seeded(seed, device):
             with program_settings(validate=True):
-                potential = Potential(model, rows, self.imputations, seed)
+                potential = Potential(held, rows, self.imputations, seed)
                 # Every chain's start, and with it every refusal, comes before the first draw.
                 starts = [potential.start(strategy) for _ in range(self.chains)]
             warmup = self.samples if self.warmup is None else self.warmup
             draws = self.chains * (warmup + self.samples)
             quick = Recorded.of(potential, starts) if draws >= WORTH_RECORDING else None
 
-            def chain(energy: Potential | Recorded, start: dict[str, Tensor], seed: int) -> Chain:
+            def chain(energy: Potential | Recorded, start: dict[str, Tensor], seed: int) -> Any:
                 with seeded(seed, device), program_settings(validate=False):
                     kernel = _class_of(self.kernel)(potential_fn=energy, **of_kernel)
                     kernel.initial_params = start
-                    return _chain(kernel, energy, warmup, self.samples, bar.update)
+                    return _chain(kernel, warmup, self.samples, bar.update)
 
-            chains: list[Chain] = []
+            chains = []
             # None: silent where standard error is no terminal; a notebook has a bar of its own.
-            with tqdm(
-                total=draws,
-                disable=None if progress else True,
-                unit="draw",
-            ) as bar:
-                if not bar.disable:
-                    needed = time_needed(quick or potential, starts[0], draws)
-                    bar.write(f"{self.name}: {needed}", file=sys.stderr)
+            with tqdm(total=draws, disable=None if progress else True, unit="draw") as bar:
                 for start, own in zip(starts, seeds.tolist(), strict=True):
-                    made = chain(quick or potential, start, own)
-                    if quick is not None and not quick.agrees(made.places):
+                    places, stats = chain(quick or potential, start, own)
+                    if quick and not quick.agrees(places[:: max(1, self.samples // COMPARED)]):
                         bar.total += warmup + self.samples
-                        quick, made = None, chain(potential, start, own)
-                    chains.append(made)
-        stats = [one.stats for one in chains]
+                        quick, (places, stats) = None, chain(potential, start, own)
+                    values = [potential.constrained(place) for place in places]
+                    chains.append((values, stats))
+        samples = {
+            name: torch.stack([torch.stack([v[name] for v in one]) for one, _ in chains]).detach()
+            for name in potential.sites
+        }
+        arrays = {name: np.stack([stats[name] for _, stats in chains]) for name in chains[0][1]}
         note = None
         if self.imputations is not None:
             note = f"{self.imputations} imputations of each mask, the same in all draws"
-        record = SamplerRecord(
-            self.name,
-            are_chains=True,
-            sample_stats={name: np.stack([one[name] for one in stats]) for name in stats[0]},
-            note=note,
-        )
-        samples = {
-            name: torch.stack([one.values[name] for one in chains]) for name in potential.sites
-        }
-        return GlobalDraws(samples, record, model)
+        return GlobalDraws(samples, SamplerRecord(self.name, True, arrays, note), model)
 
 
-def refuse_other_kernels(kernel: Any) -> None:
-    """Refuse what is no class of Pyro's Hamiltonian kernels.
-
-    Args:
-        kernel: a class, or a partial of one.
-
-    Raises:
-        TypeError, ValueError: as it says.
-
-    Example:
-        >>> refuse_other_kernels(partial(NUTS, max_tree_depth=5))
-    """
-    if isinstance(kernel, MCMCKernel):
-        name = type(kernel).__name__
-        raise TypeError(
-            f"inference takes the class {name}, or partial({name}, …), and builds the kernel "
-            f"itself, whose density has the masks summed out; it is given a built {name}"
-        )
+def _check_kernel(kernel: Any) -> None:
+    """Refuse what is no class of Pyro's Hamiltonian kernels, or a partial of one."""
     kind = _class_of(kernel)
     if not (isinstance(kind, type) and issubclass(kind, HMC)):
         raise TypeError(
-            "kernel must be pyro.infer.NUTS or pyro.infer.HMC, a class derived from them, or a "
-            f"functools.partial of one; it is {kernel!r}"
+            "kernel must be the class pyro.infer.NUTS or pyro.infer.HMC, one derived from them, or "
+            f"a functools.partial of one, built with the masks summed out; it is {kernel!r}"
         )
     if not isinstance(kernel, partial):
         return
     if kernel.args:
         raise ValueError(f"give the arguments of {kind.__name__} by name; {kernel.args} have none")
-    ours = [name for name in kernel.keywords if name in OURS]
     known = inspect.signature(kind).parameters
-    unknown = [name for name in kernel.keywords if name not in known]
-    if ours or unknown:
+    wrong = [name for name in kernel.keywords if name in OURS or name not in known]
+    if wrong:
         raise ValueError(
-            f"{kind.__name__} is given {ours or unknown}, which "
-            + ("the program says itself here" if ours else "it does not have")
-            + f"; it takes {[name for name in known if name not in OURS]}"
+            f"{kind.__name__} is given {wrong}: arguments that the program sets here, or that it "
+            f"does not have; it takes {[name for name in known if name not in OURS]}"
         )
 
 
 def as_inference(inference: Any) -> PosteriorInference:
-    """An inference from what is given to `fit(inference=)`.
+    """An inference from the argument of `fit(inference=)`.
 
     Args:
         inference: Pyro's `NUTS` or `HMC` or a partial of them, for :class:`MCMC` with its defaults;
@@ -249,74 +200,28 @@ def as_inference(inference: Any) -> PosteriorInference:
         isinstance(kind, type) and issubclass(kind, MCMCKernel)
     ):
         return MCMC(inference)
-    if isinstance(inference, pyro.infer.MCMC) or kind is pyro.infer.MCMC:
+    found: Any = inference
+    if isinstance(found, type) and hasattr(found, "run") and found is not pyro.infer.MCMC:
+        found = found()
+    # Pyro's own MCMC runs a model that its kernel holds.
+    pyros = kind is pyro.infer.MCMC or isinstance(found, pyro.infer.MCMC)
+    if pyros or not callable(getattr(found, "run", None)):
         raise TypeError(
-            "Pyro's MCMC runs a model that its kernel holds; give the kernel's class, as "
-            "inference=NUTS, or lexppl.inference.MCMC(NUTS, samples=1000, warmup=500, chains=4)"
+            "inference must be pyro.infer.NUTS or HMC, lexppl.inference.MCMC(NUTS, samples=…), or "
+            f"another PosteriorInference, which has a method run; it is {inference!r}"
         )
-    if isinstance(inference, type) and callable(getattr(inference, "run", None)):
-        inference = inference()
-    if not callable(getattr(inference, "run", None)):
-        raise TypeError(
-            "inference must be pyro.infer.NUTS or HMC, MCMC(NUTS, samples=…), or another "
-            f"PosteriorInference, which has a method run; it is {inference!r}"
-        )
-    found: PosteriorInference = inference
-    return found
-
-
-@contextmanager
-def _held(model: Any) -> Iterator[None]:
-    """A program in evaluation mode, without gradients of its parameters, which no chain moves."""
-    if not isinstance(model, nn.Module):
-        yield
-        return
-    keep_parameters_local(model)
-    learned = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    for parameter in learned:
-        parameter.requires_grad_(False)
-    try:
-        with evaluating(model):
-            yield
-    finally:
-        for parameter in learned:
-            parameter.requires_grad_()
+    checked: PosteriorInference = found
+    return checked
 
 
 def _class_of(kernel: Any) -> Any:
     return kernel.func if isinstance(kernel, partial) else kernel
 
 
-def time_needed(
-    energy: Potential | Recorded,
-    place: Mapping[str, Tensor],
-    draws: int,
-    clock: Callable[[], float] = time.perf_counter,
-) -> str:
-    """Estimated duration of a kernel's draws, by one gradient that is timed.
-
-    Args:
-        energy: U.
-        place: where the gradient is taken.
-        draws: of all chains, warm-up among them.
-        clock: in seconds.
-    """
-    begun = clock()
-    with program_settings(validate=False):
-        potential_grad(energy, dict(place))
-    each = clock() - begun
-    whole = each * draws * USUAL_STEPS
-    rounded = f"{whole:.0f} s" if whole < 100.0 else f"{whole / 60:,.0f} min"
-    return f"{draws:,} draws of {USUAL_STEPS} gradients, {each:.2g} s each, take about {rounded}"
-
-
-class _Steps:
-    """What a kernel evaluates on its way to a draw, and the Hamiltonian there.
+class _Trajectory:
+    """The evaluations of a kernel on its way to a draw, and the Hamiltonian there.
 
     Pyro keeps U at a draw, and not the momenta that its trajectory came to it with.
-
-    Args:
-        kernel: whose potential and kinetic energy are looked at from now on.
     """
 
     def __init__(self, kernel: HMC) -> None:
@@ -327,7 +232,7 @@ class _Steps:
 
     def begin(self) -> None:
         """Another draw."""
-        self.taken = 0
+        self.steps = 0
         self._latest: Mapping[str, Tensor] | None = None
         self._ends: list[tuple[Any, Tensor]] = []
 
@@ -339,7 +244,7 @@ class _Steps:
         return float(self._kernel._potential_energy_last + kinetic)
 
     def _evaluated(self, place: Mapping[str, Tensor]) -> Tensor:
-        self.taken, self._latest = self.taken + 1, place
+        self.steps, self._latest = self.steps + 1, place
         value: Tensor = self._potential(place)
         return value
 
@@ -350,15 +255,11 @@ class _Steps:
 
 
 def _chain(
-    kernel: HMC,
-    energy: Potential | Recorded,
-    warmup: int,
-    samples: int,
-    drawn: Callable[[], Any],
-) -> Chain:
-    """Run a kernel from its start."""
+    kernel: HMC, warmup: int, samples: int, drawn: Callable[[], Any]
+) -> tuple[list[dict[str, Tensor]], dict[str, np.ndarray]]:
+    """The unconstrained draws of one chain, and its statistics by ArviZ's names, `(S,)`."""
     kernel.setup(warmup)
-    trajectory = _Steps(kernel)
+    trajectory = _Trajectory(kernel)
     place, places = kernel.initial_params, []
     steps, accepted, energies = np.zeros(samples, dtype=int), np.zeros(samples), np.zeros(samples)
     mean = 0.0
@@ -369,7 +270,7 @@ def _chain(
         if number < 0:
             continue
         places.append(place)
-        steps[number], energies[number] = trajectory.taken, trajectory.energy
+        steps[number], energies[number] = trajectory.steps, trajectory.energy
         # Pyro keeps a running mean of the chances that the proposals had.
         latest = kernel._mean_accept_prob
         accepted[number] = (number + 1) * latest - number * mean
@@ -387,9 +288,4 @@ def _chain(
         # 2^d − 1 steps fill a tree of d doublings; the last of them may have been left half done.
         stats["tree_depth"] = np.ceil(np.log2(steps + 1)).astype(int)
     kernel.cleanup()
-    values = [energy.constrained(one) for one in places]
-    return Chain(
-        {name: torch.stack([one[name] for one in values]).detach() for name in values[0]},
-        stats,
-        places[:: max(1, samples // LOOKED_AT)],
-    )
+    return places, stats

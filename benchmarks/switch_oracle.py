@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from lexppl.data.three_way_switch import THIRD, ThreeWaySwitch
+from lexppl.evaluation.truth.selection import check_binary
 
 _NODES = 96
 # Elements of a block of rows.
@@ -54,7 +55,7 @@ class ThreeWaySwitchOracle:
         Raises:
             ValueError: shapes that do not fit, masks other than of 0 and 1.
         """
-        self._check(x, masks)
+        check_binary("masks", masks, (len(x), self.distribution.n_features), draws=True)
         rows = x.double().expand(masks.shape).reshape(-1, x.shape[-1])
         kept = masks.double().reshape(-1, x.shape[-1])
         size = max(1, _BLOCK // (rows.shape[1] ** 2))
@@ -118,16 +119,6 @@ class ThreeWaySwitchOracle:
             )
             total += (torch.sigmoid(mean[:, 1 + b, None] + shift) * share * weights).sum(-1)
         return total
-
-    def _check(self, x: Tensor, masks: Tensor) -> None:
-        wanted = self.distribution.n_features
-        if x.dim() != 2 or x.shape[1] != wanted or masks.shape[-2:] != x.shape:
-            raise ValueError(
-                f"x must have shape (N, {wanted}) and masks (…, N, {wanted}); they have "
-                f"{tuple(x.shape)} and {tuple(masks.shape)}"
-            )
-        if not bool(((masks == 0) | (masks == 1)).all()):
-            raise ValueError("masks must hold 0 and 1 only; it holds other values")
 
 
 def _hermite() -> tuple[np.ndarray, np.ndarray]:
