@@ -55,7 +55,6 @@ IMAGE_SETS: Mapping[str, ImageSet] = MappingProxyType(
             "garment", (1, 28, 56), 10, ("MNIST/raw", "FashionMNIST/raw"), truth=1
         ),
         "celeba_smile": ImageSet("expression", (3, 128, 128), 2, ("celeba",), truth=4),
-        "pneumonia": ImageSet("finding", (1, 28, 28), 2, ("pneumoniamnist.npz",)),
     }
 )
 """Sets of images that :func:`lexppl.data.image_set` reads from files under a root."""

@@ -45,9 +45,8 @@ def test_floats_of_everything_have_a_bound(monkeypatch):
     assert data.x.shape == (6, 3, 2, 4)
     monkeypatch.setattr(dataset_file, "MOST_BYTES", 4 * data.pixels.numel() - 1)
     again = ImageDataset(**parts_of())
-    with pytest.raises(ValueError, match=r"6 images would take .* GiB.*loader\(batch_size\)"):
+    with pytest.raises(ValueError, match=r"6 images would take .* GiB.*take\(rows"):
         _ = again.x
-    assert sum(len(x) for x, _ in again.loader(4)) == 6
 
 
 @pytest.mark.parametrize(
@@ -184,22 +183,6 @@ def test_some_rows_have_every_class_and_keep_their_order(seed):
     assert many(3).take(5, seed=seed).pixels.shape[0] == 3
 
 
-def test_batches_of_floats():
-    data = many()
-    before = torch.get_rng_state()
-    batches = list(data.loader(32))
-    assert torch.equal(torch.cat([x for x, _ in batches]), data.x)
-    assert torch.equal(torch.cat([y for _, y in batches]), data.y)
-    assert [len(y) for _, y in batches] == [32, 32, 26]
-    shuffled = data.loader(32, shuffle=True, seed=1)
-    orders = [torch.cat([x[:, 0, 0, 0] for x, _ in shuffled]) for _ in range(2)]
-    assert not torch.equal(*orders)
-    assert all(torch.equal(order.sort().values, data.x[:, 0, 0, 0]) for order in orders)
-    again = torch.cat([x[:, 0, 0, 0] for x, _ in data.loader(32, shuffle=True, seed=1)])
-    assert torch.equal(orders[0], again)
-    assert torch.equal(torch.get_rng_state(), before)
-
-
 def truth_of_patches(truth, side):
     """Patch by patch, by counting."""
     rows, height, width = truth.shape
@@ -265,8 +248,6 @@ class Plain(nn.Module):
             pyro.sample("y", dist.Categorical(logits=self.linear(x.flatten(1))), obs=y)
 
 
-@pytest.mark.parametrize("as_batches", [False, True])
-def test_a_fit_takes_the_images_or_their_batches(as_batches):
-    data = many().loader(30) if as_batches else many()
-    result = fit(Plain(), data, objective=Trace_ELBO(), valid=None, epochs=2, progress=False)
+def test_a_fit_takes_the_images():
+    result = fit(Plain(), many(), objective=Trace_ELBO(), valid=None, epochs=2, progress=False)
     assert np.isfinite(result.history.train).all()

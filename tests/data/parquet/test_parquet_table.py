@@ -70,5 +70,5 @@ def test_what_is_no_table_is_refused(folder, tmp_path):
     told = empty / "year=2020"
     told.mkdir()
     pd.DataFrame({"a": [1]}).to_parquet(told / "a.parquet")
-    with pytest.raises(ValueError, match="folders that tell a column, 'year=2020'"):
+    with pytest.raises(ValueError, match="folders that hold a column, 'year=2020'"):
         ParquetTable(empty)
