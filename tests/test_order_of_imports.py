@@ -69,7 +69,7 @@ ROOMS = {
         "leaks": {"refits"},
         "survival": set(),
     },
-    "data": {"images": set(), "parquet": set(), "reading": set(), "texts": {"images"}},
+    "data": {"images": set(), "texts": {"images"}},
     "explanation": {
         "layout": set(),
         "masks": {"layout"},

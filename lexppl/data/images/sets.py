@@ -86,8 +86,8 @@ def _mnist(
     for stem, files in zip(stems, found, strict=True):
         if not files:
             raise ValueError(
-                f"there is no file {str(stem)!r} nor {stem.name}.gz; get it with download=True "
-                "where the network allows it"
+                f"there is no file {str(stem)!r} nor {stem.name}.gz; get it from torchvision, "
+                "with download=True where the network allows it"
             )
     pixels, y = (_read_idx(files[0]) for files in found)
     if pixels.shape != (*y.shape, 28, 28):
