@@ -13,7 +13,17 @@ from lexppl.arviz_compatibility import Posterior
 from lexppl.explanation.layout.importance_kind import ATTRIBUTION, PROBABILITY, kind_of, mask_means
 from lexppl.explanation.layout.mask_groups import masks_of
 from lexppl.explanation.reading.ranking import chain_probabilities, selection_table
-from lexppl.plots.style import BLUE, FAINT, GREY, INK, NotebookFigure, legend_columns, plain, short
+from lexppl.plots.style import (
+    BLUE,
+    FAINT,
+    GREY,
+    INK,
+    evenly,
+    legend_columns,
+    new_figure,
+    plain,
+    short,
+)
 
 
 def plot_importance(posterior: Posterior, features: int = 25, width: float = 6.4) -> Figure:
@@ -53,8 +63,7 @@ def plot_importance(posterior: Posterior, features: int = 25, width: float = 6.4
     chains = by_chain.values[:, columns]
 
     place = np.arange(len(shown))
-    figure = NotebookFigure(figsize=(width, 1.1 + 0.27 * len(shown)), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = new_figure(width, 1.1 + 0.27 * len(shown))
     kind = kind_of(posterior)
     values = shown[[by_chain.name, "lower", "upper"]].to_numpy()
     most = 1.0 if kind is PROBABILITY else max(np.nanmax(values), chains.max(), 1e-9)
@@ -138,7 +147,7 @@ def plot_heatmap(
     columns = _columns(ranked, order)
     means = mask_means(posterior)
     total = means.sizes["row"]
-    chosen = np.unique(np.linspace(0, total - 1, min(rows, total)).round().astype(int))
+    chosen = evenly(total, rows)
     part = means.isel(row=chosen)
     probability = part.values.mean(0, dtype=np.float64)
     chosen_order = _clustered(probability)
@@ -150,11 +159,7 @@ def plot_heatmap(
     high, wide = probability.shape
     if width is None:
         width = min(max(3.0 + 0.24 * wide, 5.0), 12.0)
-    figure = NotebookFigure(
-        figsize=(width, min(max(1.8 + 0.12 * high, 2.6), 11.0)),
-        layout="constrained",
-    )
-    axes = figure.subplots()
+    figure, axes = new_figure(width, min(max(1.8 + 0.12 * high, 2.6), 11.0))
     kind = kind_of(posterior)
     most = 1.0 if kind is PROBABILITY else max(float(np.abs(probability).max()), 1e-9)
     signed = kind is ATTRIBUTION
