@@ -237,8 +237,8 @@ def _check(imputer: Imputer, x: Tensor, draws: int, seed: int) -> None:
     if not isinstance(imputer, Imputer):
         raise TypeError(f"imputer must be an Imputer; it is {type(imputer).__name__}")
     if not isinstance(x, Tensor) or not x.is_floating_point():
-        given = x.dtype if isinstance(x, Tensor) else type(x).__name__
-        raise TypeError(f"x must be a floating-point tensor; it is {given}")
+        kind = x.dtype if isinstance(x, Tensor) else type(x).__name__
+        raise TypeError(f"x must be a floating-point tensor; it is {kind}")
     if x.dim() < 2 or len(x) == 0:
         raise ValueError(f"x must have shape (B, *event), B >= 1; it has {tuple(x.shape)}")
     draws = int_at_least("draws", draws)

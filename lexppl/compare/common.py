@@ -39,8 +39,8 @@ def check_tables(grouping: Grouping | None, **tables: Tensor) -> None:
     first_name, first = next(iter(tables.items()))
     for name, table in tables.items():
         if not isinstance(table, Tensor) or not table.is_floating_point():
-            given = table.dtype if isinstance(table, Tensor) else type(table).__name__
-            raise TypeError(f"{name} must be a floating-point tensor; it is {given}")
+            kind = table.dtype if isinstance(table, Tensor) else type(table).__name__
+            raise TypeError(f"{name} must be a floating-point tensor; it is {kind}")
         if table.dim() != 2 or table.numel() == 0:
             raise ValueError(
                 f"{name} must be a table (N, D) with a row and a column; it has shape "

@@ -131,7 +131,7 @@ def compare(
       units of y); with truth `tpr@k` and `fdr@k` (:func:`lexppl.evaluation.selection_scores`).
     - with truth, `tpr@truth`: the share found of a row's truly relevant entries where as many are
       kept as there are (FDR is 1 minus it).
-    - with `leaks`, `encoded@k`: the nats that the choice of k entries tells of y beyond their
+    - with `leaks`, `encoded@k`: the nats that the choice of k entries has about y beyond their
       values (:func:`lexppl.evaluation.encode_meter`). EVAL-X does not see it: of two methods that
       it judges alike, one may have chosen by the answer. STRIPE-X is the log-likelihood less a
       multiple of it. Of honest choices it is about 0, its interval over rows and refits.
@@ -214,8 +214,8 @@ def compare(
     if leaks:
         check_meter_rows(test_y, name="y of test, which leaks=True asks,")
     chosen = _sizes(sizes, entries)
-    given = {} if seconds is None else dict(seconds)
-    for argument, of_methods in (("options", options), ("seconds", given)):
+    stated = {} if seconds is None else dict(seconds)
+    for argument, of_methods in (("options", options), ("seconds", stated)):
         unknown = sorted(set(of_methods) - set(named))
         if unknown:
             raise ValueError(
@@ -244,8 +244,8 @@ def compare(
         importances, timing = _explained(what, ground, test_x, options.get(name, {}), draws)
         if name == RANDOM:
             timing["fit_seconds"] = 0.0
-        if name in given:
-            timing["fit_seconds"] = float(given[name])
+        if name in stated:
+            timing["fit_seconds"] = float(stated[name])
         each = torch.as_tensor(importances).detach()
         of_fit = isinstance(what, FitResult)
         ranked = _checked(each if of_fit else each[None], name, (len(test_x), entries))
@@ -267,12 +267,12 @@ def _named(methods: Sequence[str] | Mapping[str, Compared]) -> dict[str, Compare
         repeated = sorted({str(name) for name in names if names.count(name) > 1})
         if repeated:
             raise ValueError(f"methods must be different names; {repeated} repeat")
-    given = {name: methods[name] if isinstance(methods, Mapping) else name for name in names}
-    if not given:
+    stated = {name: methods[name] if isinstance(methods, Mapping) else name for name in names}
+    if not stated:
         raise ValueError(f"methods must have at least one; the names are {list(METHODS)}")
-    if RANDOM in given:
+    if RANDOM in stated:
         raise ValueError(f"{RANDOM!r} is the control, which every comparison has; leave it out")
-    for name, what in given.items():
+    for name, what in stated.items():
         if isinstance(what, str):
             if what not in METHODS:
                 raise ValueError(f"methods has {what!r}; the names are {list(METHODS)}")
@@ -281,7 +281,7 @@ def _named(methods: Sequence[str] | Mapping[str, Compared]) -> dict[str, Compare
                 f"methods[{name!r}] must be a name, a FitResult or a function from rows to "
                 f"importances; it is {type(what).__name__}"
             )
-    return given
+    return stated
 
 
 def _table(data: Table, name: str) -> tuple[Tensor, Tensor, Grouping | None, Tensor | None]:

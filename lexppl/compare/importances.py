@@ -53,7 +53,7 @@ def shap_importances(
         background: training rows, `(N, D)`.
         grouping: which columns make a mask entry; their absolute values are summed.
         background_rows: M, drawn from the background without replacement; all if it has fewer.
-        permutations: orders a row; the model is asked for up to `M (2D + 1)` rows in each.
+        permutations: orders a row; the model predicts up to `M (2D + 1)` rows in each.
         seed: of the background rows and the orders. Global random state is left alone.
 
     Returns:

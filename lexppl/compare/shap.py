@@ -43,7 +43,7 @@ class ImputerMasker:
 
     Args:
         imputer: the distribution of the hidden features, for rows `(D,)`; of the type in which it
-            is to be asked. It must run under `torch.func.vmap`, as those of
+            is to run. It must do so under `torch.func.vmap`, as those of
             `lexppl.models.imputers` do.
         imputations: K.
         grouping: which columns make a mask entry, to be kept or hidden together; values are then

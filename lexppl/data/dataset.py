@@ -137,7 +137,7 @@ class Dataset(Divisible, Summarised):
         return "regression" if self.class_names is None else "classification"
 
     def subset(self, index: Tensor | Sequence[int] | slice) -> Dataset:
-        """the rows of ``index``: integers, a boolean mask of length ``N`` or a slice.
+        """The rows of ``index``: integers, a boolean mask of length ``N`` or a slice.
 
         Raises:
             ValueError: no row is chosen.
@@ -165,7 +165,7 @@ class Dataset(Divisible, Summarised):
     def to(
         self, device: torch.device | str | None = None, dtype: torch.dtype | None = None
     ) -> Dataset:
-        """the same rows on ``device``, floating tensors as ``dtype``."""
+        """The same rows on ``device``, floating tensors as ``dtype``."""
 
         def moved(tensor: Tensor) -> Tensor:
             return tensor.to(device=device, dtype=dtype if tensor.is_floating_point() else None)

@@ -56,12 +56,12 @@ def holds_dates(cells: pd.Series) -> bool:
     return bool(words) and dates >= LEAST_DATES * len(words)
 
 
-def date_order(cells: pd.Series, given: str | None = None) -> Order | None:
+def date_order(cells: pd.Series, stated: str | None = None) -> Order | None:
     """In which order a column's words have day and month; None where the year is not last.
 
     Args:
         cells: a column of dates.
-        given: the order of words that do not show it.
+        stated: the order of words that do not show it.
 
     Raises:
         DateOrderError: words that do not show it, and no order is given.
@@ -77,23 +77,23 @@ def date_order(cells: pd.Series, given: str | None = None) -> Order | None:
     first, second = parts["first"].astype(int), parts["second"].astype(int)
     day_first = (first > 12) | ((parts["sign"] == ".") & (second <= 12))
     month_first = (second > 12) & ~day_first
-    shown = {"dayfirst": parts.index[day_first], "monthfirst": parts.index[month_first]}
-    example = {order: words[places[0]] for order, places in shown.items() if len(places)}
+    places_of = {"dayfirst": parts.index[day_first], "monthfirst": parts.index[month_first]}
+    example = {order: words[places[0]] for order, places in places_of.items() if len(places)}
     if len(example) > 1:
         raise ValueError(
             f"column {cells.name!r} holds dates of both orders, such as {example['dayfirst']!r} "
             f"and {example['monthfirst']!r}; write them as 2026-11-22"
         )
-    order = next(iter(example), given)
+    order = next(iter(example), stated)
     if order is None:
         raise DateOrderError(
             f"column {cells.name!r} holds dates such as {words[parts.index[0]]!r}, which do "
             "not tell the day from the month: give dates='dayfirst' or dates='monthfirst', or "
             "read them first, as by pandas.to_datetime(…, dayfirst=True)"
         )
-    if given not in (None, order):
+    if stated not in (None, order):
         raise ValueError(
-            f"dates={given!r} was given, and column {cells.name!r} holds {example[order]!r}"
+            f"dates={stated!r} was given, and column {cells.name!r} holds {example[order]!r}"
         )
     return checked_order(order)
 
@@ -190,7 +190,7 @@ def _words(cells: pd.Series) -> list[str]:
     return [word.strip() for word in cells.dropna().unique().tolist()]
 
 
-def checked_order(given: object) -> Order | None:
+def checked_order(stated: object) -> Order | None:
     """The order of day and month.
 
     Raises:
@@ -199,8 +199,8 @@ def checked_order(given: object) -> Order | None:
     >>> checked_order("dayfirst")
     'dayfirst'
     """
-    if given is None:
+    if stated is None:
         return None
-    if given not in ("dayfirst", "monthfirst"):
-        raise ValueError(f"dates must be 'dayfirst' or 'monthfirst'; it is {given!r}")
-    return "dayfirst" if given == "dayfirst" else "monthfirst"
+    if stated not in ("dayfirst", "monthfirst"):
+        raise ValueError(f"dates must be 'dayfirst' or 'monthfirst'; it is {stated!r}")
+    return "dayfirst" if stated == "dayfirst" else "monthfirst"

@@ -73,38 +73,38 @@ class DividedTable(Summarised):
 
     @cached_property
     def train(self) -> Dataset:
-        """the rows to fit on."""
+        """The rows to fit on."""
         return self.data.subset(torch.from_numpy(self.train_rows))
 
     @cached_property
     def valid(self) -> Dataset | None:
-        """the rows to choose the best epoch on, or ``None``."""
+        """The rows to choose the best epoch on, or ``None``."""
         if self.valid_rows is None:
             return None
         return self.data.subset(torch.from_numpy(self.valid_rows))
 
     @cached_property
     def test(self) -> Dataset:
-        """the rows to judge."""
+        """The rows to judge."""
         return self.data.subset(torch.from_numpy(self.test_rows))
 
     @property
     def folds(self) -> int | None:
-        """how many folds the rows are in; ``None`` where rows are held out."""
+        """How many folds the rows are in; ``None`` where rows are held out."""
         return None if self.fold is None else int(self.fold.max()) + 1
 
     @property
     def target_scale(self) -> float:
-        """what a unit of a standardised response is in the table's own units."""
+        """What a unit of a standardised response is in the table's own units."""
         return 1.0 if self.data.encoding is None else self.data.encoding.target.scale
 
     @property
     def target_mean(self) -> float:
-        """what a standardised response of 0 is in the table's own units."""
+        """What a standardised response of 0 is in the table's own units."""
         return 0.0 if self.data.encoding is None else self.data.encoding.target.mean
 
     def to(self, device: torch.device | str) -> DividedTable:
-        """the same table with its data on ``device``."""
+        """The same table with its data on ``device``."""
         return replace(self, data=self.data.to(device))
 
 

@@ -349,15 +349,15 @@ class TableEncoding:
                 words where numbers were, levels that were not there before.
         """
         cells = named_cells(frame)
-        given, known = list(cells.columns), self.table_columns
-        lacking = [name for name in known if name not in given]
+        there, known = list(cells.columns), self.table_columns
+        lacking = [name for name in known if name not in there]
         read = {*known, *self.left_out, self.target.name}
-        unknown = [name for name in given if name not in read]
-        if lacking or unknown or len(set(given)) < len(given):
+        unknown = [name for name in there if name not in read]
+        if lacking or unknown or len(set(there)) < len(there):
             problems = [
                 f"lacks {listed(lacking)}" if lacking else "",
                 f"has {listed(unknown)}, not there in fit" if unknown else "",
-                "has columns of the same name" if len(set(given)) < len(given) else "",
+                "has columns of the same name" if len(set(there)) < len(there) else "",
             ]
             raise ValueError(
                 f"the table must have the {len(known)} columns of fit, "

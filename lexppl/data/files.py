@@ -125,8 +125,8 @@ def read_frame(
             name or without a name.
     """
     file = Path(path)
-    given = {name: value for name, value in written.items() if value}
-    form = replace(file_format or FileFormat(), **given)
+    changes = {name: value for name, value in written.items() if value}
+    form = replace(file_format or FileFormat(), **changes)
     if not file.exists():
         raise FileNotFoundError(f"there is no file {str(file)!r}")
     if file.is_dir():

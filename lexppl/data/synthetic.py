@@ -103,7 +103,7 @@ class SyntheticSet:
     n_features: int = 11
 
     def branch_index(self, x: Tensor) -> Tensor:
-        """the branch that each row takes, shape ``(…,)``, long."""
+        """The branch that each row takes, shape ``(…,)``, long."""
         if self.control is None:
             return torch.zeros(x.shape[:-1], dtype=torch.long, device=x.device)
         return (x[..., self.control] >= 0).long()
@@ -127,7 +127,7 @@ class SyntheticSet:
         return torch.sigmoid(-self.log_f(x))
 
     def truth(self, x: Tensor) -> Tensor:
-        """the mask of the relevant features, shape ``(…, D)``, 0 and 1 in ``x``'s type.
+        """The mask of the relevant features, shape ``(…, D)``, 0 and 1 in ``x``'s type.
 
         Raises:
             ValueError: ``x`` with another number of features.
@@ -183,7 +183,7 @@ _NONLINEAR_ADDITIVE: Mapping[str, AdditiveBranch] = MappingProxyType(
 
 
 def synthetic_set(name: str, constant: Constant = "l2x-code") -> SyntheticSet:
-    """the distribution of a synthetic set.
+    """The distribution of a synthetic set.
 
     With ``x_1 … x_11`` the features, ``P(y=1|x) = 1/(1+f(x))`` and
 

@@ -214,8 +214,8 @@ def read_table(
         (('age', 'job'), (0, 1, 1), ('high', 'low'))
     """
     known = FileFormat() if encoding is None else encoding.file_format
-    given = {f.name: reading.pop(f.name, None) for f in fields(FileFormat)}
-    form = replace(known, **{option: value for option, value in given.items() if value})
+    chosen = {f.name: reading.pop(f.name, None) for f in fields(FileFormat)}
+    form = replace(known, **{option: value for option, value in chosen.items() if value})
     return dataset_from_frame(
         read_frame(path, form, column_names=column_names),
         target,
@@ -277,13 +277,13 @@ def dataset_from_frame(
     check_columns(list(cells.columns))
     how = TableReading(**reading)
     if encoding is not None:
-        given = {f.name: bool(getattr(how, f.name)) for f in fields(how)}
-        given |= {"target": target is not None, "statistics_rows": statistics_rows is not None}
-        given |= {"standardise_target": standardise_target, "drop": False, "drop_missing": False}
-        if any(given.values()):
+        chosen = {f.name: bool(getattr(how, f.name)) for f in fields(how)}
+        chosen |= {"target": target is not None, "statistics_rows": statistics_rows is not None}
+        chosen |= {"standardise_target": standardise_target, "drop": False, "drop_missing": False}
+        if any(chosen.values()):
             raise ValueError(
                 "with encoding, these are those of the earlier table and must not be given: "
-                f"{listed(option for option, is_given in given.items() if is_given)}"
+                f"{listed(option for option, is_chosen in chosen.items() if is_chosen)}"
             )
         return _by_encoding(cells, encoding, how, name, dtype)
     used = how.read(cells, target)
@@ -330,16 +330,16 @@ def near(name: str, columns: Sequence[str]) -> str:
 
 
 def _statistics_places(
-    given: Sequence[int] | NDArray[Any] | None, rows: int
+    chosen: Sequence[int] | NDArray[Any] | None, rows: int
 ) -> NDArray[np.int64] | None:
-    if given is None:
+    if chosen is None:
         return None
-    places = np.asarray(given)
+    places = np.asarray(chosen)
     whole = places.ndim == 1 and len(places) > 0 and types.is_integer_dtype(places.dtype)
     if not whole or places.min() < 0 or places.max() >= rows:
         raise ValueError(
             f"statistics_rows must be places of rows, whole numbers from 0 to {rows - 1}, at "
-            f"least one; they are {given!r}"
+            f"least one; they are {chosen!r}"
         )
     return places.astype(np.int64)
 

@@ -18,7 +18,7 @@ from lexppl.plots.style import (
     INK,
     ORANGE,
     NotebookFigure,
-    checked_given,
+    check_kind,
     legend_columns,
     new_figure,
     plain,
@@ -49,7 +49,7 @@ def plot_history(history: History, width: float = 6.4) -> Figure:
         >>> plot_history(history).axes[0].get_ylabel()
         'loss in nats a row'
     """
-    checked_given(history, History, "history", "result.history of what fit() returned")
+    check_kind(history, History, "history", "result.history of what fit() returned")
     if len(history) == 0:
         raise ValueError("the history has no epochs to plot")
     epochs = np.arange(1, len(history) + 1)
@@ -138,7 +138,7 @@ def plot_penalty_path(table: pd.DataFrame, width: float = 6.0) -> Figure:
         >>> [axes.get_ylabel() for axes in plot_penalty_path(table).axes]
         ['entries kept', 'held-out log-likelihood']
     """
-    checked_given(table, pd.DataFrame, "table", "path.table of what penalty_path() returned")
+    check_kind(table, pd.DataFrame, "table", "path.table of what penalty_path() returned")
     lacking = [name for name in PATH_COLUMNS if name not in table]
     if lacking:
         raise ValueError(
@@ -193,7 +193,7 @@ def plot_calibration(
         >>> [axes.get_title() for axes in plot_calibration(found).axes]
         ['slope: consistent']
     """
-    checked_given(calibration, Calibration, "calibration", "what calibration() returned")
+    check_kind(calibration, Calibration, "calibration", "what calibration() returned")
     uniform, most = calibration.uniform, int_at_least("most", most)
     points, (low, high) = uniform.points, uniform.band(fraction("level", level))
     values, alarms = calibration.p_values.to_numpy(), calibration.alarms()

@@ -26,7 +26,7 @@ from lexppl.plots.style import (
     LONGEST_LABEL,
     NARROW_LABEL,
     ORANGE,
-    checked_given,
+    check_kind,
     evenly,
     new_figure,
     plain,
@@ -65,7 +65,7 @@ def plot_row(
         >>> [label.get_text() for label in figure.axes[0].get_yticklabels()]
         ['base rate', 'all hidden', 'age = 71', 'weight', 'prediction']
     """
-    checked_given(steps, RowSteps, "steps", "revealed_predictions(…).steps(row)")
+    check_kind(steps, RowSteps, "steps", "revealed_predictions(…).steps(row)")
     features = int_at_least("features", features)
     lines = waterfall(steps, features)
     place = np.arange(len(lines))

@@ -72,11 +72,11 @@ def legend_columns(width: float) -> int:
     return 3 if width >= 5.0 else 1
 
 
-def checked_given(given: Any, kind: type, argument: str, source: str) -> None:
+def check_kind(value: Any, kind: type, argument: str, source: str) -> None:
     """Refuse what is not of the kind that a picture is drawn of.
 
     Args:
-        given: what was given.
+        value: what was given.
         kind: what it should be.
         argument: its name.
         source: where one has it from, in code.
@@ -85,14 +85,14 @@ def checked_given(given: Any, kind: type, argument: str, source: str) -> None:
         TypeError: saying what it is, and what to give.
 
     Example:
-        >>> checked_given([0.5, 0.4], dict, "history", "result.history of a fit")
+        >>> check_kind([0.5, 0.4], dict, "history", "result.history of a fit")
         Traceback (most recent call last):
         ...
         TypeError: history must be a dict, result.history of a fit; it is a list
     """
-    if not isinstance(given, kind):
+    if not isinstance(value, kind):
         raise TypeError(
-            f"{argument} must be a {kind.__name__}, {source}; it is a {type(given).__name__}"
+            f"{argument} must be a {kind.__name__}, {source}; it is a {type(value).__name__}"
         )
 
 
@@ -125,6 +125,6 @@ def chosen_rows(names: Sequence[Any], rows: int | Sequence[Any]) -> list[int]:
         first = ", ".join(map(str, list(names)[:3]))
         raise ValueError(
             f"rows must be names of the posterior's {len(names)} rows, such as {first}; "
-            f"{unknown or 'none'} are {'not' if unknown else 'given'}"
+            f"{unknown or 'none'} are {'not' if unknown else 'value'}"
         )
     return [places[str(name)] for name in rows]

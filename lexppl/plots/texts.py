@@ -49,9 +49,9 @@ def highlighted_text(posterior: Posterior, row: Any, words: Sequence[str]) -> Hi
     """A text, each word the bluer the more often its entry is kept, mean over replicates; of
     attributions blue above 0 and orange below, of those and shares by the text's largest.
 
-    Held over a word, the pointer tells its number and how sure it is: the 95 % t-interval over R
+    Held over a word, the pointer shows its number and how sure it is: the 95 % t-interval over R
     replicates, mean ± t_{.975, R−1} s / √R, as in :func:`lexppl.explanation.selection_table`;
-    nothing tells it of one fit.
+    there is none of one fit.
 
     Args:
         posterior: what :func:`explain` returned of texts, an entry a word.
@@ -116,9 +116,9 @@ def _span(
     most: float,
     kind: ImportanceKind,
 ) -> str:
-    told = f"{kind.label if kind is not ATTRIBUTION else 'attribution'} {value:.2f}"
+    title = f"{kind.label if kind is not ATTRIBUTION else 'attribution'} {value:.2f}"
     if ends is not None:
-        told += f", 95 % interval {ends[0]:.2f} to {ends[1]:.2f}"
+        title += f", 95 % interval {ends[0]:.2f} to {ends[1]:.2f}"
     colour = BLUE if value >= 0 else ORANGE
     red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
     opacity = STRONGEST * min(1.0, abs(value) / most)
@@ -126,4 +126,4 @@ def _span(
         f"background-color:rgba({red},{green},{blue},{opacity:.3f});"
         "border-radius:0.2em;padding:0.1em 0.15em;color:inherit"
     )
-    return f'<span style="{style}" title="{escape(told)}">{escape(str(word))}</span>'
+    return f'<span style="{style}" title="{escape(title)}">{escape(str(word))}</span>'

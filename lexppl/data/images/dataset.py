@@ -99,7 +99,7 @@ class ImageDataset(Divisible, Summarised):
 
     @property
     def n_classes(self) -> int:
-        """the number of classes."""
+        """The number of classes."""
         return len(self.class_names)
 
     @property
@@ -109,12 +109,12 @@ class ImageDataset(Divisible, Summarised):
 
     @property
     def truth_patch(self) -> int | None:
-        """p where the truth is of patches of p × p pixels, ``None`` without a truth."""
+        """P where the truth is of patches of p × p pixels, ``None`` without a truth."""
         return None if self.truth is None else self.event_shape[1] // self.truth.shape[1]
 
     @cached_property
     def x(self) -> Tensor:
-        """the images as floats in [0, 1], shape ``(N, C, H, W)``.
+        """The images as floats in [0, 1], shape ``(N, C, H, W)``.
 
         Raises:
             ValueError: images whose floats would take more than 8 GiB.
@@ -129,7 +129,7 @@ class ImageDataset(Divisible, Summarised):
         return self.pixels if whole else self.pixels.to(torch.float32).div_(255)
 
     def entry_truth(self, patches: int = 1) -> Tensor:
-        """the truth of mask entries that are patches of pixels.
+        """The truth of mask entries that are patches of pixels.
 
         Entries go row by row over ``ceil(H/p) × ceil(W/p)`` patches; those at the lower and the
         right border are smaller where p does not divide the size. An entry is relevant where more
@@ -166,7 +166,7 @@ class ImageDataset(Divisible, Summarised):
         return (shares > 0.5).flatten(1)
 
     def subset(self, index: Tensor | Sequence[int] | slice) -> ImageDataset:
-        """the images of ``index``: integers, a boolean mask of length ``N`` or a slice.
+        """The images of ``index``: integers, a boolean mask of length ``N`` or a slice.
 
         Raises:
             ValueError: no image is chosen.
@@ -192,7 +192,7 @@ class ImageDataset(Divisible, Summarised):
         )
 
     def only(self, *classes: str | int) -> ImageDataset:
-        """the images of some classes, which become classes 0, 1, … in the order given.
+        """The images of some classes, which become classes 0, 1, … in the order given.
 
         Args:
             classes: two or more different ones, by name or by number.
@@ -235,7 +235,7 @@ class ImageDataset(Divisible, Summarised):
         return np.asarray(self.y.cpu())
 
     def to(self, device: torch.device | str) -> ImageDataset:
-        """the same images on ``device``."""
+        """The same images on ``device``."""
         return replace(
             self,
             pixels=self.pixels.to(device),

@@ -113,7 +113,7 @@ def _read_idx(file: Path) -> Tensor:
 
 
 def _of_torchvision(name: str, root: str | Path, **options: Any) -> Any:
-    """A data set as torchvision reads or downloads it; a failure is told in one line."""
+    """A data set as torchvision reads or downloads it; a failure is one line."""
     try:
         # torchvision takes a second to import.
         return getattr(import_module("torchvision.datasets"), name)(str(root), **options)
@@ -363,19 +363,21 @@ def image_set(
             f"there is no set of images {name!r}; there are {listed(image_names(), most=20)}"
         )
     most = None if rows is None else int_at_least("rows", rows)
-    given: dict[str, Any] = {"root": root, "download": download}
+    reading: dict[str, Any] = {"root": root, "download": download}
     if name.startswith("panels_"):
-        parts = switching_panels(name.removeprefix("panels_"), seed=seed, **given)
+        parts = switching_panels(name.removeprefix("panels_"), seed=seed, **reading)
     elif name == "celeba_smile":
-        given |= {"rows": most, "seed": seed}
-        parts = DividedImages(*(celeba_smile(part=p, **given) for p in ("train", "valid", "test")))
+        reading |= {"rows": most, "seed": seed}
+        parts = DividedImages(
+            *(celeba_smile(part=p, **reading) for p in ("train", "valid", "test"))
+        )
     else:
         read = fashion_mnist if name.startswith("fashion") else mnist
         pairs: dict[str, tuple[int | str, int | str]] = {
             "mnist_3_8": (3, 8),
             "fashion_pullover_shirt": ("Pullover", "Shirt"),
         }
-        whole, test = (read(train=train, **given) for train in (True, False))
+        whole, test = (read(train=train, **reading) for train in (True, False))
         if name in pairs:
             whole, test = whole.only(*pairs[name]), test.only(*pairs[name])
         # A fifth, as many as switching panels set apart.

@@ -88,7 +88,7 @@ class TextDataset(Divisible, Summarised):
         return tuple(f"word {place}" for place in range(1, self.length + 1))
 
     def subset(self, index: Tensor | Sequence[int] | slice) -> TextDataset:
-        """the rows of ``index``: integers, a boolean mask of length ``N`` or a slice.
+        """The rows of ``index``: integers, a boolean mask of length ``N`` or a slice.
 
         Raises:
             ValueError: no row is chosen.
@@ -108,7 +108,7 @@ class TextDataset(Divisible, Summarised):
         return np.asarray(self.y.cpu())
 
     def to(self, device: torch.device | str | None = None) -> TextDataset:
-        """the same rows on ``device``."""
+        """The same rows on ``device``."""
         return replace(self, x=self.x.to(device), y=self.y.to(device))
 
     def summarised(self) -> Summary:
@@ -138,7 +138,7 @@ def texts_of(
 
     Args:
         texts: N texts: a list, an array or a column of a frame.
-        labels: N labels of any kind that can be told by its text.
+        labels: N labels of any kind with different texts.
         vocabulary: given, of the training part; or how many words one that is fitted to these
             texts has at most, all if None.
         length: T; the words of the longest text if None.
@@ -171,26 +171,26 @@ def texts_of(
     return TextDataset(x, y, classes, shown, vocabulary, target_name, name)
 
 
-def _classes(labels: Sequence[Any], given: Sequence[str] | None) -> tuple[tuple[str, ...], Tensor]:
+def _classes(labels: Sequence[Any], names: Sequence[str] | None) -> tuple[tuple[str, ...], Tensor]:
     for row, label in enumerate(labels):
         if label is None or (isinstance(label, float | np.floating) and math.isnan(label)):
             raise ValueError(f"row {row} has no label; it is {label!r}. Leave the row out")
-    if given is None:
+    if names is None:
         different = set(labels)
         numbers = all(isinstance(one, int | float | np.number) for one in different)
-        given = [
+        names = [
             str(one) for one in (sorted(different) if numbers else sorted(map(str, different)))
         ]
-        if len(given) < 2:
-            raise ValueError(f"there is one class only, {given[0]!r}; at least two are needed")
-    place = {name: number for number, name in enumerate(given)}
+        if len(names) < 2:
+            raise ValueError(f"there is one class only, {names[0]!r}; at least two are needed")
+    place = {name: number for number, name in enumerate(names)}
     unknown = [row for row, label in enumerate(labels) if str(label) not in place]
     if unknown:
         raise ValueError(
             f"row {unknown[0]} has the label {labels[unknown[0]]!r}, which is none of the classes "
-            f"{listed(given)}"
+            f"{listed(names)}"
         )
-    return tuple(given), torch.tensor([place[str(label)] for label in labels])
+    return tuple(names), torch.tensor([place[str(label)] for label in labels])
 
 
 def _check(data: TextDataset) -> None:
