@@ -205,22 +205,15 @@ def compare(
     seed = int_at_least("seed", seed, 0)
     x, y, grouping, _ = _table(train, "train")
     test_x, test_y, test_grouping, truth = _table(test, "test")
-    check_tables(grouping, train=x, test=test_x)
+    _check_tasks((x, y, grouping), (test_x, test_y, test_grouping))
     entries = x.shape[1] if grouping is None else grouping.entries
-    if grouping and test_grouping and not torch.equal(grouping.index, test_grouping.index):
-        raise ValueError("train and test must have the same groups")
-    if y.is_floating_point() != test_y.is_floating_point():
-        raise ValueError(f"y of train is {y.dtype} and of test {test_y.dtype}; one task is needed")
     if leaks:
-        check_meter_rows(test_y, name="y of test, which leaks=True asks,")
+        check_meter_rows(test_y, name="y of test, which leaks=True reads,")
     chosen = _sizes(sizes, entries)
-    stated = {} if seconds is None else dict(seconds)
-    for argument, of_methods in (("options", options), ("seconds", stated)):
-        unknown = sorted(set(of_methods) - set(named))
-        if unknown:
-            raise ValueError(
-                f"{argument} has {unknown}, which methods does not have: {list(named)}"
-            )
+    stated = {RANDOM: 0.0} if seconds is None else {RANDOM: 0.0, **seconds}
+    for argument, of_methods in (("options", options), ("seconds", seconds or {})):
+        if unknown := sorted(set(of_methods) - set(named)):
+            raise ValueError(f"{argument} has {unknown}, which methods lack: {list(named)}")
     if judge is not None and judge.entries != entries:
         raise ValueError(f"judge has {judge.entries} mask entries; the data have {entries}")
     _check_methods(named, model, test_x)
@@ -242,13 +235,7 @@ def compare(
 
     for name, what in {**named, RANDOM: lambda _: control}.items():
         importances, timing = _explained(what, ground, test_x, options.get(name, {}), draws)
-        if name == RANDOM:
-            timing["fit_seconds"] = 0.0
-        if name in stated:
-            timing["fit_seconds"] = float(stated[name])
-        each = torch.as_tensor(importances).detach()
-        of_fit = isinstance(what, FitResult)
-        ranked = _checked(each if of_fit else each[None], name, (len(test_x), entries))
+        ranked = _checked(importances, name, (len(test_x), entries))
         weighted = isinstance(what, FitResult) and what.row_weights == DIRICHLET
         figures = with_intervals(judged, ranked, weighted)
         if leaks:
@@ -256,6 +243,8 @@ def compare(
                 ranked.mean(0).to(test_x), test_x, test_y, grouping, chosen, seed, fit_options
             )
         rows.append({**timing, **figures})
+        if name in stated:
+            rows[-1]["fit_seconds"] = float(stated[name])
     return pd.DataFrame(rows, index=pd.Index([*named, RANDOM], name="method"))
 
 
@@ -300,6 +289,18 @@ def _table(data: Table, name: str) -> tuple[Tensor, Tensor, Grouping | None, Ten
     return x, y, None, None
 
 
+def _check_tasks(
+    train: tuple[Tensor, Tensor, Grouping | None], test: tuple[Tensor, Tensor, Grouping | None]
+) -> None:
+    """Refuse rows to fit on and to judge that are not of the same features, groups and task."""
+    (x, y, grouping), (test_x, test_y, of_test) = train, test
+    check_tables(grouping, train=x, test=test_x)
+    if grouping and of_test and not torch.equal(grouping.index, of_test.index):
+        raise ValueError("train and test must have the same groups")
+    if y.is_floating_point() != test_y.is_floating_point():
+        raise ValueError(f"y of train is {y.dtype} and of test {test_y.dtype}; one task is needed")
+
+
 def _sizes(sizes: Sequence[int] | None, entries: int) -> tuple[int, ...]:
     if sizes is None:
         return tuple(k for k in FIRST_SIZES if k <= entries)
@@ -337,8 +338,8 @@ def _check_methods(named: Mapping[str, Compared], model: Any, x: Tensor) -> None
 
 def _explained(
     what: Compared, ground: _Context, x: Tensor, options: Mapping[str, Any], draws: int
-) -> tuple[Any, dict[str, float]]:
-    """Importances of each replicate, and the seconds that they took."""
+) -> tuple[Tensor, dict[str, float]]:
+    """Importances of each replicate, `(R, N, G)`, and the seconds that they took."""
     started = time.perf_counter()
     method: Importances
     if isinstance(what, str):
@@ -357,10 +358,11 @@ def _explained(
         method = what
         fit_seconds = math.nan
     started = time.perf_counter()
-    importances = method(x)
+    found = torch.as_tensor(method(x)).detach()
     _synchronise(x)
     seconds = (time.perf_counter() - started) / len(x)
-    return importances, {"fit_seconds": fit_seconds, "seconds_per_row": seconds}
+    each = found if isinstance(what, FitResult) else found[None]
+    return each, {"fit_seconds": fit_seconds, "seconds_per_row": seconds}
 
 
 def _of_fit(result: FitResult, draws: int, seed: int) -> Importances:

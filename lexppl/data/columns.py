@@ -15,24 +15,12 @@ from numpy.typing import NDArray
 from pandas.api import types
 
 from lexppl.argument_checks import finite_float
-from lexppl.data.checks import counted, listed
+from lexppl.data.checks import level_of, listed, numbers_of, refuse_missing
 from lexppl.data.dates import Order, checked_order, days_of, holds_dates, waves
 
 Kind = Literal["number", "level", "date"]
 POOLED = "other levels"
 """The level that stands for the rare ones."""
-
-
-def level_of(value: object) -> str:
-    """The name of a categorical value: ``1``, ``1.0`` and ``"1"`` are one level.
-
-    >>> level_of(1.0), level_of("clerk"), level_of(True)
-    ('1', 'clerk', 'True')
-    """
-    if isinstance(value, numbers.Real) and not isinstance(value, bool | np.bool_):
-        whole = isinstance(value, numbers.Integral) or float(value).is_integer()
-        return str(int(value)) if whole else str(value)  # type: ignore[call-overload]
-    return str(value)
 
 
 def kind_of(cells: pd.Series) -> Kind:
@@ -62,55 +50,6 @@ def kind_of(cells: pd.Series) -> Kind:
         "dates, categories or booleans: turn it into one of these or leave it out with "
         f"drop=[{str(cells.name)!r}]"
     )
-
-
-def numbers_of(cells: pd.Series, gaps: bool = False) -> NDArray[np.float64]:
-    """The column as float64 ``(N,)``, NaN where a cell is missing.
-
-    Args:
-        cells: the column.
-        gaps: whether cells may be missing.
-
-    Raises:
-        ValueError: missing values where there may be none, infinite ones, or cells that are no
-            numbers, with an example.
-    """
-    values = pd.to_numeric(cells, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
-    words = np.isnan(values) & cells.notna().to_numpy()
-    if words.any():
-        raise ValueError(
-            f"column {cells.name!r} must hold numbers; {int(words.sum())} cells do not, "
-            f"such as {cells[words].iloc[0]!r}"
-        )
-    if not gaps:
-        refuse_missing(cells.to_frame())
-    if np.isinf(values).any():
-        raise ValueError(
-            f"column {cells.name!r} must be finite; "
-            f"it has {int(np.isinf(values).sum())} infinite values"
-        )
-    return values
-
-
-def missing_in(frame: pd.DataFrame) -> dict[str, int]:
-    """How many values are missing of each column that lacks any.
-
-    >>> missing_in(pd.DataFrame({"age": [30.0, None], "job": ["smith", "clerk"]}))
-    {'age': 1}
-    """
-    return {str(name): int(count) for name, count in frame.isna().sum().items() if count}
-
-
-def refuse_missing(frame: pd.DataFrame) -> None:
-    """Raise ``ValueError`` naming the columns with missing values and how many each has."""
-    found = missing_in(frame)
-    if found:
-        raise ValueError(
-            f"missing values in {len(found)} of {frame.shape[1]} columns: {counted(found)}; fill "
-            "them in, or give drop_missing=True to drop the rows that have any, or "
-            "hide_missing=True to keep them hidden from the explainer, which then predicts "
-            "without them"
-        )
 
 
 def levels_in(cells: pd.Series, every_category: bool = False) -> tuple[str, ...]:

@@ -15,8 +15,8 @@ from lexppl.choices.data_sets import synthetic_names
 from lexppl.data.checks import listed
 from lexppl.data.dataset import Dataset
 from lexppl.data.dates import holds_dates
-from lexppl.data.encoding import TargetColumn, named_cells
-from lexppl.data.files import check_columns
+from lexppl.data.encoding import TargetColumn
+from lexppl.data.files import check_columns, named_cells
 from lexppl.data.problems import refuse, table_problems
 from lexppl.data.shipped import load, shipped_frame
 from lexppl.data.stratification import (

@@ -16,7 +16,14 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
 from lexppl.argument_checks import finite_float
-from lexppl.data.checks import counted, listed, refuse_repeated
+from lexppl.data.checks import (
+    counted,
+    listed,
+    missing_in,
+    numbers_of,
+    refuse_missing,
+    refuse_repeated,
+)
 from lexppl.data.columns import (
     CategoricalColumn,
     Column,
@@ -29,15 +36,12 @@ from lexppl.data.columns import (
     level_index,
     levels_in,
     markers_of,
-    missing_in,
-    numbers_of,
     pooled_levels,
-    refuse_missing,
     text_of,
     texts_of,
 )
 from lexppl.data.dates import checked_order, date_order, varying_waves
-from lexppl.data.files import FileFormat
+from lexppl.data.files import FileFormat, named_cells
 from lexppl.sealed_files import read_sealed, refuse_formats, refused_by_name, write_sealed
 
 Task = Literal["classification", "regression"]
@@ -66,13 +70,9 @@ class TargetColumn:
         standardise: bool = False,
         rows: NDArray[np.int64] | None = None,
     ) -> TargetColumn:
-        """The target by its cells, none of them missing.
-
-        Args:
-            cells: the target.
-            task: by the cells where None: integers of at most 20 values are classes.
-            standardise: a response has the mean and the scale of its values.
-            rows: places of those that these are of; all where None.
+        """The target by its cells, none of them missing: integers of at most 20 values are classes
+        where no task is given. A response to be standardised has the mean and the scale of its
+        values, or of those in some rows.
 
         Raises:
             ValueError: an unknown task, words or dates for numbers, one value only.
@@ -113,15 +113,8 @@ class TargetColumn:
     def standardised(
         cls, name: str, values: NDArray[np.float64], weights: NDArray[np.float64] | None = None
     ) -> TargetColumn:
-        """A response with the mean and the scale of these values ``(N,)``.
-
-        Args:
-            name: the target's.
-            values: those to learn from.
-            weights: how often each counts, ``(N,)``; once where ``None``.
-
-        Raises:
-            ValueError: values so large that they cannot be standardised.
+        """A response with the mean and the scale of values ``(N,)``, each counted as often as
+        its weight; ``ValueError`` where they are too large to be standardised.
 
         >>> TargetColumn.standardised("price", np.array([10.0, 30.0]))
         TargetColumn(name='price', class_names=None, mean=20.0, scale=10.0)
@@ -130,11 +123,8 @@ class TargetColumn:
         return cls(name, None, mean, scale)
 
     def encode(self, cells: pd.Series, dtype: torch.dtype | None = None) -> Tensor:
-        """Class indices (long) or the numbers, ``(N,)``.
-
-        Raises:
-            ValueError: cells that are missing, a label that was not there before, or no numbers.
-        """
+        """Class indices (long) or the numbers, ``(N,)``; ``ValueError`` for cells that are missing,
+        a label that was not there before, or no numbers."""
         if self.class_names is not None:
             return torch.from_numpy(level_index(cells, self.class_names, what="label"))
         values = (numbers_of(cells) - self.mean) / self.scale
@@ -157,12 +147,8 @@ def statistics_of(
     values: NDArray[np.float64],
     weights: NDArray[np.float64] | None = None,
 ) -> list[tuple[float, float]]:
-    """The mean and the scale of each column of numbers; scale 1 of constant ones.
-
-    Args:
-        names: of the columns.
-        values: ``(N, columns)``; NaN where a value is missing, which counts for nothing.
-        weights: how often each row counts, ``(N,)``; once where ``None``.
+    """The mean and the scale of each column of values ``(N, columns)``; scale 1 of constant ones.
+    NaN, where a value is missing, counts for nothing, a row as often as its weight.
 
     Raises:
         ValueError: a column without values, or of values so large that they have no statistics.
@@ -247,10 +233,8 @@ class TableEncoding:
             target: what they predict.
             statistics_rows: places of the rows that means and scales are of, and by which levels
                 are rare, as of a training part; all where ``None``.
-            statistics_weights: how often each of these rows counts in means and scales; once where
-                ``None``.
-            every_category: a pandas category has all its categories as levels, in these rows or
-                not.
+            statistics_weights: how often each of these rows counts in means and scales.
+            every_category: a pandas category has all its categories as levels.
             hide_missing: columns with missing values have gaps; they are refused otherwise.
             missing_indicator: each of these has a mask entry beside it that is 1 where it is
                 missing.
@@ -260,15 +244,6 @@ class TableEncoding:
         Raises:
             ValueError: missing or infinite values, numbers so large that they cannot be
                 standardised, dates without an order, durations and the like.
-
-        Example:
-            >>> frame = pd.DataFrame({"age": [30.0, 50.0, 90.0], "job": ["smith", "cook", "king"]})
-            >>> target = TargetColumn("y", ("0", "1"))
-            >>> encoding = TableEncoding.fit(frame, target, statistics_rows=[0, 1])
-            >>> encoding.columns[0]
-            NumericColumn(name='age', mean=40.0, scale=10.0, gaps=False)
-            >>> encoding.feature_names
-            ('age', 'job=cook', 'job=king', 'job=smith')
         """
         rows = slice(None) if statistics_rows is None else np.asarray(statistics_rows)
         order = checked_order(dates)
@@ -339,10 +314,6 @@ class TableEncoding:
         Columns are found by name, in any order; the target may be among them and is not read. All
         features are finite: what is missing is 0, and its marker 1.
 
-        Args:
-            frame: the new table.
-            dtype: of the features; torch's default where ``None``.
-
         Raises:
             TypeError: ``frame`` is no ``pandas.DataFrame``.
             ValueError: columns that lack or are not known, no rows, missing or infinite values,
@@ -388,11 +359,7 @@ class TableEncoding:
 
     @classmethod
     def from_json(cls, description: Mapping[str, Any]) -> TableEncoding:
-        """The encoding that ``to_json`` described.
-
-        Raises:
-            ValueError: a description of another form.
-        """
+        """The encoding that ``to_json`` described; ``ValueError`` for another description."""
         try:
             target = description["target"]
             classes = target["class_names"]
@@ -413,11 +380,7 @@ class TableEncoding:
             ) from error
 
     def save(self, file: str | Path) -> None:
-        """Write the description to a JSON file with a checksum, aside and then renamed.
-
-        Raises:
-            OSError: the file cannot be written.
-        """
+        """Write the description to a JSON file with a checksum, aside and then renamed."""
         write_sealed(file, {"format": FORMAT, **self.to_json()})
 
     @classmethod
@@ -433,14 +396,3 @@ class TableEncoding:
         refuse_formats(file, described.get("format", 1), FORMAT, is_whole)
         with refused_by_name(file):
             return cls.from_json(described)
-
-
-def named_cells(frame: pd.DataFrame) -> pd.DataFrame:
-    """A table with the names of its columns as words.
-
-    Raises:
-        TypeError: no ``pandas.DataFrame``.
-    """
-    if not isinstance(frame, pd.DataFrame):
-        raise TypeError(f"frame must be a pandas.DataFrame; it is a {type(frame).__name__}")
-    return frame.set_axis([str(name) for name in frame.columns], axis=1)

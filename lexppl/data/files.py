@@ -288,3 +288,14 @@ def check_columns(names: list[str]) -> None:
         ) from error
     if "" in names:
         raise ValueError(f"column {names.index('') + 1} has no name")
+
+
+def named_cells(frame: pd.DataFrame) -> pd.DataFrame:
+    """A table with the names of its columns as words.
+
+    Raises:
+        TypeError: no ``pandas.DataFrame``.
+    """
+    if not isinstance(frame, pd.DataFrame):
+        raise TypeError(f"frame must be a pandas.DataFrame; it is a {type(frame).__name__}")
+    return frame.set_axis([str(name) for name in frame.columns], axis=1)

@@ -19,8 +19,7 @@ from pandas.api import types
 from torch import Tensor
 
 from lexppl.argument_checks import fraction, int_at_least
-from lexppl.data.checks import listed
-from lexppl.data.columns import numbers_of
+from lexppl.data.checks import listed, numbers_of
 from lexppl.data.encoding import TableEncoding
 
 ENDINGS = (".parquet", ".pq")

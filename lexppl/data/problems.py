@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from lexppl.data.checks import listed
-from lexppl.data.columns import kind_of, levels_in, numbers_of, pooled_levels, refuse_missing
+from lexppl.data.checks import listed, numbers_of, refuse_missing
+from lexppl.data.columns import kind_of, levels_in, pooled_levels
 from lexppl.data.dates import DateOrderError, date_order, days_of
 from lexppl.data.encoding import TargetColumn
 

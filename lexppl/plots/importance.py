@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 import xarray as xr
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy.cluster.hierarchy import leaves_list, linkage, optimal_leaf_ordering
 
@@ -171,16 +172,7 @@ def plot_heatmap(
         aspect="auto",
         interpolation="nearest",
     )
-    every = max(1, int(np.ceil(wide / min(40.0, 5.0 * (width - 1.4)))))
-    turned = max(map(len, names)) > 3
-    axes.set_xticks(
-        np.arange(wide)[::every],
-        names[::every],
-        rotation=60 if turned else 0,
-        ha="right" if turned else "center",
-        rotation_mode="anchor" if turned else None,
-        fontsize=8,
-    )
+    _name_columns(axes, names, min(40.0, 5.0 * (width - 1.4)))
     if high <= 60:
         apart = 1 if high <= 30 else 2
         axes.set_yticks(np.arange(high)[::apart], row_names[::apart], fontsize=7.5)
@@ -199,6 +191,19 @@ def plot_heatmap(
     bar.set_label("attribution" if signed else kind.label)
     bar.ax.tick_params(length=0, labelsize=8)
     return figure
+
+
+def _name_columns(axes: Axes, names: list[str], most: float) -> None:
+    every = max(1, int(np.ceil(len(names) / most)))
+    turned = max(map(len, names)) > 3
+    axes.set_xticks(
+        np.arange(len(names))[::every],
+        names[::every],
+        rotation=60 if turned else 0,
+        ha="right" if turned else "center",
+        rotation_mode="anchor" if turned else None,
+        fontsize=8,
+    )
 
 
 def _columns(ranked: xr.DataArray, order: Sequence[str] | None) -> np.ndarray:

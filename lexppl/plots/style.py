@@ -125,6 +125,6 @@ def chosen_rows(names: Sequence[Any], rows: int | Sequence[Any]) -> list[int]:
         first = ", ".join(map(str, list(names)[:3]))
         raise ValueError(
             f"rows must be names of the posterior's {len(names)} rows, such as {first}; "
-            f"{unknown or 'none'} are {'not' if unknown else 'value'}"
+            f"{unknown or 'none'} are {'not' if unknown else 'given'}"
         )
     return [places[str(name)] for name in rows]

@@ -8,8 +8,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from lexppl.data import IndicatorColumn, TableEncoding
-from lexppl.data.checks import counted
-from lexppl.data.columns import kind_of, level_of, missing_in
+from lexppl.data.checks import counted, level_of, missing_in
+from lexppl.data.columns import kind_of
 from lexppl.models import Grouping
 
 

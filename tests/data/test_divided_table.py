@@ -1,14 +1,11 @@
 """Tables in parts: statistics of the rows to fit on alone, levels of all rows."""
 
-import json
-
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 
 from lexppl.data import (
-    TableEncoding,
     dataset_from_frame,
     divided_frame,
     divided_set,
@@ -128,18 +125,3 @@ def test_statistics_rows_of_tables_that_are_read(tmp_path):
         dataset_from_frame(frame, encoding=data.encoding, statistics_rows=[0])
     with pytest.raises(ValueError, match=r"statistics_rows is for tables .*'S1' is none"):
         load("S1", statistics_rows=[0])
-
-
-def test_a_description_of_before_is_still_read():
-    """As files have it that were written when columns were encoded by hand."""
-    description = {
-        "columns": [
-            {"kind": "numeric", "name": "age", "mean": 40.0, "scale": 10.0},
-            {"kind": "categorical", "name": "size", "levels": ["small", "big"]},
-        ],
-        "target": {"name": "wage", "class_names": None, "mean": 0.0, "scale": 1.0},
-    }
-    encoding = TableEncoding.from_json(description)
-    assert json.loads(json.dumps(encoding.to_json())) == description
-    told = encoding.encode(pd.DataFrame({"age": [50], "size": ["big"]}))
-    assert told.tolist() == [[1.0, 0.0, 1.0]]

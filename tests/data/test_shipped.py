@@ -10,29 +10,6 @@ from sklearn import datasets
 from lexppl.data import load, shipped_names, synthetic
 
 
-@pytest.mark.parametrize(
-    ("name", "rows", "groups", "classes"),
-    [
-        ("breast_cancer", 569, 30, 2),
-        ("wine", 178, 13, 3),
-        ("digits", 1797, 61, 10),
-        ("diabetes", 442, 10, None),
-    ],
-)
-def test_shapes_and_standardisation(name: str, rows: int, groups: int, classes: int) -> None:
-    data = load(name, dtype=torch.float64)
-    assert (len(data), data.n_entries, data.n_features, data.n_classes) == (
-        rows,
-        groups,
-        groups,
-        classes,
-    )
-    zeros = torch.zeros(groups, dtype=torch.float64)
-    torch.testing.assert_close(data.x.mean(0), zeros, atol=1e-12, rtol=0)
-    torch.testing.assert_close(data.x.std(0, correction=0), zeros + 1)
-    assert load(name).x.dtype == torch.float32
-
-
 @pytest.mark.smoke
 def test_values_are_those_of_scikit_learn() -> None:
     bunch = datasets.load_breast_cancer()

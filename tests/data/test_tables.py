@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import gzip
-import json
 import os
 from decimal import Decimal
 from pathlib import Path
@@ -17,7 +16,7 @@ import torch
 from sklearn.compose import ColumnTransformer
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from lexppl.data import TableEncoding, dataset_from_frame, read_table
+from lexppl.data import dataset_from_frame, read_table
 
 PEOPLE = """age,job,member,income
 30,clerk,True,low
@@ -338,16 +337,6 @@ def test_other_refused_files(tmp_path: Path, people: Path) -> None:
         dataset_from_frame(np.zeros((2, 2)))
 
 
-def test_encoding_survives_json(people: Path) -> None:
-    for target in ("income", "age"):
-        encoding = read_table(people, target).encoding
-        text = json.dumps(encoding.to_json())
-        assert TableEncoding.from_json(json.loads(text)) == encoding
-    for wrong in ({}, {"columns": [1], "target": {}}, {"columns": [{"kind": "x", "name": "n"}]}):
-        with pytest.raises(ValueError, match=r"not one that TableEncoding|must be of kind"):
-            TableEncoding.from_json(wrong)
-
-
 def test_new_rows_are_encoded_by_the_old_statistics(people: Path) -> None:
     data = read_table(people, "income")
     new = pd.DataFrame({"member": [False], "job": ["clerk"], "age": [35.0]})
@@ -432,17 +421,3 @@ def test_mushroom() -> None:
     assert (len(data), data.n_entries, data.class_names) == (8_124, 21, ("e", "p"))
     ones = torch.zeros(len(data), data.n_entries).index_add(1, torch.tensor(data.groups), data.x)
     assert (ones == 1).all()
-
-
-def test_german_credit() -> None:
-    file = shared_data() / "german_credit" / "german.data.gz"
-    names = [*(f"a{i}" for i in range(1, 21)), "class"]
-    data = read_table(file, separator=" ", column_names=names)
-    assert (len(data), data.n_entries, data.y.bincount().tolist()) == (1000, 20, [700, 300])
-
-
-def test_creditcard() -> None:
-    folder = shared_data() / "creditcard"
-    data = read_table(folder / "creditcard_sample.csv.gz")
-    assert (len(data), data.n_classes) == (5_492, 2)
-    assert data.y.bincount().tolist() == [5_000, 492]

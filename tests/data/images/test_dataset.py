@@ -11,7 +11,6 @@ from torch import nn
 from lexppl import fit
 from lexppl.data import DividedImages, ImageDataset
 from lexppl.data.images import dataset as dataset_file
-from lexppl.models import Grouping
 
 NAN = float("nan")
 
@@ -156,22 +155,6 @@ def many(rows=90):
     return ImageDataset(pixels, (numbers % 30 == 0).long(), ("usual", "rare"))
 
 
-def test_a_split_is_stratified_and_complete():
-    before = torch.get_rng_state()
-    parts = many().split(0.5, 0.5, seed=3)
-    assert torch.equal(torch.get_rng_state(), before)
-    found = torch.cat([part.pixels[:, 0, 0, 0] for part in parts])
-    assert sorted(found.tolist()) == list(range(90))
-    assert sorted(int((part.y == 1).sum()) for part in parts) == [1, 2]
-    again, other = many().split(0.5, 0.5, seed=3), many().split(0.5, 0.5, seed=4)
-    assert torch.equal(parts[0].pixels, again[0].pixels)
-    assert not torch.equal(parts[0].pixels, other[0].pixels)
-    with pytest.raises(ValueError, match="sum to 1"):
-        many().split(0.5, 0.6, seed=0)
-    with pytest.raises(ValueError, match="each part needs a row"):
-        many(2).split(0.98, 0.01, 0.01, seed=0)
-
-
 @pytest.mark.parametrize("seed", range(5))
 def test_some_rows_have_every_class_and_keep_their_order(seed):
     taken = many().take(5, seed=seed)
@@ -199,16 +182,6 @@ def test_truth_of_patches_by_counting(side):
     truth = torch.rand(7, 5, 9, generator=torch.Generator().manual_seed(0)) < 0.5
     data = ImageDataset(torch.zeros(7, 1, 5, 9), torch.arange(7) % 2, ("a", "b"), truth)
     assert torch.equal(data.entry_truth(side), truth_of_patches(truth, side))
-
-
-@pytest.mark.parametrize("side", [1, 2, 4, 5])
-def test_truth_of_patches_has_the_entries_of_a_grouping(side):
-    """Patches that are true or not as a whole, carried to pixels and back."""
-    grouping = Grouping.patches((3, 5, 9), side)
-    entries = torch.rand(7, len(grouping.names), generator=torch.Generator().manual_seed(0)) < 0.5
-    pixels = entries[:, list(grouping.groups)].reshape(7, 5, 9)
-    data = ImageDataset(torch.zeros(7, 3, 5, 9), torch.arange(7) % 2, ("a", "b"), pixels)
-    assert torch.equal(data.entry_truth(side), entries)
 
 
 def test_truth_of_patches_of_a_truth_of_patches():
