@@ -7,9 +7,8 @@ from lexppl.data.divided_table import DividedTable, divided_frame, divided_set
 from lexppl.data.encoding import TableEncoding, TargetColumn
 from lexppl.data.files import FileFormat, read_frame
 from lexppl.data.images.dataset import DividedImages, ImageDataset
-from lexppl.data.images.folder import divided_folder, image_folder
+from lexppl.data.images.folder import divided_folder
 from lexppl.data.images.sets import (
-    celeba_smile,
     fashion_mnist,
     image_set,
     mnist,
@@ -20,8 +19,6 @@ from lexppl.data.problems import TableError
 from lexppl.data.shipped import load
 from lexppl.data.survival import (
     SimulatedSurvival,
-    load_survival,
-    survival_names,
     synthetic_survival,
 )
 from lexppl.data.synthetic import (
@@ -59,24 +56,20 @@ __all__ = [
     "TextDataset",
     "ThreeWaySwitch",
     "Vocabulary",
-    "celeba_smile",
     "dataset_from_frame",
     "divided_folder",
     "divided_frame",
     "divided_set",
     "encoded_texts",
     "fashion_mnist",
-    "image_folder",
     "image_names",
     "image_set",
     "imdb",
     "load",
-    "load_survival",
     "mnist",
     "read_frame",
     "read_table",
     "shipped_names",
-    "survival_names",
     "switching_panels",
     "synthetic",
     "synthetic_names",

@@ -137,15 +137,8 @@ class Dataset(Divisible, Summarised):
         return "regression" if self.class_names is None else "classification"
 
     def subset(self, index: Tensor | Sequence[int] | slice) -> Dataset:
-        """The rows of ``index``: integers, a boolean mask of length ``N`` or a slice.
-
-        Raises:
-            ValueError: no row is chosen.
-            IndexError: a row that is not there.
-        """
-        rows = index if isinstance(index, slice) else torch.as_tensor(index, device=self.x.device)
-        if isinstance(rows, Tensor) and rows.numel() == 0:
-            raise ValueError("index must choose at least one row; it chooses none")
+        """The rows of ``index``, which are then a part of a larger table."""
+        rows = self.places(index).to(self.x.device)
         return replace(
             self,
             x=self.x[rows],

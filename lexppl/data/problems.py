@@ -135,7 +135,9 @@ def table_problems(
     yield from _caught(lambda: found.append(TargetColumn.fit(known, how.task)))
     for target in found:
         if target.class_names is not None:
-            yield from _level_problems(target.name, target.class_names, len(known), "predict")
+            yield from _level_problems(
+                target.name, target.class_names, len(known), "predict another column"
+            )
 
 
 def constant_columns(frame: pd.DataFrame) -> list[str]:
@@ -190,7 +192,8 @@ def _column_problems(
                 f"constant: leave it out with drop=[{name!r}], or give a smaller rare",
                 {"drop": [name]},
             )
-        yield from _level_problems(name, levels, len(cells))
+        mend = f"leave it out with drop=[{name!r}], or pool its rare levels with rare=10"
+        yield from _level_problems(name, levels, len(cells), mend)
 
 
 def _comma_problem(cells: pd.Series) -> Problem | None:
@@ -218,30 +221,24 @@ def _comma_problem(cells: pd.Series) -> Problem | None:
     return None
 
 
-def _level_problems(
-    name: str, levels: tuple[str, ...], rows: int, mend: str = "drop"
-) -> Iterator[Problem]:
-    """That a column, or a target that is to be predicted, has more levels than are expected."""
+def _level_problems(name: str, levels: tuple[str, ...], rows: int, otherwise: str) -> list[Problem]:
+    """That a column has more levels than are expected, and what mends it where they are words."""
     if len(levels) <= MOST_LEVELS:
-        return
+        return []
     words = [level for level in levels if pd.isna(pd.to_numeric(level, errors="coerce"))]
-    mends: dict[str, object] = {"drop": [name]} if mend == "drop" else {}
-    hint = "it looks like an identifier or free text: " + (
-        f"leave it out with drop=[{name!r}], or pool its rare levels with rare=10"
-        if mend == "drop"
-        else "predict another column"
-    )
+    mends: dict[str, object] = {"drop": [name]} if "drop=" in otherwise else {}
+    hint = f"it looks like an identifier or free text: {otherwise}"
     if 0 < len(words) < len(levels) / 2:
+        mends = {"missing": words[:3]}
         hint = (
             f"most are numbers, but not {listed(words, most=3)}: if these mean missing, give "
             f"missing=({words[0]!r},)"
         )
-        mends = {"missing": words[:3]}
-    yield Problem(
+    text = (
         f"categorical column {name!r} has {len(levels)} levels in {rows} rows, at most "
-        f"{MOST_LEVELS} are expected; {hint}",
-        mends,
+        f"{MOST_LEVELS} are expected; {hint}"
     )
+    return [Problem(text, mends)]
 
 
 def _date_problems(known: pd.Series, dates: Any) -> Iterator[Problem]:

@@ -29,14 +29,14 @@ def load(name: str, *, dtype: torch.dtype | None = None, **reading: Any) -> Data
     Syn1 … S3      10,000 × 11  see :func:`lexppl.data.synthetic_set`; drawn with seed 0
     =============  ===========  ==========================================================
 
-    Survival times, which come with the extra ``survival``, are in
-    :func:`lexppl.data.load_survival`'s table: rossi, gbsg2, whas500, veterans_lung_cancer.
+    Survival times come with the extra ``survival``: rossi (432 × 7), gbsg2 (686 × 8), whas500
+    (500 × 14) and veterans_lung_cancer (137 × 6).
 
     The features of the real sets are standardised as in :func:`lexppl.data.read_table`;
     ``dataset.encoding`` has the statistics.
 
     Args:
-        name: one of :func:`shipped_names` or of :func:`survival_names`.
+        name: one of :func:`shipped_names`, or of the survival sets.
         dtype: of the features; torch's default where ``None``.
         reading: ``standardise_target`` and ``statistics_rows`` of
             :func:`lexppl.data.dataset_from_frame`, for the real sets of classes and responses.

@@ -122,7 +122,22 @@ class Divisible(ABC):
 
     @abstractmethod
     def subset(self, index: Tensor | Sequence[int] | slice) -> Self:
-        """The rows of ``index``: integers, a boolean mask of length ``N`` or a slice."""
+        """The rows of ``index``: integers, a boolean mask of length ``N`` or a slice.
+
+        Raises:
+            ValueError: no row is chosen.
+            IndexError: a row that is not there.
+        """
+
+    def places(self, index: Tensor | Sequence[int] | slice) -> Tensor:
+        """The numbers of the rows of ``index``, as :meth:`subset` takes them."""
+        chosen = index if isinstance(index, slice) else torch.as_tensor(index).cpu()
+        if isinstance(chosen, Tensor) and chosen.numel() == 0:
+            chosen = slice(0)
+        rows = torch.arange(len(self.strata))[chosen].flatten()
+        if rows.numel() == 0:
+            raise ValueError("index must choose at least one row; it chooses none")
+        return rows
 
     def split(self, *fractions: float, seed: int) -> tuple[Self, ...]:
         """Divide the rows at random into parts of the given fractions.
@@ -165,11 +180,19 @@ class Divisible(ABC):
         Raises:
             ValueError: fewer than one.
         """
-        most, strata = int_at_least("rows", rows), self.strata
-        if len(strata) <= most:
-            return self
-        generator = np.random.default_rng(int_at_least("seed", seed, 0))
-        return self.subset(torch.from_numpy(np.sort(some_of_each(strata, most, generator))))
+        return self.subset(torch.from_numpy(at_most(self.strata, rows, seed)))
+
+
+def at_most(strata: NDArray[Any], rows: int | None, seed: int) -> NDArray[np.int64]:
+    """Places of at most so many rows, ascending, as :func:`some_of_each` draws them; of all if
+    None.
+
+    >>> at_most(np.array([0, 0, 1]), 5, seed=0).tolist()
+    [0, 1, 2]
+    """
+    if rows is None or int_at_least("rows", rows) >= len(strata):
+        return np.arange(len(strata))
+    return np.sort(some_of_each(strata, rows, np.random.default_rng(seed)))
 
 
 def some_of_each(

@@ -6,7 +6,8 @@ import sys
 import pytest
 import torch
 
-from lexppl.data import Dataset, SimulatedSurvival, load, survival_names, synthetic_survival
+from lexppl.data import Dataset, SimulatedSurvival, load, synthetic_survival
+from lexppl.data.survival import survival_names
 from tests.gradients.enumeration import threshold
 
 PUBLISHED = {

@@ -166,22 +166,10 @@ class ImageDataset(Divisible, Summarised):
         return (shares > 0.5).flatten(1)
 
     def subset(self, index: Tensor | Sequence[int] | slice) -> ImageDataset:
-        """The images of ``index``: integers, a boolean mask of length ``N`` or a slice.
-
-        Raises:
-            ValueError: no image is chosen.
-            IndexError: an image that is not there.
-        """
-        chosen = index if isinstance(index, slice) else torch.as_tensor(index).cpu()
-        if isinstance(chosen, Tensor) and chosen.numel() == 0:
-            chosen = slice(0)
-        rows = torch.arange(len(self))[chosen].flatten()
-        if rows.numel() == 0:
-            raise ValueError("index must choose at least one image; it chooses none")
-        there = rows.to(self.y.device)
-        names = None
-        if self.row_names is not None:
-            names = tuple(self.row_names[row] for row in rows.tolist())
+        """The images of ``index``, which are then a part of a larger set."""
+        places = self.places(index)
+        there = places.to(self.y.device)
+        names = self.row_names and tuple(self.row_names[place] for place in places.tolist())
         return replace(
             self,
             pixels=self.pixels[there],

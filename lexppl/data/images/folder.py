@@ -19,7 +19,7 @@ from torch import Tensor
 from lexppl.argument_checks import fraction, int_at_least
 from lexppl.data.checks import listed
 from lexppl.data.images.dataset import MOST_BYTES, DividedImages, ImageDataset
-from lexppl.data.stratification import some_of_each
+from lexppl.data.stratification import at_most
 
 Size = int | tuple[int, int] | None
 
@@ -160,10 +160,8 @@ def image_folder(
     empty = [name for place, name in enumerate(names) if place not in labels]
     if not samples or (empty and not is_part):
         raise ValueError(f"{str(folder)!r} has no images of class {listed(empty)}")
-    if rows is not None:
-        generator = np.random.default_rng(int_at_least("seed", seed, 0))
-        chosen = np.sort(some_of_each(labels, int_at_least("rows", rows), generator))
-        samples, labels = [samples[place] for place in chosen], labels[chosen]
+    chosen = at_most(labels, rows, seed)
+    samples, labels = [samples[place] for place in chosen], labels[chosen]
     pair = (size, size) if isinstance(size, int) else size
     if pair is not None and len(pair) != 2:
         raise ValueError(f"size must be one number, or height and width; it is {size!r}")

@@ -18,7 +18,7 @@ from lexppl.choices.data_sets import image_names
 from lexppl.data.checks import listed
 from lexppl.data.images.dataset import DividedImages, ImageDataset
 from lexppl.data.images.folder import folder_of, read_picture, stacked
-from lexppl.data.stratification import some_of_each
+from lexppl.data.stratification import at_most
 
 GARMENTS = (
     *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag"),
@@ -295,11 +295,7 @@ def celeba_smile(
     """
     faces = _of_torchvision("CelebA", folder_of(root), split=part, download=download)
     smiles = faces.attr[:, faces.attr_names.index("Smiling")]
-    chosen = np.arange(len(smiles))
-    if rows is not None:
-        generator = np.random.default_rng(int_at_least("seed", seed, 0))
-        most = int_at_least("rows", rows)
-        chosen = np.sort(some_of_each(smiles.numpy(), most, generator))
+    chosen = at_most(smiles.numpy(), rows, seed)
     corners = faces.landmarks_align[chosen, 6:].reshape(-1, 2, 2).double()
     names = tuple(str(faces.filename[place]) for place in chosen)
     files = [folder_of(root) / "celeba" / "img_align_celeba" / name for name in names]

@@ -88,18 +88,10 @@ class TextDataset(Divisible, Summarised):
         return tuple(f"word {place}" for place in range(1, self.length + 1))
 
     def subset(self, index: Tensor | Sequence[int] | slice) -> TextDataset:
-        """The rows of ``index``: integers, a boolean mask of length ``N`` or a slice.
-
-        Raises:
-            ValueError: no row is chosen.
-            IndexError: a row that is not there.
-        """
-        places = torch.arange(len(self))
-        rows = places[index if isinstance(index, slice) else torch.as_tensor(index).cpu()]
-        if rows.numel() == 0:
-            raise ValueError("index must choose at least one row; it chooses none")
-        chosen = rows.to(self.x.device)
-        words = tuple(self.words[row] for row in rows.tolist())
+        """The rows of ``index``."""
+        places = self.places(index)
+        chosen = places.to(self.x.device)
+        words = tuple(self.words[place] for place in places.tolist())
         return replace(self, x=self.x[chosen], y=self.y[chosen], words=words)
 
     @property

@@ -6,9 +6,9 @@ import torch
 import torchvision
 from PIL import Image
 
-from lexppl.data import divided_folder, image_folder
+from lexppl.data import divided_folder
 from lexppl.data.images import folder as folder_file
-from lexppl.data.images.folder import read_picture
+from lexppl.data.images.folder import image_folder, read_picture
 from tests.data.images.written import write_picture
 
 

@@ -11,8 +11,8 @@ from matplotlib.path import Path as Polygon
 from torchvision.datasets import CelebA
 
 from lexppl.choices.data_sets import IMAGE_SETS, image_names
-from lexppl.data import celeba_smile, fashion_mnist, image_set, mnist, switching_panels
-from lexppl.data.images.sets import mouth_box
+from lexppl.data import fashion_mnist, image_set, mnist, switching_panels
+from lexppl.data.images.sets import celeba_smile, mouth_box
 from tests.data.images.written import (
     idx_bytes,
     number_of,
