@@ -59,9 +59,11 @@ NETWORKS = {"perceptrons": perceptrons, "convolutional": convolutional, "densene
 def pneumonia(part: str) -> ImageDataset:
     """PneumoniaMNIST (Kermany et al. 2018; Yang et al. 2023): radiographs `(N, 1, 28, 28)` of
     "train", "val" or "test". The file is at https://zenodo.org/records/10519652."""
-    name = "pneumoniamnist.npz"
-    places = [FOLDER / name, FOLDER / "pneumonia" / name]
-    with np.load(next(place for place in places if place.is_file())) as arrays:
+    file = FOLDER / "pneumoniamnist.npz"
+    below = FOLDER / "pneumonia" / file.name
+    if not file.is_file() and not below.is_file():
+        raise ValueError(f"there is no file {str(file)!r} nor {str(below)!r}")
+    with np.load(file if file.is_file() else below) as arrays:
         images, labels = arrays[f"{part}_images"], arrays[f"{part}_labels"]
     pixels, y = torch.from_numpy(images).unsqueeze(1), torch.from_numpy(labels.reshape(-1)).long()
     names = ("normal", "pneumonia")
