@@ -7,7 +7,7 @@ import pytest
 import torch
 from sklearn import datasets
 
-from lexppl.data import load, shipped_names, synthetic
+from lexppl.data import load
 
 
 @pytest.mark.smoke
@@ -35,11 +35,6 @@ def test_diabetes_in_both_units() -> None:
     assert (float(raw.y.min()), float(raw.y.max())) == (25.0, 346.0)
     assert abs(float(scaled.y.mean())) < 1e-5
     torch.testing.assert_close(scaled.encoding.target.decode(scaled.y), raw.y)
-
-
-def test_synthetic_names_are_shipped_too() -> None:
-    assert torch.equal(load("S3").x, synthetic("S3").x)
-    assert set(shipped_names()) >= {"wine", "S3", "Syn1"}
 
 
 def test_refusals() -> None:

@@ -409,15 +409,3 @@ def test_adult() -> None:
         ValueError, match=r"'workclass' \(1836\), 'occupation' \(1843\), 'native-country' \(583\)"
     ):
         read_table(file, "income", missing=("?",), **options)
-
-
-def test_mushroom() -> None:
-    file = shared_data() / "mushroom" / "agaricus-lepiota.data.gz"
-    names = ["class", *(f"a{i}" for i in range(1, 23))]
-    options: dict[str, Any] = {"separator": ",", "column_names": names}
-    with pytest.raises(ValueError, match=r"constant columns.*'a16'"):
-        read_table(file, "class", **options)
-    data = read_table(file, "class", drop_constant=True, **options)
-    assert (len(data), data.n_entries, data.class_names) == (8_124, 21, ("e", "p"))
-    ones = torch.zeros(len(data), data.n_entries).index_add(1, torch.tensor(data.groups), data.x)
-    assert (ones == 1).all()

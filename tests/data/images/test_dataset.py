@@ -77,11 +77,6 @@ def test_refused(changed, error, message):
         ImageDataset(**parts_of(**changed))
 
 
-def test_a_part_may_have_one_class():
-    data = ImageDataset(**parts_of(y=torch.ones(6).long()), is_part=True)
-    assert "part" in repr(data)
-
-
 def test_what_it_says_of_itself():
     data = ImageDataset(**parts_of(truth=torch.ones(6, 1, 2).bool()), name="faces")
     assert repr(data).splitlines() == [
@@ -113,13 +108,6 @@ def test_a_subset_keeps_everything_of_its_rows(index, places):
     assert torch.equal(part.truth, truth[places])
     assert part.row_names == tuple("uvwxyz"[place] for place in places)
     assert part.is_part
-
-
-def test_an_empty_subset_is_refused():
-    with pytest.raises(ValueError, match="chooses none"):
-        ImageDataset(**parts_of()).subset([])
-    with pytest.raises(IndexError):
-        ImageDataset(**parts_of()).subset([6])
 
 
 def test_some_classes_alone_become_the_first():
