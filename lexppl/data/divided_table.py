@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from lexppl.choices.data_sets import synthetic_names
 from lexppl.data.checks import listed
 from lexppl.data.dataset import Dataset
-from lexppl.data.dates import holds_dates
+from lexppl.data.dates import date_order, days_of, holds_dates
 from lexppl.data.encoding import TargetColumn
 from lexppl.data.files import check_columns, named_cells
 from lexppl.data.problems import refuse, table_problems
@@ -178,7 +178,7 @@ def divided_frame(
         if values.isna().any():
             raise ValueError(f"column {column!r} has {int(values.isna().sum())} missing cells")
         if time is not None:
-            rows = (*rows[:3], fold_of_times(_times_of(values), count))
+            rows = (*rows[:3], fold_of_times(_times_of(values, how.dates), count))
         else:
             unit = pd.factorize(values)[0].astype(np.int64)
             rows = (*rows[:3], fold_of_groups(strata, unit, count, seed))
@@ -188,14 +188,10 @@ def divided_frame(
     return DividedTable(data, table, *rows, unit)
 
 
-def _times_of(cells: pd.Series) -> NDArray[np.float64]:
-    """Numbers in the order of a column of numbers, dates or times.
-
-    Raises:
-        ValueError: another column.
-    """
+def _times_of(cells: pd.Series, order: Any) -> NDArray[np.float64]:
+    """Numbers in the order of a column of numbers, dates or times; refuses another column."""
     if holds_dates(cells):
-        return np.asarray(pd.to_datetime(cells).astype("int64"), dtype=np.float64)
+        return days_of(cells, date_order(cells, order))
     numbers = pd.to_numeric(cells, errors="coerce").to_numpy(dtype=np.float64)
     if not np.isfinite(numbers).all():
         wrong = cells[~np.isfinite(numbers)].iloc[0]
