@@ -128,7 +128,7 @@ class ParquetTable:
         except (OSError, pa.ArrowException) as error:
             raise _unreadable(group.file, error) from error
 
-    def told_apart_by(self) -> Any:
+    def identified_by(self) -> Any:
         """The files with their sizes and times, and the columns: the table's identity."""
         about = [(file, file.stat()) for file in self.files]
         return [(str(f.resolve()), s.st_size, s.st_mtime_ns) for f, s in about], self.columns
@@ -282,10 +282,10 @@ class ParquetRows:
             parts.append(part)
         return parts[0], parts[1]
 
-    def told_apart_by(self) -> dict[str, Any]:
+    def identified_by(self) -> dict[str, Any]:
         """The identity of the rows: files, columns, part, and how they are mixed."""
         return {
-            "files": self.table.told_apart_by(),
+            "files": self.table.identified_by(),
             "encoding": None if self.encoding is None else self.encoding.to_json(),
             "columns": [*self.columns, self.target],
             "part": self._share,
