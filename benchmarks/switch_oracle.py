@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lexppl.data.three_way_switch import THIRD, ThreeWaySwitch
+from lexppl.data.synthetic import THIRD, ThreeWaySwitch
 from lexppl.evaluation.truth.selection import check_binary
 
 _NODES = 96

@@ -60,7 +60,7 @@ ROOMS = {
     },
     "distributions": {"k_subset": set(), "chain": set(), "by_size": set(), "relaxed": {"k_subset"}},
     "evaluation": {"bayes": set(), "truth": set(), "refits": set(), "leaks": {"refits"}},
-    "data": {"images": set(), "parquet": set(), "reading": set(), "texts": {"images"}},
+    "data": {"images": set(), "texts": {"images"}},
     "explanation": {
         "layout": set(),
         "masks": {"layout"},

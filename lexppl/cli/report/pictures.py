@@ -11,14 +11,13 @@ from lexppl.cli.report.findings import ReportData
 from lexppl.cli.report.words import SHOWN_ROWS, measure
 from lexppl.explanation.beside.feature_values import feature_values
 from lexppl.plots import (
-    GREY,
-    INK,
     plot_accuracy_by_size,
     plot_beeswarm,
     plot_dependence,
     plot_heatmap,
     plot_history,
 )
+from lexppl.plots.style import GREY, INK
 
 WIDE, NARROW, SMALL = 6.6, 3.75, 3.6
 """Inches of a picture on a page of 800 pixels, of 400, and of those that stand side by side."""

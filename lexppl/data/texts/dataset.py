@@ -11,16 +11,18 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from lexppl.data.images.files import folder_of
-from lexppl.data.stratification import stratified_parts
-from lexppl.data.texts.vocabulary import PADDING, End, TextWords, Vocabulary, divided, encoded_words
-from lexppl.summary import Summarised, Summary, counted, short, some_of
+from lexppl.data.checks import check_labels, label_counts, listed
+from lexppl.data.images.folder import folder_of
+from lexppl.data.stratification import Divisible
+from lexppl.data.texts.vocabulary import PADDING, End, Vocabulary, divided, encoded_words
+from lexppl.summary import Summarised, Summary, counted
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TextDataset(Summarised):
+class TextDataset(Divisible, Summarised):
     """``N`` texts of at most ``T`` words, with their classes.
 
     A mask entry is a place of the text: entry t keeps or hides its word t.
@@ -57,27 +59,27 @@ class TextDataset(Summarised):
         _check(self)
 
     def __len__(self) -> int:
-        """Return ``N``."""
+        """``N``."""
         return len(self.x)
 
     @property
     def length(self) -> int:
-        """Return ``T``, the words that a row has room for."""
+        """``T``, the words that a row has room for."""
         return self.x.shape[1]
 
     @property
     def n_entries(self) -> int:
-        """Return ``G = T``."""
+        """``G = T``."""
         return self.length
 
     @property
     def n_classes(self) -> int:
-        """Return ``C``."""
+        """``C``."""
         return len(self.class_names)
 
     @property
     def task(self) -> str:
-        """Return ``"classification"``."""
+        """``"classification"``."""
         return "classification"
 
     @property
@@ -85,83 +87,30 @@ class TextDataset(Summarised):
         """Names of the places, the same in every row: ``word 1 … word T``."""
         return tuple(f"word {place}" for place in range(1, self.length + 1))
 
-    def like(
-        self,
-        texts: Iterable[str],
-        labels: Iterable[Any],
-        *,
-        keep: End | None = None,
-        name: str | None = None,
-    ) -> TextDataset:
-        """Other texts, such as a test part, with this one's vocabulary, length and classes.
-
-        Raises:
-            ValueError: as :func:`texts_of`; a label of no class.
-        """
-        return texts_of(
-            texts,
-            labels,
-            vocabulary=self.vocabulary,
-            length=self.length,
-            keep=keep,
-            class_names=self.class_names,
-            target_name=self.target_name,
-            name=self.name if name is None else name,
-        )
-
     def subset(self, index: Tensor | Sequence[int] | slice) -> TextDataset:
-        """Return the rows of ``index``: integers, a boolean mask of length ``N`` or a slice.
-
-        Raises:
-            ValueError: no row is chosen.
-            IndexError: a row that is not there.
-        """
-        places = torch.arange(len(self))
-        rows = places[index if isinstance(index, slice) else torch.as_tensor(index).cpu()]
-        if rows.numel() == 0:
-            raise ValueError("index must choose at least one row; it chooses none")
-        chosen = rows.to(self.x.device)
-        words = tuple(self.words[row] for row in rows.tolist())
+        """The rows of ``index``."""
+        places = self.places(index)
+        chosen = places.to(self.x.device)
+        words = tuple(self.words[place] for place in places.tolist())
         return replace(self, x=self.x[chosen], y=self.y[chosen], words=words)
 
-    def split(self, *fractions: float, seed: int) -> tuple[TextDataset, ...]:
-        """Divide the rows at random into parts of the given fractions, class by class.
-
-        Args:
-            fractions: two or more positive numbers that sum to 1.
-            seed: of the random division.
-
-        Raises:
-            ValueError: fractions that are not positive or do not sum to 1, a part without rows.
-        """
-        if len(fractions) < 2 or min(fractions) <= 0 or not math.isclose(sum(fractions), 1.0):
-            raise ValueError(
-                "fractions must be two or more positive numbers that sum to 1, "
-                f"as in split(0.8, 0.2, seed=0); they are {fractions}"
-            )
-        parts = stratified_parts(self.y.cpu().numpy(), fractions, seed)
-        sizes = [len(part) for part in parts]
-        if min(sizes) == 0:
-            raise ValueError(
-                f"each part needs a row; fractions {fractions} of {len(self)} rows give parts of "
-                f"{sizes} rows"
-            )
-        return tuple(self.subset(torch.from_numpy(part)) for part in parts)
+    @property
+    def strata(self) -> NDArray[np.int64]:
+        """The class of each text, ``(N,)``."""
+        return np.asarray(self.y.cpu())
 
     def to(self, device: torch.device | str | None = None) -> TextDataset:
-        """Return the same rows on ``device``."""
+        """The same rows on ``device``."""
         return replace(self, x=self.x.to(device), y=self.y.to(device))
 
     def summarised(self) -> Summary:
         """What is in it."""
-        counts = torch.bincount(self.y, minlength=self.n_classes).tolist()
-        each = some_of(f"{short(n)} ({c:,})" for n, c in zip(self.class_names, counts, strict=True))
         sizes = (self.x != PADDING).sum(1)
         lines = {
             "x": f"at most {counted(self.length, 'word')} a row, {self.x.dtype}, {self.x.device}; "
             f"{float(sizes.double().mean()):.0f} on average",
             "vocabulary": f"{len(self.vocabulary.words):,} words",
-            "y": f"{self.target_name}, {self.n_classes} classes: {each}",
+            "y": label_counts(self.y, self.class_names, self.target_name),
         }
         return Summary(f"TextDataset {self.name!r}: {counted(len(self), 'row')}", lines)
 
@@ -171,7 +120,6 @@ def texts_of(
     labels: Iterable[Any],
     *,
     vocabulary: Vocabulary | int | None = 10_000,
-    min_count: int = 1,
     length: int | None = None,
     keep: End | None = None,
     class_names: Sequence[str] | None = None,
@@ -182,10 +130,9 @@ def texts_of(
 
     Args:
         texts: N texts: a list, an array or a column of a frame.
-        labels: N labels of any kind that can be told by its text.
+        labels: N labels of any kind with different texts.
         vocabulary: given, of the training part; or how many words one that is fitted to these
             texts has at most, all if None.
-        min_count: how often a word of a fitted vocabulary must stand in the texts.
         length: T; the words of the longest text if None.
         keep: of a text of more than T words, which T are kept: those at its "start" or at its
             "end". If None, such a text is refused.
@@ -199,67 +146,43 @@ def texts_of(
 
     Example:
         >>> train = texts_of(["good film", "bad film"], [1, 0], length=5)
-        >>> test = train.like(["a good one"], [1])
+        >>> of_train = {"vocabulary": train.vocabulary, "class_names": train.class_names}
+        >>> test = texts_of(["a good one"], [1], length=5, **of_train)
         >>> test.x, test.y
         (tensor([[1., 4., 1., 0., 0.]]), tensor([1]))
     """
     if isinstance(texts, str):
         raise TypeError("texts must be several, such as a list of strings; it is one string")
-    return dataset_of_words(
-        divided(texts),
-        list(labels),
-        vocabulary=vocabulary,
-        min_count=min_count,
-        length=length,
-        keep=keep,
-        class_names=class_names,
-        target_name=target_name,
-        name=name,
-    )
-
-
-def dataset_of_words(
-    rows: Sequence[TextWords],
-    labels: Sequence[Any],
-    *,
-    vocabulary: Vocabulary | int | None,
-    min_count: int = 1,
-    length: int | None,
-    keep: End | None,
-    class_names: Sequence[str] | None,
-    target_name: str,
-    name: str,
-) -> TextDataset:
-    """As :func:`texts_of`, of texts that are divided into words."""
+    rows, labels = divided(texts), list(labels)
     if len(labels) != len(rows):
         raise ValueError(f"each text needs a label; there are {len(rows)} and {len(labels)}")
     classes, y = _classes(labels, class_names)
     if not isinstance(vocabulary, Vocabulary):
-        vocabulary = Vocabulary.of_words((row.words for row in rows), vocabulary, min_count)
+        vocabulary = Vocabulary.of((row.words for row in rows), vocabulary)
     x, shown = encoded_words(rows, vocabulary, length, keep)
     return TextDataset(x, y, classes, shown, vocabulary, target_name, name)
 
 
-def _classes(labels: Sequence[Any], given: Sequence[str] | None) -> tuple[tuple[str, ...], Tensor]:
+def _classes(labels: Sequence[Any], names: Sequence[str] | None) -> tuple[tuple[str, ...], Tensor]:
     for row, label in enumerate(labels):
         if label is None or (isinstance(label, float | np.floating) and math.isnan(label)):
             raise ValueError(f"row {row} has no label; it is {label!r}. Leave the row out")
-    if given is None:
+    if names is None:
         different = set(labels)
         numbers = all(isinstance(one, int | float | np.number) for one in different)
-        given = [
+        names = [
             str(one) for one in (sorted(different) if numbers else sorted(map(str, different)))
         ]
-        if len(given) < 2:
-            raise ValueError(f"there is one class only, {given[0]!r}; at least two are needed")
-    place = {name: number for number, name in enumerate(given)}
+        if len(names) < 2:
+            raise ValueError(f"there is one class only, {names[0]!r}; at least two are needed")
+    place = {name: number for number, name in enumerate(names)}
     unknown = [row for row, label in enumerate(labels) if str(label) not in place]
     if unknown:
         raise ValueError(
             f"row {unknown[0]} has the label {labels[unknown[0]]!r}, which is none of the classes "
-            f"{some_of(given)}"
+            f"{listed(names)}"
         )
-    return tuple(given), torch.tensor([place[str(label)] for label in labels])
+    return tuple(names), torch.tensor([place[str(label)] for label in labels])
 
 
 def _check(data: TextDataset) -> None:
@@ -278,15 +201,11 @@ def _check(data: TextDataset) -> None:
     there = x != PADDING
     if not bool(there[:, 0].all()) or bool((there[:, 1:] & ~there[:, :-1]).any()):
         raise ValueError("each row of x must have a word, and padding, 0, after its last one only")
-    if not len(data.class_names) >= 2 or int(y.min()) < 0 or int(y.max()) >= data.n_classes:
-        raise ValueError(
-            f"y must hold labels of {data.n_classes} classes from 0 on, and at least two; it holds "
-            f"{int(y.min())} to {int(y.max())}"
-        )
+    check_labels(y, data.class_names, data.target_name, is_part=True)
 
 
 CLASSES = ("negative", "positive")
-FILES = {"all": ("imdb_reviews.csv.xz",), "5k": ("imdb_reviews_5k.csv.gz",)}
+FILES = {"all": "imdb_reviews.csv.xz", "5k": "imdb_reviews_5k.csv.gz"}
 FOLDER = "aclImdb"
 SOURCE = "https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz"
 
@@ -338,8 +257,8 @@ def imdb(
         if part.empty:
             raise ValueError(f"there are no rows of split {split!r} among the {len(frame)} reviews")
         texts = part["text"].str.replace("<br />", " ", regex=False)
-        data = dataset_of_words(
-            divided(texts),
+        data = texts_of(
+            texts,
             [CLASSES[int(label)] for label in part["label"]],
             vocabulary=parts[0].vocabulary if parts else vocabulary,
             length=length,
@@ -353,25 +272,23 @@ def imdb(
 
 
 def _frame(root: Path, reviews: str) -> pd.DataFrame:
-    (file,) = FILES[reviews]
     for folder in (root, root / "imdb"):
-        if (folder / file).is_file():
-            return _checked(pd.read_csv(folder / file), folder / file)
+        file = folder / FILES[reviews]
+        if file.is_file():
+            frame = pd.read_csv(file)
+            lacking = [name for name in ("split", "label", "text") if name not in frame]
+            if lacking or not frame["label"].isin([0, 1]).all():
+                raise ValueError(
+                    f"{file} must have the columns split, label (1 positive, 0 negative) and text; "
+                    + (f"it lacks {lacking}" if lacking else "it has other labels")
+                )
+            return frame
         if reviews == "all" and (folder / FOLDER).is_dir():
             return _of_folder(folder / FOLDER)
-    original = f" nor the folder {FOLDER}" if reviews == "all" else ""
-    where = f"unpack {SOURCE} there" if reviews == "all" else 'or ask for reviews="all"'
-    has = "has neither" if original else "has no"
-    raise ValueError(f"{root} {has} {file}{original}: {where}")
-
-
-def _checked(frame: pd.DataFrame, file: Path) -> pd.DataFrame:
-    lacking = [name for name in ("split", "label", "text") if name not in frame]
-    if lacking:
-        raise ValueError(f"{file} must have the columns split, label and text; it lacks {lacking}")
-    if not frame["label"].isin([0, 1]).all():
-        raise ValueError(f"{file} must have labels 1 (positive) and 0 (negative)")
-    return frame
+    missing, mend = f"has no {FILES[reviews]}", 'ask for reviews="all"'
+    if reviews == "all":
+        missing, mend = f"{missing} nor the folder {FOLDER}", f"unpack {SOURCE} there"
+    raise ValueError(f"{root} {missing}: {mend}")
 
 
 def _of_folder(folder: Path) -> pd.DataFrame:
