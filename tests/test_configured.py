@@ -10,7 +10,7 @@ from torch import nn
 from lexppl import inference, models, systems
 from lexppl.configured import Configured
 from lexppl.models import MLP, CategoricalLikelihood, ConstantImputer, Predictor, UnmaskedPredictor
-from lexppl.models.imputers import Imputer
+from lexppl.models.imputers.imputer import Imputer
 from lexppl.saving import describe, known_parts, rebuild
 from lexppl.tabular.given_model import OnStandardisedRows
 

@@ -16,7 +16,7 @@ from lexppl.evaluation_mode import evaluating
 from lexppl.inference.contexts import seeded
 from lexppl.models import Grouping
 from lexppl.models.black_box import Output, distribution_targets
-from lexppl.models.imputers import Imputer
+from lexppl.models.imputers.imputer import Imputer
 from lexppl.models.likelihoods import Likelihood
 
 
@@ -253,7 +253,7 @@ def unconditional_baselines(
 
     Example:
         >>> from captum.attr import GradientShap
-        >>> from lexppl.models.imputers import GaussianImputer
+        >>> from lexppl.models.imputers.simple import GaussianImputer
         >>> network = torch.nn.Sequential(torch.nn.Linear(3, 1))
         >>> x = torch.ones(2, 3)
         >>> baselines = unconditional_baselines(GaussianImputer(), x, draws=100)
@@ -302,7 +302,7 @@ def conditional_baselines(
 
     Example:
         >>> from captum.attr import FeatureAblation
-        >>> from lexppl.models.imputers import ConditionalGaussianImputer
+        >>> from lexppl.models.imputers.conditional_gaussian import ConditionalGaussianImputer
         >>> imputer = ConditionalGaussianImputer(torch.zeros(2), torch.eye(2))
         >>> network, x = torch.nn.Sequential(torch.nn.Linear(2, 1)), torch.ones(4, 2)
         >>> method = FeatureAblation(network)

@@ -7,22 +7,24 @@ from lexppl.effects import (
     mask_particles,
     penalty,
 )
-from lexppl.models.adapted_normalisation import AdaptedNormalisation, adapted_normalisation
-from lexppl.models.architectures import (
-    Architecture,
-    ConvolutionalNetwork,
+from lexppl.models.architectures.base import Architecture, TableArchitecture
+from lexppl.models.architectures.convolutional import ConvolutionalNetwork, UNet
+from lexppl.models.architectures.images import (
     ExtraChannel,
     FlatImageArchitecture,
     Flattened,
     ImageArchitecture,
-    TableArchitecture,
-    TextArchitecture,
-    TorchvisionNetwork,
-    UNet,
     flat_images,
     images,
-    texts,
 )
+from lexppl.models.architectures.text_networks import (
+    BagOfWords,
+    TextCNN,
+    TextSelector,
+    WordEmbedding,
+)
+from lexppl.models.architectures.texts import TextArchitecture, texts
+from lexppl.models.architectures.torchvision_networks import TorchvisionNetwork
 from lexppl.models.black_box import BlackBox, black_box
 from lexppl.models.counts import (
     NegativeBinomialLikelihood,
@@ -30,31 +32,27 @@ from lexppl.models.counts import (
     ZeroInflatedNegativeBinomialLikelihood,
     ZeroInflatedPoissonLikelihood,
 )
-from lexppl.models.grid_penalties import GridVariationPenalty, IsingPenalty
-from lexppl.models.grouping import Grouping
-from lexppl.models.imputers import (
-    VAEAC,
-    ComplementImputer,
-    ConditionalGaussianImputer,
-    ConstantImputer,
-    CopulaImputer,
+from lexppl.models.grouping import Grouping, slic_segments
+from lexppl.models.imputers.conditional_gaussian import ConditionalGaussianImputer
+from lexppl.models.imputers.copula import CopulaImputer
+from lexppl.models.imputers.imputer import Imputer
+from lexppl.models.imputers.logistics import (
     DiscretizedLogisticMeansImputer,
     DiscretizedLogisticMixtureImputer,
+)
+from lexppl.models.imputers.mixture import GaussianMixtureImputer, MixtureMeansImputer
+from lexppl.models.imputers.rows import KMeansDataImputer, MixtureDataImputer
+from lexppl.models.imputers.simple import (
+    ComplementImputer,
+    ConstantImputer,
     GapImputer,
     GaussianImputer,
-    GaussianMixtureImputer,
-    ImageDecoder,
-    ImageEncoder,
-    Imputer,
-    KMeansDataImputer,
     MarginalImputer,
-    MixtureDataImputer,
-    MixtureMeansImputer,
     SquaredMaskImputer,
-    TableDecoder,
-    VAEACImputer,
-    VAEACProposal,
 )
+from lexppl.models.imputers.vaeac import VAEAC, VAEACImputer, VAEACProposal
+from lexppl.models.imputers.vaeac_networks import ImageDecoder, ImageEncoder, TableDecoder
+from lexppl.models.imputers.words import BigramImputer, PaddingImputer, UnigramImputer
 from lexppl.models.lex import LEX, observe
 from lexppl.models.likelihoods import (
     BernoulliLikelihood,
@@ -62,14 +60,16 @@ from lexppl.models.likelihoods import (
     HeteroscedasticLikelihood,
     Likelihood,
     NormalLikelihood,
+    OrdinalLikelihood,
     StudentTLikelihood,
 )
 from lexppl.models.missing import GapsFromMarkers, HiddenByNature, ObservedSelector
 from lexppl.models.networks import MLP, ScaledOutput
-from lexppl.models.ordinal import OrdinalLikelihood
 from lexppl.models.penalties import (
     CostPenalty,
     GiniPenalty,
+    GridVariationPenalty,
+    IsingPenalty,
     KLPenalty,
     Penalty,
     RatePenalty,
@@ -77,15 +77,22 @@ from lexppl.models.penalties import (
     TotalVariationPenalty,
 )
 from lexppl.models.predictor import Predictor, UnmaskedPredictor
-from lexppl.models.priors import (
+from lexppl.models.priors.hierarchical import (
     BetaBernoulliSelector,
     HorseshoeLinear,
     PriorLogits,
     RandomSizeSelector,
     SiteOffsets,
-    with_prior,
 )
-from lexppl.models.regimes import Frozen, Regime, frozen, regime_targets
+from lexppl.models.priors.with_prior import with_prior
+from lexppl.models.regimes import (
+    AdaptedNormalisation,
+    Frozen,
+    Regime,
+    adapted_normalisation,
+    frozen,
+    regime_targets,
+)
 from lexppl.models.selectors import (
     BernoulliSelector,
     ChainSelector,
@@ -97,27 +104,10 @@ from lexppl.models.selectors import (
     SoftMaskSelector,
 )
 from lexppl.models.sequential import SequentialLEX, SequentialSelector, StepPolicy
-from lexppl.models.superpixels import slic_segments
-from lexppl.models.survival import (
-    BaselineHazard,
-    CoxLikelihood,
-    PartialLikelihood,
-    ProportionalHazards,
-)
-from lexppl.models.text import (
-    BagOfWords,
-    BigramImputer,
-    PaddingImputer,
-    TextCNN,
-    TextSelector,
-    UnigramImputer,
-    WordEmbedding,
-)
-from lexppl.models.trees import (
-    BoostedTrees,
-    TreePredictor,
-    tree_predictor,
-)
+from lexppl.models.survival.cox import CoxLikelihood, PartialLikelihood
+from lexppl.models.survival.hazards import BaselineHazard, ProportionalHazards
+from lexppl.models.trees.boosted_trees import BoostedTrees
+from lexppl.models.trees.tree_predictor import TreePredictor, tree_predictor
 
 __all__ = [
     "LEX",

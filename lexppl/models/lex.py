@@ -19,8 +19,8 @@ from lexppl.effects import (
 )
 from lexppl.effects import penalty as add_penalty
 from lexppl.models.grouping import Grouping
-from lexppl.models.latent_names import name_by_place
 from lexppl.models.penalties import Penalty
+from lexppl.models.priors.with_prior import name_by_place
 from lexppl.weights_drawn_first import draw_weights
 
 

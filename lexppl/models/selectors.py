@@ -14,7 +14,7 @@ from lexppl.argument_checks import finite_float, fraction, int_at_least
 from lexppl.configured import Configured
 from lexppl.distributions import ChainMask, KSubset, MaskDirichlet, MaxConcrete, TopEntries
 from lexppl.effects import row_penalties
-from lexppl.models.architectures.architecture import Architecture
+from lexppl.models.architectures.base import Architecture
 from lexppl.models.penalties import SizePenalty
 from lexppl.models.possible_entries import among_possible, possible_logits, possible_size
 

@@ -137,7 +137,7 @@ class SequentialLEX(LEX):
         >>> import torch
         >>> from lexppl.inference import NestedIWAE
         >>> from lexppl.models import MLP, ConstantImputer
-        >>> from lexppl.models.table_parts import table_predictor
+        >>> from lexppl.models.predictor import table_predictor
         >>> selector = SequentialSelector(StepPolicy(MLP(6, 4, seed=0)), 3)
         >>> model = SequentialLEX(selector, ConstantImputer(), table_predictor(3, 2, (4,)))
         >>> x, y = torch.zeros(4, 3), torch.tensor([0, 1, 0, 1])

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from lexppl.configured import Configured
 from lexppl.effects import MASK_KIND, mask_particles
 from lexppl.inference import LossTerm, NestedIWAE, Stage, System, Unscored
-from lexppl.models.architectures import Architecture, architecture_of
+from lexppl.models.architectures.base import Architecture, architecture_of
 from lexppl.models.black_box import BlackBox, black_box
 from lexppl.models.grouping import Grouping
-from lexppl.models.imputers import ConstantImputer
 from lexppl.models.imputers.imputer import puts_a_constant
+from lexppl.models.imputers.simple import ConstantImputer
 from lexppl.models.lex import observe
 from lexppl.models.possible_entries import possible_logits
 
@@ -106,13 +106,8 @@ def cxplain(
         >>> cxplain(5).published["batch_size"]
         64
     """
-    architecture = architecture_of(
-        features,
-        grouping,
-        {"hidden": hidden, "activation": activation},
-        hidden=(64, 64),
-        activation="relu",
-    )
+    usual = {"hidden": (64, 64), "activation": "relu"}
+    architecture = architecture_of(features, grouping, usual, hidden=hidden, activation=activation)
     entries = architecture.entries
 
     def build() -> list[Stage]:

@@ -16,15 +16,15 @@ from lexppl.distributions import ShapleyKernel, UniformSize
 from lexppl.distributions.computed_once import MadeOnce
 from lexppl.effects import MASK_KIND, imputation_particles, mask_particles, penalty
 from lexppl.inference import LossTerm, NestedIWAE, Stage, System, Unscored
-from lexppl.models.architectures import Architecture, architecture_of, predictor_of
+from lexppl.models.architectures.base import Architecture, architecture_of, predictor_of
 from lexppl.models.black_box import distribution_targets
 from lexppl.models.grouping import Grouping
-from lexppl.models.imputers import ConstantImputer
 from lexppl.models.imputers.imputer import Imputer, puts_a_constant
+from lexppl.models.imputers.simple import ConstantImputer
 from lexppl.models.lex import LEX, observe
 from lexppl.models.possible_entries import possible_entries
+from lexppl.models.predictor import check_classes
 from lexppl.models.regimes import Frozen, frozen
-from lexppl.models.table_parts import check_classes
 
 
 class UniformSizeSelector(Configured, nn.Module):
@@ -71,7 +71,7 @@ class TeacherTargets(Configured, PyroModule):
         ValueError: from a call, probabilities of another number of labels.
 
     Example:
-        >>> from lexppl.models.table_parts import table_predictor
+        >>> from lexppl.models.predictor import table_predictor
         >>> taught = TeacherTargets(lambda x, y: y, table_predictor(3, 2, (8,)))
         >>> taught(torch.zeros(4, 3), torch.tensor([0, 1, 1, 0])).shape
         torch.Size([4, 2])
@@ -132,7 +132,7 @@ class FastSHAP(Configured, PyroModule):
 
     Example:
         >>> from lexppl.models import MLP
-        >>> from lexppl.models.table_parts import table_predictor
+        >>> from lexppl.models.predictor import table_predictor
         >>> program = FastSHAP(MLP(3, 6, (8,)), table_predictor(3, 2, (8,)), entries=3, classes=2)
         >>> phi = program.attributions(torch.zeros(5, 3))
         >>> phi.shape
@@ -303,12 +303,9 @@ def fastshap(
         >>> type(first.terms[0].model).__name__, type(second.terms[0].model).__name__
         ('LEX', 'FastSHAP')
     """
+    usual = {"hidden": (128, 128), "predictor_hidden": (128, 128)}
     architecture = architecture_of(
-        features,
-        grouping,
-        {"hidden": hidden, "predictor_hidden": predictor_hidden},
-        hidden=(128, 128),
-        predictor_hidden=(128, 128),
+        features, grouping, usual, hidden=hidden, predictor_hidden=predictor_hidden
     )
     entries = architecture.entries
     if entries < 2:

@@ -10,19 +10,18 @@ from torch import Tensor, nn
 from torch.func import grad
 from torch.nn.functional import one_hot
 
-from lexppl.argument_checks import finite_float, int_at_least
+from lexppl.argument_checks import finite_float, int_at_least, int_between
 from lexppl.configured import Configured
 from lexppl.effects import fit_progress
 from lexppl.inference import LossTerm, NestedIWAE, Pathwise, Stage, System
-from lexppl.models.architectures import Architecture, architecture_of, predictor_of
+from lexppl.models.architectures.base import Architecture, architecture_of, predictor_of
 from lexppl.models.grouping import Grouping
-from lexppl.models.imputers import ComplementImputer, ConstantImputer
+from lexppl.models.imputers.simple import ComplementImputer, ConstantImputer
 from lexppl.models.lex import LEX
 from lexppl.models.penalties import Penalty
 from lexppl.models.possible_entries import NEVER, can_be_kept, possible_entries
 from lexppl.models.regimes import Frozen, frozen
 from lexppl.models.selectors import MaxConcreteSelector
-from lexppl.models.table_parts import check_size
 
 
 class FadingPrior(Penalty):
@@ -47,7 +46,7 @@ class FadingPrior(Penalty):
     Example:
         >>> import torch
         >>> from lexppl.distributions import MaxConcrete
-        >>> from lexppl.models.table_parts import table_predictor
+        >>> from lexppl.models.predictor import table_predictor
         >>> prior = FadingPrior(1.0, table_predictor(3, 2, (8,)), epochs=10)
         >>> distribution = MaxConcrete(0.5, torch.zeros(4, 3), k=1)
         >>> cost = prior(distribution, distribution.rsample(), torch.zeros(4, 3))
@@ -112,7 +111,7 @@ class OutputFeedback(Configured, nn.Module):
 
     Example:
         >>> from lexppl.models import MLP
-        >>> from lexppl.models.table_parts import table_predictor
+        >>> from lexppl.models.predictor import table_predictor
         >>> OutputFeedback(MLP(5, 3), table_predictor(3, 2, (8,)))(torch.zeros(4, 3)).shape
         torch.Size([4, 3])
     """
@@ -212,22 +211,19 @@ def meed(
         TypeError: a black box that is no module.
 
     Example:
-        >>> from lexppl.models.table_parts import table_predictor
+        >>> from lexppl.models.predictor import table_predictor
         >>> explained = table_predictor(11, 2, (8,))
         >>> len(meed(11, explained, classes=2, k=4).build()[0].terms)
         3
         >>> len(meed(11, explained, classes=2, k=4, adversary=0.0).build()[0].terms)
         1
     """
+    usual = {"hidden": (100, 100), "predictor_hidden": (200, 200)}
     architecture = architecture_of(
-        features,
-        grouping,
-        {"hidden": hidden, "predictor_hidden": predictor_hidden},
-        hidden=(100, 100),
-        predictor_hidden=(200, 200),
+        features, grouping, usual, hidden=hidden, predictor_hidden=predictor_hidden
     )
     entries = architecture.entries
-    check_size(k, entries)
+    int_between("k", k, 1, entries, note="the mask entries")
     adversary = finite_float("adversary", adversary, least=0.0)
     if classes is None or classes < 2:
         raise ValueError(f"meed explains labels of at least 2 classes; classes is {classes!r}")

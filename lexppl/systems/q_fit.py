@@ -18,13 +18,12 @@ from lexppl.configured import Configured
 from lexppl.distributions import MaskDirichlet
 from lexppl.effects import MASK_KIND, imputation_particles, mask_particles
 from lexppl.inference import Geometric, LossTerm, NestedIWAE, Pathwise, PlugInMean, Stage, System
-from lexppl.models.adapted_normalisation import adapted_normalisation
-from lexppl.models.architectures import Architecture, architecture_of
+from lexppl.models.architectures.base import Architecture, architecture_of
 from lexppl.models.grouping import Grouping
-from lexppl.models.imputers import ConstantImputer
+from lexppl.models.imputers.simple import ConstantImputer
 from lexppl.models.lex import LEX, observe
 from lexppl.models.penalties import KLPenalty
-from lexppl.models.regimes import frozen
+from lexppl.models.regimes import adapted_normalisation, frozen
 from lexppl.models.selectors import DirichletSelector
 
 
@@ -108,7 +107,7 @@ class GlobalImportance(Configured, PyroModule):
 
     Example:
         >>> from lexppl.models import UnmaskedPredictor
-        >>> from lexppl.models.table_parts import table_predictor
+        >>> from lexppl.models.predictor import table_predictor
         >>> program = GlobalImportance(3, table_predictor(3, 2, (8,)))
         >>> program(torch.zeros(4, 3)).shape
         torch.Size([1, 1, 4])
@@ -254,12 +253,12 @@ def q_fit(
         TypeError: a predictor that is no module.
 
     Example:
-        >>> from lexppl.models.table_parts import table_predictor
+        >>> from lexppl.models.predictor import table_predictor
         >>> system = q_fit(3, table_predictor(3, 2, (8,)), scope="global")
         >>> type(system.build()[0].terms[0].guide).__name__
         'DirichletGuide'
     """
-    architecture = architecture_of(features, grouping, {"hidden": hidden}, hidden=(200, 200))
+    architecture = architecture_of(features, grouping, {"hidden": (200, 200)}, hidden=hidden)
     entries = architecture.entries
     if scope not in ("local", "global"):
         raise ValueError(f"scope must be 'local' or 'global'; it is {scope!r}")

@@ -10,16 +10,15 @@ from torch import nn
 from lexppl.argument_checks import fraction, int_at_least
 from lexppl.inference import LeaveOneOut, LossTerm, NestedIWAE, Stage, System
 from lexppl.inference.schedules import Linear
-from lexppl.models.architectures import Architecture
+from lexppl.models.architectures.base import Architecture, TableArchitecture
 from lexppl.models.grouping import Grouping
-from lexppl.models.imputers import ConstantImputer
+from lexppl.models.imputers.simple import ConstantImputer
 from lexppl.models.networks import MLP
 from lexppl.models.penalties import SizePenalty
-from lexppl.models.priors.of_explainer import explainer_with_prior
-from lexppl.models.priors.with_prior import Prior
+from lexppl.models.predictor import table_predictor
+from lexppl.models.priors.with_prior import Prior, explainer_with_prior
 from lexppl.models.sequential import SequentialLEX, SequentialSelector, StepPolicy
-from lexppl.models.table_parts import mask_entries, table_predictor
-from lexppl.systems.random_mask_predictor import random_mask_predictor
+from lexppl.systems.terms import random_mask_predictor
 
 Schedule = Literal["annealed", "published", "constant"]
 
@@ -127,7 +126,7 @@ def suwr(
             "suwr's policy is a perceptron of a table's columns and of which of them are kept, and "
             f"{type(features).__name__} has rows of another shape: give a number of features"
         )
-    entries = mask_entries(features, grouping)
+    entries = TableArchitecture(features, grouping=grouping).entries
     if schedule not in get_args(Schedule):
         raise ValueError(f"schedule must be one of {get_args(Schedule)}; it is {schedule!r}")
     if schedule != "published" and (exploring is not None or rising is not None):

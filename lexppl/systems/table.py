@@ -12,7 +12,7 @@ from lexppl.effects import PENALTY
 from lexppl.inference import LossTerm, NestedIWAE, Stage
 from lexppl.inference.contexts import keep_parameters_local, program_settings, seeded
 from lexppl.inference.objective.program import ParticleProgram, ParticleTrace
-from lexppl.models.table_parts import table_predictor
+from lexppl.models.predictor import table_predictor
 from lexppl.systems.registry import Settings, system_for
 
 COLUMNS = (

@@ -19,8 +19,8 @@ from lexppl.models import (
     VAEACImputer,
     VAEACProposal,
 )
-from lexppl.models.imputers.mixture.discretized_logistics import check_pixels
-from lexppl.models.imputers.training_rows import check_training_rows
+from lexppl.models.imputers.imputer import check_training_rows
+from lexppl.models.imputers.logistics import check_pixels
 
 __all__ = ["fit_vaeac"]
 

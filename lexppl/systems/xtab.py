@@ -12,17 +12,16 @@ from lexppl.argument_checks import finite_float, fraction, int_at_least, int_bet
 from lexppl.configured import Configured
 from lexppl.inference import LossTerm, NestedIWAE, Pathwise, Stage, System
 from lexppl.inference.stages import OptimizerFactory
-from lexppl.models.architectures import Architecture
+from lexppl.models.architectures.base import Architecture, TableArchitecture
 from lexppl.models.grouping import Grouping
-from lexppl.models.imputers import SquaredMaskImputer
+from lexppl.models.imputers.simple import SquaredMaskImputer
 from lexppl.models.lex import LEX
 from lexppl.models.likelihoods import CategoricalLikelihood, NormalLikelihood
 from lexppl.models.networks import MLP
 from lexppl.models.penalties import GiniPenalty, SizePenalty
-from lexppl.models.predictor import Predictor
+from lexppl.models.predictor import Predictor, check_classes
 from lexppl.models.regimes import Frozen, frozen
 from lexppl.models.selectors import SoftMaskSelector
-from lexppl.models.table_parts import check_classes, mask_entries
 
 
 def clipped_adamw(bound: float, last: int | None = None, **options: Any) -> OptimizerFactory:
@@ -334,7 +333,7 @@ def xtab(
             f"{features.event_shape} has none to cut: give the number of columns, as of "
             "x.flatten(1), and grouping= for entries of several"
         )
-    entries = mask_entries(features, grouping)
+    entries = TableArchitecture(features, grouping=grouping).entries
     check_classes(classes)
     subsets = min(2, features) if subsets is None else subsets
     width = subset_width(features, subsets, overlap)

@@ -24,7 +24,7 @@ from lexppl.distributions import geometric_sizes
 from lexppl.inference import ReplicateData, annealed
 from lexppl.inference import estimators as estimate
 from lexppl.models.imputers.by_name import imputer_of
-from lexppl.models.table_parts import table_predictor
+from lexppl.models.predictor import table_predictor
 from lexppl.systems import METHODS, Settings, cxplain, fit_vaeac, lex, system_for
 from tests.devices.programs import OfMasks, OfWeights
 

@@ -23,7 +23,7 @@ from lexppl.models import (
     SizePenalty,
     StepPolicy,
 )
-from lexppl.models.table_parts import table_predictor
+from lexppl.models.predictor import table_predictor
 
 G = 4
 

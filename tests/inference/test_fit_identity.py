@@ -87,7 +87,7 @@ BEFORE = {
     "value.numbers.0": 1,
     "value.numbers.1": "0.5",
     "value.x": "float32 (3, 2) e2c0a71510b5394df7773b63",
-    "value.imputer": "lexppl.models.imputers.constant.ConstantImputer",
+    "value.imputer": "lexppl.models.imputers.simple.ConstantImputer",
     "value.imputer.value": "float32 (2,) af5570f5a1810b7af78caf4b",
     "train": None,
     "valid": None,

@@ -7,7 +7,7 @@ import torch
 
 from lexppl.effects import Progress
 from lexppl.inference.contexts import seeded
-from lexppl.models.table_parts import table_predictor
+from lexppl.models.predictor import table_predictor
 from lexppl.systems import l2x, meed, vibi
 from tests.systems.discrete import BLACK_BOX, SIZES, X, Y, gradients_of, stages_of
 

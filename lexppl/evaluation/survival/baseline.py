@@ -14,7 +14,8 @@ from lexppl.argument_checks import int_at_least
 from lexppl.evaluation.survival.log_hazards import log_hazards
 from lexppl.inference.predictive import drawing
 from lexppl.inference.training.result import FitResult
-from lexppl.models.survival import BaselineHazard, CoxLikelihood
+from lexppl.models.survival.cox import CoxLikelihood
+from lexppl.models.survival.hazards import BaselineHazard
 from lexppl.models.survival.risk_sets import Hazard, RiskSets, Ties, fitted_hazard
 
 ROUNDS = 200

@@ -12,7 +12,7 @@ from lexppl.argument_checks import int_at_least
 from lexppl.evaluation.survival.log_hazards import hazards_of_rows, log_hazards
 from lexppl.inference.predictive import drawing
 from lexppl.inference.training.result import FitResult
-from lexppl.models.survival import ProportionalHazards
+from lexppl.models.survival.hazards import ProportionalHazards
 
 
 def log_hazard_ratio(

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from lexppl.inference.predictive import FittedProgram, rows_at_once
-from lexppl.models.survival import PartialLikelihood, ProportionalHazards
+from lexppl.models.survival.cox import PartialLikelihood
+from lexppl.models.survival.hazards import ProportionalHazards
 
 Hazards = PartialLikelihood | ProportionalHazards
 

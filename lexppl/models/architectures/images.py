@@ -11,13 +11,11 @@ from torch import Tensor, nn
 
 from lexppl.argument_checks import int_at_least
 from lexppl.configured import Configured
-from lexppl.models.architectures.architecture import Architecture
-from lexppl.models.architectures.convolutional import ConvolutionalNetwork
+from lexppl.models.architectures.base import Architecture
+from lexppl.models.architectures.convolutional import ConvolutionalNetwork, UNet
 from lexppl.models.architectures.torchvision_networks import NETWORKS, TorchvisionNetwork
-from lexppl.models.architectures.unet import UNet
-from lexppl.models.architectures.weights import initial_weights
 from lexppl.models.grouping import Grouping, image_shape, patch_side
-from lexppl.models.networks import MLP
+from lexppl.models.networks import MLP, initial_weights
 
 
 class ExtraChannel(Configured, nn.Module):
@@ -73,41 +71,12 @@ CONVOLUTIONAL = "convolutional"
 """The predictor of the LEX paper."""
 
 
-class ImageArchitecture(Architecture):
-    """Convolutional networks: see :func:`images`."""
+class _OfImages(Architecture):
+    """Rows that are images `(C, H, W)`, with a mask entry for each patch or group of pixels."""
 
-    def __init__(
-        self,
-        shape: Sequence[int],
-        patches: int = 1,
-        *,
-        grouping: Grouping | None = None,
-        predictor: str | Callable[[int], nn.Module] = CONVOLUTIONAL,
-        weights: str | None = None,
-        blocks: Sequence[int] = (32, 64),
-        levels: int = 3,
-        width: int = 16,
-        batch_norm: bool = False,
-    ) -> None:
+    def __init__(self, shape: Sequence[int], patches: int, grouping: Grouping | None) -> None:
         self._shape = image_shape(shape)
         self._grouping = image_grouping(self._shape, patches, grouping)
-        if isinstance(predictor, str) and predictor not in (CONVOLUTIONAL, *NETWORKS):
-            raise ValueError(
-                f"predictor must be one of {[CONVOLUTIONAL, *NETWORKS]}, or a function from the "
-                f"number of outputs to a module; it is {predictor!r}"
-            )
-        if weights is not None and predictor not in NETWORKS:
-            raise ValueError(
-                f"weights= are torchvision's, of {list(NETWORKS)}; predictor is {predictor!r}"
-            )
-        self._predictor, self._weights = predictor, weights
-        self._blocks, self._levels, self._width = tuple(blocks), levels, width
-        self._batch_norm = batch_norm
-        # What does not fit is refused here, and not where a system is built of it; neither network
-        # is kept, and the seed leaves the global random state alone.
-        self.selector(self.entries, seed=0)
-        if predictor == CONVOLUTIONAL:
-            self.predictor(1, seed=0)
 
     @property
     def event_shape(self) -> tuple[int, ...]:
@@ -119,133 +88,8 @@ class ImageArchitecture(Architecture):
         """Which pixels an entry keeps: a copy, which may be moved to another device."""
         return copy.deepcopy(self._grouping)
 
-    def selector(self, outputs: int, seed: int | None = None) -> nn.Module:
-        """A U-Net, `(N, C, H, W)` to `(N, outputs)`."""
-        return self._unet(self._shape, outputs, self.grouping, seed)
 
-    def predictor(self, outputs: int, seed: int | None = None) -> nn.Module:
-        """The convolutional network, or the one that was named or given: `(N, C, H, W)` to
-        `(N, outputs)`."""
-        if not isinstance(self._predictor, str):
-            with initial_weights(seed):
-                return self._predictor(outputs)
-        if self._predictor in NETWORKS:
-            return TorchvisionNetwork(
-                self._predictor, self._shape, outputs, weights=self._weights, seed=seed
-            )
-        return ConvolutionalNetwork(
-            self._shape, outputs, self._blocks, batch_norm=self._batch_norm, seed=seed
-        )
-
-    def coefficients(self, outputs: int, seed: int | None = None) -> nn.Module:
-        """A U-Net of `outputs · C` maps, smooth as SENN has it: with tanh."""
-        return self._unet(self._shape, outputs * prod(self._shape), None, seed, "tanh")
-
-    def feedback(
-        self, outputs: int, shown: int, seed: int | None = None
-    ) -> tuple[nn.Module, nn.Module | None]:
-        """A U-Net of the image and a linear map of the output, as one more channel."""
-        channels, *sides = self._shape
-        wider = (channels + 1, *sides)
-        grouping = Grouping(self._grouping.groups, self._grouping.names, wider)
-        network = self._unet(wider, outputs, grouping, seed)
-        with initial_weights(None if seed is None else seed + 1):
-            return network, ExtraChannel(self._shape, shown)
-
-    def _unet(
-        self,
-        shape: Sequence[int],
-        outputs: int,
-        grouping: Grouping | None,
-        seed: int | None,
-        activation: str = "relu",
-    ) -> UNet:
-        return UNet(
-            shape,
-            outputs,
-            grouping,
-            self._levels,
-            self._width,
-            activation=activation,
-            batch_norm=self._batch_norm,
-            seed=seed,
-        )
-
-
-class FlatImageArchitecture(Architecture):
-    """Perceptrons on pixels: see :func:`flat_images`."""
-
-    def __init__(
-        self,
-        shape: Sequence[int],
-        patches: int = 1,
-        *,
-        grouping: Grouping | None = None,
-        hidden: Sequence[int] = (200, 200),
-        predictor_hidden: Sequence[int] = (200, 200, 200),
-        activation: str = "relu",
-        batch_norm: bool = False,
-    ) -> None:
-        self._shape = image_shape(shape)
-        self._grouping = image_grouping(self._shape, patches, grouping)
-        self._hidden, self._predictor_hidden = tuple(hidden), tuple(predictor_hidden)
-        self._activation, self._batch_norm = activation, batch_norm
-        # Widths that do not fit are refused here, and not where a system is built.
-        self.selector(1, seed=0), self.predictor(1, seed=0)
-
-    @property
-    def event_shape(self) -> tuple[int, ...]:
-        """`(C, H, W)`."""
-        return self._shape
-
-    @property
-    def grouping(self) -> Grouping:
-        """Which pixels an entry keeps: a copy, which may be moved to another device."""
-        return copy.deepcopy(self._grouping)
-
-    def selector(self, outputs: int, seed: int | None = None) -> nn.Module:
-        """A perceptron of the pixels, `(N, C, H, W)` to `(N, outputs)`."""
-        return Flattened(self._perceptron(prod(self._shape), outputs, seed))
-
-    def predictor(self, outputs: int, seed: int | None = None) -> nn.Module:
-        """A perceptron of the pixels, `(N, C, H, W)` to `(N, outputs)`."""
-        return Flattened(
-            MLP(
-                prod(self._shape),
-                outputs,
-                self._predictor_hidden,
-                self._activation,
-                seed,
-                batch_norm=self._batch_norm,
-            )
-        )
-
-    def coefficients(self, outputs: int, seed: int | None = None) -> nn.Module:
-        """A perceptron of the pixels, `(N, C, H, W)` to `(N, outputs · C · H · W)`."""
-        return self.selector(outputs * prod(self._shape), seed)
-
-    def feedback(
-        self, outputs: int, shown: int, seed: int | None = None
-    ) -> tuple[nn.Module, nn.Module | None]:
-        """A perceptron of the pixels and the output after them."""
-        return self._perceptron(prod(self._shape) + shown, outputs, seed), None
-
-    def _perceptron(self, inputs: int, outputs: int, seed: int | None) -> MLP:
-        return MLP(inputs, outputs, self._hidden, self._activation, seed)
-
-
-def images(
-    shape: Sequence[int],
-    patches: int = 1,
-    *,
-    grouping: Grouping | None = None,
-    predictor: str | Callable[[int], nn.Module] = CONVOLUTIONAL,
-    weights: str | None = None,
-    blocks: Sequence[int] = (32, 64),
-    levels: int = 3,
-    width: int = 16,
-    batch_norm: bool = False,
-) -> ImageArchitecture:
+class ImageArchitecture(_OfImages):
     """Convolutional networks for images `(C, H, W)`, values in [0, 1]: a U-Net selects
     (:class:`UNet`), a small convolutional network predicts (:class:`ConvolutionalNetwork`). The
     defaults are those of the LEX paper's panels (Senetaire et al. 2023, App. D).
@@ -278,29 +122,95 @@ def images(
         >>> system.program().grouping.names
         ('r1 c1', 'r1 c2', 'r2 c1', 'r2 c2')
     """
-    return ImageArchitecture(
-        shape,
-        patches,
-        grouping=grouping,
-        predictor=predictor,
-        weights=weights,
-        blocks=blocks,
-        levels=levels,
-        width=width,
-        batch_norm=batch_norm,
-    )
+
+    def __init__(
+        self,
+        shape: Sequence[int],
+        patches: int = 1,
+        *,
+        grouping: Grouping | None = None,
+        predictor: str | Callable[[int], nn.Module] = CONVOLUTIONAL,
+        weights: str | None = None,
+        blocks: Sequence[int] = (32, 64),
+        levels: int = 3,
+        width: int = 16,
+        batch_norm: bool = False,
+    ) -> None:
+        super().__init__(shape, patches, grouping)
+        if isinstance(predictor, str) and predictor not in (CONVOLUTIONAL, *NETWORKS):
+            raise ValueError(
+                f"predictor must be one of {[CONVOLUTIONAL, *NETWORKS]}, or a function from the "
+                f"number of outputs to a module; it is {predictor!r}"
+            )
+        if weights is not None and predictor not in NETWORKS:
+            raise ValueError(
+                f"weights= are torchvision's, of {list(NETWORKS)}; predictor is {predictor!r}"
+            )
+        self._predictor, self._weights = predictor, weights
+        self._blocks, self._levels, self._width = tuple(blocks), levels, width
+        self._batch_norm = batch_norm
+        # What does not fit is refused here, and not where a system is built of it; neither network
+        # is kept, and the seed leaves the global random state alone.
+        self.selector(self.entries, seed=0)
+        if predictor == CONVOLUTIONAL:
+            self.predictor(1, seed=0)
+
+    def selector(self, outputs: int, seed: int | None = None) -> nn.Module:
+        """A U-Net, `(N, C, H, W)` to `(N, outputs)`."""
+        return self._unet(self._shape, outputs, self.grouping, seed=seed)
+
+    def predictor(self, outputs: int, seed: int | None = None) -> nn.Module:
+        """The convolutional network, or the one that was named or given: `(N, C, H, W)` to
+        `(N, outputs)`."""
+        if not isinstance(self._predictor, str):
+            with initial_weights(seed):
+                return self._predictor(outputs)
+        if self._predictor in NETWORKS:
+            return TorchvisionNetwork(
+                self._predictor, self._shape, outputs, weights=self._weights, seed=seed
+            )
+        return ConvolutionalNetwork(
+            self._shape, outputs, self._blocks, batch_norm=self._batch_norm, seed=seed
+        )
+
+    def coefficients(self, outputs: int, seed: int | None = None) -> nn.Module:
+        """A U-Net of `outputs · C` maps, smooth as SENN has it: with tanh."""
+        return self._unet(
+            self._shape, outputs * prod(self._shape), None, activation="tanh", seed=seed
+        )
+
+    def feedback(
+        self, outputs: int, shown: int, seed: int | None = None
+    ) -> tuple[nn.Module, nn.Module | None]:
+        """A U-Net of the image and a linear map of the output, as one more channel."""
+        channels, *sides = self._shape
+        wider = (channels + 1, *sides)
+        grouping = Grouping(self._grouping.groups, self._grouping.names, wider)
+        network = self._unet(wider, outputs, grouping, seed=seed)
+        with initial_weights(None if seed is None else seed + 1):
+            return network, ExtraChannel(self._shape, shown)
+
+    def _unet(
+        self,
+        shape: Sequence[int],
+        outputs: int,
+        grouping: Grouping | None,
+        seed: int | None,
+        activation: str = "relu",
+    ) -> UNet:
+        return UNet(
+            shape,
+            outputs,
+            grouping,
+            self._levels,
+            self._width,
+            activation=activation,
+            batch_norm=self._batch_norm,
+            seed=seed,
+        )
 
 
-def flat_images(
-    shape: Sequence[int],
-    patches: int = 1,
-    *,
-    grouping: Grouping | None = None,
-    hidden: Sequence[int] = (200, 200),
-    predictor_hidden: Sequence[int] = (200, 200, 200),
-    activation: str = "relu",
-    batch_norm: bool = False,
-) -> FlatImageArchitecture:
+class FlatImageArchitecture(_OfImages):
     """Perceptrons on the pixels of images `(C, H, W)`, values in [0, 1]: what REAL-X and Q-FIT have
     on MNIST.
 
@@ -324,15 +234,56 @@ def flat_images(
         >>> mnist.selector(mnist.entries)(torch.zeros(5, 1, 28, 28)).shape
         torch.Size([5, 49])
     """
-    return FlatImageArchitecture(
-        shape,
-        patches,
-        grouping=grouping,
-        hidden=hidden,
-        predictor_hidden=predictor_hidden,
-        activation=activation,
-        batch_norm=batch_norm,
-    )
+
+    def __init__(
+        self,
+        shape: Sequence[int],
+        patches: int = 1,
+        *,
+        grouping: Grouping | None = None,
+        hidden: Sequence[int] = (200, 200),
+        predictor_hidden: Sequence[int] = (200, 200, 200),
+        activation: str = "relu",
+        batch_norm: bool = False,
+    ) -> None:
+        super().__init__(shape, patches, grouping)
+        self._hidden, self._predictor_hidden = tuple(hidden), tuple(predictor_hidden)
+        self._activation, self._batch_norm = activation, batch_norm
+        # Widths that do not fit are refused here, and not where a system is built.
+        self.selector(1, seed=0), self.predictor(1, seed=0)
+
+    def selector(self, outputs: int, seed: int | None = None) -> nn.Module:
+        """A perceptron of the pixels, `(N, C, H, W)` to `(N, outputs)`."""
+        return Flattened(self._perceptron(prod(self._shape), outputs, seed))
+
+    def predictor(self, outputs: int, seed: int | None = None) -> nn.Module:
+        """A perceptron of the pixels, `(N, C, H, W)` to `(N, outputs)`."""
+        return Flattened(
+            MLP(
+                prod(self._shape),
+                outputs,
+                self._predictor_hidden,
+                self._activation,
+                seed,
+                batch_norm=self._batch_norm,
+            )
+        )
+
+    def coefficients(self, outputs: int, seed: int | None = None) -> nn.Module:
+        """A perceptron of the pixels, `(N, C, H, W)` to `(N, outputs · C · H · W)`."""
+        return self.selector(outputs * prod(self._shape), seed)
+
+    def feedback(
+        self, outputs: int, shown: int, seed: int | None = None
+    ) -> tuple[nn.Module, nn.Module | None]:
+        """A perceptron of the pixels and the output after them."""
+        return self._perceptron(prod(self._shape) + shown, outputs, seed), None
+
+    def _perceptron(self, inputs: int, outputs: int, seed: int | None) -> MLP:
+        return MLP(inputs, outputs, self._hidden, self._activation, seed)
+
+
+images, flat_images = ImageArchitecture, FlatImageArchitecture
 
 
 def image_grouping(

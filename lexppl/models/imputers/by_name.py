@@ -7,20 +7,20 @@ from torch import Tensor
 
 from lexppl.choices.imputers import GAP, IMPUTERS, OF_PIXELS
 from lexppl.models.imputers.conditional_gaussian import ConditionalGaussianImputer
-from lexppl.models.imputers.constant import ConstantImputer
 from lexppl.models.imputers.copula import CopulaImputer
-from lexppl.models.imputers.gap import GapImputer
-from lexppl.models.imputers.gaussian import GaussianImputer
 from lexppl.models.imputers.imputer import Imputer
-from lexppl.models.imputers.marginal import MarginalImputer
-from lexppl.models.imputers.mixture.discretized_logistics import (
+from lexppl.models.imputers.logistics import (
     DiscretizedLogisticMeansImputer,
     DiscretizedLogisticMixtureImputer,
 )
-from lexppl.models.imputers.mixture.gaussian_mixture import GaussianMixtureImputer
-from lexppl.models.imputers.mixture.kmeans_data import KMeansDataImputer
-from lexppl.models.imputers.mixture.mixture_data import MixtureDataImputer
-from lexppl.models.imputers.mixture.mixture_means import MixtureMeansImputer
+from lexppl.models.imputers.mixture import GaussianMixtureImputer, MixtureMeansImputer
+from lexppl.models.imputers.rows import KMeansDataImputer, MixtureDataImputer
+from lexppl.models.imputers.simple import (
+    ConstantImputer,
+    GapImputer,
+    GaussianImputer,
+    MarginalImputer,
+)
 
 REFERENCE_ROWS = 5000
 """Most training rows that an imputer keeps, and that are saved with the explainer."""

@@ -15,8 +15,7 @@ from torch import Tensor
 from lexppl.argument_checks import int_at_least
 from lexppl.models.grouping import Grouping
 from lexppl.models.likelihoods import CategoricalLikelihood, HeteroscedasticLikelihood
-from lexppl.models.predictor import Predictor
-from lexppl.models.table_parts import check_classes
+from lexppl.models.predictor import Predictor, check_classes
 from lexppl.models.trees.boosted_trees import BoostedTrees
 from lexppl.models.trees.columns import Columns, column_values
 from lexppl.models.trees.columns import table_columns as columns_of

@@ -24,9 +24,8 @@ from lexppl.models import (
     flat_images,
     images,
 )
-from lexppl.models.architectures.convolutional import ConvolutionBlock, halved
-from lexppl.models.architectures.unet import EntryMeans
-from lexppl.models.architectures.weights import initial_weights
+from lexppl.models.architectures.convolutional import ConvolutionBlock, EntryMeans, halved
+from lexppl.models.networks import initial_weights
 from lexppl.saving import describe, rebuild
 from lexppl.systems import fastshap, real_x
 

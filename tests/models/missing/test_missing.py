@@ -28,8 +28,7 @@ from lexppl.models import (
     Predictor,
     SizePenalty,
 )
-from lexppl.models.missing.marked_rows import MarkedRows
-from lexppl.models.missing.observed_selector import restricted
+from lexppl.models.missing import MarkedRows, restricted
 from lexppl.tabular.missing_values import completed_rows
 
 MARKERS = (-1, 2, 2, 4, 4)
