@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 class ComputedOnce:
-    """Values by name, each computed once, and anew where a gradient is first asked of it."""
+    """Values by name, each computed once, and anew where a gradient is first needed."""
 
     def __init__(self) -> None:
         self._computed: dict[str, tuple[bool, Any]] = {}
@@ -30,7 +30,7 @@ class ComputedOnce:
 
 
 class MadeOnce:
-    """What a part makes of numbers that it has, for each type and device that it is asked for.
+    """What a part makes of numbers that it has, for each type and device that is needed.
 
     A device waits for what is copied there from the host, so that no step should copy.
 

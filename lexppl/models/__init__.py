@@ -1,30 +1,9 @@
 """What the model is: Pyro programs, and the parts they are made of."""
 
-from lexppl.effects import (
-    ParticleCounts,
-    imputation_particles,
-    label_expectation,
-    mask_particles,
-    penalty,
-)
+from lexppl.effects import imputation_particles, label_expectation, mask_particles, penalty
 from lexppl.models.architectures.base import Architecture, TableArchitecture
-from lexppl.models.architectures.convolutional import ConvolutionalNetwork, UNet
-from lexppl.models.architectures.images import (
-    ExtraChannel,
-    FlatImageArchitecture,
-    Flattened,
-    ImageArchitecture,
-    flat_images,
-    images,
-)
-from lexppl.models.architectures.text_networks import (
-    BagOfWords,
-    TextCNN,
-    TextSelector,
-    WordEmbedding,
-)
-from lexppl.models.architectures.texts import TextArchitecture, texts
-from lexppl.models.architectures.torchvision_networks import TorchvisionNetwork
+from lexppl.models.architectures.images import flat_images, images
+from lexppl.models.architectures.texts import texts
 from lexppl.models.black_box import BlackBox, black_box
 from lexppl.models.counts import (
     NegativeBinomialLikelihood,
@@ -43,7 +22,6 @@ from lexppl.models.imputers.logistics import (
 from lexppl.models.imputers.mixture import GaussianMixtureImputer, MixtureMeansImputer
 from lexppl.models.imputers.rows import KMeansDataImputer, MixtureDataImputer
 from lexppl.models.imputers.simple import (
-    ComplementImputer,
     ConstantImputer,
     GapImputer,
     GaussianImputer,
@@ -51,7 +29,6 @@ from lexppl.models.imputers.simple import (
     SquaredMaskImputer,
 )
 from lexppl.models.imputers.vaeac import VAEAC, VAEACImputer, VAEACProposal
-from lexppl.models.imputers.vaeac_networks import ImageDecoder, ImageEncoder, TableDecoder
 from lexppl.models.imputers.words import BigramImputer, PaddingImputer, UnigramImputer
 from lexppl.models.lex import LEX, observe
 from lexppl.models.likelihoods import (
@@ -63,8 +40,8 @@ from lexppl.models.likelihoods import (
     OrdinalLikelihood,
     StudentTLikelihood,
 )
-from lexppl.models.missing import GapsFromMarkers, HiddenByNature, ObservedSelector
-from lexppl.models.networks import MLP, ScaledOutput
+from lexppl.models.missing import HiddenByNature
+from lexppl.models.networks import MLP
 from lexppl.models.penalties import (
     CostPenalty,
     GiniPenalty,
@@ -72,7 +49,6 @@ from lexppl.models.penalties import (
     IsingPenalty,
     KLPenalty,
     Penalty,
-    RatePenalty,
     SizePenalty,
     TotalVariationPenalty,
 )
@@ -85,14 +61,7 @@ from lexppl.models.priors.hierarchical import (
     SiteOffsets,
 )
 from lexppl.models.priors.with_prior import with_prior
-from lexppl.models.regimes import (
-    AdaptedNormalisation,
-    Frozen,
-    Regime,
-    adapted_normalisation,
-    frozen,
-    regime_targets,
-)
+from lexppl.models.regimes import Frozen, adapted_normalisation, frozen, regime_targets
 from lexppl.models.selectors import (
     BernoulliSelector,
     ChainSelector,
@@ -101,46 +70,35 @@ from lexppl.models.selectors import (
     MaxConcreteSelector,
     PenaltyConditioned,
     RandomSelector,
-    SoftMaskSelector,
+    Selector,
 )
-from lexppl.models.sequential import SequentialLEX, SequentialSelector, StepPolicy
 from lexppl.models.survival.cox import CoxLikelihood, PartialLikelihood
 from lexppl.models.survival.hazards import BaselineHazard, ProportionalHazards
-from lexppl.models.trees.boosted_trees import BoostedTrees
 from lexppl.models.trees.tree_predictor import TreePredictor, tree_predictor
 
 __all__ = [
     "LEX",
     "MLP",
     "VAEAC",
-    "AdaptedNormalisation",
     "Architecture",
-    "BagOfWords",
     "BaselineHazard",
     "BernoulliLikelihood",
     "BernoulliSelector",
     "BetaBernoulliSelector",
     "BigramImputer",
     "BlackBox",
-    "BoostedTrees",
     "CategoricalLikelihood",
     "ChainSelector",
-    "ComplementImputer",
     "ConditionalGaussianImputer",
     "ConstantImputer",
-    "ConvolutionalNetwork",
     "CopulaImputer",
     "CostPenalty",
     "CoxLikelihood",
     "DirichletSelector",
     "DiscretizedLogisticMeansImputer",
     "DiscretizedLogisticMixtureImputer",
-    "ExtraChannel",
-    "FlatImageArchitecture",
-    "Flattened",
     "Frozen",
     "GapImputer",
-    "GapsFromMarkers",
     "GaussianImputer",
     "GaussianMixtureImputer",
     "GiniPenalty",
@@ -149,9 +107,6 @@ __all__ = [
     "HeteroscedasticLikelihood",
     "HiddenByNature",
     "HorseshoeLinear",
-    "ImageArchitecture",
-    "ImageDecoder",
-    "ImageEncoder",
     "Imputer",
     "IsingPenalty",
     "KLPenalty",
@@ -164,11 +119,9 @@ __all__ = [
     "MixtureMeansImputer",
     "NegativeBinomialLikelihood",
     "NormalLikelihood",
-    "ObservedSelector",
     "OrdinalLikelihood",
     "PaddingImputer",
     "PartialLikelihood",
-    "ParticleCounts",
     "Penalty",
     "PenaltyConditioned",
     "PoissonLikelihood",
@@ -177,31 +130,18 @@ __all__ = [
     "ProportionalHazards",
     "RandomSelector",
     "RandomSizeSelector",
-    "RatePenalty",
-    "Regime",
-    "ScaledOutput",
-    "SequentialLEX",
-    "SequentialSelector",
+    "Selector",
     "SiteOffsets",
     "SizePenalty",
-    "SoftMaskSelector",
     "SquaredMaskImputer",
-    "StepPolicy",
     "StudentTLikelihood",
     "TableArchitecture",
-    "TableDecoder",
-    "TextArchitecture",
-    "TextCNN",
-    "TextSelector",
-    "TorchvisionNetwork",
     "TotalVariationPenalty",
     "TreePredictor",
-    "UNet",
     "UnigramImputer",
     "UnmaskedPredictor",
     "VAEACImputer",
     "VAEACProposal",
-    "WordEmbedding",
     "ZeroInflatedNegativeBinomialLikelihood",
     "ZeroInflatedPoissonLikelihood",
     "adapted_normalisation",

@@ -177,14 +177,6 @@ class Grouping(Configured, nn.Module):
         length = int_at_least("length", length)
         return cls(range(length), [f"w{t + 1}" for t in range(length)])
 
-    def config(self) -> dict[str, Any]:
-        """The constructor's arguments; of a table without the shape, which is that of the groups,
-        as files of before have it."""
-        told = super().config()
-        if len(self.event_shape) == 1:
-            del told["event_shape"]
-        return told
-
     @property
     def groups(self) -> tuple[int, ...]:
         """The entry of each feature, flat and row-major: `(D,)`, or of images whose channels share

@@ -11,8 +11,9 @@ from torch.distributions import Bernoulli, Independent, kl_divergence
 
 from lexppl.argument_checks import finite_float, fraction, int_at_least
 from lexppl.configured import Configured
-from lexppl.distributions import ChainMask, MaxConcrete, TopEntries
+from lexppl.distributions import ChainMask, MaxConcrete
 from lexppl.distributions.computed_once import MadeOnce
+from lexppl.distributions.top_k import TopEntries
 from lexppl.models.possible_entries import can_be_kept
 
 

@@ -30,12 +30,12 @@ def regime_targets(
     response. Labels, where given, are not read there.
 
     Args:
-        regime: one of :class:`~lexppl.choices.regimes.Regime`, or its value.
+        regime: one of `Regime`, or its value.
         x: rows, `(N, *event)`.
         y: labels or responses, `(N,)`; needed in-situ.
         black_box: the model to be explained in the surrogate regime: a
             :class:`~lexppl.models.black_box.BlackBox`, or what :func:`~lexppl.models.black_box`
-            wraps without being told more.
+            wraps without more arguments.
         predictor: the given predictor, whose own output on all of x is observed in the self
             regime; not read in the others.
 

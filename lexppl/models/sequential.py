@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from lexppl.argument_checks import fraction, int_at_least, int_between
 from lexppl.configured import Configured
-from lexppl.distributions import ChosenMask, SequentialMask
+from lexppl.distributions import SequentialMask
+from lexppl.distributions.sequential_mask import ChosenMask
 from lexppl.effects import fit_progress, imputation_particles, mask_particles
 from lexppl.effects import penalty as add_penalty
 from lexppl.models.grouping import Grouping
@@ -128,7 +129,7 @@ class SequentialLEX(LEX):
 
     Args:
         selector, imputer, predictor, penalties, grouping: as :class:`LEX`; the selector gives a
-            :class:`SequentialMask`, as :class:`SequentialSelector` does.
+            :class:`SequentialMask`, as `SequentialSelector` does.
 
     Sites: `steps` `(L, B)` + `(T, G)`, the sequence, which is the latent; `mask`, what it keeps;
     else as :class:`LEX`.

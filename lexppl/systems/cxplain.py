@@ -1,7 +1,7 @@
 """CXPlain: shares of the loss that a feature's absence costs, learned."""
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import pyro
 import pyro.distributions as dist
@@ -46,8 +46,6 @@ class CXPlain(Configured, PyroModule):
         >>> shares.shape, bool(((shares.sum(-1) - 1).abs() < 1e-6).all())
         (torch.Size([1, 3, 4]), True)
     """
-
-    left_out_if_none: ClassVar[frozenset[str]] = frozenset({"grouping"})
 
     def __init__(self, network: nn.Module, grouping: Grouping | None = None) -> None:
         super().__init__()
@@ -145,7 +143,7 @@ def cxplain_targets(
 
     Args:
         model: the explained model: a :class:`~lexppl.models.black_box.BlackBox` or what
-            :func:`~lexppl.models.black_box` wraps without being told more.
+            :func:`~lexppl.models.black_box` wraps without more arguments.
         x: rows, `(B, *event)`.
         y: labels or responses `(B,)`, or probabilities of labels `(B, C)`, over which the loss is
             averaged.

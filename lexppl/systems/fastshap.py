@@ -63,7 +63,7 @@ class TeacherTargets(Configured, PyroModule):
         program: called with x and the model's probabilities `(B, C)`, or its mean `(B,)`.
         teacher: the given model, from x to the distribution of y; a frozen copy is used.
 
-    The y that is given is only looked at: one that the model could not have said is refused where
+    The y that is given is only looked at: one that the model could not have given is refused where
     arguments are checked.
 
     Raises:
@@ -88,7 +88,7 @@ class TeacherTargets(Configured, PyroModule):
         distribution = self.teacher(x)
         outputs = distribution_targets(distribution).detach()
         if y.dim() < 2:
-            # A look at y for what the model could not have said, where arguments are checked.
+            # A look at y for what the model could not have given, where arguments are checked.
             distribution.log_prob(y)
         elif y.shape != outputs.shape:
             raise ValueError(
@@ -108,8 +108,7 @@ class FastSHAP(Configured, PyroModule):
     the mean over the C classes and, where pairs are used, over S and its complement; before that
     `φ += (v(1) − v(∅) − Σ_g φ_g) / G`, so that the values of no and of all features are met. The
     loss of a row is the paper's squared error and `−log q(y | x)`, which does not depend on φ. It
-    is a penalty and no likelihood, so that what is said of y given x, and its log-likelihood, is
-    the surrogate's alone.
+    is a penalty and no likelihood, so that the distribution of y given x is the surrogate's alone.
 
     Args:
         network: x `(B, *event)` to `(B, C · G)`, by class and then by entry.

@@ -55,7 +55,6 @@ class FadingPrior(Penalty):
     """
 
     reads_rows: ClassVar[bool] = True
-    left_out_if_none: ClassVar[frozenset[str]] = frozenset({"imputer"})
 
     def __init__(
         self,
@@ -106,7 +105,7 @@ class OutputFeedback(Configured, nn.Module):
         network: `(B, D + C)`, or what `join` makes, to logits `(B, G)`.
         model: from x to a distribution of labels; a frozen copy is used.
         join: from x `(B, *event)` and the probabilities `(B, C)` to what the network takes, such as
-            :class:`lexppl.models.ExtraChannel`; None for rows laid out flat, with the
+            `ExtraChannel`; None for rows laid out flat, with the
             probabilities after them.
 
     Example:
@@ -115,8 +114,6 @@ class OutputFeedback(Configured, nn.Module):
         >>> OutputFeedback(MLP(5, 3), table_predictor(3, 2, (8,)))(torch.zeros(4, 3)).shape
         torch.Size([4, 3])
     """
-
-    left_out_if_none: ClassVar[frozenset[str]] = frozenset({"join"})
 
     def __init__(self, network: nn.Module, model: nn.Module, join: nn.Module | None = None) -> None:
         super().__init__()
@@ -136,7 +133,7 @@ class OutputFeedback(Configured, nn.Module):
 
 
 class FlippedTargets(Configured, PyroModule):
-    """A program that is told the opposite: probabilities `(1 − p_c) / (C − 1)` of the labels.
+    """A program of the opposite targets: probabilities `(1 − p_c) / (C − 1)` of the labels.
 
     Args:
         program: called with x and the flipped probabilities.

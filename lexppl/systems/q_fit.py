@@ -145,7 +145,7 @@ class GlobalImportance(Configured, PyroModule):
 
 
 class DirichletGuide(Configured, PyroModule):
-    """The guide `q(f) = Dir(α)` of :class:`GlobalImportance`, α = s · softmax(v) for a free total
+    """The guide `q(f) = Dir(α)` of `GlobalImportance`, α = s · softmax(v) for a free total
     `s = e^c` and a free vector v.
 
     Its total says how sure the posterior is and its shares where it lies. N rows bring the total to
@@ -226,7 +226,7 @@ def q_fit(
     running statistics.
 
     Deviations: none in the objective. α = softplus(v) of the paper's global q is here a total and
-    shares (:class:`DirichletGuide`), the same family. The released code pools a batch into one
+    shares (`DirichletGuide`), the same family. The released code pools a batch into one
     Dirichlet in the local point estimate, weights the local KL by one over the batch and the global
     one by about 1e-4/N, and adapts the given model's batch norms; here each row has its
     distribution, the KL has weight 1, and the model is frozen unless `adapt` says otherwise.

@@ -39,7 +39,7 @@ def real_x(
         max_γ E_{s ~ Bernoulli(π_γ(x))} log q_θ*(y | x ⊙ s) − λ E‖s‖₀,
         θ* = argmax_θ E_{r ~ Bernoulli(½)} log q_θ(y | x ⊙ r).
 
-    The predictor learns from masks that know nothing of x, so that no label can be told by which
+    The predictor learns from masks that know nothing of x, so that no label can be read off which
     features are kept; the selector learns by REBAR.
 
     Deviations: the predictor is fitted to its end and then frozen, as the released code does it,
@@ -125,7 +125,7 @@ def base_x(
     """BASE-X (Jethani et al. 2021, § 5): REAL-X whose predictor learns from the selector's own
     masks, `max_{θ,γ} E_{s ~ Bernoulli(π_γ(x))} log q_θ(y | x ⊙ s) − λ E‖s‖₀`, jointly by REBAR.
 
-    What it predicts well with may then be told by which features are kept: the ablation that shows
+    What it predicts well with may then be read off which features are kept: the ablation that shows
     what REAL-X's random masks are for.
 
     Args:

@@ -53,7 +53,7 @@ def suwr(
 
         max_{θ,γ} E_{j_1 … j_k ~ p_γ(· | x)} [ log q_θ(y | x ⊙ z_k) − λ k ],    z_k = {j_1 … j_k},
 
-    so that which entries are kept tells nothing that their values do not: there is no leak, of
+    so that which entries are kept says nothing that their values do not: there is no leak, of
     labels or of features, whatever the networks (:class:`lexppl.distributions.SequentialMask`).
 
     **Schedules.** An entry may be worth nothing before another is kept (x_1 and x_2 of a product),
@@ -87,7 +87,7 @@ def suwr(
     Deviations: the stop is drawn with the choices and both are scored among `samples` sequences of
     a row, where the paper sums over stops along one sequence and scores the choices without a
     baseline (the same expectation); the three networks share no layers, and rectify where its
-    `simple` one has tanh, layer norm and dropout; they are told which entries are kept in place of
+    `simple` one has tanh, layer norm and dropout; they see which entries are kept in place of
     the step's number. λ is in nats for each entry kept (the released code multiplies the
     log-likelihood by 10: its λ is ten times this one).
 

@@ -54,7 +54,7 @@ def random_mask_predictor(
         max_θ E_{r ~ Bernoulli(½)} E_{x̃ ~ p_ι(·|x, r)} log q_θ(y | x̃).
 
     With a constant imputer the predictor learns what its constant stands for, `q_θ(y | x̃)` near
-    `p(y | x_r)`, and cannot be told the label by which entries are kept: REAL-X's first stage, and
+    `p(y | x_r)`, and cannot read the label off which entries are kept: REAL-X's first stage, and
     the surrogate constant of LEX (Senetaire et al. 2023, App. B), where the explainer's stage
     follows with this predictor frozen.
 

@@ -130,7 +130,7 @@ class CombinedMask(Configured, nn.Module):
 
     XTab's final round (Uçar & Hajiramezanali 2022, eq. 7). C is one number, the largest entry
     of all rows of the batch. Afterwards it is the running mean of the training batches' numbers, so
-    that a row's mask does not depend on the rows it is asked with; entries above it are one.
+    that a row's mask does not depend on the rows it stands with; entries above it are one.
 
     Args:
         shared: network of the global mask, `(B, D)` to logits; a frozen copy is used.
@@ -293,12 +293,12 @@ def xtab(
     Round one is `fit(xtab(…), train, replicates=10)`; the global mask is the mean of the mask
     networks' **parameters**, `averaged(result.models).selector.network`; round two is
     `xtab(…, shared=that)`, whose mask is `(m_g + m_l) / C` with one number C
-    (:class:`~lexppl.systems.xtab.CombinedMask`), or with `gated=True` `σ(f ⊙ m_g + i ⊙ m_l)`, with
+    (`CombinedMask`), or with `gated=True` `σ(f ⊙ m_g + i ⊙ m_l)`, with
     m_g frozen. The paper's fits have all rows for training: `fit(…, valid=None)`.
 
     Deviations: none in the loss. For a real response the normal log-likelihood takes the place of
     the cross-entropy; the gates are `σ(W x)`, which the paper leaves open; subsets lose no column.
-    Where a feature tells the label of few rows, as f2 on SynRank, noise that is added
+    Where a feature gives the label of few rows, as f2 on SynRank, noise that is added
     (`noise_kind="added"`) leaves it more than noise that takes its place (`benchmarks/xtab.py`).
 
     Args:

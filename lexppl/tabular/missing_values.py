@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from lexppl.inference import Stage, System
-from lexppl.models import LEX, GapsFromMarkers, HiddenByNature, ObservedSelector
+from lexppl.models import LEX, HiddenByNature
 from lexppl.models.imputers.by_name import GAP, IMPUTERS, imputer_of
-from lexppl.models.missing import MarkedRows
+from lexppl.models.missing import GapsFromMarkers, MarkedRows, ObservedSelector
 
 
 def completed_rows(x: Tensor, observed: Tensor, groups: Sequence[int], seed: int) -> Tensor:

@@ -22,15 +22,13 @@ from lexppl.models import (
     VAEAC,
     CategoricalLikelihood,
     Grouping,
-    ImageDecoder,
-    ImageEncoder,
     KSubsetSelector,
     Predictor,
-    TableDecoder,
     VAEACImputer,
     VAEACProposal,
 )
 from lexppl.models.imputers.vaeac import feature_distribution, latent_distribution, seen_of
+from lexppl.models.imputers.vaeac_networks import ImageDecoder, ImageEncoder, TableDecoder
 
 D = 3
 NODES, NODE_WEIGHTS = hermegauss(80)

@@ -23,7 +23,8 @@ from lexppl.evaluation.refits.fitted_predictor import fit_predictor
 from lexppl.evaluation.refits.predictor_fit import TrainingOptions
 from lexppl.inference import FitResult
 from lexppl.inference.schedules import Linear, WarmUp
-from lexppl.models import Grouping, ScaledOutput
+from lexppl.models import Grouping
+from lexppl.models.networks import ScaledOutput
 
 LEVEL = 0.95
 """Of the interval."""

@@ -22,8 +22,8 @@ from lexppl.models import (
     Likelihood,
     NormalLikelihood,
     Predictor,
-    ScaledOutput,
 )
+from lexppl.models.networks import ScaledOutput
 
 HIDDEN = (200, 200, 200)
 """Widths of a perceptron's hidden layers, where none are given."""

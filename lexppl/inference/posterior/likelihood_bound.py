@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from torch.distributions import Distribution
 
 from lexppl.distributions.support import DEFAULT_LIMIT
-from lexppl.distributions.top_entries import TopEntries
+from lexppl.distributions.top_k import TopEntries
 from lexppl.effects import BEFORE_PARTICLES
 from lexppl.inference.estimators import Enumerate, Pathwise
 from lexppl.inference.nested_iwae import NestedIWAE

@@ -203,7 +203,7 @@ class UNet(Configured, nn.Module):
         levels: how often the image is halved, up to 30 times; 0 for convolutions alone.
         width: filters of the first level.
         activation: after each 3 × 3 convolution, one of :data:`ACTIVATIONS`.
-        batch_norm: as :class:`ConvolutionalNetwork` has it; the statistics are those of the rows
+        batch_norm: as `ConvolutionalNetwork` has it; the statistics are those of the rows
             of the batch, which a selector sees once each.
         seed: of the initial weights, which leaves the global random state as it is; None draws them
             from torch's default generator.

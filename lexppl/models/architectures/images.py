@@ -91,7 +91,7 @@ class _OfImages(Architecture):
 
 class ImageArchitecture(_OfImages):
     """Convolutional networks for images `(C, H, W)`, values in [0, 1]: a U-Net selects
-    (:class:`UNet`), a small convolutional network predicts (:class:`ConvolutionalNetwork`). The
+    (`UNet`), a small convolutional network predicts (`ConvolutionalNetwork`). The
     defaults are those of the LEX paper's panels (Senetaire et al. 2023, App. D).
 
     Hidden pixels are 0, black, where a method is given no imputer.
@@ -101,7 +101,7 @@ class ImageArchitecture(_OfImages):
         patches: p for a mask entry for each patch of p × p pixels; 1 for each pixel.
         grouping: in its place, such as :meth:`Grouping.superpixels`.
         predictor: "convolutional"; torchvision's "densenet121", "mobilenet_v2",
-            "mobilenet_v3_small" or "mobilenet_v3_large" (:class:`TorchvisionNetwork`); or a
+            "mobilenet_v3_small" or "mobilenet_v3_large" (`TorchvisionNetwork`); or a
             function from the number of outputs to a module of images. Batch norm, which
             torchvision's have, is over the L · K masked copies of the batch's rows while
             training.

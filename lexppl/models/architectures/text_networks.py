@@ -88,7 +88,7 @@ class BagOfWords(Configured, nn.Module):
     them.
 
     Args:
-        vocabulary_size, length: V and T, as :class:`WordEmbedding`.
+        vocabulary_size, length: V and T, as `WordEmbedding`.
         outputs: size of the last layer.
         embedding: width of a word's vector.
         hidden: widths of the perceptron.
@@ -135,7 +135,7 @@ class TextCNN(Configured, nn.Module):
     the text, and two dense layers: `(N, T)` or `(N, 2T)` to `(N, outputs)`.
 
     Args:
-        vocabulary_size, length: V and T, as :class:`WordEmbedding`.
+        vocabulary_size, length: V and T, as `WordEmbedding`.
         outputs: size of the last layer.
         embedding: width of a word's vector.
         filters: of the convolution.
@@ -146,7 +146,7 @@ class TextCNN(Configured, nn.Module):
 
     Raises:
         ValueError: a number below 1, a share outside [0, 1); from a call, as
-            :class:`WordEmbedding`.
+            `WordEmbedding`.
 
     Source: Kim (2014), "Convolutional neural networks for sentence classification", EMNLP; with the
     sizes of the model that L2X explains (Chen et al. 2018, § 4.2).
@@ -201,7 +201,7 @@ class TextSelector(Configured, nn.Module):
     (:mod:`lexppl.models.possible_entries`).
 
     Args:
-        vocabulary_size, length: V and T, as :class:`WordEmbedding`.
+        vocabulary_size, length: V and T, as `WordEmbedding`.
         outputs: T, or m · T: the T numbers of the first kind, then those of the second …
         embedding: width of a word's vector.
         filters: of each layer.
@@ -214,7 +214,7 @@ class TextSelector(Configured, nn.Module):
 
     Raises:
         ValueError: a number below 1, outputs that are no multiple of T, a share outside [0, 1);
-            from a call, as :class:`WordEmbedding`.
+            from a call, as `WordEmbedding`.
 
     Source: Chen, Song, Wainwright and Jordan (2018), "Learning to explain", ICML, § 4.2 and its
     code, but for first weights that keep the scale of what they are given.
@@ -260,7 +260,7 @@ class TextSelector(Configured, nn.Module):
                 nn.Conv1d(filters, filters, window, padding="same") for _ in range(2)
             )
             widths = [self.shown, filters, filters, filters] if self.shown else []
-            self.told = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
+            self.output_layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
             parts = 3 if self.shown else 2
             self.joined = nn.Conv1d(parts * filters, filters, 1)
             self.last = nn.Conv1d(filters, self.outputs // self.length, 1)
@@ -307,7 +307,7 @@ class TextSelector(Configured, nn.Module):
         local = relu(self.first(self.words(text).mT)) * there
         parts = [relu(self.whole(local.amax(-1)))]
         if self.shown:
-            for layer in self.told:
+            for layer in self.output_layers:
                 output = relu(layer(output))
             parts.append(output)
         for layer in self.local:

@@ -24,7 +24,7 @@ class TextArchitecture(Architecture):
     hidden words are read as padding (:class:`lexppl.models.PaddingImputer`), with gradients in
     relaxed masks. Where masks are hard, `imputer=UnigramImputer.fit(…)` or `BigramImputer.fit(…)`
     draws words in their place. A black box whose attributions a method reads (MEED's fading prior)
-    must read rows of 2T numbers, as networks of :class:`lexppl.models.WordEmbedding` do; give
+    must read rows of 2T numbers, as networks of `WordEmbedding` do; give
     `prior=0` for another.
 
     Fit with `weight_decay=0.0`: the numbers of words differ little at first, and the weight decay
@@ -35,7 +35,7 @@ class TextArchitecture(Architecture):
         length: T.
         predictor: "bag", the mean vector of the kept words and a perceptron, which L2X has; "cnn",
             the convolutional network that its reviews are judged by
-            (:class:`lexppl.models.TextCNN`); or a function from the number of outputs to a module.
+            (`TextCNN`); or a function from the number of outputs to a module.
         embedding: width of a word's vector, of each network its own.
         filters: of each layer of the selector.
         window: words that a filter reads.

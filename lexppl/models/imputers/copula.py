@@ -356,12 +356,12 @@ def _factors(scores: np.ndarray) -> int:
     parts = np.arange(rows) % PARTS
     factors, best = 0, -0.5 * (np.square(scores) + math.log(2.0 * math.pi)).sum(1)
     for count in (q for q in FACTORS if q < columns and rows > 2 * PARTS):
-        said = np.empty(rows)
+        found = np.empty(rows)
         for part in range(PARTS):
             model = FactorAnalysis(count, svd_method="lapack").fit(scores[parts != part])
-            said[parts == part] = model.score_samples(scores[parts == part])
-        raised = said - best
+            found[parts == part] = model.score_samples(scores[parts == part])
+        raised = found - best
         if raised.mean() <= ERRORS * raised.std(ddof=1) / math.sqrt(rows):
             break
-        factors, best = count, said
+        factors, best = count, found
     return factors

@@ -61,7 +61,7 @@ class ClassChain:
         """With the table of pairs, of 8 C² V bytes."""
         table = words.double().unsqueeze(1) * to_class.double().mT.unsqueeze(0)
         table = table.reshape(-1, words.shape[1]).cumsum(-1)
-        # A pair of no mass is never asked for, and any numbers will do.
+        # A pair of no mass is never drawn, and any numbers will do.
         table = table / table[:, -1:].clamp(min=torch.finfo(torch.float64).tiny)
         table[:, -1] = 1.0
         place = torch.arange(len(table), device=table.device).unsqueeze(-1)

@@ -158,7 +158,7 @@ class GaussianMixtureImputer(MixtureImputer):
 
     A fractional `keep` is the exponent of a feature's density in `r`, and interpolates. Entries
     with `keep > 1/2` are each replaced, in part, by what they would be were they alone hidden: by a
-    draw from a component of their own, told by the other features. The gradient with respect to
+    draw from a component of their own, given the other features. The gradient with respect to
     `keep` is `x − u` with that draw `u`; the choice of the component has none, so that an estimator
     which differentiates through relaxed masks is biased by it: give it hard masks
     (`straight_through=True`). Means, variances and densities are exact, gradients included. A

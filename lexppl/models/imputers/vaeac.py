@@ -64,7 +64,8 @@ class VAEAC(Configured, PyroModule):
     2019, eq. 4-6, without the prior's regulariser (eq. 7), which is next to flat.
 
     Example:
-        >>> from lexppl.models import MLP, TableDecoder
+        >>> from lexppl.models import MLP
+        >>> from lexppl.models.imputers.vaeac_networks import TableDecoder
         >>> program = VAEAC(MLP(6, 4, (8,), seed=0), TableDecoder(2, 3, (8,), seed=1))
         >>> trace = pyro.poutine.trace(program).get_trace(torch.zeros(5, 3))
         >>> trace.nodes["h"]["value"].shape
@@ -227,7 +228,8 @@ class VAEACImputer(Imputer):
     Source: Ivanov, Figurnov, Vetrov. ICLR 2019; an imputer of Senetaire et al. 2023, appendix B.
 
     Example:
-        >>> from lexppl.models import MLP, TableDecoder
+        >>> from lexppl.models import MLP
+        >>> from lexppl.models.imputers.vaeac_networks import TableDecoder
         >>> prior, proposal = MLP(6, 4, (8,), seed=0), MLP(6, 4, (8,), seed=2)
         >>> imputer = VAEACImputer(prior, TableDecoder(2, 3, (8,), seed=1), proposal, (3,))
         >>> imputer(torch.ones(5, 3), torch.tensor([1.0, 0.0, 1.0])).sample()[:, ::2].unique()

@@ -27,9 +27,9 @@ class PaddingImputer(Imputer):
     """Every hidden word is read as padding: `x̃ = (w, z)`, rows of 2T numbers.
 
     The T word numbers stay as they are, and behind them stands how much of each is kept, which
-    networks of texts multiply the words' vectors with (:class:`WordEmbedding`): the `x ⊙ v` of L2X,
+    networks of texts multiply the words' vectors with (`WordEmbedding`): the `x ⊙ v` of L2X,
     with a gradient in relaxed masks and in hard ones. Where masks are 0 and 1 these rows are read
-    as those of `ConstantImputer(0.0)`, whose T numbers any model of texts can be asked about.
+    as those of `ConstantImputer(0.0)`, whose T numbers any model of texts can read.
 
     Example:
         >>> imputer = PaddingImputer()

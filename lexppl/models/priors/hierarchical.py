@@ -26,7 +26,7 @@ class BetaBernoulliSelector(Configured, PyroModule):
     `e^{−λ|z|} / (1 + e^{−λ})^G` with `λ = log (1−π)/π` nats for each entry. With a guide or a
     sampler for `rate` that is fully Bayesian, and corrects for the number of entries; its mode
     under a = b = 1 (Pyro's `AutoDelta`) is empirical Bayes, the λ of largest marginal likelihood in
-    place of one from a path. π is told apart from the network's level only where that is known: a
+    place of one from a path. π is distinct from the network's level only where that is known: a
     fixed network, or one whose weights have a prior (:func:`lexppl.models.with_prior`).
 
     Site: `rate`, under the selector's name in its program, in no plate. Under a network that says 0

@@ -350,7 +350,7 @@ def name_by_place(program: PyroModule) -> None:
 
     Pyro does so along an unbroken line of Pyro modules. Below a plain torch module a part would
     name its latents by itself alone, `weight` for `selector.network.weight`, so that two of them
-    could not be told apart.
+    could not be distinguished.
 
     Args:
         program: the whole, which is not being called.

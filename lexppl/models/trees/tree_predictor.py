@@ -72,8 +72,6 @@ class TreePredictor(Predictor):
     reads_gaps: ClassVar[bool] = True
     """Whether hidden features must come as NaN."""
 
-    left_out_if_none: ClassVar[frozenset[str]] = frozenset({"bins"})
-
     def __init__(
         self,
         columns: Columns,
@@ -129,7 +127,7 @@ class TreePredictor(Predictor):
         counts = row_counts(weights, len(x))
         settings = self._settings(self.copies, seed)
         if self.classes is None:
-            estimators, told = fitted_to_responses(
+            estimators, masked = fitted_to_responses(
                 ensemble.HistGradientBoostingRegressor(**settings),
                 values,
                 y,
@@ -139,14 +137,14 @@ class TreePredictor(Predictor):
                 seed,
             )
             estimators.append(
-                told.fitted(ensemble.HistGradientBoostingRegressor(**settings, loss="gamma"))
+                masked.fitted(ensemble.HistGradientBoostingRegressor(**settings, loss="gamma"))
             )
         else:
-            told = MaskedRows.of_labels(
+            masked = MaskedRows.of_labels(
                 values, y, counts, self.classes, self.entries, self.copies, seed
             )
-            estimators = [told.fitted(ensemble.HistGradientBoostingClassifier(**settings))]
-        self._take(estimators, told, seed)
+            estimators = [masked.fitted(ensemble.HistGradientBoostingClassifier(**settings))]
+        self._take(estimators, masked, seed)
 
     def fit_copies(
         self, x: Tensor, y: Tensor, seed: int = 0, weights: Tensor | None = None
@@ -176,13 +174,14 @@ class TreePredictor(Predictor):
         whole = np.concatenate
         hidden = masked_copies(values, self.entries, 1, seed)
         values = whole([values, hidden, np.full((self.classes, values.shape[1]), np.nan)])
-        told = MaskedRows(
+        masked = MaskedRows(
             values,
             whole([np.tile(y.cpu().numpy(), 2 * copies), np.arange(self.classes)]),
             whole([np.tile(counts, 2 * copies), np.full(self.classes, float(copies))]),
         )
         settings = self._settings(2 * copies, seed)
-        self._take([told.fitted(ensemble.HistGradientBoostingClassifier(**settings))], told, seed)
+        estimator = ensemble.HistGradientBoostingClassifier(**settings)
+        self._take([masked.fitted(estimator)], masked, seed)
 
     def _settings(self, copies: int, seed: int) -> dict[str, Any]:
         return {
@@ -199,9 +198,9 @@ class TreePredictor(Predictor):
             "max_bins": BINS if self.bins is None else self.bins,
         }
 
-    def _take(self, estimators: Sequence[Any], told: MaskedRows, seed: int) -> None:
-        some = np.random.default_rng(seed).permutation(len(told.values))[:CHECKED]
-        self.network.take(estimators, told.values[some])
+    def _take(self, estimators: Sequence[Any], masked: MaskedRows, seed: int) -> None:
+        some = np.random.default_rng(seed).permutation(len(masked.values))[:CHECKED]
+        self.network.take(estimators, masked.values[some])
 
 
 def fitted_to_responses(

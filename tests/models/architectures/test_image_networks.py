@@ -15,16 +15,20 @@ from lexppl.inference.replicates.replicates import Replicates
 from lexppl.inference.stages import TrainingModules
 from lexppl.models import (
     CategoricalLikelihood,
-    ConvolutionalNetwork,
     Grouping,
     Predictor,
-    TorchvisionNetwork,
-    UNet,
     UnmaskedPredictor,
     flat_images,
     images,
 )
-from lexppl.models.architectures.convolutional import ConvolutionBlock, EntryMeans, halved
+from lexppl.models.architectures.convolutional import (
+    ConvolutionalNetwork,
+    ConvolutionBlock,
+    EntryMeans,
+    UNet,
+    halved,
+)
+from lexppl.models.architectures.torchvision_networks import TorchvisionNetwork
 from lexppl.models.networks import initial_weights
 from lexppl.saving import describe, rebuild
 from lexppl.systems import fastshap, real_x

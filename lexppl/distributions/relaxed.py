@@ -1,4 +1,4 @@
-"""Relaxed k-subsets: continuous masks of the k largest of Gumbel keys."""
+"""Relaxed masks: of the k largest of Gumbel keys, and of the largest of k Concrete draws."""
 
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -9,9 +9,8 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from lexppl.distributions.gumbel import gumbel
-from lexppl.distributions.k_hot import checked_k, checked_logits
-from lexppl.distributions.k_subset.distribution import KSubset
-from lexppl.distributions.vectors import Vectors
+from lexppl.distributions.k_subset import KSubset
+from lexppl.distributions.masks import MaskDistribution, Vectors, checked_k, checked_logits
 
 
 def successive_softmax(keys: Tensor, k: int, temperature: float | Tensor) -> Tensor:
@@ -57,7 +56,38 @@ def soft_top_k(keys: Tensor, k: int, temperature: float | Tensor) -> Tensor:
     return KSubset(keys / temperature, k, validate_args=False).mean
 
 
-class RelaxedSubset(TorchDistribution):
+class _RelaxedMask(MaskDistribution):
+    """Reparameterised masks of logits, a k and a temperature, without a density."""
+
+    arg_constraints: ClassVar[dict[str, Any]] = {"logits": Vectors(constraints.real)}
+    has_rsample = True
+    expanded = ("logits",)
+
+    def __init__(
+        self,
+        temperature: float | Tensor,
+        logits: Tensor,
+        k: int,
+        validate_args: bool | None = None,
+    ) -> None:
+        self.k = checked_k(k, checked_logits(logits))
+        self.temperature = checked_temperature(temperature, validate_args)
+        self.logits = logits
+        super().__init__(logits.shape[:-1], logits.shape[-1:], validate_args=validate_args)
+        self._refuse_infinite("logits")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(logits: {tuple(self.logits.shape)}, k: {self.k})"
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        name = type(self).__name__
+        raise NotImplementedError(
+            f"{name} has no log_prob: the density of its draws has no closed form. Use it where "
+            "draws are enough, or TopKMask, OrderedTopK or KSubset"
+        )
+
+
+class RelaxedSubset(_RelaxedMask):
     r"""Relaxed masks of k entries: ``soften`` applied to ``logits`` plus Gumbel noise.
 
     At a falling temperature its draws become those of ``TopKMask`` (k entries drawn without
@@ -87,9 +117,6 @@ class RelaxedSubset(TorchDistribution):
         tensor([2.0000, 2.0000, 2.0000])
     """
 
-    arg_constraints: ClassVar[dict[str, Any]] = {"logits": Vectors(constraints.real)}
-    has_rsample = True
-
     def __init__(
         self,
         temperature: float | Tensor,
@@ -99,40 +126,55 @@ class RelaxedSubset(TorchDistribution):
         *,
         soften: Callable[[Tensor, int, float | Tensor], Tensor] = successive_softmax,
     ) -> None:
-        self.k = checked_k(k, checked_logits(logits))
-        self.temperature = checked_temperature(temperature, validate_args)
-        self.logits = logits
         self.soften = soften
-        super().__init__(logits.shape[:-1], logits.shape[-1:], validate_args=validate_args)
-        if self._validate_args and not bool(logits.isfinite().all()):
-            raise ValueError("logits must be finite; some are NaN or infinite")
+        super().__init__(temperature, logits, k, validate_args)
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(logits: {tuple(self.logits.shape)}, k: {self.k})"
-
-    @constraints.dependent_property(is_discrete=False, event_dim=1)
-    def support(self) -> constraints.Constraint:
-        return constraints.independent(constraints.nonnegative, 1)
-
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
-        new = self._get_checked_instance(type(self), _instance)
-        batch_shape = torch.Size(batch_shape)
-        new.k, new.temperature, new.soften = self.k, self.temperature, self.soften
-        new.logits = self.logits.expand(batch_shape + self._event_shape)
-        super(RelaxedSubset, new).__init__(batch_shape, self._event_shape, validate_args=False)
-        new._validate_args = self._validate_args
-        return new
+    support = constraints.independent(constraints.nonnegative, 1)
 
     def rsample(self, sample_shape: Any = ()) -> Tensor:
         """Reparameterised draws, ``sample_shape + batch_shape + (G,)``."""
         noise = gumbel(self._extended_shape(sample_shape), self.logits)
         return self.soften(self.logits + noise, self.k, self.temperature)
 
-    def log_prob(self, value: Tensor) -> Tensor:
-        raise NotImplementedError(
-            "RelaxedSubset has no log_prob: the density of a relaxed mask of k entries has no "
-            "closed form. Use it where draws are enough, or TopKMask, OrderedTopK or KSubset"
-        )
+
+class MaxConcrete(_RelaxedMask):
+    r"""Relaxed masks of at most k entries: the largest of k independent Concrete draws.
+
+    .. math:: \mathrm{mask}_i = \max_{j \le k} \, \mathrm{softmax}_i\big((\mathrm{logits} + g^j) / t
+              \big), \qquad g^j_i \sim \mathrm{Gumbel}(0, 1).
+
+    At a falling temperature it becomes the mask of k entries drawn with replacement: of at most k
+    ones, fewer where an entry is drawn twice. Draws are reparameterised.
+
+    Shapes: ``logits`` is ``(*batch, G)``; batch shape ``batch``, event shape ``(G,)``. Memory of a
+    draw: k·G numbers.
+
+    Args:
+        temperature: positive; a number or a tensor without dimensions.
+        logits: log-weights, finite.
+        k: the number of Concrete draws, 1 ≤ k ≤ G.
+        validate_args: as in every torch distribution.
+
+    Raises:
+        ValueError: temperature ≤ 0; k < 1 or k > G; logits that are not finite (when validated).
+        TypeError: k is not an int.
+        NotImplementedError: from ``log_prob``: the density of the largest of k dependent vectors
+            has no closed form.
+
+    Source: Chen, Song, Wainwright and Jordan (2018), "Learning to explain", ICML, § 3.
+
+    Example:
+        >>> distribution = MaxConcrete(0.1, torch.zeros(3, 6), k=2)
+        >>> distribution.rsample().shape
+        torch.Size([3, 6])
+    """
+
+    support = constraints.independent(constraints.unit_interval, 1)
+
+    def rsample(self, sample_shape: Any = ()) -> Tensor:
+        """Reparameterised draws, ``sample_shape + batch_shape + (G,)``."""
+        noise = gumbel((self.k, *self._extended_shape(sample_shape)), self.logits)
+        return ((self.logits + noise) / self.temperature).softmax(-1).amax(0)
 
 
 def checked_temperature(temperature: float | Tensor, validate: bool | None) -> float | Tensor:

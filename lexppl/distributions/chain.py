@@ -5,14 +5,13 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch
-from pyro.distributions import TorchDistribution
 from torch import Tensor
 from torch.distributions import Bernoulli, Independent, constraints, register_kl
-from torch.nn.functional import logsigmoid, softplus
+from torch.nn.functional import logsigmoid
 
 from lexppl.distributions.computed_once import ComputedOnce
-from lexppl.distributions.k_hot import all_of_sizes, checked_logits
-from lexppl.distributions.vectors import Vectors
+from lexppl.distributions.log_space import log_add
+from lexppl.distributions.masks import MaskDistribution, Vectors, all_of_sizes, checked_logits
 
 Join = Callable[[Tensor, Tensor], Tensor]
 
@@ -31,14 +30,6 @@ def segments(steps: Tensor, join: Join) -> list[Tensor]:
         through = [first[:, m].unsqueeze(1) + second[m].unsqueeze(0) for m in (0, 1)]
         levels.append(torch.cat([join(*through), last], -1))
     return levels
-
-
-def log_add(a: Tensor, b: Tensor) -> Tensor:
-    """log(exp a + exp b), with finite derivatives of any order, which torch's own has not where its
-    arguments lie far apart."""
-    larger = a >= b
-    most, least = torch.where(larger, a, b), torch.where(larger, b, a)
-    return most + softplus(least - most)
 
 
 def log_total(levels: list[Tensor]) -> Tensor:
@@ -84,7 +75,7 @@ def likelier(log_odds: Tensor) -> Tensor:
     return log_odds > 0
 
 
-class ChainMask(TorchDistribution):
+class ChainMask(MaskDistribution):
     r"""Masks of G entries in a row whose neighbours tend to be alike: a linear-chain CRF over z.
 
     .. math:: p(z) = \frac1Z \exp\Big(\sum_{g=1}^{G} u_g z_g
@@ -147,10 +138,7 @@ class ChainMask(TorchDistribution):
         batch = _batch_of(logits, coupling)
         self._rows = _Rows(logits.expand(*batch, size), coupling.expand(*batch, size - 1))
         super().__init__(batch, torch.Size((size,)), validate_args=validate_args)
-        if self._validate_args:
-            for name in ("logits", "coupling"):
-                if not bool(getattr(self, name).isfinite().all()):
-                    raise ValueError(f"{name} must be finite; some are NaN or infinite")
+        self._refuse_infinite("logits", "coupling")
 
     @property
     def logits(self) -> Tensor:
@@ -171,18 +159,6 @@ class ChainMask(TorchDistribution):
     @constraints.dependent_property(is_discrete=True, event_dim=1)
     def support(self) -> Any:
         return Vectors(constraints.boolean)
-
-    def expand(self, batch_shape: Any, _instance: Any = None) -> "ChainMask":
-        new = self._get_checked_instance(ChainMask, _instance)
-        batch_shape = torch.Size(batch_shape)
-        if torch.broadcast_shapes(self._batch_shape, batch_shape) != batch_shape:
-            raise ValueError(
-                f"batch shape {tuple(self._batch_shape)} cannot be expanded to {tuple(batch_shape)}"
-            )
-        new._rows = self._rows
-        super(ChainMask, new).__init__(batch_shape, self._event_shape, validate_args=False)
-        new._validate_args = self._validate_args
-        return new
 
     def uniform(self) -> "ChainMask":
         """The distribution of the same shapes under which all masks are alike."""
@@ -239,8 +215,7 @@ class ChainMask(TorchDistribution):
         """
         size = self._event_shape[0]
         masks = all_of_sizes("ChainMask", torch.ones(size + 1, dtype=torch.bool), self.logits)
-        masks = masks.reshape(-1, *(1,) * len(self._batch_shape), size)
-        return masks.expand(-1, *self._batch_shape, size) if expand else masks
+        return self._listed(masks, expand)
 
 
 def switches_of(mask: Tensor) -> Tensor:

@@ -1,14 +1,40 @@
-"""Masks of k ones: the constraint, the list of all of them, and the check of k."""
+"""Base of the distributions of masks: their constraints, lists of all masks, checks of k."""
 
 import math
 import operator
 from itertools import combinations
+from typing import Any, ClassVar, Self
 
 import torch
+from pyro.distributions import TorchDistribution
 from torch import Tensor
 from torch.distributions import constraints
 
 ENUMERATION_LIMIT = 2**20
+
+
+class Vectors(constraints.independent):
+    """`torch.distributions.constraints.independent` of vectors, of which there may be none: torch's
+    own stops where a batch has no rows.
+
+    Args:
+        numbers: the constraint of each.
+
+    Example:
+        >>> import torch
+        >>> Vectors(constraints.real).check(torch.zeros(0, 3)).shape
+        torch.Size([0])
+        >>> Vectors(constraints.boolean).check(torch.tensor([[0.0, 1.0], [0.0, 2.0]]))
+        tensor([ True, False])
+    """
+
+    def __init__(self, numbers: constraints.Constraint) -> None:
+        super().__init__(numbers, 1)
+
+    def check(self, value: Tensor) -> Tensor:
+        """Of each vector, whether all its numbers are of the kind."""
+        inside: Tensor = self.base_constraint.check(value)
+        return inside.all(-1)
 
 
 class KHot(constraints.Constraint):
@@ -85,3 +111,36 @@ def checked_k(k: object, size: int) -> int:
     if not 1 <= number <= size:
         raise ValueError(f"k must lie between 1 and G = {size}, the number of entries; it is {k}")
     return number
+
+
+class MaskDistribution(TorchDistribution):
+    """Base of distributions of masks, whose expansions share what was computed of their rows."""
+
+    expanded: ClassVar[tuple[str, ...]] = ()
+    """Tensors `(*batch, …)` that are expanded with the batch."""
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
+        """The same distribution over more dimensions."""
+        new: Self = self._get_checked_instance(type(self), _instance)
+        shape, own = torch.Size(batch_shape), self._batch_shape
+        ends = shape[len(shape) - len(own) :]
+        if len(ends) != len(own) or any(a not in (1, b) for a, b in zip(own, ends, strict=True)):
+            raise ValueError(f"batch shape {tuple(own)} cannot be expanded to {tuple(shape)}")
+        new.__dict__.update(self.__dict__)
+        for name in self.expanded:
+            value = getattr(self, name)
+            setattr(new, name, value.expand(*shape, value.shape[-1]))
+        TorchDistribution.__init__(new, shape, self._event_shape, validate_args=False)
+        new._validate_args = self._validate_args
+        return new
+
+    def _refuse_infinite(self, *names: str) -> None:
+        """Where arguments are validated, refuse tensors that are not finite."""
+        for name in names if self._validate_args else ():
+            if not bool(getattr(self, name).isfinite().all()):
+                raise ValueError(f"{name} must be finite; some are NaN or infinite")
+
+    def _listed(self, draws: Tensor, expand: bool) -> Tensor:
+        """Draws `(M, …)` beside the batch's dimensions, `(M, *batch, …)`."""
+        draws = draws.reshape(len(draws), *(1,) * len(self._batch_shape), draws.shape[-1])
+        return draws.expand(-1, *self._batch_shape, -1) if expand else draws

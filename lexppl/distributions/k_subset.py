@@ -4,19 +4,29 @@ import math
 from typing import Any, ClassVar
 
 import torch
-from pyro.distributions import TorchDistribution
 from torch import Tensor
 from torch.distributions import constraints, register_kl
 from torch.nn.functional import logsigmoid, softplus
 
 from lexppl.distributions.computed_once import ComputedOnce
-from lexppl.distributions.k_hot import KHot, all_k_hot, checked_k, checked_logits
-from lexppl.distributions.k_subset.count_sampling import count_tables, draw
-from lexppl.distributions.k_subset.counts import log_count_probability, products, tilt
-from lexppl.distributions.vectors import Vectors
+from lexppl.distributions.counts import (
+    count_tables,
+    draw,
+    log_count_probability,
+    products,
+    tilt,
+)
+from lexppl.distributions.masks import (
+    KHot,
+    MaskDistribution,
+    Vectors,
+    all_k_hot,
+    checked_k,
+    checked_logits,
+)
 
 
-class KSubset(TorchDistribution):
+class KSubset(MaskDistribution):
     r"""Masks of G entries of which exactly k are on: the conditional Bernoulli distribution.
 
     Independent Bernoullis with the given logits, conditioned on their sum:
@@ -88,17 +98,15 @@ class KSubset(TorchDistribution):
             k = k.expand(batch_shape)
         self._rows = _Rows(logits.expand(*batch_shape, size), k, max_k)
         super().__init__(batch_shape, torch.Size((size,)), validate_args=validate_args)
-        if self._validate_args:
-            self._validate_parameters()
-
-    def _validate_parameters(self) -> None:
-        rows = self._rows
-        if not bool(rows.logits.isfinite().all()):
-            raise ValueError("logits must be finite; some are NaN or infinite")
-        if isinstance(rows.k, Tensor) and not bool(((rows.k >= 1) & (rows.k <= rows.max_k)).all()):
+        self._refuse_infinite("logits")
+        if (
+            self._validate_args
+            and isinstance(k, Tensor)
+            and not bool(((k >= 1) & (k <= max_k)).all())
+        ):
             raise ValueError(
-                f"k must lie between 1 and {rows.max_k} in every row; it runs from "
-                f"{int(rows.k.min())} to {int(rows.k.max())}"
+                f"k must lie between 1 and {max_k} in every row; it runs from {int(k.min())} to "
+                f"{int(k.max())}"
             )
 
     @property
@@ -124,18 +132,6 @@ class KSubset(TorchDistribution):
     @constraints.dependent_property(is_discrete=True, event_dim=1)
     def support(self) -> KHot:
         return KHot(self.k)
-
-    def expand(self, batch_shape: Any, _instance: Any = None) -> "KSubset":
-        new = self._get_checked_instance(KSubset, _instance)
-        batch_shape = torch.Size(batch_shape)
-        if torch.broadcast_shapes(self._batch_shape, batch_shape) != batch_shape:
-            raise ValueError(
-                f"batch shape {tuple(self._batch_shape)} cannot be expanded to {tuple(batch_shape)}"
-            )
-        new._rows = self._rows
-        super(KSubset, new).__init__(batch_shape, self._event_shape, validate_args=False)
-        new._validate_args = self._validate_args
-        return new
 
     def uniform(self) -> "KSubset":
         """The distribution with the same k and shapes under which all masks are alike."""
@@ -212,9 +208,7 @@ class KSubset(TorchDistribution):
                     "enumerate_support needs the same k in every row; k differs by row"
                 )
             k = first
-        masks = all_k_hot("KSubset", size, k, like=self._rows.logits)
-        masks = masks.reshape(-1, *(1,) * len(self._batch_shape), size)
-        return masks.expand(-1, *self._batch_shape, size) if expand else masks
+        return self._listed(all_k_hot("KSubset", size, k, like=self._rows.logits), expand)
 
 
 class _Rows(ComputedOnce):

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
-from pyro.distributions import TorchDistribution
 from torch import Tensor
 from torch.distributions import constraints
 
-from lexppl.distributions.k_hot import all_of_sizes
+from lexppl.argument_checks import int_at_least
+from lexppl.distributions.masks import MaskDistribution, all_of_sizes
 
 
 class AllowedSizes(constraints.Constraint):
@@ -32,7 +32,7 @@ class AllowedSizes(constraints.Constraint):
         return binary & self.allowed[size]
 
 
-class ExchangeableMasks(TorchDistribution):
+class ExchangeableMasks(MaskDistribution):
     r"""Masks of G entries whose size has given probabilities, all masks of one size being alike:
 
     .. math:: p(z) = P(|z|) \,/\, \tbinom{G}{|z|}, \qquad |z| = \textstyle\sum_i z_i .
@@ -102,19 +102,6 @@ class ExchangeableMasks(TorchDistribution):
     def support(self) -> AllowedSizes:
         return AllowedSizes(self._log_mask.isfinite())
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
-        new = self._get_checked_instance(type(self), _instance)
-        batch_shape = torch.Size(batch_shape)
-        own = self._batch_shape
-        ends = batch_shape[len(batch_shape) - len(own) :]
-        if len(ends) != len(own) or any(a not in (1, b) for a, b in zip(own, ends, strict=True)):
-            raise ValueError(f"batch shape {tuple(own)} cannot be expanded to {tuple(batch_shape)}")
-        for name in ("_mean", "_entropy", "_log_mask", "_below"):
-            setattr(new, name, getattr(self, name))
-        super(ExchangeableMasks, new).__init__(batch_shape, self._event_shape, validate_args=False)
-        new._validate_args = self._validate_args
-        return new
-
     def log_prob(self, value: Tensor) -> Tensor:
         """log p(value), of shape ``sample_shape + batch_shape``; −∞ for a size that never is."""
         if self._validate_args:
@@ -153,10 +140,73 @@ class ExchangeableMasks(TorchDistribution):
         Raises:
             ValueError: 2^G is more than 2^20.
         """
-        size = self._event_shape[0]
         masks = all_of_sizes(type(self).__name__, self._log_mask.isfinite(), self._log_mask)
-        masks = masks.reshape(-1, *(1,) * len(self._batch_shape), size)
-        return masks.expand(-1, *self._batch_shape, size) if expand else masks
+        return self._listed(masks, expand)
+
+
+class ShapleyKernel(ExchangeableMasks):
+    r"""Coalitions of G players, neither none nor all of them, by the Shapley kernel:
+
+    .. math:: p(S) \propto \frac{G - 1}{\tbinom{G}{|S|} \, |S| \, (G - |S|)}, \qquad
+              P(|S| = s) = \frac{G}{2 H_{G-1}} \cdot \frac{1}{s (G - s)}, \quad 0 < s < G,
+
+    with the harmonic number :math:`H_n = \sum_{i \le n} 1/i`. Least squares of a game's values
+    under this distribution, with the values of no and of all players kept, has the Shapley values
+    as its solution. A coalition and its complement are equally likely.
+
+    Args:
+        entries: G ≥ 2.
+        batch_shape: of the distribution.
+        options: `dtype`, `device` and `validate_args` of :class:`ExchangeableMasks`.
+
+    Raises:
+        ValueError: fewer than two entries.
+
+    References:
+        Charnes, Golany, Keane and Rousseau (1988), "Extremal principle solutions of games in
+        characteristic function form". Lundberg and Lee (2017), "A unified approach to interpreting
+        model predictions", NeurIPS, theorem 2.
+
+    Example:
+        >>> distribution = ShapleyKernel(4)
+        >>> distribution.log_prob(torch.tensor([[1.0, 0, 0, 0], [1.0, 1, 0, 0]])).exp()
+        tensor([0.0909, 0.0455])
+        >>> distribution.mean
+        tensor([0.5000, 0.5000, 0.5000, 0.5000])
+    """
+
+    def __init__(self, entries: int, batch_shape: Sequence[int] = (), **options: Any) -> None:
+        size = int_at_least("entries", entries, 2)
+        between = [1.0 / (s * (size - s)) for s in range(1, size)]
+        super().__init__([0.0, *between, 0.0], batch_shape, **options)
+
+
+class UniformSize(ExchangeableMasks):
+    r"""Masks of G entries whose size is uniform on 0, …, G:
+
+    .. math:: p(z) = \frac{1}{(G + 1) \tbinom{G}{|z|}} = \int_0^1 u^{|z|} (1 - u)^{G - |z|} \, du ,
+
+    that is entries kept independently with a rate u that is itself uniform. What is to predict
+    from any set of features learns from these.
+
+    Args:
+        entries: G ≥ 1.
+        batch_shape: of the distribution.
+        options: `dtype`, `device` and `validate_args` of :class:`ExchangeableMasks`.
+
+    Raises:
+        ValueError: fewer than one entry.
+
+    Source: Jethani, Sudarshan, Covert, Lee and Ranganath (2022), "FastSHAP: real-time Shapley value
+    estimation", ICLR: the masks of its surrogate.
+
+    Example:
+        >>> UniformSize(2).log_prob(torch.tensor([[0.0, 0], [1.0, 0], [1.0, 1]])).exp()
+        tensor([0.3333, 0.1667, 0.3333])
+    """
+
+    def __init__(self, entries: int, batch_shape: Sequence[int] = (), **options: Any) -> None:
+        super().__init__([1.0] * (int_at_least("entries", entries) + 1), batch_shape, **options)
 
 
 def _log_choose(n: int, k: int) -> float:

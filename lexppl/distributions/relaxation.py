@@ -12,8 +12,8 @@ from torch.distributions.utils import clamp_probs
 from torch.nn.functional import softplus
 
 from lexppl.distributions.gumbel import gumbel, gumbel_given_order, log_exponential
-from lexppl.distributions.k_subset.distribution import KSubset
-from lexppl.distributions.relaxed.relaxed_subset import successive_softmax
+from lexppl.distributions.k_subset import KSubset
+from lexppl.distributions.relaxed import successive_softmax
 from lexppl.distributions.top_k import OrderedTopK, TopKMask, log_weights_of_picks
 
 
