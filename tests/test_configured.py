@@ -233,6 +233,7 @@ OF_MODELS = [
             depth=6,
             copies=16,
             rate=0.2,
+            bins=None,
         ),
     ),
     (models.GapImputer, told("GapImputer")),
@@ -486,6 +487,7 @@ OF_SYSTEMS = [
             model=told("Frozen", module=PREDICTOR),
             epochs=10,
             grouping=None,
+            imputer=None,
         ),
     ),
     (
@@ -494,6 +496,7 @@ OF_SYSTEMS = [
             "OutputFeedback",
             network=network_told(4, 2),
             model=told("Frozen", module=PREDICTOR),
+            join=None,
         ),
     ),
     (
@@ -516,7 +519,7 @@ OF_SYSTEMS = [
         lambda: parts.DirichletGuide(3, point=True, kl_weight=2),
         told("DirichletGuide", entries=3, point=True, kl_weight=2.0),
     ),
-    (lambda: systems.CXPlain(network()), told("CXPlain", network=NETWORK)),
+    (lambda: systems.CXPlain(network()), told("CXPlain", network=NETWORK, grouping=None)),
     (
         lambda: parts.TeacherTargets(program(), predictor()),
         told("TeacherTargets", program=PROGRAM, teacher=told("Frozen", module=PREDICTOR)),
@@ -620,7 +623,15 @@ def test_a_description_builds_the_same_part_again(build, expected):
 
 
 def test_every_shipped_part_is_among_them():
-    bases = {"CountLikelihood", "Imputer", "Likelihood", "MixtureImputer", "Penalty", "WordImputer"}
+    bases = {
+        "CountLikelihood",
+        "Imputer",
+        "Likelihood",
+        "MixtureImputer",
+        "Penalty",
+        "Selector",
+        "WordImputer",
+    }
     assert {p.__name__ for p in known_parts().values()} - bases <= {
         expected["part"] for _, expected in DESCRIBED
     }

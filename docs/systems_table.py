@@ -1,4 +1,4 @@
-"""The registered systems side by side, as rows of one table, read off the systems themselves."""
+"""The registered systems as rows of one table, read off the systems: `python docs/systems_table.py`."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -141,3 +141,7 @@ def _penalties(run: ParticleTrace) -> list[str]:
     names = [name for name, site in run.sites.items() if site.infer.get(PENALTY)]
     closed = [name for name, site in run.guide_sites.items() if site.infer.get("closed_kl")]
     return names + [f"KL of {name}" for name in closed]
+
+
+if __name__ == "__main__":
+    print(systems_table(), end="")
