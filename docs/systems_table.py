@@ -1,5 +1,6 @@
-"""The registered systems as rows of one table, read off the systems: `python docs/systems_table.py`."""
+"""The registered systems as rows of one table: `python docs/systems_table.py`."""
 
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -144,4 +145,4 @@ def _penalties(run: ParticleTrace) -> list[str]:
 
 
 if __name__ == "__main__":
-    print(systems_table(), end="")
+    sys.stdout.write(systems_table())

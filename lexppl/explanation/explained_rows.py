@@ -38,7 +38,7 @@ from lexppl.inference.contexts import keep_parameters_local, seed_generators
 from lexppl.inference.mask_plates import MaskList, MaskTree
 from lexppl.inference.objective.program import ParticleProgram, refuse_coupled_rows
 from lexppl.inference.predictive import FittedProgram, drawing, row_chunks
-from lexppl.inference.training.first_look import own_words
+from lexppl.inference.sample_nodes import plate_errors_explained
 from lexppl.inference.training.result import FitResult
 
 BLOCK = 1000
@@ -208,7 +208,7 @@ def _prepared(
     for module in (*result.models, *result.guides):
         if isinstance(module, torch.nn.Module):
             keep_parameters_local(module)
-    with drawing(how.seed, rows.x.device), own_words():
+    with drawing(how.seed, rows.x.device), plate_errors_explained():
         guide = result.guides[0]
         try:
             sites = sites_of(result.model, rows.x[:1], guide)
