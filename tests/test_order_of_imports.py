@@ -59,7 +59,13 @@ ROOMS = {
         "distributed": {"rows"},
     },
     "inference/posterior": {"mcmc": set(), "stochastic": set()},
-    "distributions": {"k_subset": set(), "chain": set(), "by_size": set(), "relaxed": {"k_subset"}},
+    "models": {
+        "imputers": set(),
+        "priors": set(),
+        "survival": set(),
+        "trees": set(),
+        "architectures": {"imputers"},
+    },
     "evaluation": {
         "bayes": set(),
         "truth": set(),

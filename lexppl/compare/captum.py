@@ -15,9 +15,9 @@ from lexppl.evaluation import FittedPredictor
 from lexppl.evaluation_mode import evaluating
 from lexppl.inference.contexts import seeded
 from lexppl.models import Grouping
-from lexppl.models.black_box import Output, distribution_targets
+from lexppl.models.black_box import Output
 from lexppl.models.imputers.imputer import Imputer
-from lexppl.models.likelihoods import Likelihood
+from lexppl.models.likelihoods import Likelihood, distribution_targets
 
 
 class DifferentiableOutput:

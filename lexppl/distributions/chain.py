@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.distributions import Bernoulli, Independent, constraints, register_kl
 from torch.nn.functional import logsigmoid
 
-from lexppl.distributions.computed_once import ComputedOnce
+from lexppl.distributions.computed_once import ComputedOnce, computed_once
 from lexppl.distributions.log_space import log_add
 from lexppl.distributions.masks import MaskDistribution, Vectors, all_of_sizes, checked_logits
 
@@ -232,18 +232,15 @@ class _Rows(ComputedOnce):
         self.logits = logits
         self.coupling = coupling
 
+    @computed_once
     def mode(self) -> Tensor:
         """A likeliest mask, a constant."""
-
-        def compute() -> Tensor:
-            with torch.no_grad():
-                # Relative to each entry's likelier value, so that sums stay small.
-                near = (self.logits > 0).to(self.logits.dtype)
-                steps = _steps(self.logits, self.coupling, near)
-                best = path(segments(steps, torch.maximum), likelier, self.logits.shape[:-1])
-                return best.to(self.logits.dtype)
-
-        return self.once("mode", compute)
+        with torch.no_grad():
+            # Relative to each entry's likelier value, so that sums stay small.
+            near = (self.logits > 0).to(self.logits.dtype)
+            steps = _steps(self.logits, self.coupling, near)
+            best = path(segments(steps, torch.maximum), likelier, self.logits.shape[:-1])
+            return best.to(self.logits.dtype)
 
     def score(self, value: Tensor, switches: Tensor) -> Tensor:
         """Σ u z − Σ J |z_g − z_{g−1}| of a mask, less that of the mode."""
@@ -251,38 +248,32 @@ class _Rows(ComputedOnce):
         unlike = (self.logits * (value - mode)).sum(-1)
         return unlike - (self.coupling * (switches - switches_of(mode))).sum(-1)
 
+    @computed_once
     def sums(self) -> list[Tensor]:
-        def compute() -> list[Tensor]:
-            return segments(_steps(self.logits, self.coupling, self.mode()), log_add)
+        return segments(_steps(self.logits, self.coupling, self.mode()), log_add)
 
-        return self.once("sums", compute)
-
+    @computed_once
     def log_total(self) -> Tensor:
         """log Z, less the mode's score."""
-        return self.once("log_total", lambda: log_total(self.sums()))
+        return log_total(self.sums())
 
+    @computed_once
     def moments(self) -> tuple[Tensor, Tensor]:
         """E[z] and E|z_g − z_{g−1}|, less those of the mode: the derivatives of log Z."""
+        mode = self.mode()
 
-        def compute() -> tuple[Tensor, Tensor]:
-            mode = self.mode()
+        def total(logits: Tensor, coupling: Tensor) -> Tensor:
+            return log_total(segments(_steps(logits, coupling, mode), log_add))
 
-            def total(logits: Tensor, coupling: Tensor) -> Tensor:
-                return log_total(segments(_steps(logits, coupling, mode), log_add))
+        value, pull_back, *_ = torch.func.vjp(total, self.logits, self.coupling)
+        by_logits, by_coupling = pull_back(torch.ones_like(value))
+        return by_logits, -by_coupling
 
-            value, pull_back, *_ = torch.func.vjp(total, self.logits, self.coupling)
-            by_logits, by_coupling = pull_back(torch.ones_like(value))
-            return by_logits, -by_coupling
-
-        return self.once("moments", compute)
-
+    @computed_once
     def entropy(self) -> Tensor:
-        def compute() -> Tensor:
-            unlike, switches = self.moments()
-            score = (self.logits * unlike).sum(-1) - (self.coupling * switches).sum(-1)
-            return self.log_total() - score
-
-        return self.once("entropy", compute)
+        unlike, switches = self.moments()
+        score = (self.logits * unlike).sum(-1) - (self.coupling * switches).sum(-1)
+        return self.log_total() - score
 
 
 def _steps(logits: Tensor, coupling: Tensor, origin: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.distributions import constraints, register_kl
 from torch.nn.functional import logsigmoid, softplus
 
-from lexppl.distributions.computed_once import ComputedOnce
+from lexppl.distributions.computed_once import ComputedOnce, computed_once
 from lexppl.distributions.counts import (
     count_tables,
     draw,
@@ -221,15 +221,12 @@ class _Rows(ComputedOnce):
         self.k = k
         self.max_k = max_k
 
+    @computed_once
     def _tilted(self) -> tuple[Tensor, Tensor]:
         """The tilt θ and the tilted logits, both constants."""
-
-        def compute() -> tuple[Tensor, Tensor]:
-            logits = self.logits.detach()
-            theta = tilt(logits, self.k)
-            return theta, logits + theta.unsqueeze(-1)
-
-        return self.once("tilted", compute)
+        logits = self.logits.detach()
+        theta = tilt(logits, self.k)
+        return theta, logits + theta.unsqueeze(-1)
 
     def _weights(self) -> tuple[Tensor, Tensor]:
         """Weights 1 − p_i and p_i of off and on. Only the second varies with the logits."""
@@ -240,31 +237,31 @@ class _Rows(ComputedOnce):
         """0, with the derivative of the logits."""
         return self.logits - self.logits.detach()
 
+    @computed_once
     def products(self) -> list[Tensor]:
         """What both draws and log P(S = k) are made of."""
-        return self.once("products", lambda: products(*self._weights(), self.max_k))
+        return products(*self._weights(), self.max_k)
+
+    @computed_once
+    def _tables(self) -> list[Tensor]:
+        return count_tables(self.products(), self.max_k)
 
     def draw(self, number: int, batch_shape: torch.Size) -> Tensor:
-        tables = self.once("tables", lambda: count_tables(self.products(), self.max_k))
-        return draw(tables, self.logits, self.k, number, batch_shape)
+        return draw(self._tables(), self.logits, self.k, number, batch_shape)
 
+    @computed_once
     def log_count(self) -> Tensor:
         """log P(S = k) under the tilted weights, (*batch)."""
+        return log_count_probability(self.products()[-1], self.logits.shape[-1], self.k)
 
-        def compute() -> Tensor:
-            return log_count_probability(self.products()[-1], self.logits.shape[-1], self.k)
-
-        return self.once("log_count", compute)
-
+    @computed_once
     def log_prob_parts(self) -> tuple[Tensor, Tensor, Tensor]:
-        def compute() -> tuple[Tensor, Tensor, Tensor]:
-            theta, tilted = self._tilted()
-            likely = (tilted > 0).to(tilted.dtype)
-            at_likely = (likely * self._shift() - softplus(-tilted.abs())).sum(-1)
-            return theta, likely, at_likely - self.log_count()
+        theta, tilted = self._tilted()
+        likely = (tilted > 0).to(tilted.dtype)
+        at_likely = (likely * self._shift() - softplus(-tilted.abs())).sum(-1)
+        return theta, likely, at_likely - self.log_count()
 
-        return self.once("log_prob_parts", compute)
-
+    @computed_once
     def marginals(self) -> tuple[Tensor, Tensor, Tensor]:
         """P(z_i = 1), P(z_i = 0) and log P(S = k) under the tilt.
 
@@ -272,32 +269,26 @@ class _Rows(ComputedOnce):
         of them is the probability of that value given S = k: a sum of products, no difference.
         """
 
-        def compute() -> tuple[Tensor, Tensor, Tensor]:
-            def log_count(off: Tensor, on: Tensor) -> Tensor:
-                last = products(off, on, self.max_k)[-1]
-                return log_count_probability(last, off.shape[-1], self.k)
+        def log_count(off: Tensor, on: Tensor) -> Tensor:
+            last = products(off, on, self.max_k)[-1]
+            return log_count_probability(last, off.shape[-1], self.k)
 
-            off, on = self._weights()
-            value, pull_back, *_ = torch.func.vjp(log_count, off, on)
-            by_off, by_on = pull_back(torch.ones_like(value))
-            return on * by_on, off * by_off, value
-
-        return self.once("marginals", compute)
+        off, on = self._weights()
+        value, pull_back, *_ = torch.func.vjp(log_count, off, on)
+        by_off, by_on = pull_back(torch.ones_like(value))
+        return on * by_on, off * by_off, value
 
     def log_weights(self) -> tuple[Tensor, Tensor]:
         """Logarithms of on and off, finite where the weights themselves underflow."""
         tilted = self._tilted()[1]
         return logsigmoid(tilted) + self._shift(), logsigmoid(-tilted)
 
+    @computed_once
     def entropy(self) -> Tensor:
         """log P(S = k) − Σ_i E[log weight of z_i]: small terms, where log e_k may be large."""
-
-        def compute() -> Tensor:
-            on, off, log_count = self.marginals()
-            log_on, log_off = self.log_weights()
-            return log_count - (on * log_on + off * log_off).sum(-1)
-
-        return self.once("entropy", compute)
+        on, off, log_count = self.marginals()
+        log_on, log_off = self.log_weights()
+        return log_count - (on * log_on + off * log_off).sum(-1)
 
 
 def _checked_k(k: int | Tensor, size: int, max_k: int | None) -> tuple[int | Tensor, int]:

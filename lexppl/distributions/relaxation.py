@@ -178,8 +178,25 @@ class BernoulliRelaxation(Relaxation):
         return clamp_probs(torch.rand(*shape, dtype=like.dtype, device=like.device))
 
 
+class _OfKeys(Relaxation):
+    """Gumbel noise, and the relaxed mask of the k largest keys."""
+
+    soften = staticmethod(successive_softmax)
+
+    def __init__(self, distribution: Any) -> None:
+        super().__init__(distribution)
+        self._logits: Tensor = distribution.logits
+        self._k: int = distribution.k
+
+    def noise(self, sample_shape: Any = ()) -> Tensor:
+        return gumbel(torch.Size(sample_shape) + self._logits.shape, self._logits)
+
+    def relaxed(self, noise: Tensor, temperature: float | Tensor) -> Tensor:
+        return self.soften(self._logits + noise, self._k, temperature)
+
+
 @relaxation.register(OrderedTopK)
-class OrderedTopKRelaxation(Relaxation):
+class OrderedTopKRelaxation(_OfKeys):
     """Ordered top-k: Gumbel noise, the k largest keys in falling order.
 
     The relaxed mask is ``successive_softmax`` of the keys; a subclass may set ``soften`` to another
@@ -188,22 +205,14 @@ class OrderedTopKRelaxation(Relaxation):
     """
 
     has_conditional: ClassVar[bool] = True
-    soften = staticmethod(successive_softmax)
 
     def __init__(self, distribution: OrderedTopK) -> None:
         super().__init__(distribution)
         self._ordered = distribution
 
-    def noise(self, sample_shape: Any = ()) -> Tensor:
-        logits = self._ordered.logits
-        return gumbel(torch.Size(sample_shape) + logits.shape, logits)
-
-    def relaxed(self, noise: Tensor, temperature: float | Tensor) -> Tensor:
-        return self.soften(self._ordered.logits + noise, self._ordered.k, temperature)
-
     def draw(self, noise: Tensor) -> Tensor:
-        keys = (self._ordered.logits + noise).detach()
-        return keys.topk(self._ordered.k, -1).indices
+        keys = (self._logits + noise).detach()
+        return keys.topk(self._k, -1).indices
 
     def mask(self, draw: Tensor) -> Tensor:
         return self._ordered.mask(draw)
@@ -212,7 +221,7 @@ class OrderedTopKRelaxation(Relaxation):
         return self._ordered.log_prob(draw)
 
     def conditional_noise(self, draw: Tensor) -> Tensor:
-        logits = self._ordered.logits
+        logits = self._logits
         batch = torch.broadcast_shapes(logits.shape[:-1], draw.shape[:-1])
         logits = logits.expand(*batch, logits.shape[-1])
         draw = draw.expand(*batch, draw.shape[-1])
@@ -235,7 +244,7 @@ class TopKMaskRelaxation(OrderedTopKRelaxation):
 
 
 @relaxation.register(KSubset)
-class KSubsetRelaxation(Relaxation):
+class KSubsetRelaxation(_OfKeys):
     """A biased stand-in for the exact k-subset distribution: the relaxed top-k of Gumbel keys.
 
     The k largest of ``logits`` plus Gumbel noise follow ``TopKMask``, another distribution than
@@ -245,7 +254,6 @@ class KSubsetRelaxation(Relaxation):
     """
 
     exact: ClassVar[bool] = False
-    soften = staticmethod(successive_softmax)
 
     def __init__(self, distribution: KSubset) -> None:
         if isinstance(distribution.k, Tensor):
@@ -253,14 +261,6 @@ class KSubsetRelaxation(Relaxation):
                 "the relaxation of KSubset needs an int k; this distribution's k is a tensor"
             )
         super().__init__(distribution)
-        self._k = distribution.k
-
-    def noise(self, sample_shape: Any = ()) -> Tensor:
-        logits = self.distribution.logits
-        return gumbel(torch.Size(sample_shape) + logits.shape, logits)
-
-    def relaxed(self, noise: Tensor, temperature: float | Tensor) -> Tensor:
-        return self.soften(self.distribution.logits + noise, self._k, temperature)
 
     def draw(self, noise: Tensor) -> Tensor:
         raise NotImplementedError(

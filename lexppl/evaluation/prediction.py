@@ -15,7 +15,7 @@ from torch import Tensor
 from lexppl.inference.objective.program import ParticleTrace
 from lexppl.inference.predictive import FittedProgram, drawing, layer_widths, rows_at_once
 from lexppl.inference.training.result import FitResult
-from lexppl.models.black_box import distribution_targets
+from lexppl.models.likelihoods import distribution_targets
 
 
 @dataclass(frozen=True)

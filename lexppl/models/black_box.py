@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from lexppl.argument_checks import int_at_least
 from lexppl.evaluation_mode import evaluating
-from lexppl.models.likelihoods import Likelihood
+from lexppl.models.likelihoods import Likelihood, distribution_targets
 
 Task = Literal["classification", "regression"]
 Output = Literal["logits", "probabilities", "response"]
@@ -336,11 +336,11 @@ def _refuse_elsewhere(model: nn.Module, name: str, x: Tensor) -> None:
     held = next((p for p in model.parameters() if p.is_floating_point()), None)
     if held is None:
         return
-    if held.device != x.device:
-        raise ValueError(f"x is on {x.device} and {name} on {held.device}; move one to the other")
-    if x.is_floating_point() and held.dtype != x.dtype:
+    other = x.is_floating_point() and held.dtype != x.dtype
+    if other or held.device != x.device:
         raise ValueError(
-            f"x is {x.dtype} and {name} is {held.dtype}; convert one, as in x.to({held.dtype})"
+            f"x is {x.dtype} on {x.device}, and {name} is {held.dtype} on {held.device}; convert "
+            "one, as in x.to(…)"
         )
 
 
@@ -357,24 +357,6 @@ def _class_count(
     if len(labels) < 2 or len(set(labels)) != len(labels):
         raise ValueError(f"classes must be two or more different labels; they are {labels}")
     return len(labels), labels
-
-
-def distribution_targets(distribution: Any) -> Tensor:
-    """Probabilities of a distribution of labels, `(…, C)`, or the mean of another distribution,
-    `(…)`.
-
-    Example:
-        >>> import pyro.distributions as dist
-        >>> distribution_targets(dist.Bernoulli(torch.tensor([0.25])))
-        tensor([[0.7500, 0.2500]])
-        >>> distribution_targets(dist.Normal(torch.tensor([3.0]), 1.0))
-        tensor([3.])
-    """
-    if not distribution.has_enumerate_support:
-        mean: Tensor = distribution.mean
-        return mean
-    labels = distribution.enumerate_support(expand=False)
-    return torch.as_tensor(distribution.log_prob(labels)).exp().movedim(0, -1)
 
 
 def _numbers(given: Any, name: str) -> Tensor:

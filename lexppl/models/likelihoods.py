@@ -27,6 +27,24 @@ def count_and_first(wrong: Tensor) -> tuple[int, int] | None:
     return (len(places), int(places[0])) if len(places) else None
 
 
+def distribution_targets(distribution: Any) -> Tensor:
+    """Probabilities of a distribution of labels, `(…, C)`, or the mean of another distribution,
+    `(…)`.
+
+    Example:
+        >>> import pyro.distributions as dist
+        >>> distribution_targets(dist.Bernoulli(torch.tensor([0.25])))
+        tensor([[0.7500, 0.2500]])
+        >>> distribution_targets(dist.Normal(torch.tensor([3.0]), 1.0))
+        tensor([3.])
+    """
+    if not distribution.has_enumerate_support:
+        mean: Tensor = distribution.mean
+        return mean
+    labels = distribution.enumerate_support(expand=False)
+    return torch.as_tensor(distribution.log_prob(labels)).exp().movedim(0, -1)
+
+
 class Likelihood(Configured, nn.Module, ABC):
     """The distribution `Φ(y | f)` of a label or response given the outputs `f` of a network."""
 

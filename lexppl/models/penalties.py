@@ -40,6 +40,15 @@ class Penalty(Configured, nn.Module, ABC):
         draws."""
 
 
+def _kept(distribution: TorchDistribution, mask: Tensor) -> Tensor:
+    """The mean mask, or the draws of a distribution that states no mean."""
+    try:
+        mean: Tensor = distribution.mean
+    except NotImplementedError:
+        return mask
+    return mean
+
+
 class SizePenalty(Penalty):
     """`λ · E‖z‖₀`: λ nats for each entry kept, by the distribution's own mean, not by a draw.
 
@@ -53,11 +62,7 @@ class SizePenalty(Penalty):
     """
 
     def forward(self, distribution: TorchDistribution, mask: Tensor, *rows: Tensor) -> Tensor:
-        try:
-            kept = distribution.mean
-        except NotImplementedError:
-            kept = mask
-        return self.weight * kept.sum(-1)
+        return self.weight * _kept(distribution, mask).sum(-1)
 
 
 class CostPenalty(Penalty):
@@ -89,10 +94,7 @@ class CostPenalty(Penalty):
         self._kept = MadeOnce()
 
     def forward(self, distribution: TorchDistribution, mask: Tensor, *rows: Tensor) -> Tensor:
-        try:
-            kept = distribution.mean
-        except NotImplementedError:
-            kept = mask
+        kept = _kept(distribution, mask)
         if kept.shape[-1] != len(self.costs):
             raise ValueError(
                 f"there are {len(self.costs)} costs, and masks have {kept.shape[-1]} entries"

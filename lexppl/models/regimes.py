@@ -124,7 +124,7 @@ def frozen(module: nn.Module) -> Frozen:
     """A copy of a module whose parameters get no gradient and whose statistics never move.
 
     Args:
-        module: the given predictor (or any other module); left as it is.
+        module: the given predictor (or any other module), left as it is; a frozen one is returned.
 
     Raises:
         TypeError: not a module.
@@ -141,7 +141,7 @@ def frozen(module: nn.Module) -> Frozen:
     """
     if not isinstance(module, nn.Module):
         raise TypeError(f"frozen takes an nn.Module; it is given {type(module).__name__}")
-    return Frozen(copy.deepcopy(module))
+    return module if isinstance(module, Frozen) else Frozen(copy.deepcopy(module))
 
 
 class AdaptedNormalisation(Frozen):

@@ -12,11 +12,9 @@ from lexppl.argument_checks import fraction, int_at_least, int_between
 from lexppl.configured import Configured
 from lexppl.distributions import SequentialMask
 from lexppl.distributions.sequential_mask import ChosenMask
-from lexppl.effects import fit_progress, imputation_particles, mask_particles
-from lexppl.effects import penalty as add_penalty
+from lexppl.effects import fit_progress
 from lexppl.models.grouping import Grouping
-from lexppl.models.lex import LEX, observe
-from lexppl.weights_drawn_first import draw_weights
+from lexppl.models.lex import LEX
 
 
 class StepPolicy(Configured, nn.Module):
@@ -146,19 +144,7 @@ class SequentialLEX(LEX):
         torch.Size([])
     """
 
-    def forward(self, x: Tensor, y: Tensor | None = None) -> Tensor:
-        draw_weights(self)
-        with pyro.plate("data", len(x), dim=-1):
-            distribution = self.selector(x)
-            with mask_particles():
-                steps = pyro.sample("steps", distribution)
-                options: dict[str, Any] = self._mask_options()
-                chosen = ChosenMask(steps)
-                mask = pyro.sample("mask", chosen, infer=options)
-                for cost in self.penalties:
-                    rows = (x,) if cost.reads_rows else ()
-                    add_penalty(type(cost).__name__, cost(chosen, mask, *rows))
-                keep = mask if self.grouping is None else self.grouping(mask)
-                with imputation_particles():
-                    x_imputed = pyro.sample("x_imputed", self.imputer(x, keep))
-                    return observe("y", self.predictor(x_imputed), y)
+    def _sample_masks(self, distribution: Any) -> tuple[Any, Tensor]:
+        chosen = ChosenMask(pyro.sample("steps", distribution))
+        mask: Tensor = pyro.sample("mask", chosen, infer=self._mask_options())
+        return chosen, mask

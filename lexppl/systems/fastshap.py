@@ -17,11 +17,11 @@ from lexppl.distributions.computed_once import MadeOnce
 from lexppl.effects import MASK_KIND, imputation_particles, mask_particles, penalty
 from lexppl.inference import LossTerm, NestedIWAE, Stage, System, Unscored
 from lexppl.models.architectures.base import Architecture, architecture_of, predictor_of
-from lexppl.models.black_box import distribution_targets
 from lexppl.models.grouping import Grouping
 from lexppl.models.imputers.imputer import Imputer, puts_a_constant
 from lexppl.models.imputers.simple import ConstantImputer
 from lexppl.models.lex import LEX, observe
+from lexppl.models.likelihoods import distribution_targets
 from lexppl.models.possible_entries import possible_entries
 from lexppl.models.predictor import check_classes
 from lexppl.models.regimes import Frozen, frozen
@@ -80,7 +80,7 @@ class TeacherTargets(Configured, PyroModule):
     def __init__(self, program: Any, teacher: nn.Module) -> None:
         super().__init__()
         self.program = program
-        self.teacher = teacher if isinstance(teacher, Frozen) else frozen(teacher)
+        self.teacher = frozen(teacher)
 
     def forward(self, x: Tensor, y: Tensor | None = None) -> Any:
         if y is None:
@@ -353,7 +353,7 @@ def _given(name: str, module: Any) -> Frozen:
             f"{name} must be a torch module from x to the distribution of y; it is "
             f"{type(module).__name__}"
         )
-    return module if isinstance(module, Frozen) else frozen(module)
+    return frozen(module)
 
 
 def _constant(imputer: Any) -> Imputer:

@@ -20,7 +20,7 @@ from lexppl.models.imputers.simple import ComplementImputer, ConstantImputer
 from lexppl.models.lex import LEX
 from lexppl.models.penalties import Penalty
 from lexppl.models.possible_entries import NEVER, can_be_kept, possible_entries
-from lexppl.models.regimes import Frozen, frozen
+from lexppl.models.regimes import frozen
 from lexppl.models.selectors import MaxConcreteSelector
 
 
@@ -65,7 +65,7 @@ class FadingPrior(Penalty):
         imputer: nn.Module | None = None,
     ) -> None:
         super().__init__(weight)
-        self.model = model if isinstance(model, Frozen) else frozen(model)
+        self.model = frozen(model)
         self.epochs = int_at_least("epochs", epochs)
         self.grouping = grouping
         self.imputer = imputer
@@ -119,7 +119,7 @@ class OutputFeedback(Configured, nn.Module):
         super().__init__()
         self.network = network
         self.join = join
-        self.model = model if isinstance(model, Frozen) else frozen(model)
+        self.model = frozen(model)
 
     def possible_entries(self, x: Tensor) -> Tensor | None:
         """Which entries a mask can keep, `(B, G)`, by the network; None for all of them."""

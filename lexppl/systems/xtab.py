@@ -20,7 +20,7 @@ from lexppl.models.likelihoods import CategoricalLikelihood, NormalLikelihood
 from lexppl.models.networks import MLP
 from lexppl.models.penalties import GiniPenalty, SizePenalty
 from lexppl.models.predictor import Predictor, check_classes
-from lexppl.models.regimes import Frozen, frozen
+from lexppl.models.regimes import frozen
 from lexppl.models.selectors import SoftMaskSelector
 
 
@@ -150,7 +150,7 @@ class CombinedMask(Configured, nn.Module):
 
     def __init__(self, shared: nn.Module, local: nn.Module) -> None:
         super().__init__()
-        self.shared = shared if isinstance(shared, Frozen) else frozen(shared)
+        self.shared = frozen(shared)
         self.local = local
         self.register_buffer("divisor", torch.zeros(()))
 
@@ -187,7 +187,7 @@ class GatedMask(Configured, nn.Module):
     def __init__(self, features: int, entries: int, shared: nn.Module, local: nn.Module) -> None:
         super().__init__()
         self.features, self.entries = features, entries
-        self.shared = shared if isinstance(shared, Frozen) else frozen(shared)
+        self.shared = frozen(shared)
         self.local = local
         self.gates = nn.Linear(features, 2 * entries)
 

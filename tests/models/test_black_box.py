@@ -241,7 +241,7 @@ def test_bad_rows_are_refused(x, error, words):
 
 
 def test_rows_of_another_type_than_the_module_are_refused():
-    with pytest.raises(ValueError, match=r"x is torch.float64 and Linear is torch.float32"):
+    with pytest.raises(ValueError, match=r"x is torch.float64 on cpu, and Linear is torch.float32"):
         black_box(nn.Linear(3, 2), output="logits").targets(ROWS.double())
 
 

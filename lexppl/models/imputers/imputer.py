@@ -104,17 +104,13 @@ class Imputer(Configured, nn.Module):
 
     @staticmethod
     def _placeholder(name: str, description: Mapping[str, Any]) -> Tensor:
-        dtype = getattr(torch, str(description.get("dtype", "float32")), None)
-        if not set(description) <= {"shape", "dtype"} or not isinstance(dtype, torch.dtype):
+        try:
+            dtype = getattr(torch, str(description.get("dtype", "float32")))
+            return torch.full(tuple(description["shape"]), torch.nan, dtype=dtype)
+        except (AttributeError, KeyError, TypeError, RuntimeError) as error:
             raise ValueError(
                 f'{name}, given as a mapping, must read {{"shape": [...], "dtype": "float32"}}; '
                 f"it reads {dict(description)}"
-            )
-        try:
-            return torch.full(tuple(description["shape"]), torch.nan, dtype=dtype)
-        except (KeyError, TypeError, RuntimeError) as error:
-            raise ValueError(
-                f'{name} must give its "shape" as a list of sizes; it reads {dict(description)}'
             ) from error
 
     def _refuse_mixed_types(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self, get_args
+from typing import Any, get_args
 
 import torch
 from pyro.distributions import TorchDistribution
@@ -118,16 +118,6 @@ class PartialLikelihood(MeanHazards):
             if self.stratified:
                 columns.append(torch.zeros_like(time))
             return torch.stack(columns, -1)
-
-    def _like(self, components: Tensor) -> Self:
-        return type(self)(
-            None,
-            self.ties,
-            self.stratified,
-            self.weights,
-            components=components,
-            validate_args=False,
-        )
 
 
 class CoxLikelihood(Likelihood):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import copy
 import math
-from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
@@ -90,9 +90,12 @@ class MeanHazards(TorchDistribution):
         """The rows of several models, block after block."""
         return distributions[0]._like(torch.cat([d.components for d in distributions], -1))
 
-    @abstractmethod
     def _like(self, components: Tensor) -> Self:
         """The same distribution of other hazards."""
+        new = copy.copy(self)
+        new.components = components
+        TorchDistribution.__init__(new, components.shape[1:], self.event_shape, validate_args=False)
+        return new
 
     def _waited(self, sample_shape: torch.Size) -> Tensor:
         """The cumulative baseline hazard at the event: `E/e^f` of a component at random."""
@@ -197,11 +200,6 @@ class ProportionalHazards(MeanHazards):
             if self.stratified:
                 columns.append(self.baseline.strata[0].expand(reached.shape))
             return torch.stack(columns, -1)
-
-    def _like(self, components: Tensor) -> Self:
-        return type(self)(
-            None, self.baseline, self.stratified, components=components, validate_args=False
-        )
 
 
 class BaselineHazard(Configured, nn.Module):

@@ -127,18 +127,14 @@ class TreePredictor(Predictor):
         counts = row_counts(weights, len(x))
         settings = self._settings(self.copies, seed)
         if self.classes is None:
-            estimators, masked = fitted_to_responses(
-                ensemble.HistGradientBoostingRegressor(**settings),
-                values,
-                y,
-                counts,
-                self.entries,
-                self.copies,
-                seed,
+            rows = partial(
+                MaskedRows.of_responses, entries=self.entries, copies=self.copies, seed=seed
             )
-            estimators.append(
-                masked.fitted(ensemble.HistGradientBoostingRegressor(**settings, loss="gamma"))
-            )
+            response = y.detach().cpu().double().numpy()
+            mean = ensemble.HistGradientBoostingRegressor(**settings)
+            spread = ensemble.HistGradientBoostingRegressor(**settings, loss="gamma")
+            masked = squared_residuals(mean, values, response, counts, rows)
+            estimators = [rows(values, response, counts).fitted(mean), masked.fitted(spread)]
         else:
             masked = MaskedRows.of_labels(
                 values, y, counts, self.classes, self.entries, self.copies, seed
@@ -201,22 +197,6 @@ class TreePredictor(Predictor):
     def _take(self, estimators: Sequence[Any], masked: MaskedRows, seed: int) -> None:
         some = np.random.default_rng(seed).permutation(len(masked.values))[:CHECKED]
         self.network.take(estimators, masked.values[some])
-
-
-def fitted_to_responses(
-    estimator: Any,
-    values: NDArray[np.float64],
-    y: Tensor,
-    counts: NDArray[np.float64],
-    entries: Sequence[int],
-    copies: int,
-    seed: int,
-) -> tuple[list[Any], MaskedRows]:
-    """A regressor of the mean, and the squared residuals that its spread is to be measured on."""
-    rows = partial(MaskedRows.of_responses, entries=entries, copies=copies, seed=seed)
-    response = y.detach().cpu().double().numpy()
-    squares = squared_residuals(estimator, values, response, counts, rows)
-    return [rows(values, response, counts).fitted(estimator)], squares
 
 
 def row_counts(weights: Tensor | None, rows: int) -> NDArray[np.float64]:
