@@ -2,8 +2,13 @@
 
 from lexppl.effects import imputation_particles, label_expectation, mask_particles, penalty
 from lexppl.models.architectures.base import Architecture, TableArchitecture
-from lexppl.models.architectures.images import flat_images, images
-from lexppl.models.architectures.texts import texts
+from lexppl.models.architectures.images import (
+    FlatImageArchitecture,
+    ImageArchitecture,
+    flat_images,
+    images,
+)
+from lexppl.models.architectures.texts import TextArchitecture, texts
 from lexppl.models.black_box import BlackBox, black_box
 from lexppl.models.counts import (
     NegativeBinomialLikelihood,
@@ -97,6 +102,7 @@ __all__ = [
     "DirichletSelector",
     "DiscretizedLogisticMeansImputer",
     "DiscretizedLogisticMixtureImputer",
+    "FlatImageArchitecture",
     "Frozen",
     "GapImputer",
     "GaussianImputer",
@@ -107,6 +113,7 @@ __all__ = [
     "HeteroscedasticLikelihood",
     "HiddenByNature",
     "HorseshoeLinear",
+    "ImageArchitecture",
     "Imputer",
     "IsingPenalty",
     "KLPenalty",
@@ -136,6 +143,7 @@ __all__ = [
     "SquaredMaskImputer",
     "StudentTLikelihood",
     "TableArchitecture",
+    "TextArchitecture",
     "TotalVariationPenalty",
     "TreePredictor",
     "UnigramImputer",
