@@ -15,7 +15,7 @@ from lexppl.models.imputers.component_distribution import (
 )
 from lexppl.models.imputers.imputer import Imputer, TensorOrShape
 from lexppl.models.imputers.mixture_fit import fit_diagonal_mixture
-from lexppl.models.imputers.simple import NormalOfNoise
+from lexppl.models.imputers.simple import _Normal
 
 
 class MixtureImputer(Imputer):
@@ -42,7 +42,7 @@ class MixtureImputer(Imputer):
     weights: Tensor
     means: Tensor
     scales: Tensor
-    family: ClassVar[Any] = NormalOfNoise
+    family: ClassVar[Any] = _Normal
     """Of a feature's distribution, by location and scale."""
 
     def __init__(self, weights: TensorOrShape, means: TensorOrShape, scales: TensorOrShape) -> None:

@@ -200,11 +200,11 @@ class GaussianImputer(Imputer):
     def hidden_distribution(self, x: Tensor, keep: Tensor) -> TorchDistribution:
         """Independent Gaussians, event shape `event`."""
         event = x.shape[1:]
-        own = NormalOfNoise(self.mean.expand(event), self.scale.expand(event), validate_args=False)
+        own = _Normal(self.mean.expand(event), self.scale.expand(event), validate_args=False)
         return own.to_event(len(event))
 
 
-class NormalOfNoise(dist.Normal):
+class _Normal(dist.Normal):
     """A normal distribution with draws that torch.func.vmap allows: no tensor filled in place."""
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
