@@ -58,7 +58,6 @@ ROOMS = {
         "compiled": {"rows"},
         "distributed": {"rows"},
     },
-    "inference/posterior": {"mcmc": set(), "stochastic": set()},
     "models": {
         "imputers": set(),
         "priors": set(),
@@ -66,14 +65,8 @@ ROOMS = {
         "trees": set(),
         "architectures": {"imputers"},
     },
-    "evaluation": {
-        "bayes": set(),
-        "truth": set(),
-        "refits": set(),
-        "leaks": {"refits"},
-        "survival": set(),
-    },
-    "data": {"images": set(), "parquet": set(), "reading": set(), "texts": {"images"}},
+    "evaluation": {"bayes": set(), "truth": set(), "refits": set(), "leaks": {"refits"}},
+    "data": {"images": set(), "texts": {"images"}},
     "explanation": {
         "layout": set(),
         "masks": {"layout"},
