@@ -135,7 +135,7 @@ class FeatureGroups:
             outside = [name for entry, name in enumerate(names) if entry not in group]
             title = _title([names[entry] for entry in group], outside, names[middle])
             if title in outside or title in titles:
-                title = f"{names[middle]} and {len(group) - 1} more"
+                title = f"{names[middle]} (+{len(group) - 1})"
             titles.append(f"{title} more" if title in outside else title)
         return cls(tuple(titles), tuple(members))
 

@@ -7,7 +7,7 @@ from typing import Any
 import matplotlib
 from matplotlib.figure import Figure
 
-LARGEST_SVG = 400_000
+LARGEST_SVG = 150_000
 """Bytes above which a picture is a raster one: many small shapes make a slow page."""
 RESOLUTION = 160
 
