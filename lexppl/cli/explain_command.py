@@ -61,6 +61,7 @@ from lexppl.cli.options.plan_options import device_of, plan_of
 from lexppl.cli.report.findings import ReportData
 from lexppl.cli.report.printed import print_findings
 from lexppl.cli.source import capped, read_source
+from lexppl.cli.terminal.first_answer import first_answer
 from lexppl.cli.terminal.short_warnings import short_warnings
 from lexppl.cli.terminal.standard_error import progress_of, tell, warn
 from lexppl.cli.terminal.threads import one_thread
@@ -270,7 +271,14 @@ def _fit(
     with told_of_posterior() as told:
         kind = TREES if plan.predictor_kind == TREES else NETWORK
         kept = below(kept, kind)
-        fitted = fit_table(plan, rows, full=full, checkpoint=kept, progress=progress)
+        fitted = fit_table(
+            plan,
+            rows,
+            full=full,
+            checkpoint=kept,
+            progress=progress,
+            watch=partial(first_answer, groups=groups, seed=plan.seed, quiet=options.quiet),
+        )
     if len(fitted.result.history) == 0 and fitted.result.sampler is None:
         raise KeyboardInterrupt
     # A predictor that was fitted to a black box is no reference for the labels.

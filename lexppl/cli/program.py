@@ -48,6 +48,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         options = parse(words)
         check_options(options)
+        if sys.stderr.isatty() and not options.quiet:
+            # At once: the libraries take seconds to load.
+            print(f"lexppl: reading {options.data}", file=sys.stderr, flush=True)
         with ended_as_by_ctrl_c():
             return _command(_name(options))(options, ["lexppl", *words])
     except UsageError as error:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import squareform
@@ -96,7 +97,12 @@ class FeatureGroups:
 
     @classmethod
     def dependent(
-        cls, x: Tensor, entries: Sequence[int], entry_names: Sequence[str], cut: float = CUT
+        cls,
+        x: Tensor,
+        entries: Sequence[int],
+        entry_names: Sequence[str],
+        cut: float = CUT,
+        markers: Sequence[int] = (),
     ) -> Self:
         """Groups of entries that depend on each other, by average linkage of :func:`dependence`.
 
@@ -108,12 +114,13 @@ class FeatureGroups:
             entries: of each feature its mask entry, `D`, as in :class:`lexppl.data.Dataset`.
             entry_names: of the G entries.
             cut: dependence from which entries are one group, in (0, 1).
+            markers: as in :func:`dependence`.
         """
         cut = fraction("cut", cut)
         names = list(map(str, entry_names))
         if len(names) < 2:
             return cls.alone(names)
-        depends = dependence(x, entries)
+        depends = dependence(x, entries, markers)
         tree = linkage(squareform(1.0 - depends, checks=False), "average")
         label = fcluster(tree, 1.0 - cut, "distance")
         members = [tuple(np.flatnonzero(label == one).tolist()) for one in np.unique(label)]
@@ -133,7 +140,9 @@ class FeatureGroups:
         return found
 
 
-def dependence(x: Tensor, entries: Sequence[int]) -> NDArray[np.float64]:
+def dependence(
+    x: Tensor, entries: Sequence[int], markers: Sequence[int] = ()
+) -> NDArray[np.float64]:
     r"""How much mask entries depend on each other, `(G, G)`, from 0 to 1.
 
     The square root of the larger share of variance that one entry explains of the other,
@@ -143,11 +152,15 @@ def dependence(x: Tensor, entries: Sequence[int]) -> NDArray[np.float64]:
     with entry i in b bins, levels or intervals of equal numbers of rows, and entry j by its rank,
     or by the indicators of its levels (Goodman and Kruskal's τ); 0 where it is negative. Of two
     numbers it is at least |ρ|, Spearman's: relations that are not monotone count too, and so do
-    those of a number with a category. Of more than 5,000 rows the first 5,000 are read.
+    those of a number with a category. N counts the rows in which neither is missing. Of more than
+    5,000 rows the first 5,000 are read.
 
     Args:
         x: rows, `(N, D)`.
         entries: of each feature its mask entry.
+        markers: of each feature the one that is 1 where it is missing, its own place for such a
+            marker and −1 for what is never missing, as :attr:`lexppl.data.TableEncoding.markers`;
+            none if nothing is missing.
 
     Example:
         >>> import torch
@@ -156,33 +169,42 @@ def dependence(x: Tensor, entries: Sequence[int]) -> NDArray[np.float64]:
         >>> dependence(torch.stack([a, a**2, noise], 1), [0, 1, 2]).round(1)[0].tolist()
         [1.0, 1.0, 0.0]
     """
-    values = x[:DEPENDENCE_ROWS].detach().double().cpu().numpy()
-    rows, owner = len(values), np.asarray(entries)
-    numbers = [len(np.unique(column)) > 2 for column in values.T]
+    every = x[:DEPENDENCE_ROWS].detach().double().cpu().numpy()
+    is_value = [m != feature for feature, m in enumerate(markers or [-1] * every.shape[1])]
+    values, owner = every[:, is_value], np.asarray(entries)[is_value]
+    there = np.ones(values.shape)
+    if markers:
+        own = np.asarray(markers)[is_value]
+        there = np.where(own < 0, 1.0, 1.0 - every[:, own])
+    rows = len(values)
+    numbers = np.array([len(np.unique(column)) > 2 for column in values.T])
     ranks = np.stack(
         [rankdata(c) / rows if n else c for c, n in zip(values.T, numbers, strict=True)], 1
     )
     parts = int(np.clip(round(rows ** (1 / 3)), *BINS))
     binned = np.where(numbers, np.ceil(ranks * parts), ranks)
-    centred = ranks - ranks.mean(0)
-    total = np.bincount(owner, weights=np.square(centred).sum(0))
-    found = np.eye(len(total))
-    for entry in range(len(total)):
-        _, bin_of = np.unique(binned[:, owner == entry], axis=0, return_inverse=True)
-        one_hot = np.eye(bin_of.max() + 1)[bin_of.reshape(-1)]
-        sums = one_hot.T @ centred
-        between = np.square(sums) / one_hot.sum(0)[:, None]
-        within = total - np.bincount(owner, weights=between.sum(0))
-        free = rows - one_hot.shape[1]
+    centred = (ranks - ranks.mean(0)) * there
+    found = np.eye(owner.max() + 1)
+    for entry in range(len(found)):
+        of_entry = owner == entry
+        _, bin_of = np.unique(binned[:, of_entry], axis=0, return_inverse=True)
+        one_hot = np.eye(bin_of.max() + 1)[bin_of.reshape(-1)] * there[:, of_entry][:, :1]
+        counts, sums = one_hot.T @ there, one_hot.T @ centred
+        count = counts.sum(0)
         with np.errstate(divide="ignore", invalid="ignore"):
-            share = 1.0 - within / max(free, 1) * (rows - 1) / total
-        found[entry] = np.sqrt(np.nan_to_num(share).clip(0.0, 1.0)) if free > 0 else 0.0
-    single = [e for e in range(len(total)) if (owner == e).sum() == 1 and numbers[_of(owner, e)]]
+            between = np.nan_to_num(np.square(sums) / counts).sum(0)
+            squares = one_hot.sum(1) @ np.square(centred)
+            total = squares - np.nan_to_num(np.square(sums.sum(0)) / count)
+            free = np.maximum(count - (counts > 0).sum(0), 0.0)
+            within = np.bincount(owner, (squares - between) / free)
+            share = 1.0 - within / np.bincount(owner, total / (count - 1.0))
+        found[entry] = np.sqrt(np.nan_to_num(share, posinf=0.0, neginf=0.0).clip(0.0, 1.0))
+    single = [e for e in range(len(found)) if (owner == e).sum() == 1 and numbers[_of(owner, e)]]
     if len(single) > 1:
-        scores = ranks[:, [_of(owner, entry) for entry in single]]
-        found[np.ix_(single, single)] = np.maximum(
-            found[np.ix_(single, single)], np.abs(np.corrcoef(scores.T))
-        )
+        columns = [_of(owner, entry) for entry in single]
+        scores = np.where(there[:, columns] > 0, ranks[:, columns], np.nan)
+        both = pd.DataFrame(scores).corr().fillna(0.0).abs().to_numpy()
+        found[np.ix_(single, single)] = np.maximum(found[np.ix_(single, single)], both)
     found = np.maximum(found, found.T).clip(0.0, 1.0)
     np.fill_diagonal(found, 1.0)
     return found

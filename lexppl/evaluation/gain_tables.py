@@ -32,8 +32,9 @@ def group_table(
     none, k = 1), but at most (1 − level) / 2. So of the groups found at most a share `fdr` is
     expected to have no gain (for tests that are independent, or positively dependent), and of
     their intervals at most that share to lie above the truth (Benjamini and Yekutieli, false
-    coverage): intervals are adjusted for the selection. With `fwer` α is fwer / m (Bonferroni): the
-    probability that anything is found that has no gain. With neither (`fdr=None`) α is
+    coverage): intervals are adjusted for the selection. With `fwer` α is fwer / m (Bonferroni), or
+    half of it where groups have several members, which :func:`gain_table` tests by the other half:
+    the probability that anything is found that has no gain. With neither (`fdr=None`) α is
     (1 − level) / 2: intervals of one group at a time, not adjusted.
 
     The mean gain of a group that says nothing of y is below 0 where the predictor has learned noise
@@ -69,6 +70,8 @@ def group_table(
     names, sizes = gains.entry_names, [1] * values.shape[1]
     if gains.groups is not None:
         names, sizes = gains.groups.names, [len(group) for group in gains.groups.members]
+    if fwer is not None and max(sizes) > 1:
+        fwer = fraction("fwer", fwer) / 2.0
     table = _tested(gains, values, fdr, fwer, level)
     table["members"] = sizes
     table.index = pd.Index(names, name="group")
@@ -82,10 +85,11 @@ def gain_table(
 
     Columns as in :func:`group_table`, with the `group` of each in place of its size. A feature that
     is a group by itself has the group's line. The members of groups of several are tested where
-    their group is found, as a family of their own (`fwer` is spent on them again): a member is
-    found if it says something of y beyond the other members, to the judge. Of copies, or of a
-    column and a function of it, a little may be found that the judge has not learned to do without.
-    Members of groups that are not found are not found.
+    their group is found, as a family of their own (with `fwer`, at half of it over all members of
+    such groups, found or not): a member is found if it says something of y beyond the other
+    members, to the judge. Of copies, or of a column and a function of it, a little may be found
+    that the judge has not learned to do without. Members of groups that are not found are not
+    found.
 
     Args:
         gains, fdr, fwer, level: as in :func:`group_table`.
@@ -116,7 +120,9 @@ def gain_table(
     table["found"] &= alone
     tested = ~alone & own["found"].to_numpy(dtype=bool)
     if tested.any():
-        family = _tested(gains, gains.gains[:, np.flatnonzero(tested)], fdr, fwer, level)
+        members = np.flatnonzero(tested)
+        share = None if fwer is None else fwer / 2.0 * len(members) / (~alone).sum()
+        family = _tested(gains, gains.gains[:, members], fdr, share, level)
         table.loc[tested, shared[:-1]] = family[shared[:-1]].to_numpy()
         table.loc[tested, "found"] = family["found"].to_numpy()
     place = by_group.index.get_indexer(pd.Index(table["group"]))

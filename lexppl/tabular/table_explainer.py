@@ -226,7 +226,9 @@ class TableExplainer(SelectsColumns, BaseEstimator, ABC):
         judge = fit_judge(self._plan(len(x), grouping.entries, seed, unit, True), rows)
         names = grouping.names
         judged = (
-            FeatureGroups.dependent(x, grouping.index.tolist(), names)
+            FeatureGroups.dependent(
+                x, grouping.index.tolist(), names, markers=markers_in(self.encoding_)
+            )
             if groups is None
             else FeatureGroups.named(groups, names)
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
@@ -37,6 +37,7 @@ from lexppl.inference import (
 from lexppl.inference.contexts import program_settings, seeded
 from lexppl.inference.training.checkpoints.checkpoints import below
 from lexppl.inference.training.finished_fit import WATCHED_ROWS
+from lexppl.inference.training.loop import Callback
 from lexppl.inference.training.watched.collapse import (
     ALL_OFF,
     ALL_ON,
@@ -224,6 +225,7 @@ def fit_table(
     full: FittedPredictor | None = None,
     checkpoint: Checkpoints | None = None,
     progress: Progress = False,
+    watch: Callable[[tuple[Tensor, Tensor]], Iterable[Callback]] | None = None,
 ) -> TableFit:
     """Fit a method of :data:`lexppl.systems.METHODS` by a plan.
 
@@ -245,6 +247,7 @@ def fit_table(
         checkpoint: where the states of the fits are kept, each in a folder of its own below; None
             for nowhere. An inference keeps none.
         progress: as in :func:`lexppl.inference.fit`.
+        watch: callbacks of the explainer's fit, for the rows as its program reads them.
 
     Raises:
         ValueError, TypeError: settings that the method cannot take; a penalty to be chosen without
@@ -327,6 +330,7 @@ def fit_table(
             valid=rows.valid if plan.penalties is None else None,
             replicates=plan.replicates,
             row_weights=None if rows.folds is None else rows.folds.weights,
+            callbacks=() if watch is None else watch(train),
             **training,
         )
     if coded is not None:

@@ -105,6 +105,26 @@ def test_a_value_and_its_missing_marker_are_one_entry(random):
         assert FeatureGroups.dependent(x, entries, table.columns).members == ((0, 2), (1,))
 
 
+def test_missing_values_do_not_hide_that_columns_depend(random):
+    """Near copies of which each lacks other rows are one group; by their markers they were not."""
+    a, b, noise = random.normal(size=(3, 600))
+    word = np.where(a > 0, "high", "low").astype(object)
+    table = pd.DataFrame({"a": a, "b": b, "copy": a + 0.01 * noise, "word": word})
+    for column in table.columns:
+        table.loc[random.random(600) < 0.2, column] = None if column == "word" else np.nan
+    encoding = TableEncoding.fit(table, TargetColumn("y", ("0", "1")), hide_missing=True)
+    x, entries, markers = torch.as_tensor(encoding.encode(table)), encoding.groups, encoding.markers
+    found = dependence(x, entries, markers)
+    assert found[0, 2] > 0.95 and found[0, 3] > 0.8 and found[0, 1] < 0.25
+    assert dependence(x, entries)[0, 2] < 0.7
+    # Of two columns it is that of the rows in which both are there.
+    both = table[["a", "copy"]].dropna()
+    alone = dependence(columns(both["a"], both["copy"]), [0, 1])[0, 1]
+    assert found[0, 2] == pytest.approx(alone, abs=0.02)
+    groups = FeatureGroups.dependent(x, entries, table.columns, markers=markers)
+    assert groups.members == ((0, 2, 3), (1,))
+
+
 def test_groups_by_name_and_alone():
     found = FeatureGroups.named({"size": ["height", "width"]}, NAMES)
     assert found.names == ("size", "age", "job") and found.members == ((2, 1), (0,), (3,))

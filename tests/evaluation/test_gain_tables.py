@@ -69,7 +69,9 @@ def test_tables_are_those_of_the_formulas():
         fdr, level = random.choice([0.05, 0.1, 0.5]), random.choice([0.8, 0.9, 0.99])
         fwer = random.choice([None, 0.05, 0.3])
         options = {"fdr": fdr, "fwer": fwer, "level": level}
-        expected = family(gains.of_groups.numpy(), part, fdr, fwer, level)
+        several = sum(size for size in map(len, gains.groups.members) if size > 1)
+        half = fwer and fwer / 2 if several else fwer
+        expected = family(gains.of_groups.numpy(), part, fdr, half, level)
         groups = group_table(gains, **options)
         assert groups["gain"].is_monotonic_decreasing
         order = [gains.groups.names.index(name) for name in groups.index]
@@ -100,19 +102,20 @@ def test_tables_are_those_of_the_formulas():
             else:
                 assert not own["found"].any()
         if tested:
-            expected = family(gains.gains.numpy()[:, tested], part, fdr, fwer, level)
+            share = fwer and half * len(tested) / several
+            expected = family(gains.gains.numpy()[:, tested], part, fdr, share, level)
             lines = table.loc[[f"x{g}" for g in tested]]
             for column in NUMBERS:
                 np.testing.assert_allclose(lines[column], expected[column], rtol=1e-7)
             assert lines["found"].tolist() == expected["found"].tolist()
-        half = (table["upper"] - table["lower"]).to_numpy() / 2
+        widths = (table["upper"] - table["lower"]).to_numpy() / 2
         values = gains.gains.numpy()[:, [int(name[1:]) for name in table.index]]
         least = t.isf((1 - level) / 2, len(values) - 1) * values.std(0, ddof=1)
-        several = groups.loc[table["group"], "members"].to_numpy() > 1
-        assert (half[several] > least[several] / math.sqrt(len(values)) - 1e-9).all()
+        grouped = groups.loc[table["group"], "members"].to_numpy() > 1
+        assert (widths[grouped] > least[grouped] / math.sqrt(len(values)) - 1e-9).all()
         assert not (table["found"] & (table["lower"] <= 0)).any()
         seen |= set(np.sign(table["lower"])) | {(fwer, part is None)}
-        found_in |= set(zip(several.tolist(), table["found"], strict=True))
+        found_in |= set(zip(grouped.tolist(), table["found"], strict=True))
     assert len(found_in) == 4 and {-1.0, 1.0} <= seen and len(seen) >= 8
 
 
@@ -213,6 +216,22 @@ def test_with_fwer_anything_false_is_as_rare_as_said():
     assert z(anything, 0.1) < MOST and power.mean() > 0.9
     assert z(rates(fdr=0.1)[1], 0.1) > MOST
     assert z(rates(repeats=10, fwer=0.1, tables=300)[1], 0.1) > MOST
+
+
+def test_fwer_holds_for_groups_and_members_together():
+    """A group of a true column and nine nulls is found, and its members are tested as well."""
+    random, false = np.random.default_rng(4), {0.1: [], 0.2: []}
+    groups = FeatureGroups(tuple("abcdefghijk"), (tuple(range(10)), *((g,) for g in range(10, 20))))
+    mean = np.r_[0.8, np.zeros(19)]
+    for _ in range(800):
+        values = mean + random.normal(size=(60, 20))
+        of_groups = np.c_[0.8 + random.normal(size=60), values[:, 10:]]
+        gains = gains_of(values, groups, of_groups)
+        for fwer, seen in false.items():
+            found = gain_table(gains, fwer=fwer)["found"]
+            seen.append(found.drop("x0").any())
+    assert z(np.array(false[0.1], float), 0.1) < MOST
+    assert z(np.array(false[0.2], float), 0.1) > MOST
 
 
 def test_what_folds_differ_by_is_not_found():

@@ -28,9 +28,9 @@ QUESTION = "Does the choice of features itself tell the answer?"
 LEAST_ROWS, MOST_ROWS = 200, 2000
 """Held-out rows with fewer of which a choice that tells is missed more often than found, and most
 of those that are asked."""
-FOLDS = 8
+FOLDS, FOLDS_OF_MANY, MANY_ROWS = 8, 4, 1000
 """Fewer leave the networks of few rows too few to learn from: in four, a switch's honest masks
-seemed to tell .01 nats of 400 rows, in eight none."""
+seemed to tell .01 nats of 400 rows, in eight none. Of as many rows as the third four are enough."""
 MATTERS = 0.05
 """Nats a row up to which what may have been missed is called no sign."""
 FEW_ROWS_BIAS = 10.0
@@ -189,7 +189,8 @@ def _asked(
     if len(x) >= LEAST_ROWS and (rare is None or rare >= LEAST_RARE):
         grouping = Grouping(source.data.groups, source.data.entry_names).to(x.device)
         drawn = torch.from_numpy(masks).to(x.device)
-        meter = encode_meter(x, y, drawn, grouping=grouping, folds=FOLDS, seed=seed)
+        parts = FOLDS if len(x) < MANY_ROWS else FOLDS_OF_MANY
+        meter = encode_meter(x, y, drawn, grouping=grouping, folds=parts, seed=seed)
     return ToldByChoice(
         meter=meter,
         rows=len(x),

@@ -7,6 +7,7 @@ from typing import Any
 from lexppl.cli.terminal.errors import UsageError
 from lexppl.data import DividedTable
 from lexppl.evaluation.feature_groups import FeatureGroups
+from lexppl.tabular.table_columns import markers_in
 
 AUTO, NONE = "auto", "none"
 
@@ -24,7 +25,8 @@ def groups_of(given: str | None, source: DividedTable) -> FeatureGroups:
     """
     data = source.data
     if given is None or given == AUTO:
-        return FeatureGroups.dependent(data.x, data.groups, data.entry_names)
+        markers = markers_in(data.encoding)
+        return FeatureGroups.dependent(data.x, data.groups, data.entry_names, markers=markers)
     if given == NONE:
         return FeatureGroups.alone(data.entry_names)
     try:

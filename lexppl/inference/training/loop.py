@@ -58,8 +58,9 @@ T = TypeVar("T")
 @dataclass(frozen=True)
 class Epoch:
     """What a callback sees after each epoch; losses by replicate, in nats a row, a function that
-    gives copies of all that training moves, by name `(R, …)`, and by replicate the steps so far
-    that were skipped, as they were not finite."""
+    gives copies of all that training moves, by name `(R, …)`, by replicate the steps so far that
+    were skipped, as they were not finite, and a function that gives each replicate's modules as
+    they are, in evaluation mode."""
 
     number: int
     stage: int
@@ -68,6 +69,7 @@ class Epoch:
     valid: np.ndarray
     snapshot: Callable[[], dict[str, Tensor]] = dict
     skipped: Sequence[int] = ()
+    models: Callable[[], list[TrainingModules]] = list
 
 
 Callback = Callable[[Epoch], bool | None]
@@ -168,7 +170,8 @@ class TrainingLoop:
                 bar.set_postfix(train=f"{train.mean():.4f}", valid=f"{valid.mean():.4f}")
                 bar.update()
                 skipped = self.skipped.count.tolist()
-                seen = Epoch(at, number, reached, train, valid, self.runner.snapshot, skipped)
+                copies = self.runner.snapshot, skipped, self.runner.separated
+                seen = Epoch(at, number, reached, train, valid, *copies)
                 self.interrupted = self._is_to_end(seen)
                 lost_patience = self.patience is not None and course.waited >= self.patience
                 ends = self.interrupted or lost_patience or self.skipped.ended is not None
