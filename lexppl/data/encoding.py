@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,6 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from sklearn.compose import ColumnTransformer
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from torch import Tensor
 
 from lexppl.argument_checks import finite_float
@@ -36,7 +33,6 @@ from lexppl.data.columns import (
     Plain,
     column_from_json,
     column_to_json,
-    level_feature,
     markers_of,
     source_of,
     text_of,
@@ -56,8 +52,8 @@ FORMAT = 2
 class TableEncoding:
     """Everything needed to turn further tables of the same columns into the same features.
 
-    scikit-learn's ``StandardScaler`` and ``OneHotEncoder`` do the work, in a ``ColumnTransformer``
-    that is built from the columns; what a table has wrong is refused before, by column.
+    Numbers are standardised and levels one-hot; what a table has wrong is refused before, by
+    column.
 
     Args:
         columns: the feature columns in order, one mask entry each.
@@ -175,32 +171,6 @@ class TableEncoding:
     def _plain(self) -> tuple[Plain, ...]:
         return tuple(part for column in self.columns for part in column.plain)
 
-    @cached_property
-    def transformer(self) -> ColumnTransformer:
-        """Return the fitted transformer, from checked cells to ``(N, D)``.
-
-        It is fitted to a row that says nothing, for the columns' names, and then has their own
-        means and scales put in place. A missing number stays NaN, a missing level is 0 in all
-        features.
-        """
-        runs = {f"run {place}": run for place, run in enumerate(_runs(self._plain))}
-        row = pd.DataFrame(
-            {c.name: [0.0 if isinstance(c, NumericColumn) else c.levels[0]] for c in self._plain}
-        )
-        transformer = ColumnTransformer(
-            [(name, _part_of(run), [c.name for c in run]) for name, run in runs.items()],
-            verbose_feature_names_out=False,
-        ).set_output(transform="default")
-        transformer.fit(row)
-        for name, run in runs.items():
-            numbers = [column for column in run if isinstance(column, NumericColumn)]
-            if numbers:
-                scaler = transformer.named_transformers_[name]
-                scaler.mean_ = np.asarray([column.mean for column in numbers])
-                scaler.scale_ = np.asarray([column.scale for column in numbers])
-                scaler.var_ = scaler.scale_**2
-        return transformer
-
     @property
     def feature_names(self) -> tuple[str, ...]:
         """Return the ``D`` feature names: the column's, or ``column=level``."""
@@ -269,7 +239,7 @@ class TableEncoding:
         for column in self.columns:
             values = column.values(cells[source_of(column)])
             parts |= {p.name: v for p, v in zip(column.plain, values, strict=True)}
-        encoded = np.asarray(self.transformer.transform(pd.DataFrame(parts)), dtype=np.float64)
+        encoded = np.concatenate([_features(p, parts[p.name]) for p in self._plain], axis=1)
         finite = np.where(np.isnan(encoded), 0.0, encoded)
         return torch.from_numpy(finite).to(dtype or torch.get_default_dtype())
 
@@ -361,25 +331,12 @@ def _levelled(
     return CategoricalColumn(str(cells.name), kept, gaps, pooled)
 
 
-def _runs(columns: Sequence[Plain]) -> list[list[Plain]]:
-    """Neighbouring columns of one kind, so that features keep the order of the columns."""
-    return [list(run) for _, run in groupby(columns, key=type)]
-
-
-def _part_of(columns: Sequence[Plain]) -> StandardScaler | OneHotEncoder:
-    """What encodes columns of one kind."""
-    levels = [
-        np.asarray(c.levels, dtype=object) for c in columns if isinstance(c, CategoricalColumn)
-    ]
-    if not levels:
-        return StandardScaler()
-    return OneHotEncoder(
-        categories=levels,
-        sparse_output=False,
-        feature_name_combiner=level_feature,
-        # What is not known was refused before; a missing level is none of the columns.
-        handle_unknown="ignore",
-    )
+def _features(column: Plain, values: NDArray[Any]) -> NDArray[np.float64]:
+    """Features `(N, …)` of checked cells: a missing number is NaN, a missing level all zeros."""
+    if isinstance(column, NumericColumn):
+        features: NDArray[np.float64] = (values[:, None] - column.mean) / column.scale
+        return features
+    return (values[:, None] == np.asarray(column.levels, dtype=object)).astype(np.float64)
 
 
 def _target_from_json(description: Mapping[str, Any]) -> TargetColumn:

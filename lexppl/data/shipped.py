@@ -8,7 +8,6 @@ from typing import Any
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from sklearn import datasets
 
 from lexppl.choices.data_sets import TARGETS, shipped_names, synthetic_names
 from lexppl.data.dataset import Dataset
@@ -99,6 +98,8 @@ def shipped_frame(name: str) -> pd.DataFrame:
             f"there is no shipped data set {name!r}; there are "
             f"{listed((*shipped_names(), *survival_names()), most=20)}"
         )
+    from sklearn import datasets  # noqa: PLC0415 - slow, and only for sets that come along
+
     loaders: Mapping[str, Callable[..., Any]] = {
         "breast_cancer": datasets.load_breast_cancer,
         "wine": datasets.load_wine,

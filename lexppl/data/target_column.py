@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
 from lexppl.data.cells import level_index, numbers_of
@@ -81,6 +80,8 @@ def statistics_of(
     >>> statistics_of(["age"], np.array([[10.0], [np.nan], [30.0]]))
     [(20.0, 10.0)]
     """
+    from sklearn.preprocessing import StandardScaler  # noqa: PLC0415 - slow, for fits alone
+
     # Extreme values overflow a square; the result is checked, so no warning is wanted.
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
         scaler = StandardScaler().fit(values, sample_weight=weights)

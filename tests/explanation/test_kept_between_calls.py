@@ -1,5 +1,6 @@
 """What a fit keeps between two explanations, and E[z | x] without Pyro's handlers."""
 
+import gc
 import pickle
 
 import arviz
@@ -11,6 +12,7 @@ import xarray as xr
 from lexppl import explain
 from lexppl.arviz_compatibility import group_names, group_of, posterior_when_read
 from lexppl.evaluation import Folds
+from lexppl.explanation.explained_rows import KNOWN
 from lexppl.explanation.masks import drawless
 from lexppl.inference import fit
 from lexppl.models import LEX, MLP, BernoulliSelector, KSubsetSelector
@@ -99,7 +101,7 @@ def test_draws_are_those_of_a_fit_that_keeps_nothing():
     models = [program(BernoulliSelector(MLP(3, 3, (4,), seed=s)), seed=s) for s in (1, 2)]
     kept = fitted(*models)
     explain(kept, x[:2], draws=0)
-    assert kept.explained is not None
+    assert id(kept) in KNOWN
     for given in ({}, {"y": y}):
         posteriors = [explain(r, x, draws=20, seed=4, **given) for r in (kept, fitted(*models))]
         for name in group_names(posteriors[0]):
@@ -141,7 +143,7 @@ def test_a_value_that_differs_keeps_the_handlers(by_handlers, monkeypatch):
         LEX, "mask_distribution", lambda self, x: self.selector(x.round() + 1e-4 * next(self.noise))
     )
     explain(result, x[:2], draws=0)
-    assert result.explained.means[0].agree is False
+    assert KNOWN[id(result)].means[0].agree is False
     explain(result, x, draws=0)
     assert len(by_handlers) == 2
 
@@ -158,6 +160,16 @@ def test_changed_programs_are_looked_at_again():
         result.model.selector.network.layers[-1].bias.add_(torch.tensor([5.0, 0.0, 0.0]))
     moved = means(explain(result, x, draws=0))["selection_probability"].values
     assert (moved[..., 0] > found[..., 0]).all()
+
+
+def test_nothing_is_kept_of_a_fit_that_is_gone():
+    result = fitted(program())
+    explain(result, rows(2)[0], draws=0)
+    place = id(result)
+    assert place in KNOWN
+    del result
+    gc.collect()
+    assert place not in KNOWN
 
 
 def test_a_posterior_is_built_when_it_is_read():

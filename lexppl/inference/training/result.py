@@ -145,8 +145,6 @@ class FitResult(Summarised):
     skipped_steps: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=int))
     ended: str | None = None
     unit_pixels: bool = False
-    explained: Any = field(default=None, init=False, repr=False, compare=False)
-    """What `explain` has found out about the programs."""
 
     def __post_init__(self) -> None:
         if not len(self.skipped_steps):
