@@ -16,7 +16,7 @@ from lexppl.compare.common import (
     library,
 )
 from lexppl.explanation.layout.importance_kind import mask_means
-from lexppl.explanation.layout.mask_groups import are_given_y, constants_name, masks_of
+from lexppl.explanation.layout.mask_groups import constants_name, masks_of
 from lexppl.inference.contexts import seeded
 from lexppl.models import Grouping
 from lexppl.models.imputers import Imputer
@@ -271,7 +271,7 @@ def shap_explanation(
     stats = group_of(posterior, "sample_stats")
     site = mask_means(posterior).attrs["site"]
     mask = masks_of(posterior, given_y)[site]
-    ess = stats.get("weight_ess") if given_y or are_given_y(posterior) else None
+    ess = stats.get("weight_ess") if given_y else None
     chains = mask.sizes["chain"]
     if over is None:
         over = "chains" if chains > 1 else "draws"

@@ -42,6 +42,7 @@ def classes(tmp_path_factory) -> tuple[FitResult, TableEncoding, object]:
     folder = tmp_path_factory.mktemp("classes")
     source = divided_frame(people(), "income", folds=2, seed=0)
     written(people(ROWS, seed=3).drop(columns="income"), folder, "new.csv")
+    written(people(ROWS, seed=3).drop(columns=["income", "age"]), folder, "lacks.csv")
     return saved(source, folder), source.data.encoding, folder
 
 
@@ -116,7 +117,6 @@ def test_responses_are_in_their_own_units(tmp_path):
 def test_what_does_not_serve_is_refused_in_one_line(classes, words, expected, monkeypatch, capsys):
     _, _, folder = classes
     monkeypatch.chdir(folder)
-    pd.read_csv("new.csv").drop(columns="age").to_csv("lacks.csv", index=False)
     assert main(["explain", *words]) in (1, 2)
     error = capsys.readouterr().err
     assert expected in error and error.count("\n") == 1

@@ -21,7 +21,7 @@ from lexppl.explanation.layout.importance_kind import (
     importance_kind,
     mask_means,
 )
-from lexppl.explanation.layout.mask_groups import are_given_y, masks_of
+from lexppl.explanation.layout.mask_groups import masks_of
 from lexppl.explanation.meanings import MARKOV_CHAINS, SAMPLED, chains_are
 from lexppl.inference.training.rows.row_weights import DIRICHLET
 
@@ -247,9 +247,8 @@ def chain_probabilities(posterior: Posterior) -> xr.DataArray:
 
 
 def _states_probabilities(posterior: Posterior) -> bool:
-    """Whether the masks were drawn from distributions that state E[z | x], and none given y."""
-    stated = mask_means(posterior, by_row=False).attrs.get("source") in (STATED, GUIDED)
-    return stated and not are_given_y(posterior)
+    """Whether the masks were drawn from distributions that state E[z | x]."""
+    return mask_means(posterior, by_row=False).attrs.get("source") in (STATED, GUIDED)
 
 
 def _exact_agreement(probabilities: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
