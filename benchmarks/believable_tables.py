@@ -31,6 +31,26 @@ def found_table(records: list[Record]) -> str:
     return "\n".join(rows)
 
 
+def pooled_table(records: list[Record]) -> str:
+    """False discoveries and power by method and size, over all kinds of tables."""
+    rows = [
+        "| method | rows | kinds | tables | false share of what is found | found of what is worth "
+        "finding |",
+        "|---|---|---|---|---|---|",
+    ]
+    groups: dict[tuple[Any, ...], list[Record]] = defaultdict(list)
+    for record in records:
+        groups[record["method"], record["settings"], record["rows"]].append(record)
+    for method, settings, size in sorted(groups, key=lambda k: (k[2], k[0] != "explain", k[0])):
+        found = groups[method, settings, size]
+        rows.append(
+            f"| {_called(method, settings)} | {size:,} | {len({r['kind'] for r in found})} | "
+            f"{len(found)} | {_average(r['false_share'] for r in found)} | "
+            f"{_average(r['power'] for r in found)} |"
+        )
+    return "\n".join(rows)
+
+
 def fit_table(records: list[Record]) -> str:
     """Selection, prediction and coverage of `lexppl explain`."""
     rows = [

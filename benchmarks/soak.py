@@ -108,7 +108,7 @@ def fitted(case: str, epochs: int, folder: Path | None) -> FitResult:
     """A case's fit, in this process."""
     asked = {"train": (X, Y), "epochs": epochs, "batch_size": 50, **CASES[case]()}
     model, train = asked.pop("model"), asked.pop("train")
-    kept = None if folder is None else Checkpoints(folder, every_epochs=1)
+    kept = None if folder is None else Checkpoints(folder, every_minutes=0)
     return fit(model, train, checkpoint=kept, progress=False, **asked)
 
 

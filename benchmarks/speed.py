@@ -37,8 +37,8 @@ from lexppl import explain
 from lexppl.data import synthetic
 from lexppl.inference import NestedIWAE, System, fit
 from lexppl.inference.contexts import program_settings
-from lexppl.inference.training.compiled.compiled_terms import Backend
-from lexppl.inference.training.loop import Epoch
+from lexppl.inference.training.compiled.compiled import Backend
+from lexppl.inference.training.watch import Epoch
 from lexppl.models import Grouping
 from lexppl.systems import lex
 

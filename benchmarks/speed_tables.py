@@ -13,8 +13,8 @@ SLOPES_FROM = 4
 def steps_table(records: list[Record]) -> str:
     """A step of `fit` against the loop by hand, and R replicates against theirs."""
     rows = [
-        "| system | batch | widths | R | by hand, ms | `fit`, ms | ratio | by graph, ms | ratio | "
-        "compiled, ms | ratio |",
+        "| system | batch | widths | R | by hand, ms | `fit`, ms | ratio of `fit` | by graph, ms | "
+        "by graph | compiled, ms | compiled |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     found: dict[tuple[Any, ...], dict[bool | str, Record]] = defaultdict(dict)

@@ -26,7 +26,7 @@ from lexppl.data import Dataset, synthetic
 from lexppl.distributions import KSubset
 from lexppl.inference import NestedIWAE, System, fit
 from lexppl.inference.contexts import program_settings
-from lexppl.inference.training.loop import Epoch
+from lexppl.inference.training.watch import Epoch
 from lexppl.models import MLP
 from lexppl.systems import lex
 

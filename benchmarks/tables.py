@@ -1,7 +1,8 @@
-"""Write the tables of benchmarks/README.md from the JSON results.
+"""Write the short tables of benchmarks/README.md from the JSON results.
 
 python benchmarks/tables.py
-python benchmarks/tables.py --results FOLDER     # print the tables of other records instead
+python benchmarks/tables.py --full               # print the whole tables instead
+python benchmarks/tables.py --results FOLDER     # print the whole tables of other records
 """
 
 import argparse
@@ -12,7 +13,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from believable_tables import fit_table, found_table, unknown_table
+from believable_tables import fit_table, found_table, pooled_table, unknown_table
 from calibration_table import calibration_table
 from constraint_tables import constraints_table
 from cox_tables import cox_table
@@ -23,6 +24,7 @@ from mask_tables import k_subset_table, large_masks_table
 from panel_tables import infidelity_table, panels_table
 from posterior_table import posterior_table
 from record import RESULTS, read, spread
+from short_tables import shortened
 from soak_table import soak_table
 from speed_tables import explained_table, growth_table, steps_table
 from system_tables import (
@@ -264,6 +266,7 @@ TABLES: dict[str, tuple[Callable[[list[Record]], str], str]] = {
     "coverage": (coverage_table, "coverage"),
     "constraints": (constraints_table, "constraints"),
     "believable": (found_table, "believable"),
+    "believable-pooled": (pooled_table, "believable"),
     "believable-fit": (fit_table, "believable"),
     "unknown": (unknown_table, "unknown_tables"),
     "global-posteriors": (posterior_table, "global_posteriors"),
@@ -292,20 +295,22 @@ def made(folder: Path) -> dict[str, str]:
 
 
 def written(text: str, folder: Path = RESULTS) -> str:
-    """A text with a folder's tables between their marks."""
+    """A text with a folder's short tables between their marks."""
     for name, table in made(folder).items():
         start, end = f"<!-- table: {name} -->", f"<!-- end: {name} -->"
         if start in text:
             before, rest = text.split(start)
-            text = f"{before}{start}\n{table}\n{end}{rest.split(end)[1]}"
+            text = f"{before}{start}\n{shortened(name, table)}\n{end}{rest.split(end)[1]}"
     return text
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the records")
-    folder = parser.parse_args().results
-    if folder.resolve() == RESULTS.resolve():
+    parser.add_argument("--full", action="store_true", help="print the whole tables")
+    arguments = parser.parse_args()
+    folder = arguments.results
+    if folder.resolve() == RESULTS.resolve() and not arguments.full:
         README.write_text(written(README.read_text(encoding="utf-8")), encoding="utf-8")
         return
     for name, table in made(folder).items():

@@ -1,125 +1,103 @@
-"""What tells one setting, model or data set from another: a hash of all that is in it.
-
-:func:`fingerprint` answers whether two values are alike, in one word, and refuses what it cannot
-tell: what is kept under it is never taken for another's. Which of a fit's parts differ, in words,
-is told by `lexppl.inference.training.checkpoints.fit_identity`, which reads values by the same
-means.
-"""
+"""Identity of values: what an object holds, by path, and a hash of it."""
 
 from __future__ import annotations
 
-import hashlib
-import math
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
+from enum import Enum
 from functools import partial
 from pathlib import PurePath
-from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
-from typing import TYPE_CHECKING, Any
+from types import BuiltinFunctionType, CodeType, EllipsisType, FunctionType, MethodType
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.distributions import Transform
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-Content = bytes | memoryview
+Leaf = str | Tensor | np.ndarray
 
 OF_TORCH = frozenset(vars(nn.Module()))
-"""What every module has beside its own attributes."""
+"""Attributes that every module has."""
 PRIORS = "_pyro_samples"
 """Where a `PyroModule` has the priors of its weights, by name."""
 KNOWN = ("lexppl", "torch", "pyro", "numpy", "builtins")
-"""Packages whose code is told by their version."""
+"""Packages whose code is identified by their version."""
 LIBRARIES = frozenset({*KNOWN, "sklearn", "scipy", "pandas", *sys.stdlib_module_names})
-"""Packages whose classes are told by their names."""
-
-KEPT, KEPT_BY_LAWS = "cached_property", "_lazy_property_and_property"
-"""The kinds of attributes that are computed once, of Python's objects and of torch's
-distributions."""
-KEPT_BY_TRANSFORMS = ("_inv", "_cached_x_y")
-INVERSE = "_InverseTransform"
-"""Torch's name of the inverse of a transform that has no class for it."""
+"""Packages whose classes are identified by name."""
+PLAIN = (
+    *(bool, int, float, complex, str, bytes, PurePath, Enum, range),
+    *(type(None), EllipsisType, torch.dtype, torch.device, np.generic),
+)
+"""Types of values that are identified by their representation."""
+RANDOM_STATES = (torch.Generator, np.random.Generator, np.random.RandomState)
+LONGEST = 200
+"""Characters of a representation; a longer one is hashed."""
+COMPUTED = ("cached_property", "_lazy_property_and_property")
+"""Types of attributes that Python's objects and torch's distributions compute once."""
 
 
 def fingerprint(value: Any) -> str:
     """A hash of a value: 32 letters, the same in every process and on every machine.
 
     It is of numbers, words, tensors, arrays, tables; of modules by their class, weights and
-    settings; of functions by their code, their defaults and what they close over (not by the global
-    names that they read); of other objects by their class and attributes. Of a class that is none
-    of a library's it is the code too, so that one that was changed is another.
+    settings; of functions by their code, defaults and closure (not by the global names that they
+    read); of other objects by their class and attributes. Of a class that is none of a library's it
+    is the code too.
 
     Args:
         value: anything of these.
 
     Raises:
-        TypeError: what cannot be told from another, such as a generator, by its place.
+        TypeError: what cannot be identified, such as a generator, by its place.
 
     Example:
         >>> fingerprint({"k": 3}) == fingerprint({"k": 3}), fingerprint({"k": 3.0}) == fingerprint(
         ...     {"k": 3})
         (True, False)
-        >>> fingerprint(torch.zeros(2)) == fingerprint(torch.zeros(3))
-        False
         >>> fingerprint({"rows": object()})
         Traceback (most recent call last):
-        TypeError: it['rows'] is a object, which cannot be told from another; give numbers, words,
-        arrays, tensors, modules or functions
+        TypeError: it.rows is a object, which cannot be identified; give numbers, words, arrays,
+        tensors, modules or functions
     """
-    found = hashlib.sha256()
-    for part in _parts(value, "it", ()):
-        # The length first, so that no two sequences of parts run together alike.
-        found.update(f"{len(part)}:".encode())
-        found.update(part)
-    return found.hexdigest()[:32]
+    return _hash({path: digest(leaf) for path, leaf in contents(value, "it", strict=True).items()})
 
 
-def attributes_of(value: Any) -> dict[str, Any] | None:
-    """An object's attributes by name, those in slots too; None of one that has neither. What was
-    computed from the others and kept, as `cached_property` does, and a distribution the `logits` of
-    its `probs`, is none of them.
+def contents(value: Any, path: str, strict: bool = False) -> dict[str, Leaf]:
+    """What a value holds, by path: representations, tensors and arrays.
+
+    Args:
+        value: any.
+        path: its name.
+        strict: whether to refuse what has neither a representation nor attributes; else it is
+            identified by its class, private attributes other than numbers, words and arrays (caches
+            among them) are left out, and random states are refused.
+
+    Raises:
+        TypeError: what cannot be identified; or a random state, by its path.
 
     Example:
-        >>> attributes_of(PurePath) is None, attributes_of(1)
-        (False, None)
-        >>> law = torch.distributions.Bernoulli(probs=torch.tensor(0.5))
-        >>> before = set(attributes_of(law))
-        >>> law.logits, set(attributes_of(law)) == before
-        (tensor(0.), True)
+        >>> contents({"k": [1, 2.0], "w": torch.zeros(2)}, "it")
+        {'it': 'builtins.dict of 2', 'it.k': '[1, 2.0]', 'it.w': tensor([0., 0.])}
     """
-    slots = [name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())]
-    if not (hasattr(value, "__dict__") or slots):
-        return None
-    held = {name: getattr(value, name) for name in slots if hasattr(value, name)}
-    every = {**getattr(value, "__dict__", {}), **held}
-    return {name: every[name] for name in _not_computed(type(value), every)}
+    walk = _Walk(strict)
+    walk.add(path, value)
+    return walk.found
 
 
-def closure_of(function: FunctionType) -> dict[str, Any]:
-    """What a function closes over, by name; what has no value yet is left out.
+def digest(leaf: Leaf) -> str:
+    """A leaf in words, of an array or tensor by type, shape and hash.
 
     Example:
-        >>> def scaled(by):
-        ...     return lambda x: by * x
-        >>> closure_of(scaled(3))
-        {'by': 3}
+        >>> digest(torch.zeros(2))[:13], digest("3")
+        ('float32 (2,) ', '3')
     """
-    found = {}
-    cells = function.__closure__ or ()
-    for name, cell in zip(function.__code__.co_freevars, cells, strict=True):
-        with suppress(ValueError):
-            found[name] = cell.cell_contents
-    return found
-
-
-def code_parts(code: CodeType) -> tuple[bytes, tuple[str, ...], tuple[str, ...], tuple[Any, ...]]:
-    """What a function does, and not where it stands: its code, its names, and its constants, of
-    which the functions within it are."""
-    return code.co_code, code.co_names, code.co_varnames, code.co_consts
+    if isinstance(leaf, str):
+        return leaf
+    kind = str(leaf.dtype).removeprefix("torch.")
+    numbers = tensor_bytes(leaf) if isinstance(leaf, Tensor) else np.ascontiguousarray(leaf)
+    return f"{kind} {tuple(leaf.shape)} {_hash(numbers)}"
 
 
 def is_of(value: Any, packages: Collection[str]) -> bool:
@@ -132,20 +110,200 @@ def is_of(value: Any, packages: Collection[str]) -> bool:
     return (getattr(value, "__module__", None) or "").split(".")[0] in packages
 
 
-def functions_of(kind: type) -> Iterator[tuple[str, FunctionType]]:
-    """The functions of a class and of those above it, by name, but for those of known packages.
+def tensor_bytes(tensor: Tensor) -> np.ndarray:
+    """The bytes of a tensor's numbers in their order, on any device.
 
     Example:
-        >>> class Doubled:
-        ...     __module__ = "mine"
-        ...
-        ...     def __call__(self, x):
-        ...         return 2 * x
-        >>> [name for name, function in functions_of(Doubled)], list(functions_of(torch.nn.Linear))
-        (['__call__'], [])
+        >>> len(tensor_bytes(torch.zeros(2, 3).mT))
+        24
     """
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+
+
+def _hash(value: Any) -> str:
+    import joblib  # noqa: PLC0415 - slow to import
+
+    return str(joblib.hash(value))
+
+
+class _Walk:
+    """A walk through what a value holds."""
+
+    def __init__(self, strict: bool) -> None:
+        self.strict = strict
+        self.found: dict[str, Leaf] = {}
+        # The value is kept beside its path: another would else have its place in memory.
+        self._seen: dict[int, tuple[str, Any]] = {}
+
+    def add(self, path: str, value: Any) -> None:
+        leaf = self._leaf(path, value)
+        if leaf is not None:
+            self.found[path] = leaf
+            return
+        if id(value) in self._seen:
+            self.found[path] = f"as {self._seen[id(value)][0]}"
+            return
+        self._seen[id(value)] = (path, value)
+        self.found[path], parts = self._parts(path, value)
+        for name, part in parts.items():
+            self.add(f"{path}.{name}", part)
+
+    def _leaf(self, path: str, value: Any) -> Leaf | None:
+        """A value without parts."""
+        if isinstance(value, RANDOM_STATES) and not self.strict:
+            raise TypeError(
+                f"{path} is a random state of its own ({type(value).__name__}), which a checkpoint "
+                "does not hold: draw from torch's default generator, as torch.randn(…) does, or "
+                "leave checkpoint out"
+            )
+        if isinstance(value, Tensor):
+            return value
+        if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+            return value
+        if isinstance(value, type):
+            return _qualified(value) + _code_of_class(value)
+        if isinstance(value, BuiltinFunctionType):
+            return _qualified(value)
+        if isinstance(value, PLAIN) or _is_plain_list(value):
+            told = repr(value.item() if isinstance(value, np.generic) else value)
+            return told if len(told) <= LONGEST else f"{type(value).__name__} {_hash(told)}"
+        return None
+
+    def _parts(self, path: str, value: Any) -> tuple[str, Mapping[str, Any]]:
+        """The class of a value, in words, and its parts by name."""
+        name = _qualified(type(value))
+        if isinstance(value, np.ndarray):
+            return name, {"values": value.tolist()}
+        if (table := _table(value)) is not None:
+            return name, table
+        if isinstance(value, Mapping):
+            return f"{name} of {len(value)}", {str(key): part for key, part in value.items()}
+        if isinstance(value, Set):
+            members = sorted(_hash(contents(one, "", self.strict)) for one in value)
+            return f"{name} of {len(value)}", {"members": members}
+        if isinstance(value, Sequence):
+            return f"{name} of {len(value)}", {str(n): one for n, one in enumerate(value)}
+        if isinstance(value, partial):
+            return name, {"of": value.func, "args": value.args, "keywords": value.keywords}
+        if isinstance(value, MethodType):
+            return name, {"of": value.__self__, "method": value.__func__}
+        if isinstance(value, FunctionType):
+            return _qualified(value), _parts_of_function(value)
+        if hasattr(value, "identified_by"):
+            return name, {"identity": value.identified_by()}
+        code = _code_of_class(type(value))
+        parts = {"code": code.strip()} if code else {}
+        if isinstance(value, nn.Module):
+            return name, {**parts, **self._parts_of_module(value)}
+        attributes = attributes_of(value)
+        if attributes is None:
+            return name, self._pickled(path, value)
+        held = {n: v for n, v in attributes.items() if self._counts(n, v, (Tensor, np.ndarray))}
+        return name, {**parts, **held}
+
+    def _parts_of_module(self, module: nn.Module) -> dict[str, Any]:
+        settings = {
+            name: value
+            for name, value in vars(module).items()
+            if name not in OF_TORCH and not name.startswith("_pyro") and self._counts(name, value)
+        }
+        held = {**module._parameters, **module._buffers, **module._modules}
+        parts = {name: part for name, part in held.items() if part is not None}
+        priors = vars(module).get(PRIORS, {})
+        return {**settings, **parts, **{f"prior of {name}": one for name, one in priors.items()}}
+
+    def _counts(self, name: str, value: Any, more: tuple[type, ...] = ()) -> bool:
+        return self.strict or not name.startswith("_") or isinstance(value, (*PLAIN, *more))
+
+    def _pickled(self, path: str, value: Any) -> dict[str, Any]:
+        """What pickling keeps of an object without attributes, such as scikit-learn's trees."""
+        with suppress(TypeError):
+            reduced = value.__reduce_ex__(4)
+            if isinstance(reduced, tuple) and any(one is not None for one in reduced[2:3]):
+                return {"state": reduced[1:3]}
+        if not self.strict:
+            return {}
+        raise TypeError(
+            f"{path} is a {type(value).__name__}, which cannot be identified; give numbers, words, "
+            "arrays, tensors, modules or functions"
+        )
+
+
+def attributes_of(value: Any) -> dict[str, Any] | None:
+    """An object's attributes by name, in slots too, without those that it computes once from the
+    others; None of an object that has neither.
+
+    Example:
+        >>> law = torch.distributions.Bernoulli(probs=torch.tensor(0.5))
+        >>> before = set(attributes_of(law))
+        >>> law.logits, set(attributes_of(law)) == before
+        (tensor(0.), True)
+    """
+    kind = type(value)
+    slots = [name for one in kind.__mro__ for name in getattr(one, "__slots__", ())]
+    if not (hasattr(value, "__dict__") or slots):
+        return None
+    held = {name: getattr(value, name) for name in slots if hasattr(value, name)}
+    every = {**getattr(value, "__dict__", {}), **held}
+    if isinstance(value, Transform):
+        # An inverse is identified by the transform that it inverts.
+        kept = ("_cached_x_y",) if kind.__name__ == "_InverseTransform" else ("_inv", "_cached_x_y")
+        return {name: one for name, one in every.items() if name not in kept}
+    how = {name: type(getattr(kind, name, None)).__name__ for name in every}
+    made = {name: every[name] for name, of in how.items() if of not in COMPUTED}
+    tensors = [one for one in made.values() if isinstance(one, Tensor)]
+    # A distribution has its parameter twice, under the name by which it was given too.
+    named = {
+        name: every[name]
+        for name, of in how.items()
+        if of == COMPUTED[1] and (not tensors or any(every[name] is one for one in tensors))
+    }
+    return {**made, **named}
+
+
+def _is_plain_list(value: Any) -> bool:
+    return type(value) in (list, tuple) and all(isinstance(one, PLAIN) for one in value)
+
+
+def _table(value: Any) -> dict[str, Any] | None:
+    """The parts of a pandas table; None of any other value."""
+    # A process that has a table has loaded pandas, which is slow to import.
+    pandas: Any = sys.modules.get("pandas")
+    kinds = () if pandas is None else (pandas.DataFrame, pandas.Series, pandas.Index)
+    if not isinstance(value, kinds):
+        return None
+    is_frame = isinstance(value, pandas.DataFrame)
+    names = list(value.columns) if is_frame else [value.name]
+    types = list(value.dtypes) if is_frame else [value.dtype]
+    rows = pandas.util.hash_pandas_object(value).to_numpy()
+    return {"names": names, "types": list(map(str, types)), "rows": rows}
+
+
+def _qualified(value: Any) -> str:
+    return f"{value.__module__}.{value.__qualname__}"
+
+
+def _parts_of_function(function: FunctionType) -> dict[str, Any]:
+    parts: dict[str, Any] = {}
+    if not is_of(function, KNOWN):
+        parts["code"] = _code(function.__code__)
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with suppress(ValueError):  # It has no value yet.
+            parts[name] = cell.cell_contents
+    for place, default in enumerate(function.__defaults__ or ()):
+        parts[f"default {place}"] = default
+    return parts | {f"default {n}": one for n, one in (function.__kwdefaults__ or {}).items()}
+
+
+def _code_of_class(kind: type) -> str:
+    """A hash of the functions of a class and of those above it, but for libraries' classes."""
+    code = [f"{name} {_code(one.__code__)}" for name, one in _functions_of(kind)]
+    return f" {_hash(code)}" if code else ""
+
+
+def _functions_of(kind: type) -> Iterator[tuple[str, FunctionType]]:
     for one in kind.__mro__:
-        if is_of(one, KNOWN):
+        if is_of(one, LIBRARIES):
             continue
         for name, member in sorted(vars(one).items()):
             function = getattr(member, "__func__", getattr(member, "fget", member))
@@ -153,173 +311,13 @@ def functions_of(kind: type) -> Iterator[tuple[str, FunctionType]]:
                 yield name, function
 
 
-def tensor_bytes(tensor: Tensor) -> memoryview:
-    """The bytes of a tensor's numbers in their order, wherever it lies.
-
-    Example:
-        >>> len(tensor_bytes(torch.zeros(2, 3).mT))
-        24
-    """
-    held = tensor.detach().cpu().contiguous().reshape(-1)
-    return held.view(torch.uint8).numpy().data
-
-
-def _parts(value: Any, place: str, above: tuple[int, ...]) -> Iterator[Content]:
-    """What a value consists of, in order."""
-    if value is None or value is ... or isinstance(value, bool | int | complex | str | PurePath):
-        yield f"{type(value).__name__}={value}".encode()
-    elif isinstance(value, float):
-        yield f"float={'nan' if math.isnan(value) else value.hex()}".encode()
-    elif isinstance(value, bytes):
-        yield value
-    elif isinstance(value, Tensor):
-        yield from _tensor(value)
-    elif isinstance(value, np.ndarray | np.generic):
-        yield from _array(np.asarray(value), place, above)
-    elif _is_table(value):
-        yield from _table(value, place, above)
-    elif isinstance(value, torch.dtype | torch.device | CodeType):
-        yield from (
-            _code(value, place, above) if isinstance(value, CodeType) else [str(value).encode()]
-        )
-    elif id(value) in above:
-        # An object that holds itself is told by how far up it stands.
-        yield f"above={above[::-1].index(id(value))}".encode()
-    else:
-        yield from _held(value, place, (*above, id(value)))
-
-
-def _held(value: Any, place: str, above: tuple[int, ...]) -> Iterator[Content]:
-    """Of what holds other values."""
-    if isinstance(value, Mapping):
-        yield f"mapping={len(value)}".encode()
-        for name, one in value.items():
-            yield from _parts(name, place, above)
-            yield from _parts(one, f"{place}[{name!r}]", above)
-    elif isinstance(value, Set):
-        yield f"set={len(value)}".encode()
-        yield from sorted(fingerprint(one).encode() for one in value)
-    elif isinstance(value, Sequence):
-        yield f"{type(value).__name__}={len(value)}".encode()
-        for number, one in enumerate(value):
-            yield from _parts(one, f"{place}[{number}]", above)
-    elif isinstance(value, type):
-        yield f"class={value.__module__}.{value.__qualname__}".encode()
-        if not is_of(value, LIBRARIES):
-            for name, function in functions_of(value):
-                yield name.encode()
-                yield from _parts(function.__code__, f"{place}.{name}", above)
-    elif isinstance(value, partial):
-        yield from _parts((value.func, value.args, value.keywords), place, above)
-    elif isinstance(value, MethodType):
-        yield from _parts((value.__func__, value.__self__), place, above)
-    elif isinstance(value, FunctionType):
-        yield from _function(value, place, above)
-    elif isinstance(value, BuiltinFunctionType):
-        yield f"function={value.__module__}.{value.__qualname__}".encode()
-    elif isinstance(value, nn.Module):
-        yield from _module(value, place, above)
-    else:
-        yield from _object(value, place, above)
-
-
-def _object(value: Any, place: str, above: tuple[int, ...]) -> Iterator[Content]:
-    """Of what is told by its attributes, or by what it says of itself."""
-    if hasattr(value, "told_apart_by"):
-        yield from _parts((type(value), value.told_apart_by()), place, above)
-        return
-    own: Any = attributes_of(value)
-    if own is None:
-        own = _pickled_state(value, place)
-    yield from _parts((type(value), own), place, above)
-
-
-def _pickled_state(value: Any, place: str) -> Any:
-    """What pickling keeps of an object without attributes, such as scikit-learn's trees."""
-    with suppress(TypeError):
-        reduced = value.__reduce_ex__(4)
-        if isinstance(reduced, tuple) and any(one is not None for one in reduced[2:3]):
-            return reduced[1:3]
-    raise TypeError(
-        f"{place} is a {type(value).__name__}, which cannot be told from another; give numbers, "
-        "words, arrays, tensors, modules or functions"
-    )
-
-
-def _not_computed(kind: type, attributes: Mapping[str, Any]) -> list[str]:
-    """The names of the attributes that an object was made with."""
-    if issubclass(kind, Transform):
-        # Only what is made as an inverse is told by the transform that it inverts.
-        kept = KEPT_BY_TRANSFORMS[kind.__name__ == INVERSE :]
-        return [name for name in attributes if name not in kept]
-    how = {name: type(getattr(kind, name, None)).__name__ for name in attributes}
-    made = [name for name, of in how.items() if of not in (KEPT, KEPT_BY_LAWS)]
-    holders = [one for name in made if isinstance(one := attributes[name], Tensor)]
-    return [
-        name
-        for name, of in how.items()
-        # A distribution has its parameter twice where it was given, under the name by which it was
-        # given too; one that has it under that name alone is told by it.
-        if name in made
-        or (of == KEPT_BY_LAWS and (not holders or any(attributes[name] is h for h in holders)))
+def _code(code: CodeType) -> str:
+    """A hash of what a function does, wherever it stands."""
+    constants = [
+        _code(one)
+        if isinstance(one, CodeType)
+        # The order of a set differs between processes.
+        else repr(sorted(map(repr, one)) if isinstance(one, frozenset) else one)
+        for one in code.co_consts
     ]
-
-
-def _module(value: nn.Module, place: str, above: tuple[int, ...]) -> Iterator[Content]:
-    """Of a module: the classes and settings of all its parts, and its weights."""
-    for path, part in value.named_modules():
-        yield path.encode()
-        yield from _parts(type(part), place, above)
-        for name, setting in sorted(vars(part).items()):
-            # What Pyro keeps of a call is no setting; priors are.
-            of_pyro = name.startswith("_pyro") and not (name == PRIORS and setting)
-            if name in OF_TORCH or of_pyro or isinstance(setting, nn.Module):
-                continue
-            yield name.encode()
-            yield from _parts(setting, f"{place}.{path}.{name}", above)
-    for name, tensor in value.state_dict().items():
-        yield name.encode()
-        yield from _tensor(tensor)
-
-
-def _tensor(value: Tensor) -> Iterator[Content]:
-    yield f"tensor={value.dtype}{tuple(value.shape)}".encode()
-    yield tensor_bytes(value)
-
-
-def _array(value: np.ndarray, place: str, above: tuple[int, ...]) -> Iterator[Content]:
-    yield f"array={value.dtype.str}{value.shape}".encode()
-    if value.dtype.hasobject:
-        yield from _parts(value.tolist(), place, above)
-    else:
-        yield np.ascontiguousarray(value).tobytes()
-
-
-def _is_table(value: Any) -> bool:
-    # Who has a table has loaded pandas, which takes a while.
-    pandas: Any = sys.modules.get("pandas")
-    return pandas is not None and isinstance(value, pandas.DataFrame | pandas.Series | pandas.Index)
-
-
-def _table(
-    value: pd.DataFrame | pd.Series | pd.Index, place: str, above: tuple[int, ...]
-) -> Iterator[Content]:
-    import pandas as pd  # noqa: PLC0415
-
-    names = list(value.columns) if isinstance(value, pd.DataFrame) else [value.name]
-    kinds = list(value.dtypes) if isinstance(value, pd.DataFrame) else [value.dtype]
-    yield from _parts((names, list(map(str, kinds))), place, above)
-    yield from _array(pd.util.hash_pandas_object(value).to_numpy(), place, above)
-
-
-def _function(value: FunctionType, place: str, above: tuple[int, ...]) -> Iterator[Content]:
-    yield f"function={value.__module__}.{value.__qualname__}".encode()
-    cells = list(closure_of(value).values())
-    own = (value.__code__, value.__defaults__, value.__kwdefaults__, cells)
-    yield from _parts(own, place, above)
-
-
-def _code(value: CodeType, place: str, above: tuple[int, ...]) -> Iterator[Content]:
-    code, *rest = code_parts(value)
-    yield code
-    yield from _parts(tuple(rest), place, above)
+    return _hash([code.co_code, repr(code.co_names), repr(code.co_varnames), *constants])

@@ -47,6 +47,8 @@ SMALL = {
     },
     # Followed as it is by tests/explanation/test_priors_on_size.py.
     "theory/priors_on_size.md": {},
+    "scikit_learn.md": {"random_state=0), {": "random_state=0, epochs=3), {"},
+    "systems.md": {"rows=4000": "rows=400", "epochs=30": "epochs=2"},
     "own.md": {"rows=2000": "rows=200", "epochs=40": "epochs=2"},
     "scaling.md": {
         "rows=2000": "rows=200",
@@ -56,7 +58,7 @@ SMALL = {
         "epochs=20": "epochs=1",
         "20_000": "400",
         "5_000": "100",
-        "every_epochs=10": "every_epochs=1",
+        "every_minutes=10": "every_minutes=0",
     },
 }
 """What makes the programs of a page short; each must be there to be replaced."""
@@ -145,8 +147,25 @@ def test_write_your_own(followed):
 
 
 @pytest.mark.filterwarnings("ignore")
+def test_scikit_learn(followed):
+    names, _, _ = followed("scikit_learn.md")
+    assert names["explainer"].importances(names["X_test"]).shape == (143, 30)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_systems(followed):
+    names, _, _ = followed("systems.md")
+    assert len(names["result"].history) == 4
+
+
+@pytest.mark.filterwarnings("ignore")
 def test_scaling(followed, tmp_path):
     names, _, _ = followed("scaling.md")
+    assert [model.selector.k for model in names["several"].models] == [3, 5, 7]
+    path = names["path"]
+    assert path.penalty in path.table["penalty"].tolist() and len(path.table) == 5
+    assert len(path.fitted.history) == 1
+    assert names["compiled"].reasons == ()
     assert len(names["found"].table) == 4
     assert names["posterior"]["sample_stats"].sizes["row"] == 400
     assert any((tmp_path / "state").rglob("state.json"))
@@ -211,6 +230,15 @@ def test_links_within_the_pages_lead_somewhere(path):
                 ROOT / "notebooks" / parts[-1] if "notebooks" in parts[:2] else path.parent / target
             )
             assert there.is_file() or (written and "api" in parts[:2]), target
+
+
+def test_files_that_the_architecture_names_exist():
+    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    paths = re.findall(r"`((?:\w+/)+(?:\w+\.py)?)`", text)
+    assert len(paths) > 30
+    for path in paths:
+        home = ROOT if path.startswith(("tests/", "docs/", "lexppl/")) else ROOT / "lexppl"
+        assert (home / path).exists(), path
 
 
 @pytest.fixture(scope="module")

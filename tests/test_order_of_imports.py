@@ -55,10 +55,8 @@ ROOMS = {
     },
     "inference/training": {
         "rows": set(),
-        "watched": set(),
-        "compiled": set(),
-        "checkpoints": {"rows", "watched"},
-        "distributed": {"rows", "checkpoints"},
+        "compiled": {"rows"},
+        "distributed": {"rows"},
     },
     "inference/posterior": {"mcmc": set(), "stochastic": set()},
     "distributions": {"k_subset": set(), "chain": set(), "by_size": set(), "relaxed": {"k_subset"}},

@@ -24,7 +24,7 @@ def names_after(program, quick):
 @pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
 def test_own_explainer_runs():
     program = blocks("python")[0]
-    assert len([line for line in program.splitlines() if line.strip()]) < 25
+    assert len([line for line in program.splitlines() if line.strip()]) <= 25
     quick = program.replace("rows=4000", "rows=400").replace("epochs=100", "epochs=2")
     names = names_after(program, quick)
     posterior = names["posterior"]
@@ -43,64 +43,28 @@ def test_posterior_of_weights_runs():
 
 
 @pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
-def test_published_system_runs():
-    program = blocks("python")[2]
-    quick = program.replace("rows=4000", "rows=400").replace("epochs=30", "epochs=2")
-    names = names_after(program, quick)
-    assert len(names["result"].history) == 4
-
-
-@pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
 def test_images_run():
-    program = blocks("python")[3]
+    program = blocks("python")[2]
     names = names_after(program, program.replace("epochs=40", "epochs=2"))
     assert names["posterior"]["predictions_constant_data"]["feature_map"].shape == (8, 8)
     plt.close("all")
 
 
-@pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
-def test_sweep_runs():
-    program = blocks("python")[4]
-    quick = program.replace("rows=2000", "rows=200").replace("epochs=20", "epochs=2")
-    names = names_after(program, quick)
-    assert [model.selector.k for model in names["result"].models] == [3, 5, 7]
-
-
-@pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
-def test_penalty_path_runs():
-    program = blocks("python")[5]
-    quick = program.replace("rows=2000", "rows=200").replace("epochs=20", "epochs=2")
-    path = names_after(program, quick)["path"]
-    assert path.penalty in path.table["penalty"].tolist() and len(path.table) == 5
-    assert len(path.fitted.history) == 2
-
-
-@pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
-def test_long_runs_and_sweeps_run(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    program = blocks("python")[6]
-    quick = program.replace("rows=2000", "rows=200").replace("epochs=20", "epochs=2")
-    names = names_after(program, quick.replace("epochs=5", "epochs=1"))
-    assert names["result"].compiled.reasons == () and (tmp_path / "state").is_dir()
-    assert len(names["found"]) == 4 and names["found"].failed.empty
-
-
-@pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
-def test_scikit_learn_program_runs():
-    program = blocks("python")[7]
-    quick = program.replace("random_state=0), {", "random_state=0, epochs=3), {")
-    names = names_after(program, quick)
-    assert names["explainer"].importances(names["X_test"]).shape == (143, 30)
-
-
 def test_each_program_is_run():
-    assert len(blocks("python")) == 8
+    assert len(blocks("python")) == 3
 
 
 def test_commands_are_one_line_each():
     run, test = blocks("bash")
     assert len(run.strip().splitlines()) == len(test.strip().splitlines()) == 1
     assert "lexppl explain breast_cancer" in run and "pytest" in test
+
+
+def test_it_is_short_and_its_pictures_and_pages_exist():
+    text = README.read_text(encoding="utf-8")
+    assert len(text.split()) <= 1200
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)", text):
+        assert (README.parent / target).exists(), target
 
 
 def test_an_installation_without_a_gpu_is_one_more_line():

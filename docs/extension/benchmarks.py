@@ -32,15 +32,12 @@ def tables() -> dict[str, str]:
 
 @cache
 def headings() -> dict[str, str]:
-    """The heading under which each table stands in the benchmarks' page."""
-    text = (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8")
-    found, heading = {}, ""
-    for line in text.splitlines():
-        if line.startswith("##"):
-            heading = line.lstrip("# ")
-        elif mark := re.match(r"<!-- table: (\S+) -->", line):
-            found[mark[1]] = heading
-    return found
+    """The heading in `docs/figures.md` under which each table stands."""
+    text = (ROOT / "docs" / "figures.md").read_text(encoding="utf-8")
+    return {
+        name: heading
+        for heading, name in re.findall(r"^## (.+)\n\n```\{benchmark\} (\S+)$", text, re.MULTILINE)
+    }
 
 
 def slug(heading: str) -> str:
@@ -74,7 +71,7 @@ class _Markdown(SphinxDirective):
     def source_of(self, name: str) -> str:
         depth = "../" * self.env.docname.count("/")
         heading = headings()[name]
-        return f"[{heading}]({depth}benchmarks.md#{slug(heading)})"
+        return f"[{heading}]({depth}figures.md#{slug(heading)})"
 
 
 class Benchmark(_Markdown):
@@ -92,7 +89,9 @@ class Benchmark(_Markdown):
             table = rows_of(table, self.options["rows"])
             if not table:
                 raise self.error(f"no row of {name} is {self.options['rows']}'s")
-        return self.parsed(f"{table}\n\n{self.source_of(name)}: {about}")
+        if self.env.docname != "figures":
+            about = f"{self.source_of(name)}: {about}"
+        return self.parsed(f"{table}\n\n{about}")
 
 
 class SystemRow(_Markdown):

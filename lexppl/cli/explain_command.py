@@ -75,7 +75,7 @@ from lexppl.evaluation.refits.evalx import EvalX
 from lexppl.explanation import explain, selection_table
 from lexppl.explanation.layout.importance_kind import PROBABILITY, kind_of
 from lexppl.inference import FitResult, entropy_unit
-from lexppl.inference.training.checkpoints.checkpoints import below
+from lexppl.inference.training.checkpoint import below
 from lexppl.models import Grouping
 from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.fit_plan import FEW_ROWS, FitPlan

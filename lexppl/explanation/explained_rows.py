@@ -40,7 +40,7 @@ from lexppl.inference.contexts import keep_parameters_local, seed_generators
 from lexppl.inference.mask_plates import MaskList, MaskTree
 from lexppl.inference.objective.program import ParticleProgram, refuse_coupled_rows
 from lexppl.inference.predictive import FittedProgram, drawing, row_chunks
-from lexppl.inference.training.first_look import own_words
+from lexppl.inference.sample_nodes import plate_errors_explained
 from lexppl.inference.training.result import FitResult
 
 BLOCK = 1000
@@ -282,7 +282,7 @@ def _prepared(
             keep_parameters_local(module)
     known = KNOWN.get(id(result))
     if how.samples is not None or known is None or not known.is_of(result, rows.x):
-        with drawing(how.seed, rows.x.device), own_words():
+        with drawing(how.seed, rows.x.device), plate_errors_explained():
             known = KnownProgram.of(result, rows.x)
             if how.samples is not None:
                 result = with_samples(result, how.samples, known.sites, rows.x.dtype)

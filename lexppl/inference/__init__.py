@@ -35,14 +35,13 @@ from lexppl.inference.schedules import Geometric, Linear, Schedule, WarmUp
 from lexppl.inference.stages import LossTerm, Stage
 from lexppl.inference.system import System
 from lexppl.inference.tensorboard_log import TensorBoardLog
-from lexppl.inference.training.checkpoints.checkpoints import Checkpoints, CheckpointWarning
-from lexppl.inference.training.cross_fitting import CrossFitted
+from lexppl.inference.training.checkpoint import Checkpoints, CheckpointWarning
+from lexppl.inference.training.collapse import CollapseWarning, collapse
 from lexppl.inference.training.fit import fit
-from lexppl.inference.training.loop import Epoch
 from lexppl.inference.training.result import FitResult, History
+from lexppl.inference.training.rows.cross_fitting import CrossFitted
 from lexppl.inference.training.settled import Iterates, NotSettledWarning, Settled, settled
-from lexppl.inference.training.watched.collapse import CollapseWarning, collapse
-from lexppl.inference.training.watched.skipped_steps import SkippedStepsWarning
+from lexppl.inference.training.watch import Epoch, SkippedStepsWarning
 
 __all__ = [
     "MCMC",

@@ -7,7 +7,7 @@ import numpy as np
 import torch.distributed
 
 from lexppl.extras import extra_library
-from lexppl.inference.training.loop import Epoch
+from lexppl.inference.training.watch import Epoch
 
 
 class TensorBoardLog:

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lexppl.inference import History, NestedIWAE
-from lexppl.inference.training.compiled.record import CompiledSteps
 from lexppl.inference.training.rows.row_weights import DIRICHLET, GIVEN
+from lexppl.inference.training.settings import CompiledSteps
 from lexppl.saving.layout import SAMPLER
 
 WEIGHTINGS = (DIRICHLET, GIVEN)

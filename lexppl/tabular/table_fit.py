@@ -35,17 +35,16 @@ from lexppl.inference import (
     fit,
 )
 from lexppl.inference.contexts import program_settings, seeded
-from lexppl.inference.training.checkpoints.checkpoints import below
-from lexppl.inference.training.finished_fit import WATCHED_ROWS
-from lexppl.inference.training.loop import Callback
-from lexppl.inference.training.watched.collapse import (
+from lexppl.inference.training.checkpoint import below
+from lexppl.inference.training.collapse import (
     ALL_OFF,
     ALL_ON,
     ONE_MASK,
     collapses,
     report_collapse,
 )
-from lexppl.inference.training.watched.progress import Progress
+from lexppl.inference.training.fit import WATCHED_ROWS
+from lexppl.inference.training.watch import Callback, Progress
 from lexppl.models import CopulaImputer, TreePredictor, tree_predictor
 from lexppl.models.regimes import frozen
 from lexppl.summary import Summarised, Summary

@@ -12,7 +12,7 @@ from tests.cli.tables import people, written
 from tests.processes import exit_code_of, killed_after
 
 QUICK = ["--epochs", "4", "--replicates", "2", "--draws", "5", "--quiet"]
-CHECKPOINTS = sys.modules["lexppl.inference.training.checkpoints.checkpoints"]
+CHECKPOINTS = sys.modules["lexppl.inference.training.checkpoint"]
 
 
 @pytest.fixture

@@ -14,10 +14,9 @@ from lexppl.inference.contexts import program_settings
 from lexppl.inference.predictive import FittedProgram
 from lexppl.inference.replicates.replicate_rows import batch_rows
 from lexppl.inference.training import step as steps
-from lexppl.inference.training.compiled.traced_term import graph_inputs
+from lexppl.inference.training.compiled.traced import graph_inputs
 from lexppl.inference.training.loop import TrainingLoop
-from lexppl.inference.training.rows.row_weights import batches_with_weights
-from lexppl.inference.training.rows.step_rows import StepRows
+from lexppl.inference.training.rows.rows import StepRows, batches_with_weights
 from tests.devices.value_free import ValueFree
 from tests.devices.watched_operations import watched
 
@@ -60,7 +59,7 @@ def certify_steps(kind: str, model: Any, train: Any, **options: Any) -> Certific
     """
     certificate = Certificate()
 
-    def run(loop: TrainingLoop, plan: Any, progress: bool) -> None:
+    def run(loop: TrainingLoop, plan: Any) -> None:
         for stage, _, make_optimizer in plan:
             _certify(loop, stage, make_optimizer, ValueFree(kind), certificate)
         raise _DoneError
@@ -102,15 +101,15 @@ def _certify(
             total=rows.total if isinstance(step.total, Tensor) else step.total,
         )
         runner.template.train()
-        _run(step, rows, loop.batch_size)
+        _run(step, rows, loop.settings.batch_size)
         with watched(like.device) as operations:
-            _run(step, rows, loop.batch_size)
-            _give_graphs(step, rows, loop.batch_size)
+            _run(step, rows, loop.settings.batch_size)
+            _give_graphs(step, rows, loop.settings.batch_size)
         runner.template.eval()
         with torch.no_grad():
-            _validate(step, rows, loop.batch_size)
+            _validate(step, rows, loop.settings.batch_size)
             with watched(like.device) as validating:
-                _validate(step, rows, loop.batch_size)
+                _validate(step, rows, loop.settings.batch_size)
         drawing = 0
         if runner.count == 1:
             drawing = _draw(stage.terms[0], rows, like)
@@ -120,7 +119,7 @@ def _certify(
 
 def _run(step: steps.TrainingStep, rows: Any, size: int) -> None:
     batch, weights = next(batches_with_weights(rows, size, shuffle=True))
-    step.run(batch, weights, batch_rows(rows, batch), MIDWAY)
+    step.run(StepRows(batch, weights, batch_rows(rows, batch), MIDWAY))
 
 
 def _give_graphs(step: steps.TrainingStep, rows: Any, size: int) -> None:

@@ -1,15 +1,14 @@
 """A fit that is stopped and goes on is, to the bit, one that was never stopped."""
 
 import errno
+import pickle
 import re
 import resource
-import shutil
 import signal
 import sys
 import warnings
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pyro
@@ -54,7 +53,7 @@ X = torch.randn(90, 3, generator=torch.Generator().manual_seed(0))
 Y = (X[:, 0] > 0).long()
 SMALL = {"hidden": (6,), "predictor_hidden": (6,)}
 QUICK = {"epochs": 4, "batch_size": 20, "progress": False}
-MODULE = sys.modules["lexppl.inference.training.checkpoints.checkpoints"]
+MODULE = sys.modules["lexppl.inference.training.checkpoint"]
 
 
 class KilledError(Exception):
@@ -253,7 +252,7 @@ def fitted(case, **more):
 @pytest.mark.parametrize("case", CASES)
 def test_what_goes_on_is_what_was_never_stopped(case, tmp_path):
     whole = fitted(case)
-    kept = Checkpoints(tmp_path, every_epochs=1)
+    kept = Checkpoints(tmp_path, 0)
     last = len(whole.history) - 1
     for stop in sorted({0, last // 2, last}):
         with pytest.raises(KilledError):
@@ -274,8 +273,8 @@ def test_what_goes_on_is_what_was_never_stopped(case, tmp_path):
 @pytest.mark.smoke
 def test_its_explanations_are_the_same(tmp_path):
     with pytest.raises(KilledError):
-        fitted("two stages", checkpoint=Checkpoints(tmp_path, 1), callbacks=[killed_at(4)])
-    results = fitted("two stages"), fitted("two stages", checkpoint=Checkpoints(tmp_path, 1))
+        fitted("two stages", checkpoint=Checkpoints(tmp_path, 0), callbacks=[killed_at(4)])
+    results = fitted("two stages"), fitted("two stages", checkpoint=Checkpoints(tmp_path, 0))
     masks = [masks_of(explain(one, X, Y, draws=3, seed=0))["mask"].values for one in results]
     assert masks[0].tobytes() == masks[1].tobytes()
 
@@ -284,37 +283,33 @@ def states(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_every_so_many_epochs_and_minutes(tmp_path, monkeypatch):
-    written = []
-    given = MODULE.write_state
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, [0, 2, 4, 5]),
+        ({"every_minutes": 1.5}, [0, 3, 5]),
+        ({"every_minutes": 0.0}, [0, 1, 2, 3, 4, 5, 5]),
+    ],
+)
+def test_a_state_is_written_at_the_end_of_an_epoch_when_it_is_due(
+    settings, expected, tmp_path, monkeypatch
+):
+    written, given, now = [], MODULE.SavedState.write, [0.0]
 
-    def write(folder, state):
+    def write(saved, state, first=False):
         written.append((state["epochs"], state["finished"]))
-        return given(folder, state)
-
-    monkeypatch.setattr(MODULE, "write_state", write)
-    now = [0.0]
-    monkeypatch.setattr(MODULE.time, "monotonic", lambda: now[0])
+        given(saved, state, first)
 
     def half_a_minute(epoch):
         now[0] += 30.0
 
-    for place, (settings, expected) in enumerate(
-        [
-            ({}, [0, 2, 4, 5]),
-            ({"every_minutes": 1.5}, [0, 3, 5]),
-            ({"every_minutes": 0.0}, [0, 1, 2, 3, 4, 5, 5]),
-            ({"every_epochs": 2}, [0, 2, 4, 5]),
-            ({"every_epochs": 1}, [0, 1, 2, 3, 4, 5, 5]),
-            ({"every_epochs": 4, "every_minutes": 1.5}, [0, 3, 4, 5]),
-        ]
-    ):
-        written.clear()
-        kept = Checkpoints(tmp_path / str(place), **settings)
-        fit(program(), (X, Y), checkpoint=kept, callbacks=[half_a_minute], **{**QUICK, "epochs": 5})
-        assert [epochs for epochs, _ in written] == expected
-        assert [done for _, done in written] == [False] * (len(written) - 1) + [True]
-        assert len(states(tmp_path / str(place))) == 2
+    monkeypatch.setattr(MODULE.SavedState, "write", write)
+    monkeypatch.setattr(MODULE.time, "monotonic", lambda: now[0])
+    kept = Checkpoints(tmp_path, **settings)
+    fit(program(), (X, Y), checkpoint=kept, callbacks=[half_a_minute], **{**QUICK, "epochs": 5})
+    assert [epochs for epochs, _ in written] == expected
+    assert [done for _, done in written] == [False] * (len(written) - 1) + [True]
+    assert states(tmp_path) == ["state.pt"]
 
 
 def test_ctrl_c_tells_where_it_goes_on(tmp_path):
@@ -322,7 +317,7 @@ def test_ctrl_c_tells_where_it_goes_on(tmp_path):
         if epoch.number == 2:
             raise KeyboardInterrupt
 
-    settings = {**QUICK, "checkpoint": Checkpoints(tmp_path, 1)}
+    settings = {**QUICK, "checkpoint": Checkpoints(tmp_path, 0)}
     with pytest.warns(CheckpointWarning, match=r"holds its state after 2 epochs, from which the"):
         result = fit(program(), (X, Y), callbacks=[interrupt], **settings)
     assert result.interrupted and len(result.history) == 3
@@ -332,7 +327,7 @@ def test_ctrl_c_tells_where_it_goes_on(tmp_path):
 def test_a_compiled_fit_says_that_it_goes_on_to_float_error(tmp_path):
     """It is stopped before its second step, with which compiling would begin."""
     settings = {**QUICK, "batch_size": 90, "compile": True, "callbacks": [killed_at(0)]}
-    settings["checkpoint"] = Checkpoints(tmp_path, 1)
+    settings["checkpoint"] = Checkpoints(tmp_path, 0)
     with warnings.catch_warnings(), pytest.raises(KilledError):
         warnings.simplefilter("error", CheckpointWarning)
         fit(program(), (X, Y), **settings)
@@ -386,7 +381,7 @@ def test_another_fit_is_refused_by_what_is_another(told, tmp_path):
         "objective": NestedIWAE(2),
         "optimizer": Doubled(),
         **QUICK,
-        "checkpoint": Checkpoints(tmp_path, 1),
+        "checkpoint": Checkpoints(tmp_path, 0),
     }
     if "learning_rate" in told:
         usual |= {"learning_rate": 0.1, "optimizer": None}
@@ -454,7 +449,7 @@ class Odd(Sampler):
     ("settings", "told"),
     [
         ({"optimizer": hidden_state}, "Falling goes another way once its state_dict"),
-        ({"optimizer": unwritable_state}, "the state of SGD/param_groups/0/rule is a builtin_func"),
+        ({"optimizer": unwritable_state}, "the state of SGD holds what a checkpoint cannot"),
         ({"train": loader(sampler=Odd())}, "the loader has a Odd: give DataLoader"),
         (
             {"train": loader(num_workers=1, persistent_workers=True)},
@@ -487,10 +482,9 @@ def test_a_folder_is_a_path(wrong):
         fit(program(), (X, Y), checkpoint=wrong, **QUICK)
 
 
-@pytest.mark.parametrize("wrong", [{"every_epochs": 0}, {"every_minutes": -1.0}])
-def test_how_often_is_positive(wrong):
-    with pytest.raises(ValueError, match="every_"):
-        Checkpoints("folder", **wrong)
+def test_how_often_is_positive():
+    with pytest.raises(ValueError, match="every_minutes"):
+        Checkpoints("folder", every_minutes=-1.0)
 
 
 def test_a_place_that_cannot_be_written_is_refused_before_any_step(tmp_path):
@@ -503,27 +497,26 @@ def test_a_place_that_cannot_be_written_is_refused_before_any_step(tmp_path):
 
 
 def test_a_full_disk_loses_no_earlier_state_and_no_fit(tmp_path, monkeypatch):
-    """The fit goes on, and says once where what can be lost begins."""
-    place = sys.modules["lexppl.inference.training.checkpoints.state_files"]
-    given, calls = place.write_through, iter(range(100))
+    """The fit goes on, and says once from where it can be continued."""
+    given, calls = MODULE.write_through, iter(range(100))
 
     def full(path, content):
-        # Two files a state: the states after epochs 2 and 3 find no room for their second.
-        if next(calls) in (5, 6, 7, 9):
+        # The states after epochs 2 to 4 find no room.
+        if next(calls) in (2, 3, 4):
             given(path, content[: len(content) // 2])
             raise OSError(errno.ENOSPC, "No space left on device", str(path))
         given(path, content)
 
-    monkeypatch.setattr(place, "write_through", full)
-    settings = {**QUICK, "checkpoint": Checkpoints(tmp_path, 1)}
-    with pytest.warns(CheckpointWarning) as told, pytest.raises(KilledError):
+    monkeypatch.setattr(MODULE, "write_through", full)
+    settings = {**QUICK, "checkpoint": Checkpoints(tmp_path, 0)}
+    with pytest.warns(CheckpointWarning) as found, pytest.raises(KilledError):
         fit(program(), (X, Y), callbacks=[killed_at(3)], **settings)
-    (warning,) = (str(one.message) for one in told if one.category is CheckpointWarning)
+    (warning,) = (str(one.message) for one in found if one.category is CheckpointWarning)
     assert warning == (
         f"the state after 2 epochs cannot be written: No space left on device; {tmp_path} holds "
         "that after 1 epoch, and the fit goes on without"
     )
-    assert states(tmp_path) == ["state-000002"]
+    assert states(tmp_path) == ["state.pt"]
     monkeypatch.undo()
     assert_same(fit(program(), (X, Y), **QUICK), fit(program(), (X, Y), **settings))
 
@@ -531,10 +524,10 @@ def test_a_full_disk_loses_no_earlier_state_and_no_fit(tmp_path, monkeypatch):
 def fit_under_a_quota(folder):
     def limit(epoch):
         if epoch.number == 1:
-            before = next((folder / "state-000002").glob("*.safetensors")).stat().st_size
+            before = (folder / "state.pt").stat().st_size
             resource.setrlimit(resource.RLIMIT_FSIZE, (before // 2, before // 2))
 
-    settings = {**QUICK, "checkpoint": Checkpoints(folder, 1)}
+    settings = {**QUICK, "checkpoint": Checkpoints(folder, 0)}
     with pytest.warns(CheckpointWarning, match="File too large"):
         result = fit(program(), (X, Y), callbacks=[limit], **settings)
     assert len(result.history) == 4
@@ -543,9 +536,9 @@ def fit_under_a_quota(folder):
 @pytest.mark.complete
 def test_a_quota_that_a_state_exceeds(tmp_path):
     """No file of more than half of the first state can be written once that stands."""
-    settings = {**QUICK, "checkpoint": Checkpoints(tmp_path, 1)}
+    settings = {**QUICK, "checkpoint": Checkpoints(tmp_path, 0)}
     assert exit_code_of(fit_under_a_quota, tmp_path) == 0
-    assert states(tmp_path) == ["state-000002"]
+    assert states(tmp_path) == ["state.pt"]
     assert_same(fit(program(), (X, Y), **QUICK), fit(program(), (X, Y), **settings))
 
 
@@ -554,16 +547,8 @@ def test_a_quota_that_a_state_exceeds(tmp_path):
 
 def stopped(folder):
     with pytest.raises(KilledError):
-        fit(program(), (X, Y), callbacks=[killed_at(3)], checkpoint=Checkpoints(folder, 1), **QUICK)
-    return [folder / name for name in states(folder)]
-
-
-DAMAGE = {
-    "cut short": lambda file: file.write_bytes(file.read_bytes()[:-7]),
-    "emptied": lambda file: file.write_bytes(b""),
-    "removed": Path.unlink,
-    "a flipped bit": lambda file: file.write_bytes(flipped(file.read_bytes(), 0.7)),
-}
+        fit(program(), (X, Y), callbacks=[killed_at(3)], checkpoint=Checkpoints(folder, 0), **QUICK)
+    return folder / "state.pt"
 
 
 def flipped(content, where):
@@ -571,23 +556,22 @@ def flipped(content, where):
     return content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
 
 
-@pytest.mark.complete(but=2)
+DAMAGE = {
+    "cut short": lambda content: content[:-7],
+    "emptied": lambda content: b"",
+    "a flipped bit": lambda content: flipped(content, 0.7),
+    "a flipped bit near the beginning": lambda content: flipped(content, 0.1),
+    "of another program": lambda content: pickle.dumps({"fit": print}),
+}
+
+
 @pytest.mark.parametrize("kind", DAMAGE)
-@pytest.mark.parametrize("name", ["state.json", "tensors.safetensors"])
-def test_of_a_damaged_state_the_one_before_is_taken(kind, name, tmp_path):
-    _, last = stopped(tmp_path)
-    DAMAGE[kind](last / name)
-    settings = {**QUICK, "checkpoint": Checkpoints(tmp_path, 1)}
-    with pytest.warns(
-        CheckpointWarning, match=rf"{last.name}\S* cannot be .*; the state before it is"
-    ):
-        again = fit(program(), (X, Y), **settings)
-    assert_same(fit(program(), (X, Y), **QUICK), again)
-    shutil.rmtree(tmp_path)
-    for place in stopped(tmp_path):
-        DAMAGE[kind](place / name)
-    with pytest.raises(ValueError, match=rf"{last.name}\S* cannot be .*no state there is whole"):
-        fit(program(), (X, Y), callbacks=[killed_at(0)], **settings)
+def test_a_damaged_state_is_refused_by_name(kind, tmp_path):
+    file = stopped(tmp_path)
+    file.write_bytes(DAMAGE[kind](file.read_bytes()))
+    settings = {**QUICK, "checkpoint": tmp_path, "callbacks": [killed_at(0)]}
+    with pytest.raises(ValueError, match=r"state\.pt cannot be read: .*; remove .* to begin anew"):
+        fit(program(), (X, Y), **settings)
 
 
 def test_other_versions_are_told(tmp_path, monkeypatch):
@@ -605,42 +589,36 @@ KILLED = {"epochs": 6, "batch_size": 20, "progress": False, "replicates": 2}
 
 
 def fit_killed(place, folder):
-    files = sys.modules["lexppl.inference.training.checkpoints.state_files"]
     callbacks = []
     if place == "between epochs":
         callbacks = [lambda epoch: kill() if epoch.number == 1 else None]
-    elif place == "within a file":
-        files.write_through = killed_after(4, files.write_through)
+    elif place == "before a file is written":
+        MODULE.write_through = killed_after(2, MODULE.write_through)
     else:
-        files.sync_folder = killed_after(2, files.sync_folder)
-    fit(small(), (X, Y), callbacks=callbacks, checkpoint=Checkpoints(folder, 1), **KILLED)
+        MODULE.os.replace = killed_after(2, MODULE.os.replace)
+    fit(small(), (X, Y), callbacks=callbacks, checkpoint=Checkpoints(folder, 0), **KILLED)
 
 
 @pytest.mark.complete
 def test_fits_that_are_killed_anywhere_come_to_the_same_bits(tmp_path):
-    """Once after some epochs, once while a state is being written, once before its folder has its
-    name; then to the end."""
+    """Once after some epochs, once before a state is written, once before it has its name; then to
+    the end."""
     whole = fit(small(), (X, Y), **KILLED)
-    kept = {**KILLED, "checkpoint": Checkpoints(tmp_path, 1)}
-    for place in ("between epochs", "within a file", "before the name"):
+    kept = {**KILLED, "checkpoint": Checkpoints(tmp_path, 0)}
+    for place in ("between epochs", "before a file is written", "before the name"):
         assert exit_code_of(fit_killed, place, tmp_path) == -signal.SIGKILL
-    assert any(name.endswith(".partial") for name in states(tmp_path))
     again = fit(small(), (X, Y), **kept)
     assert_same(whole, again)
     assert np.isfinite(again.history.seconds).all()
-    assert not any(name.endswith(".partial") for name in states(tmp_path))
-
-
-STATE = sys.modules["lexppl.inference.training.checkpoints.loop_state"]
+    assert states(tmp_path) == ["state.pt"]
 
 
 @pytest.mark.parametrize(
     ("owner", "name"),
     [
-        (STATE, "restore_optimizer"),
-        (STATE.LoopStates, "_put_back_random"),
-        (STATE.LoopStates, "_put_back"),
-        (sys.modules["lexppl.inference.training.watched.best_states"].BestStates, "restore"),
+        (MODULE.LoopState, "_put_back_random"),
+        (MODULE.LoopState, "_put_back"),
+        (MODULE.BestStates, "restore"),
     ],
 )
 def test_what_is_not_put_back_would_show(owner, name, tmp_path, monkeypatch):
@@ -649,7 +627,7 @@ def test_what_is_not_put_back_would_show(owner, name, tmp_path, monkeypatch):
     whole = fit(program(), (X, Y), **settings)
     best = int(whole.best_epoch[0])
     assert best < 5
-    kept = {**settings, "checkpoint": Checkpoints(tmp_path, 1)}
+    kept = {**settings, "checkpoint": Checkpoints(tmp_path, 0)}
     with pytest.raises(KilledError):
         fit(program(), (X, Y), callbacks=[killed_at(best + 1)], **kept)
     monkeypatch.setattr(owner, name, lambda *_: None)

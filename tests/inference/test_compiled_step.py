@@ -4,7 +4,6 @@ import shutil
 import sys
 import warnings
 from functools import partial
-from types import SimpleNamespace
 
 import numpy as np
 import pyro
@@ -31,11 +30,11 @@ from lexppl.inference import (
 )
 from lexppl.inference.contexts import seeded
 from lexppl.inference.random_state import random_state, set_random_state
-from lexppl.inference.training.checkpoints.checkpoints import Checkpoints
-from lexppl.inference.training.compiled import compiled_terms
-from lexppl.inference.training.compiled.agreement import disagreement
-from lexppl.inference.training.compiled.record import CompiledSteps
-from lexppl.inference.training.compiled.traced_term import NotTraceableError, RepeatedDraws
+from lexppl.inference.training.checkpoint import Checkpoints
+from lexppl.inference.training.compiled import compiled as compiled_terms
+from lexppl.inference.training.compiled.compiled import disagreement
+from lexppl.inference.training.compiled.traced import NotTraceableError, RepeatedDraws
+from lexppl.inference.training.settings import CompiledSteps
 from lexppl.inference.training.step import TermGradients
 from lexppl.models import (
     LEX,
@@ -57,7 +56,7 @@ SMALL = {"hidden": (5,), "predictor_hidden": (5,)}
 ROUNDED = ("suwr",)
 """Methods whose graphs ask a network of all rows, and whose steps of some: alike to rounding."""
 EAGER = {
-    "meed": "reckons with the fit's progress",
+    "meed": "computes with the fit's progress",
 }
 """Methods of which a term is run as it is, and what is said of it."""
 
@@ -242,7 +241,7 @@ class ReadsTheProgress(Program):
         (ReadsANumber, "reads a number from a tensor"),
         (GoesToNumPy, "out of torch, to NumPy"),
         (ChangesByItself, "differ from the program's"),
-        (ReadsTheProgress, "reckons with the fit's progress"),
+        (ReadsTheProgress, "computes with the fit's progress"),
     ],
 )
 def test_what_a_graph_would_misread_is_run_as_it_is(program, why):
@@ -315,7 +314,7 @@ def test_a_fit_by_graphs_goes_on_from_a_checkpoint_to_the_same_bits(tmp_path):
         if epoch.number == 3:
             raise MemoryError
 
-    kept, seen = Checkpoints(tmp_path, every_epochs=1), []
+    kept, seen = Checkpoints(tmp_path, every_minutes=0), []
     with pytest.raises(MemoryError):
         fitted(checkpoint=kept, callbacks=[die])
     again = fitted(checkpoint=kept, callbacks=[lambda epoch: seen.append(epoch.number)])
@@ -393,17 +392,6 @@ def test_no_cuda_graph_is_made_of_a_step(monkeypatch):
     (options,) = given
     assert options["triton.cudagraphs"] is False
     assert set(options) <= set(_inductor.list_options())
-
-
-def test_what_processes_tune_together_is_run_as_it_is():
-    step = SimpleNamespace(shared=object(), evaluate=lambda moved, rows, objective: "by itself")
-    term = LossTerm(Program(), NestedIWAE(2))
-    moved = SimpleNamespace(term=term, controls=["scale"])
-    terms = compiled_terms.CompiledTerms("graph")
-    with pytest.warns(RuntimeWarning, match="the gradient of all processes"):
-        assert terms(step, moved, SimpleNamespace(at=0.0)) == "by itself"
-    assert terms(step, moved, SimpleNamespace(at=0.0)) == "by itself"
-    assert terms.record.eager == 2
 
 
 def test_the_record_is_shown_and_saved(tmp_path):

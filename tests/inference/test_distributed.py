@@ -6,9 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-import warnings
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -41,10 +38,10 @@ from lexppl.inference import (
 from lexppl.inference.batches import TensorRows
 from lexppl.inference.contexts import keep_parameters_local, seeded
 from lexppl.inference.replicates.replicate_rows import StackedRows
-from lexppl.inference.training.distributed import distributed
-from lexppl.inference.training.distributed.distributed_group import name_of_round, processes_of
-from lexppl.inference.training.distributed.distributed_rows import Dealt, refuse_unshared
-from lexppl.inference.training.first_look import FirstLook
+from lexppl.inference.sample_nodes import SampleNodes
+from lexppl.inference.training.distributed.processes import processes_of
+from lexppl.inference.training.distributed.shared_step import Dealt, refuse_unshared
+from lexppl.inference.training.rows.rows import FoldedRows
 from lexppl.inference.training.step import TrainingStep
 from lexppl.models import (
     LEX,
@@ -147,24 +144,6 @@ class Point(PyroModule):
         pyro.sample("weight", dist.Delta(self.value, event_dim=1))
 
 
-class Tuned(NestedIWAE):
-    """A bound with a control that moves its gradient and not its value, and no draws."""
-
-    def __init__(self):
-        super().__init__(math.inf, estimator=Enumerate())
-        self.control = nn.Linear(1, 1, bias=False).double()
-        nn.init.zeros_(self.control.weight)
-
-    @property
-    def control_parameters(self):
-        return (self.control,)
-
-    def differentiable_loss(self, model, guide, x, y):
-        other = ROWS * model.selector(x).base_dist.logits.square().mean()
-        moved = self.control.weight.sum() * (other - other.detach())
-        return super().differentiable_loss(model, guide, x, y) + moved
-
-
 EXACT = partial(NestedIWAE, math.inf, estimator=Enumerate())
 CASES = {
     "fifty steps": {"epochs": 50, "batch_size": ROWS, "valid": None},
@@ -181,7 +160,6 @@ CASES = {
     "folds": {"epochs": 4, "batch_size": 11, "folds": 3, "valid": 0.3},
     "sample weights": {"epochs": 4, "batch_size": 11, "sample_weight": np.arange(ROWS) % 4},
     "a global latent": {"epochs": 4, "batch_size": 10, "model": WithPrior, "guide": Point},
-    "a tuned control": {"epochs": 4, "batch_size": 10, "objective": Tuned},
 }
 """Fits without draws."""
 
@@ -229,7 +207,7 @@ import os, signal, sys
 import numpy as np
 from tests.inference import test_distributed as test
 from lexppl.inference import NestedIWAE
-from lexppl.inference.training.checkpoints.checkpoints import Checkpoints
+from lexppl.inference.training.checkpoint import Checkpoints
 from lexppl.models import LEX
 
 
@@ -248,7 +226,7 @@ folder = sys.argv[1]
 result = test.fitted(
     test.partial(test.explainer, program=Killed),
     objective=test.partial(NestedIWAE, 4),
-    checkpoint=Checkpoints(folder + "/states", every_epochs=1),
+    checkpoint=Checkpoints(folder + "/states", every_minutes=0),
     distributed=True,
     **test.ELASTIC,
 )
@@ -310,17 +288,6 @@ def interrupt():
     signal.raise_signal(signal.SIGINT)
 
 
-def late(rank):
-    """What a process is told while the other is late."""
-    distributed.SOON = 0.2
-    time.sleep(rank)
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
-        fitted(epochs=1)
-    distributed.SOON = 30.0
-    return [str(one.message) for one in told]
-
-
 def said(work):
     """What a fit comes to, or what it raises."""
     try:
@@ -373,7 +340,6 @@ def everything(rank):
         "failing callback": partial(ending, rank, 1, 2, broken),
         "early stop": partial(ending, rank, 1, 2, lambda: True),
         "interrupted": partial(ending, rank, 0, 3, interrupt),
-        "late": partial(late, rank),
         "a group": partial(fitted, **CASES["fractions"], distributed=both),
         "another group": partial(fitted, epochs=1, distributed=first),
         "sampled": partial(fit, WithPrior(), (X, Y), inference=NUTS),
@@ -434,7 +400,7 @@ def test_fifty_steps_are_those_of_a_plain_fit(pair):
 
 @pytest.mark.parametrize(
     "name",
-    [*CASES, "batch norm", "rebar", "other weights", "interrupted", "not killed", "compiled"],
+    [*CASES, "batch norm", "rebar", "interrupted", "not killed", "compiled"],
 )
 def test_all_processes_end_alike_to_the_bit(pair, name):
     first, second = (found[name] for found in pair)
@@ -477,8 +443,6 @@ def test_processes_draw_apart(pair):
 
 
 def test_running_statistics_and_tuned_controls_move(pair):
-    found = pair[0]["a tuned control"]
-    assert isinstance(found, dict)
     assert np.isfinite(pair[0]["batch norm"]["train"]).all()
     assert np.isfinite(pair[0]["rebar"]["train"]).all()
 
@@ -503,6 +467,7 @@ def test_processes_by_themselves_have_fits_of_their_own(pair):
         ("other rows", "in train.x, valid.x: "),
         ("other seed", "in seed: "),
         ("other penalty", "penalties.0.weight: "),
+        ("other weights", "selector"),
     ],
 )
 def test_processes_that_are_given_different_things_are_refused(pair, name, differs):
@@ -524,14 +489,8 @@ def test_processes_that_are_given_different_things_are_refused(pair, name, diffe
 def test_a_failure_of_one_process_is_all_of_theirs(pair, name, which, error):
     own, others = pair[which][name], pair[1 - which][name]
     assert own.startswith(error)
-    assert others.startswith(f"ProcessError: process {which} of 2 has failed, and the fit with it")
-    assert error in others
-
-
-def test_a_process_that_waits_says_so(pair):
-    first, second = (found["late"] for found in pair)
-    assert any("has waited 0.2 seconds for the others to begin" in line for line in first)
-    assert not second
+    early = f"ProcessError: process {which} of 2 has failed: {error}"
+    assert others.startswith((early, "ProcessError: another of the 2 processes that share the fit"))
 
 
 def test_a_group_is_shared_among_its_processes(pair):
@@ -544,18 +503,6 @@ def test_a_group_is_shared_among_its_processes(pair):
 
 def test_sampling_is_not_shared(pair):
     assert all("inference= samples in one process" in found["sampled"] for found in pair)
-
-
-def test_nccl_is_for_cuda(monkeypatch):
-    torch.distributed.init_process_group(
-        "gloo", store=torch.distributed.HashStore(), rank=0, world_size=1
-    )
-    try:
-        monkeypatch.setattr(torch.distributed, "get_backend", lambda group: "nccl")
-        with pytest.raises(ValueError, match="backend is nccl, which adds up on CUDA alone"):
-            distributed.Processes().refuse_backend()
-    finally:
-        torch.distributed.destroy_process_group()
 
 
 def test_a_loader_is_refused(pair):
@@ -613,19 +560,12 @@ def test_a_fit_goes_on_where_a_killed_process_has_left_it(pair, tmp_path):
             np.testing.assert_array_equal(found[key], value, err_msg=key)
 
 
-def test_processes_that_are_started_again_find_one_another_among_what_others_left():
-    store, rounds = torch.distributed.HashStore(), []
-    for order in ((0, 1, 2), (2, 1, 0), (1, 2, 0)):
-        # One that ends before it has found the others leaves a word too.
-        store.set("lexppl/1", "left")
-        with ThreadPoolExecutor(3) as pool:
-            began = [pool.submit(name_of_round, store, order[0], 3)]
-            time.sleep(0.12)
-            began += [pool.submit(name_of_round, store, rank, 3) for rank in order[1:]]
-            names = {one.result(timeout=60) for one in began}
-        assert len(names) == 1
-        rounds += names
-    assert len(set(rounds)) == 3
+def in_folds(rows, folds):
+    """Rows in folds that are not divided at random."""
+    if folds == 1:
+        return rows
+    blocks = zip(*(c.tensor_split(folds) for c in rows.columns), strict=True)
+    return FoldedRows(tuple(TensorRows(block) for block in blocks))
 
 
 @pytest.mark.parametrize("folds", [1, 3])
@@ -635,7 +575,9 @@ def test_each_row_is_dealt_out_once_and_in_its_fold(folds, rows, count):
     columns = (torch.arange(rows), torch.arange(rows).tensor_split(folds))
     fold = torch.cat([torch.full((len(b),), i) for i, b in enumerate(columns[1])])
     batch, weights = (columns[0], fold), torch.arange(rows).expand(2, rows)
-    shares = [Dealt(TensorRows(batch), folds, r, count).of(batch, weights) for r in range(count)]
+    shares = [
+        Dealt(in_folds(TensorRows(batch), folds), r, count).of(batch, weights) for r in range(count)
+    ]
     for (places, _), own_weights, size in shares:
         assert torch.equal(own_weights[1], places) and size == len(places)
         assert size != 1 or rows < 2 * count or folds > 1
@@ -651,7 +593,7 @@ def test_each_row_is_dealt_out_once_and_in_its_fold(folds, rows, count):
 
 def test_rows_of_replicates_are_dealt_out_by_row():
     rows = StackedRows((torch.arange(14).reshape(2, 7),))
-    shares = [Dealt(rows, 1, r, 2).of(rows.columns, None) for r in range(2)]
+    shares = [Dealt(rows, r, 2).of(rows.columns, None) for r in range(2)]
     assert [size for _, _, size in shares] == [4, 3]
     assert torch.equal(torch.cat([share[0] for share, _, _ in shares], 1), rows.columns[0])
 
@@ -682,13 +624,13 @@ def test_what_has_no_rows_to_share_is_refused(model, objective, plate, error):
     term = LossTerm(model, objective)
     batch = (X.float(),)
     with pytest.raises(ValueError, match=error):
-        refuse_unshared(term, FirstLook.at(model, None, batch), plate, batch)
+        refuse_unshared(term, SampleNodes.of(model, None, batch), plate, batch)
 
 
 def test_a_global_latent_as_wide_as_a_batch_has_rows_is_no_row(pair):
     model, batch = WithPrior(), (X[:3], Y[:3])
     keep_parameters_local(model)
-    refuse_unshared(LossTerm(model, EXACT()), FirstLook.at(model, None, batch), "data", batch)
+    refuse_unshared(LossTerm(model, EXACT()), SampleNodes.of(model, None, batch), "data", batch)
 
 
 def test_processes_that_torchrun_has_started_are_not_ignored(monkeypatch):

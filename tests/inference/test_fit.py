@@ -29,7 +29,7 @@ from lexppl.inference import (
 from lexppl.inference.contexts import MiniBatch, keep_parameters_local, program_settings
 from lexppl.inference.replicates.replicates import Replicates, reinitialised
 from lexppl.inference.stages import TrainingModules
-from lexppl.inference.training.adam import EagerAdam
+from lexppl.inference.training.settings import EagerAdam
 from lexppl.models import (
     LEX,
     MLP,
@@ -308,7 +308,7 @@ def test_learning_rate_follows_its_schedule(monkeypatch):
             return super().step(closure)
 
     x, y = rows(100)
-    monkeypatch.setattr(sys.modules[fit.__module__], "EagerAdam", Watched)
+    monkeypatch.setattr(sys.modules[EagerAdam.__module__], "EagerAdam", Watched)
     quick(lex, (x, y), epochs=4, valid=None, learning_rate=Linear(1e-2, 0.0, begin=0.5))
     assert rates == pytest.approx([1e-2, 1e-2, 1e-2, 5e-3])
 

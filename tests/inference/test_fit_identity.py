@@ -5,13 +5,12 @@ import threading
 import numpy as np
 import pyro.distributions as dist
 import pytest
-import torch
 from pyro.nn import PyroModule, PyroSample
 from sklearn.tree import DecisionTreeClassifier
 
 from lexppl.inference.stages import TrainingModules
-from lexppl.inference.training.checkpoints.fit_identity import differences, identity_of
-from lexppl.models import MLP, ConstantImputer, with_prior
+from lexppl.inference.training.identity import differences, identity_of
+from lexppl.models import MLP, with_prior
 
 
 def identity(value):
@@ -45,7 +44,7 @@ def stepping(rate):
 
 
 PAIRS = {
-    "value.tree_ has other values": (tree, 9, 12),
+    "value.tree_.state.1.nodes has other values": (tree, 9, 12),
     "value.rate was 1 and is 2": (Slotted, 1, 2),
     "value.default rate was 1 and is 2": (stepping, 1, 2),
     "value.prior of slope.scale has other values": (
@@ -58,7 +57,7 @@ PAIRS = {
         dist.Normal,
         dist.Laplace,
     ),
-    "value.layers.0.prior of weight.family was Normal and is Laplace": (
+    "value.layers.0.prior of weight.identity.1 was 'Normal' and is 'Laplace'": (
         lambda law: with_prior(MLP(2, 1, (3,), seed=0), law(0.0, 1.0)),
         dist.Normal,
         dist.Laplace,
@@ -78,26 +77,3 @@ def test_what_is_another_is_told(told):
 def test_what_cannot_be_told_is_no_reason_to_refuse_a_fit():
     lock = identity(threading.Lock())
     assert lock["value"] == "_thread.lock"
-
-
-# As it was told before values were read by the means of `lexppl.fingerprint`.
-BEFORE = {
-    "value": "builtins.dict of 3",
-    "value.numbers": "builtins.list of 2",
-    "value.numbers.0": 1,
-    "value.numbers.1": "0.5",
-    "value.x": "float32 (3, 2) e2c0a71510b5394df7773b63",
-    "value.imputer": "lexppl.models.imputers.constant.ConstantImputer",
-    "value.imputer.value": "float32 (2,) af5570f5a1810b7af78caf4b",
-    "train": None,
-    "valid": None,
-    "replicates": 1,
-}
-
-
-def test_states_of_the_version_before_are_still_this_fits():
-    rows = torch.arange(6.0).reshape(3, 2)
-    value = {"numbers": [1, 0.5], "x": rows, "imputer": ConstantImputer(torch.zeros(2))}
-    assert identity(value) == BEFORE
-    rows[0, 0] = 1.0
-    assert differences(BEFORE, identity(value)) == ["value.x has other values"]

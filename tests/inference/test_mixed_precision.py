@@ -21,9 +21,9 @@ from torch.utils._pytree import tree_leaves
 from lexppl.effects import mask_particles
 from lexppl.inference import REBAR, Enumerate, LeaveOneOut, annealed, fit
 from lexppl.inference.contexts import seeded
-from lexppl.inference.training.checkpoints.checkpoints import Checkpoints
-from lexppl.inference.training.compiled.agreement import disagreement
-from lexppl.inference.training.mixed_precision import MixedPrecision, refuse_rounded_away
+from lexppl.inference.mixed_precision import MixedPrecision, refuse_rounded_away
+from lexppl.inference.training.checkpoint import Checkpoints
+from lexppl.inference.training.compiled.compiled import disagreement
 from lexppl.inference.training.step import TermGradients, TrainingStep
 from lexppl.models import (
     LEX,
@@ -147,12 +147,9 @@ def gradients_of(model, precision, objective, rows=(X, Y)):
     """Loss and gradients of the first step, by a fit."""
     found = []
 
-    def run(self, batch, weights, size, at):
-        from lexppl.inference.training.rows.step_rows import StepRows
-
+    def run(self, rows):
         for moved in self.terms:
-            step_rows = StepRows(batch, weights, size, at)
-            found.append(self.evaluate(moved, step_rows, moved.term.objective.at(at)))
+            found.append(self.evaluate(moved, rows, moved.term.objective.at(rows.at)))
         raise InterruptedError
 
     with pytest.MonkeyPatch.context() as patched:
@@ -228,7 +225,7 @@ def test_a_stage_that_takes_what_was_learned_as_given_has_it_whole():
     """FastSHAP's values are of the surrogate as it was fitted."""
     seen = []
 
-    def run(self, batch, weights, size, at):
+    def run(self, rows):
         layers = [] if not isinstance(self.products, MixedPrecision) else self.products.layers
         seen.append(({len(layers)}, self.terms[0].term.model))
         return [torch.zeros(1)]
@@ -361,9 +358,9 @@ def test_a_compiled_step_is_held_against_the_program():
 
 
 def test_a_checkpoint_is_of_one_precision(tmp_path):
-    kept = Checkpoints(tmp_path / "state", every_epochs=1)
+    kept = Checkpoints(tmp_path / "state", every_minutes=0)
     fit(explainer(), (X, Y), checkpoint=kept, **FIT, **MIXED)
-    with pytest.raises(ValueError, match="precision was bf16-mixed and is None"):
+    with pytest.raises(ValueError, match="precision was 'bf16-mixed' and is None"):
         fit(explainer(), (X, Y), checkpoint=kept, **FIT)
 
 
@@ -384,7 +381,7 @@ class Scores(nn.Module):
         return self.weight.expand(len(x), 4)
 
 
-@pytest.mark.filterwarnings("ignore::lexppl.inference.training.watched.collapse.CollapseWarning")
+@pytest.mark.filterwarnings("ignore::lexppl.inference.training.collapse.CollapseWarning")
 def test_what_has_no_such_product_is_refused():
     with pytest.raises(ValueError, match="keeps weights and sums in float32"):
         fit(explainer().double(), (X.double(), Y), **FIT, **MIXED)

@@ -40,8 +40,8 @@ from lexppl.inference.contexts import (
 )
 from lexppl.inference.estimators.score_function import LearnedConstant
 from lexppl.inference.replicates.replicate_rows import training_rows
-from lexppl.inference.training.rows.folded_rows import folded
-from lexppl.inference.training.rows.row_weights import RowWeighting, WeightedRows
+from lexppl.inference.training.rows.row_weights import RowWeighting
+from lexppl.inference.training.rows.rows import WeightedRows, folded
 from lexppl.models import (
     LEX,
     MLP,

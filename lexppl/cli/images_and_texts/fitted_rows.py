@@ -20,8 +20,8 @@ from lexppl.evaluation import FittedPredictor, fit_predictor
 from lexppl.evaluation.refits.evalx import EvalX, fit_evalx
 from lexppl.inference import Checkpoints, FitResult, System, entropy_unit, fit
 from lexppl.inference.contexts import seeded
-from lexppl.inference.training.checkpoints.checkpoints import below
-from lexppl.inference.training.watched.progress import Progress
+from lexppl.inference.training.checkpoint import below
+from lexppl.inference.training.watch import Progress
 from lexppl.models import BigramImputer, UnigramImputer, regime_targets
 from lexppl.models.imputers.by_name import imputer_of
 from lexppl.systems import Settings, system_for

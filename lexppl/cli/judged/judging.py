@@ -26,7 +26,7 @@ from lexppl.explanation import explain
 from lexppl.explanation.layout.importance_kind import PROBABILITY, kind_of, mask_means
 from lexppl.explanation.layout.mask_groups import masks_of
 from lexppl.inference import Checkpoints, FitResult
-from lexppl.inference.training.watched.progress import Progress
+from lexppl.inference.training.watch import Progress
 from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.fit_plan import FitPlan
 from lexppl.tabular.table_fit import fit_full_predictor

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from lexppl.evaluation.learned import BaseRateGain
-from lexppl.inference.training.watched.collapse import ALL_OFF, ALL_ON, ONE_MASK
+from lexppl.inference.training.collapse import ALL_OFF, ALL_ON, ONE_MASK
 
 PENALTY_HALF_GROWN = 0.55
 """The share of a fit at which `lexppl.inference.annealed` has half the penalty in place."""

@@ -17,7 +17,7 @@ from tqdm.auto import tqdm
 from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.inference.contexts import program_settings, seeded
 from lexppl.inference.objective.program import ParticleProgram, row_marginals
-from lexppl.inference.training.loop import Epoch
+from lexppl.inference.training.watch import Epoch
 
 RANKED_ROWS, RANKED = 200, 5
 """Rows over which selection probabilities are averaged, and the most groups that are shown."""

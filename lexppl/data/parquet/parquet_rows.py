@@ -142,10 +142,10 @@ class ParquetRows:
             parts.append(part)
         return parts[0], parts[1]
 
-    def told_apart_by(self) -> dict[str, Any]:
+    def identified_by(self) -> dict[str, Any]:
         """What makes these rows another source's: files, columns, part, and how they are mixed."""
         return {
-            "files": self.table.told_apart_by(),
+            "files": self.table.identified_by(),
             "encoding": None if self.encoding is None else self.encoding.to_json(),
             "columns": [*self.columns, self.target],
             "part": self._share,

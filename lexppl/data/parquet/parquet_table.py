@@ -126,7 +126,7 @@ class ParquetTable:
         for batch in _batches(group, self.columns, rows):
             yield batch.to_pandas()
 
-    def told_apart_by(self) -> Any:
+    def identified_by(self) -> Any:
         """The files with their sizes and times, and the columns."""
         about = [(file, file.stat()) for file in self.files]
         return [(str(f.resolve()), s.st_size, s.st_mtime_ns) for f, s in about], self.columns

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 from lexppl.inference import Checkpoints, FitResult, NestedIWAE, fit
 from lexppl.inference.batches import Data, TensorRows, rows_of
 from lexppl.inference.schedules import Schedule
-from lexppl.inference.training.watched.progress import Progress
+from lexppl.inference.training.watch import Progress
 from lexppl.models import (
     MLP,
     Architecture,

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pyro
@@ -12,15 +12,12 @@ from torch import Tensor, nn
 
 from lexppl.argument_checks import finite_float
 from lexppl.distributions import Relaxation, relaxation
-from lexppl.effects import MASK_DIM
 from lexppl.inference.estimators.base import Estimate, SampledEstimator
 from lexppl.inference.estimators.leaving_one_out import imputation_score, per_mask
 from lexppl.inference.estimators.straight_through import straight_through
 from lexppl.inference.objective.bound import BoundSpec, BoundTerms, no_gradient, shared_with
-from lexppl.inference.objective.program import ParticleProgram
 from lexppl.inference.objective.site import Site
 from lexppl.inference.random_state import random_state, set_random_state
-from lexppl.inference.runs_together import PartOfRun, can_run_together, run_apart
 
 
 class TunedControl(nn.Module):
@@ -72,10 +69,6 @@ class _Drawn:
     state: Any = None
 
 
-class _RunsApartError(Exception):
-    """A program that has more to it than one site of masks."""
-
-
 @dataclass(frozen=True)
 class REBAR(SampledEstimator):
     """Unbiased score function with a relaxed mask as control variate (Tucker et al. 2017, eq. 6).
@@ -88,9 +81,7 @@ class REBAR(SampledEstimator):
     registered relaxation with noise given the draw: Bernoulli masks (Tucker), and top-k masks by
     Plackett–Luce with the conditional of Gadetsky et al. 2020. The program is run three times, with
     common random numbers for what it draws besides masks; masks with another estimator of their
-    own keep their values, reparameterised ones are drawn again. A fit whose program has one site of
-    masks and draws nothing else runs it once, with the three sets of masks beside one another: the
-    same numbers, but for rounding.
+    own keep their values, reparameterised ones are drawn again.
 
     Args:
         temperature: t > 0 of the relaxed masks; tuned ones went from 0.5 to 0.14 … 0.38
@@ -240,53 +231,6 @@ class REBAR(SampledEstimator):
         if self.control is None:
             return self.temperature, self.scale
         return self.control.temperature, self.control.scale
-
-    def _one_copy(self, program: ParticleProgram, spec: BoundSpec) -> tuple[Tensor, Tensor | None]:
-        together = (
-            torch.is_grad_enabled()
-            and not (spec.random_masks or is_validation_enabled())
-            and program.guide is None
-            and can_run_together(program.model)
-        )
-        if together:
-            try:
-                return self._in_one_run(program, spec), None
-            except _RunsApartError:
-                run_apart(program.model)
-        return super()._one_copy(program, spec)
-
-    def _in_one_run(self, program: ParticleProgram, spec: BoundSpec) -> Tensor:
-        """The estimate by one run, of hard, free and given masks in this order."""
-        drawn: dict[str, _Drawn] = {}
-        temperature, _ = self._numbers
-
-        def draw(site: Site) -> Tensor | None:
-            if site.distribution.has_rsample:
-                return None
-            if self._for(site) is not self or drawn:
-                raise _RunsApartError
-            distribution, by_particle = site.before_particles
-            if by_particle:
-                raise _RunsApartError
-            shape = distribution.batch_shape
-            own = (*shape[:MASK_DIM], spec.particles, *shape[MASK_DIM + 1 :])
-            relaxed = relaxation(distribution.expand(own))
-            noise = relaxed.noise()
-            one = drawn[site.name] = _Drawn(relaxed, noise, relaxed.draw(noise))
-            hard = relaxed.mask(one.draw).detach()
-            noises = (noise, relaxed.conditional_noise(one.draw))
-            soft = [relaxed.relaxed(each, temperature) for each in noises]
-            if self.straight_through:
-                soft = [straight_through(hard, value) for value in soft]
-            return torch.cat([hard, *soft], MASK_DIM - len(distribution.event_shape))
-
-        three = replace(spec, samples=3 * spec.samples)
-        run = program.run(three.particles, spec.imputations, draw)
-        if not drawn:
-            raise _RunsApartError
-        whole = BoundTerms(run, three)
-        hard, free, given = (PartOfRun(whole, spec, place) for place in range(3))
-        return hard.value + self._score_term(run.drawn, drawn, hard, free, given)
 
 
 def _refuse_dependent(

@@ -1,114 +1,126 @@
-"""One plain run each of program and guide, from which a fit learns what it must know of them."""
+"""The first look at a stage: each term is run once with every check on, before its first step."""
 
-import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import pyro
 import torch
-from pyro.poutine.subsample_messenger import _Subsample
+from torch import Tensor
 
-from lexppl.effects import ParticleCounts
-from lexppl.inference.plain_calls import PlainCalls, as_called, can_be_called_plainly
-from lexppl.inference.pyro_parameters import refusing_hidden
+from lexppl.inference.contexts import MiniBatch, program_settings, rows_plate, seeded
+from lexppl.inference.mixed_precision import refuse_rounded_away
+from lexppl.inference.plain_calls import PlainCalls
+from lexppl.inference.pyro_parameters import refuse_unheld
+from lexppl.inference.replicates.replicate_rows import of_replicate
+from lexppl.inference.replicates.replicates import Replicates, weighing
+from lexppl.inference.sample_nodes import SampleNodes, runs_alike_plainly
+from lexppl.inference.stages import LossTerm, Stage, TrainingModules
+from lexppl.inference.training.distributed.processes import Processes
+from lexppl.inference.training.distributed.shared_step import Dealt, refuse_unshared
+from lexppl.inference.training.rows.row_weights import refuse_unweighted
+from lexppl.inference.training.rows.rows import TrainingRows, batches_with_weights
+from lexppl.inference.training.settings import FitSettings
+from lexppl.inference.training.step import shifted
+from lexppl.inference.training.weight_decay import parameters_with_a_prior
 
 
 @dataclass(frozen=True)
 class FirstLook:
-    """The sample nodes of a run with one particle, by name.
+    """What a stage's programs are, as one run of each has it.
 
     Args:
-        model: the model's.
-        guide: the guide's.
+        plates: the plate over rows of each term, by the term's id; None where none was found.
+        plain_calls: the programs that can be called without Pyro's statements of parameters.
+        spared: names of the parameters that no weight decay may move.
     """
 
-    model: dict[str, Any]
-    guide: dict[str, Any]
+    plates: Mapping[int, str | None]
+    plain_calls: PlainCalls
+    spared: frozenset[str]
 
     @classmethod
     def at(
         cls,
-        model: Callable[..., Any],
-        guide: Callable[..., Any] | None,
-        args: tuple[Any, ...],
+        stage: Stage,
+        runner: Replicates,
+        rows: TrainingRows,
+        settings: FitSettings,
+        processes: Processes | None,
     ) -> "FirstLook":
-        """Run each by itself on a batch, without gradients."""
-        return cls(_samples(model, args), {} if guide is None else _samples(guide, args))
+        """Run each term once; nothing else of the run stays.
+
+        Args:
+            stage: whose terms are run.
+            runner: the replicates.
+            rows: to learn from.
+            settings: of the fit.
+            processes: those that share the fit; None for one by itself.
+
+        Raises:
+            ValueError: a program that cannot be fitted.
+            FloatingPointError: a loss that is not finite.
+        """
+        batch, weights = next(batches_with_weights(rows, settings.batch_size, shuffle=False))
+        if processes is not None:
+            # The first one's share in each process: all see the same, and it is never empty.
+            batch, weights, _ = Dealt(rows, 0, processes.count).of(batch, weights)
+        template = runner.template
+        buffers = {n: (b, b.clone()) for n, b in template.named_buffers()}
+        plain: list[Any] = [part for t in stage.terms for part in (t.model, t.guide)]
+        plates: dict[int, str | None] = {}
+        spared: set[str] = set()
+        alike = not (runner.differ or rows.by_replicate)
+        for replicate in range(1 if alike else runner.count):
+            with runner.replicate(replicate) as template:
+                own = of_replicate(rows, batch, replicate)
+                if settings.precision is not None:
+                    refuse_rounded_away(own[0], template)
+                names = {id(value): name for name, value in template.named_parameters()}
+                for term in stage.terms:
+                    with (
+                        seeded(settings.seed, rows.device),
+                        program_settings(validate=True),
+                    ):
+                        of_rows = None if weights is None else weights[replicate]
+                        shared = processes is not None
+                        plate, held = _run(template, term, own, of_rows, len(rows), shared)
+                    plates[id(term)] = plate
+                    spared |= {names[id(one)] for one in held if id(one) in names}
+                with seeded(settings.seed, rows.device):
+                    plain = [program for program in plain if runs_alike_plainly(program, own)]
+        with torch.no_grad():
+            for name, buffer in runner.template.named_buffers():
+                before, values = buffers[name]
+                # What stays as it was is in no checkpoint. Its version would not show it: batch
+                # norm moves its statistics and leaves that as it is.
+                if buffer is not before or not torch.equal(buffer, values):
+                    buffer.copy_(values)
+        return cls(plates, PlainCalls(plain), frozenset(spared))
 
 
-def _samples(program: Callable[..., Any], args: tuple[Any, ...]) -> dict[str, Any]:
-    with own_words(), refusing_hidden(), torch.no_grad(), ParticleCounts(1, 1):
-        trace = pyro.poutine.trace(as_called(program)).get_trace(*args)
-    found = {
-        name: node
-        for name, node in trace.nodes.items()
-        if node["type"] == "sample" and not isinstance(node["fn"], _Subsample)
-    }
-    for name, node in found.items():
-        if node["is_observed"] and isinstance(node["value"], torch.Tensor):
-            _refuse_larger(name, node["fn"], tuple(node["value"].shape))
-    return found
-
-
-def _refuse_larger(name: str, law: Any, given: tuple[int, ...]) -> None:
-    """Refuse what is observed in another shape than the law's: `(B, 1)` would become `(B, B)`."""
-    own = (*law.batch_shape, *law.event_shape)
-    if np.broadcast_shapes(given, own)[-len(given) :] != own[-len(given) :]:
-        raise ValueError(
-            f"site {name!r} observes values of shape {given}, and its distribution has batch shape "
-            f"{tuple(law.batch_shape)} and event shape {tuple(law.event_shape)}: give one value "
-            "for each row, as y[:, 0] of y (B, 1), or make the last dimension an event, by "
-            ".to_event(1)"
+def _run(
+    template: TrainingModules,
+    term: LossTerm,
+    batch: tuple[Tensor, ...],
+    weights: Tensor | None,
+    rows: int,
+    shared: bool,
+) -> tuple[str | None, list[Tensor]]:
+    """A term's plate over rows, and its parameters that have a prior."""
+    nodes = SampleNodes.of(term.model, term.guide, batch)
+    plate = rows_plate((*nodes.model.values(), *nodes.guide.values()), len(batch[0]))
+    if weights is not None:
+        refuse_unweighted(term, plate, "row_weights", "leave row_weights out")
+    if shared:
+        refuse_unshared(term, nodes, plate, batch)
+    term.objective.refuse_uncovered(nodes.model, nodes.guide)
+    with MiniBatch(rows, len(batch[0]), plate), shifted(term), weighing(weights, plate):
+        loss = template(term, term.objective, batch)
+    parts = (template, *term.objective.modules)
+    refuse_unheld(loss, (p for part in parts for p in part.parameters()))
+    if not bool(torch.isfinite(loss.detach())):
+        raise FloatingPointError(
+            f"the loss of the first batch is {float(loss.detach())}; look for labels or features "
+            "that the model gives probability zero"
         )
-
-
-@contextmanager
-def own_words() -> Iterator[None]:
-    """Say what Pyro finds wrong with the plates of a program by what mends it.
-
-    Raises:
-        ValueError: naming plates or site.
-    """
-    try:
-        yield
-    except ValueError as error:
-        plates = re.search(r'plates "(.+)" and "(.+)", collide at dim=(-\d+)', str(error))
-        shapes = re.search(
-            r"inside plate\('(.+)'\) at site (\S+) dim (-\d+), (\d+) vs (\d+)", str(error)
-        )
-        if plates is not None:
-            one, other, dim = plates.groups()
-            raise ValueError(
-                f"plates {one!r} and {other!r} are both at dim {dim}: mask_particles() is at dim "
-                "-2 and imputation_particles() at dim -3, so that the plate over rows is at dim=-1"
-            ) from error
-        if shapes is not None:
-            plate, site, dim, size, found = shapes.groups()
-            raise ValueError(
-                f"site {site!r} has {found} entries at dim {dim} of its batch shape, where the "
-                f"plate {plate!r} has {size}: what belongs to one entry of the plate is an event, "
-                "as Bernoulli(…).to_event(1) makes the features of a row"
-            ) from error
-        raise
-
-
-def runs_alike_plainly(program: Callable[..., Any] | None, args: tuple[Any, ...]) -> bool:
-    """Whether a program makes the same sample statements when it is called without those of its
-    parameters: within it nothing (such as `poutine.lift`) turns parameters into latents.
-
-    Args:
-        program: a model or a guide, or None, which is not run.
-        args: a batch.
-    """
-    if program is None or not can_be_called_plainly(program):
-        return False
-    statements = _samples(program, args)
-    with PlainCalls([program]):
-        return _kinds(_samples(program, args)) == _kinds(statements)
-
-
-def _kinds(nodes: dict[str, Any]) -> list[tuple[str, type, bool]]:
-    return [(name, type(node["fn"]), node["is_observed"]) for name, node in nodes.items()]
+    return plate, parameters_with_a_prior(term, nodes.model)

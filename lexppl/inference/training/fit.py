@@ -1,87 +1,72 @@
-"""Fit a program: check what is given, train replicates of it, and hand back the best states."""
+"""Fit a program: check the arguments, train replicates of it, and return the best states."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyro
 from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from lexppl.argument_checks import int_at_least
 from lexppl.inference.batches import Data, LoadedRows
 from lexppl.inference.contexts import program_settings, seeded
+from lexppl.inference.mixed_precision import Precision, refuse_unmixed
 from lexppl.inference.posterior.automatic_guides import guide_kind
 from lexppl.inference.replicates.replicate_rows import (
     ReplicateData,
     Rows,
+    of_replicate,
     training_rows,
 )
 from lexppl.inference.replicates.replicates import Replicates
-from lexppl.inference.schedules import Linear, Schedule, at
-from lexppl.inference.stages import OptimizerFactory, Stage
+from lexppl.inference.sampled_fit import DefaultShare, refuse_training_arguments, sampled_fit
+from lexppl.inference.schedules import Schedule
+from lexppl.inference.stages import OptimizerFactory, Stage, TrainingModules
 from lexppl.inference.system import System
-from lexppl.inference.training.adam import EagerAdam
-from lexppl.inference.training.checkpoints.checkpoints import Checkpoints, KeptStates
-from lexppl.inference.training.checkpoints.fit_identity import identity_of
-from lexppl.inference.training.compiled.compiled_terms import Backend
-from lexppl.inference.training.distributed.distributed_group import processes_of, refuse_processes
-from lexppl.inference.training.distributed.distributed_start import agree_together, begin_alike
-from lexppl.inference.training.finished_fit import result_of
-from lexppl.inference.training.fit_arguments import (
-    check_alike,
-    check_given,
-    check_numbers,
-    compiled_terms,
-    replicates_asked_for,
-)
-from lexppl.inference.training.loop import Callback, TrainingLoop
-from lexppl.inference.training.mixed_precision import (
-    Precision,
-    check_precision,
-    refuse_unmixed,
-)
+from lexppl.inference.training.checkpoint import Checkpoints, SavedState
+from lexppl.inference.training.collapse import collapses, report_collapse
+from lexppl.inference.training.distributed.processes import processes_of, refuse_processes
+from lexppl.inference.training.distributed.shared_step import refuse_loaded
+from lexppl.inference.training.identity import identity_of
+from lexppl.inference.training.loop import TrainingLoop
 from lexppl.inference.training.preparation import (
     builder_of,
     copies_of,
     first_batch,
+    fit_to_rows,
+    folds_of_systems,
     guides_of,
-    own_folds,
+    replicates_of,
     set_up_guides,
     type_learned,
     with_guides,
 )
-from lexppl.inference.training.result import FitResult
-from lexppl.inference.training.rows.divided_rows import divided_rows
-from lexppl.inference.training.rows.row_checks import refuse_rows
-from lexppl.inference.training.rows.row_fitted import fit_to_rows
-from lexppl.inference.training.rows.row_weights import RowWeighting
-from lexppl.inference.training.sampled_fit import (
-    DefaultShare,
-    refuse_training_arguments,
-    sampled_fit,
+from lexppl.inference.training.result import FitResult, History, check_alike
+from lexppl.inference.training.rows.row_weights import RowWeighting, divided_rows
+from lexppl.inference.training.rows.rows import (
+    TrainingRows,
+    are_unit_pixels,
+    holds_labels,
+    refuse_rows,
 )
+from lexppl.inference.training.settings import WEIGHT_DECAY, Backend, FitSettings, refuse_instances
 from lexppl.inference.training.settled import warn_if_moving
-from lexppl.inference.training.usual_epochs import usual_epochs
-from lexppl.inference.training.watched.collapse import report_collapse
-from lexppl.inference.training.watched.progress import Progress, check_progress
-from lexppl.inference.training.watched.skipped_steps import report_skipped
+from lexppl.inference.training.watch import Callback, Progress, check_progress
 from lexppl.inference.training.weight_decay import Decay, decays_by_parameter
 
 Model = nn.Module | System | Callable[[], nn.Module]
 """A program, a published system, or a function that builds a program."""
 
-WEIGHT_DECAY = 1e-3
-"""Adam's, where the user does not choose."""
-
 VALID_SHARE = DefaultShare(0.2)
-"""Of the training rows, set apart to choose the epoch; none beside an inference."""
-
-LEARNING_RATE = Linear(1e-3, 5e-5, begin=0.5)
-"""Adam's, where neither the user nor the stage chooses."""
+"""The default share of the training rows, set apart to choose the epoch; none beside an
+inference."""
+WATCHED_ROWS = 1000
+"""Rows of the validation set on which a collapse is looked for."""
 
 
 def fit(
@@ -135,8 +120,8 @@ def fit(
             :class:`ReplicateData` one data set for each replicate.
         valid: the same for validation, a share of the training rows to set apart, or None. The
             best epoch is the one with the least validation loss, under the objective at the end
-            of its schedules and with the same draws at every epoch. A fifth where nobody says, and
-            None where guides alone learn: they are posteriors of all rows, and end with their last
+            of its schedules and with the same draws at every epoch. A fifth by default, and None
+            where guides alone learn: they are posteriors of all rows, and end with their last
             state (:class:`Stage`).
         guide: the guide `q(z | x, y)` or that of global latents, if there is one: a class of Pyro's
             automatic guides, as `AutoNormal` or `partial(AutoLowRankMultivariateNormal, rank=3)`;
@@ -154,8 +139,8 @@ def fit(
             have size one, and a guide covers every latent that is not enumerated.
         stages: in place of model, guide and objective: terms to be minimised together, stage
             after stage, or a function that builds them.
-        epochs: epochs of each stage that does not say; None for 300, and where guides alone learn
-            for as many more as make 1,000 steps.
+        epochs: epochs of each stage that has none of its own; None for 300, and where guides alone
+            learn for as many more as make 1,000 steps.
         batch_size: rows of a mini-batch (a loader has its own).
         folds: F ≥ 2 to cross-fit: the part of a program called `predictor` becomes F of them, each
             learning from all training rows but a fold's, and what else learns (the selector) is
@@ -192,7 +177,7 @@ def fit(
             has 1e-3. By part or by replicate it is Adam's alone. Never of a guide's parameters, of
             constrained ones, of those of `pyro.param` or with a prior, whoever made the optimizer:
             the bound itself holds them, and a decay would make a posterior narrower. A warning says
-            so where a decay was asked for.
+            so where a decay was given.
         optimizer: from parameters to a torch optimizer, in place of Adam. With replicates it must
             act on each entry by itself, as Adam and SGD do.
         scheduler: from the optimizer to a learning-rate schedule, stepped once an epoch.
@@ -204,10 +189,11 @@ def fit(
             leave it out.
         seed: of initial weights, batches and draws; the same seed gives the same bits.
         callbacks: called after each epoch with an :class:`Epoch`.
-        checkpoint: a folder for the fit's state, each minute, or :class:`Checkpoints` with how
-            often. The same call goes on from there after a stop of whatever kind, and gives the
-            same bits as one that was never stopped; where it had come to its end, it gives the
-            result at once. Callbacks keep what they keep. None for none, at no cost.
+        checkpoint: a folder for the fit's state, written at the end of an epoch, each minute, or
+            :class:`Checkpoints` with how often. The same call goes on from there after a stop of
+            whatever kind, and gives the same bits as one that was never stopped; where it had come
+            to its end, it gives the result at once. Callbacks keep what they keep. None for none,
+            at no cost.
         compile: True to compute each step's losses and gradients by compiled graphs, for long fits
             of small batches, where the program's own Python is most of a step: a minute of
             compiling a term, then steps in a fraction of the time, equal to rounding. "graph"
@@ -256,43 +242,41 @@ def fit(
         3
     """
     check_progress(progress)
-    check_given(optimizer, device)
+    refuse_instances(optimizer, device)
     if inference is not None:
         refuse_training_arguments(fit, locals())
         refuse_processes(distributed)
         return sampled_fit(model, train, inference, seed=seed, progress=bool(progress))
-    asked = {name: value for name, value in locals().items() if name != "device"}
-    where = None if checkpoint is None else Checkpoints.of(checkpoint)
-    if epochs is not None:
-        epochs = int_at_least("epochs", epochs)
-    batch_size = int_at_least("batch_size", batch_size)
-    check_numbers(replicates, folds, patience, clip_norm)
-    precision = check_precision(precision)
-    compiled = compiled_terms(compile, precision)
-    rate: float | Schedule | None = None
-    rate_is_default = learning_rate is None and optimizer is None
-    by_part = not isinstance(weight_decay, int | float)
-    decay_is_default = optimizer is None and not by_part and weight_decay == WEIGHT_DECAY
-    if by_part and optimizer is not None:
-        raise ValueError(
-            "weight_decay by part or by replicate is Adam's; an optimizer of your own has its own: "
-            "give one of the two"
-        )
-    if optimizer is None:
-        rate = LEARNING_RATE if learning_rate is None else learning_rate
-        common = weight_decay if isinstance(weight_decay, int | float) else 0.0
-        optimizer = partial(EagerAdam, lr=at(rate, 0.0), weight_decay=common, fused=True)
+    if checkpoint is None or isinstance(checkpoint, Checkpoints):
+        where = checkpoint
+    else:
+        where = Checkpoints(checkpoint)
     several = isinstance(model, list | tuple)
     models: list[Any] = list(model) if isinstance(model, list | tuple) else [model]
     kind = guide_kind(guide)
     guide = None if kind is not None else guide
+    settings = FitSettings(
+        epochs=epochs,
+        batch_size=batch_size,
+        folds=folds,
+        learning_rate=learning_rate,
+        weight_decay=weight_decay,
+        optimizer=optimizer,
+        scheduler=scheduler,
+        clip_norm=clip_norm,
+        patience=patience,
+        seed=seed,
+        compile=compile,
+        precision=precision,
+        callbacks=tuple(callbacks),
+        progress=progress,
+    )
+    count = len(models) if several else None
+    replicates = replicates_of(replicates, count, train, valid, row_weights)
     builders = [
         with_guides(builder_of(one, guide, objective, stages), kind, train) for one in models
     ]
-    folds = own_folds(models, builders) if folds is None else folds
-    replicates = replicates_asked_for(
-        replicates, len(models) if several else None, train, valid, row_weights
-    )
+    folds = folds_of_systems(models, builders) if folds is None else folds
     processes = processes_of(distributed)
     joined = nullcontext() if processes is None else processes.joined()
     store = pyro.get_param_store().scope()
@@ -305,7 +289,7 @@ def fit(
         if precision is not None:
             refuse_unmixed(copies[0], dtype)
         decays = None
-        if by_part:
+        if settings.decays_by_part:
             decays = decays_by_parameter(weight_decay, copies[0], replicates, WEIGHT_DECAY)
         is_posterior = all(stage.learns_guides_alone for stage in copies[0].stages)
         rows = training_rows(train, dtype, "train", one_class=is_posterior)
@@ -318,58 +302,36 @@ def fit(
             rows, held_out, learned_rows = divided_rows(valid, rows, dtype, weighting, folds)
         for name, some in (("rows to learn from", rows), ("validation rows", held_out)):
             refuse_rows(copies[0].stages, some, name, replicates)
-        kept = None
         if processes is not None:
-            begin_alike(processes, copies, learned_rows, held_out)
-        if where is not None or processes is not None:
-            identity = identity_of(asked, copies, learned_rows, held_out)
-        if where is not None:
-            kept = KeptStates(where, identity, 0 if processes is None else processes.rank)
-        if processes is not None:
-            agree_together(processes, identity, kept)
+            for name, one in (("train", learned_rows), ("valid", held_out)):
+                refuse_loaded(one, name)
+            processes.device = rows.device
         fit_to_rows(copies, learned_rows, seed)
+        saved = None
+        if where is not None or processes is not None:
+            identity = identity_of(settings.identity, copies, learned_rows, held_out)
+        if where is not None:
+            saved = SavedState(where, identity, processes is None or processes.leads)
+        if processes is not None:
+            processes.agree({**identity, "checkpoint": str(saved and saved.epochs)})
         runner = Replicates(copies, differ=several)
-        _check_devices(runner, rows)
+        if not isinstance(rows, LoadedRows):
+            check_alike(rows.columns[0], next(iter(runner.parameters.values())))
         with seeded(seed + 1, rows.device):
-            loop = TrainingLoop(
-                runner,
-                learned_rows,
-                held_out,
-                batch_size,
-                clip_norm,
-                patience,
-                seed,
-                tuple(callbacks),
-                scheduler,
-                rate,
-                rate_is_default,
-                decay_is_default,
-                decays,
-                kept,
-                compiled,
-                processes,
-                precision,
+            loop = TrainingLoop(runner, learned_rows, held_out, settings, decays, saved, processes)
+            loop.run(
+                [
+                    (one, settings.epochs_of(one, len(learned_rows)), settings.optimizer_of(one))
+                    for one in copies[0].stages
+                ]
             )
-            plan = [
-                (
-                    stage,
-                    stage.epochs or epochs or usual_epochs(stage, len(learned_rows), batch_size),
-                    stage.optimizer or optimizer,
-                )
-                for stage in copies[0].stages
-            ]
-            loop.run(plan, progress)
-        finished = runner.separated()
-        result = result_of(finished, loop, rows, held_out, seed)
-    result.rows = None if isinstance(rows, LoadedRows) else (len(rows), len(held_out or ()))
+        result = _result(runner.separated(), loop, rows)
     result.row_weights = None if weighting is None else weighting.kind
-    result.entry_names = _names(train, "entry_names")
-    result.feature_names = _names(train, "feature_names")
-    result.class_names = _names(train, "class_names")
-    result.compiled = None if compiled is None else compiled.record
+    for kind_of_names in ("entry_names", "feature_names", "class_names"):
+        setattr(result, kind_of_names, _names(train, kind_of_names))
     if processes is None or processes.leads:
         report_collapse(result.collapse)
-        report_skipped([*loop.skipped.count], loop.skipped.ended)
+        loop.skipped.report()
         if is_posterior:
             warn_if_moving(result)
     return result
@@ -381,7 +343,54 @@ def _names(train: Data | ReplicateData, kind: str) -> Any:
     return getattr(train, kind, None)
 
 
-def _check_devices(runner: Replicates, rows: Rows) -> None:
-    if isinstance(rows, LoadedRows):
-        return
-    check_alike(rows.columns[0], next(iter(runner.parameters.values())))
+def _result(finished: list[TrainingModules], loop: TrainingLoop, rows: Rows) -> FitResult:
+    """The result of a loop that has come to its end.
+
+    Args:
+        finished: the replicates' modules.
+        loop: with its history.
+        rows: to learn from, as the program is given them.
+    """
+    watched: TrainingRows = loop.held_out if loop.held_out is not None else rows
+    several = next(iter(watched.batches(WATCHED_ROWS, shuffle=False)))
+    batches = [
+        tuple(c[:WATCHED_ROWS] for c in of_replicate(watched, several, replicate))
+        for replicate in range(len(finished))
+    ]
+    terms = [one.stages[-1].terms[0] for one in finished]
+    models, guides = [term.model for term in terms], [term.guide for term in terms]
+    objective = terms[0].objective
+    found: list[str | None] = [None] * len(terms)
+    if objective.watched:
+        found = collapses(models, guides, batches)
+    event_shape = tuple(batches[-1][0].shape[1:])
+    x, labels, sizes, steps = batches[-1][0], None, None, None
+    if not isinstance(rows, LoadedRows):
+        x, *responses = rows.columns
+        if responses and holds_labels(models[0], responses[0]):
+            labels = tuple(responses[0].unique().tolist())
+        sizes = len(rows), len(loop.held_out or ())
+        steps = len(loop.records) * math.ceil(len(rows) / loop.settings.batch_size)
+    train, valid, stage, seconds = (
+        zip(*loop.records, strict=True) if loop.records else ((), (), (), ())
+    )
+    return FitResult(
+        models=models,
+        guides=guides,
+        objective=objective.at(1.0),
+        history=History(np.array(train), np.array(valid), np.array(stage), np.array(seconds)),
+        best_epoch=loop.best_epoch,
+        best_valid=loop.best_valid,
+        collapse=found,
+        interrupted=loop.interrupted,
+        event_shape=event_shape,
+        unit_pixels=are_unit_pixels(x, event_shape),
+        labels=labels,
+        seed=loop.settings.seed,
+        rows=sizes,
+        steps=steps,
+        modules=list(finished),
+        compiled=None if loop.compiled is None else loop.compiled.record,
+        skipped_steps=loop.skipped.count,
+        ended=loop.skipped.ended,
+    )

@@ -5,14 +5,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from pyro.infer.autoguide import AutoGuide
-from torch import nn
+from torch import Tensor, nn
 
+from lexppl.argument_checks import int_at_least
 from lexppl.inference.annealed import annealed
-from lexppl.inference.batches import Data
+from lexppl.inference.batches import Data, LoadedRows
 from lexppl.inference.contexts import keep_parameters_local
 from lexppl.inference.objective.grammar import refuse_uncovered_latents
 from lexppl.inference.posterior.automatic_guides import GuideKind, set_up
@@ -25,16 +26,24 @@ from lexppl.inference.pyro_parameters import (
     is_program,
     with_parameters,
 )
-from lexppl.inference.replicates.replicate_rows import of_replicate, training_rows
+from lexppl.inference.replicates.replicate_rows import (
+    ReplicateData,
+    Rows,
+    of_replicate,
+    training_rows,
+)
 from lexppl.inference.replicates.replicates import redraw, reinitialised
 from lexppl.inference.stages import LossTerm, Stage, TrainingModules
 from lexppl.inference.system import System
-from lexppl.inference.training.cross_fitting import (
+from lexppl.inference.training.rows.cross_fitting import (
     PREDICTOR,
+    CrossFitted,
     cross_fitted,
     learned_predictors,
     refuse_cross_fitted,
 )
+from lexppl.inference.training.rows.row_weights import weights_by_replicate
+from lexppl.inference.training.rows.rows import FoldedRows, TrainingRows, WeightedRows
 from lexppl.weights_drawn_first import weights_with_priors
 
 Builder = tuple[Callable[[], Sequence[Stage]], bool]
@@ -84,18 +93,18 @@ def builder_of(model: Any, guide: Any, objective: Any, stages: Any) -> Builder:
     return build, built_anew
 
 
-def own_folds(models: Sequence[Any], builders: Sequence[Builder]) -> int:
-    """The number of folds that the systems among the models ask for, where a predictor learns.
+def folds_of_systems(models: Sequence[Any], builders: Sequence[Builder]) -> int:
+    """The number of folds of the systems among the models, where a predictor learns.
 
     Raises:
         ValueError: systems of other numbers.
     """
-    asked = {one.folds if isinstance(one, System) else 1 for one in models}
-    if len(asked) > 1:
+    every = {one.folds if isinstance(one, System) else 1 for one in models}
+    if len(every) > 1:
         raise ValueError(
-            f"replicates are cross-fitted alike; their systems have folds {sorted(asked)}: give one"
+            f"replicates are cross-fitted alike; their systems have folds {sorted(every)}: give one"
         )
-    folds = next(iter(asked), 1)
+    folds = next(iter(every), 1)
     if folds == 1:
         return 1
     with torch.random.fork_rng(devices=[]):
@@ -263,3 +272,112 @@ def first_batch(train: Data, size: int, dtype: torch.dtype) -> tuple[torch.Tenso
     """
     rows = training_rows(train, dtype, "train", one_class=True)
     return of_replicate(rows, next(iter(rows.batches(size, shuffle=False))), 0)
+
+
+def replicates_of(
+    replicates: int, models: int | None, train: Any, valid: Any, row_weights: Any = None
+) -> int:
+    """R, from the number of models, data sets or weights where there is one for each.
+
+    Args:
+        replicates: as given.
+        models: how many, where there is one for each replicate.
+        train, valid, row_weights: as they are given to `fit`.
+
+    Raises:
+        ValueError: numbers that differ, or none.
+    """
+    counts = {"replicates": replicates} if replicates > 1 else {}
+    if models is not None:
+        counts["models"] = models
+    for name, data in (("data sets of train", train), ("data sets of valid", valid)):
+        if isinstance(data, ReplicateData):
+            counts[name] = len(data)
+    int_at_least("replicates", replicates)
+    weights = weights_by_replicate(row_weights)
+    if weights is not None:
+        counts["rows of row_weights"] = weights
+    if len(set(counts.values())) > 1:
+        listed = ", ".join(f"{count} {name}" for name, count in counts.items())
+        raise ValueError(f"each replicate has its model and its data; there are {listed}")
+    count = next(iter(counts.values()), 1)
+    if count < 1:
+        raise ValueError("a list of models needs at least one; it is empty")
+    return count
+
+
+@runtime_checkable
+class FitsRows(Protocol):
+    """A part that learns from rows by itself, such as :class:`lexppl.models.TreePredictor`."""
+
+    def fit_rows(self, x: Tensor, y: Tensor, seed: int = 0, weights: Tensor | None = None) -> None:
+        """Fit to rows, in place of what was fitted before.
+
+        Args:
+            x: `(N, *event)`.
+            y: labels or responses `(N,)`, or probabilities `(N, C)`.
+            seed: of what is drawn.
+            weights: how often each row counts, `(N,)`; None for once.
+        """
+
+
+def fit_to_rows(copies: Sequence[TrainingModules], rows: TrainingRows, seed: int) -> None:
+    """Fit the predictors of each replicate that learn from rows by themselves.
+
+    A cross-fitted one of fold f is fitted to the rows of all folds but f, so that it has not
+    learned from the rows on which it is to judge; any other to all rows.
+
+    Args:
+        copies: the replicates' modules.
+        rows: those that the fit learns from, in folds where predictors are cross-fitted.
+        seed: of the first replicate.
+
+    Raises:
+        ValueError: a loader, whose rows are not all at hand; rows without y.
+    """
+    for replicate, modules in enumerate(copies):
+        for fold, predictor in _waiting(modules):
+            if isinstance(rows, LoadedRows):
+                raise ValueError(
+                    f"{type(predictor).__name__} learns from all rows at once, and a loader gives "
+                    "them in batches: give tensors, arrays or a data set"
+                )
+            weights = None
+            if isinstance(rows, WeightedRows):
+                *columns, weights = _of_replicate(rows.rows, fold, replicate)
+                weights = weights if rows.by_replicate else weights[:, replicate]
+            else:
+                columns = list(_of_replicate(rows, fold, replicate))
+            if len(columns) < 2:
+                raise ValueError(f"{type(predictor).__name__} learns to predict y; give (x, y)")
+            predictor.fit_rows(columns[0], columns[1], seed + replicate, weights)
+
+
+def _waiting(modules: TrainingModules) -> Iterator[tuple[int | None, FitsRows]]:
+    """The parts to be fitted, each once, with the fold that they are kept from."""
+    seen: set[int] = set()
+    programs = (term.model for stage in modules.stages for term in stage.terms)
+    for program in programs:
+        predictor = getattr(program, PREDICTOR, None)
+        if not isinstance(predictor, nn.Module) or id(predictor) in seen:
+            continue
+        seen.add(id(predictor))
+        if isinstance(predictor, CrossFitted):
+            yield from (
+                (fold, one)
+                for fold, one in enumerate(predictor.predictors)
+                if isinstance(one, FitsRows)
+            )
+        elif isinstance(predictor, FitsRows):
+            yield None, predictor
+
+
+def _of_replicate(rows: Rows | FoldedRows, fold: int | None, replicate: int) -> tuple[Tensor, ...]:
+    """All rows of a replicate, but for those of a fold."""
+    if fold is None or not isinstance(rows, FoldedRows):
+        columns = rows.columns  # type: ignore[union-attr]
+    else:
+        others = [block.columns for place, block in enumerate(rows.blocks) if place != fold]
+        dim = 1 if rows.by_replicate else 0
+        columns = tuple(torch.cat(parts, dim) for parts in zip(*others, strict=True))
+    return tuple(column[replicate] for column in columns) if rows.by_replicate else columns

@@ -16,10 +16,13 @@ from lexppl.inference.posterior.drawn_parameters import DrawnParameters, stacked
 from lexppl.inference.posterior.global_draws import SamplerRecord
 from lexppl.inference.posterior.sampled_guide import SampledGuide
 from lexppl.inference.replicates.replicate_hyperparameters import replicate_hyperparameters
-from lexppl.inference.training.compiled.record import CompiledSteps
-from lexppl.inference.training.fit_arguments import check_alike
-from lexppl.inference.training.rows.response_checks import likelihood_of, refuse_responses
-from lexppl.inference.training.rows.row_checks import refuse_other_scale, refuse_unlike
+from lexppl.inference.training.rows.rows import (
+    likelihood_of,
+    refuse_other_scale,
+    refuse_responses,
+    refuse_unlike,
+)
+from lexppl.inference.training.settings import CompiledSteps
 from lexppl.summary import Summarised, Summary, counted, in_range, parts_of, short, some_of
 
 FEW_STEPS = 100
@@ -68,6 +71,27 @@ def _conditioned(model: Any) -> list[Any]:
             "the system a range, as lex(…, penalty=(0.005, 0.16))"
         )
     return found
+
+
+def check_alike(x: Tensor, parameter: Tensor) -> None:
+    """Refuse rows on another device, or of another type, than the model.
+
+    Args:
+        x: the rows.
+        parameter: one of the model.
+
+    Raises:
+        ValueError: naming both.
+    """
+    if parameter.device != x.device:
+        raise ValueError(
+            f"x is on {x.device} and the model on {parameter.device}; move one to the other"
+        )
+    if x.is_floating_point() and x.dtype != parameter.dtype:
+        raise ValueError(
+            f"x is {x.dtype} and the model {parameter.dtype}; convert one, such as x.to"
+            f"({parameter.dtype}) or model.to({x.dtype}), which a System has too"
+        )
 
 
 @dataclass

@@ -10,8 +10,8 @@ import numpy as np
 from torch import Tensor
 
 from lexppl.argument_checks import fraction
-from lexppl.inference.training.loop import Epoch
 from lexppl.inference.training.result import FitResult
+from lexppl.inference.training.watch import Epoch
 
 LAST = 1 / 3
 """Of the last stage's epochs, in which the loss is looked at."""

@@ -5,7 +5,9 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.optim import Optimizer
 
@@ -14,13 +16,11 @@ from lexppl.inference.contexts import MiniBatch
 from lexppl.inference.objective.objective import Objective
 from lexppl.inference.plain_calls import PlainCalls
 from lexppl.inference.replicates.replicates import Replicates
-from lexppl.inference.runs_together import RunsTogether
 from lexppl.inference.schedules import Schedule
 from lexppl.inference.schedules import at as at_progress
 from lexppl.inference.stages import LossTerm
-from lexppl.inference.training.distributed.distributed_step import SharedStep
-from lexppl.inference.training.rows.step_rows import StepRows
-from lexppl.inference.training.step_guard import StepGuard, laid_out_as
+from lexppl.inference.training.distributed.shared_step import SharedStep
+from lexppl.inference.training.rows.rows import StepRows
 from lexppl.inference.training.weight_decay import PartDecay
 
 
@@ -43,7 +43,7 @@ class MovedTerm:
 
 @dataclass(frozen=True)
 class TermGradients:
-    """What a term gives a step.
+    """A term's loss and gradients.
 
     Args:
         loss: `(R,)`, an estimate of the whole data set's.
@@ -69,13 +69,12 @@ class TrainingStep:
         total: N, or `(R,)` the sum of each replicate's row weights.
         by_replicate: whether replicates have rows of their own.
         plain_calls: the modules that run as well without Pyro's attribute look-ups.
-        together: the programs of which an estimator's runs can be made as one.
         rate: the learning rate over the stage; None where the optimizer has its own.
         clip_norm: largest norm of a replicate's gradient.
         part_decay: the weight decay by part, where it is not the optimizer's.
         compiled: finds a term's gradients by graphs, given the step, the term and the rows; None
             for the program itself.
-        shared: what adds the processes' shares of a batch up; None for one process.
+        shared: adds up the processes' shares of a batch; None for one process.
         products: entered while a program is run, for the precision of its layers' products.
     """
 
@@ -87,7 +86,6 @@ class TrainingStep:
     total: float | Tensor
     by_replicate: bool
     plain_calls: PlainCalls
-    together: RunsTogether
     rate: float | Schedule | None = None
     clip_norm: float | None = None
     part_decay: PartDecay | None = None
@@ -99,17 +97,12 @@ class TrainingStep:
         tuners = [] if self.tuner is None else [self.tuner]
         self.guard = StepGuard(self.runner.count, [self.optimizer, *tuners])
 
-    def run(
-        self, batch: tuple[Tensor, ...], weights: Tensor | None, size: int, at: float
-    ) -> list[Tensor]:
+    def run(self, rows: StepRows) -> list[Tensor]:
         """Move the parameters once, but for those of replicates whose loss or gradient is not
         finite (:class:`StepGuard`).
 
         Args:
-            batch: the columns of a batch.
-            weights: of its rows, `(R, B)`, or None.
-            size: B.
-            at: how far the stage is, in [0, 1].
+            rows: of the batch.
 
         Returns:
             The loss of each term, `(R,)`, an estimate of the whole data set's.
@@ -119,13 +112,11 @@ class TrainingStep:
             self.tuner.zero_grad(set_to_none=True)
         if self.rate is not None:
             for group in self.optimizer.param_groups:
-                group["lr"] = at_progress(self.rate, at)
-        rows = StepRows(batch, weights, size, at)
+                group["lr"] = at_progress(self.rate, rows.at)
         if self.shared is None:
             losses = self._differentiate_all(rows)
         else:
-            joints = sum(bool(moved.controls) for moved in self.terms)
-            losses = self.shared.losses(self._differentiate_all, rows, joints)
+            losses = self.shared.losses(self._differentiate_all, rows)
         if self.clip_norm is not None:
             held = [p for group in self.optimizer.param_groups for p in group["params"]]
             _clip(held, self.clip_norm, self.runner.count)
@@ -136,17 +127,18 @@ class TrainingStep:
 
     def _differentiate_all(self, rows: StepRows) -> list[Tensor]:
         """Leave the terms' gradients with the parameters; the losses, `(R,)` of each."""
-        return [self._differentiate(moved, rows) for moved in self.terms]
-
-    def _differentiate(self, moved: MovedTerm, rows: StepRows) -> Tensor:
-        """Add a term's gradients to what its parameters have; its loss, `(R,)`."""
-        if self.compiled is None:
-            found = self.evaluate(moved, rows, moved.term.objective.at(rows.at))
-        else:
-            found = self.compiled(self, moved, rows)
-        _add([self.runner.parameters[name] for name in moved.controls], found.controls)
-        _add([self.runner.parameters[name] for name in moved.learned], found.learned)
-        return found.loss
+        losses = []
+        for moved in self.terms:
+            if self.compiled is None:
+                found = self.evaluate(moved, rows, moved.term.objective.at(rows.at))
+            else:
+                found = self.compiled(self, moved, rows)
+            gradients = (*found.controls, *found.learned)
+            for name, gradient in zip((*moved.controls, *moved.learned), gradients, strict=True):
+                if gradient is not None:
+                    _add(self.runner.parameters[name], gradient)
+            losses.append(found.loss)
+        return losses
 
     def evaluate(self, moved: MovedTerm, rows: StepRows, objective: Objective) -> TermGradients:
         """A term's loss and gradients by running its program.
@@ -160,7 +152,6 @@ class TrainingStep:
         with (
             runner.moving_only({*moved.learned, *moved.controls}),
             self.plain_calls,
-            self.together if self.together else nullcontext(),
             self.products,
             MiniBatch(self.rows, rows.size, moved.plate),
             shifted(term),
@@ -175,18 +166,145 @@ class TrainingStep:
         )
         of_controls: tuple[Tensor | None, ...] = ()
         if controls:
-            whole = None if self.shared is None else self.shared.joint(parameters, gradients)
-            of_controls = gradient_of_square(gradients, controls, whole)
+            of_controls = gradient_of_square(gradients, controls, rows.share)
         return TermGradients(loss.detach(), gradients, of_controls)
 
 
+class StepGuard:
+    """Steps of optimizers, but for replicates whose loss or gradient is NaN or infinite.
+
+    Of these no parameter moves, and none of an optimizer's moments; the others' step stands. On a
+    CPU one pass over the gradients finds whether any is not finite, and only then more is done.
+    Elsewhere nothing waits for a number: a fused optimizer of one replicate is given the flag, as
+    automatic mixed precision does it; of several, and for other optimizers, what was there before
+    the step is put back by it; flags are looked at after the epoch.
+
+    Args:
+        replicates: R; of several, parameters are `(R, …)`.
+        optimizers: that step.
+
+    Example:
+        >>> weight = torch.nn.Parameter(torch.ones(2))
+        >>> guard = StepGuard(1, [torch.optim.Adam([weight])])
+        >>> weight.grad = torch.tensor([0.0, torch.nan])
+        >>> guard.step([torch.zeros(1)])
+        >>> weight.tolist(), guard.epoch_over(1).tolist()
+        ([1.0, 1.0], [[False]])
+    """
+
+    def __init__(self, replicates: int, optimizers: Sequence[Optimizer]) -> None:
+        self._replicates, self._optimizers = replicates, optimizers
+        self._flags: list[tuple[int, Tensor]] = []
+        self._steps = 0
+
+    def step(self, losses: Sequence[Tensor]) -> None:
+        """Move what has finite gradients.
+
+        Args:
+            losses: of each term, `(R,)`.
+        """
+        groups = (group for one in self._optimizers for group in one.param_groups)
+        gradients = [p.grad for group in groups for p in group["params"] if p.grad is not None]
+        place, self._steps = self._steps, self._steps + 1
+        device = losses[0].device.type
+        takes_flag = [getattr(o, "_step_supports_amp_scaling", False) for o in self._optimizers]
+        if device == "cpu" or (self._replicates == 1 and device == "cuda" and all(takes_flag)):
+            found = _not_finite([*gradients, torch.cat(list(losses))])
+            if device == "cpu" and not bool(found):
+                for optimizer in self._optimizers:
+                    optimizer.step()
+                return
+            if device == "cuda":
+                self._flags.append((place, (found == 0).unsqueeze(0)))
+                self._step_by_flag(found)
+                return
+        rows = [t.reshape(self._replicates, -1) for t in (*gradients, *losses)]
+        good = torch.cat(rows, 1).isfinite().all(1)
+        self._flags.append((place, good))
+        if device != "cpu" or bool(good.any()):
+            self._step_of(gradients, good)
+
+    def epoch_over(self, steps: int) -> NDArray[np.bool_]:
+        """Which of an epoch's steps were made, `(T, R)`; the next epoch begins.
+
+        Args:
+            steps: T.
+        """
+        # Ctrl-C may come between a step and its loss.
+        made = np.ones((max(steps, self._steps), self._replicates), dtype=bool)
+        if self._flags:
+            places, flags = zip(*self._flags, strict=True)
+            made[list(places)] = torch.stack(flags).cpu().numpy()
+        self._flags, self._steps = [], 0
+        return made[:steps]
+
+    def _step_by_flag(self, found: Tensor) -> None:
+        for optimizer in self._optimizers:
+            optimizer.grad_scale, optimizer.found_inf = None, found  # type: ignore[attr-defined]
+            optimizer.step()
+            del optimizer.grad_scale, optimizer.found_inf  # type: ignore[attr-defined]
+
+    @torch.no_grad()
+    def _step_of(self, gradients: Sequence[Tensor], good: Tensor) -> None:
+        """A step of some of the replicates; the others' parameters and moments are put back."""
+        for gradient in gradients:
+            # Zeros, so that what an optimizer has not made yet begins finite.
+            gradient.copy_(torch.where(self._wide(good, gradient), gradient, 0.0))
+        before = {id(tensor): tensor.clone() for tensor, _ in self._moved()}
+        for optimizer in self._optimizers:
+            optimizer.step()
+        for tensor, by_replicate in self._moved():
+            moves = self._wide(good, tensor) if by_replicate else good.any()
+            # What was made in this step begins with zeros.
+            was = before.get(id(tensor), torch.zeros_like(tensor))
+            tensor.copy_(torch.where(moves, tensor, was))
+
+    def _moved(self) -> list[tuple[Tensor, bool]]:
+        """Parameters and what optimizers hold beside them, and whether each replicate has its own:
+        of a count of steps they have one. A count that an optimizer keeps on the CPU, where it can
+        not be put back without waiting, goes on."""
+        return [
+            (one, one.shape == parameter.shape)
+            for optimizer in self._optimizers
+            for group in optimizer.param_groups
+            for parameter in group["params"]
+            for one in (parameter, *optimizer.state.get(parameter, {}).values())
+            if isinstance(one, Tensor) and one.device == parameter.device
+        ]
+
+    def _wide(self, good: Tensor, tensor: Tensor) -> Tensor:
+        """`(R, 1, …)`; of one replicate, whose parameters have no such dimension, a scalar."""
+        return good.any() if self._replicates == 1 else good.reshape(-1, *[1] * (tensor.dim() - 1))
+
+
+def _not_finite(tensors: list[Tensor]) -> Tensor:
+    """1 where a number of any is not finite, else 0, as automatic mixed precision finds it."""
+    found = torch.zeros((), dtype=torch.float32, device=tensors[0].device)
+    torch._amp_foreach_non_finite_check_and_unscale_(tensors, found, torch.ones_like(found))
+    return found
+
+
 def shifted(term: LossTerm) -> AbstractContextManager[Any]:
-    """The predictors that a term runs with on training rows.
+    """A context with the predictors that a term runs with on training rows.
 
     Args:
         term: of a stage.
     """
     return nullcontext() if term.fold_shift is None else FoldShift(term.fold_shift)
+
+
+def laid_out_as(parameter: Tensor, gradient: Tensor) -> Tensor:
+    """A gradient with the strides of its parameter, since fused Adam pairs the two by place in
+    memory."""
+    if gradient.stride() == parameter.stride():
+        return gradient
+    return torch.empty_like(parameter).copy_(gradient)
+
+
+def _add(parameter: Tensor, gradient: Tensor) -> None:
+    """Add a gradient to that which a parameter has."""
+    gradient = laid_out_as(parameter, gradient.detach())
+    parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
 
 
 def _gradients(
@@ -207,47 +325,28 @@ def _gradients(
     return found
 
 
-def _add(parameters: list[Tensor], gradients: Sequence[Tensor | None]) -> None:
-    """Add gradients to those that the parameters have."""
-    for parameter, gradient in zip(parameters, gradients, strict=True):
-        if gradient is None:
-            continue
-        gradient = laid_out_as(parameter, gradient.detach())
-        parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
-
-
 def gradient_of_square(
-    gradients: Sequence[Tensor | None],
-    controls: list[Tensor],
-    whole: Sequence[Tensor | None] | None = None,
+    gradients: Sequence[Tensor | None], controls: list[Tensor], share: float = 1.0
 ) -> tuple[Tensor | None, ...]:
     """Gradient of the squared gradient in what does not move its mean: that of its variance.
 
     Args:
         gradients: of the loss.
         controls: what does not move its mean.
-        whole: the gradients of which those are a part; None where they are all. `2 Σ G · g` has
-            the part's share of the derivative of `Σ G²`.
+        share: of the batch whose gradients these are. Processes draw independently, so that the
+            variance of the whole is the sum of theirs, each by its share squared.
     """
-    if whole is None:
-        squares = [g.square().sum() for g in gradients if g is not None and g.requires_grad]
-    else:
-        pairs = zip(gradients, whole, strict=True)
-        squares = [
-            2.0 * (g * all_of.detach()).sum()
-            for g, all_of in pairs
-            if g is not None and all_of is not None and g.requires_grad
-        ]
+    squares = [g.square().sum() for g in gradients if g is not None and g.requires_grad]
     if not squares:
         return (None,) * len(controls)
     found: tuple[Tensor | None, ...] = torch.autograd.grad(
-        torch.stack(squares).sum(), controls, allow_unused=True
+        share * torch.stack(squares).sum(), controls, allow_unused=True
     )
     return found
 
 
 def _clip(parameters: list[Tensor], norm: float, replicates: int) -> None:
-    """Shorten each replicate's gradient to the given norm."""
+    """Shorten each replicate's gradient to a norm."""
     gradients = [p.grad for p in parameters if p.grad is not None]
     if replicates == 1:
         torch.nn.utils.clip_grad_norm_(parameters, norm)

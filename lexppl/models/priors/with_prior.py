@@ -207,7 +207,7 @@ class DrawnWeight:
     def __hash__(self) -> int:
         return hash(self._key)
 
-    def told_apart_by(self) -> tuple[str, str, torch.Size]:
+    def identified_by(self) -> tuple[str, str, torch.Size]:
         """What it is, without what it has made of its owner's buffers."""
         return self._key
 

@@ -112,7 +112,7 @@ def test_a_fit_of_them_goes_on_from_its_checkpoint(folder, tmp_path):
         if epoch.number == 2:
             raise RuntimeError("ended")
 
-    kept = {**options, "checkpoint": Checkpoints(tmp_path / "state", every_epochs=1)}
+    kept = {**options, "checkpoint": Checkpoints(tmp_path / "state", every_minutes=0)}
     with pytest.raises(RuntimeError, match="ended"):
         fit(small(), train, callbacks=[ended], **kept)
     again = fit(small(), train, **kept)

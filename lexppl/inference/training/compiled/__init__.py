@@ -1,1 +1,1 @@
-"""Losses and gradients of a step as one graph, checked against the program that it was made of."""
+"""Losses and gradients of a step as one graph, checked against the program."""

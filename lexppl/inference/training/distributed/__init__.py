@@ -1,1 +1,1 @@
-"""Processes that share a fit."""
+"""A fit that several processes share."""

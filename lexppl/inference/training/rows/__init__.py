@@ -1,1 +1,1 @@
-"""The rows of a fit: checked, divided, folded, weighted, and those of a step."""
+"""The rows of a fit: in batches, folds and with weights."""

@@ -1,19 +1,23 @@
-"""Weights of rows: how often each counts, in each replicate of a fit."""
+"""Weights of rows, how often each counts in each replicate, and the division of rows by a fit."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from lexppl.inference.batches import LoadedRows, TensorRows
-from lexppl.inference.replicates.replicate_rows import Rows, StackedRows
+from lexppl.argument_checks import fraction
+from lexppl.inference.batches import Data, LoadedRows, TensorRows
+from lexppl.inference.replicates.replicate_rows import (
+    ReplicateData,
+    Rows,
+    StackedRows,
+    training_rows,
+)
 from lexppl.inference.stages import LossTerm
-from lexppl.inference.training.rows.folded_rows import FoldedRows
+from lexppl.inference.training.rows.rows import TrainingRows, WeightedRows, folded
 
 DIRICHLET = "dirichlet"
 """Weights drawn for each replicate, `N · Dirichlet(1, …, 1)`."""
@@ -22,65 +26,8 @@ GIVEN = "given"
 
 
 @dataclass(frozen=True)
-class WeightedRows:
-    """Rows that carry their weights with them.
-
-    Args:
-        rows: their last column is the weights: `(N, R)`, or `(R, N)` where each replicate has rows
-            of its own.
-    """
-
-    rows: TensorRows | StackedRows | FoldedRows
-
-    @property
-    def by_replicate(self) -> bool:
-        return self.rows.by_replicate
-
-    @property
-    def device(self) -> torch.device:
-        return self.rows.device
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    @cached_property
-    def total(self) -> Tensor:
-        """`Σ_n w_{rn}` of each replicate, `(R,)`."""
-        return self._weights(self.rows.columns[-1]).sum(1)
-
-    def batches(self, size: int, shuffle: bool) -> Iterator[tuple[Tensor, ...]]:
-        """Batches as a program is given them, without their weights."""
-        for batch, _ in self.weighted_batches(size, shuffle):
-            yield batch
-
-    def weighted_batches(
-        self, size: int, shuffle: bool
-    ) -> Iterator[tuple[tuple[Tensor, ...], Tensor]]:
-        """Batches and the weights of their rows, `(R, B)`."""
-        for batch in self.rows.batches(size, shuffle):
-            yield batch[:-1], self._weights(batch[-1])
-
-    def _weights(self, column: Tensor) -> Tensor:
-        return column if self.by_replicate else column.mT
-
-
-TrainingRows = Rows | FoldedRows | WeightedRows
-
-
-def batches_with_weights(
-    rows: TrainingRows, size: int, shuffle: bool
-) -> Iterator[tuple[tuple[Tensor, ...], Tensor | None]]:
-    """Batches and the weights of their rows, `(R, B)`; None where rows have none."""
-    if isinstance(rows, WeightedRows):
-        yield from rows.weighted_batches(size, shuffle)
-        return
-    for batch in rows.batches(size, shuffle):
-        yield batch, None
-
-
-@dataclass(frozen=True)
 class RowWeighting:
-    """What rows are to be weighted by.
+    """The weights of a fit's rows.
 
     Args:
         weights: `(R, N)`, of all rows that are given to the fit.
@@ -97,14 +44,9 @@ class RowWeighting:
 
     @classmethod
     def of(
-        cls,
-        given: Any,
-        rows: Rows,
-        replicates: int,
-        seed: int,
-        sample_weight: Any = None,
+        cls, given: Any, rows: Rows, replicates: int, seed: int, sample_weight: Any = None
     ) -> RowWeighting:
-        """The weighting that is asked for.
+        """The weighting by the arguments of a fit.
 
         Args:
             given: :data:`DIRICHLET`, or weights `(N,)` or `(R, N)`; None for once.
@@ -133,11 +75,6 @@ class RowWeighting:
         like, shape = rows.columns[0], (replicates, len(rows))
         dtype = like.dtype if like.is_floating_point() else torch.get_default_dtype()
         samples, valid = _of_samples(sample_weight, len(rows))
-        times = 1.0 if samples is None else samples
-        kept = {
-            "samples": None if samples is None else samples.to(like.device, dtype),
-            "valid": None if valid is None else valid.to(like.device, dtype),
-        }
         if isinstance(given, str):
             if given != DIRICHLET:
                 raise ValueError(
@@ -145,29 +82,34 @@ class RowWeighting:
                 )
             # Draws of their own, so that those of the fit stay what they are without weights.
             generator = torch.Generator().manual_seed(seed + 2)
-            drawn = torch.empty(shape, dtype=torch.float64).exponential_(generator=generator)
-            return cls((drawn * times).to(like.device, dtype), DIRICHLET, **kept)
-        weights = torch.ones(shape[1:]) if given is None else _checked(given, *shape)
-        return cls((weights * times).to(like.device, dtype).expand(shape), GIVEN, **kept)
+            weights = torch.empty(shape, dtype=torch.float64).exponential_(generator=generator)
+        elif given is None:
+            weights = torch.ones(shape, dtype=torch.float64)
+        else:
+            weights = _weights("row_weights", given, shape[1:], shape).expand(shape)
+        if samples is not None:
+            weights = weights * samples
+        return cls(
+            weights.to(like.device, dtype),
+            DIRICHLET if isinstance(given, str) else GIVEN,
+            None if samples is None else samples.to(like.device, dtype),
+            None if valid is None else valid.to(like.device, dtype),
+        )
 
-    def added(self, rows: Rows) -> TensorRows | StackedRows:
+    def added(self, rows: TensorRows | StackedRows) -> TensorRows | StackedRows:
         """The rows with two more columns, their weights and how often they stand in the sample."""
-        if isinstance(rows, LoadedRows):
-            raise ValueError("a loader has no columns")
         samples = torch.ones_like(self.weights) if self.samples is None else self.samples
         pair = self.weights, samples.expand_as(self.weights)
         columns = pair if rows.by_replicate else tuple(column.mT for column in pair)
         return replace(rows, columns=(*rows.columns, *columns))
 
-    def settled(self, rows: Rows) -> TensorRows | StackedRows:
+    def settled(self, rows: TensorRows | StackedRows) -> TensorRows | StackedRows:
         """Rows of :meth:`added` that are trained on, with the weights that they have there as a
         last column: drawn ones have the sum of the sample's in each replicate, that is N.
 
         Raises:
             ValueError: no weight above 0 among these rows.
         """
-        if isinstance(rows, LoadedRows):
-            raise ValueError("a loader has no columns")
         dim = 1 if rows.by_replicate else 0
         *columns, weights, samples = rows.columns
         total = weights.sum(dim, keepdim=True)
@@ -208,44 +150,84 @@ class RowWeighting:
                 f"the {len(rows)} validation rows; there are {found}"
             )
         else:
-            columns, count = list(rows.columns), len(self.weights)
-            samples = self.valid.expand(count, -1)
+            columns, samples = list(rows.columns), self.valid.expand(len(self.weights), -1)
             samples = samples if rows.by_replicate else samples.mT
-        plain = replace(rows, columns=tuple(columns))
         if self.samples is None:
-            return plain
+            return replace(rows, columns=tuple(columns))
         weighted = WeightedRows(replace(rows, columns=(*columns, samples)))
         if not bool((weighted.total > 0).all()):
             raise ValueError("sample_weight is zero for all validation rows: give some a weight")
         return weighted
 
 
-def without_weights(rows: TensorRows | StackedRows) -> TensorRows | StackedRows:
-    """Rows of :meth:`RowWeighting.settled` as they were."""
-    return replace(rows, columns=rows.columns[:-1])
-
-
-def refuse_unweighted(term: LossTerm, plate: str | None) -> None:
-    """Refuse a term whose rows cannot be weighted.
+def divided_rows(
+    valid: Data | ReplicateData | float | None,
+    rows: Rows,
+    dtype: torch.dtype,
+    weighting: RowWeighting | None,
+    folds: int,
+) -> tuple[Rows, Rows | WeightedRows | None, TrainingRows]:
+    """The training rows, the validation rows, and the former as they are learned from: with their
+    weights, and in their folds.
 
     Args:
-        term: of a fit with row weights.
+        valid: as given to `fit`: rows, a share of the training rows, or None.
+        rows: all training rows.
+        dtype: the floating type of what is learned.
+        weighting: how often each row counts; None for once.
+        folds: F; 1 for none.
+
+    Raises:
+        ValueError: a share of a loader or of one row, or one outside (0, 1).
+    """
+    if weighting is None or isinstance(rows, LoadedRows):
+        rows, held_out = _validation(valid, rows, dtype)
+        return rows, held_out, rows if folds == 1 else folded(rows, folds)
+    weighted, apart = _validation(valid, weighting.added(rows), dtype)
+    assert not isinstance(weighted, LoadedRows)
+    settled = weighting.settled(weighted)
+    learned = WeightedRows(settled if folds == 1 else folded(settled, folds))
+    judged = weighting.held_out(apart, isinstance(valid, float | int))
+    return replace(settled, columns=settled.columns[:-1]), judged, learned
+
+
+def _validation(
+    valid: Data | ReplicateData | float | None, rows: Rows, dtype: torch.dtype
+) -> tuple[Rows, Rows | None]:
+    if valid is None:
+        return rows, None
+    if not isinstance(valid, float | int):
+        return rows, training_rows(valid, dtype, "valid")
+    share = fraction("valid", valid, of="the rows")
+    if isinstance(rows, LoadedRows):
+        raise ValueError("a loader cannot be split: give validation rows as valid=, or valid=None")
+    if len(rows) < 2:
+        raise ValueError("one row cannot be split into training and validation rows")
+    return rows.split(share)
+
+
+def refuse_unweighted(term: LossTerm, plate: str | None, why: str, instead: str) -> None:
+    """Refuse a term whose rows cannot be scaled one by one.
+
+    Args:
+        term: of a fit with row weights, or by several processes.
         plate: its plate over rows, or None.
+        why: what scales them.
+        instead: what to do in place of it.
 
     Raises:
         ValueError: no such plate, or an objective that does not read a site's scale.
     """
-    name = type(term.model).__name__
+    name, objective = type(term.model).__name__, type(term.objective).__name__
     if not term.objective.reads_scales:
         raise ValueError(
-            f"row_weights scale the sites of each row, and {type(term.objective).__name__} does "
-            "not say that it reads scales: set its reads_scales = True if it does, or leave "
-            "row_weights out"
+            f"{why} scale the sites of each row, and {objective} does not say that it reads "
+            f"scales: set its reads_scales = True if it does, or {instead}"
         )
     if plate is None:
         raise ValueError(
-            f"row_weights need a plate over the rows of a batch at dim -1, and {name} has none; "
-            'observe its rows in pyro.plate("data", len(x), dim=-1), or leave row_weights out'
+            f"{why} need a plate over the rows of a batch at dim -1, and {name} has none; observe "
+            f'its rows in pyro.plate("data", len(x), dim=-1), or {instead}'
         )
 
 
@@ -253,7 +235,7 @@ def weights_by_replicate(given: Any) -> int | None:
     """R, where weights are given for each replicate; None where they are the same for all."""
     if given is None or isinstance(given, str):
         return None
-    weights = _numbers(given)
+    weights = _weights("row_weights", given)
     return len(weights) if weights.dim() == 2 else None
 
 
@@ -261,53 +243,37 @@ def _of_samples(given: Any, rows: int) -> tuple[Tensor | None, Tensor | None]:
     """The sample's weights of rows to train on, and of validation rows."""
     if given is None:
         return None, None
-    pair = given if isinstance(given, tuple) else (given, None)
-    if len(pair) != 2:
+    train, *others = given if isinstance(given, tuple) else (given, None)
+    if len(others) != 1:
         raise ValueError(
             "sample_weight must be weights (N,) of train, or a pair, of train and of valid; it is "
-            f"{len(pair)} of them"
+            f"{1 + len(others)} of them"
         )
-    found = []
-    for each, count in zip(pair, (rows, None), strict=True):
-        weights = None if each is None else _numbers(each, "sample_weight", "numbers (N,)")
-        if weights is not None:
-            if weights.dim() != 1 or (count is not None and len(weights) != count):
-                expected = "(M,)" if count is None else str((count,))
-                raise ValueError(
-                    f"sample_weight must have shape {expected}, a weight for each row; it is "
-                    f"{tuple(weights.shape)}"
-                )
-            _check_values(weights, "sample_weight")
-        found.append(weights)
-    if found[0] is None:
+    if train is None:
         raise ValueError("sample_weight has weights of valid and none of train")
-    return found[0], found[1]
+    valid = None if others[0] is None else _weights("sample_weight", others[0])
+    if valid is not None and valid.dim() != 1:
+        raise ValueError(f"sample_weight of valid must be (M,); it is {tuple(valid.shape)}")
+    return _weights("sample_weight", train, (rows,)), valid
 
 
-def _numbers(
-    given: Any,
-    name: str = "row_weights",
-    wanted: str = f"{DIRICHLET!r} or numbers (N,) or (R, N)",
-) -> Tensor:
+def _weights(name: str, given: Any, *shapes: tuple[int, ...]) -> Tensor:
+    """Weights as numbers, one for each row, finite, at least 0 and not all 0."""
     try:
-        return torch.as_tensor(given, dtype=torch.float64)
+        weights = torch.as_tensor(given, dtype=torch.float64)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise TypeError(f"{name} must be {wanted}; it is {type(given).__name__}") from error
-
-
-def _checked(given: Any, replicates: int, rows: int) -> Tensor:
-    weights = _numbers(given)
-    if tuple(weights.shape) not in ((rows,), (replicates, rows)):
+        word = f"{DIRICHLET!r} or " if name == "row_weights" else ""
+        raise TypeError(
+            f"{name} must be {word}numbers (N,) or (R, N); it is {type(given).__name__}"
+        ) from error
+    if shapes and tuple(weights.shape) not in shapes:
+        expected = ", or for each replicate too ".join(map(str, shapes))
         raise ValueError(
-            f"row_weights must have shape {(rows,)}, a weight for each row of train, or "
-            f"{(replicates, rows)}, for each replicate too; it is {tuple(weights.shape)}"
+            f"{name} must have shape {expected}, a weight for each row; it is "
+            f"{tuple(weights.shape)}"
         )
-    _check_values(weights, "row_weights")
-    return weights
-
-
-def _check_values(weights: Tensor, name: str) -> None:
     if not bool((weights.isfinite() & (weights >= 0)).all()):
         raise ValueError(f"{name} must be finite and at least 0")
     if not bool((weights.sum(-1) > 0).all()):
         raise ValueError(f"{name} must not be all zero")
+    return weights

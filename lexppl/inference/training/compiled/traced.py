@@ -1,9 +1,7 @@
 """A term's loss and gradients as one graph."""
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
-from types import TracebackType
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import torch
@@ -15,7 +13,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
 from lexppl.inference.objective.objective import Objective
-from lexppl.inference.training.step import MovedTerm, StepRows, TermGradients, TrainingStep
+from lexppl.inference.training.rows.rows import StepRows
+from lexppl.inference.training.step import MovedTerm, TermGradients, TrainingStep
 
 BY_SHAPE = frozenset(
     f"aten::{name}"
@@ -39,7 +38,7 @@ class NotTraceableError(Exception):
     """A program of which no graph can be made; says why."""
 
 
-class RepeatedDraws:
+class RepeatedDraws(Messenger):
     """Let a program that goes back to an earlier random state have the draws made from there.
 
     A graph has no random state to set. What :func:`random_state` gives inside is a place among the
@@ -62,32 +61,20 @@ class RepeatedDraws:
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self._draws = _Draws()
 
     def __enter__(self) -> Self:
-        self._within = ExitStack()
-        self._within.enter_context(self._draws)
-        self._within.enter_context(_Places(self._draws))
+        self._draws.__enter__()
+        super().__enter__()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._within.__exit__(kind, error, trace)
-
-
-class _Places(Messenger):
-    """Where a program stands among the draws, and going back."""
-
-    def __init__(self, draws: "_Draws") -> None:
-        super().__init__()
-        self._draws = draws
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        self._draws.__exit__(*error)
 
     def _pyro_random_state(self, msg: Any) -> None:
-        self._draws.asked = True
+        self._draws.repeats = True
         msg["value"], msg["done"] = self._draws.place, True
 
     def _pyro_set_random_state(self, msg: Any) -> None:
@@ -102,7 +89,7 @@ class _Draws(TorchDispatchMode):
         super().__init__()
         self.made: list[tuple[Any, Any]] = []
         self.place = 0
-        self.asked = False
+        self.repeats = False
         """Whether anything may go back."""
 
     def __torch_dispatch__(
@@ -114,8 +101,8 @@ class _Draws(TorchDispatchMode):
         described = _described(func, args, kwargs)
         if self.place == len(self.made):
             value = func(*args, **kwargs)
-            if self.asked:
-                # The program may write over a draw before it is asked for again.
+            if self.repeats:
+                # The program may write over a draw before it is repeated.
                 self.made.append((described, value.clone()))
                 self.place += 1
             return value
@@ -139,11 +126,11 @@ def _described(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 class ProgressReads(Messenger):
-    """What a program asks of the fit's progress.
+    """What a program reads of the fit's progress.
 
     Attributes:
         number: whether it read the number itself.
-        shares: those that it asked whether they are reached.
+        shares: those whose being reached it read.
     """
 
     def __init__(self) -> None:
@@ -175,7 +162,7 @@ class TracedTerm:
     shares: frozenset[float]
 
     def gradients(self, run: Callable[..., Any], inputs: Sequence[Tensor]) -> TermGradients:
-        """What the graph gives.
+        """The loss and gradients by the graph.
 
         Args:
             run: the graph, or what was compiled of it.
@@ -243,7 +230,7 @@ def traced_term(
         weights = next(given) if several else None
         changing = objective.with_numbers({name: next(given) for name in numbers})
         with runner.standing_in(own), torch.enable_grad(), RepeatedDraws():
-            found = step.evaluate(moved, StepRows(batch, weights, rows.size, rows.at), changing)
+            found = step.evaluate(moved, replace(rows, batch=batch, weights=weights), changing)
         every = (*found.learned, *found.controls)
         present[:] = [one is not None for one in every]
         return [found.loss, *(one.detach() for one in every if one is not None)]
@@ -255,6 +242,6 @@ def traced_term(
         )
     if reads.number:
         raise NotTraceableError(
-            "the program reckons with the fit's progress, which a graph would keep"
+            "the program computes with the fit's progress, which a graph would keep"
         )
     return TracedTerm(graph, tuple(present), len(moved.learned), frozenset(reads.shares))

@@ -2,10 +2,10 @@
 
 import warnings
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Literal, get_args
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,25 +13,16 @@ from torch.fx import GraphModule
 
 from lexppl.inference.objective.objective import Moving, Objective
 from lexppl.inference.random_state import random_state, set_random_state
-from lexppl.inference.training.compiled.agreement import disagreement
-from lexppl.inference.training.compiled.record import CompiledSteps
-from lexppl.inference.training.compiled.traced_term import (
-    TracedTerm,
-    graph_inputs,
-    traced_term,
-)
-from lexppl.inference.training.step import MovedTerm, StepRows, TermGradients, TrainingStep
-
-Backend = Literal["inductor", "graph"]
-BACKENDS: tuple[Backend, ...] = get_args(Backend)
+from lexppl.inference.training.compiled.traced import TracedTerm, graph_inputs, traced_term
+from lexppl.inference.training.rows.rows import StepRows
+from lexppl.inference.training.settings import Backend, CompiledSteps
+from lexppl.inference.training.step import MovedTerm, TermGradients, TrainingStep
 
 MOST_GRAPHS = 8
 """Of a term; a loader whose batches have ever other sizes would else be traced for ever."""
 MOST_MISSES = 3
 """Checks in a row that a graph may fail. One may: a compiled probability differs in its last digit,
 and a draw that falls between the two is another one."""
-
-
 OPTIONS: Mapping[str, Any] = MappingProxyType({"fallback_random": True, "triton.cudagraphs": False})
 """Of inductor: torch's own random numbers; and no CUDA graphs, whatever TORCHINDUCTOR_CUDAGRAPHS
 says, as these write the next step's losses and gradients over those of this one."""
@@ -51,7 +42,7 @@ class _Graph:
 
 @dataclass
 class _OfTerm:
-    """What is known of a term."""
+    """A term's graphs, by the shapes of rows and the phase of the objective."""
 
     graphs: dict[Hashable, _Graph] = field(default_factory=dict)
     met: set[Hashable] = field(default_factory=set)
@@ -61,13 +52,18 @@ class _OfTerm:
     reason: str | None = None
     """Why the term is run as it is, where it is."""
 
+    def key(self, rows: StepRows, moving: Moving) -> Hashable:
+        """What a graph is made for."""
+        reached = tuple((share, rows.at >= share) for share in sorted(self.shares))
+        return _shapes(rows), moving.kind, reached
+
 
 class CompiledTerms:
-    """Finds a term's loss and gradients by a graph of them, as a :class:`TrainingStep` asks.
+    """Finds a term's loss and gradients by a graph of them, for a :class:`TrainingStep`.
 
     The first step of a kind (a shape of rows, a phase of the objective) runs the program itself.
     The second does too; then the term is traced, compiled, and the graph's loss, gradients and
-    running statistics are held against the program's with the same draws. They are again at the
+    running statistics are checked against the program's with the same draws. They are again at the
     graph's 2nd, 4th, 8th … use, so that what a program changes by itself does not stay unseen. A
     term whose graph cannot be made, or gives other numbers, is run as it is, and a warning says
     why.
@@ -99,38 +95,27 @@ class CompiledTerms:
         """
         objective = moved.term.objective.at(rows.at)
         known = self._terms.setdefault(id(moved.term), _OfTerm())
-        if step.shared is not None and moved.controls and known.reason is None:
-            self._give_up(moved, known, "its control is tuned on the gradient of all processes")
-        moving = None if known.reason is not None else objective.moving
-        if known.reason is None and moving is None:
-            name = type(objective).__name__
-            self._give_up(
-                moved, known, f"{name} does not say what of it changes (Objective.moving)"
-            )
+        moving = objective.moving
         if moving is None:
+            name = type(objective).__name__
+            why = f"{name} does not say what of it changes (Objective.moving)"
+            self._give_up(moved, known, why)
+        if moving is None or known.reason is not None:
             return self._eager(step, moved, rows, objective)
-        shapes = _shapes(rows)
-        reached = tuple((share, rows.at >= share) for share in sorted(known.shares))
-        key = (shapes, moving.kind, reached)
+        key = known.key(rows, moving)
         graph = known.graphs.get(key)
-        if graph is not None:
-            graph.uses += 1
-            if graph.uses < graph.next_check:
-                self._counts["compiled" if graph.compiled else "traced"] += 1
-                return graph.traced.gradients(graph.run, graph_inputs(step, rows, moving.numbers))
-            return self._checked(step, moved, rows, objective, moving, graph, known)
-        if key not in known.met:
-            known.met.add(key)
-            return self._eager(step, moved, rows, objective)
-        if len(known.graphs) == MOST_GRAPHS:
-            self._give_up(moved, known, "its batches have ever other sizes")
-            return self._eager(step, moved, rows, objective)
-        graph = self._made(step, moved, rows, objective, moving, known)
         if graph is None:
-            return self._eager(step, moved, rows, objective)
-        reached = tuple((share, rows.at >= share) for share in sorted(known.shares))
-        known.graphs[shapes, moving.kind, reached] = graph
-        graph.uses = 1
+            if key not in known.met:
+                known.met.add(key)
+                return self._eager(step, moved, rows, objective)
+            graph = self._made(step, moved, rows, objective, moving, known)
+            if graph is None:
+                return self._eager(step, moved, rows, objective)
+            known.graphs[known.key(rows, moving)] = graph
+        graph.uses += 1
+        if graph.uses < graph.next_check:
+            self._counts["compiled" if graph.compiled else "traced"] += 1
+            return graph.traced.gradients(graph.run, graph_inputs(step, rows, moving.numbers))
         return self._checked(step, moved, rows, objective, moving, graph, known)
 
     def _eager(
@@ -142,11 +127,10 @@ class CompiledTerms:
     def _give_up(self, moved: MovedTerm, known: _OfTerm, why: str) -> None:
         known.reason = why
         known.graphs.clear()
-        self._tell(moved, why, "its steps are run as they are")
+        self._warn(moved, why, "its steps are run as they are")
 
-    def _tell(self, moved: MovedTerm, why: str, instead: str) -> None:
-        name = type(moved.term.model).__name__
-        reason = f"{name} is not compiled: {why}"
+    def _warn(self, moved: MovedTerm, why: str, instead: str) -> None:
+        reason = f"{type(moved.term.model).__name__} is not compiled: {why}"
         if reason not in self._reasons:
             self._reasons.append(reason)
             warnings.warn(f"{reason}; {instead}", RuntimeWarning, stacklevel=2)
@@ -161,27 +145,30 @@ class CompiledTerms:
         known: _OfTerm,
     ) -> _Graph | None:
         """The graph of a term for such rows; None, and a warning, where there is none."""
+        if len(known.graphs) == MOST_GRAPHS:
+            self._give_up(moved, known, "its batches have ever other sizes")
+            return None
         state = random_state(rows.batch[0])
         try:
             traced = traced_term(step, moved, rows, objective, moving.numbers)
-            known.shares |= traced.shares
-            shapes = _shapes(rows)
-            if known.compiled_rows is None:
-                known.compiled_rows = shapes
-            # Compiling costs as much as thousands of steps; a last smaller batch has one an epoch.
-            if self.backend == "graph" or known.compiled_rows != shapes:
-                return _Graph(traced, traced.graph, False)
-            inputs: list[Any] = [v.detach() for v in graph_inputs(step, rows, moving.numbers)]
-            try:
-                return _Graph(traced, _compiled(traced.graph, inputs), True)
-            except Exception as error:
-                why = f"its graph cannot be, {_line(error)}"
-                self._tell(moved, why, "the graph is run as it was traced")
-                return _Graph(traced, traced.graph, False)
         # A program is any Python, and torch has no one error for what cannot be traced.
         except Exception as error:
             self._give_up(moved, known, _why_not_traced(error))
             return None
+        finally:
+            set_random_state(rows.batch[0], state)
+        known.shares |= traced.shares
+        known.compiled_rows = known.compiled_rows or _shapes(rows)
+        # Compiling costs as much as thousands of steps; a last smaller batch has one an epoch.
+        if self.backend == "graph" or known.compiled_rows != _shapes(rows):
+            return _Graph(traced, traced.graph, False)
+        inputs: list[Any] = [v.detach() for v in graph_inputs(step, rows, moving.numbers)]
+        try:
+            return _Graph(traced, _compiled(traced.graph, inputs), True)
+        except Exception as error:
+            why = f"its graph cannot be, {_line(error)}"
+            self._warn(moved, why, "the graph is run as it was traced")
+            return _Graph(traced, traced.graph, False)
         finally:
             set_random_state(rows.batch[0], state)
 
@@ -195,24 +182,27 @@ class CompiledTerms:
         graph: _Graph,
         known: _OfTerm,
     ) -> TermGradients:
-        """What the program gives, after its graph was held against it."""
-        like, buffers = rows.batch[0], list(step.runner.template.buffers())
-        moving_buffers = [*buffers, *step.runner.buffers.values()]
-        before, state = [b.clone() for b in moving_buffers], random_state(like)
+        """The program's loss and gradients, against which its graph's are checked."""
+        like = rows.batch[0]
+        buffers = [*step.runner.template.buffers(), *step.runner.buffers.values()]
+        before, state = [b.clone() for b in buffers], random_state(like)
         found = self._eager(step, moved, rows, objective)
-        after, left = [b.clone() for b in moving_buffers], random_state(like)
-        _put(moving_buffers, before)
+        after, left = [b.clone() for b in buffers], random_state(like)
+        _put(buffers, before)
         set_random_state(like, state)
-        why = None
         try:
             inputs = graph_inputs(step, rows, moving.numbers)
             by_graph = graph.traced.gradients(graph.run, inputs)
-            others = zip(after, moving_buffers, strict=True)
+            others = zip(after, buffers, strict=True)
             gap = disagreement(found, by_graph, others, self._rounded)
+            why = (
+                f"its graph's loss or gradients differ from the program's, {gap:.1e} times what "
+                f"rounding explains, at its step {graph.uses}"
+            )
         except Exception as error:
             gap, why = float("inf"), f"its graph fails, {_line(error)}"
             graph.misses = MOST_MISSES
-        _put(moving_buffers, after)
+        _put(buffers, after)
         set_random_state(like, left)
         if gap <= 1.0:
             graph.misses, graph.next_check = 0, 2 * graph.uses
@@ -220,10 +210,6 @@ class CompiledTerms:
         graph.misses += 1
         graph.next_check = graph.uses + 1
         if graph.misses >= MOST_MISSES:
-            why = why or (
-                f"its graph's loss or gradients differ from the program's, {gap:.1e} times what "
-                f"rounding explains, at its step {graph.uses}"
-            )
             self._give_up(moved, known, why)
         return found
 
@@ -259,10 +245,71 @@ def _line(error: Exception) -> str:
 
 
 def _why_not_traced(error: Exception) -> str:
-    """What stood in the way of a graph, in words where they are known."""
-    told = f"{type(error).__name__} {error}"
-    if "data-dependent" in told.lower() or "_local_scalar_dense" in told:
+    """Why no graph can be made."""
+    words = f"{type(error).__name__} {error}"
+    if "data-dependent" in words.lower() or "_local_scalar_dense" in words:
         return "the program reads a number from a tensor, for a branch, a shape or an .item()"
-    if "numpy" in told.lower():
+    if "numpy" in words.lower():
         return "the program takes a tensor out of torch, to NumPy"
     return _line(error)
+
+
+def disagreement(
+    eager: TermGradients,
+    graph: TermGradients,
+    others: Iterable[tuple[Tensor, Tensor]] = (),
+    rounded: torch.dtype | None = None,
+) -> float:
+    """The largest difference between two losses or gradients of a step, in units of what rounding
+    may make of it; above 1 they differ.
+
+    With `ε` the machine's precision of the type, a tensor `a` of one and `b` of the other,
+
+        max |a − b| / (√ε max |a| + 100 ε max_over_all |a|):
+
+    sums in another order differ by multiples of ε; a gradient that is zero but for rounding, such
+    as that of a bias before batch norm, is judged by the size of the others.
+
+    Args:
+        eager: by the program.
+        graph: by its graph, with the same draws.
+        others: more pairs, such as running statistics; each is judged by itself.
+        rounded: the type that products give gradients back in; None for that of the gradients.
+
+    Example:
+        >>> one = TermGradients(torch.ones(1), [torch.tensor([1.0, 2.0]), None])
+        >>> two = TermGradients(torch.ones(1), [torch.tensor([1.0, 2.01]), None])
+        >>> disagreement(one, one), disagreement(one, two) > 10
+        (0.0, True)
+    """
+    lists = ((eager.learned, graph.learned), (eager.controls, graph.controls))
+    worst = _worst([eager.loss], [graph.loss])
+    for ours, theirs in lists:
+        if [one is None for one in ours] != [one is None for one in theirs]:
+            return float("inf")
+        present = [a for a in ours if a is not None], [b for b in theirs if b is not None]
+        worst = max(worst, _worst(*present, 0.0 if rounded is None else torch.finfo(rounded).eps))
+    return max([worst, *(_worst([a], [b]) for a, b in others)])
+
+
+def _worst(ours: Sequence[Tensor], theirs: Sequence[Tensor], more: float = 0.0) -> float:
+    """The largest of one list of tensors."""
+    pairs = [(a, b) for a, b in zip(ours, theirs, strict=True) if a.numel()]
+    if not pairs:
+        return 0.0
+    if any(a.shape != b.shape or a.dtype != b.dtype for a, b in pairs):
+        return float("inf")
+    if not pairs[0][0].is_floating_point():
+        return 0.0 if all(torch.equal(a, b) for a, b in pairs) else float("inf")
+    precision = torch.finfo(pairs[0][0].dtype).eps
+    sizes = torch.stack([a.nan_to_num(0.0, 0.0, 0.0).abs().max() for a, _ in pairs])
+    gaps = torch.stack([_gap(a, b) for a, b in pairs])
+    allowed = (precision**0.5 + more) * sizes + 100 * precision * sizes.max()
+    ratios = torch.where(gaps == 0, 0.0, gaps / allowed)
+    return float(ratios.nan_to_num(nan=float("inf")).max())
+
+
+def _gap(ours: Tensor, theirs: Tensor) -> Tensor:
+    """The largest difference; infinite and missing numbers are alike where both are."""
+    alike = (ours == theirs) | (ours.isnan() & theirs.isnan())
+    return torch.where(alike, 0.0, (ours - theirs).abs()).max()

@@ -1,1 +1,0 @@
-"""The state of a fit on disk, from which the same call goes on."""

@@ -1,0 +1,260 @@
+"""Processes that share a fit: how they find one another, add up, agree and fail."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+T = TypeVar("T")
+
+
+class ProcessError(RuntimeError):
+    """Another process of a fit has failed or ended, and the fit with it."""
+
+
+class Processes:
+    """The processes of a torch process group that fit together, of which this is one.
+
+    Whatever one of them does alone (its rows of a step, a callback) ends with all of them adding
+    up, and with it whether each has failed or was interrupted, so that all raise or stop at the
+    same place. One that was killed is missed at once, one that hangs when the group's own timeout
+    is over (torch's is half an hour).
+
+    Args:
+        group: of `torch.distributed`; None for its default group.
+
+    Attributes:
+        rank: of this process.
+        count: of processes.
+        device: of the rows, on which is added up.
+
+    Example:
+        >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        >>> one = Processes()
+        >>> one.leads, one.sum_of(lambda: torch.tensor([1.0, 2.0]), torch.zeros(2))
+        (True, tensor([1., 2.]))
+        >>> dist.destroy_process_group()
+    """
+
+    def __init__(self, group: Any = None) -> None:
+        self._group = group
+        self.rank, self.count = dist.get_rank(group), dist.get_world_size(group)
+        self.device = torch.device("cpu")
+        self.interrupted = False
+        self._have_agreed = False
+
+    @property
+    def leads(self) -> bool:
+        """Whether this is the first, which alone shows, warns and writes."""
+        return self.rank == 0
+
+    def sum_of(self, compute: Callable[[], Tensor], empty: Tensor) -> Tensor:
+        """The sum over processes of what each computes, the same bits in each.
+
+        Args:
+            compute: values `(n,)`.
+            empty: zeros like them, where it fails.
+
+        Raises:
+            Exception: this process's own.
+            ProcessError: another process has failed or ended.
+            KeyboardInterrupt: one was interrupted.
+        """
+        error: Exception | None = None
+        values = empty
+        try:
+            values = compute()
+        except ProcessError:
+            raise
+        except Exception as own:
+            error = own
+        flags = values.new_tensor([float(error is not None), float(self.interrupted)])
+        every = torch.cat([values, flags])
+        try:
+            dist.all_reduce(every, group=self._group)
+        except RuntimeError as lost:
+            raise error or self._ended(lost) from lost
+        failed, interrupted = every[-2:].tolist()
+        if error is not None:
+            raise error
+        if failed:
+            raise ProcessError(
+                f"another of the {self.count} processes that share the fit has failed, and the fit "
+                "with it; its own error is the cause"
+            )
+        if interrupted:
+            self.interrupted = False
+            raise KeyboardInterrupt
+        return every[:-2]
+
+    def any(self, condition: Callable[[], bool]) -> bool:
+        """Whether a condition holds in any process.
+
+        Raises:
+            as :meth:`sum_of`.
+        """
+        no = torch.zeros(1, device=self.device)
+        return bool(self.sum_of(lambda: no + condition(), no)[0] > 0)
+
+    def each(self, work: Callable[[], T]) -> T:
+        """What this process makes by itself, once all have done it.
+
+        Raises:
+            as :meth:`sum_of`.
+        """
+        done: list[T] = []
+
+        def do() -> bool:
+            done.append(work())
+            return False
+
+        self.any(do)
+        return done[0]
+
+    def agree(self, identity: Mapping[str, str]) -> None:
+        """Refuse to begin where processes were given different things.
+
+        Args:
+            identity: of the fit in this process, by path.
+
+        Raises:
+            ValueError: something differs, in every process.
+            ProcessError: another process has failed before.
+        """
+        everyone = self._gather((None, dict(identity)))
+        self._have_agreed = True
+        for rank, (error, _) in enumerate(everyone):
+            if error is not None:
+                raise ProcessError(f"process {rank} of {self.count} has failed: {error}")
+        first = everyone[0][1]
+        for rank, (_, others) in enumerate(everyone):
+            every = dict.fromkeys([*first, *others])
+            differing = [name for name in every if others.get(name) != first.get(name)]
+            if differing:
+                named = [name for name in differing if "." not in name] or differing
+                raise ValueError(
+                    f"processes that fit together are each given the same, all rows among it, and "
+                    f"each learns from its share of every batch; process {rank} differs from "
+                    f"process 0 in {', '.join(named[:3])}: give each the same, or distributed="
+                    "False for a fit of its own in each"
+                )
+
+    @contextmanager
+    def joined(self) -> Iterator[None]:
+        """From before a fit has looked at its data to its end: the others learn of a failure
+        until they have agreed, Ctrl-C waits for the next sum, and only the first one warns."""
+        with _delayed_interrupt(self), warnings.catch_warnings():
+            if not self.leads:
+                warnings.simplefilter("ignore")
+            try:
+                yield
+            except Exception as error:
+                if not self._have_agreed:
+                    self._gather((f"{type(error).__name__}: {error}", {}))
+                raise
+
+    def _gather(self, own: tuple[str | None, dict[str, str]]) -> list[Any]:
+        everyone: list[Any] = [None] * self.count
+        try:
+            dist.all_gather_object(everyone, own, group=self._group)
+        except RuntimeError as lost:
+            raise self._ended(lost) from lost
+        return everyone
+
+    def _ended(self, lost: RuntimeError) -> ProcessError:
+        reason = str(lost).splitlines()[0] if str(lost) else type(lost).__name__
+        return ProcessError(
+            f"process {self.rank} of {self.count} waited for the others, and one of them has ended "
+            f"or is out of reach; its own error is the cause ({reason})"
+        )
+
+
+@contextmanager
+def _delayed_interrupt(processes: Processes) -> Iterator[None]:
+    """Let the first Ctrl-C wait until all processes stop at the same step; a second does not."""
+    is_main = threading.current_thread() is threading.main_thread()
+    # A handler that was not set from Python is none that could be put back.
+    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+
+    def note(number: int, frame: Any) -> None:
+        if processes.interrupted:
+            raise KeyboardInterrupt
+        processes.interrupted = True
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def processes_of(given: Any) -> Processes | None:
+    """The processes that a fit shares its rows with; None for a fit by itself.
+
+    Args:
+        given: as `fit` takes `distributed`.
+
+    Raises:
+        TypeError: no such argument.
+        ValueError: True where there is one process and no way to others; None where there are
+            several, of which each would fit the same by itself.
+
+    Example:
+        >>> processes_of(None) is processes_of(False) is None
+        True
+    """
+    if given is False:
+        return None
+    is_available = dist.is_available()
+    if given is not None and given is not True:
+        if not is_available or not isinstance(given, dist.ProcessGroup):
+            raise TypeError(
+                "distributed must be None, True, False or a torch.distributed.ProcessGroup that "
+                f"this process is in; it is {given!r}"
+            )
+        return Processes(given) if dist.get_world_size(given) > 1 else None
+    if not is_available or not dist.is_initialized():
+        launched = int(os.environ.get("WORLD_SIZE", "1")) if "RANK" in os.environ else 1
+        if given is None:
+            if is_available and launched > 1 and dist.is_torchelastic_launched():
+                raise ValueError(
+                    f"this is one of {launched} processes that torchrun has started, and each "
+                    "would fit the same by itself: distributed=True shares the rows of each batch "
+                    "among them, distributed=False says that each is to have a fit of its own"
+                )
+            return None
+        if not is_available or "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
+            raise ValueError(
+                "distributed=True needs processes to share with, and this one was started alone: "
+                "start the script with torchrun --nproc-per-node 2 script.py, or call "
+                "torch.distributed.init_process_group before the fit"
+            )
+        dist.init_process_group()
+    return Processes() if dist.get_world_size() > 1 else None
+
+
+def refuse_processes(given: Any) -> None:
+    """Refuse to sample in several processes, each of which would sample the same.
+
+    Args:
+        given: as `fit` takes `distributed`.
+
+    Raises:
+        ValueError: there are several.
+    """
+    if processes_of(given) is not None:
+        raise ValueError(
+            "inference= samples in one process, and several were to share this fit, each of which "
+            "would draw the same: call it in one of them, or give distributed=False"
+        )

@@ -1,0 +1,236 @@
+"""The settings of a fit: each once, checked."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any, Literal, Self, get_args
+
+import torch
+from pyro.optim import PyroOptim
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from lexppl.argument_checks import int_at_least
+from lexppl.inference.mixed_precision import Precision, check_precision
+from lexppl.inference.schedules import Linear, Schedule, at
+from lexppl.inference.stages import OptimizerFactory, Stage
+from lexppl.inference.training.watch import Callback, Progress
+from lexppl.inference.training.weight_decay import Decay
+
+Backend = Literal["inductor", "graph"]
+BACKENDS: tuple[Backend, ...] = get_args(Backend)
+
+WEIGHT_DECAY = 1e-3
+"""Adam's default."""
+LEARNING_RATE = Linear(1e-3, 5e-5, begin=0.5)
+"""Adam's default."""
+GUIDES_RATE = Linear(1e-2, 5e-4, begin=0.5)
+"""Adam's default where guides alone learn: at a tenth of it a normal guide of a few hundred weights
+has hardly moved after 600 steps."""
+EPOCHS, GUIDES_STEPS = 300, 1000
+"""Defaults. A posterior of few rows takes as many steps as one of many: a rate that has fallen
+after 300 of them leaves some posteriors half as wide as they are, at rest."""
+
+
+def refuse_instances(optimizer: Any, device: Any) -> None:
+    """Refuse an optimizer of other parameters than the fit's, and a device.
+
+    Args:
+        optimizer, device: as they are given to `fit`.
+
+    Raises:
+        TypeError: saying what to give.
+    """
+    if isinstance(optimizer, Optimizer | PyroOptim) or not callable(optimizer or id):
+        raise TypeError(
+            "optimizer must be a function from parameters to a torch optimizer, as "
+            "torch.optim.AdamW or partial(torch.optim.SGD, lr=0.1), since fit trains copies of "
+            f"the model; it is an instance of {type(optimizer).__name__}"
+        )
+    if device is not None:
+        raise TypeError(
+            f"fit takes no device= (it is {device!r}): it runs where rows and model are, so give "
+            f"both there, by x.to({str(device)!r}) and model.to({str(device)!r})"
+        )
+
+
+def _plain(method: Any) -> Any:
+    """A method without torch's decorators for a step that is compiled."""
+    return getattr(method, "__wrapped__", method)
+
+
+class EagerAdam(torch.optim.Adam):
+    """:class:`torch.optim.Adam` without the import of torch's compiler, a second of the first step.
+
+    Example:
+        >>> weight = torch.ones(1, requires_grad=True)
+        >>> optimizer = EagerAdam([weight], lr=0.5)
+        >>> weight.sum().backward()
+        >>> optimizer.step()
+        >>> weight
+        tensor([0.5000], requires_grad=True)
+    """
+
+    add_param_group = _plain(Optimizer.add_param_group)
+    zero_grad = _plain(Optimizer.zero_grad)
+    step = torch.no_grad()(_plain(torch.optim.Adam.step))
+
+
+@dataclass(frozen=True)
+class FitSettings:
+    """How a fit is run, as :func:`lexppl.inference.fit` takes it.
+
+    Raises:
+        ValueError, TypeError: a setting that is none.
+    """
+
+    epochs: int | None = None
+    batch_size: int = 500
+    folds: int | None = None
+    learning_rate: float | Schedule | None = None
+    weight_decay: Decay | Mapping[str, Decay] = WEIGHT_DECAY
+    optimizer: OptimizerFactory | None = None
+    scheduler: Callable[[Optimizer], LRScheduler] | None = None
+    clip_norm: float | None = None
+    patience: int | None = None
+    seed: int = 0
+    compile: bool | Backend = False
+    precision: Precision | None = None
+    callbacks: tuple[Callback, ...] = ()
+    progress: Progress = True
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size", "folds", "patience"):
+            if getattr(self, name) is not None:
+                int_at_least(name, getattr(self, name))
+        if self.clip_norm is not None and not self.clip_norm > 0.0:
+            raise ValueError(f"clip_norm must be positive; it is {self.clip_norm}")
+        check_precision(self.precision)
+        if not isinstance(self.compile, bool) and self.compile not in BACKENDS:
+            raise ValueError(
+                f"compile must be True, False or one of {list(BACKENDS)}; it is {self.compile!r}"
+            )
+        if self.decays_by_part and self.optimizer is not None:
+            raise ValueError(
+                "weight_decay by part or by replicate is Adam's; an optimizer of your own has its "
+                "own: give one of the two"
+            )
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The settings that move a bit of the fit, by name."""
+        return {n: v for n, v in vars(self).items() if n not in ("callbacks", "progress")}
+
+    @property
+    def backend(self) -> Backend | None:
+        """What computes gradients by graphs; None for the programs themselves."""
+        if self.compile is False:
+            return None
+        return "inductor" if self.compile is True else self.compile
+
+    @property
+    def decays_by_part(self) -> bool:
+        """Whether the weight decay differs between parts or replicates."""
+        return not isinstance(self.weight_decay, int | float)
+
+    def states_decay(self, stage: Stage) -> bool:
+        """Whether a stage's weight decay is other than the default."""
+        own = stage.optimizer is None and self.optimizer is None
+        return not own or self.decays_by_part or self.weight_decay != WEIGHT_DECAY
+
+    def optimizer_of(self, stage: Stage) -> OptimizerFactory:
+        """From parameters to the optimizer of a stage."""
+        if (given := stage.optimizer or self.optimizer) is not None:
+            return given
+        rate = LEARNING_RATE if self.learning_rate is None else self.learning_rate
+        decay = self.weight_decay if isinstance(self.weight_decay, int | float) else 0.0
+        return partial(EagerAdam, lr=at(rate, 0.0), weight_decay=decay, fused=True)
+
+    def rate_of(self, stage: Stage) -> float | Schedule | None:
+        """The learning rate over a stage; None where its optimizer has one of its own.
+
+        Example:
+            >>> from lexppl.systems import invase
+            >>> (stage,) = invase(3, classes=2).build()
+            >>> FitSettings(learning_rate=0.5).rate_of(stage)
+            0.5
+        """
+        is_default = self.learning_rate is None and self.optimizer is None
+        if is_default and stage.learning_rate is not None:
+            return stage.learning_rate
+        if stage.learning_rate is None and stage.optimizer is not None:
+            return None
+        if is_default and stage.learns_guides_alone:
+            return GUIDES_RATE
+        if self.optimizer is not None:
+            return None
+        return LEARNING_RATE if self.learning_rate is None else self.learning_rate
+
+    def epochs_of(self, stage: Stage, rows: int) -> int:
+        """The epochs of a stage; by default 300, and where guides alone learn as many more as make
+        1,000 steps.
+
+        Args:
+            stage: of the fit.
+            rows: learned from.
+
+        Example:
+            >>> from lexppl.inference import LossTerm, NestedIWAE
+            >>> from lexppl.models import MLP
+            >>> FitSettings().epochs_of(Stage([LossTerm(MLP(2, 2, (2,)), NestedIWAE(1))]), 200)
+            300
+        """
+        chosen = stage.epochs or self.epochs
+        if chosen is not None:
+            return chosen
+        if not stage.learns_guides_alone:
+            return EPOCHS
+        return max(EPOCHS, math.ceil(GUIDES_STEPS / math.ceil(rows / self.batch_size)))
+
+
+@dataclass(frozen=True)
+class CompiledSteps:
+    """How often a fit found a term's loss and gradients by a graph, and why not always.
+
+    Args:
+        backend: "inductor", or "graph" for graphs that are run as they were traced.
+        compiled: how often by a compiled graph.
+        traced: by a graph as it was traced.
+        eager: by the program itself; the first step of each kind and the checks are among them.
+        reasons: why terms were not compiled, one a term and cause; none where all were.
+
+    Example:
+        >>> steps = CompiledSteps("inductor", 950, 40, 10)
+        >>> steps.summary
+        'inductor: 950 of 1,000 compiled, 40 traced, 10 eager'
+        >>> CompiledSteps.from_json(steps.as_json()) == steps
+        True
+    """
+
+    backend: str
+    compiled: int = 0
+    traced: int = 0
+    eager: int = 0
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def summary(self) -> str:
+        """In a line."""
+        total = self.compiled + self.traced + self.eager
+        counts = f"{self.compiled:,} of {total:,} compiled, {self.traced:,} traced"
+        steps = f"{self.backend}: {counts}, {self.eager:,} eager"
+        return "; ".join([steps, *self.reasons])
+
+    def as_json(self) -> dict[str, Any]:
+        """What a file keeps of it."""
+        return {**asdict(self), "reasons": list(self.reasons)}
+
+    @classmethod
+    def from_json(cls, described: Mapping[str, Any]) -> Self:
+        """From what a file keeps.
+
+        Args:
+            described: what :meth:`as_json` gave.
+        """
+        return cls(**{**described, "reasons": tuple(described["reasons"])})

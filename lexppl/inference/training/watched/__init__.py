@@ -1,1 +1,0 @@
-"""What is watched while a fit goes on: progress, losses, best states, skipped steps, collapse."""
