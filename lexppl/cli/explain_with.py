@@ -16,7 +16,7 @@ from lexppl.cli.outputs import ENCODING, IMPORTANCE, OUTPUTS, ROWS
 from lexppl.cli.terminal.errors import UsageError
 from lexppl.cli.terminal.short_warnings import short_warnings
 from lexppl.data.encoding import TableEncoding
-from lexppl.data.table_files import read_frame
+from lexppl.data.files import read_frame
 from lexppl.explanation.beside.feature_values import decoded_values
 from lexppl.explanation.explained_rows import Explaining, explained_rows
 from lexppl.explanation.layout.importance_kind import PROBABILITY, kind_of, mask_means

@@ -4,11 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from lexppl.data import (
-    TableEncoding,
-    TargetColumn,
     dataset_from_frame,
     divided_frame,
     divided_set,
@@ -126,35 +123,5 @@ def test_statistics_rows_of_tables_that_are_read(tmp_path):
             dataset_from_frame(frame, statistics_rows=wrong)
     with pytest.raises(ValueError, match="must not be given: 'statistics_rows'"):
         dataset_from_frame(frame, encoding=data.encoding, statistics_rows=[0])
-    with pytest.raises(ValueError, match="statistics_rows is for tables; 'S1'"):
+    with pytest.raises(ValueError, match=r"statistics_rows is for tables .*'S1' is none"):
         load("S1", statistics_rows=[0])
-
-
-def test_the_features_are_those_of_scikit_learn_and_come_back_from_json():
-    frame = people().assign(member=[True, False] * 25, height=np.arange(50.0))
-    frame = frame.rename(columns={"age": "a__b"})
-    encoding = TableEncoding.fit(frame.drop(columns="wage"), TargetColumn("wage", None))
-    again = TableEncoding.from_json(encoding.to_json())
-    encoded = encoding.encode(frame, torch.float64)
-    assert torch.equal(again.encode(frame, torch.float64), encoded)
-    parts = [
-        (OneHotEncoder(sparse_output=False) if hasattr(c, "levels") else StandardScaler(), c.name)
-        for c in encoding.columns
-    ]
-    of_sklearn = [part.fit_transform(frame[[name]]) for part, name in parts]
-    np.testing.assert_allclose(encoded.numpy(), np.concatenate(of_sklearn, 1), rtol=1e-12)
-
-
-def test_a_description_of_before_is_still_read():
-    """As files have it that were written when columns were encoded by hand."""
-    description = {
-        "columns": [
-            {"kind": "numeric", "name": "age", "mean": 40.0, "scale": 10.0},
-            {"kind": "categorical", "name": "size", "levels": ["small", "big"]},
-        ],
-        "target": {"name": "wage", "class_names": None, "mean": 0.0, "scale": 1.0},
-    }
-    encoding = TableEncoding.from_json(description)
-    assert encoding.to_json() == description
-    told = encoding.encode(pd.DataFrame({"age": [50], "size": ["big"]}))
-    assert told.tolist() == [[1.0, 0.0, 1.0]]

@@ -18,7 +18,7 @@ from lexppl.evaluation import (
     predictive_log_likelihood,
     with_baseline,
 )
-from lexppl.evaluation.survival.baseline import breslow_baseline
+from lexppl.evaluation.survival import breslow_baseline
 from lexppl.explanation.layout.mask_groups import masks_of
 from lexppl.inference import Enumerate, NestedIWAE, fit
 from lexppl.inference.contexts import program_settings
@@ -145,10 +145,7 @@ def test_draws_of_times_are_in_the_units_of_the_rows(known):
 
 
 def test_a_partial_likelihood_is_of_no_row_alone(result):
-    for asked in (
-        lambda: explain(result, X, Y),
-        lambda: predictive_log_likelihood(result, X, Y),
-    ):
+    for asked in (lambda: explain(result, X, Y), lambda: predictive_log_likelihood(result, X, Y)):
         with pytest.raises(ValueError, match="with_baseline"):
             asked()
     with pytest.raises(ValueError, match="no baseline hazard, which survival curves need"):
