@@ -168,7 +168,7 @@ def test_scaling(followed, tmp_path):
     assert names["compiled"].reasons == ()
     assert len(names["found"].table) == 4
     assert names["posterior"]["sample_stats"].sizes["row"] == 400
-    assert any((tmp_path / "state").rglob("state.json"))
+    assert any((tmp_path / "state").rglob("state.pt"))
 
 
 def test_every_page_with_programs_is_followed():
