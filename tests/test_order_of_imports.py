@@ -58,7 +58,13 @@ ROOMS = {
         "compiled": {"rows"},
         "distributed": {"rows"},
     },
-    "distributions": {"k_subset": set(), "chain": set(), "by_size": set(), "relaxed": {"k_subset"}},
+    "models": {
+        "imputers": set(),
+        "priors": set(),
+        "survival": set(),
+        "trees": set(),
+        "architectures": {"imputers"},
+    },
     "evaluation": {"bayes": set(), "truth": set(), "refits": set(), "leaks": {"refits"}},
     "data": {"images": set(), "texts": {"images"}},
     "explanation": {

@@ -15,9 +15,9 @@ from lexppl.evaluation import FittedPredictor
 from lexppl.evaluation_mode import evaluating
 from lexppl.inference.contexts import seeded
 from lexppl.models import Grouping
-from lexppl.models.black_box import Output, distribution_targets
-from lexppl.models.imputers import Imputer
-from lexppl.models.likelihoods import Likelihood
+from lexppl.models.black_box import Output
+from lexppl.models.imputers.imputer import Imputer
+from lexppl.models.likelihoods import Likelihood, distribution_targets
 
 METHODS: Mapping[str, str] = MappingProxyType(
     {
@@ -163,7 +163,7 @@ def unconditional_baselines(
 
     Example:
         >>> from captum.attr import GradientShap
-        >>> from lexppl.models.imputers import GaussianImputer
+        >>> from lexppl.models.imputers.simple import GaussianImputer
         >>> network = torch.nn.Sequential(torch.nn.Linear(3, 1))
         >>> x = torch.ones(2, 3)
         >>> baselines = unconditional_baselines(GaussianImputer(), x, draws=100)
@@ -212,7 +212,7 @@ def conditional_baselines(
 
     Example:
         >>> from captum.attr import FeatureAblation
-        >>> from lexppl.models.imputers import ConditionalGaussianImputer
+        >>> from lexppl.models.imputers.conditional_gaussian import ConditionalGaussianImputer
         >>> imputer = ConditionalGaussianImputer(torch.zeros(2), torch.eye(2))
         >>> network, x = torch.nn.Sequential(torch.nn.Linear(2, 1)), torch.ones(4, 2)
         >>> method = FeatureAblation(network)

@@ -16,7 +16,7 @@ from lexppl.explanation.layout.importance_kind import mask_means
 from lexppl.explanation.layout.mask_groups import constants_name, masks_of
 from lexppl.inference.contexts import seeded
 from lexppl.models import Grouping
-from lexppl.models.imputers import Imputer
+from lexppl.models.imputers.imputer import Imputer
 
 NO_CHANGE = 2**31 - 1
 """SHAP's code, in a list of toggles, for a mask that is the same as the one before."""
@@ -64,7 +64,7 @@ class ImputerMasker:
         Aas, Jullum, Løland 2021 (conditional Gaussian imputation for it).
 
     Example:
-        >>> from lexppl.models.imputers import ConditionalGaussianImputer
+        >>> from lexppl.models.imputers.conditional_gaussian import ConditionalGaussianImputer
         >>> covariance = torch.tensor([[1.0, 0.8], [0.8, 1.0]])
         >>> masker = ImputerMasker(ConditionalGaussianImputer(torch.zeros(2), covariance), 1000)
         >>> rows = masker(np.array([True, False]), np.array([2.0, 0.0]))

@@ -67,7 +67,7 @@ def explanation_divergence(
 
     Example:
         >>> from lexppl.inference import fit
-        >>> from lexppl.models.table_parts import table_predictor
+        >>> from lexppl.models.predictor import table_predictor
         >>> from lexppl.systems import q_fit
         >>> rows = torch.randn(60, 2, generator=torch.Generator().manual_seed(0))
         >>> data = (rows, (rows[:, 0] > 0).long())

@@ -156,7 +156,7 @@ def _title(members: Sequence[str], outside: Sequence[str], middle: str) -> str:
         >>> _title(["capital_gain", "capital_loss"], ["age"], "capital_gain")
         'capital'
         >>> _title(["a", "b", "c", "d"], [], "b")
-        'b and 3 more'
+        'b (+3)'
     """
     if len(members) == 1:
         return members[0]
@@ -171,7 +171,7 @@ def _title(members: Sequence[str], outside: Sequence[str], middle: str) -> str:
     few = len(set(stems)) <= MOST_STEMS or common
     if few and len(title) <= LONGEST_TITLE and any(map(str.isalpha, title)):
         return title
-    return f"{middle} and {len(members) - 1} more"
+    return f"{middle} (+{len(members) - 1})"
 
 
 def _words(name: str) -> list[str]:

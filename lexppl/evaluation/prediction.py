@@ -21,7 +21,7 @@ from lexppl.inference.predictive import (
     rows_at_once,
 )
 from lexppl.inference.training.result import FitResult
-from lexppl.models.black_box import distribution_targets
+from lexppl.models.likelihoods import distribution_targets
 
 
 @dataclass(frozen=True)

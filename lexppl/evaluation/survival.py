@@ -16,12 +16,8 @@ from lexppl.evaluation.prediction import runs_by_replicate
 from lexppl.extras import extra_library
 from lexppl.inference.objective.program import ParticleTrace
 from lexppl.inference.training.result import FitResult
-from lexppl.models.survival import (
-    BaselineHazard,
-    CoxLikelihood,
-    PartialLikelihood,
-    ProportionalHazards,
-)
+from lexppl.models.survival.cox import CoxLikelihood, PartialLikelihood
+from lexppl.models.survival.hazards import BaselineHazard, ProportionalHazards
 from lexppl.models.survival.risk_sets import RiskSets, Ties, fitted_hazard
 
 ROUNDS = 200

@@ -81,7 +81,7 @@ def test_a_gain_too_small_to_count_is_not_given_a_count():
 def test_responses_are_missed_by_so_much():
     scores = [scored(EXPLAINER, 2.0, 0.81, name="r2"), scored(FULL, 10, 0.82, name="r2")]
     rests, _, well = said([group("age", worse=1.5)], scores, base=None, error=2.0)
-    assert "From these y is missed by 2 on average, without age by 3.5." in rests
+    assert "From these, y is missed by 2 on average, without age by 3.5." in rests
     assert well.startswith("It explains 81 of 100 parts of the variance of y from 2 of 10 features")
     scores[0] = scored(EXPLAINER, 2.0, -0.1, name="r2")
     assert "no better than always saying its mean" in said([], scores, base=None)[-1]

@@ -167,7 +167,7 @@ def test_what_depends_is_one_group_called_by_the_words_of_its_members(random):
         FeatureGroups.dependent(x, range(4), NAMES, 1.0)
     # Names of groups are unique, whatever columns are called.
     found = FeatureGroups.dependent(x[:, [2, 2, 1]], range(3), ["a", "b", "a / b"])
-    assert found.members == ((0, 1), (2,)) and found.names == ("a and 1 more", "a / b")
+    assert found.members == ((0, 1), (2,)) and found.names == ("a (+1)", "a / b")
     found = FeatureGroups.dependent(x[:, [2, 2, 1]], range(3), ["of a 1", "of a 2", "of"])
     assert found.names == ("of a", "of")
 
@@ -182,11 +182,11 @@ OUTSIDE = [f"{how} {what}" for how in ("mean", "worst") for what in ("age", "hei
         (["mean texture", "worst texture"], [*OUTSIDE[:2], "texture error"], "texture"),
         (["capital-gain", "capital-loss"], ["age"], "capital"),
         (["education", "education-num"], ["age"], "education"),
-        (["x1", "x2", "x3", "x4"], ["x5"], "x2 and 3 more"),
+        (["x1", "x2", "x3", "x4"], ["x5"], "x2 (+3)"),
         (["pixel 1", "pixel 2"], ["pixel 3", "pixel 4", "pixel 5"], "pixel 1 / pixel 2"),
-        (["1", "2"], ["3"], "2 and 1 more"),
+        (["1", "2"], ["3"], "2 (+1)"),
         ([f"{letter * 30} a" for letter in "pq"], [], "a"),
-        (["p" * 30, "q" * 30], [], "q" * 30 + " and 1 more"),
+        (["p" * 30, "q" * 30], [], "q" * 30 + " (+1)"),
         (["a"], ["b"], "a"),
     ],
 )

@@ -183,7 +183,7 @@ class FirstScreen:
             lines.append(f"{_capital(_listed(told))} would be predicted wrong.")
         elif told:
             missed = f"by {_figure(self.error)} on average"
-            lines.append(f"From these {self.target} is missed {missed}, {_listed(told)}.")
+            lines.append(f"From these, {self.target} is missed {missed}, {_listed(told)}.")
         if unseen:
             few = "about as many would be right" if self.base else "it is missed by about as much"
             lines.append(f"Without {_listed(unseen, 'or')} {few}, but less surely.")

@@ -22,7 +22,8 @@ from lexppl.evaluation.prediction import predictive
 from lexppl.evaluation.refits.fitted_predictor import TrainingOptions, fit_predictor
 from lexppl.inference import FitResult
 from lexppl.inference.schedules import Linear, WarmUp
-from lexppl.models import MLP, Grouping, ScaledOutput
+from lexppl.models import MLP, Grouping
+from lexppl.models.networks import ScaledOutput
 
 LEVEL = 0.95
 """Of the interval."""

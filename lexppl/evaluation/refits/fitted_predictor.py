@@ -28,9 +28,9 @@ from lexppl.models import (
     Likelihood,
     NormalLikelihood,
     Predictor,
-    ScaledOutput,
     UnmaskedPredictor,
 )
+from lexppl.models.networks import ScaledOutput
 
 HIDDEN = (200, 200, 200)
 """Widths of a perceptron's hidden layers, by default."""

@@ -87,7 +87,8 @@ def mask_law(model: Any) -> Callable[[Tensor], Any] | None:
     owner = next((kind for kind in type(model).__mro__ if "forward" in vars(kind)), object)
     if "mask_distribution" not in vars(owner) or "forward" in vars(model):
         return None
-    if model._forward_hooks or model._forward_pre_hooks:
+    own_draws = getattr(type(model), "_sample_masks", None) is not vars(owner).get("_sample_masks")
+    if own_draws or model._forward_hooks or model._forward_pre_hooks:
         return None
     law: Callable[[Tensor], Any] = model.mask_distribution
     return law

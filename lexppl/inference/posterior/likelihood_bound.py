@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from lexppl.distributions.support import DEFAULT_LIMIT
-from lexppl.distributions.top_entries import TopEntries
+from lexppl.distributions.top_k import TopEntries
 from lexppl.effects import BEFORE_PARTICLES
 from lexppl.inference.estimators import Enumerate, Pathwise
 from lexppl.inference.nested_iwae import NestedIWAE

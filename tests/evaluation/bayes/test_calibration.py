@@ -148,7 +148,7 @@ def test_a_guide_is_given_by_its_class_too():
 
 
 def test_the_global_importance_of_q_fit_is_checked_as_a_system():
-    from lexppl.models.table_parts import table_predictor
+    from lexppl.models.predictor import table_predictor
 
     with seeded(0):
         predictor = table_predictor(2, 2, (4,))

@@ -29,8 +29,8 @@ from lexppl.models import (
     PoissonLikelihood,
     Predictor,
     RandomSelector,
-    ScaledOutput,
 )
+from lexppl.models.networks import ScaledOutput
 
 FAILURE = 1e-6
 """Probability that a right program fails one of the z-tests here."""

@@ -11,7 +11,7 @@ from pyro.nn import PyroModule, PyroSample
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lexppl.distributions import KSubset
-from lexppl.distributions.top_entries import TopEntries
+from lexppl.distributions.top_k import TopEntries
 from lexppl.effects import imputation_particles, mask_particles, penalty
 from lexppl.inference.contexts import program_settings
 from lexppl.inference.posterior.potential import Potential, Recorded
