@@ -196,6 +196,16 @@ def estimators(records: list[Record]) -> str:
     return "\n".join(rows)
 
 
+def latency(records: list[Record]) -> str:
+    """Milliseconds of a core before and after."""
+    found = {(r["figure"], r["code"]): r["milliseconds"] for r in records}
+    rows = ["| figure | ms of a core before | after |", "|---|---|---|"]
+    for figure in dict.fromkeys(r["figure"] for r in records):
+        each = [found.get((figure, code)) for code in ("before", "after")]
+        rows.append(f"| {figure} | {' | '.join('—' if v is None else f'{v:.2f}' for v in each)} |")
+    return "\n".join(rows)
+
+
 def start_up(records: list[Record]) -> str:
     """Help and refusals, before and after."""
     rows = [
@@ -238,6 +248,7 @@ TABLES: dict[str, tuple[Callable[[list[Record]], str], str]] = {
     "speed-explained": (explained_table, "speed"),
     "speed-growth": (growth_table, "speed"),
     "start-up": (start_up, "start_up"),
+    "latency": (latency, "latency"),
     "soak": (soak_table, "soak"),
     "large-table": (large_table, "large_table"),
     "many-rows": (many_rows, "many_rows"),

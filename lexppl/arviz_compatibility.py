@@ -1,7 +1,8 @@
 """The one place where ArviZ 0.2x (`InferenceData`) and ArviZ 1.x (`xarray.DataTree`) differ."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -27,15 +28,86 @@ def posterior_of(groups: Mapping[str, xr.Dataset], attrs: Mapping[str, Any]) -> 
         >>> posterior["posterior"]["a"].shape, posterior.attrs["seed"]
         ((1, 2), 0)
     """
+    posterior = _posterior_class()()
+    _fill(posterior, groups, attrs)
+    return posterior
+
+
+def posterior_when_read(
+    build: Callable[[], Mapping[str, xr.Dataset]], attrs: Mapping[str, Any]
+) -> Posterior:
+    """A posterior whose groups are built when any of it is first read; then it is ArviZ's own.
+
+    Args:
+        build: returns what `posterior_of` takes.
+        attrs: of all groups together.
+
+    Example:
+        >>> def build():
+        ...     print("built")
+        ...     return {"posterior": xr.Dataset({"a": 0.0})}
+        >>> posterior = posterior_when_read(build, {})
+        >>> posterior["posterior"]["a"].item()
+        built
+        0.0
+    """
+    kind = _unread_class()
+    posterior = kind.__new__(kind)
+    object.__setattr__(posterior, _BUILD, (build, attrs))
+    return posterior
+
+
+_BUILD = "_build"
+"""The attribute that a posterior has until it is read."""
+
+
+@cache
+def _posterior_class() -> Any:
     with warnings.catch_warnings():
         # ArviZ 0.2x announces its successor on import; both are supported here.
         warnings.simplefilter("ignore", FutureWarning)
         import arviz  # noqa: PLC0415 - slow, and not needed to import the library
-    if arviz.InferenceData is xr.DataTree:
-        tree = xr.DataTree.from_dict({f"/{name}": group for name, group in groups.items()})
-        tree.attrs.update(attrs)
-        return tree
-    return arviz.InferenceData(**groups, attrs=dict(attrs))
+    return arviz.InferenceData
+
+
+@cache
+def _unread_class() -> Any:
+    """A subclass of ArviZ's class; an instance becomes one of ArviZ's at any first access."""
+    kind = _posterior_class()
+
+    def read(posterior: Posterior) -> Posterior:
+        build, attrs = object.__getattribute__(posterior, _BUILD)
+        groups = build()
+        object.__delattr__(posterior, _BUILD)
+        object.__setattr__(posterior, "__class__", kind)
+        _fill(posterior, groups, attrs)
+        return posterior
+
+    class Unread(kind):  # type: ignore[misc, valid-type]
+        def __getattribute__(self, name: str) -> Any:
+            # isinstance() looks at the class, and reads nothing.
+            return Unread if name == "__class__" else getattr(read(self), name)
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            setattr(read(self), name, value)
+
+        def __delattr__(self, name: str) -> None:
+            delattr(read(self), name)
+
+        def __reduce_ex__(self, protocol: Any) -> Any:
+            return read(self).__reduce_ex__(protocol)
+
+    return Unread
+
+
+def _fill(posterior: Posterior, groups: Mapping[str, xr.Dataset], attrs: Mapping[str, Any]) -> None:
+    """Initialise an instance with its groups."""
+    if isinstance(posterior, xr.DataTree):
+        children = {name: xr.DataTree(group) for name, group in groups.items()}
+        xr.DataTree.__init__(posterior, children=children)
+        posterior.attrs.update(attrs)
+    else:
+        posterior.__init__(**groups, attrs=dict(attrs))
 
 
 def group_names(posterior: Posterior) -> tuple[str, ...]:

@@ -428,6 +428,13 @@ def test_help_and_a_refusal_are_measured_as_processes_of_their_own(monkeypatch, 
     assert f"| `--help` | 0 | — | {first['seconds']:.2f} |" in capsys.readouterr().out
 
 
+def test_a_small_latency(monkeypatch, tmp_path):
+    run(monkeypatch, "latency", "--small", "--results", tmp_path)
+    (record,) = json.loads((tmp_path / "latency.json").read_text())
+    assert (record["figure"], record["code"]) == ("range: a row", "after")
+    assert record["milliseconds"] > 0
+
+
 def test_a_command_that_ends_otherwise_is_not_measured(monkeypatch, tmp_path):
     start_up = importlib.import_module("start_up")
     monkeypatch.setitem(start_up.COMMANDS, "--help", 2)

@@ -719,9 +719,7 @@ def test_one_chain_has_no_interval_and_no_agreement():
 def test_table_refuses_other_things():
     with pytest.raises(TypeError, match="posterior must be"):
         selection_table([1, 2])
-    with pytest.raises(
-        ValueError, match="no masks in a group 'predictions', 'prior' or 'posterior'"
-    ):
+    with pytest.raises(ValueError, match="no masks in a group 'predictions'"):
         selection_table(posterior_of({"observed_data": xr.Dataset({"y": 1.0})}, {}))
 
 

@@ -12,7 +12,7 @@ import xarray as xr
 from scipy import stats
 from torch import nn
 
-from lexppl.arviz_compatibility import group_names, group_of, posterior_of
+from lexppl.arviz_compatibility import group_of
 from lexppl.explanation import explain, save_posterior, selection_table
 from lexppl.models import (
     MLP,
@@ -28,13 +28,6 @@ SELECTORS = {
     "bernoulli": lambda seed: BernoulliSelector(MLP(3, 3, (4,), seed=seed)),
     "k-subset": lambda seed: KSubsetSelector(MLP(3, 3, (4,), seed=seed), k=2),
 }
-
-
-def written_before(posterior):
-    """As it stood when all masks were in the group `posterior`."""
-    groups = {name: group_of(posterior, name) for name in group_names(posterior)}
-    given = {n: v for n, v in groups.items() if not n.startswith(("prior", "predictions"))}
-    return posterior_of(given, posterior.attrs)
 
 
 def replicates(kind: str):
@@ -87,14 +80,11 @@ def test_the_table_rests_on_no_draws():
     for table in tables[1:]:
         np.testing.assert_array_equal(table.values, tables[0].values)
         assert list(table.index) == list(tables[0].index)
-    # Given y the same masks are ranked, those given x alone; in files written before, those given
-    # y, which are draws of another distribution.
+    # Given y the same masks are ranked, those given x alone.
     y = (x[:, 0] > 0).long()
     given = [explain(result, x, y, draws=d) for d in (50, 60)]
     for posterior in given:
         assert selection_table(posterior).equals(tables[0])
-    before = [selection_table(written_before(p))["agreement"].sort_index() for p in given]
-    assert (before[0] != before[1]).all()
 
 
 def test_sure_replicates_agree_or_contradict_each_other():

@@ -18,6 +18,7 @@ from lexppl.cli.terminal.signals import ended_as_by_ctrl_c
 COMMANDS: Mapping[str, str] = MappingProxyType(
     {
         "explain": "lexppl.cli.explain_command:run_explain",
+        "explain with": "lexppl.cli.explain_with:run_explain_with",
         "explain images and texts": "lexppl.cli.images_and_texts.explain_rows:run_explain_rows",
         "evaluate": "lexppl.cli.evaluate_command:run_evaluate",
         "compare": "lexppl.cli.compare_command:run_compare",
@@ -70,6 +71,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _name(options: Any) -> str:
     """The command by its name in :data:`COMMANDS`."""
     name: str = options.command
+    if name == "explain" and options.explainer is not None:
+        return "explain with"
     if name == "explain" and kind_of_data(options) != TABLE:
         return "explain images and texts"
     return name

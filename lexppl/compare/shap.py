@@ -13,7 +13,7 @@ from lexppl.argument_checks import fraction, int_at_least
 from lexppl.arviz_compatibility import Posterior, group_of
 from lexppl.compare.common import library
 from lexppl.explanation.layout.importance_kind import mask_means
-from lexppl.explanation.layout.mask_groups import are_given_y, constants_name, masks_of
+from lexppl.explanation.layout.mask_groups import constants_name, masks_of
 from lexppl.inference.contexts import seeded
 from lexppl.models import Grouping
 from lexppl.models.imputers.imputer import Imputer
@@ -267,7 +267,7 @@ def shap_explanation(
     stats = group_of(posterior, "sample_stats")
     site = mask_means(posterior).attrs["site"]
     mask = masks_of(posterior, given_y)[site]
-    ess = stats.get("weight_ess") if given_y or are_given_y(posterior) else None
+    ess = stats.get("weight_ess") if given_y else None
     chains = mask.sizes["chain"]
     if over is None:
         over = "chains" if chains > 1 else "draws"

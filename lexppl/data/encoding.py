@@ -12,7 +12,6 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 from pandas.api import types
-from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
 from lexppl.argument_checks import finite_float
@@ -156,6 +155,8 @@ def statistics_of(
     >>> statistics_of(["age"], np.array([[10.0], [np.nan], [30.0]]))
     [(20.0, 10.0)]
     """
+    from sklearn.preprocessing import StandardScaler  # noqa: PLC0415 - slow, and only for fits
+
     # Extreme values overflow a square; the result is checked, so no warning is wanted.
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
         scaler = StandardScaler().fit(values, sample_weight=weights)

@@ -6,7 +6,6 @@ from typing import Any
 
 import pandas as pd
 import torch
-from sklearn import datasets
 
 from lexppl.choices.data_sets import TARGETS, shipped_names, synthetic_names
 from lexppl.data.checks import listed
@@ -81,6 +80,8 @@ def shipped_frame(name: str) -> pd.DataFrame:
             f"there is no shipped data set {name!r}; there are "
             f"{listed((*shipped_names(), *survival_names()), most=20)}"
         )
+    from sklearn import datasets  # noqa: PLC0415 - slow, and only for sets that come along
+
     options = {"scaled": False} if name == "diabetes" else {}
     bunch = getattr(datasets, f"load_{name}")(**options)
     frame = pd.DataFrame(bunch.data, columns=list(bunch.feature_names))

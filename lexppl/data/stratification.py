@@ -11,7 +11,6 @@ from typing import Any, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.model_selection import StratifiedGroupKFold
 from torch import Tensor
 
 from lexppl.argument_checks import int_at_least
@@ -90,6 +89,8 @@ def fold_of_groups(
     """
     if (there := len(np.unique(groups))) < count:
         raise ValueError(f"{count} folds need as many groups of rows; there are {there}")
+    from sklearn.model_selection import StratifiedGroupKFold  # noqa: PLC0415 - slow, rarely needed
+
     dealt = StratifiedGroupKFold(count, shuffle=True, random_state=seed)
     fold = np.empty(len(strata), np.int64)
     with warnings.catch_warnings():

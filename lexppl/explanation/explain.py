@@ -1,11 +1,12 @@
 """From a fitted explainer to its posterior in ArviZ's layout."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
-from lexppl.arviz_compatibility import Posterior, posterior_of
+from lexppl.arviz_compatibility import Posterior, posterior_when_read
 from lexppl.explanation.explained_rows import Explaining, explained_rows
-from lexppl.inference.training.result import FitResult, at_penalty
+from lexppl.inference.training.result import FitResult, with_penalty
 
 
 def explain(
@@ -201,9 +202,6 @@ def explain(
         >>> bool((exact == posterior["sample_stats"]["selection_probability"]).all())
         True
     """
-    if penalty is not None:
-        is_fit = isinstance(program, FitResult)
-        program = program.at(penalty) if is_fit else at_penalty(program, penalty)
     how = Explaining(
         guide=guide,
         samples=samples,
@@ -218,5 +216,7 @@ def explain(
         dims=dims,
         coords=coords,
     )
-    found = explained_rows(program, x, y, how, row_names=row_names)
-    return posterior_of(found.groups, found.attrs)
+    models = program.models if isinstance(program, FitResult) else [program]
+    with nullcontext() if penalty is None else with_penalty(models, penalty):
+        found = explained_rows(program, x, y, how, row_names=row_names)
+    return posterior_when_read(found.groups, found.attrs)

@@ -1,10 +1,12 @@
 """The groups of a posterior: of all rows that are given, or of a part of a longer table."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import operator
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -21,9 +23,9 @@ from lexppl.explanation.given_program import (
     with_samples,
 )
 from lexppl.explanation.layout.mask_groups import GIVEN_X, GIVEN_XY, PRIOR
-from lexppl.explanation.masks.drawless import refuse_drawless
+from lexppl.explanation.masks.drawless import StatedMeans, refuse_drawless
 from lexppl.explanation.masks.draws import RESPONSE
-from lexppl.explanation.masks.program_sites import ProgramSites, sites_of
+from lexppl.explanation.masks.program_sites import ROWS, ProgramSites, sites_of
 from lexppl.explanation.masks.shared_dims import FEATURE, SharedDims
 from lexppl.explanation.meanings import (
     HELD_OUT,
@@ -46,6 +48,9 @@ BLOCK = 1000
 
 STREAMS = (GIVEN_X, GIVEN_XY, PRIOR, GUIDE)
 """What is drawn, each from a stream of seeds of its own."""
+
+KNOWN: dict[int, "KnownProgram"] = {}
+"""Of fits by their identity, as long as they live."""
 
 Sums = dict[tuple[str, str], np.ndarray]
 """Of a block's rows, by group and name, `(chain, …)`."""
@@ -105,17 +110,76 @@ class TablePart:
 
 
 @dataclass(frozen=True)
+class KnownProgram:
+    """What is the same of a fit's programs whatever the rows, found out once.
+
+    Args:
+        sites: of the programs.
+        means: of each program, how E[z | x] is had without draws.
+        parts: all modules of the programs, or programs that are none.
+        rows: shape of a row, type and device.
+    """
+
+    sites: ProgramSites
+    means: list[StatedMeans]
+    parts: list[Any]
+    rows: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, result: FitResult, x: Tensor) -> Self:
+        """By a run on the first row, or on more where one row has no distribution."""
+        guide = result.guides[0]
+        try:
+            sites = sites_of(result.model, x[:1], guide)
+        except torch.linalg.LinAlgError:
+            sites = sites_of(result.model, x[:BLOCK], guide)
+        means = [StatedMeans([site.name for site in sites.masks]) for _ in result.models]
+        return cls(sites, means, _parts(result), _kind(x))
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether plates and guides cannot make it another for other rows."""
+        of_rows = all(site.plate == ROWS for site in self.sites.masks)
+        return of_rows and not (self.sites.has_outer_latents or self.sites.guided)
+
+    def keep_for(self, result: FitResult) -> None:
+        """Keep it as long as the fit lives."""
+        if id(result) not in KNOWN:
+            weakref.finalize(result, KNOWN.pop, id(result), None).atexit = False
+        KNOWN[id(result)] = self
+
+    def is_of(self, result: FitResult, x: Tensor) -> bool:
+        """Whether the programs have the same parts as before, and the rows are of one kind."""
+        parts = _parts(result)
+        same = len(parts) == len(self.parts) and all(map(operator.is_, parts, self.parts))
+        return same and self.rows == _kind(x)
+
+
+def _parts(result: FitResult) -> list[Any]:
+    programs = (*result.models, *result.guides)
+    return [
+        part
+        for program in programs
+        for part in (program.modules() if isinstance(program, torch.nn.Module) else (program,))
+    ]
+
+
+def _kind(x: Tensor) -> tuple[Any, ...]:
+    return x.shape[1:], x.dtype, x.device
+
+
+@dataclass(frozen=True)
 class ExplainedRows:
     """The groups of a posterior.
 
     Args:
-        groups: by ArviZ's names.
+        groups: builds them, by ArviZ's names.
         attrs: what is said of all.
         sums: of a part of a table, for each of its blocks what its rows add to means over rows,
             which in the groups are 0.
     """
 
-    groups: dict[str, xr.Dataset]
+    groups: Callable[[], dict[str, xr.Dataset]]
     attrs: dict[str, Any]
     sums: list[Sums] = field(default_factory=list)
 
@@ -148,7 +212,8 @@ def explained_rows(
         for module in (program, how.guide):
             if isinstance(module, torch.nn.Module):
                 modes.enter_context(evaluating(module))
-        result, rows, sites = _prepared(program, x, y, how, row_names, part)
+        result, rows, known = _prepared(program, x, y, how, row_names, part)
+        sites = known.sites
         draws = how.draws
         if draws is None:
             usual = usual_draws(sites, len(rows) * len(result.models))
@@ -164,7 +229,14 @@ def explained_rows(
             with drawing(how.seed, rows.x.device):
                 tree, listed = _observed(result, first, sites, how.proposals)
         plan = RowPlan(
-            sites, draws, how.imputations, how.proposals, listed, how.rows_per_chunk, tree
+            sites,
+            draws,
+            how.imputations,
+            how.proposals,
+            listed,
+            how.rows_per_chunk,
+            tree,
+            known.means,
         )
         if part is not None and (plan.is_joint or sites.are_together):
             raise ValueError(
@@ -187,7 +259,7 @@ def explained_rows(
         attrs = attributes(result, how.seed)
         likelihoods = what_likelihoods_are(result, plan, how.held_out)
         own = draws_of_groups(result, plan, y is not None, likelihoods)
-        groups = arrays.groups(attrs, own, are_draws=likelihoods is not HELD_OUT)
+    groups = partial(arrays.groups, attrs, own, are_draws=likelihoods is not HELD_OUT)
     return ExplainedRows(groups, attrs, sums)
 
 
@@ -198,7 +270,7 @@ def _prepared(
     how: Explaining,
     row_names: Sequence[Any] | None,
     part: TablePart | None,
-) -> tuple[FitResult, NamedRows, ProgramSites]:
+) -> tuple[FitResult, NamedRows, KnownProgram]:
     """The program as a fit, the rows with their names, and what there is to explain."""
     result = as_fitted(program, x, how.guide)
     rows = named_rows(result, x, y, row_names)
@@ -208,17 +280,17 @@ def _prepared(
     for module in (*result.models, *result.guides):
         if isinstance(module, torch.nn.Module):
             keep_parameters_local(module)
-    with drawing(how.seed, rows.x.device), plate_errors_explained():
-        guide = result.guides[0]
-        try:
-            sites = sites_of(result.model, rows.x[:1], guide)
-        except torch.linalg.LinAlgError:
-            sites = sites_of(result.model, rows.x[:BLOCK], guide)
-        if how.samples is not None:
-            result = with_samples(result, how.samples, sites, rows.x.dtype)
-        refuse_uncovered(result, sites, rows.arguments(slice(0, 1)))
-    rows.check_response(sites.response)
-    return result, rows, sites
+    known = KNOWN.get(id(result))
+    if how.samples is not None or known is None or not known.is_of(result, rows.x):
+        with drawing(how.seed, rows.x.device), plate_errors_explained():
+            known = KnownProgram.of(result, rows.x)
+            if how.samples is not None:
+                result = with_samples(result, how.samples, known.sites, rows.x.dtype)
+            refuse_uncovered(result, known.sites, rows.arguments(slice(0, 1)))
+        if known.is_constant:
+            known.keep_for(result)
+    rows.check_response(known.sites.response)
+    return result, rows, known
 
 
 def _draw(

@@ -1,6 +1,7 @@
 """What the groups of a posterior say of their draws."""
 
 import importlib.metadata
+from functools import cache
 from typing import Any
 
 from lexppl.arviz_compatibility import Posterior
@@ -110,6 +111,7 @@ def _chains(result: FitResult) -> str:
     return f"{kind}: {result.sampler.name}"
 
 
+@cache
 def _version() -> str:
     try:
         return importlib.metadata.version("lexppl")

@@ -1,12 +1,12 @@
 """How much is drawn of each row, and of how many rows at once."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from lexppl.explanation.layout.mask_groups import BY_GUIDE, GIVEN_XY
-from lexppl.explanation.masks.drawless import no_draws, stated_means
+from lexppl.explanation.masks.drawless import StatedMeans, no_draws
 from lexppl.explanation.masks.draws import guide_draws, prior_draws, together
 from lexppl.explanation.masks.plate_draws import posterior_draws
 from lexppl.explanation.masks.program_sites import ProgramSites
@@ -48,6 +48,7 @@ class RowPlan:
         listed: all masks that there are, in the place of proposals, or None.
         most_rows: rows at once at most.
         tree: of the masks' plates, where y is given.
+        means: E[z | x] of each chain, where nothing is drawn.
     """
 
     sites: ProgramSites
@@ -57,6 +58,7 @@ class RowPlan:
     listed: MaskList | None
     most_rows: int
     tree: MaskTree | None
+    means: Sequence[StatedMeans]
 
     @property
     def is_joint(self) -> bool:
@@ -113,7 +115,7 @@ class RowPlan:
                 guided = [site.name.removesuffix(BY_GUIDE) for site in self.sites.guided]
                 drawn = together([guide_draws(s, guided, self.draws) for s in program.guided(args)])
             elif self.draws == 0:
-                drawn = no_draws(stated_means(program, args, names))
+                drawn = no_draws(self.means[chain](program, args))
             else:
                 runs = program.runs(args, self.imputations)
                 drawn = together([prior_draws(run, names, self.imputations) for run, _ in runs])

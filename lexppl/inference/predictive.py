@@ -70,7 +70,7 @@ class FittedProgram:
                 keep_parameters_local(module)
         if outer is None:
             outer = guide is not None and has_latents_outside(model, few)
-        self._model, self._draws = model, draws
+        self.model, self._draws = model, draws
         self._shared = SharedLatents(model, guide, outer, few, draws, plates, from_prior=from_prior)
         self._guides = self._shared.guides(propose_masks)
 
@@ -110,7 +110,7 @@ class FittedProgram:
         """
         for guide, good_for in self._guides:
             count = self._draws if good_for is None else good_for
-            program = ParticleProgram(self._model, guide, args)
+            program = ParticleProgram(self.model, guide, args)
             yield program.run(count if masks is None else masks, imputations, draw), count
 
     def again(self, x: Tensor, latents: Mapping[str, Tensor], masks: int) -> dict[str, Site]:
@@ -121,7 +121,7 @@ class FittedProgram:
             latents: their values in `masks` masks and one imputation each, by site.
             masks: of the run.
         """
-        program = pyro.poutine.condition(weights_first(self._model), data=latents)
+        program = pyro.poutine.condition(weights_first(self.model), data=latents)
         return _sites_of(program, (x, None), masks)
 
     def guided(self, args: tuple[Any, ...]) -> Iterator[dict[str, Site]]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pyro
 import pyro.distributions as dist
+from pyro.distributions import TorchDistribution
 from pyro.nn import PyroModule
 from torch import Tensor, nn
 
@@ -88,6 +89,11 @@ class LEX(Configured, PyroModule):
         kind = getattr(self.selector, MASK_KIND, None)
         return {} if kind is None else {MASK_KIND: kind}
 
+    def mask_distribution(self, x: Tensor) -> TorchDistribution:
+        """p_γ(z | x) of rows `(B, *event)`, batch shape `(B,)`, as :meth:`forward` samples it."""
+        distribution: TorchDistribution = self.selector(x)
+        return distribution
+
     def _sample_masks(self, distribution: Any) -> tuple[Any, Tensor]:
         """The distribution of the masks that penalties charge, and the masks."""
         mask: Tensor = pyro.sample("mask", distribution, infer=self._mask_options())
@@ -98,7 +104,7 @@ class LEX(Configured, PyroModule):
         with pyro.plate("data", len(x), dim=-1):
             charge = _penalties_of_rows(self.selector, x)
             with nullcontext() if charge is None else RowPenalties(charge):
-                distribution = self.selector(x)
+                distribution = self.mask_distribution(x)
             with mask_particles():
                 charged, mask = self._sample_masks(distribution)
                 for cost in self.penalties:

@@ -78,6 +78,11 @@ class BuildLimits(TorchDispatchMode):
         self.calls = LEAST_CALLS + CALLS_A_WEIGHT * len(weights)
         self._bytes_left, self._calls_left = self.bytes, self.calls
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # Else torch loads its compiler, a second, with the first part that is built.
+        return False
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:

@@ -130,6 +130,7 @@ def test_labels_may_be_given_and_may_be_unknown():
     given = image_parts(posterior, ["dog"] * 5)
     assert [group.heading for group in given.groups] == ["dog: 3 of 5 right"]
     groups = {n: group_of(posterior, n) for n in ("predictions", "sample_stats", "constant_data")}
+    groups["predictions"] = groups["predictions"].drop_vars("y_probability")
     unknown = image_parts(posterior_of(groups, {}))
     assert [group.heading for group in unknown.groups] == ["Some rows"]
     assert unknown.means == () and len(unknown.groups[0].tiles) == 5

@@ -11,15 +11,14 @@ import xarray as xr
 from scipy import stats
 from torch import nn
 
-from lexppl.arviz_compatibility import group_names, group_of, posterior_of
+from lexppl.arviz_compatibility import group_names, group_of
 from lexppl.explanation import explain, selection_table
 from lexppl.explanation.layout.importance_kind import mask_means
-from lexppl.explanation.layout.mask_groups import are_given_y, masks_of, responses_of
-from lexppl.explanation.reading.row_outcomes import row_outcomes
+from lexppl.explanation.layout.mask_groups import masks_of
 from lexppl.inference.contexts import seeded
 from lexppl.models import imputation_particles, mask_particles, observe
 from tests.explanation.test_arviz_functions import Line, guide
-from tests.test_explanation import fitted, lex, rows
+from tests.test_explanation import fitted
 
 FAILURE = 1e-6
 
@@ -267,24 +266,3 @@ def test_dims_take_the_names_of_the_entries_or_their_own():
             slope = group_of(posterior, group)["slope"]
             assert slope.dims == ("chain", "draw", dim)
             assert slope[dim].values.tolist() == names
-
-
-# Files written before
-
-
-def test_masks_given_x_are_found_where_they_stood_before():
-    x, y = rows(6)
-    posterior = explain(fitted(lex()), x, y, draws=8)
-    groups = {name: group_of(posterior, name) for name in group_names(posterior)}
-    predicted = groups.pop("predictions")
-    responses = ["y", "y_probability"]
-    groups["prior"] = predicted.drop_vars(responses)
-    groups["prior_predictive"] = predicted[responses]
-    before = posterior_of(groups, posterior.attrs)
-    assert selection_table(before).equals(selection_table(posterior))
-    assert not are_given_y(before)
-    for given in (False, True):
-        own, old = (masks_of(p, given)["mask"] for p in (posterior, before))
-        np.testing.assert_array_equal(own, old)
-    np.testing.assert_array_equal(responses_of(before)["y"], predicted["y"])
-    assert row_outcomes(before) == row_outcomes(posterior)

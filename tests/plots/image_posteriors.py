@@ -38,10 +38,12 @@ def image_posterior(
     dims = ("chain", "draw", "row", "feature")
     return posterior_of(
         {
-            "predictions": xr.Dataset({"mask": (dims, masks, kind)}, coordinates),
-            "prior_predictive": xr.Dataset(
-                {"y_probability": (("chain", "row", "class"), share)},
-                with_class,
+            "predictions": xr.Dataset(
+                {
+                    "mask": (dims, masks, kind),
+                    "y_probability": (("chain", "row", "class"), share),
+                },
+                {**coordinates, **with_class},
             ),
             "sample_stats": xr.Dataset(
                 {variable: (("chain", "row", "feature"), p, {"site": "mask"})}, coordinates

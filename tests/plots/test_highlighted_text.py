@@ -25,7 +25,9 @@ def posterior(means, folds=None, kind="selection", variable="selection_probabili
     masks = xr.Dataset(
         {"mask": (("chain", "draw", "row", "feature"), mask, {"kind": kind})}, {"row": rows}
     )
-    return posterior_of({"prior": masks, "sample_stats": xr.Dataset(stats, {"row": rows})}, {})
+    return posterior_of(
+        {"predictions": masks, "sample_stats": xr.Dataset(stats, {"row": rows})}, {}
+    )
 
 
 class Spans(HTMLParser):

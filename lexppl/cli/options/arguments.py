@@ -1,6 +1,7 @@
 """What can be typed: commands, options, and what each means to a newcomer."""
 
 import argparse
+import sys
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NoReturn
@@ -13,6 +14,7 @@ from lexppl.choices.posteriors import GUIDES, INFERENCES, PRIOR_SCALE
 from lexppl.choices.regimes import Regime
 from lexppl.choices.settings import PREDICTORS, USUAL_PREDICTOR, usual_imputer
 from lexppl.cli.options.checkpoint_options import checkpoint_options
+from lexppl.cli.options.explainer_folder import check_beside
 from lexppl.cli.options.fit_options import fit_options, output_options
 from lexppl.cli.options.help_texts import (
     COMPARE,
@@ -74,6 +76,8 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     """
     options = parser().parse_args(argv)
     if options.command == "explain":
+        if options.explainer is not None:
+            check_beside(sys.argv[1:] if argv is None else argv)
         shares = ("valid_share", "test_share")
         options.holds_out = any(getattr(options, name) is not None for name in shares)
         for name in shares:
@@ -167,6 +171,13 @@ def _explain(command: argparse.ArgumentParser) -> None:
     command.add_argument("--out", metavar="DIR", required=True, help="folder to write to")
     command.add_argument(
         "--overwrite", action="store_true", help="replace what an earlier run left in DIR"
+    )
+    command.add_argument(
+        "--with",
+        dest="explainer",
+        metavar="DIR",
+        help="explain the rows of the file DATA by the explainer of an earlier run, without "
+        "a fit: importance.csv, and rows.csv of all rows, or step by step of those of --row",
     )
     table_options(command.add_argument_group("the table"))
     image_and_text_options(command.add_argument_group("images and texts"))

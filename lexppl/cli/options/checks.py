@@ -15,6 +15,7 @@ from lexppl.choices.regimes import Regime
 from lexppl.choices.settings import check_settings
 from lexppl.cli.options.checkpoint_options import check_checkpoint
 from lexppl.cli.options.data_name import check_data_name
+from lexppl.cli.options.explainer_folder import explainer_folder
 from lexppl.cli.options.image_and_text_options import (
     IMAGES,
     check_images_and_texts,
@@ -41,6 +42,10 @@ def check_options(options: argparse.Namespace) -> None:
         FileNotFoundError: no such black box.
         ImportError: a method whose library is not installed.
     """
+    if options.command == "explain" and options.explainer is not None:
+        explainer_folder(options)
+        check_output_folder(options.out, options.overwrite, OUTPUTS)
+        return
     if options.command in ("explain", "compare"):
         _check_shares(options)
     if options.command == "explain":

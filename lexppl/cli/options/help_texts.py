@@ -58,6 +58,7 @@ examples:
   lexppl explain breast_cancer --row 17 --row 230 --out results
   lexppl explain houses.csv --target price --drop-missing --out results
   lexppl explain wine --method l2x --k 3 --out results
+  lexppl explain new_houses.csv --with results --out explained
   lexppl explain patients.csv --target outcome --black-box model.joblib --trust-black-box --out r
   lexppl explain mnist --root ~/data --patches 4 --out results
   lexppl explain radiographs/ --size 64 --grayscale --out results

@@ -87,11 +87,14 @@ class ArvizLayout:
     def _dataset(self, held: Mapping[str, Variable], attrs: Mapping[str, Any]) -> xr.Dataset:
         used = {dim for variable in held.values() for dim in variable.dims}
         coordinates = {
-            dim: (dim, coordinate_values(values))
+            dim: xr.Variable(dim, coordinate_values(values), fastpath=True)
             for dim, values in self.coordinates.items()
             if dim in used
         }
-        variables = {name: (v.dims, v.values, v.attrs) for name, v in held.items()}
+        # Of numpy arrays: xarray need not look what libraries of other arrays there are.
+        variables = {
+            name: xr.Variable(v.dims, v.values, v.attrs, fastpath=True) for name, v in held.items()
+        }
         return xr.Dataset(variables, coordinates, dict(attrs))
 
 

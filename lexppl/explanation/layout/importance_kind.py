@@ -167,7 +167,6 @@ def mask_means(posterior: Posterior, by_row: bool = True) -> xr.DataArray:
         TypeError, ValueError: not a posterior of :func:`lexppl.explain`, or masks that rows share.
     """
     stats = group_of(posterior, "sample_stats")
-    # Files of before the kinds call every mean a selection probability.
     plain = dict.fromkeys(k.variable for k in KINDS.values())
     names = [name for name in plain if name in stats]
     for name in names[:1]:

@@ -26,15 +26,9 @@ RESPONSES = ("y", "y_probability")
 BY_GUIDE = "_by_guide"
 """After the name of a mask site, that of what the guide draws in its place."""
 
-WRITTEN_BEFORE = (GIVEN_X, PRIOR, GIVEN_XY)
-"""Where masks given x alone stand: now, and in files written before, the later first."""
-
 
 def masks_of(posterior: Posterior, given_y: bool = False) -> xr.Dataset:
     """The group with the masks of an explanation: draws of p(z | x), whether y was given or not.
-
-    Files written when these masks stood in `prior`, or all masks in `posterior`, are read as well;
-    masks of the latter are given y where y was given (:func:`are_given_y`).
 
     Args:
         posterior: what :func:`lexppl.explain` returned.
@@ -49,24 +43,16 @@ def masks_of(posterior: Posterior, given_y: bool = False) -> xr.Dataset:
         >>> masks = xr.Dataset({"mask": (("chain", "draw", "row", "feature"), [[[[1, 0]]]])})
         >>> list(masks_of(posterior_of({"predictions": masks}, {})))
         ['mask']
-        >>> masks_of(posterior_of({"posterior": masks}, {}))["mask"].shape
-        (1, 1, 1, 2)
     """
-    if given_y and not _weighted(posterior):
-        raise ValueError("the posterior has no masks given y: give y to explain()")
-    for name in (GIVEN_XY, OF_ROWS) if given_y else WRITTEN_BEFORE:
+    for name in (GIVEN_XY, OF_ROWS) if given_y else (GIVEN_X,):
         if _has_masks(posterior, name):
             return group_of(posterior, name)
+    if given_y:
+        raise ValueError("the posterior has no masks given y: give y to explain()")
     raise ValueError(
-        f"the posterior has no masks in a group {GIVEN_X!r}, {PRIOR!r} or {GIVEN_XY!r}; it has "
+        f"the posterior has no masks in a group {GIVEN_X!r}; it has "
         f"{list(group_names(posterior))}. Give one that explain() made"
     )
-
-
-def are_given_y(posterior: Posterior) -> bool:
-    """Whether the masks that :func:`masks_of` reads were drawn given y, as they may be in files
-    written before."""
-    return not _has_masks_given_x(posterior) and _weighted(posterior)
 
 
 def responses_of(posterior: Posterior) -> xr.Dataset:
@@ -79,11 +65,10 @@ def responses_of(posterior: Posterior) -> xr.Dataset:
         >>> responses_of(posterior_of({"predictions": drawn}, {}))["y"].values
         array([[[0.5]]])
     """
-    for name in (GIVEN_X, PRIOR_Y):
-        if name in group_names(posterior):
-            group = group_of(posterior, name)
-            if any(variable in group for variable in RESPONSES):
-                return group
+    if GIVEN_X in group_names(posterior):
+        group = group_of(posterior, GIVEN_X)
+        if any(variable in group for variable in RESPONSES):
+            return group
     return xr.Dataset()
 
 
@@ -94,29 +79,14 @@ def constants_name(posterior: Posterior) -> str:
     return predicted if predicted in group_names(posterior) else CONSTANTS
 
 
-def _has_masks_given_x(posterior: Posterior) -> bool:
-    return any(_has_masks(posterior, name) for name in (GIVEN_X, PRIOR))
-
-
-def _weighted(posterior: Posterior) -> bool:
-    """Whether y was given."""
-    if _has_masks_given_x(posterior):
-        return any(_has_masks(posterior, name) for name in (GIVEN_XY, OF_ROWS))
-    names = group_names(posterior)
-    return "sample_stats" in names and "weight_ess" in group_of(posterior, "sample_stats")
-
-
 def _has_masks(posterior: Posterior, name: str) -> bool:
-    """Masks have rows, or state their kind; a group of their importance alone is read too."""
-    names = group_names(posterior)
-    if name not in names:
+    """Whether variables of a group have rows, or state their kind; of masks given x their
+    importance is enough."""
+    if name not in group_names(posterior):
         return False
     group = group_of(posterior, name)
-    if any(
+    return (name == GIVEN_X and "importance" in group) or any(
         ("row" in values.dims and MEAN_OF not in values.attrs and variable not in RESPONSES)
         or "kind" in values.attrs
         for variable, values in group.data_vars.items()
-    ):
-        return True
-    earlier = WRITTEN_BEFORE[: WRITTEN_BEFORE.index(name)] if name in WRITTEN_BEFORE else names
-    return "importance" in group and not any(other in names for other in earlier)
+    )

@@ -221,7 +221,7 @@ class ChunkTask:
         x, y = encoded_piece(piece, self.encoding, self.with_y, _parameter(self.result))
         part = TablePart(number * (self.size // BLOCK), self.first)
         found = explained_rows(self.result, x, y, self.how, part=part)
-        groups = dict(found.groups)
+        groups = dict(found.groups())
         if not self.keep_x:
             name = next(name for name in groups if name.endswith("constant_data"))
             constant = groups.pop(name).drop_vars("x")

@@ -1,8 +1,10 @@
 """E[z | x] of rows without draws, as the masks' distribution states it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from lexppl.explanation.masks.draws import RowDraws
@@ -46,6 +48,50 @@ def refuse_drawless(sites: ProgramSites, y: Tensor | None) -> None:
     reason = needs_draws(sites, y)
     if reason is not None:
         raise ValueError(f"draws=0 takes E[z | x] from the masks' distribution, and {reason}")
+
+
+@dataclass
+class StatedMeans:
+    """E[z | x] of one fitted model's rows: by the handlers, or where its class states the masks'
+    distribution (`mask_distribution`) by this alone, once both have had the same bits.
+
+    Args:
+        names: the mask sites.
+    """
+
+    names: Sequence[str]
+    agree: bool | None = None
+
+    def __call__(self, program: FittedProgram, args: tuple[Any, ...]) -> dict[str, Tensor]:
+        """`(B, G)` by site.
+
+        Args:
+            program: the fitted model.
+            args: a chunk of B rows.
+
+        Raises:
+            ValueError: as :func:`stated_means`.
+        """
+        if self.agree:
+            return {self.names[0]: program.model.mask_distribution(args[0]).mean}
+        means = stated_means(program, args, self.names)
+        if self.agree is None:
+            law = mask_law(program.model) if len(self.names) == 1 else None
+            self.agree = law is not None and torch.equal(law(args[0]).mean, means[self.names[0]])
+        return means
+
+
+def mask_law(model: Any) -> Callable[[Tensor], Any] | None:
+    """The method `mask_distribution` of the class whose `forward` a program runs; None without
+    one, and where hooks may change what it is called with or returns."""
+    owner = next((kind for kind in type(model).__mro__ if "forward" in vars(kind)), object)
+    if "mask_distribution" not in vars(owner) or "forward" in vars(model):
+        return None
+    own_draws = getattr(type(model), "_sample_masks", None) is not vars(owner).get("_sample_masks")
+    if own_draws or model._forward_hooks or model._forward_pre_hooks:
+        return None
+    law: Callable[[Tensor], Any] = model.mask_distribution
+    return law
 
 
 def stated_means(

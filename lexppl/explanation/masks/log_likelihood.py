@@ -2,8 +2,7 @@
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logsumexp
-from scipy.stats import norm
+from scipy.special import logsumexp, ndtri
 from torch import Tensor
 
 TIE = 1e-6
@@ -88,5 +87,5 @@ def _log_mean(values: NDArray[np.float64], axis: tuple[int, ...]) -> NDArray[np.
 def _normal_scores(count: int) -> NDArray[np.float64]:
     """Quantiles of a standard normal distribution, each once, in an order without a trend."""
     places = np.random.default_rng(0).permutation(count)
-    scores: NDArray[np.float64] = norm.ppf((places + 0.5) / count)
+    scores: NDArray[np.float64] = ndtri((places + 0.5) / count)
     return scores

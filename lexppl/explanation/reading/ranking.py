@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
-from scipy.stats import t
+from scipy.special import stdtrit
 
 from lexppl.argument_checks import fraction
 from lexppl.arviz_compatibility import Posterior
@@ -21,7 +21,7 @@ from lexppl.explanation.layout.importance_kind import (
     importance_kind,
     mask_means,
 )
-from lexppl.explanation.layout.mask_groups import are_given_y, masks_of
+from lexppl.explanation.layout.mask_groups import masks_of
 from lexppl.explanation.meanings import MARKOV_CHAINS, SAMPLED, chains_are
 from lexppl.inference.training.rows.row_weights import DIRICHLET
 
@@ -144,7 +144,7 @@ def _half_interval(
     chains = len(by_chain)
     if chains < 2 or chains_are(posterior).startswith(SAMPLED):
         return np.full(by_chain.shape[-1], np.nan)
-    half: NDArray[np.float64] = t.ppf(upper, chains - 1) * mean_error(
+    half: NDArray[np.float64] = stdtrit(chains - 1, upper) * mean_error(
         by_chain, covers_rows(posterior)
     )
     return np.hypot(half, _error_of_rows(posterior, upper)) if covers_rows(posterior) else half
@@ -227,7 +227,7 @@ def _error_of_rows(posterior: Posterior, upper: float) -> NDArray[np.float64]:
     rows = len(by_row)
     if rows < 2:
         return np.zeros(by_row.shape[1])
-    half: NDArray[np.float64] = t.ppf(upper, rows - 1) * by_row.std(0, ddof=1) / np.sqrt(rows)
+    half: NDArray[np.float64] = stdtrit(rows - 1, upper) * by_row.std(0, ddof=1) / np.sqrt(rows)
     return half
 
 
@@ -239,15 +239,16 @@ def chain_probabilities(posterior: Posterior) -> xr.DataArray:
         TypeError, ValueError: not a posterior of :func:`explain`.
     """
     by_row = mask_means(posterior, by_row=False)
-    entries = [dim for dim in by_row.dims[:-1] if dim != "chain"]
-    mean = abs(by_row).mean(entries, dtype=np.float64)
-    return mean.rename(by_row.name).assign_attrs(by_row.attrs)
+    entries = tuple(range(1, by_row.ndim - 1))
+    mean = np.abs(by_row.values).mean(entries, dtype=np.float64)
+    dims = (by_row.dims[0], by_row.dims[-1])
+    variable = xr.Variable(dims, mean, by_row.attrs, fastpath=True)
+    return xr.DataArray(variable, {d: by_row[d] for d in dims}, name=by_row.name)
 
 
 def _states_probabilities(posterior: Posterior) -> bool:
-    """Whether the masks were drawn from distributions that state E[z | x], and none given y."""
-    stated = mask_means(posterior, by_row=False).attrs.get("source") in (STATED, GUIDED)
-    return stated and not are_given_y(posterior)
+    """Whether the masks were drawn from distributions that state E[z | x]."""
+    return mask_means(posterior, by_row=False).attrs.get("source") in (STATED, GUIDED)
 
 
 def _exact_agreement(probabilities: NDArray[np.floating[Any]]) -> NDArray[np.float64]:

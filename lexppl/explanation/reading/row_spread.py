@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import t
+from scipy.special import stdtrit
 
 from lexppl.arviz_compatibility import Posterior
 from lexppl.explanation.beside.fold_means import fold_means
@@ -88,7 +88,7 @@ def row_interval(
     else:
         spread = mean_error(each, covers_rows(posterior))
         over = f"{count} replicates"
-    half, middle = t.ppf(0.975, count - 1) * spread, each.mean(0)
+    half, middle = stdtrit(count - 1, 0.975) * spread, each.mean(0)
     ends = np.stack([middle - half, middle + half])
     return (ends if kind is ATTRIBUTION else ends.clip(0.0, kind.most)), over
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -38,6 +39,25 @@ def at_penalty(model: Any, penalty: float) -> Any:
     for selector in _conditioned(copied):
         selector.penalty = selector.checked(penalty)
     return copied
+
+
+@contextmanager
+def with_penalty(models: Sequence[Any], penalty: float) -> Iterator[None]:
+    """Programs whose selectors for a range of λ have one of them inside; no copies.
+
+    Raises:
+        ValueError: as :func:`at_penalty`.
+    """
+    selectors = [selector for model in models for selector in _conditioned(model)]
+    before = [(selector, selector.penalty) for selector in selectors]
+    checked = [selector.checked(penalty) for selector in selectors]
+    try:
+        for selector, one in zip(selectors, checked, strict=True):
+            selector.penalty = one
+        yield
+    finally:
+        for selector, one in before:
+            selector.penalty = one
 
 
 def _conditioned(model: Any) -> list[Any]:

@@ -32,10 +32,10 @@ def posterior(mask, ess=None, x=None):
     if ess is not None:
         stats["weight_ess"] = (("chain", "row"), ess)
     names = [f"g{i}" for i in range(mask.shape[-1])]
-    groups = {
-        "posterior": xr.Dataset({"mask": (DIMS, mask)}, {"feature": names}),
-        "sample_stats": xr.Dataset(stats),
-    }
+    masks = xr.Dataset({"mask": (DIMS, mask)}, {"feature": names})
+    groups = {"predictions": masks, "sample_stats": xr.Dataset(stats)}
+    if ess is not None:
+        groups["posterior"] = masks
     if x is not None:
         groups["constant_data"] = xr.Dataset({"x": (("row", "input"), x)})
     return posterior_of(groups, {})
@@ -77,7 +77,7 @@ def test_over_draws():
 
 def test_few_effective_proposals_widen_the_error():
     mask, ess = draws(chains=2, count=50), np.array([[4.0, 50, 50, 50, 1], [6.0, 50, 50, 50, 1]])
-    found = shap_explanation(posterior(mask, ess), over="draws")
+    found = shap_explanation(posterior(mask, ess), over="draws", given_y=True)
     p = mask.mean((0, 1))
     expected = np.sqrt(p * (1 - p) * (1 / 100 + 1 / ess.sum(0)[:, None]))
     np.testing.assert_allclose(found.error_std, expected)

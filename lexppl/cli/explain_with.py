@@ -1,0 +1,124 @@
+"""`lexppl explain --with`: new rows explained by a saved explainer, without a fit."""
+
+import argparse
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from torch import Tensor
+
+from lexppl.atomic_output import output_folder
+from lexppl.cli.options.explainer_folder import explainer_folder
+from lexppl.cli.outputs import ENCODING, IMPORTANCE, OUTPUTS, ROWS
+from lexppl.cli.terminal.errors import UsageError
+from lexppl.cli.terminal.short_warnings import short_warnings
+from lexppl.data.encoding import TableEncoding
+from lexppl.data.files import read_frame
+from lexppl.explanation.beside.feature_values import decoded_values
+from lexppl.explanation.explained_rows import Explaining, explained_rows
+from lexppl.explanation.layout.importance_kind import PROBABILITY, kind_of, mask_means
+from lexppl.explanation.layout.mask_groups import responses_of
+from lexppl.explanation.reading.ranking import selection_table
+from lexppl.inference.training.result import FitResult, with_penalty
+from lexppl.saving.reading import load
+
+ROW_MASKS = 100
+DIGITS = "%.4g"
+MEAN_RESPONSE = "mean response"
+SHOWN = 10
+"""Features that are printed."""
+
+
+@short_warnings()
+def run_explain_with(options: argparse.Namespace, command: Sequence[str]) -> int:
+    """Carry out `lexppl explain --with`; returns the exit code, 0.
+
+    Args:
+        options: as typed.
+        command: the words that were typed.
+
+    Raises:
+        UsageError, ValueError, OSError: an explainer, a table or rows that do not serve.
+    """
+    folder = explainer_folder(options)
+    encoding = TableEncoding.load(folder.parent / ENCODING)
+    frame = read_frame(Path(options.data).expanduser(), encoding.file_format)
+    x = encoding.encode(frame)
+    beyond = [row for row in options.row if row >= len(x)]
+    if beyond:
+        raise UsageError(
+            f"--row must be 0 to {len(x) - 1}, rows of {options.data}; it is {beyond[0]}"
+        )
+    result = load(folder)
+    penalty = options.penalty
+    with (
+        output_folder(options.out, options.overwrite, OUTPUTS) as out,
+        nullcontext() if penalty is None else with_penalty(result.models, penalty),
+    ):
+        found = explained_rows(result, x, None, Explaining(draws=options.draws, seed=options.seed))
+        groups = {name: xr.DataTree(group) for name, group in found.groups().items()}
+        posterior = xr.DataTree(children=groups)
+        ranking = selection_table(posterior)
+        ranking.to_csv(out / IMPORTANCE, float_format=DIGITS)
+        if options.row and kind_of(posterior) is not PROBABILITY:
+            raise UsageError("--row: masks that do not select have no steps by feature")
+        if options.row:
+            lines = _steps(result, x, encoding, options)
+        else:
+            lines = _rows(posterior, x, encoding, result)
+        lines.to_csv(out / ROWS, index=False, float_format=DIGITS)
+    print(f"{len(x)} rows explained by {folder}\n")
+    print(ranking.iloc[:SHOWN, :1].to_string(float_format="{:.3f}".format))
+    print(f"\nWritten to {options.out}: {IMPORTANCE}, {ROWS}")
+    return 0
+
+
+def _rows(
+    posterior: xr.DataTree, x: Tensor, encoding: TableEncoding, result: FitResult
+) -> pd.DataFrame:
+    """One line for each row and feature, the most kept first; the prediction is the last total."""
+    means = mask_means(posterior)
+    names, kept = [str(name) for name in means[means.dims[-1]].values], means.values.mean(0)
+    values = decoded_values(x, encoding)
+    response = responses_of(posterior)
+    if "y_probability" in response:
+        probability = response["y_probability"].values.mean(0, dtype=np.float64)
+        likeliest = probability.argmax(-1)
+        labels = [str(response["class"].values[c]) for c in likeliest]
+        totals = np.log(probability[np.arange(len(x)), likeliest])
+    else:
+        drawn = response["y"].values.mean((0, 1), dtype=np.float64)
+        labels = [MEAN_RESPONSE] * len(x)
+        totals = drawn * encoding.target.scale + encoding.target.mean
+    parts = []
+    for row, order in enumerate(np.argsort(-kept, axis=-1, kind="stable")):
+        ordered = [names[g] for g in order]
+        texts = [values[name].text(row) if name in values else "" for name in ordered]
+        total = np.full(len(order), np.nan)
+        total[-1] = totals[row]
+        columns = {"row": row, "predicted": labels[row], "feature": ordered, "value": texts}
+        parts.append(pd.DataFrame({**columns, "total": total, "kept": kept[row, order]}))
+    return pd.concat(parts, ignore_index=True)
+
+
+def _steps(
+    result: FitResult, x: Tensor, encoding: TableEncoding, options: argparse.Namespace
+) -> pd.DataFrame:
+    """The rows of --row, feature by feature, as a fit's."""
+    from lexppl.cli.judged.closer_look import ExplainedRow  # noqa: PLC0415 - slow; --row alone
+    from lexppl.evaluation.revealed import revealed_predictions  # noqa: PLC0415
+
+    own = x[list(options.row)]
+    values = decoded_values(own, encoding)
+    found = revealed_predictions(result, own, masks=ROW_MASKS, seed=options.seed)
+    parts = []
+    for place, number in enumerate(options.row):
+        steps = found.steps(place)
+        if found.class_names is None:
+            steps = steps.in_units(encoding.target.scale, encoding.target.mean)
+        texts = {name: each.text(place) for name, each in values.items()}
+        parts.append(ExplainedRow(number, "", steps, "", texts).lines())
+    return pd.concat(parts, ignore_index=True)

@@ -1,0 +1,123 @@
+"""`lexppl explain --with`: new rows by a saved explainer."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import lexppl
+from lexppl.arviz_compatibility import group_of
+from lexppl.cli.outputs import ENCODING, EXPLAINER
+from lexppl.cli.program import main
+from lexppl.data import DividedTable, TableEncoding, divided_frame
+from lexppl.explanation import explain, mask_means, selection_table
+from lexppl.inference import FitResult, fit
+from lexppl.saving import save
+from lexppl.systems import lex
+from tests.cli.tables import numbers, people, written
+
+ROWS = 12
+
+
+def saved(source: DividedTable, folder):
+    """A small fit of two replicates for a range of penalties, as a command leaves it."""
+    data = source.data
+    classes = None if data.class_names is None else len(data.class_names)
+    entries = lexppl.models.Grouping(data.groups, data.entry_names)
+    system = lex(
+        data.n_features,
+        classes=classes,
+        penalty=(0.01, 0.08),
+        grouping=entries,
+        hidden=(4,),
+        predictor_hidden=(4,),
+    )
+    result = fit(system, data, epochs=3, replicates=2, progress=False)
+    save(result, folder / EXPLAINER)
+    data.encoding.save(folder / ENCODING)
+    return result
+
+
+@pytest.fixture(scope="module")
+def classes(tmp_path_factory) -> tuple[FitResult, TableEncoding, object]:
+    folder = tmp_path_factory.mktemp("classes")
+    source = divided_frame(people(), "income", folds=2, seed=0)
+    written(people(ROWS, seed=3).drop(columns="income"), folder, "new.csv")
+    written(people(ROWS, seed=3).drop(columns=["income", "age"]), folder, "lacks.csv")
+    return saved(source, folder), source.data.encoding, folder
+
+
+def run(folder, *words: str) -> int:
+    return main(["explain", *words, "--with", str(folder), "--quiet"])
+
+
+def test_new_rows_are_explained_as_in_python(classes, tmp_path, capsys):
+    result, encoding, folder = classes
+    new = folder / "new.csv"
+    words = [str(new), "--out", str(tmp_path / "o"), "--draws", "20", "--penalty", "0.05"]
+    assert run(folder, *words) == 0
+    assert f"{ROWS} rows explained by" in capsys.readouterr().out
+    x = encoding.encode(pd.read_csv(new))
+    posterior = explain(result, x, draws=20, penalty=0.05)
+    table = pd.read_csv(tmp_path / "o" / "importance.csv", index_col="feature")
+    expected = selection_table(posterior)
+    assert list(table.columns) == list(expected.columns)
+    pd.testing.assert_frame_equal(table, expected, rtol=1e-3)
+    rows = pd.read_csv(tmp_path / "o" / "rows.csv")
+    assert list(rows.columns) == ["row", "predicted", "feature", "value", "total", "kept"]
+    kept = rows.pivot(index="row", columns="feature", values="kept")
+    means = mask_means(posterior)
+    np.testing.assert_allclose(kept[means["feature"].values], means.values.mean(0), rtol=1e-3)
+    assert (rows.groupby("row")["kept"].diff().dropna() <= 0).all()
+    probability = group_of(posterior, "predictions")["y_probability"].values.mean(0)
+    last = rows.groupby("row").last()
+    assert last["predicted"].tolist() == [["high", "low"][c] for c in probability.argmax(1)]
+    np.testing.assert_allclose(np.exp(last["total"]), probability.max(1), rtol=1e-3)
+    # Negative control: another penalty keeps others.
+    assert not np.allclose(kept, mask_means(explain(result, x, draws=0)).values.mean(0), rtol=1e-3)
+
+
+def test_rows_step_by_step_as_those_of_a_fit(classes, tmp_path):
+    _, _, folder = classes
+    out = tmp_path / "o"
+    new = str(folder / "new.csv")
+    assert run(folder / EXPLAINER, new, "--out", str(out), "--row", "4", "--row", "0") == 0
+    rows = pd.read_csv(out / "rows.csv")
+    columns = ["row", "predicted", "feature", "value", "step", "total", "spread", "kept"]
+    assert list(rows.columns) == columns
+    assert rows["row"].unique().tolist() == [4, 0]
+    one = rows[rows["row"] == 4]
+    assert one["feature"].tolist()[:2] == ["(base rate)", "(all hidden)"]
+    steps = one["step"].iloc[2:].sum()
+    assert one["total"].iloc[-1] == pytest.approx(one["total"].iloc[1] + steps, abs=2e-3)
+
+
+def test_responses_are_in_their_own_units(tmp_path):
+    saved(divided_frame(numbers(), "price", folds=2, seed=0), tmp_path)
+    new = written(numbers(5, seed=2).drop(columns="price"), tmp_path, "new.csv")
+    assert run(tmp_path, str(new), "--out", str(tmp_path / "o")) == 0
+    rows = pd.read_csv(tmp_path / "o" / "rows.csv")
+    assert set(rows["predicted"]) == {"mean response"}
+    assert rows["total"].dropna().between(300.0, 1700.0).all()
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["new.csv", "--out", "o", "--with", "nowhere"], "--with nowhere: there is no explainer"),
+        (["new.csv", "--out", "o", "--with", ".", "--k", "3"], "--k is of a fit"),
+        (["new.csv", "--out", "o", "--with", ".", "--target=income"], "--target is of a fit"),
+        (["new.csv", "--out", "o", "--with", ".", "--penalty", "auto"], "--penalty with --with"),
+        (["new.csv", "--out", "o", "--with", ".", "--penalty", "3"], "outside"),
+        (["new.csv", "--out", ".", "--with", ".", "--overwrite"], "the explainer is in this"),
+        (["new.csv", "--out", "o", "--with", ".", "--row", "12"], "--row must be 0 to 11"),
+        (["wine", "--out", "o", "--with", "."], "there is no file 'wine'"),
+        (["lacks.csv", "--out", "o", "--with", "."], "it lacks"),
+    ],
+)
+def test_what_does_not_serve_is_refused_in_one_line(classes, words, expected, monkeypatch, capsys):
+    _, _, folder = classes
+    monkeypatch.chdir(folder)
+    assert main(["explain", *words]) in (1, 2)
+    error = capsys.readouterr().err
+    assert expected in error and error.count("\n") == 1
+    assert not (folder / "o").exists() and (folder / EXPLAINER).is_dir()
