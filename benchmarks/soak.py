@@ -154,7 +154,7 @@ def ended(child: int, within: float | None = None) -> int | None:
 
 def is_writing(folder: Path) -> bool:
     """Whether a state is being written."""
-    return any(folder.glob(".state-*.partial"))
+    return any(folder.glob("state.pt.partial"))
 
 
 def epochs_kept(folder: Path) -> int:

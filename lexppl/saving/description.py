@@ -92,10 +92,6 @@ def _said(hint: Any) -> str:
     return hint.__name__ if isinstance(hint, type) else str(hint).replace("typing.", "")
 
 
-FORMER_NAMES = MappingProxyType({"FullProgram": "UnmaskedPredictor"})
-"""Parts as files of before call them."""
-
-
 def known_parts() -> Mapping[str, type[nn.Module]]:
     """The library's parts that can describe themselves, by class name."""
     found = {}
@@ -103,7 +99,7 @@ def known_parts() -> Mapping[str, type[nn.Module]]:
     for name, part in (item for room in rooms for item in vars(room).items()):
         if isinstance(part, type) and issubclass(part, nn.Module) and hasattr(part, "config"):
             found[name] = part
-    return MappingProxyType(found | {old: found[name] for old, name in FORMER_NAMES.items()})
+    return MappingProxyType(found)
 
 
 def describe(part: Any, path: str = "model") -> Any:

@@ -179,11 +179,10 @@ def load(
 ) -> FitResult:
     """Read a fitted explainer that :func:`save` wrote; it gives the same explanations.
 
-    Files that are damaged, cut short, changed or mixed up are refused by their checksums. Those
-    that older versions wrote have none, and are read as far as they make sense. Nothing in a file
-    is run: its parts are the library's own, or those of `parts`, and are built within limits of
-    memory that follow from the size of the weights. A checksum is no signature, though: who can
-    write the files can write it too.
+    Files that are damaged, cut short, changed or mixed up are refused by their checksums, and those
+    of another format by its number. Nothing in a file is run: its parts are the library's own, or
+    those of `parts`, and are built within limits of memory that follow from the size of the
+    weights. A checksum is no signature, though: who can write the files can write it too.
 
     Args:
         folder: where it was saved.
@@ -195,8 +194,8 @@ def load(
 
     Raises:
         FileNotFoundError: no explainer there.
-        lexppl.saving.UnreadableFileError: a `ValueError` that names the file: damaged, of a newer
-            version, not of this library, or of parts that are not known.
+        lexppl.saving.UnreadableFileError: a `ValueError` that names the file: damaged, of another
+            format, not of this library, or of parts that are not known.
         ValueError: a model that needs `model=`, weights that are not of the one given, or a model
             whose latents are not, in their order, those that the guide was fitted to.
     """
@@ -205,10 +204,7 @@ def load(
         if not (folder / name).is_file():
             raise FileNotFoundError(f"{folder} has no {name}; it is not a saved explainer")
     described = _description(folder / DESCRIPTION)
-    if described.get("format") == FORMAT or WEIGHTS_CHECKSUM in described:
-        refuse_changed(
-            folder / WEIGHTS, checksum(folder / WEIGHTS), described.get(WEIGHTS_CHECKSUM)
-        )
+    refuse_changed(folder / WEIGHTS, checksum(folder / WEIGHTS), described.get(WEIGHTS_CHECKSUM))
     with refused_by_name(folder / WEIGHTS):
         weights = load_file(folder / WEIGHTS)
     with refused_by_name(folder / DESCRIPTION):
@@ -217,8 +213,6 @@ def load(
         count = len(fields["best_epoch"])
         allowed = {**known_parts(), **{part.__name__: part for part in parts}}
         limits = BuildLimits(weights)
-        # Files of before have no columns.
-        weights.setdefault(f"{ROW}0", torch.zeros(()).expand(1, *fields["event_shape"]))
         builders = [
             _Builder(
                 kind,
@@ -250,6 +244,12 @@ def load(
 def _description(path: Path) -> dict[str, Any]:
     described, is_whole = read_sealed(path)
     refuse_formats(path, described.get("format"), FORMAT, is_whole, described.get("version"))
+    if described["format"] != FORMAT:
+        raise UnreadableFileError(
+            path,
+            f"it has format {described['format']} of an earlier version, and this one reads "
+            f"{FORMAT} alone: fit again, or load it with the version that wrote it",
+        )
     return described
 
 

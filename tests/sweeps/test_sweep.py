@@ -243,6 +243,6 @@ def test_mistakes_are_refused_before_any_fit(fits, call, error, said):
 
 
 def test_a_folder_needs_rows_that_can_be_told_apart(tmp_path):
-    with pytest.raises(TypeError, match="cannot be told from another"):
+    with pytest.raises(TypeError, match="cannot be identified"):
         rows = (row for row in ROWS)
         sweep(SMALL, rows, settings={"k": [1]}, folder=tmp_path, **COMMON)

@@ -114,7 +114,7 @@ class FitResult(Summarised):
         row_weights: "dirichlet" where each replicate has its own random weights of the rows, so
             that their spread is over rows too; "given" where the user gave weights; else None.
         rows: how many rows were learned from and held out, or None where that is not known.
-        steps: of the optimizer, in all; None of rows of a loader, and of files of before.
+        steps: of the optimizer, in all; None of rows of a loader.
         modules: all modules of all terms, for each replicate.
         sampler: how draws of global latents were made, where they were sampled and not fitted: then
             `models` are one program, C times, and guide c gives the draws of chain c.
