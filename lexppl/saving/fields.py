@@ -115,28 +115,28 @@ def sampler_fields(described: Mapping[str, Any]) -> dict[str, Any] | None:
     Raises:
         ValueError: another form.
     """
-    told = _read(described, SAMPLER, _or_none(_is_mapping), "a description or null")
-    if told is None:
+    held = _read(described, SAMPLER, _or_none(_is_mapping), "a description or null")
+    if held is None:
         return None
     number = _or_none(_is_number)
     return {
-        "name": _read(told, "name", _is_text, "a name"),
-        "are_chains": _read(told, "are_chains", _is_flag, "true or false"),
-        "note": _read(told, "note", _or_none(_is_text), "words or null"),
-        "r_hat": _read(told, "r_hat", number, "a number or null"),
-        "ess": _read(told, "ess", number, "a number or null"),
+        "name": _read(held, "name", _is_text, "a name"),
+        "are_chains": _read(held, "are_chains", _is_flag, "true or false"),
+        "note": _read(held, "note", _or_none(_is_text), "words or null"),
+        "r_hat": _read(held, "r_hat", number, "a number or null"),
+        "ess": _read(held, "ess", number, "a number or null"),
     }
 
 
 def _objective(described: Mapping[str, Any]) -> NestedIWAE | None:
-    told = _read(described, "objective", _or_none(_is_mapping), "a description or null")
-    if told is None:
+    held = _read(described, "objective", _or_none(_is_mapping), "a description or null")
+    if held is None:
         return None
-    masks = _read(told, "masks", _or_none(_is_count), "a count or null")
+    masks = _read(held, "masks", _or_none(_is_count), "a count or null")
     return NestedIWAE(
         math.inf if masks is None else masks,
-        _read(told, "imputations", _is_count, "a count"),
-        samples=_read(told, "samples", _is_count, "a count"),
+        _read(held, "imputations", _is_count, "a count"),
+        samples=_read(held, "samples", _is_count, "a count"),
     )
 
 
@@ -148,26 +148,26 @@ def _skipped(described: Mapping[str, Any], replicates: int) -> NDArray[np.int64]
 
 
 def _compiled(described: Mapping[str, Any]) -> CompiledSteps | None:
-    told = _read(described, "compiled", _or_none(_is_mapping), "a description or null")
-    if told is None:
+    held = _read(described, "compiled", _or_none(_is_mapping), "a description or null")
+    if held is None:
         return None
     counts = {
-        name: _read(told, name, _is_index, "a count") for name in ("compiled", "traced", "eager")
+        name: _read(held, name, _is_index, "a count") for name in ("compiled", "traced", "eager")
     }
-    reasons = _read(told, "reasons", _list_of(_is_text), "a list of words")
+    reasons = _read(held, "reasons", _list_of(_is_text), "a list of words")
     return CompiledSteps(
-        _read(told, "backend", _is_text, "a name"), **counts, reasons=tuple(reasons)
+        _read(held, "backend", _is_text, "a name"), **counts, reasons=tuple(reasons)
     )
 
 
 def _history(described: Mapping[str, Any], replicates: int) -> History:
-    told = _read(described, "history", _is_mapping, "four lists by name")
+    held = _read(described, "history", _is_mapping, "four lists by name")
     by_epoch = _list_of(_is_number_or_none)
-    stage = _read(told, "stage", _list_of(_is_index), "a list of whole numbers")
-    seconds = _read(told, "seconds", by_epoch, "a list of numbers")
+    stage = _read(held, "stage", _list_of(_is_index), "a list of whole numbers")
+    seconds = _read(held, "seconds", by_epoch, "a list of numbers")
     losses: dict[str, NDArray[np.float64]] = {}
     for name in ("train", "valid"):
-        rows = _read(told, name, _list_of(by_epoch), "a list of lists of numbers")
+        rows = _read(held, name, _list_of(by_epoch), "a list of lists of numbers")
         if len(rows) != len(stage) or any(len(row) != replicates for row in rows):
             raise ValueError(f"{name} must be a list of {replicates} numbers for each epoch")
         losses[name] = np.array(rows, dtype=float)
@@ -191,8 +191,8 @@ def _read(
 
 
 def _shown(value: Any) -> str:
-    told = repr(value)
-    return told if len(told) <= 60 else f"{told[:59]}…"
+    held = repr(value)
+    return held if len(held) <= 60 else f"{held[:59]}…"
 
 
 def _list_of(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:

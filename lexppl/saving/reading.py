@@ -47,7 +47,7 @@ MOST = 2**24
 """Of a whole number in a description, and of the places of an image, where the file has fewer
 weights than that."""
 SMALL = 2**20
-"""Numbers that an operation may make without being asked first."""
+"""Numbers that an operation may make without a check."""
 SHAPES = ("shape", "event_shape")
 
 
@@ -55,7 +55,7 @@ class BuildLimits(TorchDispatchMode):
     """Within it, torch refuses to make tensors that a file of this size cannot need.
 
     Entered again, for the next replicate, it goes on counting. What a large operation would make is
-    asked of torch's "meta" device, which makes nothing, before it is run.
+    found by torch's "meta" device, which makes nothing, before it is run.
 
     Args:
         weights: the tensors of the file.
@@ -128,8 +128,8 @@ def refuse_sizes(config: Any, weights: Mapping[str, Tensor], name: str = "") -> 
 
 def _refuse_above(config: Any, most: int, name: str) -> None:
     if isinstance(config, int) and abs(config) > most:
-        said = str(config) if abs(config) < 10**30 else "a number of more than 30 digits"
-        raise ValueError(f"it describes a part with {name} = {said}, which its weights do not fill")
+        size = str(config) if abs(config) < 10**30 else "a number of more than 30 digits"
+        raise ValueError(f"it describes a part with {name} = {size}, which its weights do not fill")
     if isinstance(config, list):
         if name in SHAPES and all(type(side) is int for side in config):
             _refuse_above(prod(config), most, f"the product of {name}")
@@ -316,13 +316,13 @@ class _Builder:
         try:
             _put(module, own)
         except (RuntimeError, ValueError, TypeError, AttributeError) as error:
-            told = " ".join(str(error).split())
+            reason = " ".join(str(error).split())
             if given is not None:
                 raise ValueError(
                     f"the weights in {self.folder} are not those of the {self.kind} that "
-                    f"{self.kind}= gives: {told}"
+                    f"{self.kind}= gives: {reason}"
                 ) from error
-            reason = f"its weights are not those of what {DESCRIPTION} describes: {told}"
+            reason = f"its weights are not those of what {DESCRIPTION} describes: {reason}"
             raise UnreadableFileError(self.folder / WEIGHTS, reason) from error
         with refused_by_name(self.folder / DESCRIPTION):
             for number in self.numbers:

@@ -361,6 +361,7 @@ class LoopState:
             "moved": loop.runner.snapshot(),
             "buffers": moved,
             "numbers": _numbers(template),
+            "drawn in place": [loop.runner.draws.seen(which) for which in self._programs()],
         }
 
     def _taken(self, course: Course) -> dict[str, Any]:
@@ -380,6 +381,12 @@ class LoopState:
             "random": self._random(),
         }
 
+    def _programs(self) -> list[tuple[int, bool]]:
+        """What the replicates' draws are known by: each term, when judged and when trained."""
+        stages = self._loop.runner.template.stages
+        terms = [term for stage in stages for term in stage.terms]
+        return [(id(term), training) for term in terms for training in (False, True)]
+
     def _has_moved(self, name: str, buffer: Tensor) -> bool:
         before, number = self._versions.get(name, (None, 0))
         return buffer is not before or _version(buffer) != number
@@ -388,6 +395,9 @@ class LoopState:
     def _put_back(self, state: dict[str, Any]) -> None:
         runner = self._loop.runner
         runner.load(state["moved"])
+        for which, seen in zip(self._programs(), state["drawn in place"], strict=True):
+            if seen is not None:
+                runner.draws.take_as_seen(which, seen)
         present = _numbers(runner.template)
         numbers = {n: v for n, v in state["numbers"].items() if present.get(n) != v}
         for name, value in {**numbers, **state["buffers"]}.items():
